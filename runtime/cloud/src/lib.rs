@@ -1,0 +1,20 @@
+//! The words that everything else speaks: a Node as a provider sees it, the machine behind it, and what can go wrong.
+//!
+//! Controllers know clouds only through these types and traits; `pileus-host` implements the traits with a sandboxed
+//! component. The words are those of the contract in `wit/`, and there is one type for each: what crosses the wire is
+//! converted once, in the host, and means the same on both sides. No Kubernetes, no wasm, no network and no runtime
+//! here.
+
+mod address;
+mod error;
+mod instance;
+mod node;
+mod provider;
+mod provider_id;
+
+pub use address::{Address, AddressKind};
+pub use error::{Error, ErrorKind, Retry};
+pub use instance::{Answer, Instance, Instances, Purpose, State};
+pub use node::NodeReference;
+pub use provider::Provider;
+pub use provider_id::{ParseProviderIdError, ProviderId};
