@@ -1,0 +1,407 @@
+//! Connections to the cloud. A name is resolved here, once a connection, and only addresses that passed the filter are
+//! dialled, so what was checked is what is reached, however often the name's owner changes its mind. Each grant has a
+//! pool of its own: a connection that was opened under one grant's address ranges is never used under another's, nor by
+//! another provider. Nothing is followed, decoded or taken from proxy settings in the environment, since nothing here
+//! would do so.
+
+use std::{
+    fmt, io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Uri;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::{
+    client::legacy::{self, Client, connect::capture_connection},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+};
+use ipnet::IpNet;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::{net::TcpStream, time::timeout};
+use tower_service::Service;
+
+use crate::{
+    address,
+    error::{Error, Phase},
+    grants::Grant,
+    headers::MOST_HEADERS,
+    request::{Host, default_port},
+};
+
+/// A connection that isn't there by then won't come; also bounds what goes on connecting after its request was dropped.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Shorter than clouds keep an idle connection (Azure's front ends 4 minutes, AWS's 1 minute and more).
+const IDLE: Duration = Duration::from_secs(50);
+/// As many as a call may have requests in flight.
+const MOST_IDLE: usize = 64;
+/// The head of an answer; real ones have 1 to 4 KiB.
+const MOST_HEAD: usize = 64 * 1024;
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// Turns names into addresses.
+pub trait Resolve: fmt::Debug + Send + Sync {
+    /// The addresses of a name, in the order in which they should be tried. Dropping the future gives up; it need not
+    /// stop at once.
+    fn resolve(&self, name: String) -> BoxFuture<io::Result<Vec<IpAddr>>>;
+}
+
+/// The system's resolver: `/etc/hosts` and the DNS servers of `/etc/resolv.conf`.
+#[derive(Debug)]
+pub(crate) struct System;
+
+impl Resolve for System {
+    fn resolve(&self, name: String) -> BoxFuture<io::Result<Vec<IpAddr>>> {
+        Box::pin(
+            async move { Ok(tokio::net::lookup_host((name, 0)).await?.map(|found| found.ip()).collect()) },
+        )
+    }
+}
+
+/// TLS as every gate speaks it: TLS 1.2 and 1.3 with ring, trusting the roots of the system. They are read from disk,
+/// so only where TLS is spoken at all.
+///
+/// Errors: [`Error::Roots`].
+pub(crate) fn tls(spoken: bool) -> Result<ClientConfig, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring supports the default versions of TLS");
+    let config = if spoken {
+        config.with_native_roots().map_err(|source| Error::Roots { source: Arc::new(source) })?
+    } else {
+        config.with_root_certificates(RootCertStore::empty())
+    };
+    Ok(config.with_no_client_auth())
+}
+
+/// How long the stages of an exchange may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    pub(crate) connect: Duration,
+    pub(crate) first_byte: Duration,
+}
+
+/// Carries requests under one grant.
+#[derive(Debug)]
+pub(crate) struct Dialler {
+    client: Client<Connector, Full<Bytes>>,
+}
+
+impl Dialler {
+    pub(crate) fn new(
+        grant: Arc<Grant>,
+        denied: Arc<[IpNet]>,
+        resolver: Arc<dyn Resolve>,
+        tls: ClientConfig,
+    ) -> Self {
+        let filter = Filter { grant, denied, resolver };
+        let https = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(filter);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(MOST_IDLE)
+            .http1_max_buf_size(MOST_HEAD)
+            .http1_max_headers(MOST_HEADERS)
+            .build(Connector { https });
+        Self { client }
+    }
+
+    /// Sends a request and waits for the head of its answer. A request is sent twice only if the connection that it was
+    /// to go by turned out closed before the first byte.
+    pub(crate) async fn send(
+        &self,
+        host: &Host,
+        mut request: http::Request<Full<Bytes>>,
+        patience: Patience,
+    ) -> Result<http::Response<Incoming>, Error> {
+        let late = |phase, after| Error::Timeout { phase, host: host.to_string(), after };
+        let mut captured = capture_connection(&mut request);
+        let mut answer = self.client.request(request);
+        let connected = async {
+            captured.wait_for_connection_metadata().await;
+        };
+        tokio::select! {
+            biased;
+            early = &mut answer => return early.map_err(|error| told_apart(&error, host)),
+            connected = timeout(patience.connect, connected) => {
+                connected.map_err(|_| late(Phase::Connect, patience.connect))?;
+            }
+        }
+        let answer = timeout(patience.first_byte, answer).await;
+        answer
+            .map_err(|_| late(Phase::FirstByte, patience.first_byte))?
+            .map_err(|error| told_apart(&error, host))
+    }
+}
+
+/// Finds what an error of the HTTP library is, by the types in its chain of causes.
+fn told_apart(error: &legacy::Error, host: &Host) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    let mut innermost = error.to_string();
+    while let Some(current) = cause {
+        if let Some(own) = current.downcast_ref::<Error>() {
+            return own.clone();
+        }
+        if current.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse_too_large) {
+            let limit = format!("{MOST_HEADERS} lines or {} KiB", MOST_HEAD >> 10);
+            return Error::ResponseTooLarge { host: host.to_string(), part: "head", limit };
+        }
+        innermost = current.to_string();
+        cause = current.source();
+    }
+    Error::Protocol { host: host.to_string(), source: Arc::new(io::Error::other(innermost)) }
+}
+
+/// Opens a connection, TLS included, within `CONNECT`.
+#[derive(Debug, Clone)]
+struct Connector {
+    https: HttpsConnector<Filter>,
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = Error;
+    type Future = BoxFuture<Result<Stream, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let host = uri.host().unwrap_or_default().to_owned();
+        let opening = self.https.call(uri);
+        Box::pin(async move {
+            match timeout(CONNECT, opening).await {
+                Ok(Ok(stream)) => Ok(stream),
+                Ok(Err(cause)) => Err(match cause.downcast::<Error>() {
+                    Ok(own) => *own,
+                    // What isn't the filter's error is the TLS library's.
+                    Err(cause) => Error::Tls { host, source: cause.into() },
+                }),
+                Err(_) => Err(Error::Timeout { phase: Phase::Connect, host, after: CONNECT }),
+            }
+        })
+    }
+}
+
+/// Opens a TCP connection to the first address that the grant permits and that answers.
+#[derive(Debug, Clone)]
+struct Filter {
+    grant: Arc<Grant>,
+    denied: Arc<[IpNet]>,
+    resolver: Arc<dyn Resolve>,
+}
+
+impl Service<Uri> for Filter {
+    type Response = TokioIo<TcpStream>;
+    type Error = Error;
+    type Future = BoxFuture<Result<TokioIo<TcpStream>, Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let filter = self.clone();
+        Box::pin(async move {
+            let (host, port) = filter.target(&uri)?;
+            let permitted = filter.permitted(&host).await?;
+            dial(&host, port, &permitted).await.map(TokioIo::new)
+        })
+    }
+}
+
+impl Filter {
+    /// Reads the target once more from what is really about to be dialled, and holds it against the grant: whatever
+    /// stands between the decision and here can't send a request elsewhere.
+    fn target(&self, uri: &Uri) -> Result<(Host, u16), Error> {
+        let tls = uri.scheme_str() == Some("https");
+        let port = uri.port_u16().unwrap_or(default_port(tls));
+        let text = uri.host().unwrap_or_default();
+        match Host::parse(text) {
+            Ok(host) if self.grant.names(tls, &host, port) => Ok((host, port)),
+            Ok(_) | Err(_) => Err(Error::Malformed {
+                part: "host",
+                found: text.to_owned(),
+                cause: format!("isn't the one that grant {} is about", self.grant.label()),
+            }),
+        }
+    }
+
+    async fn permitted(&self, host: &Host) -> Result<Vec<IpAddr>, Error> {
+        let unresolved = |source| Error::Dns { host: host.to_string(), source: Arc::new(source) };
+        let found = match host {
+            Host::Ip(address) => vec![*address],
+            Host::Name(name) => self.resolver.resolve(name.clone()).await.map_err(unresolved)?,
+        };
+        if found.is_empty() {
+            return Err(unresolved(io::Error::new(io::ErrorKind::NotFound, "no address")));
+        }
+        let mut permitted = Vec::new();
+        let mut refused = Vec::new();
+        for address in found {
+            match address::permit(address, &self.grant.addresses, &self.denied) {
+                Ok(()) => permitted.push(address),
+                Err(reason) => refused.push((address, reason)),
+            }
+        }
+        if permitted.is_empty() {
+            return Err(Error::AddressBlocked { host: host.to_string(), grant: self.grant.label(), refused });
+        }
+        Ok(permitted)
+    }
+}
+
+/// Tries the addresses in order. Each has an equal share of the time, so a dead first one leaves time for the second.
+async fn dial(host: &Host, port: u16, permitted: &[IpAddr]) -> Result<TcpStream, Error> {
+    let share = CONNECT / u32::try_from(permitted.len().max(1)).unwrap_or(u32::MAX);
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in permitted {
+        match timeout(share, TcpStream::connect(SocketAddr::new(*address, port))).await {
+            // A request goes out in one or two writes; waiting to fill a packet only costs time.
+            Ok(Ok(stream)) => match stream.set_nodelay(true) {
+                Ok(()) => return Ok(stream),
+                Err(error) => last = error,
+            },
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::Error::from(io::ErrorKind::TimedOut),
+        }
+    }
+    Err(Error::Connect { host: host.to_string(), source: Arc::new(last) })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug)]
+    struct Fixed(Vec<IpAddr>);
+
+    impl Resolve for Fixed {
+        fn resolve(&self, _: String) -> BoxFuture<io::Result<Vec<IpAddr>>> {
+            let found = self.0.clone();
+            Box::pin(async move { Ok(found) })
+        }
+    }
+
+    fn filter(host: &str, addresses: &[&str], answers: Vec<IpAddr>) -> Filter {
+        let grant = Grant {
+            tls: true,
+            host: host.parse().unwrap(),
+            port: 443,
+            methods: Vec::new(),
+            paths: Vec::new(),
+            addresses: addresses.iter().map(|range| range.parse().unwrap()).collect(),
+        };
+        let denied = ["10.96.0.1/32".parse().unwrap()];
+        Filter { grant: Arc::new(grant), denied: Arc::new(denied), resolver: Arc::new(Fixed(answers)) }
+    }
+
+    /// The addresses that would be dialled. Nothing here waits, so no runtime is needed.
+    fn permitted(filter: &Filter, host: &str) -> Result<Vec<IpAddr>, Error> {
+        filter.permitted(&Host::parse(host).unwrap()).now_or_never().unwrap()
+    }
+
+    fn addresses(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn of_mixed_answers_only_the_permitted_are_dialled_in_their_order() {
+        let answers =
+            addresses(&["127.0.0.1", "20.1.2.3", "169.254.169.254", "10.96.0.1", "10.1.2.3", "::1"]);
+        let filter = filter("*.example.com", &["10.0.0.0/8"], answers);
+        assert_eq!(permitted(&filter, "api.example.com").unwrap(), addresses(&["20.1.2.3", "10.1.2.3"]));
+    }
+
+    #[test]
+    fn a_host_with_only_refused_addresses_is_blocked_and_the_message_says_why() {
+        let filter = filter("*.example.com", &[], addresses(&["127.0.0.1", "fe80::1"]));
+        let text = permitted(&filter, "api.example.com").unwrap_err().to_string();
+        let reasons = "127.0.0.1 is loopback, fe80::1 is link-local";
+        assert!(text.contains(reasons) && text.contains("`addresses` of grant *.example.com"), "{text}");
+    }
+
+    #[test]
+    fn a_name_without_addresses_is_a_dns_error() {
+        let filter = filter("*.example.com", &[], Vec::new());
+        assert!(matches!(permitted(&filter, "api.example.com"), Err(Error::Dns { .. })));
+    }
+
+    #[test]
+    fn what_is_about_to_be_dialled_is_held_against_the_grant_once_more() {
+        let filter = filter("api.example.com", &[], Vec::new());
+        let rows = [
+            ("https://api.example.com/", true),
+            ("https://api.example.com:443/", true),
+            ("https://evil.example/", false),
+            ("https://api.example.com:8443/", false),
+            ("http://api.example.com/", false),
+            ("http://api.example.com:443/", false),
+            ("/", false),
+        ];
+        for (uri, expected) in rows {
+            assert_eq!(filter.target(&uri.parse().unwrap()).is_ok(), expected, "{uri}");
+        }
+    }
+
+    /// Every spelling of an IPv4 address that some parser takes for it.
+    fn spellings(address: std::net::Ipv4Addr) -> Vec<String> {
+        let [a, b, c, d] = address.octets();
+        let whole = u32::from(address);
+        let (high, low) = (whole >> 16, whole & 0xffff);
+        vec![
+            address.to_string(),
+            format!("{address}."),
+            whole.to_string(),
+            format!("{whole:#x}"),
+            format!("0{whole:o}"),
+            format!("0{a:o}.0{b:o}.0{c:o}.0{d:o}"),
+            format!("{a:#X}.{b:#x}.{c}.{d:#x}").to_lowercase(),
+            format!("{a}.{b}.{low}"),
+            format!("{a}.{}", whole & 0xff_ffff),
+            format!("[::ffff:{address}]"),
+            format!("[::ffff:{high:x}:{low:x}]"),
+            format!("[64:ff9b::{high:x}:{low:x}]"),
+            format!("[64:ff9b:1::{high:x}:{low:x}]"),
+            format!("[2002:{high:x}:{low:x}::1]"),
+            format!("[2001:0:1::{:x}:{:x}]", high ^ 0xffff, low ^ 0xffff),
+            format!("[::{high:x}:{low:x}]"),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn a_denied_address_is_never_dialled_however_it_is_spelled(
+            octets in prop_oneof![
+                Just([169, 254, 169, 254]), Just([168, 63, 129, 16]), Just([100, 100, 100, 200]),
+                Just([192, 0, 0, 192]), any::<[u8; 3]>().prop_map(|[b, c, d]| [127, b, c, d]),
+                any::<[u8; 3]>().prop_map(|[b, c, d]| [10, b, c, d]), any::<[u8; 3]>().prop_map(|[b, c, d]| [0, b, c, d]),
+            ],
+        ) {
+            for spelling in spellings(octets.into()) {
+                // The grant names exactly this host, so nothing but the filter stands in the way.
+                let Ok(host) = Host::parse(&spelling) else { continue };
+                let filter = filter(&spelling, &[], Vec::new());
+                let found = filter.permitted(&host).now_or_never().unwrap();
+                prop_assert!(matches!(found, Err(Error::AddressBlocked { .. })), "{}: {:?}", spelling, found);
+            }
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The gate itself: the stages that a request passes, in order, in one function ([`Gate::send`] and its `pass`). Each
+//! stage is a pure decision of its own module, except dialling; here is only their order and the time that they may
+//! take.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, header::CONTENT_LENGTH};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use ipnet::IpNet;
+use tokio::time::{Instant, timeout_at};
+use tracing::{Instrument, debug_span};
+
+use crate::{
+    body::{self, Answer, Body, Bounds},
+    dial::{self, Dialler, Patience, Resolve},
+    error::{Error, Phase},
+    grants::{Grant, decide},
+    headers,
+    record::{Metrics, Record},
+    request::{Host, Request},
+    rules::{Rule, Rules},
+};
+
+/// What a gate is made from. All of it comes from the operator's document and, for the rules, from the provider's
+/// settings.
+#[derive(Debug)]
+pub struct Config {
+    /// The provider's name, for metrics, logs and messages.
+    pub provider: String,
+    /// What the operator allows. None allows nothing.
+    pub grants: Vec<Grant>,
+    /// What requests mean, the first match first.
+    pub rules: Vec<Rule>,
+    /// Addresses that are never dialled, whatever a grant says: the API server's own.
+    pub denied_ranges: Vec<IpNet>,
+}
+
+/// Until when a request may take, and how long its stages may, where the sender has a wish.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// Past it no new request is sent.
+    pub soft: Instant,
+    /// Past it nothing is waited for, the answer's body included.
+    pub hard: Instant,
+    /// Name, address and TLS, which never get more than 10 s. Like the other wishes it is clamped to at least 1 ms and
+    /// at most what is left until `hard`, which also holds where there is no wish.
+    pub connect: Option<Duration>,
+    /// From the connection to the head of the answer.
+    pub first_byte: Option<Duration>,
+    /// Between two parts of the answer's body, while it is being read.
+    pub between_bytes: Option<Duration>,
+}
+
+impl Deadlines {
+    fn clamp(&self, wish: Option<Duration>, now: Instant) -> Duration {
+        let left = self.hard.saturating_duration_since(now);
+        wish.unwrap_or(left).min(left).max(Duration::from_millis(1))
+    }
+}
+
+/// The way of one provider to its cloud. Cheap to clone; clones share connections.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    provider: Arc<str>,
+    /// The label of grant where there is none.
+    none: Arc<str>,
+    rules: Rules,
+    ways: Vec<Way>,
+    metrics: Metrics,
+}
+
+/// A grant and the connections under it.
+#[derive(Debug)]
+struct Way {
+    grant: Arc<Grant>,
+    label: Arc<str>,
+    dialler: Dialler,
+}
+
+impl AsRef<Grant> for Way {
+    fn as_ref(&self) -> &Grant {
+        &self.grant
+    }
+}
+
+/// The head of an answer, and what its body needs.
+struct Answered {
+    head: http::response::Parts,
+    incoming: Incoming,
+    bounds: Bounds,
+}
+
+impl Gate {
+    /// Makes the gate of a provider. It has connections of its own, shared with no other gate.
+    ///
+    /// Errors: [`Error::Syntax`] for a rule whose keys don't fit its path, [`Error::Roots`] without trust roots.
+    pub fn new(config: Config, metrics: &Metrics) -> Result<Self, Error> {
+        Self::with_resolver(config, metrics, Arc::new(dial::System))
+    }
+
+    /// Makes the gate of a provider that resolves names in its own way.
+    pub fn with_resolver(
+        config: Config,
+        metrics: &Metrics,
+        resolver: Arc<dyn Resolve>,
+    ) -> Result<Self, Error> {
+        let Config { provider, grants, rules, denied_ranges } = config;
+        let denied: Arc<[IpNet]> = denied_ranges.into();
+        let tls = dial::tls(grants.iter().any(|grant| grant.tls))?;
+        let way = move |grant: Grant| {
+            let (label, grant) = (grant.label().into(), Arc::new(grant));
+            let dialler = Dialler::new(grant.clone(), denied.clone(), resolver.clone(), tls.clone());
+            Way { grant, label, dialler }
+        };
+        let ways = grants.into_iter().map(way).collect();
+        let (provider, none) = (provider.into(), "none".into());
+        let inner = Inner { provider, none, rules: Rules::new(rules)?, ways, metrics: metrics.clone() };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Carries a request and returns the answer as the cloud gave it, redirects and failures included.
+    ///
+    /// Guarantees: nothing is sent that no grant allows, to no address that its grant doesn't open, and nothing after
+    /// the soft deadline. Dropping the future or the answer's body closes what was opened for it. Each request is
+    /// counted once. Needs a tokio runtime with time and I/O.
+    pub async fn send<B>(
+        &self,
+        request: http::Request<B>,
+        deadlines: Deadlines,
+    ) -> Result<http::Response<Body>, Error>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
+        let Inner { provider, none, metrics, .. } = &*self.inner;
+        let mut record = metrics.begin(provider.clone(), none.clone());
+        match self.pass(request, deadlines, &mut record).await {
+            Ok(Answered { head, incoming, bounds }) => {
+                record.answered(head.status);
+                Ok(http::Response::from_parts(head, Answer::new(incoming, bounds, record).boxed_unsync()))
+            }
+            Err(error) => {
+                record.failed(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// The chain: canonical request, grant, rule, then the dial; the caller finishes the record. What answers without
+    /// the cloud, or holds a request back, or adds to it, belongs between rule and dial.
+    async fn pass<B>(
+        &self,
+        request: http::Request<B>,
+        deadlines: Deadlines,
+        record: &mut Record,
+    ) -> Result<Answered, Error>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
+        let Inner { provider, rules, ways, .. } = &*self.inner;
+        let (head, body) = request.into_parts();
+        let request = Request::parse(&head.method, &head.uri)?;
+        let (headers, stripped) = headers::edit_request(head.headers)?;
+        record.stripped += stripped;
+        let way = decide(ways, &request).map_err(|missing| Error::Denied {
+            provider: provider.to_string(),
+            method: request.method.to_string(),
+            url: request.url(),
+            missing,
+        })?;
+        record.grant = way.label.clone();
+
+        // Some APIs name the operation in the body. One that isn't granted is not worth the memory.
+        let body = gather_until(deadlines.soft, body).await?;
+        let meaning = rules.meaning(&request, &headers, &body);
+        record.means(meaning.effect);
+
+        let span = debug_span!(
+            "cloud request", %provider, grant = %way.label, effect = meaning.effect.label(),
+            method = %request.method, url = request.url(),
+        );
+        record.span = span.clone();
+        record.sent = u64::try_from(body.len()).unwrap_or(u64::MAX);
+        way.carry(&request.host, outgoing(&request, headers, body)?, deadlines, record).instrument(span).await
+    }
+}
+
+/// Gathers the body while new requests are still taken. A request whose body was late isn't sent.
+async fn gather_until<B>(soft: Instant, body: B) -> Result<Bytes, Error>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    let body = timeout_at(soft, body::gather(body)).await.map_err(|_| Error::DeadlinePassed)??;
+    // A body that was ready at once beats the timer.
+    if Instant::now() >= soft { Err(Error::DeadlinePassed) } else { Ok(body) }
+}
+
+/// The request as it is sent.
+fn outgoing(request: &Request, headers: HeaderMap, body: Bytes) -> Result<http::Request<Full<Bytes>>, Error> {
+    let empty = body.is_empty();
+    let mut outgoing = http::Request::new(Full::new(body));
+    *outgoing.method_mut() = request.method.clone();
+    *outgoing.uri_mut() = request.uri()?;
+    *outgoing.headers_mut() = headers;
+    // The HTTP library leaves it out for an empty body, and some clouds answer 411 then.
+    if empty && matches!(request.method, Method::POST | Method::PUT | Method::PATCH) {
+        outgoing.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    Ok(outgoing)
+}
+
+impl Way {
+    /// Sends what was decided on and takes the head of the answer.
+    async fn carry(
+        &self,
+        host: &Host,
+        outgoing: http::Request<Full<Bytes>>,
+        deadlines: Deadlines,
+        record: &mut Record,
+    ) -> Result<Answered, Error> {
+        let now = Instant::now();
+        let patience = Patience {
+            connect: deadlines.clamp(deadlines.connect, now),
+            first_byte: deadlines.clamp(deadlines.first_byte, now),
+        };
+        let answer = timeout_at(deadlines.hard, self.dialler.send(host, outgoing, patience)).await;
+        let host = host.to_string();
+        let after = deadlines.hard.saturating_duration_since(now);
+        let late = |_| Error::Timeout { phase: Phase::Call, host: host.clone(), after };
+        let (mut head, incoming) = answer.map_err(late)??.into_parts();
+
+        if incoming.size_hint().lower() > body::MOST_RECEIVED {
+            return Err(body::body_too_large(&host, body::MOST_RECEIVED));
+        }
+        let (headers, stripped) = headers::edit_response(head.headers);
+        head.headers = headers;
+        // The HTTP library leaves handles of the connection here, which would outlive the body.
+        head.extensions = http::Extensions::new();
+        record.stripped += stripped;
+        let between = deadlines.clamp(deadlines.between_bytes, Instant::now());
+        let bounds = Bounds { host, bytes: body::MOST_RECEIVED, between, hard: deadlines.hard };
+        Ok(Answered { head, incoming, bounds })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wish_is_clamped_between_a_millisecond_and_what_is_left() {
+        let now = Instant::now();
+        let left = Duration::from_secs(20);
+        let deadlines =
+            Deadlines { soft: now, hard: now + left, connect: None, first_byte: None, between_bytes: None };
+        let rows = [
+            (None, left),
+            (Some(Duration::ZERO), Duration::from_millis(1)),
+            (Some(Duration::from_nanos(1)), Duration::from_millis(1)),
+            (Some(Duration::from_secs(3)), Duration::from_secs(3)),
+            (Some(Duration::MAX), left),
+        ];
+        for (wish, expected) in rows {
+            assert_eq!(deadlines.clamp(wish, now), expected, "{wish:?}");
+        }
+        let late = now + Duration::from_mins(1);
+        assert_eq!(deadlines.clamp(Some(Duration::MAX), late), Duration::from_millis(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_late_or_a_deadline_that_is_past_sends_nothing() {
+        let soft = Instant::now() + Duration::from_secs(1);
+        let never = http_body_util::StreamBody::new(futures::stream::pending::<
+            Result<http_body::Frame<Bytes>, Error>,
+        >());
+        assert!(matches!(gather_until(soft, never).await, Err(Error::DeadlinePassed)));
+        let ready = Full::new(Bytes::from("ready"));
+        assert!(matches!(gather_until(Instant::now(), ready).await, Err(Error::DeadlinePassed)));
+    }
+}

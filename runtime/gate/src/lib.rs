@@ -1,0 +1,32 @@
+//! The only way from a provider to its cloud. Every HTTP request of a provider passes [`Gate::send`], which decides
+//! what the request is, what it means, whether the operator granted it and which addresses it may be carried to, then
+//! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
+//!
+//! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission; `headers` and `body`
+//! bound and clean what is carried; `address` and `dial` decide and do the connecting; `record` counts. `pattern` and
+//! `path` hold the small languages in which operators and providers write hosts, methods, paths and keys.
+
+mod address;
+mod body;
+mod dial;
+mod error;
+mod gate;
+mod grants;
+mod headers;
+mod path;
+mod pattern;
+mod record;
+mod request;
+mod rules;
+
+pub use address::Reason;
+pub use body::Body;
+pub use dial::Resolve;
+pub use error::{Error, Missing, Phase};
+pub use gate::{Config, Deadlines, Gate};
+pub use grants::{Coverage, Endpoint, Grant};
+pub use path::{KeyPattern, PathPattern, PathPrefix};
+pub use pattern::{HostPattern, MethodPattern, TextPattern};
+pub use record::Metrics;
+pub use request::{Host, Request};
+pub use rules::{Effect, Limits, Meaning, Operation, Place, Rule, Rules};

@@ -1,0 +1,271 @@
+//! How operators and providers write paths, and the keys that are made from a path's segments. Read as strictly as the
+//! other patterns, and brought into the canonical form of a request's path first, so that `/%61` and `/a` are one here
+//! as they are there.
+
+use std::{fmt, str::FromStr};
+
+use crate::{error::Error, request::canonical_path};
+
+/// A path and everything below it: `/subscriptions/1` is for itself and `/subscriptions/1/vms`, not for
+/// `/subscriptions/12`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathPrefix(String);
+
+impl PathPrefix {
+    /// Whether a canonical path is the prefix or lies below it.
+    pub(crate) fn matches(&self, path: &str) -> bool {
+        path.strip_prefix(self.0.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+impl FromStr for PathPrefix {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |cause| Error::Syntax {
+            kind: "path prefix",
+            text: text.to_owned(),
+            cause,
+            example: "/subscriptions/1, which stands for itself and all below it, or / for everything",
+        };
+        if text.contains('*') {
+            return Err(wrong("has a *, which a prefix doesn't need"));
+        }
+        let path = canonical_path(text).map_err(wrong)?;
+        Ok(Self(path.strip_suffix('/').unwrap_or(&path).to_owned()))
+    }
+}
+
+impl fmt::Display for PathPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "/" } else { &self.0 })
+    }
+}
+
+/// A path where `*` stands for one segment that isn't empty and `**` at the end for all that are left, none included.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PathPattern {
+    segments: Vec<Segment>,
+    open: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Any,
+    Exact(String),
+}
+
+impl PathPattern {
+    /// The segments that a `*` stands for, in order, if the pattern is for this canonical path. With `fold_case` case
+    /// makes no difference and the segments come in lower case.
+    pub(crate) fn matches(&self, path: &str, fold_case: bool) -> Option<Vec<String>> {
+        let mut left = path.strip_prefix('/')?.split('/');
+        let mut found = Vec::new();
+        for segment in &self.segments {
+            let given = left.next()?;
+            match segment {
+                Segment::Any if given.is_empty() => return None,
+                Segment::Any if fold_case => found.push(given.to_ascii_lowercase()),
+                Segment::Any => found.push(given.to_owned()),
+                Segment::Exact(exact) if fold_case && exact.eq_ignore_ascii_case(given) => {}
+                Segment::Exact(exact) if exact == given => {}
+                Segment::Exact(_) => return None,
+            }
+        }
+        (self.open || left.next().is_none()).then_some(found)
+    }
+
+    fn wildcards(&self) -> usize {
+        self.segments.iter().filter(|segment| **segment == Segment::Any).count()
+    }
+}
+
+impl FromStr for PathPattern {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |cause| Error::Syntax {
+            kind: "path pattern",
+            text: text.to_owned(),
+            cause,
+            example: "/networks/*/subnets, or /networks/** for all below",
+        };
+        let path = canonical_path(text).map_err(wrong)?;
+        let (closed, open) = match path.strip_suffix("/**") {
+            Some(rest) => (rest, true),
+            None => (path.as_str(), false),
+        };
+        let mut segments = Vec::new();
+        // The first piece is what stands before the leading slash: nothing.
+        for segment in closed.split('/').skip(1) {
+            segments.push(match segment {
+                "*" => Segment::Any,
+                _ if segment.contains('*') => {
+                    return Err(wrong("has a * that isn't a whole segment, or a ** that isn't the last"));
+                }
+                _ => Segment::Exact(segment.to_owned()),
+            });
+        }
+        Ok(Self { segments, open })
+    }
+}
+
+/// The key of a limit or the name of a cache scope, where `{1}` stands for the first segment of the path that a `*`
+/// matched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyPattern(Vec<Piece>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    /// Counted from 0.
+    Segment(usize),
+}
+
+impl KeyPattern {
+    /// The key with the segments filled in. A segment that a path pattern doesn't have stays empty; rules with one are
+    /// refused when they are loaded.
+    pub(crate) fn fill(&self, segments: &[String]) -> String {
+        self.0
+            .iter()
+            .map(|piece| match piece {
+                Piece::Text(text) => text.as_str(),
+                Piece::Segment(index) => segments.get(*index).map_or("", String::as_str),
+            })
+            .collect()
+    }
+
+    /// Refuses a key with a number for which the path has no `*`.
+    pub(crate) fn check(&self, path: &PathPattern) -> Result<(), Error> {
+        let wildcards = path.wildcards();
+        if self.0.iter().any(|piece| matches!(piece, Piece::Segment(index) if *index >= wildcards)) {
+            return Err(wrong_key(&self.to_string(), "has a number for which the path of its rule has no *"));
+        }
+        Ok(())
+    }
+}
+
+fn wrong_key(text: &str, cause: &'static str) -> Error {
+    Error::Syntax { kind: "key", text: text.to_owned(), cause, example: "reads or writes/{1}" }
+}
+
+impl FromStr for KeyPattern {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        if text.is_empty() {
+            return Err(wrong_key(text, "is empty"));
+        }
+        let mut pieces = Vec::new();
+        let mut left = text;
+        while let Some((before, rest)) = left.split_once('{') {
+            let unclosed = || wrong_key(text, "has a { without a number from 1 and a }");
+            let (number, after) = rest.split_once('}').ok_or_else(unclosed)?;
+            let digits = number.bytes().all(|byte| byte.is_ascii_digit());
+            let index =
+                number.parse::<usize>().ok().filter(|_| digits).and_then(|number| number.checked_sub(1));
+            push_text(&mut pieces, before, text)?;
+            pieces.push(Piece::Segment(index.ok_or_else(unclosed)?));
+            left = after;
+        }
+        push_text(&mut pieces, left, text)?;
+        Ok(Self(pieces))
+    }
+}
+
+fn push_text(pieces: &mut Vec<Piece>, piece: &str, whole: &str) -> Result<(), Error> {
+    if piece.contains('}') {
+        return Err(wrong_key(whole, "has a } without a {"));
+    }
+    if !piece.is_empty() {
+        pieces.push(Piece::Text(piece.to_owned()));
+    }
+    Ok(())
+}
+
+impl fmt::Display for KeyPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|piece| match piece {
+            Piece::Text(text) => f.write_str(text),
+            Piece::Segment(index) => write!(f, "{{{}}}", index + 1),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_where_a_segment_ends() {
+        let rows = [
+            ("/", "/", true),
+            ("/", "/a", true),
+            ("/a", "/a", true),
+            ("/a", "/a/", true),
+            ("/a/", "/a", true),
+            ("/a", "/a/b", true),
+            ("/a", "/ab", false),
+            ("/a", "/a%2Fb", false),
+            ("/a", "/A", false),
+            ("/a%2fb", "/a%2Fb/c", true),
+        ];
+        for (prefix, path, expected) in rows {
+            assert_eq!(prefix.parse::<PathPrefix>().unwrap().matches(path), expected, "{prefix} for {path}");
+        }
+    }
+
+    #[test]
+    fn a_path_pattern_yields_the_segments_of_its_stars() {
+        let rows = [
+            ("/", "/", false, Some(&[][..])),
+            ("/a", "/a", false, Some(&[])),
+            ("/a", "/a/", false, None),
+            ("/a/*", "/a/B", false, Some(&["B"])),
+            ("/a/*", "/a/", false, None),
+            ("/a/*", "/a/b/c", false, None),
+            ("/a/*/c/*", "/a/b/c/d", false, Some(&["b", "d"])),
+            ("/a/*/c/*", "/A/B/C/D", false, None),
+            ("/a/*/c/*", "/A/B/C/D", true, Some(&["b", "d"])),
+            ("/a/**", "/a", false, Some(&[])),
+            ("/a/**", "/a/b/c", false, Some(&[])),
+            ("/a/**", "/ab", false, None),
+            ("/a/*/**", "/a/b/c/d", false, Some(&["b"])),
+            ("/**", "/", false, Some(&[])),
+            ("/**", "/a/b", false, Some(&[])),
+        ];
+        for (pattern, path, fold_case, expected) in rows {
+            let found = pattern.parse::<PathPattern>().unwrap().matches(path, fold_case);
+            let expected =
+                expected.map(|segments| segments.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
+            assert_eq!(found, expected, "{pattern} for {path}");
+        }
+    }
+
+    #[test]
+    fn a_key_takes_the_segments_of_its_path() {
+        let segments = ["s1".to_owned(), "g2".to_owned()];
+        for (key, expected) in [("reads", "reads"), ("{2}/{1}", "g2/s1"), ("writes/{1}/x", "writes/s1/x")] {
+            assert_eq!(key.parse::<KeyPattern>().unwrap().fill(&segments), expected);
+        }
+        let path: PathPattern = "/a/*".parse().unwrap();
+        assert!("x/{1}".parse::<KeyPattern>().unwrap().check(&path).is_ok());
+        assert!("x/{2}".parse::<KeyPattern>().unwrap().check(&path).is_err());
+    }
+
+    #[test]
+    fn a_slip_is_refused_with_an_example_of_the_right_form() {
+        fn message<P: FromStr<Err = Error> + fmt::Debug>(text: &str) -> String {
+            text.parse::<P>().expect_err(text).to_string()
+        }
+        for text in ["", "a", "//a", "/a/*", "/a?b", "/a/../b"] {
+            assert!(message::<PathPrefix>(text).contains("/subscriptions/1"), "{text}");
+        }
+        for text in ["", "a", "/a*", "/**/a", "/a/***", "/a?b"] {
+            assert!(message::<PathPattern>(text).contains("/networks/**"), "{text}");
+        }
+        for text in ["", "{", "{}", "{0}", "{+1}", "{x}", "a}", "{1}}"] {
+            assert!(message::<KeyPattern>(text).contains("writes/{1}"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! What a request means, which its method doesn't always tell: whether it changes something, which limits it counts
+//! against and what it drops from the cache. The provider declares rules, the first that matches holds, and doubt always
+//! falls on the careful side: a request that no rule surely matches is a write that is never cached or repeated.
+
+use std::{collections::HashMap, fmt};
+
+use http::{HeaderMap, HeaderName};
+use serde::{
+    Deserializer,
+    de::{IgnoredAny, MapAccess, Visitor},
+};
+use url::form_urlencoded;
+
+use crate::{
+    error::Error,
+    path::{KeyPattern, PathPattern},
+    pattern::{HostPattern, MethodPattern, TextPattern},
+    request::Request,
+};
+
+/// What a request does in the cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Effect {
+    /// Changes nothing: may be answered from a cache and be repeated.
+    Read,
+    /// Changes something: is never repeated unless it surely never left.
+    Write,
+    /// Asks how a change is getting on: changes nothing, but a change is still on its way.
+    OperationPoll,
+}
+
+impl Effect {
+    /// The value of the `effect` label in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::OperationPoll => "operation_poll",
+        }
+    }
+}
+
+/// Where a request names its operation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Place {
+    /// The query parameter of this name.
+    Query(String),
+    /// The header of this name.
+    Header(HeaderName),
+    /// The field of this name in a form-encoded body.
+    FormField(String),
+    /// The top-level field of this name in a JSON body. Only a string counts.
+    JsonField(String),
+}
+
+/// The operation that a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// Where the request names it. A request that names it twice matches no rule.
+    pub place: Place,
+    /// The name.
+    pub name: TextPattern,
+}
+
+/// What the requests of one kind mean.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Of which host, on any port.
+    pub host: HostPattern,
+    /// With which method.
+    pub method: MethodPattern,
+    /// With which path, without the query.
+    pub path: PathPattern,
+    /// With which operation, where method and path don't tell.
+    pub operation: Option<Operation>,
+    /// What they do.
+    pub effect: Effect,
+    /// The limits that they count against.
+    pub limits: Vec<KeyPattern>,
+    /// What they read or change as a whole; `None` is everything that the provider reads.
+    pub cache_scope: Option<KeyPattern>,
+    /// Whether the cloud takes two paths that differ only in case for the same.
+    pub fold_case: bool,
+}
+
+/// What one request means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Meaning {
+    /// What it does.
+    pub effect: Effect,
+    /// What it counts against.
+    pub limits: Limits,
+    /// The scope of the cache that it reads into or drops; `None` is everything.
+    pub cache_scope: Option<String>,
+    /// Whether paths that differ only in case are one to the cloud.
+    pub fold_case: bool,
+}
+
+/// The limits that a request counts against.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Limits {
+    /// The limits of these keys.
+    Keys(Vec<String>),
+    /// Every limit of its host, since no rule says which.
+    AllOfHost,
+}
+
+/// A provider's rules, in order.
+#[derive(Debug, Clone, Default)]
+pub struct Rules(Vec<Rule>);
+
+impl Rules {
+    /// Takes rules whose keys refer only to segments that their paths have.
+    ///
+    /// Errors: [`Error::Syntax`] for the first key that refers to another.
+    pub fn new(rules: Vec<Rule>) -> Result<Self, Error> {
+        for rule in &rules {
+            for key in rule.limits.iter().chain(&rule.cache_scope) {
+                key.check(&rule.path)?;
+            }
+        }
+        Ok(Self(rules))
+    }
+
+    /// Says what a request with these headers and this body means.
+    pub fn meaning(&self, request: &Request, headers: &HeaderMap, body: &[u8]) -> Meaning {
+        let mut named = Named { request, headers, body, seen: HashMap::new() };
+        for rule in &self.0 {
+            if !rule.host.matches(&request.host) || !rule.method.matches(&request.method) {
+                continue;
+            }
+            let Some(segments) = rule.path.matches(&request.path, rule.fold_case) else { continue };
+            if rule.operation.as_ref().is_some_and(|operation| !named.is(operation)) {
+                continue;
+            }
+            return Meaning {
+                effect: rule.effect,
+                limits: Limits::Keys(rule.limits.iter().map(|key| key.fill(&segments)).collect()),
+                cache_scope: rule.cache_scope.as_ref().map(|scope| scope.fill(&segments)),
+                fold_case: rule.fold_case,
+            };
+        }
+        Meaning { effect: Effect::Write, limits: Limits::AllOfHost, cache_scope: None, fold_case: false }
+    }
+}
+
+/// The operation names of one request. Each place is read once, however many rules ask for it: a table for an API with
+/// one path has a rule an operation, and a body may be megabytes.
+struct Named<'a> {
+    request: &'a Request,
+    headers: &'a HeaderMap,
+    body: &'a [u8],
+    seen: HashMap<&'a Place, Option<String>>,
+}
+
+impl<'a> Named<'a> {
+    fn is(&mut self, operation: &'a Operation) -> bool {
+        let Self { request, headers, body, seen } = self;
+        let name = seen.entry(&operation.place).or_insert_with(|| match &operation.place {
+            Place::Query(name) => only_field(request.query.as_deref().unwrap_or_default().as_bytes(), name),
+            Place::FormField(name) => only_field(body, name),
+            Place::Header(name) => {
+                only(headers.get_all(name).iter().map(|value| value.to_str().ok().map(str::to_owned)))
+            }
+            Place::JsonField(name) => only_json_field(body, name),
+        });
+        name.as_ref().is_some_and(|name| operation.name.matches(name))
+    }
+}
+
+/// The one value, if there is exactly one. Which of two the cloud would take can't be known.
+fn only(mut values: impl Iterator<Item = Option<String>>) -> Option<String> {
+    let first = values.next()?;
+    if values.next().is_some() { None } else { first }
+}
+
+fn only_field(encoded: &[u8], name: &str) -> Option<String> {
+    only(
+        form_urlencoded::parse(encoded)
+            .filter(|(key, _)| key == name)
+            .map(|(_, value)| Some(value.into_owned())),
+    )
+}
+
+fn only_json_field(body: &[u8], name: &str) -> Option<String> {
+    let mut reader = serde_json::Deserializer::from_slice(body);
+    let value = reader.deserialize_map(OnlyField(name)).ok()?;
+    reader.end().ok()?;
+    value
+}
+
+struct OnlyField<'a>(&'a str);
+
+impl<'de> Visitor<'de> for OnlyField<'_> {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with one text field {}", self.0)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut value = None;
+        while let Some(key) = map.next_key::<String>()? {
+            if key != self.0 {
+                map.next_value::<IgnoredAny>()?;
+            } else if value.replace(map.next_value::<String>()?).is_some() {
+                return Ok(None);
+            }
+        }
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rule(method: &str, path: &str, effect: Effect) -> Rule {
+        Rule {
+            host: "api.example.com".parse().unwrap(),
+            method: method.parse().unwrap(),
+            path: path.parse().unwrap(),
+            operation: None,
+            effect,
+            limits: Vec::new(),
+            cache_scope: None,
+            fold_case: false,
+        }
+    }
+
+    fn about(place: Place, name: &str) -> Rule {
+        let operation = Operation { place, name: name.parse().unwrap() };
+        Rule { operation: Some(operation), ..rule("POST", "/", Effect::Read) }
+    }
+
+    fn request(method: &Method, uri: &str) -> Request {
+        Request::parse(method, &uri.parse().unwrap()).unwrap()
+    }
+
+    fn effect(rules: &[Rule], method: &Method, uri: &str) -> Effect {
+        let rules = Rules::new(rules.to_vec()).unwrap();
+        rules.meaning(&request(method, uri), &HeaderMap::new(), b"").effect
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_holds() {
+        let rules = [
+            rule("GET", "/operations/*", Effect::OperationPoll),
+            rule("GET", "/**", Effect::Read),
+            rule("POST", "/*/search", Effect::Read),
+        ];
+        let rows = [
+            (Method::GET, "https://api.example.com/operations/1", Effect::OperationPoll),
+            (Method::GET, "https://api.example.com/operations", Effect::Read),
+            (Method::POST, "https://api.example.com/vms/search", Effect::Read),
+            (Method::POST, "https://api.example.com/vms", Effect::Write),
+            (Method::GET, "https://other.example.com/vms", Effect::Write),
+        ];
+        for (method, uri, expected) in rows {
+            assert_eq!(effect(&rules, &method, uri), expected, "{method} {uri}");
+        }
+    }
+
+    #[test]
+    fn what_no_rule_matches_is_a_write_that_counts_against_every_limit_of_its_host() {
+        let meaning =
+            Rules::default().meaning(&request(&Method::GET, "https://a.example/"), &HeaderMap::new(), b"");
+        assert_eq!(
+            meaning,
+            Meaning { effect: Effect::Write, limits: Limits::AllOfHost, cache_scope: None, fold_case: false }
+        );
+    }
+
+    #[test]
+    fn keys_and_scope_take_the_segments_of_the_path() {
+        let rule = Rule {
+            limits: vec!["reads/{1}".parse().unwrap(), "all".parse().unwrap()],
+            cache_scope: Some("{1}/{2}".parse().unwrap()),
+            fold_case: true,
+            ..rule("GET", "/subscriptions/*/groups/*/**", Effect::Read)
+        };
+        let rules = Rules::new(vec![rule]).unwrap();
+        let asked = request(&Method::GET, "https://api.example.com/Subscriptions/S1/groups/G2/vms");
+        let meaning = rules.meaning(&asked, &HeaderMap::new(), b"");
+        assert_eq!(meaning.limits, Limits::Keys(vec!["reads/s1".to_owned(), "all".to_owned()]));
+        assert_eq!(meaning.cache_scope.as_deref(), Some("s1/g2"));
+        assert!(meaning.fold_case);
+    }
+
+    #[test]
+    fn a_key_for_a_segment_that_the_path_lacks_is_refused_at_load() {
+        let rule = Rule { cache_scope: Some("{2}".parse().unwrap()), ..rule("GET", "/a/*", Effect::Read) };
+        assert!(Rules::new(vec![rule]).unwrap_err().to_string().contains("{2}"));
+    }
+
+    #[test]
+    fn an_operation_is_found_where_the_rule_says_and_only_if_named_once() {
+        let field = || "Action".to_owned();
+        let form = || Place::FormField(field());
+        let json = || Place::JsonField(field());
+        let header = || Place::Header(HeaderName::from_static("x-amz-target"));
+        let rows = [
+            (Place::Query(field()), "?Action=DescribeVms", &[][..], &b""[..], true),
+            (Place::Query(field()), "?Action=Describe%56ms&x=1", &[], b"", true),
+            (Place::Query(field()), "?Action=DeleteVms", &[], b"", false),
+            (Place::Query(field()), "?Action=DescribeVms&Action=DeleteVms", &[], b"", false),
+            (Place::Query(field()), "", &[], b"Action=DescribeVms", false),
+            (header(), "", &["DescribeVms"], b"", true),
+            (header(), "", &["DescribeVms", "DeleteVms"], b"", false),
+            (header(), "", &[], b"", false),
+            (form(), "", &[], b"Version=1&Action=DescribeVms", true),
+            (form(), "", &[], b"Action=DescribeVms&Action=DeleteVms", false),
+            (form(), "?Action=DescribeVms", &[], b"", false),
+            (json(), "", &[], br#"{"a": [1, {"Action": "Delete"}], "Action": "DescribeVms"}"#, true),
+            (json(), "", &[], br#"{"Action": "DescribeVms", "Action": "DeleteVms"}"#, false),
+            (json(), "", &[], br#"{"Action": "DeleteVms", "\u0041ction": "DescribeVms"}"#, false),
+            (json(), "", &[], br#"{"Action": 5}"#, false),
+            (json(), "", &[], br#"{"Action": "DescribeVms"} {}"#, false),
+            (json(), "", &[], b"\xff{", false),
+        ];
+        for (place, query, values, body, expected) in rows {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append("x-amz-target", HeaderValue::from_str(value).unwrap());
+            }
+            let rules = Rules::new(vec![about(place.clone(), "Describe*")]).unwrap();
+            let asked = request(&Method::POST, &format!("https://api.example.com/{query}"));
+            let found = rules.meaning(&asked, &headers, body).effect == Effect::Read;
+            let body = String::from_utf8_lossy(body);
+            assert_eq!(found, expected, "{place:?} {query} {values:?} {body}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_arbitrary_body_never_panics_and_is_read_as_no_operation(
+            body in proptest::collection::vec(any::<u8>(), 0..128),
+        ) {
+            let rules = Rules::new(vec![
+                about(Place::JsonField("no such field".to_owned()), "*"),
+                about(Place::FormField("no such field".to_owned()), "*"),
+            ]).unwrap();
+            let asked = request(&Method::POST, "https://api.example.com/");
+            prop_assert_eq!(rules.meaning(&asked, &HeaderMap::new(), &body).effect, Effect::Write);
+        }
+    }
+}
