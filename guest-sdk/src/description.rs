@@ -1,0 +1,116 @@
+//! What a provider is, whatever its configuration.
+
+use crate::Extra;
+
+/// What a capability is about: one interface of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Capability {
+    /// The machines behind Nodes.
+    Instances,
+}
+
+/// How the host should call a capability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallShape {
+    /// The most items that one call may carry.
+    pub largest_batch: u32,
+    /// Whether two calls may run at the same time. False where they would step on each other in the cloud.
+    pub side_by_side: bool,
+}
+
+impl CallShape {
+    /// What suits lookups: they change nothing, and 5,000 is the size of the largest cluster that Kubernetes supports,
+    /// so one list of the cloud's machines answers for all of it.
+    pub const INSTANCES: Self = Self { largest_batch: 5_000, side_by_side: true };
+}
+
+/// The type of an annotation's value, for the reference that users read and for a check before the provider sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnnotationType {
+    /// Any text.
+    Text,
+    /// `true` or `false`.
+    Boolean,
+    /// A whole number.
+    Integer,
+    /// A list of texts, separated by commas.
+    TextList,
+    /// A list of address ranges, separated by commas.
+    RangeList,
+}
+
+/// One annotation of Services that the provider reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Annotation {
+    /// The key, or a pattern with one `*` that stands for at least one character.
+    pub name: String,
+    /// What its value is.
+    pub value: AnnotationType,
+    /// What holds where it is absent; none where its absence has a meaning of its own.
+    pub default: Option<String>,
+    /// One sentence for the reference.
+    pub description: String,
+}
+
+/// What a provider is. The schema of the configuration and the list of capabilities are not part of it: the SDK derives
+/// them from [`Provider::Configuration`](crate::Provider::Configuration) and [`export_provider!`](crate::export_provider).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The provider's name, lower case, as in `azure`. Metrics, logs and events carry it.
+    pub name: String,
+    /// The provider's own version, semver.
+    pub version: String,
+    /// The schemes of the provider IDs that are its own, without `://`.
+    pub provider_id_schemes: Vec<String>,
+    /// The Service annotations that it reads.
+    pub service_annotations: Vec<Annotation>,
+    /// The keys of the Node labels that it reads. Others never reach it.
+    pub node_labels: Vec<String>,
+    /// How to call `instances`.
+    pub instances: CallShape,
+    /// See [`Extra`].
+    pub extra: Extra,
+}
+
+impl Description {
+    /// A provider of this name and version; `env!("CARGO_PKG_VERSION")` is the version of the author's crate.
+    pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            version: version.into(),
+            provider_id_schemes: Vec::new(),
+            service_annotations: Vec::new(),
+            node_labels: Vec::new(),
+            instances: CallShape::INSTANCES,
+            extra: Extra::new(),
+        }
+    }
+
+    /// Adds a scheme of provider IDs, without `://`.
+    #[must_use]
+    pub fn provider_id_scheme(mut self, scheme: impl Into<String>) -> Self {
+        self.provider_id_schemes.push(scheme.into());
+        self
+    }
+
+    /// Adds a Service annotation that the provider reads.
+    #[must_use]
+    pub fn service_annotation(mut self, annotation: Annotation) -> Self {
+        self.service_annotations.push(annotation);
+        self
+    }
+
+    /// Adds the key of a Node label that the provider reads.
+    #[must_use]
+    pub fn node_label(mut self, key: impl Into<String>) -> Self {
+        self.node_labels.push(key.into());
+        self
+    }
+
+    /// Says how to call `instances`, where [`CallShape::INSTANCES`] doesn't suit.
+    #[must_use]
+    pub fn instances(mut self, shape: CallShape) -> Self {
+        self.instances = shape;
+        self
+    }
+}

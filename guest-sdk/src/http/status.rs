@@ -1,0 +1,171 @@
+//! What a status code means in the contract's words, and the message that goes with it. Pure: the time is an argument.
+
+use std::time::{Duration, SystemTime};
+
+use ::http::{HeaderMap, StatusCode, header};
+use serde_json::Value;
+
+use super::Response;
+use crate::{Error, ErrorKind};
+
+/// The header by which the host's gate marks an answer of its own.
+const GATE: &str = "pileus-gate";
+
+/// The headers in which clouds put the id of a request, for a ticket with their support.
+const REQUEST_IDS: [&str; 5] =
+    ["x-request-id", "x-ms-request-id", "x-amzn-requestid", "x-amz-request-id", "x-openstack-request-id"];
+
+/// How much of the cloud's own message is kept: a sentence or two, as the host keeps 1 KiB of the whole.
+const LONGEST: usize = 500;
+
+/// What an answer means; none for a success.
+pub(super) fn kind(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<ErrorKind> {
+    match status.as_u16() {
+        200..=299 => None,
+        429 => Some(ErrorKind::Throttled(retry_after(headers, now))),
+        401 | 403 | 407 => Some(ErrorKind::Denied),
+        409 | 412 | 423 => Some(ErrorKind::Conflict),
+        400 | 422 => Some(ErrorKind::Invalid),
+        408 | 425 | 500..=599 => Some(ErrorKind::Unavailable),
+        _ => Some(ErrorKind::Broken),
+    }
+}
+
+/// When the cloud wants to be asked again. A date counts from the answer's own `Date` where there is one, as the cloud's
+/// clock and this one may differ.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let again = httpdate::parse_http_date(text).ok()?;
+    let date = headers.get(header::DATE).and_then(|date| httpdate::parse_http_date(date.to_str().ok()?).ok());
+    Some(again.duration_since(date.unwrap_or(now)).unwrap_or_default())
+}
+
+/// The error that an answer is.
+pub(super) fn error(kind: ErrorKind, response: &Response) -> Error {
+    let Response { status, headers, bytes, subject } = response;
+    let message = match said(bytes) {
+        _ if headers.contains_key(GATE) => format!("{subject} was held back by the host's gate"),
+        Some(said) => format!("{subject} answered {status}: {said}"),
+        None => format!("{subject} answered {status}"),
+    };
+    let id = REQUEST_IDS.iter().find_map(|name| response.header(name));
+    id.into_iter().fold(Error::new(kind, message), |error, id| error.with_extra("request-id", id))
+}
+
+/// What the cloud itself says, for people: the code and the message in the places where most JSON APIs have them.
+fn said(bytes: &[u8]) -> Option<String> {
+    let body: Value = serde_json::from_slice(bytes).ok()?;
+    let inner = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
+    let text = |name| inner.get(name).and_then(Value::as_str);
+    let said = match (text("code"), text("message")) {
+        (Some(code), Some(message)) => format!("{code}: {message}"),
+        (Some(only), None) | (None, Some(only)) => only.to_owned(),
+        (None, None) => return None,
+    };
+    // On one line, because it becomes part of a sentence in an event.
+    Some(said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Pairs = &'static [(&'static str, &'static str)];
+
+    fn headers(pairs: Pairs) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (::http::HeaderName::from_static(name), value.parse().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn every_status_has_its_meaning() {
+        let rows = [
+            (200, None),
+            (204, None),
+            (302, Some(ErrorKind::Broken)),
+            (400, Some(ErrorKind::Invalid)),
+            (401, Some(ErrorKind::Denied)),
+            (403, Some(ErrorKind::Denied)),
+            (404, Some(ErrorKind::Broken)),
+            (408, Some(ErrorKind::Unavailable)),
+            (409, Some(ErrorKind::Conflict)),
+            (410, Some(ErrorKind::Broken)),
+            (412, Some(ErrorKind::Conflict)),
+            (422, Some(ErrorKind::Invalid)),
+            (423, Some(ErrorKind::Conflict)),
+            (429, Some(ErrorKind::Throttled(None))),
+            (500, Some(ErrorKind::Unavailable)),
+            (503, Some(ErrorKind::Unavailable)),
+        ];
+        for (status, expected) in rows {
+            let found =
+                kind(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), SystemTime::UNIX_EPOCH);
+            assert_eq!(found, expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_time_that_the_cloud_names_is_kept() {
+        let now = httpdate::parse_http_date("Sat, 28 Nov 2026 12:00:00 GMT").unwrap();
+        let rows: [(&str, Pairs, Option<u64>); 6] = [
+            ("none", &[], None),
+            ("seconds", &[("retry-after", "17")], Some(17)),
+            ("a date", &[("retry-after", "Sat, 28 Nov 2026 12:01:00 GMT")], Some(60)),
+            (
+                "a date by the cloud's own clock",
+                &[
+                    ("retry-after", "Sat, 28 Nov 2026 13:00:05 GMT"),
+                    ("date", "Sat, 28 Nov 2026 13:00:00 GMT"),
+                ],
+                Some(5),
+            ),
+            ("a date that has passed", &[("retry-after", "Sat, 28 Nov 2026 11:00:00 GMT")], Some(0)),
+            ("neither", &[("retry-after", "soon")], None),
+        ];
+        for (name, pairs, seconds) in rows {
+            let found = kind(StatusCode::TOO_MANY_REQUESTS, &headers(pairs), now);
+            assert_eq!(found, Some(ErrorKind::Throttled(seconds.map(Duration::from_secs))), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_message_names_the_request_and_what_the_cloud_said() {
+        let rows: [(&str, Pairs, &str); 5] = [
+            (
+                r#"{"code":"gone","message":"no\n such  thing"}"#,
+                &[],
+                "GET x answered 400 Bad Request: gone: no such thing",
+            ),
+            (r#"{"error":{"message":"no"}}"#, &[], "GET x answered 400 Bad Request: no"),
+            (r#"{"error":"no"}"#, &[], "GET x answered 400 Bad Request"),
+            ("<html>", &[], "GET x answered 400 Bad Request"),
+            ("", &[("pileus-gate", "limit")], "GET x was held back by the host's gate"),
+        ];
+        for (body, pairs, expected) in rows {
+            let response = Response {
+                status: StatusCode::BAD_REQUEST,
+                headers: headers(pairs),
+                bytes: body.into(),
+                subject: "GET x".to_owned(),
+            };
+            assert_eq!(error(ErrorKind::Invalid, &response).message, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn the_clouds_id_of_the_request_goes_with_the_error() {
+        let response = Response {
+            status: StatusCode::BAD_REQUEST,
+            headers: headers(&[("x-ms-request-id", "7")]),
+            bytes: Vec::new(),
+            subject: String::new(),
+        };
+        let expected = vec![("request-id".to_owned(), "7".to_owned())];
+        assert_eq!(error(ErrorKind::Invalid, &response).extra, expected);
+    }
+}

@@ -1,0 +1,28 @@
+#![doc = include_str!("../README.md")]
+
+#[doc(hidden)]
+pub mod bindings;
+mod configuration;
+pub mod deadline;
+mod description;
+mod error;
+#[doc(hidden)]
+pub mod export;
+mod host;
+pub mod http;
+pub mod identity;
+mod instances;
+mod log;
+mod node;
+mod provider;
+mod settings;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod testing;
+mod wire;
+
+pub use description::{Annotation, AnnotationType, CallShape, Capability, Description};
+pub use error::{Error, ErrorKind, Extra};
+pub use instances::{Answer, Instance, Instances, Purpose, State, one_by_one};
+pub use node::{Address, AddressKind, NodeReference};
+pub use provider::{Problem, Provider};
+pub use settings::{Effect, Endpoint, Limit, Operation, OperationPlace, Rule, Settings};

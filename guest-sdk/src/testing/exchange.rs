@@ -1,0 +1,261 @@
+//! One request that a test expects, and what it is answered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Error;
+use crate::http::Incoming;
+
+/// One request that a test expects, and its answer: status 200 with an empty body, unless told otherwise.
+#[must_use = "an exchange does nothing until it is part of a script"]
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    method: String,
+    url: String,
+    status: StatusCode,
+    headers: HeaderMap,
+    bytes: Vec<u8>,
+    failure: Option<Error>,
+    pub(super) hangs: bool,
+    pub(super) takes: Duration,
+    pub(super) left: Uses,
+}
+
+/// How often an exchange may still be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Uses {
+    Exactly(usize),
+    Any,
+}
+
+/// Expects a `GET` of exactly this URL, with its query.
+pub fn get(url: impl Into<String>) -> Exchange {
+    Exchange::new("GET", url)
+}
+
+/// Expects a `POST` to exactly this URL, with its query.
+pub fn post(url: impl Into<String>) -> Exchange {
+    Exchange::new("POST", url)
+}
+
+/// Expects a `PUT` to exactly this URL, with its query.
+pub fn put(url: impl Into<String>) -> Exchange {
+    Exchange::new("PUT", url)
+}
+
+/// Expects a `PATCH` of exactly this URL, with its query.
+pub fn patch(url: impl Into<String>) -> Exchange {
+    Exchange::new("PATCH", url)
+}
+
+/// Expects a `DELETE` of exactly this URL, with its query.
+pub fn delete(url: impl Into<String>) -> Exchange {
+    Exchange::new("DELETE", url)
+}
+
+impl Exchange {
+    /// Expects a request of any method, upper case, to exactly this URL, with its query.
+    pub fn new(method: impl Into<String>, url: impl Into<String>) -> Self {
+        Self {
+            method: method.into(),
+            url: url.into(),
+            status: StatusCode::OK,
+            headers: HeaderMap::new(),
+            bytes: Vec::new(),
+            failure: None,
+            hangs: false,
+            takes: Duration::ZERO,
+            left: Uses::Exactly(1),
+        }
+    }
+
+    /// Answers with this status.
+    ///
+    /// # Panics
+    ///
+    /// Where it is none.
+    pub fn status(mut self, status: u16) -> Self {
+        self.status = StatusCode::from_u16(status).expect("a status is between 100 and 999");
+        self
+    }
+
+    /// Answers with this header besides.
+    ///
+    /// # Panics
+    ///
+    /// Where it is none.
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        let name = HeaderName::try_from(name).expect("the name of a header");
+        self.headers.append(name, HeaderValue::try_from(value).expect("the value of a header"));
+        self
+    }
+
+    /// Answers with this value as JSON.
+    ///
+    /// # Panics
+    ///
+    /// Where it is no JSON.
+    pub fn json(self, value: impl Serialize) -> Self {
+        self.body(serde_json::to_vec(&value).expect("the answer of a test is JSON"))
+    }
+
+    /// Answers with this body.
+    pub fn body(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.bytes = bytes.into();
+        self
+    }
+
+    /// Answers with no response but an error, as the gate's refusal or a broken connection.
+    pub fn failing(mut self, error: Error) -> Self {
+        self.failure = Some(error);
+        self
+    }
+
+    /// Never answers: the deadline of the call comes first.
+    pub fn hanging(mut self) -> Self {
+        self.hangs = true;
+        self
+    }
+
+    /// Moves the clock on by so much before it answers, which may bring the deadline. Exchanges that are in flight at
+    /// the same time move it one after the other.
+    pub fn taking(mut self, time: Duration) -> Self {
+        self.takes = time;
+        self
+    }
+
+    /// Answers so many times, not once.
+    pub fn times(mut self, times: usize) -> Self {
+        self.left = Uses::Exactly(times);
+        self
+    }
+
+    /// Answers however often it is asked, and not being asked is fine.
+    pub fn any_times(mut self) -> Self {
+        self.left = Uses::Any;
+        self
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        matches!(self.left, Uses::Exactly(left) if left > 0)
+    }
+
+    pub(super) fn matches(&self, method: &str, url: &str) -> bool {
+        self.left != Uses::Exactly(0) && self.method == method && self.url == url
+    }
+
+    pub(super) fn answer(&self) -> Result<Incoming, Error> {
+        match &self.failure {
+            Some(error) => Err(error.clone()),
+            None => {
+                Ok(Incoming { status: self.status, headers: self.headers.clone(), bytes: self.bytes.clone() })
+            }
+        }
+    }
+}
+
+impl fmt::Display for Exchange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.url)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    #[serde(default = "Record::method")]
+    method: String,
+    url: String,
+    #[serde(default = "Record::status")]
+    status: u16,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    body: Value,
+}
+
+impl Record {
+    fn method() -> String {
+        "GET".to_owned()
+    }
+
+    fn status() -> u16 {
+        200
+    }
+}
+
+/// Exchanges from a recording.
+pub(super) fn recorded(json: &str) -> Vec<Exchange> {
+    let records: Vec<Record> = serde_json::from_str(json).expect("a recording is a list of exchanges");
+    let exchange = |Record { method, url, status, headers, body }| {
+        let exchange = Exchange::new(method, url).status(status);
+        let exchange = headers.iter().fold(exchange, |exchange, (name, value)| exchange.header(name, value));
+        match body {
+            Value::Null => exchange,
+            Value::String(text) => exchange.body(text),
+            value => exchange.json(value),
+        }
+    };
+    records.into_iter().map(exchange).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{http, testing};
+
+    #[test]
+    fn a_recording_is_played_back() {
+        let recording = r#"[
+            {"url": "http://cloud.test/a", "body": {"id": 1}},
+            {"method": "POST", "url": "http://cloud.test/b", "status": 201, "headers": {"ETag": "x"}, "body": "text"}
+        ]"#;
+        let host = testing::Host::new().recorded(recording);
+        let (read, written) = host.run(async {
+            let read = http::get("http://cloud.test/a").send().await.unwrap();
+            (
+                read.json::<serde_json::Value>().unwrap(),
+                http::post("http://cloud.test/b").send().await.unwrap(),
+            )
+        });
+        assert_eq!(read["id"], 1);
+        assert_eq!(
+            (written.status.as_u16(), written.header("etag"), &written.bytes[..]),
+            (201, Some("x"), &b"text"[..])
+        );
+    }
+
+    #[test]
+    fn the_same_request_is_answered_in_the_order_of_the_script() {
+        let url = "http://cloud.test/a";
+        let host = testing::Host::new()
+            .exchange(testing::get(url).status(404))
+            .exchange(testing::get(url).times(2))
+            .exchange(testing::get(url).status(500).any_times());
+        let statuses = host.run(async {
+            let mut statuses = Vec::new();
+            for _ in 0..4 {
+                statuses.push(http::get(url).send().await.unwrap().status.as_u16());
+            }
+            statuses
+        });
+        assert_eq!(statuses, [404, 200, 200, 500]);
+    }
+
+    #[test]
+    #[should_panic(expected = "1 exchanges were not asked for: GET http://cloud.test/")]
+    fn an_exchange_that_nobody_asked_for_fails_the_test() {
+        drop(testing::Host::new().exchange(testing::get("http://cloud.test/")));
+    }
+
+    #[test]
+    #[should_panic(expected = "GET http://cloud.test/b is not in the script")]
+    fn a_request_that_is_not_in_the_script_fails_the_test() {
+        let host = testing::Host::new().exchange(testing::get("http://cloud.test/a"));
+        let _ = host.run(http::get("http://cloud.test/b").send());
+    }
+}

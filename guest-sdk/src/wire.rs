@@ -1,0 +1,266 @@
+//! Between the contract's generated types and the ones that authors see. Every record is taken apart by name and every
+//! variant matched without a wildcard, so that a contract that gains a field doesn't compile here until it is carried.
+
+use std::time::{Duration, SystemTime};
+
+use crate::bindings::exports::pileus::provider::{info, instances};
+use crate::bindings::pileus::provider::types;
+use crate::{
+    Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, Description, Effect,
+    Endpoint, Error, ErrorKind, Instance, Limit, NodeReference, Operation, OperationPlace, Problem, Purpose,
+    Rule, Settings, State,
+};
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn purpose(purpose: instances::Purpose) -> Purpose {
+    match purpose {
+        instances::Purpose::Initialise => Purpose::Initialise,
+        instances::Purpose::Refresh => Purpose::Refresh,
+        instances::Purpose::Confirm => Purpose::Confirm,
+    }
+}
+
+pub(crate) fn node_reference(node: types::NodeReference) -> NodeReference {
+    let types::NodeReference { name, uid, provider_id, created_at, addresses, node_ips, labels, extra } =
+        node;
+    let addresses = addresses.into_iter().map(|types::Address { kind, value }| {
+        let kind = match kind {
+            types::AddressKind::Hostname => AddressKind::Hostname,
+            types::AddressKind::InternalIp => AddressKind::InternalIp,
+            types::AddressKind::ExternalIp => AddressKind::ExternalIp,
+            types::AddressKind::InternalDns => AddressKind::InternalDns,
+            types::AddressKind::ExternalDns => AddressKind::ExternalDns,
+        };
+        Address { kind, value }
+    });
+    NodeReference {
+        name,
+        uid,
+        provider_id,
+        // A time that no clock can show is as good as none; Kubernetes has none before 1970 either.
+        created_at: SystemTime::UNIX_EPOCH
+            .checked_add(Duration::from_secs(created_at))
+            .unwrap_or(SystemTime::UNIX_EPOCH),
+        addresses: addresses.collect(),
+        node_ips,
+        labels,
+        extra,
+    }
+}
+
+pub(crate) fn answer(answer: Result<Answer, Error>) -> instances::Answer {
+    match answer {
+        Ok(Answer::Found(found)) => instances::Answer::Found(instance(found)),
+        Ok(Answer::Absent) => instances::Answer::Absent,
+        Ok(Answer::Pending(after)) => instances::Answer::Pending(milliseconds(after)),
+        Ok(Answer::Unmanaged) => instances::Answer::Unmanaged,
+        Err(failed) => instances::Answer::Failed(error(failed)),
+    }
+}
+
+fn instance(instance: Instance) -> types::Instance {
+    let Instance { provider_id, instance_type, zone, region, addresses, labels, state, extra } = instance;
+    let addresses = addresses.into_iter().map(|Address { kind, value }| {
+        let kind = match kind {
+            AddressKind::Hostname => types::AddressKind::Hostname,
+            AddressKind::InternalIp => types::AddressKind::InternalIp,
+            AddressKind::ExternalIp => types::AddressKind::ExternalIp,
+            AddressKind::InternalDns => types::AddressKind::InternalDns,
+            AddressKind::ExternalDns => types::AddressKind::ExternalDns,
+        };
+        types::Address { kind, value }
+    });
+    let state = match state {
+        State::Running => types::State::Running,
+        State::Stopped => types::State::Stopped,
+        State::Unknown => types::State::Unknown,
+    };
+    types::Instance {
+        provider_id,
+        instance_type,
+        zone,
+        region,
+        addresses: addresses.collect(),
+        labels,
+        state,
+        extra,
+    }
+}
+
+pub(crate) fn error(error: Error) -> types::Error {
+    let kind = match error.kind {
+        ErrorKind::Throttled(after) => types::ErrorKind::Throttled(after.map(milliseconds)),
+        ErrorKind::Conflict => types::ErrorKind::Conflict,
+        ErrorKind::Invalid => types::ErrorKind::Invalid,
+        ErrorKind::Denied => types::ErrorKind::Denied,
+        ErrorKind::Unavailable => types::ErrorKind::Unavailable,
+        ErrorKind::Broken => types::ErrorKind::Broken,
+    };
+    types::Error { kind, message: error.message, extra: error.extra }
+}
+
+pub(crate) fn problem(problem: Problem) -> info::Problem {
+    let Problem { path, message } = problem;
+    info::Problem { path, message }
+}
+
+pub(crate) fn description(
+    description: Description,
+    configuration_schema: String,
+    capabilities: &[Capability],
+) -> info::Description {
+    let Description {
+        name,
+        version,
+        provider_id_schemes,
+        service_annotations,
+        node_labels,
+        instances,
+        extra,
+    } = description;
+    let call_shapes = capabilities.iter().map(|capability| match capability {
+        Capability::Instances => call_shape(info::Capability::Instances, instances),
+    });
+    info::Description {
+        name,
+        version,
+        provider_id_schemes,
+        configuration_schema,
+        service_annotations: service_annotations.into_iter().map(annotation).collect(),
+        node_labels,
+        call_shapes: call_shapes.collect(),
+        extra,
+    }
+}
+
+fn call_shape(capability: info::Capability, shape: CallShape) -> info::CallShape {
+    let CallShape { largest_batch, side_by_side } = shape;
+    info::CallShape { capability, largest_batch, side_by_side, extra: Vec::new() }
+}
+
+fn annotation(annotation: Annotation) -> info::Annotation {
+    let Annotation { name, value, default, description } = annotation;
+    let value = match value {
+        AnnotationType::Text => info::AnnotationType::Text,
+        AnnotationType::Boolean => info::AnnotationType::Boolean,
+        AnnotationType::Integer => info::AnnotationType::Integer,
+        AnnotationType::TextList => info::AnnotationType::TextList,
+        AnnotationType::RangeList => info::AnnotationType::RangeList,
+    };
+    info::Annotation { name, value, default, description, extra: Vec::new() }
+}
+
+pub(crate) fn settings(settings: Settings) -> info::Settings {
+    let Settings { endpoints, rules, limits, extra } = settings;
+    let endpoint =
+        |Endpoint { tls, host, port, reason }| info::Endpoint { tls, host, port, reason, extra: Vec::new() };
+    let limit =
+        |Limit { key, capacity, per_minute }| info::Limit { key, capacity, per_minute, extra: Vec::new() };
+    info::Settings {
+        endpoints: endpoints.into_iter().map(endpoint).collect(),
+        rules: rules.into_iter().map(rule).collect(),
+        limits: limits.into_iter().map(limit).collect(),
+        extra,
+    }
+}
+
+fn rule(rule: Rule) -> info::Rule {
+    let Rule { host, method, path, operation, effect, limits, cache_scope, fold_case } = rule;
+    let effect = match effect {
+        Effect::Read => info::Effect::Read,
+        Effect::Write => info::Effect::Write,
+        Effect::OperationPoll => info::Effect::OperationPoll,
+    };
+    let operation = operation.map(|Operation { place, name }| {
+        let place = match place {
+            OperationPlace::Query(parameter) => info::OperationPlace::Query(parameter),
+            OperationPlace::Header(header) => info::OperationPlace::Header(header),
+            OperationPlace::FormField(field) => info::OperationPlace::FormField(field),
+            OperationPlace::JsonField(field) => info::OperationPlace::JsonField(field),
+        };
+        info::Operation { place, name }
+    });
+    info::Rule { host, method, path, operation, effect, limits, cache_scope, fold_case, extra: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_arrives_whole() {
+        let arrived = node_reference(types::NodeReference {
+            name: "a".to_owned(),
+            uid: "u".to_owned(),
+            provider_id: Some("x://1".to_owned()),
+            created_at: 7,
+            addresses: vec![types::Address {
+                kind: types::AddressKind::ExternalDns,
+                value: "a.test".to_owned(),
+            }],
+            node_ips: vec!["10.0.0.1".to_owned()],
+            labels: vec![("k".to_owned(), "v".to_owned())],
+            extra: vec![("e".to_owned(), "f".to_owned())],
+        });
+        let expected = NodeReference {
+            uid: "u".to_owned(),
+            created_at: SystemTime::UNIX_EPOCH + Duration::from_secs(7),
+            addresses: vec![Address::new(AddressKind::ExternalDns, "a.test")],
+            node_ips: vec!["10.0.0.1".to_owned()],
+            labels: vec![("k".to_owned(), "v".to_owned())],
+            extra: vec![("e".to_owned(), "f".to_owned())],
+            ..NodeReference::new("a").with_provider_id("x://1")
+        };
+        assert_eq!(arrived, expected);
+        assert_eq!(arrived.label("k"), Some("v"));
+    }
+
+    #[test]
+    fn an_error_leaves_with_its_kind_its_time_and_its_facts() {
+        let rows = [
+            (ErrorKind::Throttled(Some(Duration::from_millis(1500))), "Throttled(Some(1500))"),
+            (ErrorKind::Throttled(None), "Throttled(None)"),
+            (ErrorKind::Conflict, "Conflict"),
+            (ErrorKind::Invalid, "Invalid"),
+            (ErrorKind::Denied, "Denied"),
+            (ErrorKind::Unavailable, "Unavailable"),
+            (ErrorKind::Broken, "Broken"),
+        ];
+        for (kind, expected) in rows {
+            let left = error(Error::new(kind, "no").about("node a").with_extra("request-id", "7"));
+            assert!(format!("{:?}", left.kind).ends_with(expected), "{:?}", left.kind);
+            assert_eq!(left.message, "node a: no");
+            assert_eq!(left.extra, [("request-id".to_owned(), "7".to_owned())]);
+        }
+    }
+
+    #[test]
+    fn only_what_is_exported_has_a_call_shape() {
+        let describe = |capabilities: &[Capability]| {
+            description(Description::new("a", "1.0.0"), "{}".to_owned(), capabilities).call_shapes
+        };
+        assert!(describe(&[]).is_empty());
+        let [shape] = describe(&[Capability::Instances]).try_into().unwrap();
+        assert_eq!((shape.largest_batch, shape.side_by_side), (5_000, true));
+    }
+
+    #[test]
+    fn a_rule_leaves_with_all_that_it_says() {
+        let rule = Rule::new("cloud.test", "POST", "/", Effect::OperationPoll)
+            .operation(OperationPlace::FormField("Action".to_owned()), "Describe*")
+            .limit("reads")
+            .cache_scope("{1}")
+            .fold_case();
+        let left = settings(Settings::default().rule(rule).limit("reads", 200, 600));
+        let shown = format!("{left:?}");
+        for part in
+            ["OperationPoll", "FormField(\"Action\")", "Describe*", "Some(\"{1}\")", "fold-case: true"]
+        {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        assert_eq!((left.limits[0].capacity, left.limits[0].per_minute), (200, 600));
+    }
+}
