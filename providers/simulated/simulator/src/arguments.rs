@@ -1,0 +1,60 @@
+//! The command line: where to listen and which cloud to play.
+
+use std::net::SocketAddr;
+
+use clap::Parser;
+use clap::builder::NonEmptyStringValueParser;
+
+use crate::server::Settings;
+use crate::world::Place;
+
+/// Plays a small HTTP cloud with machines, on demand a slow, busy, forgetful or faulty one.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "simulated-cloud", version)]
+pub struct Arguments {
+    /// The address to listen on. Port 0 takes a free one, which is printed.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// The region that all machines are in.
+    #[arg(long, default_value = "sim-1", value_parser = NonEmptyStringValueParser::new())]
+    pub region: String,
+    /// The zones, separated by commas; machines take them in turn. By default the region with a, b and c behind it.
+    #[arg(long, value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
+    pub zones: Vec<String>,
+    /// How many machines there are from the start, named node-1 and so on.
+    #[arg(long, default_value_t = 0)]
+    pub machines: u32,
+    /// What the dice of the faults are seeded with: the same seed and requests meet the same faults.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+impl Arguments {
+    /// What the server needs to know of it.
+    pub fn settings(self) -> Settings {
+        let Self { listen: _, region, zones, machines, seed } = self;
+        Settings { place: Place::new(region, zones), machines, seed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zones(arguments: &[&str]) -> Result<Vec<String>, clap::Error> {
+        let all = ["simulated-cloud"].iter().chain(arguments);
+        Ok(Arguments::try_parse_from(all)?.settings().place.zones().to_vec())
+    }
+
+    #[test]
+    fn the_zones_follow_the_region_unless_they_are_given() {
+        assert_eq!(zones(&[]).unwrap(), ["sim-1a", "sim-1b", "sim-1c"]);
+        assert_eq!(zones(&["--region", "moon"]).unwrap(), ["moona", "moonb", "moonc"]);
+        assert_eq!(zones(&["--zones", "x,y"]).unwrap(), ["x", "y"]);
+    }
+
+    #[test]
+    fn an_empty_zone_is_refused() {
+        assert!(zones(&["--zones", "x,,y"]).is_err());
+    }
+}

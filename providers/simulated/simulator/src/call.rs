@@ -1,0 +1,79 @@
+//! The words for one request: which kind of call it is, and how it ended. Faults are limited to kinds, counters are
+//! kept by kind and outcome, and both need the same words.
+
+use serde::{Deserialize, Serialize};
+
+/// What a call is about, as far as faults and counters tell calls apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// One page of a list.
+    List,
+    /// One object, read by its id.
+    Get,
+    /// A new object, or a batch of them.
+    Create,
+    /// A change to an object that exists.
+    Change,
+    /// An object's removal.
+    Delete,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::List, Self::Get, Self::Create, Self::Change, Self::Delete];
+    /// The kinds that change something.
+    pub const WRITES: [Self; 3] = [Self::Create, Self::Change, Self::Delete];
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// As asked.
+    Ok,
+    /// There is no such object.
+    NotFound,
+    /// Refused as one too many.
+    Throttled,
+    /// Refused for any other reason, or failed.
+    Error,
+    /// Without an answer: the connection was closed.
+    Lost,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 5] = [Self::Ok, Self::NotFound, Self::Throttled, Self::Error, Self::Lost];
+
+    /// The outcome of a call that was answered with this HTTP status.
+    pub fn of_status(status: u16) -> Self {
+        match status {
+            ..400 => Self::Ok,
+            404 => Self::NotFound,
+            429 => Self::Throttled,
+            _ => Self::Error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_tells_the_outcome() {
+        let table = [
+            (200, Outcome::Ok),
+            (204, Outcome::Ok),
+            (400, Outcome::Error),
+            (404, Outcome::NotFound),
+            (409, Outcome::Error),
+            (429, Outcome::Throttled),
+            (503, Outcome::Error),
+        ];
+        for (status, outcome) in table {
+            assert_eq!(Outcome::of_status(status), outcome, "{status}");
+        }
+    }
+}

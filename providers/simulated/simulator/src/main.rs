@@ -1,0 +1,27 @@
+//! The process: listens, says where in one line, and serves until it is told to stop.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use simulated_cloud::arguments::Arguments;
+use simulated_cloud::server::{self, Error};
+
+async fn run(arguments: Arguments) -> Result<(), Error> {
+    let stop = server::stop_signal()?;
+    let listener = server::listen(arguments.listen).await?;
+    let address = listener.local_addr().map_err(Error::Start)?;
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "simulated cloud on http://{address}")
+        .and_then(|()| stdout.flush())
+        .map_err(Error::Start)?;
+    server::serve(listener, arguments.settings(), stop).await;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Err(error) = run(Arguments::parse()).await else { return ExitCode::SUCCESS };
+    let _ = writeln!(std::io::stderr(), "simulated-cloud: {error}");
+    ExitCode::FAILURE
+}

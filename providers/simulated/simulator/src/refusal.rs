@@ -1,0 +1,54 @@
+//! What the cloud says instead of doing what it was asked: a code to branch on, a sentence for people, a status.
+
+use thiserror::Error;
+
+/// A request that was not carried out, for a reason that is no fault.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// There is no such object: not, or not any more.
+    #[error("no {0}")]
+    NotFound(String),
+    /// It contradicts what is there. The caller reads again and decides anew.
+    #[error("{0}")]
+    Conflict(String),
+    /// It can't be carried out whatever the state of the cloud. The caller corrects it.
+    #[error("{0}")]
+    Invalid(String),
+    /// The listing that the cursor continues is too old to be remembered. The caller starts it again.
+    #[error("the listing of cursor {0} is no longer remembered, start it again without a cursor")]
+    CursorExpired(String),
+    /// The path exists, but not with this method.
+    #[error("{0}")]
+    WrongMethod(String),
+    /// The body is larger than any request of this API has reason to be.
+    #[error("the body is larger than {limit} bytes")]
+    TooLarge {
+        /// The largest size that is accepted, in bytes.
+        limit: usize,
+    },
+}
+
+impl Refusal {
+    /// The code in the answer: what a client branches on.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) => "not-found",
+            Self::Conflict(_) => "conflict",
+            Self::Invalid(_) => "invalid",
+            Self::CursorExpired(_) => "cursor-expired",
+            Self::WrongMethod(_) => "wrong-method",
+            Self::TooLarge { .. } => "too-large",
+        }
+    }
+
+    /// The HTTP status of the answer.
+    pub fn status(&self) -> u16 {
+        match self {
+            Self::Invalid(_) | Self::CursorExpired(_) => 400,
+            Self::NotFound(_) => 404,
+            Self::WrongMethod(_) => 405,
+            Self::Conflict(_) => 409,
+            Self::TooLarge { .. } => 413,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The operator's side: sets faults, reads counters, looks at requests. It is no part of the cloud that is played, so
+//! none of it is counted, written down, or met by a fault.
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+
+use super::Shared;
+use super::answer::{self, Answer};
+use crate::counters::Counters;
+use crate::faults::Faults;
+use crate::requests::Entry;
+use crate::world::{Place, Summary};
+
+/// How many machines the summary shows: more than anybody reads, few enough to be sent each second.
+const SHOWN: usize = 200;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Overview {
+    place: Place,
+    uptime_ms: u64,
+    machines: Summary,
+    faults: Faults,
+    counters: Counters,
+}
+
+#[derive(Serialize)]
+struct Requests {
+    requests: Vec<Entry>,
+}
+
+pub(super) async fn faults(State(shared): State<Shared>) -> Response {
+    answer::json(StatusCode::OK, &shared.with(|simulation, _| simulation.faults.clone()))
+}
+
+pub(super) async fn set_faults(State(shared): State<Shared>, body: Bytes) -> Answer {
+    let faults = Faults::parse(&body)?;
+    shared.with(|simulation, _| simulation.faults = faults.clone());
+    Ok(answer::json(StatusCode::OK, &faults))
+}
+
+pub(super) async fn reset_faults(State(shared): State<Shared>) -> StatusCode {
+    shared.with(|simulation, _| simulation.faults = Faults::default());
+    StatusCode::NO_CONTENT
+}
+
+pub(super) async fn counters(State(shared): State<Shared>) -> Response {
+    answer::json(StatusCode::OK, &shared.with(|simulation, _| simulation.counters.clone()))
+}
+
+pub(super) async fn reset_counters(State(shared): State<Shared>) -> StatusCode {
+    shared.with(|simulation, _| simulation.counters.reset());
+    StatusCode::NO_CONTENT
+}
+
+pub(super) async fn requests(State(shared): State<Shared>) -> Response {
+    let requests = shared.with(|simulation, _| simulation.requests.entries().cloned().collect());
+    answer::json(StatusCode::OK, &Requests { requests })
+}
+
+pub(super) async fn state(State(shared): State<Shared>) -> Response {
+    let overview = shared.with(|simulation, now| Overview {
+        place: simulation.world.place().clone(),
+        uptime_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        machines: simulation.world.summary(now, SHOWN),
+        faults: simulation.faults.clone(),
+        counters: simulation.counters.clone(),
+    });
+    answer::json(StatusCode::OK, &overview)
+}

@@ -1,0 +1,109 @@
+//! The calls about machines: each reads its request, has the world do it, and shows the reply.
+
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::response::IntoResponse as _;
+use serde::{Deserialize, Serialize};
+
+use super::Shared;
+use super::answer::{self, Answer};
+use crate::refusal::Refusal;
+use crate::world::{Changes, Command, Listing, MachineId, NewBatch, NewMachine, Reply};
+
+/// The machine that the path names.
+pub(super) struct Id(MachineId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        // No text at all, so no machine's id either.
+        let Path(text) = path.map_err(|_| Refusal::NotFound(format!("path {}", parts.uri.path())))?;
+        MachineId::parse(&text).map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListQuery {
+    limit: Option<usize>,
+    cursor: Option<String>,
+    name: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Batch {
+    created: usize,
+    names: Vec<String>,
+}
+
+pub(super) async fn list(
+    State(shared): State<Shared>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Answer {
+    let Query(query) = query.map_err(|error| Refusal::Invalid(error.body_text()))?;
+    let ListQuery { limit, cursor, name } = query;
+    let listing = Listing { limit, cursor, name };
+    let page = shared.with(|simulation, now| {
+        let lag = simulation.faults.lag.lists;
+        simulation.world.list(now, &listing, lag)
+    })?;
+    Ok(answer::json(StatusCode::OK, &page))
+}
+
+pub(super) async fn get(State(shared): State<Shared>, Id(id): Id) -> Answer {
+    let machine = shared.with(|simulation, now| simulation.world.get(now, id))?;
+    Ok(answer::json(StatusCode::OK, &machine))
+}
+
+pub(super) async fn create(State(shared): State<Shared>, body: Bytes) -> Answer {
+    let machine: NewMachine = answer::read(&body)?;
+    let reply = shared.with(|simulation, now| {
+        let takes = simulation.faults.creation.takes;
+        simulation.world.apply(now, Command::Create { machine, takes })
+    })?;
+    Ok(show(StatusCode::CREATED, reply))
+}
+
+pub(super) async fn create_batch(State(shared): State<Shared>, body: Bytes) -> Answer {
+    let batch: NewBatch = answer::read(&body)?;
+    let reply = shared.with(|simulation, now| {
+        let takes = simulation.faults.creation.takes;
+        simulation.world.apply(now, Command::CreateBatch { batch, takes })
+    })?;
+    Ok(show(StatusCode::CREATED, reply))
+}
+
+pub(super) async fn change(State(shared): State<Shared>, Id(id): Id, body: Bytes) -> Answer {
+    let changes: Changes = answer::read(&body)?;
+    apply(&shared, Command::Change { id, changes })
+}
+
+pub(super) async fn stop(State(shared): State<Shared>, Id(id): Id) -> Answer {
+    apply(&shared, Command::Stop(id))
+}
+
+pub(super) async fn start(State(shared): State<Shared>, Id(id): Id) -> Answer {
+    apply(&shared, Command::Start(id))
+}
+
+pub(super) async fn delete(State(shared): State<Shared>, Id(id): Id) -> Answer {
+    apply(&shared, Command::Delete(id))
+}
+
+fn apply(shared: &Shared, command: Command) -> Answer {
+    let reply = shared.with(|simulation, now| simulation.world.apply(now, command))?;
+    Ok(show(StatusCode::OK, reply))
+}
+
+fn show(status: StatusCode, reply: Reply) -> axum::response::Response {
+    match reply {
+        Reply::Machine(machine) => answer::json(status, &machine),
+        Reply::Batch(names) => answer::json(status, &Batch { created: names.len(), names }),
+        Reply::Deleted => StatusCode::NO_CONTENT.into_response(),
+    }
+}

@@ -1,0 +1,119 @@
+//! The words in which the cloud is spoken to: what can be asked of it, and what it answers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::machine::{Changes, Machine, MachineId, NewBatch, NewMachine, State};
+
+/// The most machines that one page shows.
+pub const LARGEST_PAGE: usize = 1_000;
+
+/// Where machines are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    pub(super) region: String,
+    pub(super) zones: Vec<String>,
+}
+
+impl Place {
+    /// A region with its zones. Without any they are the region's name with `a`, `b` and `c` behind it.
+    pub fn new(region: String, zones: Vec<String>) -> Self {
+        let zones = if zones.is_empty() {
+            ["a", "b", "c"].map(|zone| format!("{region}{zone}")).to_vec()
+        } else {
+            zones
+        };
+        Self { region, zones }
+    }
+
+    /// The region.
+    pub fn region(&self) -> &str {
+        &self.region
+    }
+
+    /// The zones, at least one.
+    pub fn zones(&self) -> &[String] {
+        &self.zones
+    }
+}
+
+/// Something that is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Make a machine.
+    Create {
+        /// Which.
+        machine: NewMachine,
+        /// How long it is `creating` before it runs.
+        takes: Duration,
+    },
+    /// Make many machines, or none if that is refused.
+    CreateBatch {
+        /// Which.
+        batch: NewBatch,
+        /// How long they are `creating` before they run.
+        takes: Duration,
+    },
+    /// Change a machine.
+    Change {
+        /// Which.
+        id: MachineId,
+        /// What.
+        changes: Changes,
+    },
+    /// Stop a machine. Nothing happens to one that is stopped.
+    Stop(MachineId),
+    /// Start a machine. Nothing happens to one that runs.
+    Start(MachineId),
+    /// Remove a machine. Its name is free at once.
+    Delete(MachineId),
+}
+
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The machine is now like this.
+    Machine(Arc<Machine>),
+    /// Machines of these names were made.
+    Batch(Vec<String>),
+    /// The machine is gone.
+    Deleted,
+}
+
+/// Which page of which list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The most machines on the page, 100 unless given, at most [`LARGEST_PAGE`].
+    pub limit: Option<usize>,
+    /// Where the page before ended.
+    pub cursor: Option<String>,
+    /// Only the machine of exactly this name.
+    pub name: Option<String>,
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// The machines, by id.
+    pub machines: Vec<Arc<Machine>>,
+    /// The cursor of the next page; none on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// An overview.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// How many machines there are.
+    pub total: usize,
+    /// How many of them are in which state.
+    pub by_state: BTreeMap<State, usize>,
+    /// How many of them are in which zone.
+    pub by_zone: BTreeMap<String, usize>,
+    /// The first of them, by id.
+    pub first: Vec<Arc<Machine>>,
+}

@@ -1,0 +1,121 @@
+//! Faults as a client meets them.
+
+use std::time::{Duration, Instant};
+
+use hyper::Method;
+use serde_json::json;
+
+use crate::client::{cloud, request};
+
+#[tokio::test]
+async fn too_many_requests_are_told_when_to_come_back_and_change_nothing() {
+    let mut client = cloud(1).await;
+    client.set_faults(r#"{"throttle":{"share":1,"retryAfterSeconds":30,"kinds":["list","delete"]}}"#).await;
+    let listed = client.get("/v1/machines").await;
+    assert_eq!((listed.status, &listed.body["code"]), (429, &"throttled".into()));
+    assert_eq!(listed.headers["retry-after"], "30");
+    assert_eq!(client.delete("/v1/machines/m-000001").await.status, 429);
+    assert_eq!(client.get("/v1/machines/m-000001").await.status, 200);
+    assert_eq!(client.count("list", "throttled").await, 1);
+}
+
+#[tokio::test]
+async fn errors_have_the_status_that_was_set_and_change_nothing() {
+    let mut client = cloud(0).await;
+    client.set_faults(r#"{"errors":{"share":1,"status":502,"kinds":["create"]}}"#).await;
+    let created = client.post("/v1/machines", r#"{"name":"a"}"#).await;
+    assert_eq!((created.status, &created.body["code"]), (502, &"unavailable".into()));
+    assert_eq!(client.get("/v1/machines").await.body, json!({"machines": []}));
+    assert_eq!(client.count("create", "error").await, 1);
+}
+
+#[tokio::test]
+async fn a_lost_answer_closes_the_connection_after_the_effect() {
+    let mut client = cloud(0).await;
+    client.set_faults(r#"{"lost":{"next":1}}"#).await;
+    assert_eq!(client.get("/v1/machines").await.status, 200, "a read is not lost");
+    let mut other = client.another().await;
+    client.try_send(request(Method::POST, "/v1/machines", r#"{"name":"a"}"#)).await.unwrap_err();
+    assert!(
+        client.try_send(request(Method::GET, "/v1/machines", "")).await.is_err(),
+        "the connection is closed"
+    );
+
+    assert_eq!(other.get("/v1/machines/m-000001").await.body["name"], "a");
+    assert_eq!(other.get("/admin/faults").await.body["lost"]["next"], 0);
+    assert_eq!(other.count("create", "lost").await, 1);
+    assert_eq!(other.post("/v1/machines", r#"{"name":"b"}"#).await.status, 201, "only the next one was lost");
+    let requests = other.get("/admin/requests").await.body;
+    assert_eq!(
+        (&requests["requests"][1]["kind"], &requests["requests"][1]["status"]),
+        (&"create".into(), &json!(null))
+    );
+}
+
+#[tokio::test]
+async fn lists_lag_and_reads_of_one_machine_do_not() {
+    let mut client = cloud(1).await;
+    client.set_faults(r#"{"lag":{"listsMs":300000}}"#).await;
+    assert_eq!(client.post("/v1/machines", r#"{"name":"a"}"#).await.status, 201);
+    assert_eq!(client.delete("/v1/machines/m-000001").await.status, 204);
+    let listed = client.get("/v1/machines").await.body;
+    assert_eq!(
+        (&listed["machines"][0]["name"], listed["machines"].as_array().unwrap().len()),
+        (&"node-1".into(), 1)
+    );
+    assert_eq!(client.get("/v1/machines/m-000001").await.status, 404);
+    assert_eq!(client.get("/v1/machines/m-000002").await.status, 200);
+    assert_eq!(client.delete("/admin/faults").await.status, 204);
+    assert_eq!(client.get("/v1/machines").await.body["machines"][0]["name"], "a");
+}
+
+#[tokio::test]
+async fn latency_is_waited_side_by_side_and_the_peak_shows_it() {
+    let mut client = cloud(1).await;
+    client.set_faults(r#"{"latency":{"fixedMs":200,"kinds":["get"]}}"#).await;
+    let (mut one, mut other) = (client.another().await, client.another().await);
+    let start = Instant::now();
+    let answers = tokio::join!(
+        one.get("/v1/machines/m-000001"),
+        other.get("/v1/machines/m-000001"),
+        client.get("/v1/machines")
+    );
+    assert_eq!((answers.0.status, answers.1.status, answers.2.status), (200, 200, 200));
+    assert!(start.elapsed() >= Duration::from_millis(200));
+    let concurrent = client.get("/admin/counters").await.body["concurrent"].clone();
+    assert_eq!(concurrent["now"], 0);
+    assert!(concurrent["peak"].as_u64().unwrap() >= 2, "{concurrent}");
+}
+
+#[tokio::test]
+async fn a_client_that_hangs_up_does_not_undo_its_request() {
+    let mut client = cloud(0).await;
+    client.set_faults(r#"{"latency":{"fixedMs":500,"kinds":["create"]}}"#).await;
+    let mut hasty = client.another().await;
+    let arrived = async {
+        while client.get("/admin/counters").await.body["concurrent"]["now"] == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        answer = hasty.try_send(request(Method::POST, "/v1/machines", r#"{"name":"a"}"#)) => panic!("{answer:?}"),
+        () = arrived => {}
+    }
+    drop(hasty);
+    let carried_out = async {
+        while client.count("create", "ok").await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), carried_out).await.unwrap();
+    assert_eq!(client.get("/v1/machines/m-000001").await.body["name"], "a");
+}
+
+#[tokio::test]
+async fn new_machines_take_their_time_to_come_up() {
+    let mut client = cloud(0).await;
+    client.set_faults(r#"{"creation":{"takesMs":3600000}}"#).await;
+    assert_eq!(client.post("/v1/machines", r#"{"name":"a"}"#).await.body["state"], "creating");
+    let stopped = client.post("/v1/machines/m-000001/stop", "").await;
+    assert_eq!((stopped.status, &stopped.body["code"]), (409, &"conflict".into()));
+}

@@ -1,0 +1,13 @@
+//! The cloud over real sockets: the API as its clients see it, faults as they meet them, and the process itself.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "clippy lets tests panic, but not the functions that they share"
+)]
+
+mod api;
+mod client;
+mod faults;
+mod operator;
+mod process;

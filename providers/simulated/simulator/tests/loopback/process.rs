@@ -1,0 +1,63 @@
+//! The binary: its one line, and its end.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::client::Client;
+
+async fn start(arguments: &[&str]) -> (Child, BufReader<ChildStdout>, Client) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_simulated-cloud"));
+    let mut child = command.args(arguments).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).await.unwrap();
+    let address =
+        line.strip_prefix("simulated cloud on http://").and_then(|rest| rest.strip_suffix('\n')).unwrap();
+    let client = Client::connect(address.parse().unwrap()).await;
+    (child, stdout, client)
+}
+
+#[tokio::test]
+async fn it_says_where_it_listens_in_one_line_and_ends_well_when_told_to() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let (mut child, mut stdout, mut client) = start(&["--machines", "2", "--region", "moon"]).await;
+        let machine = client.get("/v1/machines/m-000002").await.body;
+        assert_eq!((&machine["region"], &machine["zone"]), (&"moon".into(), &"moonb".into()));
+        // The connection stays open meanwhile: it must not hold the process back.
+        kill_process(Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap(), signal).unwrap();
+        assert!(child.wait().await.unwrap().success(), "{signal:?}");
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "", "nothing but the one line");
+    }
+}
+
+#[tokio::test]
+async fn the_same_seed_meets_the_same_faults() {
+    let mut runs = Vec::new();
+    for seed in ["1", "1", "2"] {
+        let (_child, _stdout, mut client) = start(&["--seed", seed, "--machines", "1"]).await;
+        client.set_faults(r#"{"throttle":{"share":0.5}}"#).await;
+        let mut statuses = Vec::new();
+        for _ in 0..50 {
+            statuses.push(client.get("/v1/machines/m-000001").await.status);
+        }
+        runs.push(statuses);
+    }
+    assert_eq!(runs[0], runs[1]);
+    assert_ne!(runs[0], runs[2]);
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_ends_it_with_a_sentence() {
+    let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_simulated-cloud"));
+    let output = command.args(["--listen", &address]).output().await.unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message.starts_with(&format!("simulated-cloud: can't listen on {address}: ")), "{message}");
+}
