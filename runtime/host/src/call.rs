@@ -1,0 +1,88 @@
+//! One call to a component: a slot, a fresh store, an instance, the function, and what became of it.
+//!
+//! Three clocks watch it, because none stops everything: epochs stop a guest that computes, the hard deadline stops one
+//! that waits, and the gate stops what a request of it waits for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+use wasmtime::Store;
+use wasmtime::component::Instance;
+
+use crate::component::Component;
+use crate::egress::{Denial, Egress};
+use crate::fault::Fault;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::sandbox::{Call, Sandbox};
+use pileus_gate::Gate;
+
+/// Who calls what, and within which bounds.
+pub(crate) struct Terms {
+    pub(crate) provider: Arc<str>,
+    pub(crate) function: &'static str,
+    pub(crate) configuration: Arc<str>,
+    /// None where the function has no business with the network.
+    pub(crate) gate: Option<Gate>,
+    /// Where the first denied request is noted.
+    pub(crate) denial: Denial,
+    pub(crate) limits: Limits,
+    pub(crate) soft: Duration,
+    pub(crate) hard: Duration,
+    pub(crate) metrics: Metrics,
+}
+
+/// Calls a function of the component in a fresh instance.
+///
+/// The call runs in a task of its own, so that a guest that computes doesn't hold up the caller's other work and a
+/// panic in a host function stays with the call. Dropping the future ends the call.
+pub(crate) async fn call<T, F>(component: &Component, terms: Terms, function: F) -> Result<T, Fault>
+where
+    T: Send + 'static,
+    F: for<'a> FnOnce(&'a mut Store<Sandbox>, Instance) -> BoxFuture<'a, wasmtime::Result<T>>
+        + Send
+        + 'static,
+{
+    let slots = Arc::clone(component.engine.slots());
+    let slot = tokio::time::timeout(terms.hard, slots.acquire_owned())
+        .await
+        .map_err(|_| Fault::NoSlot(terms.hard))?
+        .map_err(|closed| Fault::Host(closed.to_string()))?;
+    let now = Instant::now();
+    let call = Call {
+        provider: Arc::clone(&terms.provider),
+        function: terms.function,
+        configuration: terms.configuration,
+        soft: now + terms.soft,
+        hard: now + terms.hard,
+    };
+    let egress = Egress::new(terms.gate, terms.denial, &call);
+    let store = Sandbox::store(&component.engine, &terms.limits, call, egress);
+    let pre = component.pre.clone();
+    let (limit, metrics) = (terms.hard, terms.metrics);
+    let (provider, name) = (terms.provider, terms.function);
+    let task = tokio::spawn(async move {
+        let mut store = store;
+        let cpu = store.data().cpu();
+        let run = async {
+            let instance = pre.instantiate_async(&mut store).await?;
+            function(&mut store, instance).await
+        };
+        let done = tokio::time::timeout_at(now + limit, cpu.count(run)).await;
+        let sandbox = store.data();
+        metrics.call_used(&provider, name, sandbox.peak_memory(), sandbox.log.dropped());
+        // The store goes before the slot: the pool must have room for whoever gets the slot next.
+        let result = match done {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(Fault::of(&error, sandbox.log.last_words())),
+            Err(_elapsed) => Err(Fault::Deadline { limit }),
+        };
+        drop(store);
+        drop(slot);
+        result
+    });
+    AbortOnDropHandle::new(task).await.unwrap_or_else(|error| Err(Fault::Host(error.to_string())))
+}

@@ -1,0 +1,226 @@
+//! What a provider says of itself, asked once at load and checked before anything is believed.
+
+use std::sync::Arc;
+
+use crate::bindings::info;
+use crate::call::{Terms, call};
+use crate::component::{Capability, Component};
+use crate::egress::Denial;
+use crate::error::Error;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::wire::text;
+
+/// What a provider is, whatever its configuration.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Description {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The provider ID schemes that are its own.
+    pub provider_id_schemes: Vec<String>,
+    /// The JSON Schema of its configuration.
+    pub configuration_schema: serde_json::Value,
+    /// The Service annotations that it reads.
+    pub service_annotations: Vec<Annotation>,
+    /// The keys of the Node labels that it reads.
+    pub node_labels: Vec<String>,
+    /// How it wants to be called.
+    pub call_shapes: Vec<CallShape>,
+}
+
+/// A Service annotation that a provider reads.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Annotation {
+    /// Its key, or a pattern with one `*`.
+    pub name: String,
+    /// The type of its value.
+    pub value: &'static str,
+    /// What holds where it is absent.
+    pub default: Option<String>,
+    /// What it does.
+    pub description: String,
+}
+
+/// How a capability wants to be called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallShape {
+    /// Which one.
+    pub capability: Capability,
+    /// The most items of one call.
+    pub largest_batch: u32,
+    /// Whether two calls may run at the same time.
+    pub side_by_side: bool,
+}
+
+impl Component {
+    /// Asks the provider what it is.
+    ///
+    /// # Errors
+    /// [`Error::Info`] where it doesn't answer, [`Error::Description`] where the answer can't be.
+    pub async fn describe(&self, limits: &Limits, metrics: &Metrics) -> Result<Description, Error> {
+        let info = self.info.clone();
+        let answer = call(self, info_terms("describe", limits, metrics), move |store, instance| {
+            Box::pin(async move { info.load(&mut *store, &instance)?.call_describe(store).await })
+        })
+        .await
+        .map_err(|fault| Error::Info { function: "describe", fault })?;
+        description(answer)
+    }
+}
+
+pub(crate) fn info_terms(function: &'static str, limits: &Limits, metrics: &Metrics) -> Terms {
+    Terms {
+        provider: Arc::from("(loading)"),
+        function,
+        configuration: Arc::from(""),
+        gate: None,
+        denial: Denial::default(),
+        limits: limits.clone(),
+        soft: limits.info,
+        hard: limits.info,
+        metrics: metrics.clone(),
+    }
+}
+
+impl Description {
+    /// How a capability wants to be called: single items, one at a time, where it doesn't say.
+    pub fn call_shape(&self, capability: Capability) -> CallShape {
+        let said = self.call_shapes.iter().find(|shape| shape.capability == capability);
+        said.copied().unwrap_or(CallShape { capability, largest_batch: 1, side_by_side: false })
+    }
+}
+
+fn description(answer: info::Description) -> Result<Description, Error> {
+    let info::Description {
+        name,
+        version,
+        provider_id_schemes,
+        configuration_schema,
+        service_annotations,
+        node_labels,
+        call_shapes,
+        extra: _, // nothing is defined for it yet
+    } = answer;
+    let wrong = |problem: String| Err(Error::Description(problem));
+    let is_name = |text: &str| {
+        !text.is_empty()
+            && text.len() <= 63
+            && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+    };
+    if !is_name(&name) {
+        return wrong(format!(
+            "its name is {:?}; a name has 1 to 63 lower-case letters, digits and dashes",
+            text(&name)
+        ));
+    }
+    if version.is_empty()
+        || version.len() > 63
+        || version.chars().any(|c| c.is_control() || c.is_whitespace())
+    {
+        return wrong(format!("its version is {:?}; expected one like 1.2.3", text(&version)));
+    }
+    let is_scheme = |scheme: &String| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    if let Some(scheme) = provider_id_schemes.iter().find(|scheme| !is_scheme(scheme)) {
+        return wrong(format!("{:?} is no scheme of provider IDs; expected one like azure", text(scheme)));
+    }
+    let is_label = |key: &String| {
+        let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        !key.is_empty() && key.len() <= 317 && key.chars().all(good) // a domain of 253, a slash, a name of 63
+    };
+    if let Some(key) = node_labels.iter().find(|key| !is_label(key)) {
+        return wrong(format!("{:?} is no key of a label", text(key)));
+    }
+    let Ok(configuration_schema) = serde_json::from_str(&configuration_schema) else {
+        return wrong("the schema of its configuration is not JSON".to_owned());
+    };
+    Ok(Description {
+        name,
+        version,
+        provider_id_schemes,
+        configuration_schema,
+        service_annotations: service_annotations.into_iter().map(annotation).collect(),
+        node_labels,
+        call_shapes: call_shapes.iter().map(call_shape).collect(),
+    })
+}
+
+fn annotation(answer: info::Annotation) -> Annotation {
+    let info::Annotation { name, value, default, description, extra: _ } = answer;
+    let value = match value {
+        info::AnnotationType::Text => "text",
+        info::AnnotationType::Boolean => "boolean",
+        info::AnnotationType::Integer => "integer",
+        info::AnnotationType::TextList => "text-list",
+        info::AnnotationType::RangeList => "range-list",
+    };
+    Annotation {
+        name: text(&name),
+        value,
+        default: default.map(|value| text(&value)),
+        description: text(&description),
+    }
+}
+
+fn call_shape(answer: &info::CallShape) -> CallShape {
+    let &info::CallShape { capability, largest_batch, side_by_side, extra: _ } = answer;
+    let capability = match capability {
+        info::Capability::Instances => Capability::Instances,
+        info::Capability::LocalInstance => Capability::LocalInstance,
+        info::Capability::LoadBalancers => Capability::LoadBalancers,
+        info::Capability::Routes => Capability::Routes,
+    };
+    CallShape { capability, largest_batch, side_by_side }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer() -> info::Description {
+        info::Description {
+            name: "cloud".to_owned(),
+            version: "1.2.3".to_owned(),
+            provider_id_schemes: vec!["cloud".to_owned()],
+            configuration_schema: "{}".to_owned(),
+            service_annotations: Vec::new(),
+            node_labels: vec!["example.com/pool".to_owned()],
+            call_shapes: Vec::new(),
+            extra: Vec::new(),
+        }
+    }
+
+    type Change = fn(&mut info::Description);
+
+    #[test]
+    fn what_a_provider_can_not_be_is_refused() {
+        assert!(description(answer()).is_ok());
+        let rows: [(Change, &str); 7] = [
+            (|it| it.name = "My Cloud".to_owned(), "its name is \"My Cloud\""),
+            (|it| it.name = "x".repeat(64), "its name is"),
+            (|it| it.version = "1 2".to_owned(), "its version is"),
+            (|it| it.version = String::new(), "its version is"),
+            (|it| it.provider_id_schemes = vec!["a://".to_owned()], "is no scheme"),
+            (|it| it.node_labels = vec!["\x1b[31m".to_owned()], "is no key of a label"),
+            (|it| it.configuration_schema = "{".to_owned(), "is not JSON"),
+        ];
+        for (change, expected) in rows {
+            let mut answer = answer();
+            change(&mut answer);
+            let error = description(answer).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_capability_without_a_shape_is_called_with_single_items_one_at_a_time() {
+        let shape = description(answer()).unwrap().call_shape(Capability::Routes);
+        assert_eq!((shape.largest_batch, shape.side_by_side), (1, false));
+    }
+}

@@ -1,0 +1,116 @@
+//! Why a component could not be loaded. What goes wrong in a call later is a [`Fault`].
+
+use std::path::PathBuf;
+
+use crate::fault::Fault;
+
+/// A component that can't be used, or a machine that can't run any.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The engine doesn't start on this machine.
+    #[error("the wasm engine does not start: {0}; it reserves address space for {slots} calls, so check `ulimit -v`", slots = crate::limits::SLOTS)]
+    Engine(String),
+    /// The file can't be read.
+    #[error("can't read the component {}: {source}", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// It is larger than any component should be.
+    #[error("the component has {size} bytes, at most {limit} are read")]
+    TooLarge {
+        /// Its size.
+        size: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// It isn't WebAssembly.
+    #[error(
+        "this is not WebAssembly (it starts with {start}); expected the .wasm file that `cargo build --target wasm32-wasip2` makes"
+    )]
+    NotWasm {
+        /// How it starts.
+        start: String,
+    },
+    /// It is a core module, not a component.
+    #[error(
+        "this is a core WebAssembly module, not a component; build it for wasm32-wasip2, or wrap it with `wasm-tools component new`"
+    )]
+    CoreModule,
+    /// It is a component, but not a valid one, or it needs more than any call may have.
+    #[error("the component does not compile: {0}")]
+    Invalid(String),
+    /// It is for another version of the contract.
+    #[error(
+        "the component speaks pileus:provider@{found}, this host accepts {accepted}; rebuild it with a pileus-guest of that version"
+    )]
+    Version {
+        /// Which it speaks.
+        found: String,
+        /// Which the host accepts.
+        accepted: &'static str,
+    },
+    /// It exports no `info`, so it is no provider.
+    #[error("the component exports no pileus:provider/info, so it is not a provider; it exports: {exports}")]
+    NoProvider {
+        /// What it exports instead.
+        exports: String,
+    },
+    /// It exports `info`, but nothing that it could do.
+    #[error(
+        "the component exports no capability; a provider exports info and at least one of instances, local-instance, load-balancers, routes"
+    )]
+    NoCapability,
+    /// It imports what the host doesn't offer.
+    #[error("the component imports what this host does not offer: {}; a provider may import WASI 0.2 and pileus:provider", .0.join(", "))]
+    UnknownImports(Vec<String>),
+    /// An import or export has another type than the contract says.
+    #[error("the component does not fit the contract: {0}")]
+    Mismatch(String),
+    /// `describe` or `configure` brought no answer.
+    #[error("the provider's {function} {fault}")]
+    Info {
+        /// Which function.
+        function: &'static str,
+        /// What became of it.
+        fault: Fault,
+    },
+    /// The provider says something about itself that can't be.
+    #[error("the provider describes itself wrongly: {0}")]
+    Description(String),
+    /// The provider doesn't accept its configuration.
+    #[error("the provider does not accept its configuration: {}", list(.0))]
+    Configuration(Vec<Problem>),
+    /// What the provider wants from the gate can't be.
+    #[error("the provider's settings are wrong: {0}")]
+    Settings(String),
+}
+
+impl Error {
+    pub(crate) fn engine(error: &wasmtime::Error) -> Self {
+        Self::Engine(error.root_cause().to_string())
+    }
+}
+
+/// One thing that is wrong with a provider's configuration, in the provider's words.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Problem {
+    /// Where; empty for the document as a whole.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+fn list(problems: &[Problem]) -> String {
+    let lines: Vec<_> = problems
+        .iter()
+        .map(
+            |Problem { path, message }| {
+                if path.is_empty() { message.clone() } else { format!("{path}: {message}") }
+            },
+        )
+        .collect();
+    lines.join("; ")
+}

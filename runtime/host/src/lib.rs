@@ -1,0 +1,44 @@
+//! Runs a provider, a WebAssembly component that somebody else wrote, so that it can do its work and nothing else.
+//!
+//! ```text
+//!   controllers                       the cloud
+//!       │ pileus_cloud::Instances        ▲
+//!   guest.rs ── wire.rs                  │ pileus-gate
+//!       │ call.rs: slot, store, clocks   │
+//!   sandbox.rs ── component ── wasi:http ── egress.rs
+//! ```
+//!
+//! Three lifetimes keep things apart: an [`Engine`] lives as long as the process, a [`Component`] as long as a version
+//! of a provider is loaded, and a sandbox for one call. Nothing that a guest does outlives its call.
+
+mod bindings;
+mod call;
+mod compiled;
+mod component;
+mod cpu;
+mod description;
+mod digest;
+mod egress;
+mod engine;
+mod error;
+mod fault;
+mod guest;
+mod guest_log;
+mod imports;
+mod limits;
+mod metrics;
+mod sandbox;
+mod settings;
+mod wire;
+
+pub use compiled::CompiledCode;
+pub use component::{CONTRACT, Capability, Code, Component, read};
+pub use description::{Annotation, CallShape, Description};
+pub use digest::Digest;
+pub use engine::Engine;
+pub use error::{Error, Problem};
+pub use fault::Fault;
+pub use guest::Guest;
+pub use limits::Limits;
+pub use metrics::Metrics;
+pub use settings::{PublishedLimit, Settings, Wish};

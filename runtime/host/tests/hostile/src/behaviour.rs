@@ -1,0 +1,147 @@
+//! The misdeeds, one function each. `black_box` keeps the compiler from proving them pointless.
+
+use std::hint::black_box;
+
+use pileus_guest::bindings::pileus::provider::logging;
+use pileus_guest::{Answer, Error, Instance, http};
+
+use crate::Behaviour;
+
+/// More than any limit on one text lets through, and well under the memory that a guest may have.
+const LONG: usize = 1 << 20;
+
+/// A piece of random bytes: far more than anybody needs, and little enough to fit into the memory of a guest, so that it
+/// is the host's limit that has to stop it.
+const PIECE: u64 = 16 << 20;
+
+/// Past every deadline, in nanoseconds.
+const HOUR: u64 = 3_600_000_000_000;
+
+/// Does what is wanted, and answers with the instance where that ends.
+pub(crate) async fn misbehave(behaviour: Behaviour, instance: Instance) -> Result<Answer, Error> {
+    match behaviour {
+        Behaviour::Echo | Behaviour::Misaligned => Ok(Answer::Found(instance)),
+        Behaviour::Loop | Behaviour::LoopInConfigure => forever(),
+        Behaviour::Recurse => Ok(Answer::Found(Instance { zone: Some(recurse(1).to_string()), ..instance })),
+        Behaviour::Grow => grow(),
+        Behaviour::Trap => trap(),
+        Behaviour::Panic => Err(panic(&instance.provider_id)),
+        Behaviour::Sleep => Ok(sleep(instance)),
+        Behaviour::Nap => {
+            for _ in 0..50 {
+                wasip2::clocks::monotonic_clock::subscribe_duration(12_000_000).block();
+            }
+            Ok(Answer::Found(instance))
+        }
+        Behaviour::DeniedHost => {
+            let response = http::get("http://denied.example/").send().await?.error_for_status()?;
+            Ok(Answer::Found(Instance { zone: Some(response.status.to_string()), ..instance }))
+        }
+        Behaviour::StdoutFlood => loop {
+            println!("{}", "hostile ".repeat(1_000));
+        },
+        Behaviour::LogFlood => loop {
+            let fields = [("flood".to_owned(), "x".repeat(LONG))];
+            logging::write(logging::Level::Error, "hostile", &"hostile ".repeat(1_000), &fields);
+        },
+        Behaviour::HugeAnswer => Ok(huge(instance)),
+        Behaviour::RandomFlood => Ok(random(instance)),
+        Behaviour::Handles => handles(),
+        Behaviour::Peek => Ok(Answer::Found(Instance { labels: peek(), ..instance })),
+    }
+}
+
+pub(crate) fn forever() -> ! {
+    let mut turns = 0_u64;
+    loop {
+        turns = black_box(turns.wrapping_add(1));
+    }
+}
+
+#[expect(unconditional_recursion, reason = "the misdeed")]
+fn recurse(depth: u64) -> u64 {
+    // Used after the call, so that it is no loop; small, as Rust's own stack in the guest's memory would end first.
+    let turn = black_box(depth);
+    recurse(turn.wrapping_add(1)).wrapping_add(turn)
+}
+
+fn grow() -> ! {
+    let mut taken: Vec<Vec<u8>> = Vec::new();
+    loop {
+        // Not zero, so that it is written and not only reserved.
+        taken.push(black_box(vec![1; 1 << 20]));
+    }
+}
+
+fn trap() -> ! {
+    #[cfg(target_arch = "wasm32")]
+    std::arch::wasm32::unreachable();
+    #[cfg(not(target_arch = "wasm32"))]
+    std::process::abort();
+}
+
+#[expect(clippy::panic, reason = "the misdeed")]
+fn panic(about: &str) -> Error {
+    panic!("hostile panic about {about}")
+}
+
+fn sleep(instance: Instance) -> Answer {
+    wasip2::clocks::monotonic_clock::subscribe_duration(HOUR).block();
+    Answer::Found(instance)
+}
+
+fn huge(instance: Instance) -> Answer {
+    let long = "x".repeat(LONG);
+    let labels = (0..16).map(|number| (format!("label-{number}"), long.clone())).collect();
+    Answer::Found(Instance {
+        provider_id: format!("{}{long}", instance.provider_id),
+        instance_type: Some(long),
+        labels,
+        ..instance
+    })
+}
+
+fn random(instance: Instance) -> Answer {
+    for _ in 0..(1 << 30) / PIECE {
+        black_box(wasip2::random::random::get_random_bytes(PIECE));
+    }
+    Answer::Found(instance)
+}
+
+fn handles() -> ! {
+    let mut open = Vec::new();
+    loop {
+        open.push(wasip2::clocks::monotonic_clock::subscribe_duration(u64::MAX));
+        black_box(&open);
+    }
+}
+
+/// Looks at all that a process usually finds around it.
+fn peek() -> Vec<(String, String)> {
+    let shown = |name: &str, value: String| (name.to_owned(), value);
+    vec![
+        shown("variables", std::env::vars().count().to_string()),
+        shown("arguments", std::env::args().count().to_string()),
+        shown("file", outcome(std::fs::read("/etc/passwd"))),
+        shown("listing", outcome(std::fs::read_dir("/"))),
+        shown("socket", outcome(std::net::TcpStream::connect("127.0.0.1:443"))),
+        shown("listener", outcome(std::net::TcpListener::bind("127.0.0.1:0"))),
+        shown("datagram", outcome(std::net::UdpSocket::bind("127.0.0.1:0"))),
+        shown("name", outcome(std::net::ToSocketAddrs::to_socket_addrs("denied.example:80"))),
+        shown("input", input()),
+    ]
+}
+
+fn input() -> String {
+    match std::io::Read::read(&mut std::io::stdin(), &mut [0; 16]) {
+        Ok(0) => "empty".to_owned(),
+        other => outcome(other),
+    }
+}
+
+fn outcome<T>(result: std::io::Result<T>) -> String {
+    match result {
+        Ok(_) => "allowed".to_owned(),
+        Err(error) => format!("{:?}", error.kind()),
+    }
+}

@@ -1,0 +1,124 @@
+//! A provider that does what its configuration says, all of it bad: the guest of the sandbox tests. It uses the SDK
+//! where the SDK lets it misbehave and goes behind its back where it doesn't. `describe` has no configuration, so it
+//! alone is always well-behaved.
+
+mod behaviour;
+
+use std::hint::black_box;
+
+use behaviour::{forever, misbehave};
+use pileus_guest::{
+    Answer, Description, Error, Instance, Instances, NodeReference, Problem, Provider, Purpose, Settings,
+    State, export_provider, one_by_one,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What a lookup does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum Behaviour {
+    /// Answers `hostile://NAME`, as it should.
+    #[default]
+    Echo,
+    /// Computes without end.
+    Loop,
+    /// Recurses without end.
+    Recurse,
+    /// Takes memory until it gets no more.
+    Grow,
+    /// Executes `unreachable`.
+    Trap,
+    /// Panics.
+    Panic,
+    /// Sleeps past every deadline.
+    Sleep,
+    /// Sleeps for 12 ms, 50 times: waits long and computes nothing. No misdeed.
+    Nap,
+    /// Asks a host that it may not ask, and answers with the error.
+    DeniedHost,
+    /// Writes to standard output without end.
+    StdoutFlood,
+    /// Writes to the host's log without end.
+    LogFlood,
+    /// Answers one item too few.
+    Misaligned,
+    /// Answers with very long texts.
+    HugeAnswer,
+    /// Asks for 1 GiB of random bytes.
+    RandomFlood,
+    /// Opens pollables without end.
+    Handles,
+    /// Looks at the environment and answers with what it saw, as labels.
+    Peek,
+    /// Computes without end as soon as it is configured.
+    LoopInConfigure,
+}
+
+/// The configuration of the provider.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Configuration {
+    /// What a lookup does.
+    #[serde(default)]
+    behaviour: Behaviour,
+    /// The name of the only Node that triggers it; any, where there is none.
+    only: Option<String>,
+}
+
+/// The provider.
+pub struct Hostile {
+    behaviour: Behaviour,
+    only: Option<String>,
+}
+
+export_provider!(Hostile, instances);
+
+impl Provider for Hostile {
+    type Configuration = Configuration;
+
+    fn describe() -> Description {
+        Description::new("hostile", env!("CARGO_PKG_VERSION")).provider_id_scheme("hostile")
+    }
+
+    fn configure(Configuration { behaviour, only }: Configuration) -> Result<Self, Vec<Problem>> {
+        if behaviour == Behaviour::LoopInConfigure {
+            forever();
+        }
+        Ok(Self { behaviour, only })
+    }
+
+    fn settings(&self) -> Settings {
+        Settings::default()
+    }
+}
+
+impl Instances for Hostile {
+    async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
+        let behaviour = if self.is_victim(node) { self.behaviour } else { Behaviour::Echo };
+        misbehave(behaviour, echo(node)).await
+    }
+
+    async fn lookup_many(
+        &self,
+        purpose: Purpose,
+        nodes: &[NodeReference],
+    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        let mut answers = one_by_one(self, purpose, nodes).await;
+        if self.behaviour == Behaviour::Misaligned && nodes.iter().any(|node| self.is_victim(node)) {
+            black_box(answers.pop());
+        }
+        Ok(answers)
+    }
+}
+
+impl Hostile {
+    fn is_victim(&self, node: &NodeReference) -> bool {
+        self.only.as_ref().is_none_or(|only| *only == node.name)
+    }
+}
+
+fn echo(node: &NodeReference) -> Instance {
+    let provider_id = format!("hostile://{}", node.name);
+    Instance { provider_id, state: State::Running, ..Instance::default() }
+}

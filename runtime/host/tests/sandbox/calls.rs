@@ -1,0 +1,175 @@
+//! What a guest does in a call, what becomes of the call, and what doesn't become of the others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pileus_cloud::{Answer, ErrorKind, Instances as _, Purpose};
+use pileus_host::{Fault, Guest, Limits};
+use tokio::task::JoinSet;
+
+use super::{engine, hostile, node};
+
+/// Short, so that the tests are; the relations are those of the defaults.
+fn limits() -> Limits {
+    Limits {
+        cpu: Duration::from_millis(200),
+        lookup_soft: Duration::from_millis(500),
+        lookup_hard: Duration::from_secs(2),
+        ..Limits::default()
+    }
+}
+
+type Check = fn(&Fault) -> bool;
+
+/// What becomes of a lookup of one Node: its only answer, or the fault.
+async fn lookup(guest: &Guest) -> Result<Result<Answer, pileus_cloud::Error>, Fault> {
+    let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await?;
+    Ok(answers.map_or_else(Err, |mut answers| answers.remove(0)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_misdeed_has_its_own_fault_and_the_engine_does_not_care() {
+    let engine = engine();
+    let rows: [(&str, Check); 11] = [
+        ("loop", |fault| *fault == Fault::Cpu { limit: limits().cpu }),
+        ("recurse", |fault| *fault == Fault::StackOverflow),
+        ("grow", |fault| matches!(fault, Fault::Memory { limit, .. } if *limit == limits().memory)),
+        ("trap", |fault| matches!(fault, Fault::Trapped { last_words: None, .. })),
+        ("panic", |fault| {
+            matches!(fault, Fault::Trapped { last_words: Some(words), .. }
+                if words.contains("behaviour.rs") && words.contains("hostile panic about hostile://a"))
+        }),
+        ("sleep", |fault| *fault == Fault::Deadline { limit: limits().lookup_hard }),
+        ("stdout-flood", |fault| matches!(fault, Fault::Cpu { .. })),
+        ("log-flood", |fault| matches!(fault, Fault::Cpu { .. } | Fault::Exhausted(_))),
+        ("huge-answer", |fault| matches!(fault, Fault::Exhausted(_))),
+        ("random-flood", |fault| matches!(fault, Fault::Exhausted(_))),
+        ("handles", |fault| matches!(fault, Fault::Exhausted(_))),
+    ];
+    for (behaviour, is_expected) in rows {
+        let guest = hostile(&engine, behaviour, limits()).await;
+        let fault = lookup(&guest).await.expect_err(behaviour);
+        assert!(is_expected(&fault), "{behaviour}: {fault:?}");
+        let error = guest.lookup(Purpose::Initialise, &[node("a")]).await.expect_err(behaviour);
+        assert_eq!(error.kind, ErrorKind::Broken, "{behaviour}");
+        assert!(error.message.starts_with("provider hostile: lookup "), "{error}");
+    }
+    let echo = hostile(&engine, "echo", limits()).await;
+    let Ok(Ok(Answer::Found(found))) = lookup(&echo).await else { panic!("the engine is hurt") };
+    assert_eq!(found.provider_id.as_str(), "hostile://a");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_calls_go_on_while_guests_loop_and_sleep() {
+    let engine = engine();
+    let long = || Limits { cpu: Duration::from_secs(2), lookup_hard: Duration::from_secs(4), ..limits() };
+    let looping = hostile(&engine, "loop", long()).await;
+    let sleeping = hostile(&engine, "sleep", long()).await;
+    let echo = hostile(&engine, "echo", limits()).await;
+    let mut bad = JoinSet::new();
+    for guest in [&looping, &looping, &looping, &looping, &sleeping, &sleeping] {
+        let guest = Arc::clone(guest);
+        bad.spawn(async move { lookup(&guest).await });
+    }
+    for _ in 0..20 {
+        let answer = lookup(&echo).await;
+        assert!(matches!(answer, Ok(Ok(Answer::Found(_)))), "{answer:?}");
+    }
+    assert!(bad.try_join_next().is_none(), "all were still at it: the good calls did not wait for them");
+    while let Some(ended) = bad.join_next().await {
+        let fault = ended.unwrap().unwrap_err();
+        assert!(matches!(fault, Fault::Cpu { .. } | Fault::Deadline { .. }), "{fault:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_is_not_computing() {
+    let guest = hostile(&engine(), "nap", Limits { cpu: Duration::from_millis(100), ..limits() }).await;
+    let answer = lookup(&guest).await;
+    assert!(
+        matches!(answer, Ok(Ok(Answer::Found(_)))),
+        "600 ms of naps, 100 ms of processor time: {answer:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_guest_that_loops_is_charged_for_its_own_turns() {
+    let engine = engine();
+    let looping = hostile(&engine, "loop", Limits { lookup_hard: Duration::from_secs(20), ..limits() }).await;
+    let mut loops = JoinSet::new();
+    for _ in 0..6 {
+        let looping = Arc::clone(&looping);
+        loops.spawn(async move { lookup(&looping).await });
+    }
+    while let Some(ended) = loops.join_next().await {
+        assert_eq!(ended.unwrap().unwrap_err(), Fault::Cpu { limit: limits().cpu });
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_too_few_breaks_the_contract() {
+    let guest = hostile(&engine(), "misaligned", limits()).await;
+    let fault = guest.lookup_or_fault(Purpose::Refresh, &[node("a"), node("b")]).await.unwrap_err();
+    assert_eq!(fault, Fault::Contract("lookup answered 1 times about 2 nodes".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_was_not_granted_is_denied_and_the_provider_may_say_so() {
+    let guest = hostile(&engine(), "denied-host", limits()).await;
+    let error = lookup(&guest).await.unwrap().unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Denied, "{error}");
+    for part in ["GET http://denied.example/", "provider hostile", "add a grant", "`port: 80`"] {
+        assert!(error.message.contains(part), "{part:?} is missing: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_is_nothing_to_see_in_a_sandbox() {
+    let guest = hostile(&engine(), "peek", limits()).await;
+    let Answer::Found(found) = lookup(&guest).await.unwrap().unwrap() else { panic!("found") };
+    for (what, seen) in &found.labels {
+        match what.as_str() {
+            "variables" | "arguments" => assert_eq!(seen, "0", "{what}"),
+            "input" => assert_eq!(seen, "empty"),
+            _ => assert_ne!(seen, "allowed", "{what}"),
+        }
+    }
+    assert_eq!(found.labels.len(), 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_beyond_the_slots_wait_and_none_is_lost() {
+    let engine = engine();
+    let echo = hostile(&engine, "echo", Limits { lookup_hard: Duration::from_secs(20), ..limits() }).await;
+    let mut calls = JoinSet::new();
+    for _ in 0..640 {
+        let echo = Arc::clone(&echo);
+        calls.spawn(async move { lookup(&echo).await });
+    }
+    while let Some(ended) = calls.join_next().await {
+        assert!(matches!(ended.unwrap(), Ok(Ok(Answer::Found(_)))));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_gets_no_slot_says_so_and_dropped_calls_give_theirs_back() {
+    let engine = engine();
+    let echo = hostile(&engine, "echo", Limits { lookup_hard: Duration::from_millis(300), ..limits() }).await;
+    let sleeper = hostile(&engine, "sleep", Limits { lookup_hard: Duration::from_mins(1), ..limits() }).await;
+    let mut asleep = JoinSet::new();
+    for _ in 0..64 {
+        let sleeper = Arc::clone(&sleeper);
+        asleep.spawn(async move { lookup(&sleeper).await });
+    }
+    let refused = loop {
+        match lookup(&echo).await {
+            Ok(_) => {} // some of them have not begun yet
+            Err(fault) => break fault,
+        }
+    };
+    assert_eq!(refused, Fault::NoSlot(Duration::from_millis(300)));
+    let error = echo.lookup(Purpose::Initialise, &[node("a")]).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unavailable, "no fault of the provider's");
+    asleep.shutdown().await;
+    assert!(matches!(lookup(&echo).await, Ok(Ok(Answer::Found(_)))), "the slots are free again");
+}

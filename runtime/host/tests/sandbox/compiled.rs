@@ -1,0 +1,88 @@
+//! Compiled code on disk: native code that is only ever taken from where nobody else can have put it (attack row 20).
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use pileus_host::{Code, CompiledCode, Component, Engine};
+
+use super::guest;
+
+/// Loads the hostile provider with this folder; whether its code came from there.
+async fn is_cached(folder: &Path) -> bool {
+    let engine = Engine::start(Some(CompiledCode::open(folder).unwrap())).unwrap();
+    let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
+    matches!(component.code, Code::Cached(_))
+}
+
+fn only_file(folder: &Path) -> PathBuf {
+    let files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [file] = files.as_slice() else { panic!("one file is expected: {files:?}") };
+    file.clone()
+}
+
+#[tokio::test]
+async fn code_is_compiled_once_and_whatever_is_wrong_with_it_is_a_miss() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("compiled");
+    assert!(!is_cached(&folder).await, "the first start compiles");
+    assert!(is_cached(&folder).await, "the second doesn't");
+    let file = only_file(&folder);
+    let whole = fs::read(&file).unwrap();
+
+    let mut flipped = whole.clone();
+    *flipped.last_mut().unwrap() ^= 1;
+    let half = whole.get(..whole.len() / 2).unwrap().to_vec();
+    for damaged in [flipped, half, Vec::new(), b"short".to_vec()] {
+        fs::write(&file, damaged).unwrap();
+        assert!(!is_cached(&folder).await);
+        assert_eq!(fs::read(&file).unwrap().len(), whole.len(), "it is written anew");
+    }
+
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(!is_cached(&folder).await, "others could have written it");
+
+    let elsewhere = folder.with_file_name("elsewhere");
+    fs::rename(&file, &elsewhere).unwrap();
+    symlink(&elsewhere, &file).unwrap();
+    assert!(!is_cached(&folder).await, "a link is not followed");
+    assert!(!fs::symlink_metadata(&file).unwrap().is_symlink(), "it is replaced");
+}
+
+#[tokio::test]
+async fn code_that_is_no_longer_used_goes_and_the_rest_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("compiled");
+    let long_ago = SystemTime::now() - Duration::from_hours(31 * 24);
+    CompiledCode::open(&folder).unwrap();
+    let former = folder.join("former.cwasm");
+    fs::write(&former, "").unwrap();
+    fs::File::open(&former).unwrap().set_modified(long_ago).unwrap();
+    let recent = folder.join("recent.cwasm");
+    fs::write(&recent, "").unwrap();
+    assert!(!is_cached(&folder).await);
+    assert!(!former.exists() && recent.exists());
+
+    fs::remove_file(recent).unwrap();
+    let file = only_file(&folder);
+    fs::File::open(&file).unwrap().set_modified(long_ago).unwrap();
+    assert!(is_cached(&folder).await);
+    let age = SystemTime::now().duration_since(fs::metadata(&file).unwrap().modified().unwrap());
+    assert!(age.unwrap() < Duration::from_hours(1), "use keeps it young");
+}
+
+#[tokio::test]
+async fn a_folder_that_others_can_write_or_that_is_a_link_is_refused() {
+    let parent = tempfile::tempdir().unwrap();
+    let open = parent.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(CompiledCode::open(&open).unwrap_err().to_string().contains("chmod 700"));
+    let link = parent.path().join("link");
+    symlink(parent.path(), &link).unwrap();
+    assert!(CompiledCode::open(&link).is_err());
+    let file = parent.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(CompiledCode::open(&file).is_err());
+}

@@ -1,0 +1,169 @@
+//! Bytes that can't be a provider, each refused with what its author should do.
+
+use pileus_host::{Capability, Component, Error, Limits};
+use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+use wit_parser::{ManglingAndAbi, PackageId, Resolve};
+
+use super::{engine, guest, metrics};
+
+/// A component of a world, whose functions all trap.
+fn component(wit: &str, world: &str) -> Vec<u8> {
+    let mut resolve = Resolve::default();
+    let package = resolve.push_str("test.wit", wit).unwrap();
+    component_of(&resolve, package, world)
+}
+
+fn component_of(resolve: &Resolve, package: PackageId, world: &str) -> Vec<u8> {
+    let world = resolve.select_world(&[package], Some(world)).unwrap();
+    let mut module = wit_component::dummy_module(resolve, world, ManglingAndAbi::Standard32);
+    embed_component_metadata(&mut module, resolve, world, StringEncoding::UTF8).unwrap();
+    ComponentEncoder::default().module(&module).unwrap().encode().unwrap()
+}
+
+async fn refusal(bytes: &[u8]) -> Error {
+    let engine = engine();
+    match Component::load(&engine, bytes.to_vec()).await {
+        Ok(component) => panic!("loaded: {:?}", component.exports),
+        Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_component_are_told_apart() {
+    let component = guest("hostile_provider");
+    let half = component.get(..component.len() / 2).unwrap();
+    assert!(matches!(refusal(b"").await, Error::NotWasm { .. }));
+    assert!(matches!(refusal(b"#!/bin/sh\necho no").await, Error::NotWasm { .. }));
+    assert!(matches!(refusal(&wat::parse_str("(module)").unwrap()).await, Error::CoreModule));
+    assert!(matches!(refusal(half).await, Error::Invalid(_)));
+    // Native code is never taken from anybody.
+    let native = wasmtime::Engine::default().precompile_component(&component).unwrap();
+    assert!(matches!(refusal(&native).await, Error::NotWasm { .. }));
+}
+
+#[tokio::test]
+async fn a_component_of_each_world_of_the_contract_can_do_what_the_world_says() {
+    let wit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit");
+    let mut resolve = Resolve::default();
+    let (package, _) = resolve.push_dir(wit).unwrap();
+    let engine = engine();
+    for (world, capabilities) in [
+        ("provides-instances", &[Capability::Instances][..]),
+        ("provides-local-instance", &[Capability::LocalInstance]),
+        ("provides-load-balancers", &[Capability::LoadBalancers]),
+        ("provides-routes", &[Capability::Routes]),
+        ("provider", &Capability::ALL),
+    ] {
+        let component = Component::load(&engine, component_of(&resolve, package, world)).await.unwrap();
+        assert_eq!(component.capabilities, capabilities, "{world}");
+    }
+}
+
+#[tokio::test]
+async fn a_component_for_another_contract_names_both_versions() {
+    for version in ["0.2.0", "1.0.0"] {
+        let wit = format!(
+            "package pileus:provider@{version};
+             interface info {{ describe: func() -> string; }}
+             world provider {{ export info; }}"
+        );
+        let error = refusal(&component(&wit, "provider")).await;
+        let text = error.to_string();
+        assert!(matches!(error, Error::Version { .. }), "{text}");
+        assert!(text.contains(version) && text.contains("0.1.x"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_component_without_info_or_capability_is_no_provider() {
+    let error = refusal(&component(
+        "package acme:tool@1.0.0; interface tool { work: func(); } world toolbox { export tool; }",
+        "toolbox",
+    ))
+    .await;
+    assert!(error.to_string().contains("acme:tool/tool@1.0.0"), "{error}");
+    assert!(matches!(error, Error::NoProvider { .. }));
+    let only_info = "package pileus:provider@0.1.0;
+        interface info { describe: func() -> string; }
+        world provider { export info; }";
+    assert!(matches!(refusal(&component(only_info, "provider")).await, Error::NoCapability));
+}
+
+#[tokio::test]
+async fn an_unknown_import_is_refused_at_load_by_name() {
+    let wit = "package pileus:provider@0.1.0;
+        interface info { describe: func() -> string; }
+        interface instances { lookup: func() -> string; }
+        interface secrets { read: func() -> string; }
+        world provider { import secrets; export info; export instances; }";
+    let Error::UnknownImports(imports) = refusal(&component(wit, "provider")).await else { panic!("loaded") };
+    assert_eq!(imports, ["pileus:provider/secrets@0.1.0"]);
+}
+
+#[tokio::test]
+async fn a_function_of_another_type_does_not_fit() {
+    let wit = "package pileus:provider@0.1.0;
+        interface info { describe: func() -> string; configure: func(); }
+        interface instances { lookup: func() -> string; }
+        world provider { export info; export instances; }";
+    let bytes = component(wit, "provider");
+    let engine = engine();
+    let error = match Component::load(&engine, bytes).await {
+        Err(error) => error,
+        // Types of exports are compared when they are first used.
+        Ok(component) => component.describe(&Limits::default(), &metrics()).await.unwrap_err(),
+    };
+    assert!(error.to_string().contains("describe"), "{error}");
+}
+
+#[tokio::test]
+async fn a_component_that_starts_with_too_much_memory_is_refused_before_it_runs() {
+    let hungry = wat::parse_str(
+        r#"(component (core module $m (memory 5000)) (core instance (instantiate $m))
+             (instance $i) (export "pileus:provider/info@0.1.0" (instance $i))
+             (instance $j) (export "pileus:provider/instances@0.1.0" (instance $j)))"#,
+    );
+    let error = refusal(&hungry.unwrap()).await;
+    let text = error.to_string();
+    assert!(matches!(error, Error::Invalid(_)), "{text}");
+    assert!(text.contains("memory") && text.contains("exceeds the limit"), "{text}");
+}
+
+#[tokio::test]
+async fn a_provider_is_loaded_with_all_that_it_says_of_itself() {
+    let engine = engine();
+    let component = Component::load(&engine, guest("simulated_provider")).await.unwrap();
+    assert_eq!(component.capabilities, [Capability::Instances]);
+    assert_eq!(component.contract, "0.1.0");
+    assert!(component.imports.contains(&"pileus:provider/call@0.1.0".to_owned()), "{:?}", component.imports);
+    let limits = Limits::default();
+    let description = component.describe(&limits, &metrics()).await.unwrap();
+    assert_eq!(
+        (description.name.as_str(), description.provider_id_schemes.as_slice()),
+        ("simulated", &["simulated".to_owned()][..])
+    );
+    let settings =
+        component.configure(r#"{"endpoint": "http://127.0.0.1:8080"}"#, &limits, &metrics()).await.unwrap();
+    assert_eq!(settings.wishes.len(), 1);
+    assert_eq!(settings.wishes[0].endpoint.to_string(), "http://127.0.0.1:8080");
+    assert_eq!(settings.rules.len(), 2);
+}
+
+#[tokio::test]
+async fn a_wrong_configuration_is_told_in_the_providers_words() {
+    let engine = engine();
+    let component = Component::load(&engine, guest("simulated_provider")).await.unwrap();
+    let wrong = component.configure(r#"{"endpoint": 5}"#, &Limits::default(), &metrics()).await.unwrap_err();
+    let Error::Configuration(problems) = wrong else { panic!("{wrong}") };
+    assert_eq!(problems[0].path, "endpoint");
+}
+
+#[tokio::test]
+async fn a_provider_that_never_ends_to_configure_is_stopped() {
+    let engine = engine();
+    let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
+    let limits = Limits { cpu: std::time::Duration::from_millis(100), ..Limits::default() };
+    let error =
+        component.configure(r#"{"behaviour": "loop-in-configure"}"#, &limits, &metrics()).await.unwrap_err();
+    assert!(matches!(error, Error::Info { function: "configure", .. }), "{error}");
+}
