@@ -1,0 +1,26 @@
+//! The controllers: what a cloud-controller-manager does, on top of `pileus-cloud`'s words. Wasm stays out of sight.
+//!
+//! Each controller is a loop of three steps that live in files of those names:
+//!
+//! ```text
+//!   observe                     plan                        apply
+//!   watch + facts/  ──facts──▶  NAME/plan.rs  ──actions──▶  NAME/apply.rs
+//!                               pure: no clock,             one call an action;
+//!                               no network                  its answer is observed again
+//! ```
+//!
+//! A plan is a value: it can be compared, counted and tested by applying it to a model and planning again.
+
+pub mod events;
+pub mod facts;
+pub mod health;
+mod metrics;
+pub mod node;
+mod schedule;
+pub mod well_known;
+
+mod error;
+
+pub use error::Error;
+pub use health::Health;
+pub use metrics::Metrics;

@@ -1,0 +1,52 @@
+//! The names that Kubernetes and its cloud-controller-managers agree on. Compatibility depends on every letter.
+
+/// Taint that the kubelet sets with `--cloud-provider=external`: the Node waits to be initialised. Known by its key
+/// alone, whatever its value and effect.
+pub const TAINT_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
+/// Annotation in which the kubelet repeats its `--node-ip`: one address, or one of each family, separated by a comma.
+pub const ANNOTATION_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+
+/// Label with the size of the machine, and its name from before 1.17, which some users still select on.
+pub const LABELS_INSTANCE_TYPE: [&str; 2] =
+    ["node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"];
+
+/// Label with the failure domain, and its old name.
+pub const LABELS_ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
+
+/// Label with the region, and its old name.
+pub const LABELS_REGION: [&str; 2] =
+    ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
+
+/// Whether a label or annotation key belongs to Kubernetes itself: `kubernetes.io`, `k8s.io` and all below them.
+pub fn is_reserved(key: &str) -> bool {
+    let Some((prefix, _)) = key.split_once('/') else {
+        return false;
+    };
+    ["kubernetes.io", "k8s.io"]
+        .iter()
+        .any(|domain| prefix.strip_suffix(domain).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_keys_end_on_a_label_boundary() {
+        for (key, reserved) in [
+            ("kubernetes.io/role", true),
+            ("k8s.io/x", true),
+            ("node.kubernetes.io/exclude", true),
+            ("topology.k8s.io/x", true),
+            ("topology.k8s.cp/zone-id", false),
+            ("my.custom.label/foo", false),
+            ("k8snio/bar", false),
+            ("app.k8snio/bar", false),
+            ("mykubernetes.io/x", false),
+            ("kubernetes.io", false),
+        ] {
+            assert_eq!(is_reserved(key), reserved, "{key}");
+        }
+    }
+}
