@@ -1,0 +1,76 @@
+//! The simulated cloud: a process with an HTTP API, which counts what is asked of it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use pileus_dev::{Error, Process, artifact};
+use serde_json::{Value, json};
+
+use crate::web::{Answer, Web};
+
+/// It listens within milliseconds; a busy machine may need longer.
+const START: Duration = Duration::from_secs(20);
+
+/// What is asked of the cloud without changing anything.
+const READS: [&str; 2] = ["list", "get"];
+
+/// A running cloud. Ends when dropped.
+pub(crate) struct Cloud {
+    process: Process,
+    pub(crate) web: Web,
+}
+
+impl Cloud {
+    /// Starts a cloud without machines, which logs to a file.
+    pub(crate) async fn start(log: &Path) -> Result<Self, Error> {
+        let process =
+            Process::start("simulated-cloud", &Command::new(artifact::program("simulated-cloud")?))?;
+        process.copy_log(log)?;
+        let line = process.await_line(|line| line.contains("http://"), START).await?;
+        let base = line.rsplit(' ').next().unwrap_or_default();
+        let web = Web::new(base);
+        Ok(Self { process, web })
+    }
+
+    /// The port of its API.
+    pub(crate) fn port(&self) -> String {
+        self.web.url("").rsplit(':').next().unwrap_or_default().to_owned()
+    }
+
+    /// Creates a machine.
+    pub(crate) async fn create(&self, name: &str, size: &str, rack: &str) -> Result<(), Error> {
+        let machine = json!({"name": name, "type": size, "labels": {"example.com/rack": rack}});
+        self.post("/v1/machines", &machine).await
+    }
+
+    /// Creates many machines at once, PREFIX1 and so on.
+    pub(crate) async fn create_many(&self, count: usize, prefix: &str) -> Result<(), Error> {
+        self.post("/v1/machines:batch", &json!({"count": count, "prefix": prefix})).await
+    }
+
+    /// How often something was read from it since its start, whatever came of it.
+    pub(crate) async fn reads(&self) -> Result<u64, Error> {
+        let answer = self.web.get("/admin/counters").await.and_then(expect(200));
+        let answer = answer.map_err(|problem| self.process.failed(&problem))?;
+        let counters: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        let calls = counters.get("calls").ok_or_else(|| self.process.failed("shows no counters"))?;
+        let outcomes = READS.iter().filter_map(|kind| calls.get(kind)?.as_object());
+        Ok(outcomes.flat_map(|outcomes| outcomes.values().filter_map(Value::as_u64)).sum())
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Result<(), Error> {
+        let answer = self.web.post(path, body).await.and_then(expect(201));
+        answer.map(drop).map_err(|problem| self.process.failed(&problem))
+    }
+}
+
+fn expect(status: u16) -> impl Fn(Answer) -> Result<Answer, String> {
+    move |answer| {
+        if answer.status == status {
+            Ok(answer)
+        } else {
+            Err(format!("answered {} where {status} was expected: {}", answer.status, answer.body))
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The CloudProvider documents of the demo, as an operator would write them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pileus_dev::{Error, artifact};
+
+/// What is to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Document<'a> {
+    /// The operator's name for it.
+    pub(crate) name: &'a str,
+    /// The package that its component is built from.
+    pub(crate) package: &'a str,
+    /// One field of its configuration, as `name: value`.
+    pub(crate) configuration: &'a str,
+    /// The loopback port that it may reach; none, and it may reach nothing.
+    pub(crate) granted: Option<&'a str>,
+}
+
+impl Document<'_> {
+    /// Writes it to `NAME.yaml` in the folder.
+    pub(crate) fn write(self, folder: &Path) -> Result<PathBuf, Error> {
+        let path = folder.join(self.name).with_extension("yaml");
+        let text = self.text(&artifact::component(self.package)?);
+        fs::write(&path, text).map_err(|source| Error::File { path: path.clone(), source })?;
+        Ok(path)
+    }
+
+    fn text(self, component: &Path) -> String {
+        let Self { name, package: _, configuration, granted } = self;
+        let component = component.display();
+        let document = format!(
+            "apiVersion: pileus.dev/v1alpha1
+kind: CloudProvider
+metadata:
+  name: {name}
+spec:
+  source:
+    file: {component}
+  configuration:
+    {configuration}
+"
+        );
+        document + &granted.map(grant).unwrap_or_default()
+    }
+}
+
+/// Reads from the simulated cloud, and nothing else.
+fn grant(port: &str) -> String {
+    format!(
+        "  grants:
+    - host: 127.0.0.1
+      port: {port}
+      tls: false
+      methods: [GET]
+      paths: [/v1/]
+      addresses: [127.0.0.0/8]
+"
+    )
+}

@@ -1,0 +1,23 @@
+//! `make demo`: the first thing that a stranger runs. Starts a cluster, a cloud and Pileus, shows what Pileus does for
+//! Nodes and what a provider can't do to it, and leaves nothing behind.
+
+mod cloud;
+mod document;
+mod guide;
+mod nodes;
+mod page;
+mod pileus;
+mod scenes;
+mod stage;
+mod story;
+mod table;
+mod web;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    story::perform(story::Arguments::parse()).await
+}

@@ -1,0 +1,149 @@
+//! The demo's part of a cluster: it registers Nodes as kubelets do, lifts the taint `not-ready` as
+//! kube-controller-manager does for Nodes whose kubelet is ready, and sees what becomes of them.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use pileus_dev::Error;
+use pileus_dev::nodes::{UNINITIALIZED, node, register};
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+/// A Node is initialised in some milliseconds, a hundred in some seconds; a busy machine may need longer.
+const SOON: Duration = Duration::from_secs(20);
+/// How many Nodes are written side by side.
+const WRITERS: usize = 16;
+/// Between two looks for an event, which is sent behind everything that matters more.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A Node that has joined.
+pub(crate) struct Joined {
+    /// As it registered.
+    pub(crate) before: Node,
+    /// As it is once no taint keeps pods away.
+    pub(crate) after: Node,
+    /// From its registration until its taint `uninitialized` was seen to be gone.
+    pub(crate) took: Duration,
+}
+
+/// Registers Nodes, all at once, and waits until they take pods. In the order of the names.
+pub(crate) async fn join(client: &Client, names: &[String]) -> Result<Vec<Joined>, Error> {
+    let begun = Instant::now();
+    let watching = initialised(client, names, begun);
+    let registering = register(client, names.iter().map(|name| node(name)));
+    let (took, registered) = tokio::try_join!(watching, registering)?;
+    let mut before = by_name(registered);
+    let mut after = by_name(lift_not_ready(client, names).await?);
+    let joined = names.iter().filter_map(|name| {
+        Some(Joined {
+            before: before.remove(name)?,
+            after: after.remove(name)?,
+            took: took.get(name).copied()?,
+        })
+    });
+    Ok(joined.collect())
+}
+
+/// Waits until no Node of these names has the taint `uninitialized` any more: when that was seen, counted from `begun`.
+pub(crate) async fn initialised(
+    client: &Client,
+    names: &[String],
+    begun: Instant,
+) -> Result<BTreeMap<String, Duration>, Error> {
+    let mut done = BTreeMap::new();
+    let watching = async {
+        let nodes: Api<Node> = Api::all(client.clone());
+        let watch = watcher(nodes, watcher::Config::default()).default_backoff().applied_objects();
+        let mut watch = pin!(watch);
+        while done.len() < names.len() {
+            // An interrupted watch goes on by itself; none ends.
+            let Some(Ok(node)) = watch.next().await else { continue };
+            if names.contains(&node.name_any()) && !taints(&node).any(|key| key == UNINITIALIZED) {
+                done.entry(node.name_any()).or_insert_with(|| begun.elapsed());
+            }
+        }
+    };
+    if timeout(SOON, watching).await.is_ok() {
+        return Ok(done);
+    }
+    let waiting: Vec<_> = names.iter().filter(|name| !done.contains_key(*name)).cloned().collect();
+    Err(Error::Deadline {
+        object: format!("nodes {}", waiting.join(", ")),
+        deadline: SOON,
+        seen: UNINITIALIZED.to_owned(),
+    })
+}
+
+/// Lifts the taint `not-ready`, which the API server gives to every new Node; the Nodes as they are then.
+pub(crate) async fn lift_not_ready(client: &Client, names: &[String]) -> Result<Vec<Node>, Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let lift = |name: &String| {
+        let (nodes, name) = (nodes.clone(), name.clone());
+        async move {
+            let failed = |source| Error::Api {
+                action: format!("taint not-ready of node {name} not lifted"),
+                source: Box::new(source),
+            };
+            let node = nodes.get(&name).await.map_err(failed)?;
+            let spec = node.spec.unwrap_or_default();
+            let others = spec.taints.into_iter().flatten().filter(|taint| taint.key != NOT_READY);
+            let patch = json!({
+                "metadata": {"resourceVersion": node.metadata.resource_version},
+                "spec": {"taints": others.collect::<Vec<_>>()},
+            });
+            nodes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(failed)
+        }
+    };
+    stream::iter(names).map(lift).buffer_unordered(WRITERS).try_collect().await
+}
+
+/// What the API server gives to every new Node, and kube-controller-manager lifts.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// Waits for the warning about a Node that says this, and returns what it says.
+pub(crate) async fn warning(client: &Client, name: &str, part: &str) -> Result<String, Error> {
+    let events: Api<Event> = Api::all(client.clone());
+    let about = ListParams::default().fields(&format!("involvedObject.name={name},type=Warning"));
+    let failed = |source| Error::Api { action: format!("events of node {name}"), source: Box::new(source) };
+    let begun = Instant::now();
+    loop {
+        let messages = events.list(&about).await.map_err(failed)?.items.into_iter();
+        let found = messages.filter_map(|event| Some((event.reason?, event.message?)));
+        if let Some((reason, message)) = found.into_iter().find(|(_, message)| message.contains(part)) {
+            return Ok(format!("{reason}: {message}"));
+        }
+        if begun.elapsed() > SOON {
+            let object = format!("a warning about node {name} with {part:?}");
+            return Err(Error::Deadline { object, deadline: SOON, seen: "none".to_owned() });
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// What changes with every write to a Node, by name.
+pub(crate) async fn versions(client: &Client, names: &[String]) -> Result<BTreeMap<String, String>, Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let mut versions = BTreeMap::new();
+    for name in names {
+        let failed = |source| Error::Api { action: format!("node {name}"), source: Box::new(source) };
+        let node = nodes.get(name).await.map_err(failed)?;
+        versions.insert(name.clone(), node.resource_version().unwrap_or_default());
+    }
+    Ok(versions)
+}
+
+/// The keys of a Node's taints.
+pub(crate) fn taints(node: &Node) -> impl Iterator<Item = &str> {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_ref());
+    taints.into_iter().flatten().map(|taint| taint.key.as_str())
+}
+
+fn by_name(nodes: Vec<Node>) -> BTreeMap<String, Node> {
+    nodes.into_iter().map(|node| (node.name_any(), node)).collect()
+}

@@ -1,0 +1,213 @@
+//! What the reader sees: headlines, sentences and tables of at most 100 columns, with colours where the terminal shows
+//! them and nobody has set `NO_COLOR`. Layout is done on plain text; colours come last and change no width.
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use owo_colors::{OwoColorize as _, Stream, Style};
+
+/// The widest line, in characters: two such windows fit beside each other on a usual screen.
+const WIDTH: usize = 100;
+/// How far everything below a headline is indented.
+const INDENT: usize = 3;
+/// What separates two columns.
+const GAP: usize = 2;
+
+/// How a piece of text is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// As it is.
+    Plain,
+    /// There to find one's way.
+    Quiet,
+    /// What was hoped for.
+    Good,
+    /// What was stopped.
+    Bad,
+    /// A headline, or a command to type.
+    Strong,
+}
+
+/// A piece of text in a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) tone: Tone,
+}
+
+impl Tone {
+    /// A cell in this tone.
+    pub(crate) fn cell(self, text: impl Into<String>) -> Cell {
+        Cell { text: text.into(), tone: self }
+    }
+
+    fn look(self) -> Style {
+        match self {
+            Self::Plain => Style::new(),
+            Self::Quiet => Style::new().dimmed(),
+            Self::Good => Style::new().green(),
+            Self::Bad => Style::new().red(),
+            Self::Strong => Style::new().bold(),
+        }
+    }
+}
+
+/// A row: its name, and what stands beside it.
+pub(crate) fn row(name: &str, tone: Tone, text: impl Into<String>) -> Vec<Cell> {
+    vec![Tone::Quiet.cell(name), tone.cell(text)]
+}
+
+/// The steps, of which each ends before the next begins.
+pub(crate) struct Steps {
+    steps: usize,
+    begun: Instant,
+}
+
+impl Steps {
+    /// None yet, below what this is.
+    pub(crate) fn new(title: &str) -> Self {
+        print(&[Tone::Strong.cell(title)]);
+        Self { steps: 0, begun: Instant::now() }
+    }
+
+    /// Begins a step: what happens, and why anybody should care.
+    pub(crate) fn begin(&mut self, headline: &str, why: &str) {
+        self.steps += 1;
+        self.begun = Instant::now();
+        let number = format!("\n{:<INDENT$}", self.steps);
+        print(&[Tone::Good.cell(number), Tone::Strong.cell(headline)]);
+        for line in wrapped(why, WIDTH - INDENT) {
+            print(&[Tone::Plain.cell(" ".repeat(INDENT)), Tone::Plain.cell(line)]);
+        }
+        print(&[]);
+    }
+
+    /// Ends a step with the time that it took.
+    pub(crate) fn end(&self) {
+        print(&[Tone::Quiet.cell(format!("{:INDENT$}took {}", "", seconds(self.begun.elapsed())))]);
+    }
+}
+
+/// A headline that is no step.
+pub(crate) fn heading(text: &str) {
+    print(&[]);
+    print(&[Tone::Strong.cell(text)]);
+}
+
+/// A table.
+pub(crate) fn table(rows: &[Vec<Cell>]) {
+    for line in layout(rows) {
+        print(&line);
+    }
+}
+
+/// A time as people say it: milliseconds below a second.
+pub(crate) fn seconds(time: Duration) -> String {
+    if time < Duration::from_secs(1) {
+        format!("{} ms", time.as_millis())
+    } else {
+        format!("{:.1} s", time.as_secs_f64())
+    }
+}
+
+/// Lays a table out: columns as wide as their widest cell, and the last cell of a row wrapped where it would stand out
+/// of the page. A row of fewer cells than the others spans the rest with its last one.
+fn layout(rows: &[Vec<Cell>]) -> Vec<Vec<Cell>> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| {
+        // A last cell is followed by nothing that would have to be aligned.
+        let cells = rows.iter().filter(|row| row.len() > column + 1).filter_map(|row| row.get(column));
+        cells.map(|cell| cell.text.chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    rows.iter().flat_map(|row| lines(row, &widths)).collect()
+}
+
+fn lines(row: &[Cell], widths: &[usize]) -> Vec<Vec<Cell>> {
+    let Some((last, firsts)) = row.split_last() else { return vec![Vec::new()] };
+    let mut head = vec![Tone::Plain.cell(" ".repeat(INDENT))];
+    for (cell, width) in firsts.iter().zip(widths) {
+        head.push(cell.tone.cell(format!("{:<1$}", cell.text, width + GAP)));
+    }
+    let used: usize = head.iter().map(|cell| cell.text.chars().count()).sum();
+    let texts = wrapped(&last.text, WIDTH.saturating_sub(used));
+    let mut lines = Vec::new();
+    for text in texts {
+        let start = if lines.is_empty() { head.clone() } else { vec![Tone::Plain.cell(" ".repeat(used))] };
+        lines.push([start, vec![last.tone.cell(text)]].concat());
+    }
+    lines
+}
+
+/// The text in lines of at most `width`, broken at spaces, and within words that are longer than that.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let width = width.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let used = lines.last().map_or(0, |line| line.chars().count());
+        if used > 0 && used + 1 + word.chars().count() > width {
+            lines.push(String::new());
+        } else if used > 0 {
+            lines.iter_mut().next_back().into_iter().for_each(|line| line.push(' '));
+        }
+        for letter in word.chars() {
+            if lines.last().is_some_and(|line| line.chars().count() >= width) {
+                lines.push(String::new());
+            }
+            lines.iter_mut().next_back().into_iter().for_each(|line| line.push(letter));
+        }
+    }
+    lines
+}
+
+/// Prints a line. A reader that has gone away is no failure: the demo then ends without one.
+fn print(cells: &[Cell]) {
+    let mut line = String::new();
+    for Cell { text, tone } in cells {
+        let shown = text.if_supports_color(Stream::Stdout, |text| text.style(tone.look()));
+        line.push_str(&if *tone == Tone::Plain { text.clone() } else { shown.to_string() });
+    }
+    let mut out = std::io::stdout().lock();
+    let _gone = writeln!(out, "{}", line.trim_end()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(rows: &[Vec<Cell>]) -> Vec<String> {
+        let line = |cells: Vec<Cell>| cells.into_iter().map(|cell| cell.text).collect::<String>();
+        layout(rows).into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_that_is_not_a_last_one() {
+        let rows = [
+            row("a", Tone::Good, "one"),
+            row("long name", Tone::Bad, "two"),
+            vec![Tone::Plain.cell("one cell alone, however long")],
+        ];
+        assert_eq!(
+            text(&rows),
+            ["   a          one", "   long name  two", "   one cell alone, however long"]
+        );
+    }
+
+    #[test]
+    fn what_is_too_long_goes_on_below_itself() {
+        let rows = [row("name", Tone::Plain, format!("{} {} end", "x".repeat(90), "y".repeat(100)))];
+        let lines = text(&rows);
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:?}");
+        assert_eq!(lines[0], format!("   name  {}", "x".repeat(90)));
+        assert_eq!(lines[1], format!("         {}", "y".repeat(91)));
+        assert_eq!(lines[2], format!("         {} end", "y".repeat(9)));
+    }
+
+    #[test]
+    fn times_are_as_people_say_them() {
+        let table = [(0, "0 ms"), (999, "999 ms"), (1_000, "1.0 s"), (12_345, "12.3 s")];
+        for (milliseconds, expected) in table {
+            assert_eq!(seconds(Duration::from_millis(milliseconds)), expected);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A real Kubernetes API server with its etcd, on free loopback ports, in a folder of its own.
+//!
+//! Admission, RBAC, watches, conflicts and finalizers are the real ones. There are no kubelets and no controllers: a
+//! test writes Nodes itself ([`crate::nodes`]), and e.g. a `not-ready` taint stays, since nobody removes it.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Namespace, Node};
+use kube::{Api, Client, api::ListParams};
+use tokio::time::{self, Instant};
+
+use crate::{Error, Process};
+
+mod access;
+mod folder;
+mod port;
+mod programs;
+mod site;
+
+pub use access::User;
+use programs::Programs;
+use site::Site;
+
+/// An API server is ready in 3 s on an idle machine with two cores; many may start at once on a busy one.
+const START: Duration = Duration::from_secs(90);
+/// How long the API server may take to end its requests when it is stopped, and to learn of a new role.
+const GRACE: Duration = Duration::from_secs(10);
+/// Ports are found before they are used, so that somebody else may be quicker; thrice in a row is no coincidence.
+const ATTEMPTS: usize = 3;
+
+/// What can be chosen about the API server.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Whether it writes an audit log ([`Kubernetes::audit_log`]): one JSON line for each request and its outcome.
+    pub audit: bool,
+}
+
+/// A running etcd and API server. Dropping it ends both and removes their folder.
+#[must_use = "the API server ends when this is dropped"]
+pub struct Kubernetes {
+    // Dropped in this order, each before what it uses.
+    api_server: Option<Process>,
+    etcd: Process,
+    site: Site,
+    admin: Client,
+}
+
+impl Kubernetes {
+    /// Starts etcd and an API server and waits until it is ready and has its system namespaces.
+    pub async fn start() -> Result<Self, Error> {
+        Self::start_with(Options::default()).await
+    }
+
+    /// As [`Kubernetes::start`], with options.
+    pub async fn start_with(options: Options) -> Result<Self, Error> {
+        // Both libraries for cryptography may be in a program's graph; then rustls wants to be told which one to use.
+        // An error means that this has been done before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let programs = Programs::find().await?;
+        let mut attempt = 1;
+        loop {
+            match Self::attempt(Site::new(programs.clone(), options)?).await {
+                Err(Error::Process { log, .. })
+                    if attempt < ATTEMPTS && log.contains("address already in use") =>
+                {
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn attempt(site: Site) -> Result<Self, Error> {
+        let etcd = Process::start("etcd", &site.etcd())?;
+        etcd.await_line(|line| line.contains("ready to serve client requests"), START).await?;
+        let (api_server, admin) = start_api_server(&site).await?;
+        Ok(Self { api_server: Some(api_server), etcd, site, admin })
+    }
+
+    /// Starts the API server again after [`Kubernetes::stop_api_server`], at the same address and with the same data,
+    /// and waits until it is ready. Does nothing while it runs.
+    pub async fn start_api_server(&mut self) -> Result<(), Error> {
+        if self.api_server.is_none() {
+            let (api_server, _) = start_api_server(&self.site).await?;
+            self.api_server = Some(api_server);
+        }
+        Ok(())
+    }
+
+    /// Ends the API server the way an upgrade does: it finishes its requests and closes all watches. Its data stay.
+    pub async fn stop_api_server(&mut self) -> Result<(), Error> {
+        if let Some(api_server) = self.api_server.take() {
+            api_server.stop(GRACE).await?;
+        }
+        Ok(())
+    }
+
+    /// A client with all rights.
+    pub fn admin(&self) -> Client {
+        self.admin.clone()
+    }
+
+    /// A new client, with connections of its own, that has the rights of `user`.
+    pub async fn client(&self, user: User) -> Result<Client, Error> {
+        access::client(&self.kubeconfig(user)).await
+    }
+
+    /// The kubeconfig of `user`, good for as long as this lives.
+    pub fn kubeconfig(&self, user: User) -> PathBuf {
+        access::kubeconfig(self.site.folder(), user)
+    }
+
+    /// Installs `deploy/rbac.yaml`, after which [`User::Pileus`] has the rights that Pileus is shipped with.
+    pub async fn apply_role(&self) -> Result<(), Error> {
+        self.apply(concat!(env!("CARGO_MANIFEST_DIR"), "/../rbac.yaml")).await?;
+        // The API server learns of new roles by a watch, some milliseconds later.
+        let nodes: Api<Node> = Api::all(self.client(User::Pileus).await?);
+        let start = Instant::now();
+        while let Err(error) = nodes.list(&ListParams::default().limit(1)).await {
+            if start.elapsed() > GRACE {
+                return Err(Error::api("nodes not listed under deploy/rbac.yaml")(error));
+            }
+            time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Applies a file of manifests as a user would, with `kubectl apply -f`.
+    pub async fn apply(&self, manifests: impl AsRef<Path>) -> Result<(), Error> {
+        let mut kubectl = tokio::process::Command::new(&self.site.programs.kubectl);
+        kubectl
+            .arg("--kubeconfig")
+            .arg(self.kubeconfig(User::Admin))
+            .args(["apply", "-f"])
+            .arg(manifests.as_ref());
+        let failed = |log: String| Error::Process {
+            name: "kubectl".to_owned(),
+            problem: format!("did not apply {}", manifests.as_ref().display()),
+            log,
+        };
+        let output = kubectl.output().await.map_err(|error| failed(error.to_string()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()))
+    }
+
+    /// The audit log, a JSON document a line, where [`Options::audit`] was set.
+    pub fn audit_log(&self) -> PathBuf {
+        self.site.audit_log()
+    }
+
+    /// Keeps copies of the logs of etcd and the API server in a folder, as `etcd.log` and `kube-apiserver.log`.
+    pub fn copy_logs(&self, folder: &Path) -> Result<(), Error> {
+        self.etcd.copy_log(&folder.join("etcd.log"))?;
+        let api_server = self.api_server.as_ref();
+        api_server.map_or(Ok(()), |it| it.copy_log(&folder.join("kube-apiserver.log")))
+    }
+
+    /// The program kubectl, of a version that fits the API server.
+    pub fn kubectl(&self) -> &Path {
+        &self.site.programs.kubectl
+    }
+
+    /// The process IDs of etcd and, while it runs, the API server, for measuring what they use.
+    pub fn process_ids(&self) -> (u32, Option<u32>) {
+        (self.etcd.id(), self.api_server.as_ref().map(Process::id))
+    }
+}
+
+/// Starts an API server and asks until it is ready; there is nothing yet that could be watched.
+async fn start_api_server(site: &Site) -> Result<(Process, Client), Error> {
+    let mut api_server = Process::start("kube-apiserver", &site.api_server())?;
+    let start = Instant::now();
+    loop {
+        let error = match ready_client(site).await {
+            Ok(admin) => return Ok((api_server, admin)),
+            Err(error) => error,
+        };
+        if api_server.ended().is_some() {
+            return Err(api_server.failed("ended early"));
+        }
+        if start.elapsed() > START {
+            return Err(api_server.failed(&format!("not ready within {START:?} ({error})")));
+        }
+        time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// A client of an API server that is ready and has made its namespaces, which it does just after it says so.
+async fn ready_client(site: &Site) -> Result<Client, Error> {
+    let client = access::client(&access::kubeconfig(site.folder(), User::Admin)).await?;
+    let request = http::Request::get("/readyz").body(Vec::new());
+    let request = request.map_err(|error| Error::api("GET /readyz")(kube::Error::HttpError(error)))?;
+    client.request_text(request).await.map_err(Error::api("GET /readyz"))?;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.get("kube-system").await.map_err(Error::api("namespace kube-system"))?;
+    Ok(client)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).map_err(Error::file(path))
+}

@@ -1,0 +1,84 @@
+//! Where one stack lives: its folder, its ports, and the command lines that follow from them.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{Options, access, folder::Folder, port, programs::Programs, write};
+use crate::Error;
+
+/// Who did what to which object, once a request, without the objects themselves.
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
+    "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}"#;
+
+/// A stack's place. Dropping it removes the folder.
+pub(super) struct Site {
+    pub(super) programs: Programs,
+    options: Options,
+    folder: Folder,
+    etcd_port: u16,
+    peer_port: u16,
+    port: u16,
+}
+
+impl Site {
+    /// A new place, with all files that the API server wants to find.
+    pub(super) fn new(programs: Programs, options: Options) -> Result<Self, Error> {
+        let folder = Folder::new()?;
+        let [etcd_port, peer_port, port] = [port::free()?, port::free()?, port::free()?];
+        let site = Self { programs, options, folder, etcd_port, peer_port, port };
+        access::issue(site.folder(), port)?;
+        write(&site.audit_policy(), AUDIT_POLICY)?;
+        Ok(site)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(super) fn audit_log(&self) -> PathBuf {
+        self.folder().join("audit.log")
+    }
+
+    pub(super) fn etcd(&self) -> Command {
+        let [own, peer] = [self.etcd_port, self.peer_port].map(|port| format!("http://127.0.0.1:{port}"));
+        let mut command = Command::new(&self.programs.etcd);
+        command
+            .arg("--data-dir")
+            .arg(self.folder().join("etcd"))
+            // A test's data needn't survive a power cut, and a sync can take 20 ms.
+            .arg("--unsafe-no-fsync")
+            .args([
+                "--listen-client-urls",
+                &own,
+                "--advertise-client-urls",
+                &own,
+                "--listen-peer-urls",
+                &peer,
+            ]);
+        command
+    }
+
+    pub(super) fn api_server(&self) -> Command {
+        let mut command = Command::new(&self.programs.api_server);
+        command
+            .arg(format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port))
+            .arg(format!("--secure-port={}", self.port))
+            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+            // Nobody looks for the API server in its own Endpoints, which may not hold a loopback address anyway.
+            .arg("--endpoint-reconciler-type=none")
+            .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/16"])
+            .args(access::flags(self.folder()));
+        if self.options.audit {
+            command
+                .arg(format!("--audit-policy-file={}", self.audit_policy().display()))
+                .arg(format!("--audit-log-path={}", self.audit_log().display()));
+        }
+        command
+    }
+
+    fn audit_policy(&self) -> PathBuf {
+        self.folder().join("audit-policy.json")
+    }
+}

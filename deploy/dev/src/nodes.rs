@@ -1,0 +1,306 @@
+//! Nodes as kubelets register them when they run with `--cloud-provider=external`, in everything that a
+//! cloud-controller-manager reads or that decides how heavy they are.
+
+use std::{collections::BTreeMap, pin::pin, time::Duration};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{
+        ContainerImage, DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec,
+        NodeStatus, NodeSystemInfo, Taint,
+    },
+    apimachinery::pkg::{
+        api::resource::Quantity,
+        apis::meta::v1::{ObjectMeta, Time},
+    },
+};
+use kube::{
+    Api, Client,
+    api::PostParams,
+    runtime::{WatchStreamExt, watcher::watch_object},
+};
+use tokio::time;
+
+use crate::Error;
+
+/// The taint that keeps pods off a Node until the cloud-controller-manager has initialised it.
+pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// Where a kubelet that was given `--node-ip` leaves the address for the cloud-controller-manager.
+pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
+
+/// How many Nodes are created side by side: enough to keep an API server on a few cores busy.
+const WRITERS: usize = 32;
+/// A kubelet reports 50 images at most (`nodeStatusMaxImages`), the largest ones. With a digest and a tag each they
+/// make up most of a real Node's weight.
+const IMAGES: usize = 50;
+
+/// Starts a Node that has just registered: uninitialised, ready, known by nothing but its name.
+pub fn node(name: &str) -> Kubelet {
+    Kubelet(fresh(name))
+}
+
+/// A Node in the making.
+#[derive(Clone, Debug)]
+#[must_use = "a Node is made by `build` or `register`"]
+pub struct Kubelet(Node);
+
+impl Kubelet {
+    /// As if the kubelet had been given `--node-ip`: it reports the address and asks for it to be verified.
+    pub fn node_ip(mut self, address: &str) -> Self {
+        self.annotations().insert(PROVIDED_NODE_IP.to_owned(), address.to_owned());
+        self.status()
+            .addresses
+            .get_or_insert_default()
+            .insert(0, NodeAddress { type_: "InternalIP".to_owned(), address: address.to_owned() });
+        self
+    }
+
+    /// As if the kubelet had been given `--provider-id`.
+    pub fn provider_id(mut self, id: &str) -> Self {
+        self.spec().provider_id = Some(id.to_owned());
+        self
+    }
+
+    /// With a label more, or another value for one.
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.0.metadata.labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// With an annotation more, or another value for one.
+    pub fn annotation(mut self, key: &str, value: &str) -> Self {
+        self.annotations().insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// With a taint more.
+    pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
+        self.spec().taints.get_or_insert_default().push(taint(key, value, effect));
+        self
+    }
+
+    /// As if a cloud-controller-manager had initialised it before: without the taint.
+    pub fn initialised(mut self) -> Self {
+        self.spec().taints.get_or_insert_default().retain(|taint| taint.key != UNINITIALIZED);
+        self
+    }
+
+    /// As if its kubelet reported that it is not ready.
+    pub fn not_ready(self) -> Self {
+        self.condition("Ready", "False", "KubeletNotReady")
+    }
+
+    /// With the condition of that type as given.
+    pub fn condition(mut self, kind: &str, status: &str, reason: &str) -> Self {
+        let conditions = self.status().conditions.get_or_insert_default();
+        conditions.retain(|condition| condition.type_ != kind);
+        conditions.push(condition(kind, status, reason));
+        self
+    }
+
+    /// The Node.
+    pub fn build(self) -> Node {
+        self.0
+    }
+
+    fn annotations(&mut self) -> &mut BTreeMap<String, String> {
+        self.0.metadata.annotations.get_or_insert_default()
+    }
+
+    fn spec(&mut self) -> &mut NodeSpec {
+        self.0.spec.get_or_insert_default()
+    }
+
+    fn status(&mut self) -> &mut NodeStatus {
+        self.0.status.get_or_insert_default()
+    }
+}
+
+/// Registers Nodes, many at a time, and returns them as the API server has stored them, in no particular order.
+pub async fn register(client: &Client, nodes: impl IntoIterator<Item = Kubelet>) -> Result<Vec<Node>, Error> {
+    let api: Api<Node> = Api::all(client.clone());
+    let create = |node: Node| {
+        let api = api.clone();
+        async move {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            api.create(&PostParams::default(), &node)
+                .await
+                .map_err(Error::api(format!("node {name} not created")))
+        }
+    };
+    stream::iter(nodes).map(|node| create(node.build())).buffer_unordered(WRITERS).try_collect().await
+}
+
+/// Waits by a watch until the Node `name` is there and fulfils `condition`, and returns it as it was then. An API
+/// server that is away meanwhile is waited for.
+pub async fn await_node(
+    client: &Client,
+    name: &str,
+    condition: impl Fn(&Node) -> bool,
+    deadline: Duration,
+) -> Result<Node, Error> {
+    let node = watch_until(client, name, |node| node.is_some_and(&condition), deadline).await?;
+    Ok(node.unwrap_or_default())
+}
+
+/// Waits by a watch until there is no Node `name`.
+pub async fn await_absence(client: &Client, name: &str, deadline: Duration) -> Result<(), Error> {
+    watch_until(client, name, |node| node.is_none(), deadline).await.map(|_| ())
+}
+
+async fn watch_until(
+    client: &Client,
+    name: &str,
+    condition: impl Fn(Option<&Node>) -> bool,
+    deadline: Duration,
+) -> Result<Option<Node>, Error> {
+    let mut seen = String::from("nothing");
+    let search = async {
+        let mut states = pin!(watch_object(Api::<Node>::all(client.clone()), name).default_backoff());
+        while let Some(state) = states.next().await {
+            match state {
+                Ok(node) if condition(node.as_ref()) => return Some(node),
+                Ok(node) => seen = node.as_ref().map_or_else(|| "absent".to_owned(), summary),
+                Err(error) => seen = error.to_string(),
+            }
+        }
+        None
+    };
+    match time::timeout(deadline, search).await {
+        Ok(Some(node)) => Ok(node),
+        Ok(None) | Err(_) => Err(Error::Deadline { object: format!("node {name}"), deadline, seen }),
+    }
+}
+
+/// What of a Node matters to a cloud-controller-manager, in one line.
+fn summary(node: &Node) -> String {
+    let spec = node.spec.clone().unwrap_or_default();
+    let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
+    let addresses = addresses.into_iter().flatten().map(|it| format!("{} {}", it.type_, it.address));
+    let taints = spec.taints.into_iter().flatten().map(|it| format!("{}:{}", it.key, it.effect));
+    format!(
+        "provider ID {:?}, addresses {:?}, taints {:?}, labels {:?}",
+        spec.provider_id.unwrap_or_default(),
+        addresses.collect::<Vec<_>>(),
+        taints.collect::<Vec<_>>(),
+        node.metadata.labels.clone().unwrap_or_default(),
+    )
+}
+
+fn fresh(name: &str) -> Node {
+    Node {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(pairs([
+                ("beta.kubernetes.io/arch", "amd64"),
+                ("beta.kubernetes.io/os", "linux"),
+                ("kubernetes.io/arch", "amd64"),
+                ("kubernetes.io/hostname", name),
+                ("kubernetes.io/os", "linux"),
+            ])),
+            annotations: Some(pairs([("volumes.kubernetes.io/controller-managed-attach-detach", "true")])),
+            ..ObjectMeta::default()
+        },
+        spec: Some(NodeSpec {
+            taints: Some(vec![taint(UNINITIALIZED, "true", "NoSchedule")]),
+            ..NodeSpec::default()
+        }),
+        status: Some(NodeStatus {
+            addresses: Some(vec![NodeAddress { type_: "Hostname".to_owned(), address: name.to_owned() }]),
+            capacity: Some(resources("4", "16381976Ki")),
+            allocatable: Some(resources("3920m", "15251480Ki")),
+            conditions: Some(vec![
+                condition("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+                condition("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+                condition("PIDPressure", "False", "KubeletHasSufficientPID"),
+                condition("Ready", "True", "KubeletReady"),
+            ]),
+            daemon_endpoints: Some(NodeDaemonEndpoints {
+                kubelet_endpoint: Some(DaemonEndpoint { port: 10_250 }),
+            }),
+            images: Some((0..IMAGES).map(image).collect()),
+            node_info: Some(system(name)),
+            ..NodeStatus::default()
+        }),
+    }
+}
+
+fn taint(key: &str, value: &str, effect: &str) -> Taint {
+    Taint { key: key.to_owned(), value: Some(value.to_owned()), effect: effect.to_owned(), time_added: None }
+}
+
+fn condition(kind: &str, status: &str, reason: &str) -> NodeCondition {
+    // Kubernetes' times are whole seconds.
+    let now = Timestamp::from_second(Timestamp::now().as_second()).ok().map(Time);
+    NodeCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(format!("kubelet reports {kind} as {status}")),
+        last_heartbeat_time: now.clone(),
+        last_transition_time: now,
+    }
+}
+
+fn image(index: usize) -> ContainerImage {
+    let name = format!("registry.example.com/platform/component-{index:02}");
+    // Nobody checks the digests, but they are as long and as hard to compress as real ones.
+    let noise = (index as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    let digest = format!("{noise:032x}{:032x}", noise.wrapping_mul(noise));
+    ContainerImage {
+        names: Some(vec![format!("{name}@sha256:{digest}"), format!("{name}:v1.{index}.0")]),
+        size_bytes: i64::try_from(1_000_000_000 / (index + 1)).ok(),
+    }
+}
+
+fn system(name: &str) -> NodeSystemInfo {
+    NodeSystemInfo {
+        architecture: "amd64".to_owned(),
+        boot_id: format!("boot-{name}"),
+        container_runtime_version: "containerd://2.2.1".to_owned(),
+        kernel_version: "6.12.48-amd64".to_owned(),
+        kube_proxy_version: String::new(),
+        kubelet_version: "v1.37.2".to_owned(),
+        machine_id: format!("machine-{name}"),
+        operating_system: "linux".to_owned(),
+        os_image: "Debian GNU/Linux 13 (trixie)".to_owned(),
+        system_uuid: format!("system-{name}"),
+        ..NodeSystemInfo::default()
+    }
+}
+
+fn resources(cpu: &str, memory: &str) -> BTreeMap<String, Quantity> {
+    let all = [
+        ("cpu", cpu),
+        ("ephemeral-storage", "129886128Ki"),
+        ("hugepages-2Mi", "0"),
+        ("memory", memory),
+        ("pods", "110"),
+    ];
+    all.into_iter().map(|(name, quantity)| (name.to_owned(), Quantity(quantity.to_owned()))).collect()
+}
+
+fn pairs<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_weighs_what_real_ones_do() {
+        let weight = serde_json::to_vec(&node("a").build()).unwrap().len();
+        assert!((12_000..20_000).contains(&weight), "{weight} bytes");
+    }
+
+    #[test]
+    fn a_summary_shows_what_a_failed_wait_is_about() {
+        let node = node("a").node_ip("10.0.0.1").provider_id("simulated://a").label("zone", "1").build();
+        let text = summary(&node);
+        for part in ["simulated://a", "InternalIP 10.0.0.1", "uninitialized:NoSchedule", "\"zone\": \"1\""] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+    }
+}
