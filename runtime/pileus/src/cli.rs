@@ -1,0 +1,99 @@
+//! The command line, and nothing that it does.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  stopped because it was asked to, after what was under way had ended
+  1  something on this machine failed: a port that is in use, a runtime that does not start
+  2  the command line, the CloudProvider document or the kubeconfig is wrong
+  3  the component cannot be used: not one, for another contract, imports what is not offered
+  4  the provider refuses its configuration, or failed when it was asked what it is
+An API server or a cloud that does not answer is no reason to exit: pileus says so and tries again.";
+
+/// A cloud-controller-manager whose cloud providers are sandboxed WebAssembly components.
+#[derive(Debug, Parser)]
+#[command(name = "pileus", version, after_help = EXIT_CODES)]
+pub struct Pileus {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the controllers against a cluster, with a provider
+    Run(Run),
+    /// Say what a component is: what it can do, imports, exports and wishes
+    Inspect(Inspect),
+}
+
+/// Arguments of `pileus run`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Run {
+    /// The CloudProvider document: which component runs, with which configuration and grants
+    #[arg(long, value_name = "FILE.yaml")]
+    pub provider: PathBuf,
+
+    /// How to reach the API server; without it the files in KUBECONFIG, else the service account of the Pod that this
+    /// runs in
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Where to serve /livez, /readyz and /metrics, over plain HTTP; port 0 takes any that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10258")]
+    pub admin_address: SocketAddr,
+
+    /// How to write the log
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// Which lines to log: a level, or levels of parts, as in `info,pileus_gate=debug,provider=trace`. By default the
+    /// Kubernetes client is silent, as Pileus itself says what became of each request
+    #[arg(long, value_name = "FILTER", default_value = "info,kube_client=off", env = "PILEUS_LOG")]
+    pub log_filter: String,
+
+    /// Where compiled code is kept.
+    #[command(flatten)]
+    pub compiled: Compiled,
+}
+
+/// Where compiled code is kept.
+#[derive(Debug, Args)]
+pub struct Compiled {
+    /// A folder for compiled components, which only this user may write; default: pileus/compiled in the user's cache
+    /// folder, or none where there is no such folder
+    #[arg(long, value_name = "FOLDER", env = "PILEUS_COMPILED_CODE")]
+    pub compiled_code: Option<PathBuf>,
+}
+
+/// How to write the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// A line for people
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+/// Arguments of `pileus inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Inspect {
+    /// The component
+    #[arg(value_name = "FILE.wasm")]
+    pub component: PathBuf,
+
+    /// A CloudProvider document: shows what the provider wishes with that configuration, and what is granted
+    #[arg(long, value_name = "FILE.yaml")]
+    pub provider: Option<PathBuf>,
+
+    /// Where compiled code is kept.
+    #[command(flatten)]
+    pub compiled: Compiled,
+}

@@ -1,0 +1,247 @@
+//! The CloudProvider document: which component runs, with which configuration, and what it may reach.
+//!
+//! ```yaml
+//! apiVersion: pileus.dev/v1alpha1
+//! kind: CloudProvider
+//! metadata:
+//!   name: simulated
+//! spec:
+//!   source:
+//!     file: simulated_provider.wasm     # beside this document, or a whole path
+//!   configuration:                      # the provider's own; `pileus inspect` shows its schema
+//!     endpoint: http://127.0.0.1:8080
+//!   grants:                             # what it may reach; nothing else
+//!     - host: 127.0.0.1
+//!       port: 8080                      # default 443, or 80 without tls
+//!       tls: false                      # default true
+//!       methods: [GET]                  # default all
+//!       paths: [/v1/]                   # default all
+//!       addresses: [127.0.0.0/8]        # loopback and private addresses must be named
+//! ```
+//!
+//! It is read strictly: a field that isn't known is a mistake, as it would otherwise be a grant or a limit that
+//! somebody relies on and that doesn't hold. All mistakes are told at once.
+
+mod fields;
+
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use pileus_gate::{Grant, HostPattern, MethodPattern, PathPrefix};
+use serde_json::Value;
+
+use crate::error::Error;
+use fields::Fields;
+pub use fields::Problem;
+
+/// The version of the document that this program reads.
+const API_VERSION: &str = "pileus.dev/v1alpha1";
+
+/// A CloudProvider document.
+#[derive(Debug)]
+pub struct CloudProvider {
+    /// The operator's name for the provider.
+    pub name: String,
+    /// The component file.
+    pub component: PathBuf,
+    /// The provider's configuration, JSON text.
+    pub configuration: String,
+    /// What it may reach.
+    pub grants: Vec<Grant>,
+}
+
+impl CloudProvider {
+    /// Reads a document from a file. A relative path in it is relative to the document.
+    ///
+    /// # Errors
+    /// [`Error::DocumentUnreadable`], [`Error::Document`].
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let unreadable = |source| Error::DocumentUnreadable { path: path.to_owned(), source };
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, folder).map_err(|problems| Error::Document { path: path.to_owned(), problems })
+    }
+
+    /// Reads a document from its text.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, Vec<Problem>> {
+        let value: Value = serde_saphyr::from_str(text)
+            .map_err(|error| vec![Problem::at("", format!("this is not YAML: {}", first_line(&error)))])?;
+        let mut problems = Vec::new();
+        let mut document = Fields::of("", Some(&value), &mut problems);
+        document.constant("apiVersion", API_VERSION);
+        document.constant("kind", "CloudProvider");
+        let mut metadata = document.object("metadata");
+        let name = metadata.required("name", name);
+        metadata.end();
+        let mut spec = document.object("spec");
+        let mut source = spec.object("source");
+        let component = source.required("file", |file| Ok(folder.join(file)));
+        source.end();
+        let configuration = spec.json_object("configuration");
+        let grants = spec.objects("grants", grant);
+        spec.end();
+        document.end();
+        match (name, component) {
+            (Some(name), Some(component)) if problems.is_empty() => {
+                Ok(Self { name, component, configuration, grants: grants.into_iter().flatten().collect() })
+            }
+            _ => Err(problems),
+        }
+    }
+}
+
+fn grant(fields: &mut Fields<'_>) -> Option<Grant> {
+    let tls = fields.boolean("tls", true);
+    let host = fields.required("host", parsed::<HostPattern>);
+    let port = fields.port("port", if tls { 443 } else { 80 });
+    let methods = fields.list("methods", &["*"], parsed::<MethodPattern>);
+    let paths = fields.list("paths", &["/"], parsed::<PathPrefix>);
+    let addresses = fields.list("addresses", &[], |text| {
+        let range =
+            text.parse::<IpNet>().ok().or_else(|| text.parse().ok().map(|ip: std::net::IpAddr| ip.into()));
+        range.ok_or_else(|| format!("{text:?} is no address range; write it as in 10.0.0.0/8"))
+    });
+    Some(Grant { tls, host: host?, port, methods, paths, addresses })
+}
+
+fn parsed<T: std::str::FromStr<Err = pileus_gate::Error>>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|error: pileus_gate::Error| error.to_string())
+}
+
+/// A name that can stand in a metric, a log line and later in `metadata.name` of the cluster's object.
+fn name(text: &str) -> Result<String, String> {
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_name = !text.is_empty() && text.len() <= 63 && text.chars().all(good) && !text.starts_with('-');
+    if is_name && !text.ends_with('-') {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is no name; use 1 to 63 lower-case letters, digits and dashes"))
+    }
+}
+
+fn first_line(error: &impl ToString) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "
+apiVersion: pileus.dev/v1alpha1
+kind: CloudProvider
+metadata:
+  name: simulated
+spec:
+  source:
+    file: provider.wasm
+  configuration:
+    endpoint: http://127.0.0.1:8080
+    nested: {list: [1, two, null]}
+  grants:
+    - host: 127.0.0.1
+      port: 8080
+      tls: false
+      methods: [GET]
+      paths: [/v1/]
+      addresses: [127.0.0.0/8, '::1']
+    - host: '*.example.com'
+";
+
+    fn problems(text: &str) -> Vec<String> {
+        CloudProvider::parse(text, Path::new("/etc")).unwrap_err().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_good_document_is_read_with_its_defaults() {
+        let document = CloudProvider::parse(GOOD, Path::new("/etc/pileus")).unwrap();
+        assert_eq!(document.name, "simulated");
+        assert_eq!(document.component, Path::new("/etc/pileus/provider.wasm"));
+        assert_eq!(
+            document.configuration,
+            r#"{"endpoint":"http://127.0.0.1:8080","nested":{"list":[1,"two",null]}}"#
+        );
+        let [first, second] = document.grants.as_slice() else { panic!("two grants") };
+        assert_eq!((first.tls, first.port, first.methods.len(), first.addresses.len()), (false, 8080, 1, 2));
+        assert_eq!((second.tls, second.port, second.methods.len(), second.paths.len()), (true, 443, 1, 1));
+    }
+
+    #[test]
+    fn a_configuration_and_grants_may_be_missing() {
+        let text = GOOD.split("  configuration:").next().unwrap();
+        let document = CloudProvider::parse(text, Path::new("")).unwrap();
+        assert_eq!((document.configuration.as_str(), document.grants.len()), ("{}", 0));
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once_with_their_paths() {
+        let text = "
+apiVersion: pileus.dev/v2
+metadata:
+  name: My Provider
+  labels: {}
+spec:
+  source: {url: x}
+  configuration: [1]
+  grants:
+    - port: 70000
+      tls: 'yes'
+      methods: GET
+      paths: [v1, 5]
+      addresses: [10.0.0.0/99]
+      hosts: a
+    - 7
+extra: 1
+";
+        assert_eq!(
+            problems(text).iter().map(|line| line.split(": ").next().unwrap()).collect::<Vec<_>>(),
+            [
+                "apiVersion",
+                "kind",
+                "metadata.name",
+                "metadata.labels",
+                "spec.source.file",
+                "spec.source.url",
+                "spec.configuration",
+                "spec.grants[0].tls",
+                "spec.grants[0].host",
+                "spec.grants[0].port",
+                "spec.grants[0].methods",
+                "spec.grants[0].paths[0]",
+                "spec.grants[0].paths[1]",
+                "spec.grants[0].addresses[0]",
+                "spec.grants[0].hosts",
+                "spec.grants[1]",
+                "extra",
+            ]
+        );
+    }
+
+    /// Each row changes one thing of the good document.
+    #[test]
+    fn one_mistake_is_one_clear_line() {
+        for (from, to, expected) in [
+            (
+                "v1alpha1",
+                "v1",
+                "apiVersion: \"pileus.dev/v1\" is not known; expected \"pileus.dev/v1alpha1\"",
+            ),
+            ("kind: CloudProvider", "kind: Pod", "kind: \"Pod\" is not known; expected \"CloudProvider\""),
+            ("name: simulated", "name: ''", "metadata.name: \"\" is no name"),
+            ("file: provider.wasm", "file: 7", "spec.source.file: expected a text, found a number"),
+            ("port: 8080", "port: 0", "spec.grants[0].port: expected a port from 1 to 65535, found 0"),
+            ("port: 8080", "prot: 8080", "spec.grants[0].prot: this field is not known"),
+            ("tls: false", "tls: 1", "spec.grants[0].tls: expected true or false, found a number"),
+            ("'*.example.com'", "'a.*.com'", "spec.grants[1].host: "),
+        ] {
+            let found = problems(&GOOD.replace(from, to));
+            assert!(found.len() == 1 && found[0].starts_with(expected), "{to}: {found:#?}");
+        }
+        for text in ["", "a: b: c", "- 1", "5", "a: 1\na: 2"] {
+            assert!(!problems(text).is_empty(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Reads a tree of values field by field and gathers what is wrong on the way, instead of stopping at the first
+//! mistake as serde does.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// One thing that is wrong with a document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, as in `spec.grants[0].host`; empty for the document as a whole.
+    pub path: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl Problem {
+    pub(super) fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.path, self.message)
+        }
+    }
+}
+
+/// The fields of one object. Whoever has read those that it knows calls [`Fields::end`], which reports the others.
+pub(super) struct Fields<'p> {
+    path: String,
+    values: Map<String, Value>,
+    known: BTreeSet<&'static str>,
+    problems: &'p mut Vec<Problem>,
+}
+
+impl<'p> Fields<'p> {
+    /// The fields of a value, which must be an object; a missing one has none.
+    pub(super) fn of(path: &str, value: Option<&Value>, problems: &'p mut Vec<Problem>) -> Self {
+        let values = match value {
+            Some(Value::Object(values)) => values.clone(),
+            None => Map::new(),
+            Some(other) => {
+                problems.push(Problem::at(path, format!("expected fields, found {}", kind(other))));
+                Map::new()
+            }
+        };
+        Self { path: path.to_owned(), values, known: BTreeSet::new(), problems }
+    }
+
+    /// An object within this one. Its own required fields say that it is missing.
+    pub(super) fn object(&mut self, name: &'static str) -> Fields<'_> {
+        let (path, value) = self.take(name);
+        Fields::of(&path, value.as_ref(), self.problems)
+    }
+
+    /// A list of objects, each read by `read`, which needn't call `end`.
+    pub(super) fn objects<T>(
+        &mut self,
+        name: &'static str,
+        mut read: impl FnMut(&mut Fields<'_>) -> T,
+    ) -> Vec<T> {
+        let (path, items) = self.items(name);
+        let mut read_one = |(index, item): (usize, &Value)| {
+            let path = format!("{path}[{index}]");
+            if !item.is_object() {
+                self.problems.push(Problem::at(path, format!("expected fields, found {}", kind(item))));
+                return None;
+            }
+            let mut fields = Fields::of(&path, Some(item), self.problems);
+            let result = read(&mut fields);
+            fields.end();
+            Some(result)
+        };
+        items.iter().enumerate().filter_map(&mut read_one).collect()
+    }
+
+    /// A text that must be there, as `parse` understands it.
+    pub(super) fn required<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let (path, value) = self.take(name);
+        match value {
+            None => self.problem(path, "this field is missing"),
+            Some(value) => self.text(path, &value, &parse),
+        }
+    }
+
+    /// A text that can only be this.
+    pub(super) fn constant(&mut self, name: &'static str, expected: &str) {
+        let wrong = |text: &str| Err(format!("{text:?} is not known; expected {expected:?}"));
+        self.required(name, |text| if text == expected { Ok(()) } else { wrong(text) });
+    }
+
+    /// A list of texts, each as `parse` understands it, and what it is where it is missing. A list that is there and
+    /// empty stays so.
+    pub(super) fn list<T>(
+        &mut self,
+        name: &'static str,
+        default: &[&str],
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Vec<T> {
+        let (path, items) = if self.values.contains_key(name) {
+            self.items(name)
+        } else {
+            (self.take(name).0, default.iter().map(|text| Value::from(*text)).collect())
+        };
+        let each = items.iter().enumerate();
+        each.filter_map(|(index, item)| self.text(format!("{path}[{index}]"), item, &parse)).collect()
+    }
+
+    /// True or false.
+    pub(super) fn boolean(&mut self, name: &'static str, default: bool) -> bool {
+        let (path, value) = self.take(name);
+        match value {
+            None => default,
+            Some(Value::Bool(value)) => value,
+            Some(other) => {
+                let found = format!("expected true or false, found {}", kind(&other));
+                self.problem(path, found).unwrap_or(default)
+            }
+        }
+    }
+
+    /// A TCP port.
+    pub(super) fn port(&mut self, name: &'static str, default: u16) -> u16 {
+        let (path, value) = self.take(name);
+        let Some(value) = value else { return default };
+        let port = value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0);
+        port.or_else(|| self.problem(path, format!("expected a port from 1 to 65535, found {value}")))
+            .unwrap_or(default)
+    }
+
+    /// An object that is somebody else's to understand, as JSON text; `{}` where it is missing.
+    pub(super) fn json_object(&mut self, name: &'static str) -> String {
+        let (path, value) = self.take(name);
+        match value {
+            None => "{}".to_owned(),
+            Some(value @ Value::Object(_)) => value.to_string(),
+            Some(other) => {
+                let found = format!("expected fields, found {}", kind(&other));
+                self.problem(path, found).unwrap_or_default()
+            }
+        }
+    }
+
+    /// Reports the fields that nobody asked for.
+    pub(super) fn end(&mut self) {
+        let unknown: Vec<_> =
+            self.values.keys().filter(|name| !self.known.contains(name.as_str())).cloned().collect();
+        let known = self.known.iter().copied().collect::<Vec<_>>().join(", ");
+        for name in unknown {
+            let path = self.path_of(&name);
+            self.problems.push(Problem::at(path, format!("this field is not known; known here are {known}")));
+        }
+    }
+
+    fn items(&mut self, name: &'static str) -> (String, Vec<Value>) {
+        let (path, value) = self.take(name);
+        match value {
+            None => (path, Vec::new()),
+            Some(Value::Array(items)) => (path, items),
+            Some(other) => {
+                let found = format!("expected a list, found {}", kind(&other));
+                self.problems.push(Problem::at(path.clone(), found));
+                (path, Vec::new())
+            }
+        }
+    }
+
+    fn text<T>(
+        &mut self,
+        path: String,
+        value: &Value,
+        parse: &impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        match value {
+            Value::String(text) => match parse(text) {
+                Ok(parsed) => Some(parsed),
+                Err(problem) => self.problem(path, problem),
+            },
+            other => self.problem(path, format!("expected a text, found {}", kind(other))),
+        }
+    }
+
+    /// A field's path and its value; one that is null is as good as missing.
+    fn take(&mut self, name: &'static str) -> (String, Option<Value>) {
+        self.known.insert(name);
+        (self.path_of(name), self.values.get(name).filter(|value| !value.is_null()).cloned())
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    fn problem<T>(&mut self, path: String, message: impl Into<String>) -> Option<T> {
+        self.problems.push(Problem::at(path, message));
+        None
+    }
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "fields",
+    }
+}

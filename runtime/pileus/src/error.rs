@@ -1,0 +1,111 @@
+//! What ends the program, and the exit code that tells a script why.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::document::Problem;
+
+/// Why the program ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The machine can't run it.
+    #[error("this machine can't run pileus: {0}")]
+    Machine(std::io::Error),
+    /// The admin server can't listen.
+    #[error("can't serve /readyz and /metrics on {address}: {source}; choose another --admin-address")]
+    Admin {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A flag's value makes no sense.
+    #[error("--{flag} {value:?}: {problem}")]
+    Flag {
+        /// Which flag.
+        flag: &'static str,
+        /// Its value.
+        value: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The document can't be read.
+    #[error("can't read the CloudProvider document {}: {source}", path.display())]
+    DocumentUnreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The document is wrong.
+    #[error("the CloudProvider document {} is wrong:{}", path.display(), list(.problems))]
+    Document {
+        /// Which file.
+        path: PathBuf,
+        /// All that is wrong with it.
+        problems: Vec<Problem>,
+    },
+    /// There is no way to the API server.
+    #[error("{0}; name a kubeconfig with --kubeconfig FILE, or run in a Pod with a service account")]
+    Kubeconfig(String),
+    /// The component or its provider can't be used.
+    #[error("provider {provider}: {source}")]
+    Provider {
+        /// The operator's name for it, or its file.
+        provider: String,
+        /// Why.
+        source: pileus_host::Error,
+    },
+    /// The provider can do nothing that this program needs.
+    #[error(
+        "provider {provider}: it has no instances, and the node controller is all that there is for it to do; load a provider that exports instances (`pileus inspect` shows what a component exports)"
+    )]
+    NothingToDo {
+        /// The operator's name for it.
+        provider: String,
+    },
+    /// The gate can't be made of the grants and the provider's rules.
+    #[error("provider {provider}: {source}")]
+    Gate {
+        /// The operator's name for it.
+        provider: String,
+        /// Why.
+        source: Box<pileus_gate::Error>,
+    },
+}
+
+impl Error {
+    /// The exit code, as `pileus --help` lists them.
+    pub fn exit_code(&self) -> ExitCode {
+        use pileus_host::Error as Host;
+        ExitCode::from(match self {
+            Self::Machine(_) | Self::Admin { .. } => 1,
+            Self::Flag { .. }
+            | Self::DocumentUnreadable { .. }
+            | Self::Document { .. }
+            | Self::Kubeconfig(_) => 2,
+            Self::Gate { source, .. } if matches!(**source, pileus_gate::Error::Roots { .. }) => 1,
+            Self::Gate { .. } => 4,
+            Self::NothingToDo { .. } => 3,
+            Self::Provider { source, .. } => match source {
+                Host::Engine(_) => 1,
+                Host::Unreadable { .. } => 2,
+                Host::TooLarge { .. }
+                | Host::NotWasm { .. }
+                | Host::CoreModule
+                | Host::Invalid(_)
+                | Host::Version { .. }
+                | Host::NoProvider { .. }
+                | Host::NoCapability
+                | Host::UnknownImports(_)
+                | Host::Mismatch(_) => 3,
+                Host::Info { .. } | Host::Description(_) | Host::Configuration(_) | Host::Settings(_) => 4,
+            },
+        })
+    }
+}
+
+fn list(problems: &[Problem]) -> String {
+    problems.iter().fold(String::new(), |text, problem| text + "\n  " + &problem.to_string())
+}

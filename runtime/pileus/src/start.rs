@@ -1,0 +1,194 @@
+//! The composition root: the one place where document, cluster, provider, gate and controllers meet.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use pileus_cloud::Provider;
+use pileus_controllers::events::Events;
+use pileus_controllers::{Health, node};
+use pileus_gate::{Coverage, Gate};
+use pileus_host::{Code, CompiledCode, Component, Engine, Guest, Limits, Settings};
+use prometheus_client::registry::Registry;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::document::CloudProvider;
+use crate::error::Error;
+use crate::{admin, cli, telemetry};
+
+/// How long a connection to the API server may be silent while something is expected on it. A watch without events is
+/// ended by the server within 5 minutes; one that is silent for longer has lost its other end.
+const SILENCE: Duration = Duration::from_secs(330);
+
+/// How long events that are still queued at the end are waited for: they tell, they don't promise.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// All metric families, by the crate that owns them.
+struct Metrics {
+    controllers: pileus_controllers::Metrics,
+    gate: pileus_gate::Metrics,
+    host: pileus_host::Metrics,
+}
+
+/// Runs the controllers until SIGTERM or SIGINT, and then until what is under way has ended.
+pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
+    let cli::Run { provider, kubeconfig, admin_address, log_format, log_filter, compiled } = arguments;
+    telemetry::start(log_format, &log_filter)?;
+    let stop = stop_on_signal()?;
+    let document = CloudProvider::read(&provider)?;
+    let cluster = cluster(kubeconfig).await?;
+
+    let mut registry = Registry::default();
+    let metrics = Metrics {
+        controllers: pileus_controllers::Metrics::register(&mut registry),
+        gate: pileus_gate::Metrics::register(&mut registry),
+        host: pileus_host::Metrics::register(&mut registry),
+    };
+    let health = Health::default();
+    let loaded = health.condition(format!("provider-{}", document.name), "it is being loaded");
+    let address = admin::start(admin_address, health.clone(), registry)?;
+    tracing::info!(%address, "serving /livez, /readyz and /metrics");
+
+    let api_server = cluster.cluster_url.to_string();
+    let denied = api_server_address(&cluster);
+    let client = Client::try_from(cluster).map_err(|error| Error::Kubeconfig(error.to_string()))?;
+    let provider = load(document, compiled, denied, &metrics).await?;
+    if provider.instances.is_none() {
+        return Err(Error::NothingToDo { provider: provider.name });
+    }
+    loaded.holds();
+
+    tracing::info!(%api_server, provider = %provider.name, "starting controllers");
+    let instance = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let (events, sending) =
+        Events::start(client.clone(), "cloud-node-controller", &instance, metrics.controllers.clone());
+    let controller =
+        node::Controller::new(client, provider, events, metrics.controllers.clone(), &health, jitter);
+    controller.run(stop).await;
+    if tokio::time::timeout(LAST_WORDS, sending).await.is_err() {
+        tracing::warn!("stopped before all events were sent");
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Takes a provider all the way from its document to something that controllers can call.
+async fn load(
+    document: CloudProvider,
+    compiled: cli::Compiled,
+    denied_addresses: Vec<IpAddr>,
+    metrics: &Metrics,
+) -> Result<Provider, Error> {
+    let CloudProvider { name, component, configuration, grants } = document;
+    let failed = |source| Error::Provider { provider: name.clone(), source };
+    let limits = Limits::default();
+    let engine = Engine::start(compiled_code(compiled)).map_err(failed)?;
+    let bytes = pileus_host::read(&component).await.map_err(failed)?;
+    let component = Component::load(&engine, bytes).await.map_err(failed)?;
+    let description = component.describe(&limits, &metrics.host).await.map_err(failed)?;
+    let settings = component.configure(&configuration, &limits, &metrics.host).await.map_err(failed)?;
+    let (source, took) = match component.code {
+        Code::Compiled(took) => ("compiler", took),
+        Code::Cached(took) => ("cache", took),
+    };
+    tracing::info!(
+        provider = %name, component = %description.name, version = %description.version,
+        digest = %component.digest, contract = %component.contract, capabilities = ?component.capabilities,
+        code_from = source, took_ms = took.as_millis(), "provider loaded"
+    );
+    let coverage = coverage(&grants, &settings);
+    for (endpoint, grants) in &coverage.granted {
+        tracing::info!(provider = %name, %endpoint, ?grants, "the provider may reach what it asks for");
+    }
+    for endpoint in &coverage.missing {
+        tracing::warn!(provider = %name, %endpoint, "the provider asks for a host that no grant names; requests to it will be denied");
+    }
+    let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
+    let config = pileus_gate::Config { provider: name.clone(), grants, rules: settings.rules, denied_ranges };
+    let gate = Gate::new(config, &metrics.gate)
+        .map_err(|source| Error::Gate { provider: name.clone(), source: Box::new(source) })?;
+    Ok(Guest::new(component, &name, description, &configuration, gate, &metrics.host).provider())
+}
+
+/// What the provider wishes, against what it has.
+pub(crate) fn coverage(grants: &[pileus_gate::Grant], settings: &Settings) -> Coverage {
+    Coverage::new(grants, settings.wishes.iter().map(|wish| wish.endpoint.clone()))
+}
+
+/// The folder for compiled code, where there is one that can be used. A relative or empty `XDG_CACHE_HOME` doesn't
+/// count, as its specification says.
+pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CompiledCode> {
+    let default = || {
+        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+        cache.map(|cache| cache.join("pileus/compiled"))
+    };
+    let folder = compiled.compiled_code.or_else(default)?;
+    CompiledCode::open(&folder)
+        .inspect_err(|error| {
+            tracing::warn!(folder = %folder.display(), %error, "compiled code is not kept; each start compiles");
+        })
+        .ok()
+}
+
+/// How to reach the API server: the kubeconfig that was named, else those in `KUBECONFIG`, else the Pod's service account.
+/// Nothing is sent yet: one that doesn't answer shows in `/readyz`, and is asked again.
+async fn cluster(path: Option<PathBuf>) -> Result<Config, Error> {
+    let of_variable = || format!("in KUBECONFIG ({})", std::env::var("KUBECONFIG").unwrap_or_default());
+    let named = path.as_ref().map_or_else(of_variable, |path| path.display().to_string());
+    let wrong = |error: kube::config::KubeconfigError| {
+        Error::Kubeconfig(format!("can't use the kubeconfig {named}: {error}"))
+    };
+    let kubeconfig = match &path {
+        Some(path) => Some(Kubeconfig::read_from(path).map_err(wrong)?),
+        None => Kubeconfig::from_env().map_err(wrong)?,
+    };
+    let mut config = match kubeconfig {
+        Some(kubeconfig) => {
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?
+        }
+        None => Config::incluster()
+            .map_err(|error| Error::Kubeconfig(format!("not in a Pod and no kubeconfig given: {error}")))?,
+    };
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
+    Ok(config)
+}
+
+/// The API server's own address, which a provider has no business with. On loopback, where only a developer's is, it
+/// is denied with everything there unless a grant names it.
+fn api_server_address(cluster: &Config) -> Vec<IpAddr> {
+    let host = cluster.cluster_url.host().unwrap_or_default();
+    host.trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse()
+        .into_iter()
+        .filter(|ip: &IpAddr| !ip.is_loopback())
+        .collect()
+}
+
+fn stop_on_signal() -> Result<CancellationToken, Error> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Machine)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Machine)?;
+    let stop = CancellationToken::new();
+    let asked = stop.clone();
+    tokio::spawn(async move {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!("{name}: stopping once the writes that are under way have been answered");
+        asked.cancel();
+    });
+    Ok(stop)
+}
+
+/// Spreads retries. Randomly keyed, so that replicas don't retry in step.
+fn jitter() -> f64 {
+    use std::hash::{BuildHasher as _, RandomState};
+    let random = RandomState::new().hash_one(0_u8);
+    f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+}

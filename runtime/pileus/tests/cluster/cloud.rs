@@ -1,0 +1,80 @@
+//! The simulated cloud as a process: its machines, its faults, and what it was asked.
+
+use std::process::Command;
+
+use http::Method;
+use pileus_dev::{Process, artifact};
+use serde_json::{Value, json};
+
+use crate::SOON;
+use crate::web::Web;
+
+/// A running cloud. Ends when dropped.
+pub(crate) struct Cloud {
+    web: Web,
+    pub(crate) port: u16,
+    _process: Process,
+}
+
+impl Cloud {
+    /// A cloud without machines and faults.
+    pub(crate) async fn start() -> Self {
+        let program = artifact::program("simulated-cloud").unwrap();
+        let process = Process::start("simulated-cloud", &Command::new(program)).unwrap();
+        let line = process.await_line(|line| line.contains("http://"), SOON).await.unwrap();
+        let base = line.rsplit(' ').next().unwrap();
+        Self {
+            web: Web::new(base),
+            port: base.rsplit(':').next().unwrap().parse().unwrap(),
+            _process: process,
+        }
+    }
+
+    /// Creates a machine, and tells its ID.
+    pub(crate) async fn create(&self, machine: Value) -> String {
+        self.post("/v1/machines", &machine).await["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Creates so many machines, and tells their names.
+    pub(crate) async fn create_many(&self, count: usize) -> Vec<String> {
+        let created = self.post("/v1/machines:batch", &json!({"count": count, "prefix": "node-"})).await;
+        created["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Replaces all faults.
+    pub(crate) async fn set_faults(&self, faults: Value) {
+        let answer = self.web.send(Method::PUT, "/admin/faults", &faults.to_string()).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+
+    /// How many lists it was asked for that ended so.
+    pub(crate) async fn lists(&self, outcome: &str) -> u64 {
+        lists(&self.web.get("/admin/counters").await.json(), outcome)
+    }
+
+    /// Waits until it was asked for a list that ended so.
+    pub(crate) async fn await_list(&self, outcome: &str) {
+        self.web.until("/admin/counters", |answer| lists(&answer.json(), outcome) > 0).await;
+    }
+
+    /// Waits until a request is under way.
+    pub(crate) async fn await_request(&self) {
+        self.web.until("/admin/counters", |answer| answer.json()["concurrent"]["now"] != 0).await;
+    }
+
+    /// The last requests that weren't the test's own, the oldest first.
+    pub(crate) async fn reads(&self) -> Vec<Value> {
+        let requests = self.web.get("/admin/requests").await.json()["requests"].as_array().unwrap().clone();
+        requests.into_iter().filter(|request| request["kind"] != "create").collect()
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Value {
+        let answer = self.web.send(Method::POST, path, &body.to_string()).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+        answer.json()
+    }
+}
+
+fn lists(counters: &Value, outcome: &str) -> u64 {
+    counters["calls"]["list"][outcome].as_u64().unwrap()
+}

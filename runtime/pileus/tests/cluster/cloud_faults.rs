@@ -1,0 +1,62 @@
+//! A cloud that is slow, busy, broken or behind: Nodes join nevertheless, and it isn't asked more than it should be.
+
+use pileus_dev::nodes::node;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+#[tokio::test]
+async fn whatever_the_cloud_does_a_node_joins_as_soon_as_it_lets_it() {
+    let world = World::new().await;
+    let mut history = world.history().await;
+    // Each fault stays until it was met, and gives way to the next. A list that lags doesn't show the machine yet.
+    world.cloud.set_faults(json!({"lag": {"listsMs": 300_000}})).await;
+    world.cloud.create(json!({"name": "a"})).await;
+    world.register([node("a")]).await;
+    let run = world.start().await;
+    run.counted("pileus_node_lookup_answers_total", &[r#"answer="absent""#]).await;
+    for (fault, outcome) in [
+        (json!({"errors": {"share": 1, "status": 503}}), "error"),
+        (json!({"lost": {"share": 1, "kinds": ["list", "get"]}}), "lost"),
+        (json!({"throttle": {"share": 1, "retryAfterSeconds": 3}}), "throttled"),
+    ] {
+        world.cloud.set_faults(fault).await;
+        world.cloud.await_list(outcome).await;
+    }
+    world.cloud.set_faults(json!({})).await;
+    history.initialised(&["a"]).await;
+
+    let reads = world.cloud.reads().await;
+    let statuses: Vec<_> = reads.iter().map(|read| read["status"].as_u64()).collect();
+    // None is an answer that was lost. Nothing was asked again before the node's own turn came.
+    assert_eq!(statuses, [Some(200), Some(503), None, Some(429), Some(200)]);
+    let at = |read: &Value| read["atMs"].as_u64().unwrap();
+    // The cloud said when to come back.
+    assert!(at(&reads[4]) >= at(&reads[3]) + 3_000, "{reads:#?}");
+    let message = world.event("a", "CloudInitializationFailed").await.message.unwrap();
+    assert!(message.starts_with("The node is not initialised yet: "), "{message}");
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn two_hundred_nodes_at_once_take_two_sweeps_at_most() {
+    const NODES: usize = 200;
+    let world = World::new().await;
+    let mut history = world.history().await;
+    let there = world.cloud.create_many(NODES).await;
+    world.register(there.iter().map(|name| node(name))).await;
+    let run = world.start().await;
+    history.initialised(&there).await;
+    assert_eq!(world.cloud.lists("ok").await, 1, "all of them were there at the start");
+
+    // What joins during a lookup is gathered for the next one, so that a slow cloud is not asked more often.
+    let new = world.cloud.create_many(NODES).await;
+    world.cloud.set_faults(json!({"latency": {"fixedMs": 3_000}})).await;
+    world.register(new.iter().map(|name| node(name))).await;
+    history.initialised(&new).await;
+    let lists = world.cloud.reads().await.split_off(1);
+    let sweeps = lists.iter().filter(|list| !list["path"].as_str().unwrap().contains("name=")).count();
+    // The first few may have gone out alone, by name.
+    assert!(sweeps <= 2 && lists.len() - sweeps <= 3, "{lists:#?}");
+    assert!(run.stop().await.success());
+}

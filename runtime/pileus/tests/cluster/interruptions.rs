@@ -1,0 +1,189 @@
+//! Somebody comes in between: another writer, SIGKILL, SIGTERM. Nothing is lost and nothing stays half done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt as _};
+use pileus_dev::nodes::{Kubelet, UNINITIALIZED, await_absence, node};
+use serde_json::json;
+use tokio::time::{self, Instant};
+
+use crate::SOON;
+use crate::node::{is_half_written, is_uninitialised, outcomes, taints};
+use crate::world::World;
+
+/// More than are written at the same time, so that some of them are always in between.
+const MANY: usize = 100;
+
+/// How often an interruption is tried that has to come at the right moment. It nearly always does.
+const ROUNDS: usize = 10;
+
+#[tokio::test]
+async fn what_others_write_meanwhile_is_not_lost() {
+    let world = World::new().await;
+    let run = world.start().await;
+    let mut written = BTreeMap::new();
+    let mut conflicts = 0;
+    for round in 0..ROUNDS {
+        let (names, nodes) = newcomers(&world, round).await;
+        // While the cloud thinks, the Nodes change already.
+        world.cloud.set_faults(json!({"latency": {"fixedMs": 300, "kinds": ["list"]}})).await;
+        world.register(nodes).await;
+        let mut history = world.history().await;
+        let stop = AtomicBool::new(false);
+        let initialised = async {
+            history.initialised(&names).await;
+            stop.store(true, Ordering::Relaxed);
+        };
+        let (added, ()) = tokio::join!(meddle(&world.client, &names, &stop), initialised);
+        written.extend(added);
+        nothing_is_lost(&world.nodes().await, &written);
+        conflicts = run.metric("pileus_node_writes_total", &[r#"result="conflict""#]).await;
+        if conflicts > 0 {
+            break;
+        }
+    }
+    assert!(conflicts > 0, "nobody came in between");
+    assert!(run.stop().await.success());
+}
+
+fn nothing_is_lost(nodes: &[Node], written: &BTreeMap<String, Vec<String>>) {
+    for node in nodes {
+        let name = node.name_any();
+        let taints: BTreeSet<_> = taints(node).into_iter().collect();
+        assert!(!taints.contains(UNINITIALIZED), "{name}");
+        for key in written.get(&name).into_iter().flatten() {
+            assert!(taints.contains(key), "{name} has lost the taint {key}");
+            assert!(node.labels().contains_key(key), "{name} has lost the label {key}");
+        }
+    }
+}
+
+/// Nodes with machines. Every other one has its addresses already, so that its only write rests on what is known of it
+/// since before the lookup, and not on the answer to a write just before.
+async fn newcomers(world: &World, round: usize) -> (Vec<String>, Vec<Kubelet>) {
+    let mut names = world.cloud.create_many(MANY / 2).await;
+    let mut nodes: Vec<_> = names.iter().map(|name| node(name)).collect();
+    for number in 0..MANY / 2 {
+        let (name, ip) = (format!("addressed-{round}-{number}"), format!("10.2.{round}.{number}"));
+        let addresses = json!([{"kind": "internal-ip", "value": ip}]);
+        world.cloud.create(json!({"name": name, "addresses": addresses})).await;
+        nodes.push(node(&name).node_ip(&ip));
+        names.push(name);
+    }
+    (names, nodes)
+}
+
+/// Adds taints and labels to Nodes, round after round until it is told to stop, and tells what it has added to each.
+async fn meddle(client: &Client, names: &[String], stop: &AtomicBool) -> BTreeMap<String, Vec<String>> {
+    let nodes = Api::<Node>::all(client.clone());
+    let mut written: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for round in 0.. {
+        let key = format!("meddler.example.com/{round}");
+        let add = async |name: String| {
+            let added = add(&nodes, &name, &key).await.unwrap();
+            added.then_some(name)
+        };
+        let added: Vec<_> = stream::iter(names.to_vec()).map(add).buffer_unordered(8).collect().await;
+        for name in added.into_iter().flatten() {
+            written.entry(name).or_default().push(key.clone());
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    written
+}
+
+/// Adds a taint and a label as `kubectl taint` does: the whole list of taints goes out, and the resource version with
+/// it. Whether it did, or somebody was quicker.
+async fn add(nodes: &Api<Node>, name: &str, key: &str) -> kube::Result<bool> {
+    let node = nodes.get(name).await?;
+    let mut taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let effect = "PreferNoSchedule".to_owned();
+    taints.push(Taint { key: key.to_owned(), effect, ..Taint::default() });
+    let metadata = json!({"resourceVersion": node.resource_version(), "labels": {key: ""}});
+    let patch = Patch::Merge(json!({"metadata": metadata, "spec": {"taints": taints}}));
+    match nodes.patch(name, &PatchParams::default(), &patch).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_a_killed_process_left_half_written_are_completed_by_the_next() {
+    let world = World::new().await;
+    let names = world.cloud.create_many(MANY).await;
+    let fresh = || world.register(names.iter().map(|name| node(name)));
+    fresh().await;
+    let run = world.start().await;
+    let undisturbed = world.history().await.initialised(&names).await;
+    assert!(run.stop().await.success());
+
+    let mut half_written = 0;
+    for _ in 0..ROUNDS {
+        remove_all(&world.client, &names).await;
+        fresh().await;
+        let mut history = world.history().await;
+        let run = world.start_with(&world.simulated(world.cloud.port)).await;
+        history.until(|states| states.last().is_some_and(is_half_written)).await;
+        run.kill();
+        half_written = world.nodes().await.iter().filter(|node| is_half_written(node)).count();
+        if half_written > 0 {
+            break;
+        }
+    }
+    assert!(half_written > 0, "no kill came at the right moment");
+
+    let mut history = world.history().await;
+    let run = world.start().await;
+    let nodes = history.initialised(&names).await;
+    assert_eq!(outcomes(&nodes), outcomes(&undisturbed));
+    assert!(run.stop().await.success());
+}
+
+async fn remove_all(client: &Client, names: &[String]) {
+    let nodes = Api::<Node>::all(client.clone());
+    nodes.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+    for name in names {
+        await_absence(client, name, SOON).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_process_that_is_asked_to_stop_finishes_what_it_has_begun() {
+    let world = World::new().await;
+    let names = world.cloud.create_many(MANY).await;
+    world.register(names.iter().map(|name| node(name))).await;
+    let mut history = world.history().await;
+    let run = world.start_with(&world.simulated(world.cloud.port)).await;
+    history.until(|states| states.last().is_some_and(is_half_written)).await;
+    let ended = run.stop().await;
+    assert_eq!(ended.code(), Some(0));
+    let nodes = world.nodes().await;
+    assert!(nodes.iter().any(|node| !is_uninitialised(node)), "it had begun");
+    assert_eq!(nodes.iter().filter(|node| is_half_written(node)).count(), 0);
+
+    let run = world.start().await;
+    history.initialised(&names).await;
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_process_that_is_asked_to_stop_does_not_wait_for_a_slow_cloud() {
+    let world = World::new().await;
+    world.cloud.create(json!({"name": "a"})).await;
+    world.cloud.set_faults(json!({"latency": {"fixedMs": 60_000}})).await;
+    world.register([node("a")]).await;
+    let run = world.start_with(&world.simulated(world.cloud.port)).await;
+    world.cloud.await_request().await;
+    let asked = Instant::now();
+    // Less than the least of the cloud's and the host's own deadlines.
+    let ended = time::timeout(Duration::from_secs(9), run.stop()).await;
+    assert_eq!(ended.unwrap().code(), Some(0), "after {:?}", asked.elapsed());
+}

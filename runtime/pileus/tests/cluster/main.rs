@@ -1,0 +1,23 @@
+//! The whole program against a real API server, under the role that it is shipped with, and a cloud that is a process
+//! of its own. The names of the tests are the claims.
+//!
+//! A test has a [`world::World`] for itself, starts Pileus in it as often as it likes, and waits by watches and log
+//! lines; only HTTP endpoints, which can't be watched, are asked again and again.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that can't go on should stop")]
+
+mod api_server;
+mod cloud;
+mod cloud_faults;
+mod history;
+mod interruptions;
+mod joining;
+mod node;
+mod providers;
+mod web;
+mod world;
+
+use std::time::Duration;
+
+/// How long anything may take that happens within a second on a quiet machine.
+const SOON: Duration = Duration::from_mins(1);

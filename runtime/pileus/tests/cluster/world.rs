@@ -1,0 +1,207 @@
+//! Where a test happens: an API server with the shipped role, a cloud, and Pileus as a process as often as it is
+//! started.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, api::ListParams};
+use pileus_dev::kubernetes::{Options, User};
+use pileus_dev::nodes::{self, Kubelet};
+use pileus_dev::{Kubernetes, Process, artifact};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time;
+
+use crate::SOON;
+use crate::cloud::Cloud;
+use crate::history::History;
+use crate::web::{Answer, Web};
+
+/// A cluster and a cloud.
+pub(crate) struct World {
+    pub(crate) kubernetes: Kubernetes,
+    pub(crate) cloud: Cloud,
+    /// A client with all rights.
+    pub(crate) client: Client,
+    folder: TempDir,
+}
+
+/// A running Pileus. Killed when dropped; a test that fails meanwhile shows its log.
+pub(crate) struct Run {
+    /// There for as long as it isn't being ended.
+    process: Option<Process>,
+    web: Web,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(Options::default()).await
+    }
+
+    pub(crate) async fn with(options: Options) -> Self {
+        let (kubernetes, cloud) = tokio::join!(Kubernetes::start_with(options), Cloud::start());
+        let kubernetes = kubernetes.unwrap();
+        kubernetes.apply_role().await.unwrap();
+        let client = kubernetes.admin();
+        Self { kubernetes, cloud, client, folder: TempDir::new().unwrap() }
+    }
+
+    /// Starts Pileus with the simulated provider and all that it asks for, and waits until it is ready.
+    pub(crate) async fn start(&self) -> Run {
+        let run = self.start_with(&self.simulated(self.cloud.port)).await;
+        run.ready().await;
+        run
+    }
+
+    /// Starts Pileus with this document, and waits until its admin server listens.
+    pub(crate) async fn start_with(&self, document: &Value) -> Run {
+        let path = self.folder.path().join("provider.yaml");
+        // Every JSON document is YAML.
+        std::fs::write(&path, document.to_string()).unwrap();
+        Run::start(&path, &self.kubernetes.kubeconfig(User::Pileus)).await
+    }
+
+    /// The document for the simulated provider, with a grant for this port of this machine.
+    pub(crate) fn simulated(&self, granted: u16) -> Value {
+        let endpoint = format!("http://127.0.0.1:{}", self.cloud.port);
+        let grant = json!({"host": "127.0.0.1", "port": granted, "tls": false, "addresses": ["127.0.0.1"]});
+        document("simulated-provider", &json!({"endpoint": endpoint}), &json!([grant]))
+    }
+
+    pub(crate) async fn register(&self, nodes: impl IntoIterator<Item = Kubelet>) -> Vec<Node> {
+        nodes::register(&self.client, nodes).await.unwrap()
+    }
+
+    pub(crate) async fn history(&self) -> History {
+        History::begin(&self.client).await
+    }
+
+    /// All Nodes as they are now.
+    pub(crate) async fn nodes(&self) -> Vec<Node> {
+        Api::<Node>::all(self.client.clone()).list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// All events about a Node.
+    pub(crate) async fn events(&self, node: &str) -> Vec<Event> {
+        let about = ListParams::default().fields(&format!("involvedObject.name={node}"));
+        Api::<Event>::all(self.client.clone()).list(&about).await.unwrap().items
+    }
+
+    /// Waits for an event about a Node, already there or to come.
+    pub(crate) async fn event(&self, node: &str, reason: &str) -> Event {
+        let config =
+            watcher::Config::default().fields(&format!("reason={reason},involvedObject.name={node}"));
+        let events = watcher(Api::<Event>::all(self.client.clone()), config).default_backoff();
+        let mut events = std::pin::pin!(events.applied_objects());
+        let search = async {
+            loop {
+                if let Some(Ok(event)) = events.next().await {
+                    return event;
+                }
+            }
+        };
+        time::timeout(SOON, search).await.expect("the event comes")
+    }
+}
+
+/// A CloudProvider document.
+pub(crate) fn document(package: &str, configuration: &Value, grants: &Value) -> Value {
+    json!({
+        "apiVersion": "pileus.dev/v1alpha1",
+        "kind": "CloudProvider",
+        "metadata": {"name": package.trim_end_matches("-provider")},
+        "spec": {
+            "source": {"file": artifact::component(package).unwrap()},
+            "configuration": configuration,
+            "grants": grants,
+        },
+    })
+}
+
+impl Run {
+    async fn start(document: &Path, kubeconfig: &Path) -> Self {
+        // One for all tests, so that the same component isn't compiled again and again.
+        let compiled = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pileus"));
+        command.arg("run").arg("--provider").arg(document).arg("--kubeconfig").arg(kubeconfig);
+        command.args(["--admin-address", "127.0.0.1:0"]).arg("--compiled-code").arg(compiled);
+        command.env_remove("PILEUS_LOG");
+        let process = Process::start("pileus", &command).unwrap();
+        let line = process.await_line(|line| line.contains("serving /livez"), SOON).await.unwrap();
+        let address = line.rsplit("address=").next().unwrap();
+        Self { web: Web::new(&format!("http://{address}")), process: Some(process) }
+    }
+
+    /// Waits until it says that it is ready.
+    pub(crate) async fn ready(&self) {
+        self.web.until("/readyz", |answer| answer.status == 200).await;
+    }
+
+    /// Waits until it says that it is not ready, and returns what it says.
+    pub(crate) async fn unready(&self, because: &str) -> String {
+        let wanted = |answer: &Answer| answer.status == 503 && answer.body.contains(because);
+        self.web.until("/readyz", wanted).await.body
+    }
+
+    pub(crate) async fn is_alive(&self) -> bool {
+        self.web.get("/livez").await.status == 200
+    }
+
+    /// Whether it says that it is alive and ready.
+    pub(crate) async fn is_well(&self) -> bool {
+        self.is_alive().await && self.web.get("/readyz").await.status == 200
+    }
+
+    /// The sum of the values of a metric over all series whose labels hold all these texts; 0 where there is none.
+    pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> u64 {
+        value(&self.web.get("/metrics").await.body, name, labels)
+    }
+
+    /// Waits until the value of a metric is above 0.
+    pub(crate) async fn counted(&self, name: &str, labels: &[&str]) {
+        self.web.until("/metrics", |answer| value(&answer.body, name, labels) > 0).await;
+    }
+
+    /// Waits for a line of its log with all these texts.
+    pub(crate) async fn logged(&self, parts: &[&str]) -> String {
+        let wanted = |line: &str| parts.iter().all(|part| line.contains(part));
+        self.process.as_ref().unwrap().await_line(wanted, SOON).await.unwrap()
+    }
+
+    /// Asks it to stop, waits until it says that it has, and returns how it ended.
+    pub(crate) async fn stop(mut self) -> ExitStatus {
+        self.process.as_ref().unwrap().signal(Signal::TERM).unwrap();
+        self.logged(&["SIGTERM: stopping once the writes that are under way have been answered"]).await;
+        self.logged(&["INFO", ": stopped"]).await;
+        self.process.take().unwrap().stop(SOON).await.unwrap()
+    }
+
+    /// Ends it with SIGKILL.
+    pub(crate) fn kill(mut self) {
+        drop(self.process.take());
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.as_ref().filter(|_| std::thread::panicking()) {
+            eprintln!("{}", process.failed("is still there"));
+        }
+    }
+}
+
+fn value(metrics: &str, name: &str, labels: &[&str]) -> u64 {
+    let is_series = |line: &&str| {
+        line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']))
+            && labels.iter().all(|label| line.contains(label))
+    };
+    metrics
+        .lines()
+        .filter(is_series)
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+        .sum()
+}

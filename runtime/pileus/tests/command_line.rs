@@ -1,0 +1,363 @@
+//! What somebody sees who calls the program with right and with wrong arguments: every message names the thing and the
+//! next step, every exit code is the documented one, and what a script reads stays free of what is for people.
+
+#![expect(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use pileus_dev::artifact;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::process::Command;
+use tokio::time;
+
+/// A component that is fine, as far as this host offers what it imports.
+const IMPORTER: &str = r#"(component
+    (import "pileus:provider/secrets@0.1.0" (instance))
+    (import "wasi:http/types@0.3.0" (instance))
+    (instance $i)
+    (export "pileus:provider/info@0.1.0" (instance $i))
+    (export "pileus:provider/instances@0.1.0" (instance $i)))"#;
+
+/// A component that exports one interface, with nothing in it.
+fn exporter(interface: &str) -> String {
+    format!(r#"(component (instance $i) (export "{interface}" (instance $i)))"#)
+}
+
+/// How long a call may take that ends within seconds on a quiet machine.
+const SOON: Duration = Duration::from_mins(1);
+
+/// A folder with all that a run needs, to change one thing in.
+struct Bench {
+    folder: TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Self { folder: TempDir::new().unwrap() };
+        bench.write("provider.yaml", document("simulated-provider", &simulated()));
+        // Nobody listens there, which is no mistake.
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a",
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+            "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "users": [{"name": "a", "user": {"token": "none"}}],
+        });
+        bench.write("kubeconfig", kubeconfig.to_string());
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        std::fs::write(self.path(name), content).unwrap();
+        self.path(name)
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pileus"));
+        // Nothing of whoever runs the tests: no kubeconfig, no log filter, no cluster.
+        command.env_clear().env("HOME", self.folder.path()).current_dir(self.folder.path());
+        command.env("PILEUS_COMPILED_CODE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
+        command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    async fn call(&self, arguments: &[&str]) -> Said {
+        self.output(self.command(arguments)).await
+    }
+
+    async fn output(&self, mut command: Command) -> Said {
+        let output = time::timeout(SOON, command.output());
+        let Output { status, stdout, stderr } = output.await.expect("it ends").unwrap();
+        let said = Said {
+            code: status.code(),
+            stdout: String::from_utf8(stdout).unwrap(),
+            stderr: String::from_utf8(stderr).unwrap(),
+        };
+        for text in ["panicked", "Error {", "Error(", "Some(", "\u{1b}"] {
+            assert!(!said.stderr.contains(text) && !said.stdout.contains(text), "{text}: {said:#?}");
+        }
+        said
+    }
+
+    /// Calls it with arguments that can't do, and returns its message.
+    async fn refusal(&self, arguments: &[&str], code: i32, parts: &[&str]) -> String {
+        let said = self.call(arguments).await;
+        said.refuses(&format!("{arguments:?}"), code, parts);
+        said.stderr
+    }
+}
+
+/// A document for the component of a package, with a grant for the host that [`simulated`] names.
+fn document(package: &str, configuration: &Value) -> String {
+    document_for(&artifact::component(package).unwrap(), configuration)
+}
+
+fn document_for(component: &Path, configuration: &Value) -> String {
+    let grant = json!({"host": "cloud.example", "tls": false, "port": 8080, "methods": ["GET"]});
+    json!({
+        "apiVersion": "pileus.dev/v1alpha1", "kind": "CloudProvider", "metadata": {"name": "mine"},
+        "spec": {"source": {"file": component}, "configuration": configuration, "grants": [grant]},
+    })
+    .to_string()
+}
+
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Said {
+    /// Ended with this code and a message with these parts, and left standard output alone.
+    fn refuses(&self, case: &str, code: i32, parts: &[&str]) {
+        assert_eq!((self.code, self.stdout.as_str()), (Some(code), ""), "{case}: {self:#?}");
+        let message = self.stderr.split("pileus: ").last().unwrap();
+        for part in parts {
+            assert!(message.contains(part), "{case}: {part:?} is not in {message}");
+        }
+    }
+}
+
+fn simulated() -> Value {
+    json!({"endpoint": "http://cloud.example:8080"})
+}
+
+const RUN: [&str; 7] =
+    ["run", "--provider", "provider.yaml", "--kubeconfig", "kubeconfig", "--admin-address", "127.0.0.1:0"];
+
+#[tokio::test]
+async fn help_teaches_and_the_version_is_one_line() {
+    let bench = Bench::new();
+    for arguments in [&["--help"][..], &["run", "--help"], &["inspect", "--help"]] {
+        let Said { code, stdout, stderr } = bench.call(arguments).await;
+        assert_eq!((code, stderr.as_str()), (Some(0), ""));
+        assert!(stdout.contains("Exit codes:") && stdout.contains("Usage: pileus"), "{stdout}");
+    }
+    let run = bench.call(&["run", "--help"]).await.stdout;
+    for part in
+        ["--provider <FILE.yaml>", "--kubeconfig <FILE>", "in KUBECONFIG", "[default: 127.0.0.1:10258]"]
+    {
+        assert!(run.contains(part), "{part}: {run}");
+    }
+    let version = bench.call(&["--version"]).await;
+    assert_eq!(version.stdout, concat!("pileus ", env!("CARGO_PKG_VERSION"), "\n"));
+    for arguments in [&[][..], &["run"], &["inspect"], &["fly"], &["run", "--provider", "a", "--speed", "9"]]
+    {
+        bench.refusal(arguments, 2, &["Usage: pileus"]).await;
+    }
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_provider_are_refused_with_what_their_author_should_do() {
+    let bench = Bench::new();
+    let whole = std::fs::read(artifact::component("simulated-provider").unwrap()).unwrap();
+    let component = |text: &str| wat::parse_str(text).unwrap();
+    let cases: [(&str, Vec<u8>, &[&str]); 9] = [
+        (
+            "empty",
+            Vec::new(),
+            &["this is not WebAssembly", "it is empty", "cargo build --target wasm32-wasip2"],
+        ),
+        ("script", b"#!/bin/sh\n".to_vec(), &["this is not WebAssembly", "#!/bin/s"]),
+        ("module", component("(module)"), &["core WebAssembly module", "wasm-tools component new"]),
+        ("truncated", whole[..whole.len() / 2].to_vec(), &["the component does not compile"]),
+        ("garbled", [&whole[..8], b"garbage"].concat(), &["the component does not compile"]),
+        (
+            "version",
+            component(&exporter("pileus:provider/info@0.2.0")),
+            &["pileus:provider@0.2.0", "accepts 0.1.x", "rebuild it"],
+        ),
+        ("capability", component(&exporter("pileus:provider/info@0.1.0")), &["no capability", "instances"]),
+        ("other", component(&exporter("acme:tool/tool@1.0.0")), &["not a provider", "acme:tool/tool@1.0.0"]),
+        (
+            "importer",
+            component(IMPORTER),
+            &["pileus:provider/secrets@0.1.0", "wasi:http/types@0.3.0", "WASI 0.2"],
+        ),
+    ];
+    for (name, bytes, parts) in cases {
+        let file = bench.write(&format!("{name}.wasm"), bytes);
+        let message = bench.refusal(&["inspect", file.to_str().unwrap()], 3, parts).await;
+        assert!(message.contains(&format!("{name}.wasm")), "{message}");
+        // The same in a run, which says which provider it is about.
+        bench.write("provider.yaml", document_for(&file, &json!({})));
+        bench.refusal(&RUN, 3, &[parts, &["provider mine"]].concat()).await;
+    }
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_read_are_named() {
+    let bench = Bench::new();
+    let folder = bench.folder.path().to_str().unwrap();
+    bench
+        .refusal(&["inspect", "none.wasm"], 2, &["can't read the component none.wasm", "No such file"])
+        .await;
+    bench.refusal(&["inspect", folder], 2, &["can't read the component", folder, "directory"]).await;
+    for (document, cause) in [("none.yaml", "No such file"), (folder, "directory")] {
+        let named = ["can't read the CloudProvider document", document, cause];
+        bench.refusal(&["run", "--provider", document, "--kubeconfig", "kubeconfig"], 2, &named).await;
+        let component = artifact::component("simulated-provider").unwrap();
+        bench.refusal(&["inspect", component.to_str().unwrap(), "--provider", document], 2, &named).await;
+    }
+    bench.write("provider.yaml", document_for(Path::new("beside.wasm"), &json!({})));
+    bench.refusal(&RUN, 2, &["can't read the component", "beside.wasm", "No such file"]).await;
+}
+
+#[tokio::test]
+async fn all_mistakes_of_a_document_are_told_at_once() {
+    let bench = Bench::new();
+    bench.write(
+        "provider.yaml",
+        "apiVersion: pileus.dev/v2\nkind: CloudProvider\nmetadata: {name: My Cloud}\nspec:\n  source: {}\n  \
+         grants:\n    - host: a.example\n      port: 70000\n      hots: 1\n",
+    );
+    bench
+        .refusal(
+            &RUN,
+            2,
+            &[
+                "the CloudProvider document provider.yaml is wrong:\n",
+                "\n  apiVersion: \"pileus.dev/v2\" is not known; expected \"pileus.dev/v1alpha1\"",
+                "\n  metadata.name: \"My Cloud\" is no name",
+                "\n  spec.source.file: this field is missing",
+                "\n  spec.grants[0].port: expected a port from 1 to 65535, found 70000",
+                "\n  spec.grants[0].hots: this field is not known; known here are ",
+            ],
+        )
+        .await;
+    bench.write("provider.yaml", "a: [");
+    bench.refusal(&RUN, 2, &["provider.yaml is wrong", "this is not YAML"]).await;
+}
+
+#[tokio::test]
+async fn a_configuration_that_the_provider_refuses_is_told_with_its_paths() {
+    let bench = Bench::new();
+    let cases: [(Value, &[&str]); 3] = [
+        (json!({}), &["does not accept its configuration", "endpoint"]),
+        (json!({"endpoint": "ftp://cloud.example"}), &["does not accept its configuration", "endpoint: "]),
+        (
+            json!({"endpoint": "http://cloud.example:8080", "end-point": 1}),
+            &["end-point: unknown field `end-point`, expected `endpoint`"],
+        ),
+    ];
+    for (configuration, parts) in cases {
+        bench.write("provider.yaml", document("simulated-provider", &configuration));
+        bench.refusal(&RUN, 4, &[parts, &["provider mine: "]].concat()).await;
+        let component = artifact::component("simulated-provider").unwrap();
+        bench
+            .refusal(&["inspect", component.to_str().unwrap(), "--provider", "provider.yaml"], 4, parts)
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_loops_when_it_is_configured_ends_the_start() {
+    let bench = Bench::new();
+    let document = document("hostile-provider", &json!({"behaviour": "loop-in-configure"}));
+    bench.write("provider.yaml", document);
+    bench
+        .refusal(
+            &RUN,
+            4,
+            &["provider mine: the provider's configure stopped after 2000 ms of processor time"],
+        )
+        .await;
+}
+
+#[tokio::test]
+async fn flags_that_make_no_sense_are_named_with_their_value() {
+    let bench = Bench::new();
+    bench
+        .refusal(&[&RUN[..], &["--log-filter", "info,=,="]].concat(), 2, &["--log-filter \"info,=,=\": "])
+        .await;
+    let format =
+        bench.refusal(&[&RUN[..], &["--log-format", "xml"]].concat(), 2, &["xml", "text, json"]).await;
+    assert!(format.contains("--log-format"), "{format}");
+    let here = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = here.local_addr().unwrap().to_string();
+    let run = ["run", "--provider", "provider.yaml", "--kubeconfig", "kubeconfig", "--admin-address", &taken];
+    bench.refusal(&run, 1, &[&taken, "in use", "choose another --admin-address"]).await;
+    bench
+        .refusal(&["run", "--provider", "a", "--admin-address", "here"], 2, &["--admin-address", "here"])
+        .await;
+}
+
+#[tokio::test]
+async fn without_a_way_to_the_api_server_it_says_how_to_name_one() {
+    let bench = Bench::new();
+    let run = ["run", "--provider", "provider.yaml", "--admin-address", "127.0.0.1:0"];
+    let advice = "name a kubeconfig with --kubeconfig FILE, or run in a Pod with a service account";
+    bench.refusal(&run, 2, &["not in a Pod and no kubeconfig given", advice]).await;
+    for (kubeconfig, content) in [
+        ("garbage", Some("a: [")),
+        ("empty", Some("")),
+        ("no-context", Some(r#"{"apiVersion": "v1", "kind": "Config", "current-context": "b"}"#)),
+        ("missing", None),
+    ] {
+        if let Some(content) = content {
+            bench.write(kubeconfig, content);
+        }
+        let with_flag = [&run[..], &["--kubeconfig", kubeconfig]].concat();
+        bench.refusal(&with_flag, 2, &["can't use the kubeconfig", kubeconfig, advice]).await;
+    }
+    let mut with_variable = bench.command(&run);
+    with_variable.env("KUBECONFIG", bench.path("garbage"));
+    let said = bench.output(with_variable).await;
+    said.refuses("KUBECONFIG", 2, &["can't use the kubeconfig in KUBECONFIG (", advice]);
+}
+
+#[tokio::test]
+async fn inspect_shows_what_a_component_is_and_what_it_wishes() {
+    let bench = Bench::new();
+    let component = artifact::component("simulated-provider").unwrap();
+    let component = component.to_str().unwrap();
+    let Said { code, stdout, stderr } = bench.call(&["inspect", component]).await;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    for part in [
+        "sha256:",
+        "pileus:provider@0.1.0 (this host accepts 0.1.x)",
+        "instances: up to ",
+        "pileus:provider/info@0.1.0",
+        "pileus:provider/instances@0.1.0",
+        "wasi:http/outgoing-handler@0.2",
+        "simulated://…",
+        "endpoint (string, required)",
+        "give one with --provider FILE.yaml",
+    ] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+
+    let inspect = ["inspect", component, "--provider", "provider.yaml"];
+    let granted = bench.call(&inspect).await;
+    assert_eq!(granted.code, Some(0), "{granted:#?}");
+    let wish = "http://cloud.example:8080 [granted by http://cloud.example:8080]: to read the machines";
+    assert!(granted.stdout.contains(wish), "{granted:#?}");
+
+    let elsewhere = json!({"endpoint": "https://elsewhere.example"});
+    bench.write("provider.yaml", document("simulated-provider", &elsewhere));
+    let refused = bench.call(&inspect).await;
+    assert_eq!(refused.code, Some(0), "{refused:#?}");
+    assert!(refused.stdout.contains("https://elsewhere.example:443 [NOT GRANTED]: "), "{refused:#?}");
+}
+
+#[tokio::test]
+async fn a_reader_that_has_gone_away_is_no_failure() {
+    let bench = Bench::new();
+    let component = artifact::component("simulated-provider").unwrap();
+    for arguments in [&["inspect", component.to_str().unwrap()][..], &["--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = bench.command(arguments);
+        let child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let output = time::timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{output:?}");
+    }
+}
