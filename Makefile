@@ -1,0 +1,51 @@
+# How to use this checkout. Each target says what it needs, fetches or builds that once, and starts in seconds after.
+# What takes more than a line lives in deploy/dev. CARGO_TARGET_DIR is respected; PILEUS_FROM_DEBIAN=1 builds the
+# wasm32-wasip2 target from Debian's packages where rustup's server is out of reach.
+
+GUESTS := -p simulated-provider -p hostile-provider
+# Built by one command, so that they share one set of features and dependencies are compiled once.
+PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench audit guests stack
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: stack guests ## Run Pileus with the simulated cloud against a real API server, here
+	@[ -x $(TARGET)/debug/demo ] || echo 'Building Pileus, the simulated cloud and the demo, once: about 5 minutes on two cores.'
+	cargo build --locked $(PROGRAMS)
+	@$(TARGET)/debug/demo $(if $(KEEP),--keep)
+
+test: stack guests ## Run all tests
+	deploy/dev/check speed
+	cargo test --locked --workspace
+
+lint: ## Check format, lints, licences, sources and architecture
+	@deploy/dev/require cargo cc
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	deploy/dev/deny check --hide-inclusion-graph bans licenses sources
+	deploy/dev/check
+
+bench: stack guests ## Measure against the design's targets (a release build, some minutes)
+	cargo build --locked --release --workspace --bin simulated-cloud
+	cargo bench --locked --workspace --bench targets
+
+audit: ## Check dependencies against the RustSec advisories (needs github.com)
+	@deploy/dev/require cargo cc
+	deploy/dev/deny check advisories
+
+# Components that tests, demo and bench load.
+guests:
+	@deploy/dev/require cargo cc
+	@deploy/dev/wasm-target
+	@[ -e $(TARGET)/wasm32-wasip2/guest/simulated_provider.wasm ] || \
+		echo 'Building the components, once: about a minute on two cores.'
+	cargo build --locked --target wasm32-wasip2 --profile guest $(GUESTS)
+
+# etcd, kube-apiserver and kubectl.
+stack:
+	@deploy/dev/require setpriv
+	@deploy/dev/kubernetes/build >/dev/null
