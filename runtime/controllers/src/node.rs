@@ -47,6 +47,7 @@ const DRAIN: Duration = Duration::from_secs(25);
 /// The node controller.
 pub struct Controller {
     provider: Provider,
+    instances: Arc<dyn Instances>,
     nodes: Nodes,
     events: Events,
     metrics: Metrics,
@@ -56,7 +57,8 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Puts the controller together. `jitter` gives a number from 0 to 1 at each call.
+    /// Puts the controller together; none where the provider knows no machines. `jitter` gives a number from 0 to 1 at
+    /// each call.
     pub fn new(
         client: Client,
         provider: Provider,
@@ -64,27 +66,21 @@ impl Controller {
         metrics: Metrics,
         health: &Health,
         jitter: fn() -> f64,
-    ) -> Self {
+    ) -> Option<Self> {
+        let instances = provider.instances.clone()?;
         let watch = health.condition("node-watch", "the API server has not sent the list of nodes yet");
         let nodes = Nodes::new(client, metrics.clone());
-        Self { provider, nodes, events, metrics, watch, jitter }
+        Some(Self { provider, instances, nodes, events, metrics, watch, jitter })
     }
 
-    /// Works until it is told to stop, and then until no write is under way. Returns at once where the provider knows
-    /// no machines.
+    /// Works until it is told to stop, and then until no write is under way.
     pub async fn run(self, stop: CancellationToken) {
-        let Some(instances) = self.provider.instances.clone() else {
-            self.watch.holds();
-            tracing::info!(provider = %self.provider.name, "the provider has no instances; node controller not started");
-            return;
-        };
         Loop {
             waiting: Waiting::default(),
             work: JoinSet::new(),
             lookup: JoinSet::new(),
             writers: Arc::new(Semaphore::new(WRITERS)),
             gathers_until: Instant::now(),
-            instances,
             controller: Arc::new(self),
         }
         .run(stop)
@@ -95,7 +91,6 @@ impl Controller {
 /// The controller's state while it runs.
 struct Loop {
     controller: Arc<Controller>,
-    instances: Arc<dyn Instances>,
     waiting: Waiting,
     /// The lookup that is under way, at most one.
     lookup: JoinSet<Vec<(NodeFacts, Result<Answer, pileus_cloud::Error>)>>,
@@ -185,7 +180,7 @@ impl Loop {
             return;
         }
         tracing::debug!(nodes = nodes.len(), "looking up machines");
-        let instances = Arc::clone(&self.instances);
+        let instances = Arc::clone(&self.controller.instances);
         let labels = self.controller.provider.node_labels.clone();
         self.lookup.spawn(async move {
             let references: Vec<_> = nodes.iter().map(|node| node.reference(&labels)).collect();

@@ -20,8 +20,7 @@ use crate::sandbox::Sandbox;
 pub const CONTRACT: &str = "0.1";
 
 /// What a provider can do: the interfaces of the contract besides `info`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {
     /// It knows machines.
     Instances,

@@ -12,8 +12,7 @@ use crate::metrics::Metrics;
 use crate::wire::text;
 
 /// What a provider is, whatever its configuration.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// Its name.
     pub name: String,
@@ -32,7 +31,7 @@ pub struct Description {
 }
 
 /// A Service annotation that a provider reads.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     /// Its key, or a pattern with one `*`.
     pub name: String,
@@ -45,8 +44,7 @@ pub struct Annotation {
 }
 
 /// How a capability wants to be called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallShape {
     /// Which one.
     pub capability: Capability,

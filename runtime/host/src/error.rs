@@ -95,7 +95,7 @@ impl Error {
 }
 
 /// One thing that is wrong with a provider's configuration, in the provider's words.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Where; empty for the document as a whole.
     pub path: String,

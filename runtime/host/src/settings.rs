@@ -35,8 +35,7 @@ pub struct Wish {
 }
 
 /// A limit that a cloud publishes: a bucket that holds so many requests and fills at such a rate.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublishedLimit {
     /// The name by which rules refer to it.
     pub key: String,

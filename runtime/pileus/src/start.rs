@@ -56,17 +56,16 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let denied = api_server_address(&cluster);
     let client = Client::try_from(cluster).map_err(|error| Error::Kubeconfig(error.to_string()))?;
     let provider = load(document, compiled, denied, &metrics).await?;
-    if provider.instances.is_none() {
-        return Err(Error::NothingToDo { provider: provider.name });
-    }
     loaded.holds();
 
     tracing::info!(%api_server, provider = %provider.name, "starting controllers");
     let instance = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let (events, sending) =
         Events::start(client.clone(), "cloud-node-controller", &instance, metrics.controllers.clone());
+    let nothing_to_do = Error::NothingToDo { provider: provider.name.clone() };
     let controller =
-        node::Controller::new(client, provider, events, metrics.controllers.clone(), &health, jitter);
+        node::Controller::new(client, provider, events, metrics.controllers.clone(), &health, jitter)
+            .ok_or(nothing_to_do)?;
     controller.run(stop).await;
     if tokio::time::timeout(LAST_WORDS, sending).await.is_err() {
         tracing::warn!("stopped before all events were sent");

@@ -88,13 +88,7 @@ pub(super) fn plan(node: &NodeFacts, machine: &Instance) -> Plan {
 /// doesn't say is left alone. Its other labels never replace a value that somebody else set, nor take a key that is
 /// Kubernetes' own (ccm-behaviour 2.5).
 fn labels(node: &NodeFacts, machine: &Instance) -> BTreeMap<String, String> {
-    let facts = [
-        (LABELS_INSTANCE_TYPE, &machine.instance_type),
-        (LABELS_ZONE, &machine.zone),
-        (LABELS_REGION, &machine.region),
-    ];
-    let told = facts.into_iter().filter_map(|(keys, value)| Some((keys, value.as_ref()?)));
-    let own = told.flat_map(|(keys, value)| keys.map(|key| (key.to_owned(), value.clone())));
+    let own = told(machine).flat_map(|(keys, value)| keys.map(|key| (key.to_owned(), value.clone())));
     let extra = machine.labels.iter().filter(|(key, _)| !is_reserved(key) && !node.labels.contains_key(key));
     let mut wanted: BTreeMap<_, _> = extra.cloned().collect();
     wanted.extend(own);
@@ -104,19 +98,21 @@ fn labels(node: &NodeFacts, machine: &Instance) -> BTreeMap<String, String> {
 
 /// What the cloud says that can't be a label, as `key=value`, for whoever wonders where it is.
 pub(super) fn no_labels(machine: &Instance) -> Vec<String> {
+    let own =
+        told(machine).map(|([key, _], value)| (key, value)).filter(|(key, value)| !is_label(key, value));
+    let extra = machine.labels.iter().map(|(key, value)| (key.as_str(), value));
+    let extra = extra.filter(|(key, value)| is_reserved(key) || !is_label(key, value));
+    own.chain(extra).map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+/// What the cloud says of type, zone and region, each with the current and the old key of its label.
+fn told(machine: &Instance) -> impl Iterator<Item = ([&'static str; 2], &String)> {
     let facts = [
-        (LABELS_INSTANCE_TYPE[0], &machine.instance_type),
-        (LABELS_ZONE[0], &machine.zone),
-        (LABELS_REGION[0], &machine.region),
+        (LABELS_INSTANCE_TYPE, &machine.instance_type),
+        (LABELS_ZONE, &machine.zone),
+        (LABELS_REGION, &machine.region),
     ];
-    let told = facts.into_iter().filter_map(|(key, value)| Some((key, value.as_deref()?)));
-    let extra = machine.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-    let refused = |key: &str, value: &str| !is_label(key, value);
-    let extra = extra.filter(|(key, value)| is_reserved(key) || refused(key, value));
-    told.filter(|(key, value)| refused(key, value))
-        .chain(extra)
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect()
+    facts.into_iter().filter_map(|(keys, value)| Some((keys, value.as_ref()?)))
 }
 
 /// Whether the API server would take a label: one that it refuses would make it refuse the taint's removal with it.
