@@ -16,6 +16,7 @@ pub mod facts;
 pub mod health;
 mod metrics;
 pub mod node;
+pub mod nodes;
 mod schedule;
 pub mod well_known;
 

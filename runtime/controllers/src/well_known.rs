@@ -4,6 +4,23 @@
 /// alone, whatever its value and effect.
 pub const TAINT_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
+/// Taint of a Node whose machine is shut down, with the effect `NoSchedule`.
+pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
+
+/// Taint that lets Pods of a Node that won't come back be moved with their volumes (KEP-2268).
+pub const TAINT_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// Annotation with the keys of the labels that we have set on a Node and may change and take away again, sorted and
+/// separated by commas.
+pub const ANNOTATION_OWNED_LABELS: &str = "pileus.dev/owned-labels";
+
+/// Annotation by which somebody lets a Node be deleted that is held. Its value is the Node's UID, so that it can't be
+/// taken for a word about another Node of the same name.
+pub const ANNOTATION_RELEASE_DELETION: &str = "pileus.dev/release-deletion";
+
+/// Condition of a Node whose machine is gone, and which is held because too many went at once.
+pub const CONDITION_MACHINE_ABSENT: &str = "pileus.dev/MachineAbsent";
+
 /// Annotation in which the kubelet repeats its `--node-ip`: one address, or one of each family, separated by a comma.
 pub const ANNOTATION_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 

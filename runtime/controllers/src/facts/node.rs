@@ -3,7 +3,7 @@
 //! Of an object of 12 kB and more, most of it the list of its images, only what a decision needs is read and kept.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use jiff::Timestamp;
@@ -12,7 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use pileus_cloud::{Address, AddressKind, NodeReference, ProviderId};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::well_known::{ANNOTATION_NODE_IP, TAINT_UNINITIALIZED};
+use crate::well_known::{
+    ANNOTATION_NODE_IP, ANNOTATION_OWNED_LABELS, ANNOTATION_RELEASE_DELETION, CONDITION_MACHINE_ABSENT,
+    TAINT_UNINITIALIZED,
+};
 
 /// A Node of which only those fields are deserialised that become facts.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -66,6 +69,14 @@ struct Spec {
 struct Status {
     #[serde(default)]
     addresses: Vec<RawAddress>,
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Condition {
+    r#type: String,
+    status: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -128,6 +139,17 @@ pub enum NodeIps {
     Malformed(String),
 }
 
+/// Whether the kubelet says that the Node is ready: the status of its condition `Ready`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Readiness {
+    /// It is.
+    True,
+    /// It isn't.
+    False,
+    /// The kubelet hasn't been heard of for a while, or has never said it.
+    Unknown,
+}
+
 /// What the controllers know of a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
@@ -151,6 +173,14 @@ pub struct NodeFacts {
     pub node_ips: NodeIps,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
+    /// The keys of those labels that are ours to change, as [`ANNOTATION_OWNED_LABELS`] says.
+    pub owned_labels: BTreeSet<String>,
+    /// The status of the condition `Ready`.
+    pub readiness: Readiness,
+    /// Whether its deletion is held: [`CONDITION_MACHINE_ABSENT`] is true.
+    pub is_held: bool,
+    /// The UID that [`ANNOTATION_RELEASE_DELETION`] names.
+    pub release_deletion: Option<String>,
 }
 
 /// A Node that can't be worked on: the problem is the Node's.
@@ -178,11 +208,25 @@ impl NodeFacts {
                     .map_err(|error| Unreadable { name: name.clone(), problem: error.to_string() })?,
             ),
         };
-        let hint = metadata.annotations.as_ref().and_then(|annotations| annotations.get(ANNOTATION_NODE_IP));
+        let annotation = |key| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
+        let owned = annotation(ANNOTATION_OWNED_LABELS).map_or("", String::as_str).split(',');
+        let condition = |kind| {
+            let found = status.conditions.iter().find(|condition| condition.r#type == kind);
+            found.map(|condition| condition.status.as_str())
+        };
         let known =
             |RawAddress { r#type, address }| Some(Address::new(AddressKind::parse(&r#type)?, address));
         Ok(Self {
-            node_ips: hint.map_or(NodeIps::Given(Vec::new()), |text| node_ips(text)),
+            node_ips: annotation(ANNOTATION_NODE_IP)
+                .map_or(NodeIps::Given(Vec::new()), |text| node_ips(text)),
+            owned_labels: owned.map(str::trim).filter(|key| !key.is_empty()).map(str::to_owned).collect(),
+            readiness: match condition("Ready") {
+                Some("True") => Readiness::True,
+                Some("False") => Readiness::False,
+                _ => Readiness::Unknown,
+            },
+            is_held: condition(CONDITION_MACHINE_ABSENT) == Some("True"),
+            release_deletion: annotation(ANNOTATION_RELEASE_DELETION).cloned(),
             uid: metadata.uid.unwrap_or_default(),
             resource_version: metadata.resource_version.unwrap_or_default(),
             created_at: metadata.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
@@ -242,6 +286,35 @@ fn node_ips(text: &str) -> NodeIps {
 }
 
 #[cfg(test)]
+impl NodeFacts {
+    /// A Node that a kubelet has just registered: tainted, without anything from a cloud, not ready.
+    pub(crate) fn registered(name: &str) -> Self {
+        let taint = Taint {
+            key: TAINT_UNINITIALIZED.to_owned(),
+            value: Some("true".to_owned()),
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        };
+        Self {
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            resource_version: "1".to_owned(),
+            created_at: Timestamp::UNIX_EPOCH,
+            is_deleting: false,
+            provider_id: None,
+            taints: vec![taint],
+            addresses: vec![Address::new(AddressKind::Hostname, name)],
+            node_ips: NodeIps::Given(Vec::new()),
+            labels: BTreeMap::new(),
+            owned_labels: BTreeSet::new(),
+            readiness: Readiness::Unknown,
+            is_held: false,
+            release_deletion: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -256,7 +329,11 @@ mod tests {
             "metadata": {
                 "name": "a", "uid": "u", "resourceVersion": "7", "creationTimestamp": "2026-01-02T03:04:05Z",
                 "labels": {"kubernetes.io/os": "linux", "pool": "blue"},
-                "annotations": {ANNOTATION_NODE_IP: "10.0.0.1,2001:db8:0::1"},
+                "annotations": {
+                    ANNOTATION_NODE_IP: "10.0.0.1,2001:db8:0::1",
+                    ANNOTATION_OWNED_LABELS: "b.example/y, a.example/x,",
+                    ANNOTATION_RELEASE_DELETION: "u",
+                },
                 "managedFields": "passed over, whatever it is",
             },
             "spec": {
@@ -265,10 +342,18 @@ mod tests {
             },
             "status": {
                 "addresses": [{"type": "Hostname", "address": "a"}, {"type": "Quantum", "address": "?"}],
+                "conditions": [
+                    {"type": "Ready", "status": "False", "reason": "KubeletNotReady"},
+                    {"type": CONDITION_MACHINE_ABSENT, "status": "True"},
+                ],
                 "images": [{"names": ["x"], "sizeBytes": 1}],
             },
         }))
         .unwrap();
+        assert_eq!(facts.owned_labels, ["a.example/x", "b.example/y"].map(str::to_owned).into());
+        assert_eq!(facts.readiness, Readiness::False);
+        assert!(facts.is_held);
+        assert_eq!(facts.release_deletion.as_deref(), Some("u"));
         assert_eq!(facts.provider_id.as_ref().unwrap().as_str(), "simulated://m-1");
         assert_eq!(facts.addresses, [Address::new(AddressKind::Hostname, "a")]);
         assert!(facts.is_uninitialised() && !facts.is_deleting);
@@ -283,6 +368,8 @@ mod tests {
         let facts = read(serde_json::json!({"metadata": {"name": "a"}})).unwrap();
         assert!(!facts.is_uninitialised() && !facts.is_deleting);
         assert_eq!(facts.provider_id, None);
+        assert_eq!(facts.readiness, Readiness::Unknown);
+        assert!(!facts.is_held && facts.owned_labels.is_empty() && facts.release_deletion.is_none());
     }
 
     #[test]
