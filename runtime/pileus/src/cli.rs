@@ -12,7 +12,8 @@ Exit codes:
   2  the command line, the CloudProvider document or the kubeconfig is wrong
   3  the component cannot be used: not one, for another contract, imports what is not offered
   4  the provider refuses its configuration, or failed when it was asked what it is
-An API server or a cloud that does not answer is no reason to exit: pileus says so and tries again.";
+  6  release-deletion: a node is not held, or the API server does not answer or refuses
+While pileus runs, an API server or a cloud that does not answer is no reason to exit: it says so and tries again.";
 
 /// A cloud-controller-manager whose cloud providers are sandboxed WebAssembly components.
 #[derive(Debug, Parser)]
@@ -30,6 +31,8 @@ pub enum Command {
     Run(Run),
     /// Say what a component is: what it can do, imports, exports and wishes
     Inspect(Inspect),
+    /// Let Nodes be deleted whose machines are gone for good
+    ReleaseDeletion(ReleaseDeletion),
 }
 
 /// Arguments of `pileus run`.
@@ -96,4 +99,34 @@ pub struct Inspect {
     /// Where compiled code is kept.
     #[command(flatten)]
     pub compiled: Compiled,
+}
+
+const RELEASE: &str = "\
+When more than a quarter of a provider's nodes, and at least 4, are found to have lost their machines within 10
+minutes, pileus deletes none of them: a cloud that lies must not empty a cluster. It holds them, with the condition
+pileus.dev/MachineAbsent and an event that says so. Those whose machines come back are let go by themselves. For those
+that are gone for good, this command sets the annotation pileus.dev/release-deletion to the node's UID; pileus asks the
+cloud once more about each, and deletes it.
+
+Examples:
+  kubectl get nodes -o custom-columns='NAME:.metadata.name,HELD:.status.conditions[?(@.type==\"pileus.dev/MachineAbsent\")].status'
+  pileus release-deletion node-7 node-8
+  pileus release-deletion --all";
+
+/// Arguments of `pileus release-deletion`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES, after_long_help = format!("{RELEASE}\n\n{EXIT_CODES}"))]
+pub struct ReleaseDeletion {
+    /// The nodes, by name. Nothing is released if one of them is not held
+    #[arg(value_name = "NODE", required_unless_present = "all")]
+    pub nodes: Vec<String>,
+
+    /// All nodes that are held now
+    #[arg(long, conflicts_with = "nodes")]
+    pub all: bool,
+
+    /// How to reach the API server; without it the files in KUBECONFIG, else the service account of the Pod that this
+    /// runs in
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
 }

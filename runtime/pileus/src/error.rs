@@ -49,6 +49,17 @@ pub enum Error {
     /// There is no way to the API server.
     #[error("{0}; name a kubeconfig with --kubeconfig FILE, or run in a Pod with a service account")]
     Kubeconfig(String),
+    /// Nodes that were to be released aren't held.
+    #[error("nothing was released:{}; `kubectl describe node NAME` shows whether it is held", list(.0))]
+    NotHeld(Vec<String>),
+    /// The API server doesn't do what a command needs.
+    #[error("can't {what}: {source}")]
+    Cluster {
+        /// What was to be done.
+        what: String,
+        /// Why it can't.
+        source: pileus_controllers::Error,
+    },
     /// The component or its provider can't be used.
     #[error("provider {provider}: {source}")]
     Provider {
@@ -88,6 +99,7 @@ impl Error {
             Self::Gate { source, .. } if matches!(**source, pileus_gate::Error::Roots { .. }) => 1,
             Self::Gate { .. } => 4,
             Self::NothingToDo { .. } => 3,
+            Self::NotHeld(_) | Self::Cluster { .. } => 6,
             Self::Provider { source, .. } => match source {
                 Host::Engine(_) => 1,
                 Host::Unreadable { .. } => 2,
@@ -106,6 +118,6 @@ impl Error {
     }
 }
 
-fn list(problems: &[Problem]) -> String {
+fn list(problems: &[impl ToString]) -> String {
     problems.iter().fold(String::new(), |text, problem| text + "\n  " + &problem.to_string())
 }

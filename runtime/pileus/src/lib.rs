@@ -22,6 +22,7 @@ pub mod cli;
 pub mod document;
 mod error;
 mod inspect;
+mod release;
 mod start;
 mod telemetry;
 
@@ -38,5 +39,6 @@ pub fn run(pileus: Pileus) -> Result<(), Error> {
     match pileus.command {
         Command::Run(arguments) => runtime.block_on(start::run(arguments)),
         Command::Inspect(arguments) => runtime.block_on(inspect::run(arguments)),
+        Command::ReleaseDeletion(arguments) => runtime.block_on(release::run(arguments)),
     }
 }

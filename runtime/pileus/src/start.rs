@@ -135,7 +135,7 @@ pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CompiledCode> {
 
 /// How to reach the API server: the kubeconfig that was named, else those in `KUBECONFIG`, else the Pod's service account.
 /// Nothing is sent yet: one that doesn't answer shows in `/readyz`, and is asked again.
-async fn cluster(path: Option<PathBuf>) -> Result<Config, Error> {
+pub(crate) async fn cluster(path: Option<PathBuf>) -> Result<Config, Error> {
     let of_variable = || format!("in KUBECONFIG ({})", std::env::var("KUBECONFIG").unwrap_or_default());
     let named = path.as_ref().map_or_else(of_variable, |path| path.display().to_string());
     let wrong = |error: kube::config::KubeconfigError| {

@@ -1,0 +1,65 @@
+//! `pileus release-deletion`: an operator says that machines are gone for good, so that their Nodes, which are held
+//! because too many went at once, may be deleted.
+
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use pileus_controllers::facts::node::{Node, NodeFacts};
+use pileus_controllers::well_known::ANNOTATION_RELEASE_DELETION;
+use serde_json::json;
+
+use crate::error::Error;
+use crate::{cli, start};
+
+/// Releases the Nodes that are named, or all that are held. Nothing is released where one of the names is wrong.
+pub(crate) async fn run(arguments: cli::ReleaseDeletion) -> Result<(), Error> {
+    let cluster = start::cluster(arguments.kubeconfig).await?;
+    let client = Client::try_from(cluster).map_err(|error| Error::Kubeconfig(error.to_string()))?;
+    let api = Api::<Node>::all(client);
+    let listed =
+        api.list(&ListParams::default()).await.map_err(|error| failed("list nodes".to_owned(), error))?;
+    let nodes: Vec<_> = listed.items.into_iter().filter_map(|node| NodeFacts::read(node).ok()).collect();
+    let chosen = if arguments.all { all(&nodes) } else { named(&nodes, &arguments.nodes)? };
+    if chosen.is_empty() {
+        println!("No node is held.");
+    }
+    for node in chosen {
+        let annotations = json!({ANNOTATION_RELEASE_DELETION: node.uid});
+        // With the UID, so that another Node that takes the name meanwhile isn't released.
+        let patch = Patch::Merge(json!({"metadata": {"uid": node.uid, "annotations": annotations}}));
+        api.patch(&node.name, &PatchParams::default(), &patch)
+            .await
+            .map_err(|error| failed(format!("annotate node {}", node.name), error))?;
+        println!(
+            "node {}: released; it is deleted once its machine is confirmed to be gone again",
+            node.name
+        );
+    }
+    Ok(())
+}
+
+/// All Nodes that are held and not released yet.
+fn all(nodes: &[NodeFacts]) -> Vec<&NodeFacts> {
+    nodes.iter().filter(|node| node.is_held && !is_released(node)).collect()
+}
+
+/// The Nodes of these names, or all that is wrong with the names.
+fn named<'a>(nodes: &'a [NodeFacts], names: &[String]) -> Result<Vec<&'a NodeFacts>, Error> {
+    let mut problems = Vec::new();
+    let mut chosen = Vec::new();
+    for name in names {
+        match nodes.iter().find(|node| node.name == *name) {
+            None => problems.push(format!("there is no node {name}")),
+            Some(node) if !node.is_held => problems.push(format!("node {name} is not held")),
+            Some(node) => chosen.push(node),
+        }
+    }
+    if problems.is_empty() { Ok(chosen) } else { Err(Error::NotHeld(problems)) }
+}
+
+fn failed(what: String, error: kube::Error) -> Error {
+    Error::Cluster { what, source: error.into() }
+}
+
+fn is_released(node: &NodeFacts) -> bool {
+    node.release_deletion.as_ref() == Some(&node.uid)
+}
