@@ -8,7 +8,7 @@ PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench audit guests stack
+.PHONY: help demo test lint bench audit guests python-guest stack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ demo: stack guests ## Run Pileus with the simulated cloud against a real API ser
 	cargo build --locked $(PROGRAMS)
 	@$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
-test: stack guests ## Run all tests
+test: python-guest stack guests ## Run all tests
 	deploy/dev/check speed
 	cargo test --locked --workspace
 
@@ -44,6 +44,11 @@ guests:
 	@[ -e $(TARGET)/wasm32-wasip2/guest/simulated_provider.wasm ] || \
 		echo 'Building the components, once: about a minute on two cores.'
 	cargo build --locked --target wasm32-wasip2 --profile guest $(GUESTS)
+
+# The provider in Python, which the host's tests alone load, so that demo and bench need no Python.
+python-guest:
+	@deploy/dev/require python3-venv
+	@deploy/dev/python-guest $(TARGET)/python/simulated.wasm
 
 # etcd, kube-apiserver and kubectl.
 stack:

@@ -1,0 +1,182 @@
+"""A provider for the simulated cloud in Python, made of nothing but the contract in `wit/`: the proof that the contract
+is not Rust's, and a start for authors in other languages.
+
+componentize-py makes `wit_world` out of the contract, a module for each interface. The classes `Info` and `Instances`
+are what the host calls. Each call finds this module as it was when the component was built.
+"""
+
+import json
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
+
+from componentize_py_types import Err
+from wit_world import exports
+from wit_world.exports import info, instances
+from wit_world.imports import call, monotonic_clock, outgoing_handler, poll, streams
+from wit_world.imports import pileus_provider_types as types
+from wit_world.imports import wasi_http_types as http
+from wit_world.imports.pileus_provider_types import NodeReference
+
+SCHEME = "simulated"
+AT_ONCE = 64  # Nodes in one call, as the host lets a call have so many requests under way
+SOON = 5000  # milliseconds after which it pays to ask again
+SCHEMA = {
+    "type": "object",
+    "properties": {"endpoint": {"type": "string", "description": "The cloud's API, as in http://simulator:8080"}},
+    "required": ["endpoint"],
+    "additionalProperties": False,
+}
+STATES = {"running": types.State.RUNNING, "stopped": types.State.STOPPED}
+# What a status says that the host should do; what isn't here is something that this provider doesn't understand.
+KINDS = (
+    {status: types.ErrorKind_Denied() for status in (401, 403, 407)}
+    | {status: types.ErrorKind_Conflict() for status in (409, 412, 423)}
+    | {status: types.ErrorKind_Invalid() for status in (400, 422)}
+    | {status: types.ErrorKind_Unavailable() for status in (408, 425, *range(500, 600))}
+)
+
+
+class Info(exports.Info):
+    def describe(self) -> info.Description:
+        shape = info.CallShape(info.Capability.INSTANCES, largest_batch=AT_ONCE, side_by_side=True, extra=[])
+        return info.Description("simulated-python", "0.1.0", [SCHEME], json.dumps(SCHEMA), [], [], [shape], [])
+
+    def configure(self, document: str) -> info.Settings:
+        configuration = json.loads(document)
+        unknown = sorted(configuration.keys() - {"endpoint"})
+        problems = [info.Problem(field, "unknown field, expected `endpoint`") for field in unknown]
+        try:
+            cloud = endpoint(configuration)
+        except ValueError as problem:
+            problems.append(info.Problem("endpoint", str(problem)))
+        if problems:
+            raise Err(problems)
+        host = f"[{cloud.hostname}]" if ":" in cloud.hostname else cloud.hostname
+        wish = info.Endpoint(cloud.scheme == "https", host, cloud.port, "to read the machines behind Nodes", [])
+        paths = (f"{cloud.path}/v1/machines", f"{cloud.path}/v1/machines/*")
+        read = info.Effect.READ
+        rules = [info.Rule(host, "GET", path, None, read, ["reads"], "machines", False, []) for path in paths]
+        return info.Settings([wish], rules, limits=[], extra=[])
+
+
+class Instances(exports.Instances):
+    def lookup(self, purpose: instances.Purpose, nodes: list[NodeReference]) -> list[instances.Answer]:
+        # A read for each Node is right for every purpose. All are sent before the first is waited for.
+        cloud = endpoint(json.loads(call.configuration()))
+        sent = [attempt(node, lambda: send(cloud, node)) for node in nodes]
+        deadline = monotonic_clock.subscribe_duration(call.remaining() * 1_000_000)
+        return [
+            attempt(node, lambda: answer(node, arrival, deadline))
+            if isinstance(arrival, http.FutureIncomingResponse)
+            else arrival
+            for node, arrival in zip(nodes, sent)
+        ]
+
+
+def attempt(node: NodeReference, step):
+    """Takes a step about one Node. Whatever goes wrong is that Node's answer, and costs no other Node its own."""
+    try:
+        return step()
+    except Err as failure:
+        return instances.Answer_Failed(failure.value)
+    except Exception as surprise:
+        failure = error(types.ErrorKind_Broken(), node, f"{type(surprise).__name__}: {surprise}")
+        return instances.Answer_Failed(failure.value)
+
+
+def send(cloud: SplitResult, node: NodeReference) -> http.FutureIncomingResponse:
+    if node.provider_id is None:
+        path = "/v1/machines?" + urlencode({"name": node.name})
+    else:
+        scheme, _, machine = node.provider_id.partition("://")
+        if scheme != SCHEME or not machine:
+            raise error(types.ErrorKind_Invalid(), node, f"{node.provider_id!r} is not like {SCHEME}://m-000001")
+        path = "/v1/machines/" + quote(machine, safe="")
+    request = http.OutgoingRequest(http.Fields())
+    request.set_scheme(http.Scheme_Https() if cloud.scheme == "https" else http.Scheme_Http())
+    request.set_authority(cloud.netloc)
+    request.set_path_with_query(cloud.path + path)
+    try:
+        return outgoing_handler.handle(request, None)
+    except Err as refusal:
+        raise no_answer(node, refusal.value)
+
+
+def answer(node: NodeReference, arrival: http.FutureIncomingResponse, deadline: poll.Pollable) -> instances.Answer:
+    with arrival.subscribe() as arrived:
+        if 0 not in poll.poll([arrived, deadline]):
+            return instances.Answer_Pending(SOON)
+    result = arrival.get().value
+    if isinstance(result, Err):
+        raise no_answer(node, result.value)
+    with result.value as response:
+        status = response.status()
+        if status == 404 and node.provider_id is not None:
+            return instances.Answer_Absent()
+        if status != 200:
+            kind = throttled(response) if status == 429 else KINDS.get(status, types.ErrorKind_Broken())
+            raise error(kind, node, f"the cloud answered {status}")
+        document = json.loads(body(node, response))
+    machines = document["machines"] if node.provider_id is None else [document]
+    if not machines:
+        return instances.Answer_Absent()
+    if len(machines) > 1:
+        raise error(types.ErrorKind_Invalid(), node, f"{len(machines)} machines bear its name")
+    return found(machines[0])
+
+
+def found(machine: dict) -> instances.Answer:
+    if machine["state"] == "creating":
+        return instances.Answer_Pending(SOON)
+    instance = types.Instance(
+        provider_id=f"{SCHEME}://{machine['id']}",
+        instance_type=machine["type"],
+        zone=machine["zone"],
+        region=machine["region"],
+        addresses=[
+            types.Address(types.AddressKind[address["kind"].upper().replace("-", "_")], address["value"])
+            for address in machine["addresses"]
+        ],
+        labels=sorted(machine["labels"].items()),
+        state=STATES[machine["state"]],
+        extra=[],
+    )
+    return instances.Answer_Found(instance)
+
+
+def endpoint(configuration: dict) -> SplitResult:
+    text = configuration.get("endpoint")
+    if not isinstance(text, str):
+        raise ValueError("expected a URL as in http://simulator:8080")
+    url = urlsplit(text.rstrip("/"))
+    if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
+        raise ValueError(f"{text!r} is no base URL; expected one as in http://simulator:8080")
+    url.port  # raises ValueError where it is none
+    return url
+
+
+def body(node: NodeReference, response: http.IncomingResponse) -> bytes:
+    read = bytearray()
+    with response.consume() as content, content.stream() as stream:
+        while True:
+            try:
+                read += stream.blocking_read(1 << 16)
+            except Err as end:
+                if isinstance(end.value, streams.StreamError_Closed):
+                    return bytes(read)
+                raise error(types.ErrorKind_Unavailable(), node, "the answer broke off")
+
+
+def throttled(response: http.IncomingResponse) -> types.ErrorKind:
+    with response.headers() as headers:
+        seconds = b"".join(headers.get("retry-after"))
+    return types.ErrorKind_Throttled(int(seconds) * 1000 if seconds.isdigit() else None)
+
+
+def no_answer(node: NodeReference, code: http.ErrorCode) -> Err:
+    denied = isinstance(code, (http.ErrorCode_HttpRequestDenied, http.ErrorCode_DestinationIpProhibited))
+    kind = types.ErrorKind_Denied() if denied else types.ErrorKind_Unavailable()
+    return error(kind, node, f"no answer from the cloud: {type(code).__name__.removeprefix('ErrorCode_')}")
+
+
+def error(kind: types.ErrorKind, node: NodeReference, cause: str) -> Err:
+    return Err(types.Error(kind, f"node {node.name}: {cause}", extra=[]))
