@@ -30,6 +30,7 @@ use tower_service::Service;
 use crate::{
     address,
     error::{Error, Phase},
+    fence::Fenced,
     grants::Grant,
     headers::MOST_HEADERS,
     request::{Host, default_port},
@@ -90,10 +91,10 @@ pub(crate) struct Patience {
     pub(crate) first_byte: Duration,
 }
 
-/// Carries requests under one grant.
-#[derive(Debug)]
+/// Carries requests under one grant. Clones share its connections.
+#[derive(Debug, Clone)]
 pub(crate) struct Dialler {
-    client: Client<Connector, Full<Bytes>>,
+    client: Client<Connector, Fenced<Full<Bytes>>>,
 }
 
 impl Dialler {
@@ -124,7 +125,7 @@ impl Dialler {
     pub(crate) async fn send(
         &self,
         host: &Host,
-        mut request: http::Request<Full<Bytes>>,
+        mut request: http::Request<Fenced<Full<Bytes>>>,
         patience: Patience,
     ) -> Result<http::Response<Incoming>, Error> {
         let late = |phase, after| Error::Timeout { phase, host: host.to_string(), after };

@@ -84,6 +84,16 @@ pub enum Error {
     /// The soft deadline of the call is past. The request wasn't sent; the provider should answer what it has.
     #[error("request not sent: the call's time for new requests is over")]
     DeadlinePassed,
+    /// This process may not change anything now: it isn't the leader (any more), or it is about to end. The request wasn't
+    /// sent, and another process does the work.
+    #[error(
+        "change not sent: this process may not change anything now, as it does not lead or is about to end"
+    )]
+    Fenced,
+    /// The gate takes no requests any more, since the process is about to end. The request wasn't sent, or it was a read
+    /// and its answer isn't waited for.
+    #[error("request given up: the process is about to end")]
+    Closed,
     /// The cloud took too long. The request may have had its effect unless the phase is `Connect`.
     #[error("{host} took longer than {after:?} {phase}")]
     Timeout {
@@ -152,6 +162,8 @@ impl Error {
             Self::HeadersTooLarge { .. } => "headers_too_large",
             Self::BodyTooLarge { .. } => "body_too_large",
             Self::DeadlinePassed => "deadline_passed",
+            Self::Fenced => "fenced",
+            Self::Closed => "closed",
             Self::Timeout { .. } => "timeout",
             Self::Dns { .. } => "dns_error",
             Self::Connect { .. } => "connect_error",

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, header::CONTENT_LENGTH};
+use http::{HeaderMap, Method};
 use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -17,11 +17,13 @@ use crate::{
     body::{self, Answer, Body, Bounds},
     dial::{self, Dialler, Patience, Resolve},
     error::{Error, Phase},
+    fence::{Fence, Fenced},
     grants::{Grant, decide},
     headers,
     record::{Metrics, Record},
     request::{Host, Request},
-    rules::{Rule, Rules},
+    rules::{Effect, Rule, Rules},
+    under_way::UnderWay,
 };
 
 /// What a gate is made from. All of it comes from the operator's document and, for the rules, from the provider's
@@ -36,6 +38,8 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// Addresses that are never dialled, whatever a grant says: the API server's own.
     pub denied_ranges: Vec<IpNet>,
+    /// While it is closed, nothing is sent that may change something.
+    pub fence: Fence,
 }
 
 /// Until when a request may take, and how long its stages may, where the sender has a wish.
@@ -74,6 +78,7 @@ struct Inner {
     none: Arc<str>,
     rules: Rules,
     ways: Vec<Way>,
+    under_way: UnderWay,
     metrics: Metrics,
 }
 
@@ -112,7 +117,7 @@ impl Gate {
         metrics: &Metrics,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, Error> {
-        let Config { provider, grants, rules, denied_ranges } = config;
+        let Config { provider, grants, rules, denied_ranges, fence } = config;
         let denied: Arc<[IpNet]> = denied_ranges.into();
         let tls = dial::tls(grants.iter().any(|grant| grant.tls))?;
         let way = move |grant: Grant| {
@@ -122,15 +127,31 @@ impl Gate {
         };
         let ways = grants.into_iter().map(way).collect();
         let (provider, none) = (provider.into(), "none".into());
-        let inner = Inner { provider, none, rules: Rules::new(rules)?, ways, metrics: metrics.clone() };
-        Ok(Self { inner: Arc::new(inner) })
+        let (rules, under_way, metrics) = (Rules::new(rules)?, UnderWay::new(fence), metrics.clone());
+        Ok(Self { inner: Arc::new(Inner { provider, none, rules, ways, under_way, metrics }) })
+    }
+
+    /// Takes no request any more, and gives up the reads that wait for an answer. Writes that have begun go on.
+    pub fn close(&self) {
+        self.inner.under_way.close();
+    }
+
+    /// How many writes may have begun and are unanswered.
+    pub fn writes_under_way(&self) -> usize {
+        self.inner.under_way.writes()
+    }
+
+    /// Waits until no write is under way.
+    pub async fn writes_ended(&self) {
+        self.inner.under_way.writes_ended().await;
     }
 
     /// Carries a request and returns the answer as the cloud gave it, redirects and failures included.
     ///
-    /// Guarantees: nothing is sent that no grant allows, to no address that its grant doesn't open, and nothing after
-    /// the soft deadline. Dropping the future or the answer's body closes what was opened for it. Each request is
-    /// counted once. Needs a tokio runtime with time and I/O.
+    /// Guarantees: nothing is sent that no grant allows, to no address that its grant doesn't open, nothing after the
+    /// soft deadline, and no change while the fence is closed. Dropping the future or the answer's body closes what was
+    /// opened for it; only a change whose sending has begun is finished, until its hard deadline. Each request is counted
+    /// once. Needs a tokio runtime with time and I/O.
     pub async fn send<B>(
         &self,
         request: http::Request<B>,
@@ -166,7 +187,8 @@ impl Gate {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let Inner { provider, rules, ways, .. } = &*self.inner;
+        let Inner { provider, rules, ways, under_way, .. } = &*self.inner;
+        under_way.check()?;
         let (head, body) = request.into_parts();
         let request = Request::parse(&head.method, &head.uri)?;
         let (headers, stripped) = headers::edit_request(head.headers)?;
@@ -190,7 +212,16 @@ impl Gate {
         );
         record.span = span.clone();
         record.sent = u64::try_from(body.len()).unwrap_or(u64::MAX);
-        way.carry(&request.host, outgoing(&request, headers, body)?, deadlines, record).instrument(span).await
+        let outgoing = outgoing(&request, headers, body)?;
+        let exchange = |fence: Fence| way.exchange(&request.host, behind(fence, outgoing), deadlines);
+        let carry = async {
+            match meaning.effect {
+                Effect::Write => under_way.write(exchange).await,
+                Effect::Read | Effect::OperationPoll => under_way.read(exchange(Fence::default())).await,
+            }
+        };
+        let answer = carry.instrument(span).await?;
+        answered(&request.host, answer, deadlines, record)
     }
 }
 
@@ -206,51 +237,67 @@ where
 }
 
 /// The request as it is sent.
-fn outgoing(request: &Request, headers: HeaderMap, body: Bytes) -> Result<http::Request<Full<Bytes>>, Error> {
-    let empty = body.is_empty();
-    let mut outgoing = http::Request::new(Full::new(body));
+fn outgoing(request: &Request, headers: HeaderMap, body: Bytes) -> Result<http::Request<Bytes>, Error> {
+    let mut outgoing = http::Request::new(body);
     *outgoing.method_mut() = request.method.clone();
     *outgoing.uri_mut() = request.uri()?;
     *outgoing.headers_mut() = headers;
-    // The HTTP library leaves it out for an empty body, and some clouds answer 411 then.
-    if empty && matches!(request.method, Method::POST | Method::PUT | Method::PATCH) {
-        outgoing.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-    }
     Ok(outgoing)
 }
 
+/// The request behind a fence.
+fn behind(fence: Fence, outgoing: http::Request<Bytes>) -> http::Request<Fenced<Full<Bytes>>> {
+    // The HTTP library names no length for an empty body, and some clouds answer 411 then.
+    let wants_length = matches!(*outgoing.method(), Method::POST | Method::PUT | Method::PATCH);
+    outgoing.map(|body| {
+        let fenced = Fenced::new(Full::new(body), fence);
+        if wants_length { fenced.with_length() } else { fenced }
+    })
+}
+
 impl Way {
-    /// Sends what was decided on and takes the head of the answer.
-    async fn carry(
+    /// Sends what was decided on and waits for the head of the answer. Nothing of it is borrowed, so that it can outlive
+    /// whoever asked for it.
+    fn exchange(
         &self,
         host: &Host,
-        outgoing: http::Request<Full<Bytes>>,
+        outgoing: http::Request<Fenced<Full<Bytes>>>,
         deadlines: Deadlines,
-        record: &mut Record,
-    ) -> Result<Answered, Error> {
-        let now = Instant::now();
-        let patience = Patience {
-            connect: deadlines.clamp(deadlines.connect, now),
-            first_byte: deadlines.clamp(deadlines.first_byte, now),
-        };
-        let answer = timeout_at(deadlines.hard, self.dialler.send(host, outgoing, patience)).await;
-        let host = host.to_string();
-        let after = deadlines.hard.saturating_duration_since(now);
-        let late = |_| Error::Timeout { phase: Phase::Call, host: host.clone(), after };
-        let (mut head, incoming) = answer.map_err(late)??.into_parts();
-
-        if incoming.size_hint().lower() > body::MOST_RECEIVED {
-            return Err(body::body_too_large(&host, body::MOST_RECEIVED));
+    ) -> impl Future<Output = Result<http::Response<Incoming>, Error>> + Send + use<> {
+        let (dialler, host) = (self.dialler.clone(), host.clone());
+        async move {
+            let now = Instant::now();
+            let patience = Patience {
+                connect: deadlines.clamp(deadlines.connect, now),
+                first_byte: deadlines.clamp(deadlines.first_byte, now),
+            };
+            let answer = timeout_at(deadlines.hard, dialler.send(&host, outgoing, patience)).await;
+            let after = deadlines.hard.saturating_duration_since(now);
+            answer.map_err(|_| Error::Timeout { phase: Phase::Call, host: host.to_string(), after })?
         }
-        let (headers, stripped) = headers::edit_response(head.headers);
-        head.headers = headers;
-        // The HTTP library leaves handles of the connection here, which would outlive the body.
-        head.extensions = http::Extensions::new();
-        record.stripped += stripped;
-        let between = deadlines.clamp(deadlines.between_bytes, Instant::now());
-        let bounds = Bounds { host, bytes: body::MOST_RECEIVED, between, hard: deadlines.hard };
-        Ok(Answered { head, incoming, bounds })
     }
+}
+
+/// Takes the head of an answer.
+fn answered(
+    host: &Host,
+    answer: http::Response<Incoming>,
+    deadlines: Deadlines,
+    record: &mut Record,
+) -> Result<Answered, Error> {
+    let host = host.to_string();
+    let (mut head, incoming) = answer.into_parts();
+    if incoming.size_hint().lower() > body::MOST_RECEIVED {
+        return Err(body::body_too_large(&host, body::MOST_RECEIVED));
+    }
+    let (headers, stripped) = headers::edit_response(head.headers);
+    head.headers = headers;
+    // The HTTP library leaves handles of the connection here, which would outlive the body.
+    head.extensions = http::Extensions::new();
+    record.stripped += stripped;
+    let between = deadlines.clamp(deadlines.between_bytes, Instant::now());
+    let bounds = Bounds { host, bytes: body::MOST_RECEIVED, between, hard: deadlines.hard };
+    Ok(Answered { head, incoming, bounds })
 }
 
 #[cfg(test)]

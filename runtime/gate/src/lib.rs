@@ -3,13 +3,14 @@
 //! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
 //!
 //! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission; `headers` and `body`
-//! bound and clean what is carried; `address` and `dial` decide and do the connecting; `record` counts. `pattern` and
-//! `path` hold the small languages in which operators and providers write hosts, methods, paths and keys.
+//! bound and clean what is carried; `address` and `dial` decide and do the connecting; `record` counts. `fence`
+//! and `under_way` keep changes from being begun or given up at the wrong moment. `pattern` and `path` hold the small languages in which operators and providers write hosts, methods, paths and keys.
 
 mod address;
 mod body;
 mod dial;
 mod error;
+mod fence;
 mod gate;
 mod grants;
 mod headers;
@@ -18,11 +19,13 @@ mod pattern;
 mod record;
 mod request;
 mod rules;
+mod under_way;
 
 pub use address::Reason;
 pub use body::Body;
 pub use dial::Resolve;
 pub use error::{Error, Missing, Phase};
+pub use fence::{Fence, Fenced};
 pub use gate::{Config, Deadlines, Gate};
 pub use grants::{Coverage, Endpoint, Grant};
 pub use path::{KeyPattern, PathPattern, PathPrefix};

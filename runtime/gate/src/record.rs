@@ -124,8 +124,8 @@ impl Record {
         self.result = error.label();
         let Self { provider, grant, .. } = &*self;
         let _entered = self.span.enter();
-        if matches!(error, Error::DeadlinePassed) {
-            // Part of a long call's ordinary life.
+        if matches!(error, Error::DeadlinePassed | Error::Fenced | Error::Closed) {
+            // Part of the ordinary life of a long call, and of a process.
             tracing::debug!(%provider, %grant, %error, "request to the cloud not sent");
         } else {
             tracing::warn!(%provider, %grant, %error, "request to the cloud failed");

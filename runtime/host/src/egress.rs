@@ -100,8 +100,10 @@ fn to_wasi(error: &Error) -> WasiError {
         Error::HeadersTooLarge { .. } => WasiError::HttpRequestHeaderSectionSize(None),
         Error::BodyTooLarge { .. } => WasiError::HttpRequestBodySize(None),
         Error::Timeout { phase: Phase::Connect, .. } => WasiError::ConnectionTimeout,
-        // The soft deadline too: to the guest, time is up.
-        Error::DeadlinePassed | Error::Timeout { .. } => WasiError::HttpResponseTimeout,
+        // The soft deadline and the end of this process, too: to the guest, time is up.
+        Error::DeadlinePassed | Error::Fenced | Error::Closed | Error::Timeout { .. } => {
+            WasiError::HttpResponseTimeout
+        }
         Error::Dns { .. } => WasiError::DnsError { rcode: None, info_code: None },
         Error::Connect { .. } => WasiError::ConnectionRefused,
         Error::Tls { .. } => WasiError::TlsCertificateError,

@@ -106,7 +106,8 @@ async fn load(
         tracing::warn!(provider = %name, %endpoint, "the provider asks for a host that no grant names; requests to it will be denied");
     }
     let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
-    let config = pileus_gate::Config { provider: name.clone(), grants, rules: settings.rules, denied_ranges };
+    let (rules, fence) = (settings.rules, pileus_gate::Fence::default());
+    let config = pileus_gate::Config { provider: name.clone(), grants, rules, denied_ranges, fence };
     let gate = Gate::new(config, &metrics.gate)
         .map_err(|source| Error::Gate { provider: name.clone(), source: Box::new(source) })?;
     Ok(Guest::new(component, &name, description, &configuration, gate, &metrics.host).provider())

@@ -14,11 +14,12 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use pileus_gate::{Body, Config, Deadlines, Error, Gate, Grant, Metrics, Resolve};
+use pileus_gate::{Body, Config, Deadlines, Error, Fence, Gate, Grant, Metrics, Resolve, Rule};
 use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::watch,
     time::Instant,
 };
 
@@ -35,7 +36,7 @@ pub(crate) struct Cloud {
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     connections: AtomicUsize,
-    requests: Mutex<Vec<String>>,
+    requests: watch::Sender<Vec<String>>,
 }
 
 impl Seen {
@@ -48,7 +49,7 @@ impl Seen {
                 let length =
                     head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
                 if body.len() >= length.unwrap_or(0) {
-                    self.requests.lock().unwrap().push(whole.clone());
+                    self.requests.send_modify(|requests| requests.push(whole.clone()));
                     return Some(whole);
                 }
             }
@@ -112,7 +113,13 @@ impl Cloud {
 
     /// The requests as they came over the wire.
     pub(crate) fn requests(&self) -> Vec<String> {
-        self.seen.requests.lock().unwrap().clone()
+        self.seen.requests.borrow().clone()
+    }
+
+    /// Waits until so many requests have come over the wire.
+    pub(crate) async fn arrived(&self, count: usize) {
+        let mut requests = self.seen.requests.subscribe();
+        requests.wait_for(|requests| requests.len() >= count).await.unwrap();
     }
 
     /// A grant of this cloud by name and over loopback.
@@ -166,10 +173,19 @@ impl Watched {
     }
 
     pub(crate) fn resolving(grants: Vec<Grant>, answers: Arc<dyn Resolve>) -> Self {
+        Self::with(grants, answers, Vec::new(), Fence::default())
+    }
+
+    pub(crate) fn with(
+        grants: Vec<Grant>,
+        answers: Arc<dyn Resolve>,
+        rules: Vec<Rule>,
+        fence: Fence,
+    ) -> Self {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let config =
-            Config { provider: "test".to_owned(), grants, rules: Vec::new(), denied_ranges: Vec::new() };
+        let (provider, denied_ranges) = ("test".to_owned(), Vec::new());
+        let config = Config { provider, grants, rules, denied_ranges, fence };
         Self { gate: Gate::with_resolver(config, &metrics, answers).unwrap(), registry }
     }
 

@@ -5,6 +5,7 @@
 
 mod cloud;
 mod environment;
+mod fence;
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use cloud::{Answers, Cloud, Log, NAME, Watched, get, plenty, text, within};
 use futures::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
-use pileus_gate::{Deadlines, Error, Grant, Missing, Phase, Reason};
+use pileus_gate::{Deadlines, Error, Fence, Grant, Missing, Phase, Reason};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -427,7 +428,7 @@ async fn logs_say_which_request_it_was_and_carry_neither_its_query_nor_its_heade
 }
 
 #[tokio::test]
-async fn dropping_an_unfinished_request_or_body_closes_its_connection_and_counts_it_once() {
+async fn dropping_an_unfinished_read_or_body_closes_its_connection_and_counts_it_once() {
     let (closed, mut watch) = mpsc::unbounded_channel();
     let cloud = Cloud::serving(move |mut stream, seen| {
         let closed = closed.clone();
@@ -439,7 +440,8 @@ async fn dropping_an_unfinished_request_or_body_closes_its_connection_and_counts
         }
     })
     .await;
-    let gate = Watched::new(vec![cloud.grant()]);
+    let gate =
+        Watched::with(vec![cloud.grant()], Answers::new(&[&["127.0.0.1"]]), fence::reads(), Fence::default());
     let unfinished = timeout(SHORT, gate.get(&cloud.uri("/head"))).await;
     assert!(unfinished.is_err());
     assert_eq!(timeout(Duration::from_secs(5), watch.recv()).await.unwrap(), Some(0));
@@ -447,7 +449,7 @@ async fn dropping_an_unfinished_request_or_body_closes_its_connection_and_counts
     assert_eq!(timeout(Duration::from_secs(5), watch.recv()).await.unwrap(), Some(0));
     let metrics = gate.metrics();
     for result in ["cancelled", "ok"] {
-        assert!(metrics.contains(&format!(r#"effect="write",result="{result}"}} 1"#)), "{metrics}");
+        assert!(metrics.contains(&format!(r#"effect="read",result="{result}"}} 1"#)), "{metrics}");
     }
 }
 

@@ -39,6 +39,7 @@ fn closed_gate() -> Gate {
         grants: Vec::new(),
         rules: Vec::new(),
         denied_ranges: Vec::new(),
+        fence: pileus_gate::Fence::default(),
     };
     Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
 }

@@ -145,6 +145,7 @@ async fn load(path: &Path, compiled: &CompiledCode) -> Result<Arc<dyn Instances>
         grants: Vec::new(),
         rules: settings.rules,
         denied_ranges: Vec::new(),
+        fence: pileus_gate::Fence::default(),
     };
     let gate = Gate::new(config, &pileus_gate::Metrics::register(&mut registry))?;
     let guest = Guest::new(component, "bench", description, "{}", gate, &metrics);

@@ -1,0 +1,203 @@
+//! Changes and the end: what is refused behind a closed fence, what a gate that is closed gives up, and what it
+//! finishes.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Method;
+use http_body_util::Full;
+use pileus_gate::{Effect, Error, Fence, Rule};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::{Notify, mpsc},
+    time::timeout,
+};
+
+use crate::cloud::{Answers, Cloud, NAME, Watched, plenty, text};
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const SOON: Duration = Duration::from_secs(5);
+
+/// A fence that can be opened and closed.
+fn fence(is_open: &Arc<AtomicBool>) -> Fence {
+    let is_open = is_open.clone();
+    Fence::new(move || is_open.load(Ordering::SeqCst))
+}
+
+/// GET reads; everything else, for want of a rule, is a change.
+pub(crate) fn reads() -> Vec<Rule> {
+    vec![Rule {
+        host: NAME.parse().unwrap(),
+        method: "GET".parse().unwrap(),
+        path: "/**".parse().unwrap(),
+        operation: None,
+        effect: Effect::Read,
+        limits: Vec::new(),
+        cache_scope: None,
+        fold_case: false,
+    }]
+}
+
+fn gate(cloud: &Cloud, fence: Fence) -> Watched {
+    Watched::with(vec![cloud.grant()], Answers::new(&[&["127.0.0.1"]]), reads(), fence)
+}
+
+fn request(cloud: &Cloud, method: &Method, body: &'static str) -> http::Request<Full<Bytes>> {
+    let request = http::Request::builder().method(method).uri(cloud.uri("/a"));
+    request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap()
+}
+
+/// Every way in which a change can be framed.
+const CHANGES: [(Method, &str); 5] = [
+    (Method::PUT, "body"),
+    (Method::PUT, ""),
+    (Method::POST, ""),
+    (Method::DELETE, ""),
+    (Method::DELETE, "body"),
+];
+
+#[tokio::test]
+async fn a_fence_that_closes_while_a_connection_is_made_keeps_the_change_from_being_sent() {
+    for (method, body) in CHANGES {
+        let (closed, mut watch) = mpsc::unbounded_channel();
+        let cloud = Cloud::serving(move |mut stream, _| {
+            let closed = closed.clone();
+            async move { closed.send(stream.read(&mut [0; 64]).await.unwrap_or(0)).unwrap() }
+        })
+        .await;
+        let is_open = Arc::new(AtomicBool::new(true));
+        let resolver = Arc::new(Closing { is_open: is_open.clone() });
+        let gate = Watched::with(vec![cloud.grant()], resolver, reads(), fence(&is_open));
+        let refused = gate.gate.send(request(&cloud, &method, body), plenty()).await;
+        assert!(matches!(refused, Err(Error::Fenced)), "{method} {body:?}: {refused:?}");
+        timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+        let received = timeout(SOON, watch.recv()).await.unwrap();
+        assert_eq!(received, Some(0), "{method} {body:?}: connected, and closed without a byte");
+    }
+}
+
+/// Closes the fence when a connection is about to be made.
+#[derive(Debug)]
+struct Closing {
+    is_open: Arc<AtomicBool>,
+}
+
+impl pileus_gate::Resolve for Closing {
+    fn resolve(
+        &self,
+        _: String,
+    ) -> std::pin::Pin<Box<dyn Future<Output = std::io::Result<Vec<std::net::IpAddr>>> + Send>> {
+        self.is_open.store(false, Ordering::SeqCst);
+        Box::pin(async { Ok(vec!["127.0.0.1".parse().unwrap()]) })
+    }
+}
+
+#[tokio::test]
+async fn behind_a_closed_fence_reads_go_on_and_changes_are_not_even_connected() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = gate(&cloud, Fence::new(|| false));
+    for (method, body) in CHANGES {
+        let refused = gate.gate.send(request(&cloud, &method, body), plenty()).await;
+        assert!(matches!(refused, Err(Error::Fenced)), "{method} {body:?}: {refused:?}");
+    }
+    assert_eq!(cloud.connections(), 0);
+    assert_eq!(text(gate.get(&cloud.uri("/a")).await.unwrap()).await.unwrap(), "ok");
+    assert!(gate.metrics().contains(r#"effect="write",result="fenced"} 5"#), "{}", gate.metrics());
+}
+
+#[tokio::test]
+async fn an_open_fence_changes_nothing_on_the_wire() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = gate(&cloud, Fence::default());
+    for (method, body) in CHANGES {
+        text(gate.gate.send(request(&cloud, &method, body), plenty()).await.unwrap()).await.unwrap();
+        let arrived = cloud.requests().pop().unwrap();
+        let length = format!("content-length: {}\r\n", body.len());
+        let wants_length = method != Method::DELETE || !body.is_empty();
+        assert_eq!(arrived.contains(&length), wants_length, "{arrived}");
+        assert!(
+            !arrived.contains("transfer-encoding") && arrived.ends_with(&format!("\r\n\r\n{body}")),
+            "{arrived}"
+        );
+    }
+    assert_eq!(cloud.connections(), 1);
+}
+
+/// A cloud that answers only once it is told to.
+async fn slow(answer: Arc<Notify>) -> Cloud {
+    Cloud::serving(move |mut stream, seen| {
+        let answer = answer.clone();
+        async move {
+            seen.request(&mut stream).await;
+            answer.notified().await;
+            let _ = stream.write_all(OK.as_bytes()).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_gate_that_is_closed_gives_up_reads_and_finishes_what_it_has_begun_to_change() {
+    let answer = Arc::new(Notify::new());
+    let cloud = slow(answer.clone()).await;
+    let gate = gate(&cloud, Fence::default());
+    let send = |method| {
+        let (gate, request) = (gate.gate.clone(), request(&cloud, &method, ""));
+        tokio::spawn(async move { gate.send(request, plenty()).await })
+    };
+    let (read, change) = (send(Method::GET), send(Method::PUT));
+    timeout(SOON, cloud.arrived(2)).await.unwrap();
+    assert_eq!(gate.gate.writes_under_way(), 1);
+    gate.gate.close();
+    let given_up = timeout(SOON, read).await.unwrap().unwrap();
+    assert!(matches!(given_up, Err(Error::Closed)), "{given_up:?}");
+    for method in [Method::GET, Method::PUT] {
+        let refused = gate.gate.send(request(&cloud, &method, ""), plenty()).await;
+        assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
+    }
+    assert_eq!(gate.gate.writes_under_way(), 1);
+    answer.notify_waiters();
+    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+    assert_eq!(change.await.unwrap().unwrap().status(), 200);
+    assert_eq!(cloud.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn a_change_that_has_begun_is_finished_though_nobody_waits_for_it() {
+    let answer = Arc::new(Notify::new());
+    let cloud = slow(answer.clone()).await;
+    let gate = gate(&cloud, Fence::default());
+    tokio::select! {
+        _ = gate.gate.send(request(&cloud, &Method::PUT, "body"), plenty()) => unreachable!("nobody answers"),
+        () = cloud.arrived(1) => {}
+    }
+    assert_eq!(gate.gate.writes_under_way(), 1);
+    answer.notify_waiters();
+    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_change_that_has_not_begun_is_given_up_with_whoever_wanted_it() {
+    #[derive(Debug)]
+    struct Never;
+    impl pileus_gate::Resolve for Never {
+        fn resolve(
+            &self,
+            _: String,
+        ) -> std::pin::Pin<Box<dyn Future<Output = std::io::Result<Vec<std::net::IpAddr>>> + Send>> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::with(vec![cloud.grant()], Arc::new(Never), reads(), Fence::default());
+    let sending = gate.gate.send(request(&cloud, &Method::PUT, "body"), plenty());
+    assert!(timeout(Duration::from_millis(50), sending).await.is_err());
+    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+    assert_eq!(cloud.connections(), 0);
+}
