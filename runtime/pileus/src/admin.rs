@@ -14,9 +14,11 @@ use pileus_controllers::Health;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::leader::Standing;
 
 /// What Prometheus calls the format that `encode` writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -25,6 +27,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 #[derive(Clone)]
 struct Shown {
     health: Health,
+    leader: watch::Receiver<Standing>,
     registry: Arc<Registry>,
 }
 
@@ -32,14 +35,19 @@ struct Shown {
 ///
 /// # Errors
 /// [`Error::Admin`] where it can't listen.
-pub(crate) fn start(address: SocketAddr, health: Health, registry: Registry) -> Result<SocketAddr, Error> {
+pub(crate) fn start(
+    address: SocketAddr,
+    health: Health,
+    leader: watch::Receiver<Standing>,
+    registry: Registry,
+) -> Result<SocketAddr, Error> {
     let failed = |source| Error::Admin { address, source };
     // Bound without a runtime: the caller is inside one already, and the server's own isn't running yet.
     let listener = std::net::TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let router = router(Shown { health, registry: Arc::new(registry) });
+    let router = router(Shown { health, leader, registry: Arc::new(registry) });
     let serve = async move {
         let served = match TcpListener::from_std(listener) {
             Ok(listener) => axum::serve(listener, router).await,
@@ -63,15 +71,18 @@ fn router(shown: Shown) -> Router {
 }
 
 /// 200 where every condition holds, else 503; each condition on a line in the form that Kubernetes' own endpoints
-/// have, and with the reason where it fails.
+/// have, and with the reason where it fails. A replica that stands by is ready; a line tells who leads.
 async fn readyz(State(shown): State<Shown>) -> Response {
     let report = shown.health.report(Instant::now());
-    let passed = report.iter().all(|(_, state)| state.is_ok());
+    let standing = shown.leader.borrow().clone();
+    let passed = report.iter().all(|(_, state)| state.is_ok()) && standing.is_well();
     let line = |(name, state): &(String, Result<(), String>)| match state {
         Ok(()) => format!("[+]{name} ok\n"),
         Err(reason) => format!("[-]{name} failed: {reason}\n"),
     };
-    let body: String = report.iter().map(line).collect();
+    let mut body: String = report.iter().map(line).collect();
+    let (sign, state) = if standing.is_well() { ("[+]", "ok") } else { ("[-]", "failed") };
+    body.extend([sign, "leader-election ", state, ": ", &standing.to_string(), "\n"]);
     if passed {
         (StatusCode::OK, body + "readyz check passed\n").into_response()
     } else {

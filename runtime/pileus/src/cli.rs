@@ -1,14 +1,19 @@
 //! The command line, and nothing that it does.
 
+mod leader_election;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use leader_election::LeaderElection;
+
 const EXIT_CODES: &str = "\
 Exit codes:
   0  stopped because it was asked to, after what was under way had ended
-  1  something on this machine failed: a port that is in use, a runtime that does not start
+  1  something on this machine failed: a port that is in use, a runtime that does not start; or the leader lease was
+     lost, and another replica works on
   2  the command line, the CloudProvider document or the kubeconfig is wrong
   3  the component cannot be used: not one, for another contract, imports what is not offered
   4  the provider refuses its configuration, or failed when it was asked what it is
@@ -64,6 +69,10 @@ pub struct Run {
     /// Where compiled code is kept.
     #[command(flatten)]
     pub compiled: Compiled,
+
+    /// Which of several replicas works.
+    #[command(flatten)]
+    pub leader_election: LeaderElection,
 }
 
 /// Where compiled code is kept.

@@ -60,6 +60,9 @@ pub enum Error {
         /// Why it can't.
         source: pileus_controllers::Error,
     },
+    /// Another replica works on, or will.
+    #[error("the leader lease is lost: {0}; start again to stand by")]
+    LeaseLost(String),
     /// The component or its provider can't be used.
     #[error("provider {provider}: {source}")]
     Provider {
@@ -91,7 +94,7 @@ impl Error {
     pub fn exit_code(&self) -> ExitCode {
         use pileus_host::Error as Host;
         ExitCode::from(match self {
-            Self::Machine(_) | Self::Admin { .. } => 1,
+            Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) => 1,
             Self::Flag { .. }
             | Self::DocumentUnreadable { .. }
             | Self::Document { .. }

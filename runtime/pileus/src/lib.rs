@@ -22,6 +22,7 @@ pub mod cli;
 pub mod document;
 mod error;
 mod inspect;
+mod leader;
 mod release;
 mod start;
 mod telemetry;
@@ -36,9 +37,12 @@ use cli::{Command, Pileus};
 /// What the user should read, with the exit code that belongs to it.
 pub fn run(pileus: Pileus) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Machine)?;
-    match pileus.command {
+    let outcome = match pileus.command {
         Command::Run(arguments) => runtime.block_on(start::run(arguments)),
         Command::Inspect(arguments) => runtime.block_on(inspect::run(arguments)),
         Command::ReleaseDeletion(arguments) => runtime.block_on(release::run(arguments)),
-    }
+    };
+    // A name that is being resolved or a guest that computes must not keep a process that has lost its lease.
+    runtime.shutdown_background();
+    outcome
 }

@@ -12,7 +12,7 @@ use crate::{cli, start};
 
 /// Releases the Nodes that are named, or all that are held. Nothing is released where one of the names is wrong.
 pub(crate) async fn run(arguments: cli::ReleaseDeletion) -> Result<(), Error> {
-    let cluster = start::cluster(arguments.kubeconfig).await?;
+    let cluster = start::cluster(arguments.kubeconfig, "release-deletion").await?;
     let client = Client::try_from(cluster).map_err(|error| Error::Kubeconfig(error.to_string()))?;
     let api = Api::<Node>::all(client);
     let listed =

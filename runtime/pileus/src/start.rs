@@ -4,20 +4,24 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::HeaderValue;
+use axum::http::header::USER_AGENT;
+use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use pileus_cloud::Provider;
 use pileus_controllers::events::Events;
 use pileus_controllers::{Health, node};
-use pileus_gate::{Coverage, Gate};
+use pileus_gate::{Coverage, Fence, Gate};
 use pileus_host::{Code, CompiledCode, Component, Engine, Guest, Limits, Settings};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::document::CloudProvider;
 use crate::error::Error;
-use crate::{admin, cli, telemetry};
+use crate::leader::{Election, End, Leadership};
+use crate::{admin, cli, leader, telemetry};
 
 /// How long a connection to the API server may be silent while something is expected on it. A watch without events is
 /// ended by the server within 5 minutes; one that is silent for longer has lost its other end.
@@ -26,6 +30,9 @@ const SILENCE: Duration = Duration::from_secs(330);
 /// How long events that are still queued at the end are waited for: they tell, they don't promise.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// How long writes that were begun before the end are waited for, in all: a Pod's grace period is 30 s.
+const DRAIN: Duration = Duration::from_secs(25);
+
 /// All metric families, by the crate that owns them.
 struct Metrics {
     controllers: pileus_controllers::Metrics,
@@ -33,40 +40,65 @@ struct Metrics {
     host: pileus_host::Metrics,
 }
 
-/// Runs the controllers until SIGTERM or SIGINT, and then until what is under way has ended.
+impl Metrics {
+    fn register(registry: &mut Registry) -> Self {
+        Self {
+            controllers: pileus_controllers::Metrics::register(registry),
+            gate: pileus_gate::Metrics::register(registry),
+            host: pileus_host::Metrics::register(registry),
+        }
+    }
+}
+
+/// Runs the controllers, as soon as this replica leads, until SIGTERM or SIGINT, and then until what is under way has
+/// ended.
 pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
-    let cli::Run { provider, kubeconfig, admin_address, log_format, log_filter, compiled } = arguments;
+    let cli::Run { provider, kubeconfig, admin_address, log_format, log_filter, compiled, leader_election } =
+        arguments;
     telemetry::start(log_format, &log_filter)?;
     let stop = stop_on_signal()?;
     let document = CloudProvider::read(&provider)?;
-    let cluster = cluster(kubeconfig).await?;
 
     let mut registry = Registry::default();
-    let metrics = Metrics {
-        controllers: pileus_controllers::Metrics::register(&mut registry),
-        gate: pileus_gate::Metrics::register(&mut registry),
-        host: pileus_host::Metrics::register(&mut registry),
-    };
+    let metrics = Metrics::register(&mut registry);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let election = Election::new(leader_election, &host, random(), &mut registry)?;
+    let cluster = cluster(kubeconfig, election.identity()).await?;
     let health = Health::default();
     let loaded = health.condition(format!("provider-{}", document.name), "it is being loaded");
-    let address = admin::start(admin_address, health.clone(), registry)?;
+    let address = admin::start(admin_address, health.clone(), election.standing(), registry)?;
     tracing::info!(%address, "serving /livez, /readyz and /metrics");
 
+    let tenure = election.tenure();
+    let fence = Fence::new(move || tenure.may_write());
     let api_server = cluster.cluster_url.to_string();
     let denied = api_server_address(&cluster);
-    let client = Client::try_from(cluster).map_err(|error| Error::Kubeconfig(error.to_string()))?;
-    let provider = load(document, compiled, denied, &metrics).await?;
+    let client = leader::fenced(cluster.clone(), fence.clone())
+        .map_err(|error| Error::Kubeconfig(error.to_string()))?;
+    let (provider, gate) = load(document, compiled, denied, fence, &metrics).await?;
     loaded.holds();
+    let nothing_to_do = || Error::NothingToDo { provider: provider.name.clone() };
+    provider.instances.as_ref().ok_or_else(nothing_to_do)?;
 
-    tracing::info!(%api_server, provider = %provider.name, "starting controllers");
-    let instance = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    tracing::info!(%api_server, provider = %provider.name, identity = election.identity(), "ready to lead");
+    let Some(leadership) = lead(election, cluster, &stop).await? else {
+        tracing::info!("stopped");
+        return Ok(());
+    };
+
+    tracing::info!(provider = %provider.name, "starting controllers");
     let (events, sending) =
-        Events::start(client.clone(), "cloud-node-controller", &instance, metrics.controllers.clone());
-    let nothing_to_do = Error::NothingToDo { provider: provider.name.clone() };
+        Events::start(client.clone(), "cloud-node-controller", &host, metrics.controllers.clone());
+    let nothing_to_do = nothing_to_do();
     let controller =
         node::Controller::new(client, provider, events, metrics.controllers.clone(), &health, jitter)
             .ok_or(nothing_to_do)?;
-    controller.run(stop).await;
+    let end = tokio::select! {
+        biased;
+        lost = leadership.lost() => return Err(lost),
+        end = work(controller.run(stop.clone()), &gate, &stop) => end,
+    };
+    leadership.end(end).await;
     if tokio::time::timeout(LAST_WORDS, sending).await.is_err() {
         tracing::warn!("stopped before all events were sent");
     }
@@ -74,13 +106,47 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     Ok(())
 }
 
+/// Takes part in the election until this replica leads; none if it is stopped before.
+async fn lead(
+    election: Election,
+    cluster: Config,
+    stop: &CancellationToken,
+) -> Result<Option<Leadership>, Error> {
+    let leadership = election.start(cluster, jitter)?;
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => {}
+        acquired = leadership.acquired() => return acquired.map(|()| Some(leadership)),
+    }
+    leadership.end(End::Released).await;
+    Ok(None)
+}
+
+/// Lets controllers work until they are stopped, and what they have begun come to its end.
+async fn work(controllers: impl Future<Output = ()>, gate: &Gate, stop: &CancellationToken) -> End {
+    let close = async {
+        stop.cancelled().await;
+        gate.close();
+        Instant::now() + DRAIN
+    };
+    // The end is set before the controllers begin to count their own time.
+    let (end, ()) = tokio::join!(biased; close, controllers);
+    let cloud = tokio::time::timeout_at(end, gate.writes_ended()).await;
+    if cloud.is_err() {
+        tracing::warn!(unfinished = gate.writes_under_way(), "stopped before the cloud answered all writes");
+    }
+    // Controllers that needed all of the time have given up something, too.
+    if Instant::now() < end { End::Released } else { End::LeftToExpire }
+}
+
 /// Takes a provider all the way from its document to something that controllers can call.
 async fn load(
     document: CloudProvider,
     compiled: cli::Compiled,
     denied_addresses: Vec<IpAddr>,
+    fence: Fence,
     metrics: &Metrics,
-) -> Result<Provider, Error> {
+) -> Result<(Provider, Gate), Error> {
     let CloudProvider { name, component, configuration, grants } = document;
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let limits = Limits::default();
@@ -106,11 +172,12 @@ async fn load(
         tracing::warn!(provider = %name, %endpoint, "the provider asks for a host that no grant names; requests to it will be denied");
     }
     let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
-    let (rules, fence) = (settings.rules, pileus_gate::Fence::default());
+    let rules = settings.rules;
     let config = pileus_gate::Config { provider: name.clone(), grants, rules, denied_ranges, fence };
     let gate = Gate::new(config, &metrics.gate)
         .map_err(|source| Error::Gate { provider: name.clone(), source: Box::new(source) })?;
-    Ok(Guest::new(component, &name, description, &configuration, gate, &metrics.host).provider())
+    let guest = Guest::new(component, &name, description, &configuration, gate.clone(), &metrics.host);
+    Ok((guest.provider(), gate))
 }
 
 /// What the provider wishes, against what it has.
@@ -135,8 +202,9 @@ pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CompiledCode> {
 }
 
 /// How to reach the API server: the kubeconfig that was named, else those in `KUBECONFIG`, else the Pod's service account.
-/// Nothing is sent yet: one that doesn't answer shows in `/readyz`, and is asked again.
-pub(crate) async fn cluster(path: Option<PathBuf>) -> Result<Config, Error> {
+/// Nothing is sent yet: one that doesn't answer shows in `/readyz`, and is asked again. The cluster's audit log knows who
+/// asks by `who`.
+pub(crate) async fn cluster(path: Option<PathBuf>, who: &str) -> Result<Config, Error> {
     let of_variable = || format!("in KUBECONFIG ({})", std::env::var("KUBECONFIG").unwrap_or_default());
     let named = path.as_ref().map_or_else(of_variable, |path| path.display().to_string());
     let wrong = |error: kube::config::KubeconfigError| {
@@ -155,6 +223,9 @@ pub(crate) async fn cluster(path: Option<PathBuf>) -> Result<Config, Error> {
     };
     config.read_timeout = Some(SILENCE);
     config.reset_reader_on_write = true;
+    if let Ok(agent) = HeaderValue::from_str(&format!("pileus/{} ({who})", env!("CARGO_PKG_VERSION"))) {
+        config.headers.push((USER_AGENT, agent));
+    }
     Ok(config)
 }
 
@@ -188,7 +259,51 @@ fn stop_on_signal() -> Result<CancellationToken, Error> {
 
 /// Spreads retries. Randomly keyed, so that replicas don't retry in step.
 fn jitter() -> f64 {
+    f64::from(u32::try_from(random() >> 96).unwrap_or_default()) / f64::from(u32::MAX)
+}
+
+/// As good as the keys that the system gives to hash maps; no secret is made of it.
+fn random() -> u128 {
     use std::hash::{BuildHasher as _, RandomState};
-    let random = RandomState::new().hash_one(0_u8);
-    f64::from(u32::try_from(random >> 32).unwrap_or_default()) / f64::from(u32::MAX)
+    let keys = RandomState::new();
+    u128::from(keys.hash_one(0_u8)) << 64 | u128::from(keys.hash_one(1_u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gate() -> Gate {
+        let (grants, rules, denied_ranges) = (Vec::new(), Vec::new(), Vec::new());
+        let config = pileus_gate::Config {
+            provider: "test".to_owned(),
+            grants,
+            rules,
+            denied_ranges,
+            fence: Fence::default(),
+        };
+        Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lease_is_released_only_if_all_that_was_begun_has_ended_in_time() {
+        for (name, drains_for, end) in [
+            ("nothing is under way", Duration::ZERO, End::Released),
+            ("it ends in time", Duration::from_secs(24), End::Released),
+            ("the controllers give up after their own time", DRAIN, End::LeftToExpire),
+        ] {
+            let (gate, stop) = (gate(), CancellationToken::new());
+            let controllers = async {
+                stop.cancelled().await;
+                tokio::time::sleep(drains_for).await;
+            };
+            let stopping = async {
+                // Long after the start.
+                tokio::time::sleep(DRAIN * 3).await;
+                stop.cancel();
+            };
+            let (ended, ()) = tokio::join!(work(controllers, &gate, &stop), stopping);
+            assert_eq!(ended, end, "{name}");
+        }
+    }
 }

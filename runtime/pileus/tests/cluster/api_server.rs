@@ -8,6 +8,8 @@ use crate::world::World;
 #[tokio::test]
 async fn an_api_server_that_restarts_is_waited_for_and_readyz_says_so() {
     let mut world = World::new().await;
+    // A leader that can't renew its Lease ends.
+    world.flags = vec!["--leader-elect=false"];
     for name in ["before", "after"] {
         world.cloud.create(json!({"name": name})).await;
     }
@@ -32,6 +34,8 @@ async fn an_api_server_that_restarts_is_waited_for_and_readyz_says_so() {
 #[tokio::test]
 async fn an_api_server_that_is_not_there_yet_is_waited_for() {
     let mut world = World::new().await;
+    // A leader that can't renew its Lease ends.
+    world.flags = vec!["--leader-elect=false"];
     world.cloud.create(json!({"name": "a"})).await;
     let mut history = world.history().await;
     world.register([node("a")]).await;

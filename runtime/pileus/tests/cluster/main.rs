@@ -4,7 +4,12 @@
 //! A test has a [`world::World`] for itself, starts Pileus in it as often as it likes, and waits by watches and log
 //! lines; only HTTP endpoints, which can't be watched, are asked again and again.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that can't go on should stop")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that can't go on should stop"
+)]
 
 mod api_server;
 mod cloud;
@@ -12,8 +17,10 @@ mod cloud_faults;
 mod history;
 mod interruptions;
 mod joining;
+mod leader;
 mod node;
 mod providers;
+mod proxy;
 mod web;
 mod world;
 

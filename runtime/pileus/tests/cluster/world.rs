@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Event, Node};
@@ -19,6 +20,7 @@ use tokio::time;
 use crate::SOON;
 use crate::cloud::Cloud;
 use crate::history::History;
+use crate::proxy::Proxy;
 use crate::web::{Answer, Web};
 
 /// A cluster and a cloud.
@@ -27,6 +29,8 @@ pub(crate) struct World {
     pub(crate) cloud: Cloud,
     /// A client with all rights.
     pub(crate) client: Client,
+    /// Flags of each Pileus that is started from now on, beside those that it can't do without.
+    pub(crate) flags: Vec<&'static str>,
     folder: TempDir,
 }
 
@@ -47,7 +51,7 @@ impl World {
         let kubernetes = kubernetes.unwrap();
         kubernetes.apply_role().await.unwrap();
         let client = kubernetes.admin();
-        Self { kubernetes, cloud, client, folder: TempDir::new().unwrap() }
+        Self { kubernetes, cloud, client, flags: Vec::new(), folder: TempDir::new().unwrap() }
     }
 
     /// Starts Pileus with the simulated provider and all that it asks for, and waits until it is ready.
@@ -59,10 +63,49 @@ impl World {
 
     /// Starts Pileus with this document, and waits until its admin server listens.
     pub(crate) async fn start_with(&self, document: &Value) -> Run {
+        self.start_by(document, &self.kubernetes.kubeconfig(User::Pileus)).await
+    }
+
+    /// As [`World::start`], with this way to the API server.
+    pub(crate) async fn start_through(&self, proxy: &Proxy) -> Run {
+        let direct = std::fs::read_to_string(self.kubernetes.kubeconfig(User::Pileus)).unwrap();
+        let mut kubeconfig: Value = serde_json::from_str(&direct).unwrap();
+        kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://127.0.0.1:{}", proxy.port));
+        let path = self.folder.path().join(format!("{}.kubeconfig", proxy.port));
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        let run = self.start_by(&self.simulated(self.cloud.port), &path).await;
+        run.ready().await;
+        run
+    }
+
+    async fn start_by(&self, document: &Value, kubeconfig: &Path) -> Run {
         let path = self.folder.path().join("provider.yaml");
         // Every JSON document is YAML.
         std::fs::write(&path, document.to_string()).unwrap();
-        Run::start(&path, &self.kubernetes.kubeconfig(User::Pileus)).await
+        Run::start(&path, kubeconfig, &self.flags).await
+    }
+
+    /// The port of the API server.
+    pub(crate) fn api_server_port(&self) -> u16 {
+        let kubeconfig = std::fs::read_to_string(self.kubernetes.kubeconfig(User::Pileus)).unwrap();
+        let kubeconfig: Value = serde_json::from_str(&kubeconfig).unwrap();
+        let server = kubeconfig["clusters"][0]["cluster"]["server"].as_str().unwrap();
+        server.rsplit(':').next().unwrap().parse().unwrap()
+    }
+
+    /// The entries of the audit log, which [`Options::audit`] has to be set for, about what Pileus wrote or wanted to
+    /// write, in the order in which the API server heard of it. The election's own, and events, are left out.
+    pub(crate) fn writes(&self) -> Vec<Value> {
+        let log = std::fs::read_to_string(self.kubernetes.audit_log()).unwrap();
+        let is_write = |entry: &Value| {
+            entry["user"]["username"] == "system:serviceaccount:kube-system:pileus"
+                && !["get", "list", "watch"].contains(&entry["verb"].as_str().unwrap())
+                && !["events", "leases"].contains(&entry["objectRef"]["resource"].as_str().unwrap())
+        };
+        let entries = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let mut writes: Vec<_> = entries.filter(is_write).collect();
+        writes.sort_by_key(|entry| entry["requestReceivedTimestamp"].as_str().unwrap().to_owned());
+        writes
     }
 
     /// The document for the simulated provider, with a grant for this port of this machine.
@@ -93,13 +136,25 @@ impl World {
 
     /// Waits for an event about a Node, already there or to come.
     pub(crate) async fn event(&self, node: &str, reason: &str) -> Event {
-        let config =
-            watcher::Config::default().fields(&format!("reason={reason},involvedObject.name={node}"));
+        self.event_that(&format!("reason={reason},involvedObject.name={node}"), |_| true).await
+    }
+
+    /// Waits for an event about the Lease that says this, already there or to come.
+    pub(crate) async fn lease_event(&self, note: &str) -> Event {
+        let says_it = |event: &Event| event.message.as_deref() == Some(note);
+        let about = "reason=LeaderElection,involvedObject.kind=Lease,involvedObject.namespace=kube-system";
+        self.event_that(about, says_it).await
+    }
+
+    async fn event_that(&self, fields: &str, wanted: impl Fn(&Event) -> bool) -> Event {
+        let config = watcher::Config::default().fields(fields);
         let events = watcher(Api::<Event>::all(self.client.clone()), config).default_backoff();
         let mut events = std::pin::pin!(events.applied_objects());
         let search = async {
             loop {
-                if let Some(Ok(event)) = events.next().await {
+                if let Some(Ok(event)) = events.next().await
+                    && wanted(&event)
+                {
                     return event;
                 }
             }
@@ -123,17 +178,36 @@ pub(crate) fn document(package: &str, configuration: &Value, grants: &Value) -> 
 }
 
 impl Run {
-    async fn start(document: &Path, kubeconfig: &Path) -> Self {
+    async fn start(document: &Path, kubeconfig: &Path, flags: &[&str]) -> Self {
         // One for all tests, so that the same component isn't compiled again and again.
         let compiled = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
         let mut command = Command::new(env!("CARGO_BIN_EXE_pileus"));
         command.arg("run").arg("--provider").arg(document).arg("--kubeconfig").arg(kubeconfig);
         command.args(["--admin-address", "127.0.0.1:0"]).arg("--compiled-code").arg(compiled);
-        command.env_remove("PILEUS_LOG");
+        command.args(flags).env_remove("PILEUS_LOG");
         let process = Process::start("pileus", &command).unwrap();
         let line = process.await_line(|line| line.contains("serving /livez"), SOON).await.unwrap();
         let address = line.rsplit("address=").next().unwrap();
         Self { web: Web::new(&format!("http://{address}")), process: Some(process) }
+    }
+
+    /// Its name in the election.
+    pub(crate) async fn identity(&self) -> String {
+        let line = self.logged(&["ready to lead", "identity="]).await;
+        let identity = line.split("identity=").nth(1).unwrap().split(' ').next().unwrap();
+        identity.trim_matches('"').to_owned()
+    }
+
+    /// Waits until it leads.
+    pub(crate) async fn leads(&self) {
+        self.logged(&["became leader"]).await;
+    }
+
+    /// Waits until it says that this one leads and it stands by, and is ready nevertheless.
+    pub(crate) async fn stands_by(&self, leader: &str) {
+        let said = format!("[+]leader-election ok: {leader} leads, this replica stands by");
+        let wanted = |answer: &Answer| answer.status == 200 && answer.body.contains(&said);
+        self.web.until("/readyz", wanted).await;
     }
 
     /// Waits until it says that it is ready.
@@ -178,6 +252,26 @@ impl Run {
         self.logged(&["SIGTERM: stopping once the writes that are under way have been answered"]).await;
         self.logged(&["INFO", ": stopped"]).await;
         self.process.take().unwrap().stop(SOON).await.unwrap()
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.as_ref().unwrap().signal(signal).unwrap();
+    }
+
+    /// Waits until it has ended by itself, and returns how.
+    pub(crate) async fn ended(mut self) -> ExitStatus {
+        let mut process = self.process.take().unwrap();
+        let search = async {
+            loop {
+                match process.ended() {
+                    Some(status) => return status,
+                    None => time::sleep(Duration::from_millis(10)).await,
+                }
+            }
+        };
+        let ended = time::timeout(SOON, search).await;
+        ended.unwrap_or_else(|_| panic!("{}", process.failed("has not ended by itself")))
     }
 
     /// Ends it with SIGKILL.

@@ -1,0 +1,68 @@
+//! The cluster's client as the controllers have it: as kube builds it, with a fence before the socket.
+//!
+//! kube's own builder takes layers around the whole, where a request still has its way to a connection, a token and a
+//! retry before it. The fence belongs behind all that, so the stack is put together here, from kube's layers.
+
+use axum::http::{Method, Request};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ConfigExt as _};
+use kube::{Client, Config};
+use pileus_gate::{Fence, Fenced};
+use tower::retry::RetryLayer;
+use tower::{BoxError, ServiceBuilder};
+
+/// A client whose changes are sent only while the fence is open. Events are sent always: they change nothing, and the
+/// last of them tell why a process ended.
+pub(crate) fn fenced(config: Config, fence: Fence) -> kube::Result<Client> {
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector()?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let http = legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let retry = config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry()));
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(retry)
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .map_request(move |request: Request<Body>| {
+            let fence = if changes(request.method(), request.uri().path()) {
+                fence.clone()
+            } else {
+                Fence::default()
+            };
+            request.map(|body| Fenced::new(body, fence))
+        })
+        .service(http);
+    Ok(Client::new(service, config.default_namespace))
+}
+
+fn changes(method: &Method, path: &str) -> bool {
+    let is_event = path.starts_with("/apis/events.k8s.io/");
+    !(is_event || matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_but_reads_and_events_are_behind_the_fence() {
+        for (method, path, is_fenced) in [
+            (Method::GET, "/api/v1/nodes", false),
+            (Method::PATCH, "/api/v1/nodes/a", true),
+            (Method::PATCH, "/api/v1/nodes/a/status", true),
+            (Method::DELETE, "/api/v1/nodes/a", true),
+            (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/a", true),
+            (Method::POST, "/apis/events.k8s.io/v1/namespaces/default/events", false),
+            (Method::POST, "/apis/example.com/v1/events.k8s.io/", true),
+        ] {
+            assert_eq!(changes(&method, path), is_fenced, "{method} {path}");
+        }
+    }
+}

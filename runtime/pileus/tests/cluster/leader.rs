@@ -1,0 +1,279 @@
+//! Several replicas: one works, the others stand by, and whatever befalls the one, another takes over and never two
+//! write at the same time. That is judged by the API server's audit log, where the replicas' names are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use pileus_dev::kubernetes::Options;
+use pileus_dev::nodes::node;
+use rustix::process::Signal;
+use serde_json::json;
+use tokio::time::{self, Instant};
+
+use crate::SOON;
+use crate::history::History;
+use crate::node::is_half_written;
+use crate::proxy::{Network, Proxy};
+use crate::world::{Run, World};
+
+/// More than are written at the same time.
+const MANY: usize = 60;
+
+/// Between two Nodes that join: a few are being written at any moment.
+const PACE: Duration = Duration::from_millis(20);
+
+/// As short as whole seconds allow with something to spare, for tests that wait for a Lease to expire.
+const QUICK: [&str; 3] = [
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=500ms",
+];
+
+async fn world(flags: &[&'static str]) -> World {
+    let mut world = World::with(Options { audit: true }).await;
+    world.flags = flags.to_vec();
+    world
+}
+
+/// Starts a replica that leads, as nobody else is there.
+async fn leader(world: &World) -> (Run, String) {
+    let run = world.start().await;
+    run.leads().await;
+    let identity = run.identity().await;
+    (run, identity)
+}
+
+/// Starts one that stands by.
+async fn standby(world: &World, leader: &str) -> (Run, String) {
+    let run = world.start().await;
+    run.stands_by(leader).await;
+    let identity = run.identity().await;
+    (run, identity)
+}
+
+/// Lets Nodes join, one after the other, while something happens, and waits until all are initialised.
+async fn while_nodes_join<T>(world: &World, history: &mut History, happens: impl Future<Output = T>) -> T {
+    let names = world.cloud.create_many(MANY).await;
+    let join = async {
+        for name in &names {
+            world.register([node(name)]).await;
+            time::sleep(PACE).await;
+        }
+    };
+    let (outcome, ()) = tokio::join!(happens, join);
+    history.initialised(&names).await;
+    outcome
+}
+
+/// That the replicas wrote to Nodes one after the other, in this order, and nobody after another had begun.
+fn wrote_in_turn(world: &World, expected: &[&str]) {
+    let names: BTreeMap<&str, usize> =
+        expected.iter().enumerate().map(|(turn, name)| (*name, turn)).collect();
+    let mut turns = Vec::new();
+    let writes = world.writes();
+    for write in &writes {
+        let agent = write["userAgent"].as_str().unwrap();
+        let turn = names.iter().find(|(name, _)| agent.contains(**name));
+        turns.push(*turn.unwrap_or_else(|| panic!("{agent} wrote")).1);
+    }
+    assert!(turns.is_sorted(), "two wrote at the same time: {turns:?} in {writes:#?}");
+    turns.dedup();
+    assert_eq!(turns, (0..expected.len()).collect::<Vec<_>>(), "everybody has written in its turn");
+}
+
+async fn lease(world: &World) -> Lease {
+    leases(world).get("cloud-controller-manager").await.unwrap()
+}
+
+fn leases(world: &World) -> Api<Lease> {
+    Api::namespaced(world.client.clone(), "kube-system")
+}
+
+#[tokio::test]
+async fn a_leader_that_is_asked_to_stop_hands_over_within_three_seconds() {
+    let world = world(&[]).await;
+    let mut history = world.history().await;
+    let (first, a) = leader(&world).await;
+    let spec = lease(&world).await.spec.unwrap();
+    assert_eq!(spec.holder_identity.as_deref(), Some(a.as_str()));
+    assert_eq!((spec.lease_duration_seconds, spec.lease_transitions), (Some(15), Some(0)));
+    let ((second, b), (third, c)) = tokio::join!(standby(&world, &a), standby(&world, &a));
+
+    let took = while_nodes_join(&world, &mut history, async {
+        somebody_works(&world).await;
+        let asked = Instant::now();
+        first.signal(Signal::TERM);
+        tokio::select! {
+            () = second.leads() => {}
+            () = third.leads() => {}
+        }
+        let took = asked.elapsed();
+        first.logged(&["lease released"]).await;
+        assert_eq!(first.ended().await.code(), Some(0));
+        took
+    });
+    let took = took.await;
+    println!("handed over in {took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    let spec = lease(&world).await.spec.unwrap();
+    let next = spec.holder_identity.unwrap();
+    assert!((next == b || next == c) && spec.lease_transitions == Some(1), "{next}");
+    wrote_in_turn(&world, &[&a, &next]);
+
+    let notes =
+        [format!("{a} became leader"), format!("{a} stopped leading"), format!("{next} became leader")];
+    for note in &notes {
+        world.lease_event(note).await;
+    }
+    let (standing_by, leading) = if next == b { (third, second) } else { (second, third) };
+    standing_by.stands_by(&next).await;
+    assert_eq!(standing_by.metric("leader_election_master_status", &["cloud-controller-manager"]).await, 0);
+    assert_eq!(leading.metric("leader_election_master_status", &["cloud-controller-manager"]).await, 1);
+    assert!(standing_by.stop().await.success());
+    assert!(leading.is_well().await, "one that stood by leaves nothing behind");
+    assert!(leading.stop().await.success());
+}
+
+/// Waits until somebody works.
+async fn somebody_works(world: &World) {
+    world.history().await.until(|states| states.iter().any(is_half_written)).await;
+}
+
+#[tokio::test]
+async fn a_leader_that_dies_is_replaced_when_its_lease_has_expired() {
+    let world = world(&QUICK).await;
+    let mut history = world.history().await;
+    let (first, a) = leader(&world).await;
+    let (second, b) = standby(&world, &a).await;
+    let took = while_nodes_join(&world, &mut history, async {
+        somebody_works(&world).await;
+        first.kill();
+        let died = Instant::now();
+        second.leads().await;
+        died.elapsed()
+    });
+    let took = took.await;
+    println!("replaced in {took:?}");
+    // The last renewal was up to a retry period before the death.
+    assert!(took > Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
+    wrote_in_turn(&world, &[&a, &b]);
+    assert!(second.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() {
+    let world = world(&QUICK).await;
+    let mut history = world.history().await;
+    let (first, a) = leader(&world).await;
+    let (second, b) = standby(&world, &a).await;
+    while_nodes_join(&world, &mut history, async {
+        somebody_works(&world).await;
+        first.signal(Signal::STOP);
+        second.leads().await;
+    })
+    .await;
+    // More to do for whoever wakes up and takes himself for the leader.
+    let new = world.cloud.create_many(MANY).await;
+    world.register(new.iter().map(|name| node(name))).await;
+    first.signal(Signal::CONT);
+    first.logged(&["ERROR", "stopped leading: the lease is lost"]).await;
+    assert_eq!(first.ended().await.code(), Some(1));
+    history.initialised(&new).await;
+    wrote_in_turn(&world, &[&a, &b]);
+    assert!(second.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_leader_that_is_cut_off_ends_before_another_begins() {
+    let world = world(&QUICK).await;
+    let mut history = world.history().await;
+    let (proxy, other) = tokio::join!(Proxy::to(world.api_server_port()), Proxy::to(world.api_server_port()));
+    let first = world.start_through(&proxy).await;
+    first.leads().await;
+    let a = first.identity().await;
+    let second = world.start_through(&other).await;
+    second.stands_by(&a).await;
+    let b = second.identity().await;
+    other.becomes(Network::Broken);
+    second.unready("[-]leader-election failed: the lease is out of reach").await;
+    other.becomes(Network::Whole);
+    second.stands_by(&a).await;
+    while_nodes_join(&world, &mut history, async {
+        somebody_works(&world).await;
+        proxy.becomes(Network::Stalled);
+        assert_eq!(first.ended().await.code(), Some(1));
+        second.leads().await;
+        proxy.becomes(Network::Whole);
+    })
+    .await;
+    let (third, c) = standby(&world, &b).await;
+    while_nodes_join(&world, &mut history, async {
+        other.becomes(Network::Broken);
+        assert_eq!(second.ended().await.code(), Some(1));
+        third.leads().await;
+    })
+    .await;
+    wrote_in_turn(&world, &[&a, &b, &c]);
+    assert!(third.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_lease_that_is_edited_by_hand_never_makes_two_leaders() {
+    let world = world(&QUICK).await;
+    let mut history = world.history().await;
+    let (first, a) = leader(&world).await;
+    let (second, b) = standby(&world, &a).await;
+    let leases = leases(&world);
+    let name = "cloud-controller-manager";
+    while_nodes_join(&world, &mut history, async {
+        let before = lease(&world).await.metadata.uid;
+        leases.delete(name, &DeleteParams::default()).await.unwrap();
+        let remade = async {
+            while leases.get_opt(name).await.unwrap().is_none_or(|lease| lease.metadata.uid == before) {
+                time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        time::timeout(SOON, remade).await.unwrap();
+        assert_eq!(
+            lease(&world).await.spec.unwrap().holder_identity,
+            Some(a.clone()),
+            "its leader made it anew"
+        );
+        second.stands_by(&a).await;
+
+        let absurd = json!({"spec": {"leaseDurationSeconds": 1}, "metadata": {"labels": {"kept": "yes"}}});
+        leases.patch(name, &PatchParams::default(), &Patch::Merge(absurd)).await.unwrap();
+        time::sleep(Duration::from_millis(1_500)).await;
+        let edited = lease(&world).await;
+        assert_eq!(edited.metadata.labels.unwrap()["kept"], "yes", "what others keep in it stays");
+        assert_eq!(edited.spec.unwrap().lease_duration_seconds, Some(3), "put right");
+        assert!(first.is_well().await);
+    })
+    .await;
+    while_nodes_join(&world, &mut history, async {
+        let holder = json!({"spec": {"holderIdentity": "somebody"}});
+        leases.patch(name, &PatchParams::default(), &Patch::Merge(holder)).await.unwrap();
+        let asked = Instant::now();
+        first.logged(&["ERROR", "the lease is lost", "somebody holds it"]).await;
+        assert_eq!(first.ended().await.code(), Some(1));
+        assert!(asked.elapsed() < Duration::from_secs(2), "it watches its Lease: {:?}", asked.elapsed());
+        second.leads().await;
+        assert!(asked.elapsed() > Duration::from_secs(3), "the stranger's time was respected");
+    })
+    .await;
+    wrote_in_turn(&world, &[&a, &b]);
+    assert!(second.stop().await.success());
+}
+
+#[tokio::test]
+async fn one_that_takes_itself_for_the_only_one_touches_no_lease() {
+    let world = world(&["--leader-elect=false"]).await;
+    let mut history = world.history().await;
+    let run = world.start().await;
+    while_nodes_join(&world, &mut history, async {}).await;
+    assert!(leases(&world).get_opt("cloud-controller-manager").await.unwrap().is_none());
+    assert!(run.stop().await.success());
+}
