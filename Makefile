@@ -19,7 +19,7 @@ demo: stack guests ## Run Pileus with the simulated cloud against a real API ser
 	@$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
 test: python-guest stack guests ## Run all tests
-	deploy/dev/check speed
+	deploy/dev/check speed scenarios
 	cargo test --locked --workspace
 
 lint: ## Check format, lints, licences, sources and architecture

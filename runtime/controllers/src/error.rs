@@ -21,6 +21,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// What became of the call, as a metric label.
+    pub(crate) const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Gone => "gone",
+            Self::Refused(_) => "refused",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
+
     /// When another try is worth it.
     pub const fn retry(&self) -> Retry {
         match self {

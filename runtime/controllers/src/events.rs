@@ -21,6 +21,14 @@ pub enum Reason {
     Synced,
     /// A Node can't be initialised. Upstream only logs that.
     CloudInitializationFailed,
+    /// A Node is being deleted, as its machine is gone (upstream's).
+    DeletingNode,
+    /// It could not be deleted (upstream's).
+    DeletingNodeFailed,
+    /// A Node's machine is gone, but so many are that its deletion is held.
+    DeletionHeld,
+    /// A Node that takes part in the cluster can't follow its machine before somebody acts. Upstream only logs that.
+    CloudRefreshFailed,
 }
 
 impl Reason {
@@ -28,13 +36,20 @@ impl Reason {
         match self {
             Self::Synced => "Synced",
             Self::CloudInitializationFailed => "CloudInitializationFailed",
+            Self::DeletingNode => "DeletingNode",
+            Self::DeletingNodeFailed => "DeletingNodeFailed",
+            Self::DeletionHeld => "DeletionHeld",
+            Self::CloudRefreshFailed => "CloudRefreshFailed",
         }
     }
 
     const fn kind(self) -> EventType {
         match self {
-            Self::Synced => EventType::Normal,
-            Self::CloudInitializationFailed => EventType::Warning,
+            Self::Synced | Self::DeletingNode => EventType::Normal,
+            Self::CloudInitializationFailed
+            | Self::CloudRefreshFailed
+            | Self::DeletingNodeFailed
+            | Self::DeletionHeld => EventType::Warning,
         }
     }
 
@@ -42,6 +57,8 @@ impl Reason {
     const fn action(self) -> &'static str {
         match self {
             Self::Synced | Self::CloudInitializationFailed => "Initialize",
+            Self::DeletingNode | Self::DeletingNodeFailed | Self::DeletionHeld => "Delete",
+            Self::CloudRefreshFailed => "Refresh",
         }
     }
 }

@@ -15,10 +15,18 @@ pub mod events;
 pub mod facts;
 pub mod health;
 mod metrics;
+#[cfg(test)]
+mod model;
 pub mod node;
+pub mod node_lifecycle;
 pub mod nodes;
 mod schedule;
 pub mod well_known;
+
+#[cfg(test)]
+mod api_server;
+#[cfg(test)]
+mod scenarios;
 
 mod error;
 

@@ -16,13 +16,20 @@ pub struct Metrics {
     initial_sync_delay: Histogram,
     waiting: Gauge,
     answers: Family<Answered, Counter>,
+    refreshes: Family<Refreshed, Counter>,
     writes: Family<Write, Counter>,
     events: Family<Event, Counter>,
+    pub(crate) lifecycle: crate::node_lifecycle::metrics::Metrics,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Answered {
     answer: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refreshed {
+    result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,8 +52,10 @@ impl Metrics {
             initial_sync_delay: upstream(),
             waiting: Gauge::default(),
             answers: Family::default(),
+            refreshes: Family::default(),
             writes: Family::default(),
             events: Family::default(),
+            lifecycle: crate::node_lifecycle::metrics::Metrics::register(registry),
         };
         registry.register(
             "node_controller_cloud_provider_taint_removal_delay_seconds",
@@ -65,6 +74,11 @@ impl Metrics {
             "What the cloud answered about single Nodes",
             metrics.answers.clone(),
         );
+        prefix.register(
+            "refreshes",
+            "Comparisons of initialised Nodes with their machines, by what became of them",
+            metrics.refreshes.clone(),
+        );
         prefix.register("writes", "Writes to Nodes, by what became of them", metrics.writes.clone());
         registry.register("pileus_events", "Events, by what became of them", metrics.events.clone());
         metrics
@@ -81,6 +95,10 @@ impl Metrics {
 
     pub(crate) fn answered(&self, answer: &'static str) {
         self.answers.get_or_create(&Answered { answer }).inc();
+    }
+
+    pub(crate) fn node_refreshed(&self, result: &'static str) {
+        self.refreshes.get_or_create(&Refreshed { result }).inc();
     }
 
     pub(crate) fn wrote(&self, action: &'static str, result: &'static str) {

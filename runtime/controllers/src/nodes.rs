@@ -53,9 +53,9 @@ struct State {
 
 impl State {
     /// Tells what has changed, together what came together.
-    fn tell(&mut self, changes: Vec<Change>) {
+    fn tell(&mut self, changes: &[Change]) {
         if !changes.is_empty() {
-            self.followers.retain(|follower| follower.send(changes.clone()).is_ok());
+            self.followers.retain(|follower| follower.send(changes.to_vec()).is_ok());
         }
     }
 }
@@ -116,7 +116,7 @@ impl Nodes {
                 Vec::new()
             }
         };
-        state.tell(changes);
+        state.tell(&changes);
     }
 
     /// All Nodes as they are known now; none before the first list is complete, which is not the same as no Node.
@@ -184,7 +184,7 @@ impl Nodes {
         let facts = Arc::new(facts);
         let mut state = self.state();
         let change = state.store.learn(&facts);
-        state.tell(change.into_iter().collect());
+        state.tell(change.as_slice());
         Ok(facts)
     }
 
@@ -232,13 +232,7 @@ async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T
 }
 
 fn label<T>(written: &Result<T, Error>) -> &'static str {
-    match written {
-        Ok(_) => "ok",
-        Err(Error::Conflict) => "conflict",
-        Err(Error::Gone) => "gone",
-        Err(Error::Refused(_)) => "refused",
-        Err(Error::Unavailable(_)) => "unavailable",
-    }
+    written.as_ref().map_or_else(Error::as_str, |_| "ok")
 }
 
 #[cfg(test)]

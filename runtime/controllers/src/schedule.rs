@@ -9,14 +9,30 @@ use std::time::Duration;
 use pileus_cloud::Retry;
 use tokio::time::Instant;
 
-/// The first delay of work that keeps failing.
-const FIRST: Duration = Duration::from_millis(500);
-/// The longest delay of work that keeps failing: a Node that waits is a user who waits.
-const LONGEST: Duration = Duration::from_mins(2);
-/// The delay where somebody has to act first.
-const SLOW: Duration = Duration::from_mins(1);
-/// The delay after a conflict.
-const SOON: Duration = Duration::from_millis(100);
+/// How long failed work is put off.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Delays {
+    /// Where a fresh read is likely to help, and the least that the cloud is given.
+    pub(crate) soon: Duration,
+    /// The first delay of work that keeps failing; each further one is twice as long.
+    pub(crate) first: Duration,
+    /// The longest delay of work that keeps failing.
+    pub(crate) longest: Duration,
+    /// Where somebody has to act first.
+    pub(crate) slow: Duration,
+}
+
+impl Default for Delays {
+    /// Those of work that a user waits for.
+    fn default() -> Self {
+        Self {
+            soon: Duration::from_millis(100),
+            first: Duration::from_millis(500),
+            longest: Duration::from_mins(2),
+            slow: Duration::from_mins(1),
+        }
+    }
+}
 
 /// The objects that need a look, by name.
 #[derive(Debug, Default)]
@@ -34,6 +50,11 @@ struct Entry {
 }
 
 impl Schedule {
+    /// Whether the object is being worked on.
+    pub(crate) fn is_busy(&self, name: &str) -> bool {
+        self.objects.get(name).is_some_and(|entry| entry.is_busy)
+    }
+
     /// The object has changed: look at it at `now`, or when the present work on it is done.
     pub(crate) fn changed(&mut self, name: &str, now: Instant) {
         self.wait_until(name, now);
@@ -84,17 +105,25 @@ impl Schedule {
 
     /// The work on the object failed. `jitter`, from 0 to 1, spreads what failed together. How often it has failed in
     /// a row.
-    pub(crate) fn failed(&mut self, name: &str, now: Instant, retry: Retry, jitter: f64) -> u32 {
+    pub(crate) fn failed(
+        &mut self,
+        name: &str,
+        now: Instant,
+        retry: Retry,
+        delays: Delays,
+        jitter: f64,
+    ) -> u32 {
         let Some(entry) = self.objects.get_mut(name) else { return 0 };
         entry.failures = entry.failures.saturating_add(1);
         let failures = entry.failures;
+        let Delays { soon, first, longest, slow } = delays;
         let after = match retry {
-            Retry::After(after) => after + FIRST.mul_f64(jitter),
-            Retry::Soon => SOON.mul_f64(1.0 + jitter),
-            Retry::Slowly => SLOW.mul_f64(1.0 + jitter / 2.0),
+            Retry::After(after) => after.max(soon) + first.mul_f64(jitter),
+            Retry::Soon => soon.mul_f64(1.0 + jitter),
+            Retry::Slowly => slow.mul_f64(1.0 + jitter / 2.0),
             Retry::Growing => {
-                let doubled = FIRST.saturating_mul(1 << (failures - 1).min(16));
-                doubled.min(LONGEST).mul_f64(1.0 + jitter / 2.0)
+                let doubled = first.saturating_mul(1 << (failures - 1).min(16));
+                doubled.min(longest).mul_f64(1.0 + jitter / 2.0)
             }
         };
         self.rest(name);
@@ -183,18 +212,18 @@ mod tests {
         for _ in 0..12 {
             schedule.changed("a", now);
             schedule.take(now, 1);
-            schedule.failed("a", now, Retry::Growing, 0.0);
+            schedule.failed("a", now, Retry::Growing, Delays::default(), 0.0);
             delays.push(schedule.next().unwrap() - now);
         }
         assert_eq!(delays[..4], [500, 1000, 2000, 4000].map(Duration::from_millis));
-        assert_eq!(delays[11], LONGEST);
+        assert_eq!(delays[11], Delays::default().longest);
         schedule.changed("a", now);
         schedule.take(now, 1);
         schedule.settled("a", now, None);
         schedule.changed("a", now);
         schedule.take(now, 1);
-        assert_eq!(schedule.failed("a", now, Retry::Growing, 0.0), 1);
-        assert_eq!(schedule.next(), Some(now + FIRST));
+        assert_eq!(schedule.failed("a", now, Retry::Growing, Delays::default(), 0.0), 1);
+        assert_eq!(schedule.next(), Some(now + Delays::default().first));
     }
 
     #[test]
@@ -203,7 +232,7 @@ mod tests {
         let mut schedule = Schedule::default();
         schedule.changed("a", now);
         schedule.take(now, 1);
-        schedule.failed("a", now, Retry::After(Duration::from_secs(7)), 1.0);
+        schedule.failed("a", now, Retry::After(Duration::from_secs(7)), Delays::default(), 1.0);
         assert!(schedule.next().unwrap() >= now + Duration::from_secs(7));
         schedule.changed("a", now);
         assert_eq!(schedule.next(), Some(now));
@@ -272,7 +301,7 @@ mod tests {
                         schedule.settled(&n.to_string(), now, again.map(Duration::from_millis));
                     }
                     Step::Fail(n) if busy.remove(&n.to_string()) => {
-                        schedule.failed(&n.to_string(), now, Retry::Growing, 0.5);
+                        schedule.failed(&n.to_string(), now, Retry::Growing, Delays::default(), 0.5);
                     }
                     Step::Settle(..) | Step::Fail(_) => {}
                     Step::Wait(ms) => now += Duration::from_millis(ms),

@@ -35,6 +35,9 @@ pub const LABELS_ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-doma
 pub const LABELS_REGION: [&str; 2] =
     ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
 
+/// The labels that say what the cloud says of a machine's type, zone and region.
+pub const LABELS_OF_THE_CLOUD: [[&str; 2]; 3] = [LABELS_INSTANCE_TYPE, LABELS_ZONE, LABELS_REGION];
+
 /// Whether a label or annotation key belongs to Kubernetes itself: `kubernetes.io`, `k8s.io` and all below them.
 pub fn is_reserved(key: &str) -> bool {
     let Some((prefix, _)) = key.split_once('/') else {

@@ -1,6 +1,8 @@
 //! The command line, and nothing that it does.
 
+mod duration;
 mod leader_election;
+mod node_controllers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use leader_election::LeaderElection;
+pub use node_controllers::NodeControllers;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -73,6 +76,10 @@ pub struct Run {
     /// Which of several replicas works.
     #[command(flatten)]
     pub leader_election: LeaderElection,
+
+    /// How Nodes are kept.
+    #[command(flatten)]
+    pub node_controllers: NodeControllers,
 }
 
 /// Where compiled code is kept.

@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use axum::http::HeaderValue;
 use axum::http::header::USER_AGENT;
-use kube::Config;
+use futures::future::join_all;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use pileus_cloud::Provider;
 use pileus_controllers::events::Events;
-use pileus_controllers::{Health, node};
+use pileus_controllers::nodes::Nodes;
+use pileus_controllers::{Health, node, node_lifecycle};
 use pileus_gate::{Coverage, Fence, Gate};
 use pileus_host::{Code, CompiledCode, Component, Engine, Guest, Limits, Settings};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -53,20 +56,18 @@ impl Metrics {
 /// Runs the controllers, as soon as this replica leads, until SIGTERM or SIGINT, and then until what is under way has
 /// ended.
 pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
-    let cli::Run { provider, kubeconfig, admin_address, log_format, log_filter, compiled, leader_election } =
-        arguments;
-    telemetry::start(log_format, &log_filter)?;
+    telemetry::start(arguments.log_format, &arguments.log_filter)?;
     let stop = stop_on_signal()?;
-    let document = CloudProvider::read(&provider)?;
+    let document = CloudProvider::read(&arguments.provider)?;
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let election = Election::new(leader_election, &host, random(), &mut registry)?;
-    let cluster = cluster(kubeconfig, election.identity()).await?;
+    let election = Election::new(arguments.leader_election, &host, random(), &mut registry)?;
+    let cluster = cluster(arguments.kubeconfig, election.identity()).await?;
     let health = Health::default();
     let loaded = health.condition(format!("provider-{}", document.name), "it is being loaded");
-    let address = admin::start(admin_address, health.clone(), election.standing(), registry)?;
+    let address = admin::start(arguments.admin_address, health.clone(), election.standing(), registry)?;
     tracing::info!(%address, "serving /livez, /readyz and /metrics");
 
     let tenure = election.tenure();
@@ -75,35 +76,88 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let denied = api_server_address(&cluster);
     let client = leader::fenced(cluster.clone(), fence.clone())
         .map_err(|error| Error::Kubeconfig(error.to_string()))?;
-    let (provider, gate) = load(document, compiled, denied, fence, &metrics).await?;
+    let (provider, gate) = load(document, arguments.compiled, denied, fence, &metrics).await?;
     loaded.holds();
-    let nothing_to_do = || Error::NothingToDo { provider: provider.name.clone() };
-    provider.instances.as_ref().ok_or_else(nothing_to_do)?;
-
-    tracing::info!(%api_server, provider = %provider.name, identity = election.identity(), "ready to lead");
-    let Some(leadership) = lead(election, cluster, &stop).await? else {
-        tracing::info!("stopped");
-        return Ok(());
+    let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health);
+    let cast = Cast { client, nodes: nodes.clone(), provider, metrics: metrics.controllers, host };
+    let (controllers, events) = cast.controllers(&arguments.node_controllers)?;
+    let serve = async {
+        tracing::info!(%api_server, identity = election.identity(), "ready to lead");
+        let Some(leadership) = lead(election, cluster, &stop).await? else { return Ok(()) };
+        tracing::info!("starting controllers");
+        let end = tokio::select! {
+            biased;
+            lost = leadership.lost() => return Err(lost),
+            end = work(controllers.run(&stop), &gate, &stop) => end,
+        };
+        leadership.end(end).await;
+        Ok(())
     };
-
-    tracing::info!(provider = %provider.name, "starting controllers");
-    let (events, sending) =
-        Events::start(client.clone(), "cloud-node-controller", &host, metrics.controllers.clone());
-    let nothing_to_do = nothing_to_do();
-    let controller =
-        node::Controller::new(client, provider, events, metrics.controllers.clone(), &health, jitter)
-            .ok_or(nothing_to_do)?;
-    let end = tokio::select! {
-        biased;
-        lost = leadership.lost() => return Err(lost),
-        end = work(controller.run(stop.clone()), &gate, &stop) => end,
-    };
-    leadership.end(end).await;
-    if tokio::time::timeout(LAST_WORDS, sending).await.is_err() {
+    // One that stands by watches, too, so that it knows all Nodes when its turn comes.
+    tokio::select! {
+        served = serve => served?,
+        () = nodes.watch(CancellationToken::new()) => {}
+    }
+    if tokio::time::timeout(LAST_WORDS, join_all(events)).await.is_err() {
         tracing::warn!("stopped before all events were sent");
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What the controllers are made of.
+struct Cast {
+    client: Client,
+    nodes: Nodes,
+    provider: Provider,
+    metrics: pileus_controllers::Metrics,
+    /// The name of this machine or Pod.
+    host: String,
+}
+
+/// The controllers, ready to run.
+struct Controllers {
+    node: node::Controller,
+    node_lifecycle: node_lifecycle::Controller,
+}
+
+impl Cast {
+    /// Puts the controllers together, and returns with them what still sends their events when they have ended.
+    fn controllers(self, flags: &cli::NodeControllers) -> Result<(Controllers, Vec<JoinHandle<()>>), Error> {
+        let mut sending = Vec::new();
+        let mut events = |component| {
+            let (events, task) =
+                Events::start(self.client.clone(), component, &self.host, self.metrics.clone());
+            sending.push(task);
+            events
+        };
+        let (nodes, provider, metrics) = (&self.nodes, &self.provider, &self.metrics);
+        let node = node::Controller::new(
+            nodes.clone(),
+            provider.clone(),
+            events("cloud-node-controller"),
+            metrics.clone(),
+            flags.node(),
+            jitter,
+        );
+        let node_lifecycle = node_lifecycle::Controller::new(
+            nodes.clone(),
+            provider.clone(),
+            events("cloud-node-lifecycle-controller"),
+            metrics.clone(),
+            flags.node_lifecycle(),
+        );
+        let nothing_to_do = || Error::NothingToDo { provider: provider.name.clone() };
+        let (node, node_lifecycle) = node.zip(node_lifecycle).ok_or_else(nothing_to_do)?;
+        Ok((Controllers { node, node_lifecycle }, sending))
+    }
+}
+
+impl Controllers {
+    /// Works until all have ended after they were told to stop.
+    async fn run(self, stop: &CancellationToken) {
+        tokio::join!(self.node.run(stop.clone()), self.node_lifecycle.run(stop.clone()));
+    }
 }
 
 /// Takes part in the election until this replica leads; none if it is stopped before.

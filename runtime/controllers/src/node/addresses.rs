@@ -1,4 +1,8 @@
 //! Which addresses a Node gets: the cloud's, ordered as the kubelet's `--node-ip` asks.
+//!
+//! As upstream has it, a `--node-ip` of one family makes its address the only one of its type, so that the other family's
+//! address of that type goes (P-27). Who wants both gives both, `--node-ip=10.0.0.1,2001:db8::1`, the first family
+//! preferred; or gives none, and has them in the cloud's order.
 
 use std::net::IpAddr;
 
@@ -60,96 +64,18 @@ pub(super) fn reachable(addresses: &[Address]) -> bool {
     addresses.iter().any(|address| matches!(address.kind, AddressKind::InternalIp | AddressKind::ExternalIp))
 }
 
+// Upstream's tests are in scenarios.rs.
 #[cfg(test)]
 mod tests {
     use super::*;
-    use AddressKind::{ExternalIp, Hostname, InternalIp};
     use proptest::prelude::*;
 
-    fn list(addresses: &[(AddressKind, &str)]) -> Vec<Address> {
-        addresses.iter().map(|(kind, value)| Address::new(*kind, *value)).collect()
-    }
-
-    fn ips(addresses: &[&str]) -> Vec<IpAddr> {
-        addresses.iter().map(|address| address.parse().unwrap()).collect()
-    }
-
-    type Addresses = &'static [(AddressKind, &'static str)];
-    /// A claim, the cloud's addresses, the present ones, `--node-ip`, and what comes of it.
-    type Row = (&'static str, Addresses, Addresses, &'static [&'static str], Option<Addresses>);
-
     #[test]
-    fn addresses_follow_the_rules() {
-        let internal_external: Addresses = &[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")];
-        let rows: &[Row] = &[
-            (
-                "a host name of the cloud replaces the kubelet's (N01)",
-                &[(Hostname, "cloud"), (InternalIp, "10.0.0.1")],
-                &[(Hostname, "kubelet")],
-                &[],
-                Some(&[(Hostname, "cloud"), (InternalIp, "10.0.0.1")]),
-            ),
-            (
-                "the kubelet's host name comes last (N02)",
-                internal_external,
-                &[(Hostname, "kubelet"), (InternalIp, "192.168.0.1")],
-                &[],
-                Some(&[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (Hostname, "kubelet")]),
-            ),
-            (
-                "a node without addresses gets the cloud's (N03)",
-                internal_external,
-                &[],
-                &[],
-                Some(internal_external),
-            ),
-            (
-                "an external address that is asked for comes first",
-                internal_external,
-                &[],
-                &["203.0.113.1"],
-                Some(&[(ExternalIp, "203.0.113.1"), (InternalIp, "10.0.0.1")]),
-            ),
-            (
-                "the asked one is the only one of its type (N08)",
-                &[(InternalIp, "10.0.0.2"), (InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")],
-                &[(Hostname, "kubelet")],
-                &["10.0.0.1"],
-                Some(&[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (Hostname, "kubelet")]),
-            ),
-            (
-                "a pair keeps its order and the text of IPv6 doesn't matter",
-                &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8:0:0::1")],
-                &[],
-                &["2001:db8::1", "10.0.0.1"],
-                Some(&[(InternalIp, "2001:db8:0:0::1"), (InternalIp, "10.0.0.1")]),
-            ),
-            (
-                "an address that the machine lacks is refused (N10)",
-                internal_external,
-                &[],
-                &["10.9.9.9"],
-                None,
-            ),
-            (
-                "without the cloud's addresses the present ones stay",
-                &[],
-                &[(Hostname, "k")],
-                &[],
-                Some(&[(Hostname, "k")]),
-            ),
-            (
-                "nothing can match where the cloud lists nothing",
-                &[],
-                &[(InternalIp, "10.0.0.1")],
-                &["10.0.0.1"],
-                None,
-            ),
-        ];
-        for (claim, cloud, present, asked, expected) in rows {
-            let got = addresses(&list(cloud), &list(present), &ips(asked)).ok();
-            assert_eq!(got, expected.map(list), "{claim}");
-        }
+    fn without_any_address_of_the_cloud_the_present_ones_stay_unless_one_is_asked_for() {
+        let present = [Address::new(AddressKind::InternalIp, "10.0.0.1")];
+        assert_eq!(addresses(&[], &present, &[]), Ok(present.to_vec()));
+        let asked = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(addresses(&[], &present, &[asked]), Err(NotTheMachines(asked)));
     }
 
     fn any_addresses() -> impl Strategy<Value = Vec<Address>> {

@@ -1,16 +1,20 @@
-//! What to write to a Node that waits to be initialised, given what the cloud says of its machine.
+//! What to write to a Node, given what the cloud says of its machine.
 //!
-//! Addresses are written before the taint goes, so that no Pod lands on a Node whose addresses are still the kubelet's
-//! guess (upstream has it the other way round, P-05). The rest goes in one write with the taint, so that a Node is
-//! either waiting or complete.
+//! A Node that waits to be initialised gets its addresses before the taint goes, so that no Pod lands on a Node whose
+//! addresses are still the kubelet's guess (upstream has it the other way round, P-05). The rest goes in one write with
+//! the taint, so that a Node is either waiting or complete.
+//!
+//! A Node that takes part already follows its machine: addresses, labels, and the provider ID where it has none (P-08,
+//! P-26). What can't be put right about its addresses doesn't stop the rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pileus_cloud::{Address, Instance, ProviderId};
 
 use super::addresses::{NotTheMachines, addresses, reachable};
+use super::labels::{Labels, labels};
 use crate::facts::node::{NodeFacts, NodeIps, Taint};
-use crate::well_known::{LABELS_INSTANCE_TYPE, LABELS_REGION, LABELS_ZONE, TAINT_UNINITIALIZED, is_reserved};
+use crate::well_known::TAINT_UNINITIALIZED;
 
 /// One write to a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,14 +22,20 @@ pub(super) enum Action {
     /// Replace `status.addresses` by this list.
     SetAddresses(Vec<Address>),
     /// Complete the Node, in one write that fails if the Node has changed since it was read.
-    Complete {
-        /// `spec.providerID`, where the Node has none: it can be set only once.
-        provider_id: Option<ProviderId>,
-        /// Labels to add or change.
-        labels: BTreeMap<String, String>,
-        /// The taints that stay.
-        taints: Vec<Taint>,
-    },
+    Complete(Completion),
+}
+
+/// What a Node lacks besides its addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Completion {
+    /// `spec.providerID`, where the Node has none: it can be set only once.
+    pub(super) provider_id: Option<ProviderId>,
+    /// Labels to set by key, and to remove where there is no value.
+    pub(super) labels: BTreeMap<String, Option<String>>,
+    /// The keys of the labels that are ours afterwards, where that changes.
+    pub(super) owned_labels: Option<BTreeSet<String>>,
+    /// The taints that stay, where one goes.
+    pub(super) taints: Option<Vec<Taint>>,
 }
 
 /// What follows for a Node.
@@ -35,11 +45,11 @@ pub(super) enum Plan {
     Nothing,
     /// Write this, and plan again with what the Node is then.
     Write(Action),
-    /// It can't be completed before something else changes.
+    /// Nothing more can be written before something else changes.
     Blocked(Blocked),
 }
 
-/// Why a Node can't be completed.
+/// Why a Node can't be completed, or can't get the cloud's addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Blocked {
     /// The annotation for `--node-ip` makes no sense.
@@ -57,106 +67,67 @@ pub(super) enum Blocked {
 /// What to write next to a Node whose machine is known. The first write that is needed; the one after it follows from
 /// the Node as the first has left it.
 pub(super) fn plan(node: &NodeFacts, machine: &Instance) -> Plan {
-    if node.is_deleting || !node.is_uninitialised() {
+    if node.is_deleting {
         return Plan::Nothing;
+    }
+    let blocked = match wanted_addresses(node, machine) {
+        Ok(Some(addresses)) => return Plan::Write(Action::SetAddresses(addresses)),
+        Err(why) if node.is_uninitialised() => return Plan::Blocked(why),
+        other => other.err(),
+    };
+    match (completion(node, machine), blocked) {
+        (Some(completion), _) => Plan::Write(Action::Complete(completion)),
+        (None, Some(why)) => Plan::Blocked(why),
+        (None, None) => Plan::Nothing,
+    }
+}
+
+/// The addresses that the Node should have, where it has others; in this order, as the first of a type is the one that
+/// is used (upstream compares them as a map by type, P-07).
+fn wanted_addresses(node: &NodeFacts, machine: &Instance) -> Result<Option<Vec<Address>>, Blocked> {
+    // A cloud that lists no IP address (any more) doesn't take its own from a Node that works.
+    if !node.is_uninitialised() && !reachable(&machine.addresses) {
+        return Ok(None);
     }
     let node_ips = match &node.node_ips {
         NodeIps::Given(addresses) => addresses,
-        NodeIps::Malformed(why) => return Plan::Blocked(Blocked::NodeIpMalformed(why.clone())),
+        NodeIps::Malformed(why) => return Err(Blocked::NodeIpMalformed(why.clone())),
     };
-    let wanted = match addresses(&machine.addresses, &node.addresses, node_ips) {
-        Ok(wanted) => wanted,
-        Err(NotTheMachines(ip)) => return Plan::Blocked(Blocked::NodeIpUnknown(ip)),
-    };
-    if !reachable(&wanted) {
-        return Plan::Blocked(Blocked::NoAddress);
+    let wanted = addresses(&machine.addresses, &node.addresses, node_ips)
+        .map_err(|NotTheMachines(ip)| Blocked::NodeIpUnknown(ip))?;
+    if reachable(&wanted) {
+        Ok((wanted != node.addresses).then_some(wanted))
+    } else {
+        Err(Blocked::NoAddress)
     }
-    if wanted != node.addresses {
-        return Plan::Write(Action::SetAddresses(wanted));
+}
+
+/// What the Node lacks besides its addresses; none where it lacks nothing.
+fn completion(node: &NodeFacts, machine: &Instance) -> Option<Completion> {
+    // A Node keeps the ID that it has, also where the cloud writes it differently: it can't be changed.
+    let provider_id = node.provider_id.is_none().then(|| machine.provider_id.clone());
+    let labels = labels(node, machine);
+    if provider_id.is_none() && labels.is_empty() && !node.is_uninitialised() {
+        return None;
     }
-    Plan::Write(Action::Complete {
-        // A Node keeps the ID that it has, also where the cloud writes it differently: it can't be changed.
-        provider_id: node.provider_id.is_none().then(|| machine.provider_id.clone()),
-        labels: labels(node, machine),
-        taints: node.taints.iter().filter(|taint| taint.key != TAINT_UNINITIALIZED).cloned().collect(),
+    let stay = || node.taints.iter().filter(|taint| taint.key != TAINT_UNINITIALIZED).cloned().collect();
+    let Labels { changes, owned } = labels;
+    Some(Completion {
+        provider_id,
+        labels: changes,
+        owned_labels: owned,
+        taints: node.is_uninitialised().then(stay),
     })
-}
-
-/// The labels that the Node lacks or has with another value.
-///
-/// What the cloud says of type, zone and region holds whatever stands there, under the current and the old key; what it
-/// doesn't say is left alone. Its other labels never replace a value that somebody else set, nor take a key that is
-/// Kubernetes' own (ccm-behaviour 2.5).
-fn labels(node: &NodeFacts, machine: &Instance) -> BTreeMap<String, String> {
-    let own = told(machine).flat_map(|(keys, value)| keys.map(|key| (key.to_owned(), value.clone())));
-    let extra = machine.labels.iter().filter(|(key, _)| !is_reserved(key) && !node.labels.contains_key(key));
-    let mut wanted: BTreeMap<_, _> = extra.cloned().collect();
-    wanted.extend(own);
-    wanted.retain(|key, value| node.labels.get(key) != Some(value) && is_label(key, value));
-    wanted
-}
-
-/// What the cloud says that can't be a label, as `key=value`, for whoever wonders where it is.
-pub(super) fn no_labels(machine: &Instance) -> Vec<String> {
-    let own =
-        told(machine).map(|([key, _], value)| (key, value)).filter(|(key, value)| !is_label(key, value));
-    let extra = machine.labels.iter().map(|(key, value)| (key.as_str(), value));
-    let extra = extra.filter(|(key, value)| is_reserved(key) || !is_label(key, value));
-    own.chain(extra).map(|(key, value)| format!("{key}={value}")).collect()
-}
-
-/// What the cloud says of type, zone and region, each with the current and the old key of its label.
-fn told(machine: &Instance) -> impl Iterator<Item = ([&'static str; 2], &String)> {
-    let facts = [
-        (LABELS_INSTANCE_TYPE, &machine.instance_type),
-        (LABELS_ZONE, &machine.zone),
-        (LABELS_REGION, &machine.region),
-    ];
-    facts.into_iter().filter_map(|(keys, value)| Some((keys, value.as_ref()?)))
-}
-
-/// Whether the API server would take a label: one that it refuses would make it refuse the taint's removal with it.
-fn is_label(key: &str, value: &str) -> bool {
-    let word = |text: &str| {
-        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        text.len() <= 63
-            && ends(text.chars().next())
-            && ends(text.chars().next_back())
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
-    };
-    let domain = |text: &str| {
-        text.len() <= 253
-            && text
-                .split('.')
-                .all(|part| word(part) && !part.contains('_') && !part.contains(char::is_uppercase))
-    };
-    let is_key = match key.split_once('/') {
-        Some((prefix, name)) => domain(prefix) && word(name),
-        None => word(key),
-    };
-    is_key && (value.is_empty() || word(value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use jiff::Timestamp;
     use pileus_cloud::{AddressKind, State};
     use proptest::prelude::*;
 
     fn node() -> NodeFacts {
-        NodeFacts {
-            name: "a".to_owned(),
-            uid: "u".to_owned(),
-            resource_version: "1".to_owned(),
-            created_at: Timestamp::UNIX_EPOCH,
-            is_deleting: false,
-            provider_id: None,
-            taints: vec![taint(TAINT_UNINITIALIZED, "NoSchedule")],
-            addresses: vec![Address::new(AddressKind::Hostname, "a")],
-            node_ips: NodeIps::Given(Vec::new()),
-            labels: BTreeMap::new(),
-        }
+        NodeFacts::registered("a")
     }
 
     fn taint(key: &str, effect: &str) -> Taint {
@@ -170,7 +141,7 @@ mod tests {
             zone: Some("zone-a".to_owned()),
             region: Some("region-a".to_owned()),
             addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.1")],
-            labels: Vec::new(),
+            labels: vec![("rack".to_owned(), "7".to_owned())],
             state: State::Running,
         }
     }
@@ -179,27 +150,40 @@ mod tests {
     fn apply(node: &mut NodeFacts, action: Action) {
         match action {
             Action::SetAddresses(addresses) => node.addresses = addresses,
-            Action::Complete { provider_id, labels, taints } => {
+            Action::Complete(Completion { provider_id, labels, owned_labels, taints }) => {
                 if provider_id.is_some() {
                     assert_eq!(node.provider_id, None, "a provider ID is set once");
                     node.provider_id = provider_id;
                 }
-                node.labels.extend(labels);
-                node.taints = taints;
+                for (key, value) in labels {
+                    match value {
+                        Some(value) => node.labels.insert(key, value),
+                        None => node.labels.remove(&key),
+                    };
+                }
+                node.owned_labels = owned_labels.unwrap_or(std::mem::take(&mut node.owned_labels));
+                node.taints = taints.unwrap_or(std::mem::take(&mut node.taints));
             }
         }
     }
 
-    /// Carries plans out until there is nothing to do; how many writes that took, or why it can't be done.
-    fn settle(node: &mut NodeFacts, machine: &Instance) -> Result<usize, Blocked> {
+    /// Carries plans out until there is nothing to do; how many writes that took, and why not all could be done.
+    fn settle(node: &mut NodeFacts, machine: &Instance) -> (usize, Option<Blocked>) {
         for writes in 0..3 {
             match plan(node, machine) {
-                Plan::Nothing => return Ok(writes),
-                Plan::Blocked(why) => return Err(why),
+                Plan::Nothing => return (writes, None),
+                Plan::Blocked(why) => return (writes, Some(why)),
                 Plan::Write(action) => apply(node, action),
             }
         }
         panic!("no end to the writes: {:?}", plan(node, machine));
+    }
+
+    /// A Node that takes part in the cluster.
+    fn initialised() -> NodeFacts {
+        let mut node = node();
+        assert_eq!(settle(&mut node, &machine()), (2, None));
+        node
     }
 
     #[test]
@@ -210,7 +194,7 @@ mod tests {
         };
         node.addresses = first;
         assert!(node.is_uninitialised());
-        assert_eq!(settle(&mut node, &machine()), Ok(1));
+        assert_eq!(settle(&mut node, &machine()), (1, None));
         assert!(!node.is_uninitialised());
         assert_eq!(node.provider_id, Some(machine().provider_id));
         let labels: Vec<_> = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -221,6 +205,7 @@ mod tests {
                 "failure-domain.beta.kubernetes.io/region=region-a",
                 "failure-domain.beta.kubernetes.io/zone=zone-a",
                 "node.kubernetes.io/instance-type=t1.micro",
+                "rack=7",
                 "topology.kubernetes.io/region=region-a",
                 "topology.kubernetes.io/zone=zone-a",
             ]
@@ -228,14 +213,16 @@ mod tests {
     }
 
     #[test]
-    fn a_node_without_the_taint_is_left_alone() {
-        let node = NodeFacts { taints: vec![taint("other", "NoExecute")], ..node() };
-        assert_eq!(plan(&node, &machine()), Plan::Nothing);
+    fn a_node_that_is_being_deleted_is_left_alone() {
+        assert_eq!(plan(&NodeFacts { is_deleting: true, ..node() }, &machine()), Plan::Nothing);
     }
 
     #[test]
-    fn a_node_that_is_being_deleted_is_left_alone() {
-        assert_eq!(plan(&NodeFacts { is_deleting: true, ..node() }, &machine()), Plan::Nothing);
+    fn a_node_without_taint_and_provider_id_gets_all_the_same_and_keeps_its_taints() {
+        let taints = vec![taint("other", "NoExecute")];
+        let mut node = NodeFacts { taints: taints.clone(), ..node() };
+        assert_eq!(settle(&mut node, &machine()), (2, None));
+        assert_eq!(node, NodeFacts { taints, ..initialised() });
     }
 
     #[test]
@@ -246,7 +233,7 @@ mod tests {
             taint(TAINT_UNINITIALIZED, "NoExecute"),
         ];
         let mut node = NodeFacts { taints, ..node() };
-        settle(&mut node, &machine()).unwrap();
+        settle(&mut node, &machine());
         assert_eq!(node.taints, [taint("other", "NoExecute")]);
     }
 
@@ -254,85 +241,68 @@ mod tests {
     fn a_provider_id_that_the_kubelet_gave_stays() {
         let given = ProviderId::parse("fake://other").unwrap();
         let mut node = NodeFacts { provider_id: Some(given.clone()), ..node() };
-        settle(&mut node, &machine()).unwrap();
+        settle(&mut node, &machine());
         assert_eq!(node.provider_id, Some(given));
     }
 
     #[test]
-    fn what_the_cloud_does_not_know_is_not_written() {
-        let silent = Instance { instance_type: None, zone: None, region: None, ..machine() };
-        let mut node = node();
-        node.labels.insert(LABELS_ZONE[0].to_owned(), "by-hand".to_owned());
-        settle(&mut node, &silent).unwrap();
-        assert_eq!(node.labels.len(), 1);
-        assert_eq!(node.labels[LABELS_ZONE[0]], "by-hand");
+    fn a_machine_that_changes_is_followed_part_by_part() {
+        let resized = Instance { instance_type: Some("t2.large".to_owned()), ..machine() };
+        let moved =
+            Instance { addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.2")], ..machine() };
+        for (claim, machine) in [("its labels", &resized), ("its addresses", &moved)] {
+            let mut node = initialised();
+            assert_eq!(settle(&mut node, machine), (1, None), "{claim}");
+        }
+        let both = Instance { addresses: moved.addresses, ..resized };
+        let mut node = initialised();
+        assert_eq!(settle(&mut node, &both), (2, None));
+        assert_eq!(node.labels["node.kubernetes.io/instance-type"], "t2.large");
+        assert_eq!(node.addresses[0].value, "10.0.0.2");
     }
 
     #[test]
-    fn extra_labels_respect_what_is_there_and_what_is_reserved() {
-        let labels = [
-            ("node.kubernetes.io/evil", "x"),
-            ("kubernetes.io/evil", "x"),
-            ("a.k8s.io/evil", "x"),
-            ("k8s.io/evil", "x"),
-            ("taken", "new"),
-            ("same", "same"),
-            ("app.k8snio/bar", "ok"),
-            ("k8snio/bar", "ok"),
-            ("not a label", "x"),
-            ("too-long", "0123456789012345678901234567890123456789012345678901234567890123"),
-        ];
-        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-        let machine = Instance { labels, instance_type: None, zone: None, region: None, ..machine() };
-        let present = [("taken", "old"), ("same", "same")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let mut node = NodeFacts { labels: present.into(), ..node() };
-        settle(&mut node, &machine).unwrap();
-        let labels: Vec<_> = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        assert_eq!(labels, ["app.k8snio/bar=ok", "k8snio/bar=ok", "same=same", "taken=old"]);
+    fn the_order_of_addresses_matters_and_two_of_a_type_are_no_difference_by_themselves() {
+        let pair = ["10.0.0.1", "2001:db8::1"].map(|ip| Address::new(AddressKind::InternalIp, ip));
+        let machine = Instance { addresses: pair.to_vec(), ..machine() };
+        let mut node = initialised();
+        assert_eq!(settle(&mut node, &machine), (1, None));
+        assert_eq!(settle(&mut node, &machine), (0, None));
+        let [first, second] = pair;
+        assert_eq!(settle(&mut node, &Instance { addresses: vec![second, first], ..machine }), (1, None));
+    }
+
+    #[test]
+    fn a_node_that_works_keeps_its_addresses_where_the_cloud_lists_none_that_reaches_it() {
+        let name = Address::new(AddressKind::InternalDns, "a.internal");
+        for addresses in [vec![], vec![name]] {
+            let mut node = initialised();
+            assert_eq!(settle(&mut node, &Instance { addresses, ..machine() }), (0, None));
+        }
     }
 
     #[test]
     fn a_node_that_nobody_could_reach_keeps_its_taint() {
         let silent = Instance { addresses: Vec::new(), ..machine() };
-        assert_eq!(settle(&mut node(), &silent), Err(Blocked::NoAddress));
+        assert_eq!(settle(&mut node(), &silent), (0, Some(Blocked::NoAddress)));
         let own = vec![Address::new(AddressKind::InternalIp, "10.0.0.9")];
-        assert_eq!(settle(&mut NodeFacts { addresses: own, ..node() }, &silent), Ok(1));
+        assert_eq!(settle(&mut NodeFacts { addresses: own, ..node() }, &silent), (1, None));
     }
 
     #[test]
-    fn a_node_ip_that_makes_no_sense_blocks_the_node() {
-        let malformed = NodeFacts { node_ips: NodeIps::Malformed("why".to_owned()), ..node() };
-        assert_eq!(plan(&malformed, &machine()), Plan::Blocked(Blocked::NodeIpMalformed("why".to_owned())));
+    fn a_wrong_node_ip_blocks_a_node_that_waits_and_only_the_addresses_of_one_that_works() {
+        let malformed = NodeIps::Malformed("why".to_owned());
         let ip = "10.9.9.9".parse().unwrap();
-        let unknown = NodeFacts { node_ips: NodeIps::Given(vec![ip]), ..node() };
-        assert_eq!(plan(&unknown, &machine()), Plan::Blocked(Blocked::NodeIpUnknown(ip)));
-    }
-
-    #[test]
-    fn what_can_not_be_a_label_is_told() {
-        let labels =
-            [("rack", "7"), ("k8s.io/x", "y"), ("a b", "c")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let machine = Instance { zone: Some("eu west".to_owned()), labels: labels.to_vec(), ..machine() };
-        assert_eq!(no_labels(&machine), ["topology.kubernetes.io/zone=eu west", "k8s.io/x=y", "a b=c"]);
-        let mut node = node();
-        settle(&mut node, &machine).unwrap();
-        assert!(!node.labels.contains_key(LABELS_ZONE[0]));
-    }
-
-    #[test]
-    fn labels_are_what_the_api_server_takes() {
-        for (key, value, good) in [
-            ("a", "", true),
-            ("example.com/a", "B_c.d-1", true),
-            ("Example.com/a", "b", false),
-            ("/a", "b", false),
-            ("a/", "b", false),
-            ("a/b/c", "d", false),
-            ("a", "-b", false),
-            ("a", "b c", false),
-            ("a", "ü", false),
+        for (node_ips, why) in [
+            (malformed, Blocked::NodeIpMalformed("why".to_owned())),
+            (NodeIps::Given(vec![ip]), Blocked::NodeIpUnknown(ip)),
         ] {
-            assert_eq!(is_label(key, value), good, "{key}={value}");
+            let mut waiting = NodeFacts { node_ips: node_ips.clone(), ..node() };
+            assert_eq!(settle(&mut waiting, &machine()), (0, Some(why.clone())));
+            let resized = Instance { instance_type: Some("t2.large".to_owned()), ..machine() };
+            let mut works = NodeFacts { node_ips, ..initialised() };
+            assert_eq!(settle(&mut works, &resized), (1, Some(why)));
+            assert_eq!(works.labels["node.kubernetes.io/instance-type"], "t2.large");
         }
     }
 
@@ -340,16 +310,26 @@ mod tests {
         prop::sample::select(vec!["", "a", "b-1", "c.d", "not good", "-x"]).prop_map(str::to_owned)
     }
 
+    fn any_key() -> impl Strategy<Value = String> {
+        prop::sample::select(vec![
+            "x",
+            "y",
+            "z.io/q",
+            "k8s.io/no",
+            "topology.kubernetes.io/zone",
+            "failure-domain.beta.kubernetes.io/zone",
+        ])
+        .prop_map(str::to_owned)
+    }
+
     fn any_machine() -> impl Strategy<Value = Instance> {
         let address = (prop::sample::select(AddressKind::ALL.to_vec()), 0_u8..3)
             .prop_map(|(kind, n)| Address::new(kind, format!("10.0.0.{n}")));
-        let label = (prop::sample::select(vec!["x", "y", "z.io/q", "k8s.io/no"]), any_text())
-            .prop_map(|(key, value)| (key.to_owned(), value));
         (
             prop::option::of(any_text()),
             prop::option::of(any_text()),
             prop::collection::vec(address, 0..4),
-            prop::collection::vec(label, 0..4),
+            prop::collection::vec((any_key(), any_text()), 0..4),
         )
             .prop_map(|(zone, instance_type, addresses, labels)| Instance {
                 zone,
@@ -360,25 +340,66 @@ mod tests {
             })
     }
 
+    prop_compose! {
+        fn any_node()(
+            hint in prop::option::of(0_u8..3),
+            labels in prop::collection::btree_map(any_key(), "[ab]", 0..4),
+            owned_labels in prop::collection::btree_set(any_key(), 0..4),
+            taints in prop::sample::subsequence(vec![
+                taint("other", "NoExecute"),
+                taint(TAINT_UNINITIALIZED, "NoSchedule"),
+                taint(TAINT_UNINITIALIZED, "NoExecute"),
+            ], 0..=3),
+            provider_id in prop::option::of(Just(ProviderId::parse("fake://given").unwrap())),
+        ) -> NodeFacts {
+            let node_ips = NodeIps::Given(hint.map(|n| [10, 0, 0, n].into()).into_iter().collect());
+            NodeFacts { provider_id, taints, node_ips, labels, owned_labels, ..node() }
+        }
+    }
+
     proptest! {
         #[test]
-        fn plans_come_to_rest_after_two_writes_and_only_a_complete_node_loses_its_taint(
-            machine in any_machine(),
-            hint in prop::option::of(0_u8..3),
-            present in prop::collection::btree_map("[xy]", any_text(), 0..3),
+        fn plans_come_to_rest_after_two_writes_also_when_the_machine_changes(
+            given in any_node(),
+            machines in prop::collection::vec(any_machine(), 1..4),
         ) {
-            let node_ips = NodeIps::Given(hint.map(|n| [10, 0, 0, n].into()).into_iter().collect());
-            let mut node = NodeFacts { node_ips, labels: present.clone(), ..node() };
-            match settle(&mut node, &machine) {
-                Ok(writes) => {
-                    prop_assert!(writes <= 2);
-                    prop_assert!(!node.is_uninitialised() && reachable(&node.addresses));
-                    prop_assert_eq!(&node.provider_id, &Some(machine.provider_id.clone()));
+            let mut node = given.clone();
+            let mut waits = given.is_uninitialised();
+            for machine in &machines {
+                let before = node.clone();
+                let (writes, blocked) = settle(&mut node, machine);
+                prop_assert!(writes <= 2);
+                prop_assert_eq!(settle(&mut node, machine), (0, blocked.clone()), "nothing is written twice");
+                if waits && blocked.is_some() {
+                    prop_assert_eq!(&node, &before, "a Node waits as it is, or is complete");
                 }
-                Err(_) => prop_assert!(node.is_uninitialised() && node.provider_id.is_none()),
+                prop_assert!(!waits || blocked.is_some() || reachable(&node.addresses));
+                waits &= blocked.is_some();
+                prop_assert_eq!(node.is_uninitialised(), waits);
             }
-            for (key, value) in present {
-                prop_assert_eq!(node.labels.get(&key), Some(&value), "nobody's label changes");
+            let others = |node: &NodeFacts| -> Vec<_> {
+                node.taints.iter().filter(|taint| taint.key == "other").cloned().collect()
+            };
+            prop_assert_eq!(others(&node), others(&given));
+            prop_assert!(given.provider_id.is_none() || node.provider_id == given.provider_id);
+        }
+
+        #[test]
+        fn nobody_elses_label_changes(given in any_node(), machines in prop::collection::vec(any_machine(), 1..4)) {
+            let mut node = given.clone();
+            for machine in &machines {
+                settle(&mut node, machine);
+            }
+            let zone = |key: &str| key.ends_with("/zone");
+            for (key, value) in given.labels.iter().filter(|(key, _)| !given.owned_labels.contains(*key)) {
+                prop_assert!(zone(key) || node.labels.get(key) == Some(value), "{key} changed");
+            }
+            for key in given.labels.keys().filter(|key| crate::well_known::is_reserved(key)) {
+                prop_assert!(node.labels.contains_key(key), "{key} was removed");
+            }
+            for (key, value) in node.labels.iter().filter(|(key, _)| !given.labels.contains_key(*key)) {
+                prop_assert!(zone(key) || node.owned_labels.contains(key) || key.ends_with("/instance-type")
+                    || key.ends_with("/region"), "{key}={value} is nobody's");
             }
         }
     }

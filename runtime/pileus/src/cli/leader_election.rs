@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
+use super::duration::duration;
 use crate::error::Error;
 use crate::leader::LONGEST;
 
@@ -84,39 +85,6 @@ fn lock(text: &str) -> Result<String, String> {
     }
 }
 
-/// A duration as Go writes it: numbers with units from `ns` to `h`, one after the other.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration; write it as in 15s, 1m30s or 500ms");
-    let mut rest = text.strip_prefix('+').unwrap_or(text);
-    if rest == "0" {
-        return Ok(Duration::ZERO);
-    }
-    if rest.is_empty() {
-        return Err(wrong());
-    }
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let unit_at = rest.find(|c: char| c != '.' && !c.is_ascii_digit()).ok_or_else(wrong)?;
-        let (number, after) = rest.split_at(unit_at);
-        let next = after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len());
-        let (unit, after) = after.split_at(next);
-        let seconds = match unit {
-            "ns" => 1e-9,
-            "us" | "µs" | "μs" => 1e-6,
-            "ms" => 1e-3,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(wrong()),
-        };
-        let number: f64 = number.parse().map_err(|_| wrong())?;
-        let part = Duration::try_from_secs_f64(number * seconds).map_err(|_| wrong())?;
-        total = total.checked_add(part).ok_or_else(wrong)?;
-        rest = after;
-    }
-    Ok(total)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -174,25 +142,6 @@ mod tests {
             for part in named {
                 assert!(message.contains(part), "{arguments:?}: {message}");
             }
-        }
-    }
-
-    #[test]
-    fn durations_are_written_as_in_go() {
-        for (text, milliseconds) in [
-            ("15s", 15_000),
-            ("1m30s", 90_000),
-            ("1.5s", 1_500),
-            ("500ms", 500),
-            ("1h", 3_600_000),
-            ("+2s", 2_000),
-            ("0", 0),
-            ("2000us", 2),
-        ] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
-        }
-        for text in ["", "15", "s", "-1s", "1 s", "1.2.3s", "1d", "9999999999999999999h", "."] {
-            assert!(duration(text).is_err(), "{text}");
         }
     }
 }

@@ -1,0 +1,119 @@
+//! One Node, from what is known of its machine to its last write, and who is told.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::api::Patch;
+use pileus_cloud::{Instance, Retry};
+
+use super::Controller;
+use super::apply::write;
+use super::decide::{Done, retry};
+use super::labels::no_labels;
+use super::plan::{Action, Plan, plan};
+use crate::error::Error;
+use crate::events::Reason;
+use crate::facts::node::NodeFacts;
+
+/// How often a Node that keeps changing under our hands is read again before others get their turn.
+const CONFLICTS: u32 = 5;
+
+impl Controller {
+    /// Writes to a Node until nothing is left to write. How it is then, and what became of it.
+    ///
+    /// The answer of the API server is the next observation: no read in between, and no write that rests on an old one.
+    pub(super) async fn complete(
+        &self,
+        looked_up: Arc<NodeFacts>,
+        machine: &Instance,
+    ) -> (Arc<NodeFacts>, Done) {
+        let mut node = looked_up;
+        let mut done = Done::Unchanged;
+        let mut conflicts = 0;
+        loop {
+            let action = match plan(&node, machine) {
+                Plan::Nothing => return (node, done),
+                Plan::Blocked(why) => {
+                    let retry = retry(&node, &why);
+                    return (node, Done::Failed(retry, why.to_string()));
+                }
+                Plan::Write(action) => action,
+            };
+            tracing::debug!(node = %node.name, ?action, "writing");
+            let request = write(&node, &action);
+            let written =
+                self.nodes.patch(&node, request.name, request.part, &Patch::Merge(request.body)).await;
+            let (is_written, now) = match written {
+                Err(Error::Conflict) if conflicts < CONFLICTS => {
+                    conflicts += 1;
+                    (false, self.nodes.read(&node).await)
+                }
+                written => (true, written),
+            };
+            let now = match now {
+                Ok(now) => now,
+                Err(Error::Gone) => return (node, Done::Unchanged),
+                Err(error) => return (node, Done::Failed(error.retry(), error.to_string())),
+            };
+            if is_written {
+                done = effect(done, &node, &action);
+                say_left_out(&node, machine, &action);
+            }
+            // Somebody else gave it a provider ID while we were at it: the machine may be another one.
+            let ours = node.provider_id.as_ref().unwrap_or(&machine.provider_id);
+            if now.provider_id.as_ref().is_some_and(|id| id != ours) {
+                let why = "its provider ID was set by somebody else meanwhile".to_owned();
+                return (now, Done::Failed(Retry::Soon, why));
+            }
+            node = now;
+        }
+    }
+
+    /// Tells that the turn of a Node has failed, for the `failures`th time in a row.
+    pub(super) fn tell_failed(&self, node: &NodeFacts, failures: u32, retry: Retry, why: &str) {
+        // The 1st, 2nd, 4th, 8th … failure: a user sees it soon, and neither log nor API server is flooded.
+        if !failures.is_power_of_two() {
+            return;
+        }
+        if node.is_uninitialised() {
+            tracing::warn!(node = %node.name, failures, "not initialised: {why}");
+            let note = format!("The node is not initialised yet: {why}");
+            self.events.about_node(node, Reason::CloudInitializationFailed, note);
+        } else if retry == Retry::Slowly {
+            tracing::warn!(node = %node.name, failures, "not refreshed: {why}");
+            let note = format!("The node does not follow its machine: {why}");
+            self.events.about_node(node, Reason::CloudRefreshFailed, note);
+        } else {
+            // A cloud that has trouble is no news about a Node that works.
+            tracing::debug!(node = %node.name, failures, "not refreshed: {why}");
+        }
+    }
+
+    /// Tells that a Node has lost its taint.
+    pub(super) fn tell_initialised(&self, node: &NodeFacts) {
+        let age = Timestamp::now().duration_since(node.created_at);
+        let age = Duration::try_from(age).unwrap_or_default();
+        self.metrics.node_initialised(age);
+        let provider_id = node.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        tracing::info!(node = %node.name, provider_id, age_seconds = age.as_secs(), "node initialised");
+        self.events.about_node(node, Reason::Synced, "Node synced successfully".to_owned());
+    }
+}
+
+/// What has become of a Node after one more write.
+fn effect(before: Done, node: &NodeFacts, action: &Action) -> Done {
+    match action {
+        Action::Complete(_) if node.is_uninitialised() => Done::Initialised,
+        _ if before == Done::Initialised => before,
+        _ => Done::Changed,
+    }
+}
+
+/// Says once what the cloud tells and no label can hold.
+fn say_left_out(node: &NodeFacts, machine: &Instance, action: &Action) {
+    let refused = no_labels(machine);
+    if matches!(action, Action::Complete(_)) && !refused.is_empty() {
+        tracing::warn!(node = %node.name, ?refused, "what the cloud says that can't be labels is left out");
+    }
+}

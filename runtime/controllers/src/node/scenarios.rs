@@ -1,0 +1,550 @@
+//! Upstream's tests of its node controller (ccm-behaviour 10.1), and of its choice of addresses (10.5).
+//!
+//! Upstream asks a cloud by one of two interfaces, V1 or V2, which is here one lookup; what the two tell apart has become
+//! the answers of the contract.
+
+use pileus_cloud::AddressKind::{self, ExternalIp, Hostname, InternalDns, InternalIp};
+use pileus_cloud::{Address, Answer, Error, ErrorKind, Instance, Provider, ProviderId, State};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+use super::apply::write;
+use super::decide::{Done, Next, decide, retry};
+use super::plan::{Action, Plan, plan};
+use super::roster::{Again, Lane, Roster};
+use crate::nodes::{Change, Part};
+use crate::scenarios::Stored;
+use crate::well_known::TAINT_UNINITIALIZED;
+
+type Addresses = &'static [(AddressKind, &'static str)];
+
+/// What the cloud of most scenarios lists.
+const ADDRESSES: Addresses = &[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")];
+
+/// What is expected of a Node's turn.
+enum Ends {
+    /// The taint is gone, and this merge patch is all that has changed.
+    Initialised(Value),
+    /// This merge patch is all that has changed.
+    Changed(Value),
+    /// The Node is as it was.
+    Unchanged,
+    /// The Node is as it was, and is looked up again after this time.
+    Again(Duration),
+    /// The Node is as it was, and whoever looks is told something with these words.
+    Failed(&'static str),
+}
+use Ends::{Changed, Failed, Initialised, Unchanged};
+
+/// A test a scenario: a Node, what the cloud answers, and what comes of it.
+macro_rules! scenarios {
+    ($($(#[doc = $why:literal])* $name:ident: $given:expr, $answer:expr => $expected:expr;)*) => {$(
+        $(#[doc = $why])*
+        #[test]
+        fn $name() {
+            assert_turn(&$given, $answer, $expected);
+        }
+    )*};
+}
+
+#[track_caller]
+fn assert_turn(given: &Stored, answer: Result<Answer, Error>, expected: Ends) {
+    let (after, done) = turn(given, answer);
+    let untainted = |change: &Value| given.with(&json!({"spec": {"taints": null}})).with(change);
+    match (&done, expected) {
+        (Done::Initialised, Initialised(change)) => after.assert_is(&untainted(&change)),
+        (Done::Changed, Changed(change)) => after.assert_is(&given.with(&change)),
+        (Done::Unchanged, Unchanged) => assert_eq!(after, *given),
+        (Done::Again(after_this), Ends::Again(expected)) => {
+            assert_eq!((&after, *after_this), (given, expected));
+        }
+        (Done::Failed(_, why), Failed(words)) => {
+            assert!(why.contains(words), "{why}");
+            assert_eq!(after, *given);
+        }
+        _ => panic!("{done:?} of {after:?}"),
+    }
+}
+
+/// What becomes of a Node once the cloud has answered.
+fn turn(given: &Stored, answer: Result<Answer, Error>) -> (Stored, Done) {
+    let machine = match decide(&given.facts(), answer) {
+        Next::Write(machine) => machine,
+        Next::Done(done) => return (given.clone(), done),
+    };
+    let mut node = given.clone();
+    for writes in 0..3 {
+        let facts = node.facts();
+        let action = match plan(&facts, &machine) {
+            Plan::Nothing if writes == 0 => return (node, Done::Unchanged),
+            Plan::Nothing if given.facts().is_uninitialised() => return (node, Done::Initialised),
+            Plan::Nothing => return (node, Done::Changed),
+            Plan::Blocked(why) => return (node, Done::Failed(retry(&facts, &why), why.to_string())),
+            Plan::Write(action) => action,
+        };
+        let request = write(&facts, &action);
+        node.patch(request.part, &request.body);
+    }
+    panic!("no end to the writes");
+}
+
+fn tainted(change: &Value) -> Stored {
+    Stored::registered(change)
+}
+
+/// A Node that takes part in the cluster, of the machine `fake://12345` with [`ADDRESSES`].
+fn initialised(change: &Value) -> Stored {
+    let complete = json!({
+        "spec": {"providerID": "fake://12345", "taints": null},
+        "status": {"addresses": list(ADDRESSES)},
+    });
+    Stored::registered(&complete).with(change)
+}
+
+fn list(addresses: Addresses) -> Value {
+    let address = |(kind, value): &(AddressKind, &str)| json!({"type": kind.as_str(), "address": value});
+    addresses.iter().map(address).collect()
+}
+
+fn with_addresses(addresses: Addresses) -> Value {
+    json!({"status": {"addresses": list(addresses)}})
+}
+
+/// As the annotation of the kubelet's `--node-ip` says, and with the provider ID that it was given.
+fn node_ip(text: &str) -> Value {
+    json!({
+        "metadata": {"annotations": {"alpha.kubernetes.io/provided-node-ip": text}},
+        "spec": {"providerID": "fake://12345"},
+        "status": {"addresses": list(&[(Hostname, "node0")])},
+    })
+}
+
+fn machine(addresses: Addresses) -> Instance {
+    Instance {
+        provider_id: ProviderId::parse("fake://12345").unwrap(),
+        instance_type: None,
+        zone: None,
+        region: None,
+        addresses: addresses.iter().map(|(kind, value)| Address::new(*kind, *value)).collect(),
+        labels: Vec::new(),
+        state: State::Running,
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "beside the errors of other scenarios")]
+fn found(machine: Instance) -> Result<Answer, Error> {
+    Ok(Answer::Found(machine))
+}
+
+fn found_at(addresses: Addresses) -> Result<Answer, Error> {
+    found(machine(addresses))
+}
+
+fn in_zone(machine: Instance) -> Instance {
+    Instance { zone: Some("us-west-1a".to_owned()), region: Some("us-west".to_owned()), ..machine }
+}
+
+fn with_labels(machine: Instance, labels: &[(&str, &str)]) -> Instance {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Instance { labels, ..machine }
+}
+
+/// The labels of [`in_zone`].
+fn topology() -> Value {
+    json!({
+        "topology.kubernetes.io/zone": "us-west-1a",
+        "failure-domain.beta.kubernetes.io/zone": "us-west-1a",
+        "topology.kubernetes.io/region": "us-west",
+        "failure-domain.beta.kubernetes.io/region": "us-west",
+    })
+}
+
+fn with_more(labels: Value, more: Value) -> Value {
+    let (Value::Object(mut labels), Value::Object(more)) = (labels, more) else {
+        panic!("labels are objects")
+    };
+    labels.extend(more);
+    Value::Object(labels)
+}
+
+fn other_taint() -> Value {
+    json!({"key": "ImproveCoverageTaint", "value": "true", "effect": "NoSchedule"})
+}
+
+fn uninitialised_taint() -> Value {
+    json!({"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"})
+}
+
+fn labels_of_a_user(change: Value) -> Value {
+    let all = [
+        ("topology.kubernetes.io/zone", "zone"),
+        ("failure-domain.beta.kubernetes.io/zone", "zone"),
+        ("topology.kubernetes.io/region", "region"),
+        ("failure-domain.beta.kubernetes.io/region", "region"),
+        ("node.kubernetes.io/instance-type", "type"),
+        ("beta.kubernetes.io/instance-type", "type"),
+    ];
+    let all: Value = all
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), json!(value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    json!({"metadata": {"labels": with_more(all, change)}})
+}
+
+const HOSTED: Addresses = &[(Hostname, "node0.cloud"), (InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")];
+const AND_HOST_NAME: Addresses =
+    &[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (Hostname, "node0")];
+
+// Test_syncNode.
+scenarios! {
+    n01_a_host_name_of_the_cloud_replaces_the_kubelets:
+        tainted(&with_addresses(&[(Hostname, "node0")])), found_at(HOSTED) =>
+        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
+
+    n02_the_kubelets_host_name_comes_after_the_clouds_addresses:
+        tainted(&with_addresses(&[(Hostname, "node0")])), found_at(ADDRESSES) =>
+        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(AND_HOST_NAME)}}));
+
+    n03_a_node_without_addresses_gets_the_clouds:
+        tainted(&json!({})), found_at(HOSTED) =>
+        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
+
+    /// Upstream leaves it as it is for ever (P-26).
+    n04_a_node_that_came_without_the_taint_gets_what_it_lacks:
+        tainted(&json!({"spec": {"taints": null}})), found(in_zone(machine(ADDRESSES))) =>
+        Changed(json!({
+            "metadata": {"labels": topology()},
+            "spec": {"providerID": "fake://12345"},
+            "status": {"addresses": list(ADDRESSES)},
+        }));
+
+    n05_zone_and_region_become_labels_and_conditions_stay:
+        tainted(&with_addresses(&[(Hostname, "node0")])),
+        found(Instance { provider_id: ProviderId::parse("aws://12345").unwrap(), ..in_zone(machine(HOSTED)) }) =>
+        Initialised(json!({
+            "metadata": {"labels": topology()},
+            "spec": {"providerID": "aws://12345"},
+            "status": {
+                "addresses": list(HOSTED),
+                "conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusNeverUpdated"}],
+            },
+        }));
+
+    n06_other_taints_stay:
+        tainted(&json!({"spec": {"taints": [other_taint(), uninitialised_taint()]}})), found_at(ADDRESSES) =>
+        Initialised(json!({
+            "spec": {"providerID": "fake://12345", "taints": [other_taint()]},
+            "status": {"addresses": list(ADDRESSES)},
+        }));
+
+    /// Null is the contract's `unmanaged`.
+    n07_null_metadata_leaves_the_node_alone:
+        tainted(&json!({})), Ok(Answer::Unmanaged) => Unchanged;
+
+    n08_a_node_ip_that_the_cloud_lists_is_kept:
+        tainted(&node_ip("10.0.0.1")), found_at(ADDRESSES) =>
+        Initialised(with_addresses(AND_HOST_NAME));
+
+    n09_a_node_ip_that_is_none_is_refused:
+        tainted(&node_ip("abc")), found_at(ADDRESSES) => Failed("\"abc\" is not an IP address");
+
+    n10_a_node_ip_that_the_cloud_does_not_list_is_refused:
+        tainted(&node_ip("10.0.0.9")), found_at(ADDRESSES) => Failed("asks for 10.0.0.9");
+
+    /// V1 asks for the parts of a machine one by one and never whether it exists. Here one answer says all, and
+    /// nothing is taken from a machine that the cloud denies; its lifecycle controller asks whether it is really gone.
+    n11_a_node_whose_machine_the_cloud_denies_waits:
+        tainted(&json!({"spec": {"providerID": "fake://12345"}})), Ok(Answer::Absent) =>
+        Failed("the cloud has no machine for it");
+
+    /// Upstream removes the taint of a Node that nobody can reach (P-06).
+    n12_a_node_without_any_address_waits:
+        tainted(&json!({})), found_at(&[]) => Failed("no IP address yet");
+
+    /// An ID that the cloud writes differently counts as little as an empty one.
+    n13_the_nodes_own_provider_id_is_kept:
+        tainted(&json!({"spec": {"providerID": "fake://other"}})), found_at(ADDRESSES) =>
+        Initialised(with_addresses(ADDRESSES));
+
+    n14_a_node_without_the_taint_that_lacks_nothing_is_left_alone:
+        initialised(&json!({})), found_at(ADDRESSES) => Unchanged;
+
+    n15_zone_and_region_become_labels_under_both_keys:
+        tainted(&json!({})), found(in_zone(machine(ADDRESSES))) =>
+        Initialised(json!({
+            "metadata": {"labels": topology()},
+            "spec": {"providerID": "fake://12345"},
+            "status": {"addresses": list(ADDRESSES)},
+        }));
+
+    n16_other_taints_stay_whatever_their_place:
+        tainted(&json!({"spec": {"taints": [uninitialised_taint(), other_taint()]}})), found_at(ADDRESSES) =>
+        Initialised(json!({
+            "spec": {"providerID": "fake://12345", "taints": [other_taint()]},
+            "status": {"addresses": list(ADDRESSES)},
+        }));
+
+    n17_a_node_ip_that_the_cloud_lists_is_kept_and_replaces_nothing_else:
+        tainted(&node_ip("10.0.0.1")), found_at(&[(InternalIp, "10.0.0.2"), (InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")]) =>
+        Initialised(with_addresses(AND_HOST_NAME));
+
+    /// That they are ours is remembered, so that they can follow the cloud (P-08).
+    n18_more_labels_of_the_cloud_are_added:
+        tainted(&json!({})),
+        found(with_labels(in_zone(machine(ADDRESSES)), &[("topology.k8s.cp/zone-id", "az1"), ("my.custom.label/foo", "bar")])) =>
+        Initialised(json!({
+            "metadata": {
+                "labels": with_more(topology(), json!({"topology.k8s.cp/zone-id": "az1", "my.custom.label/foo": "bar"})),
+                "annotations": {"pileus.dev/owned-labels": "my.custom.label/foo,topology.k8s.cp/zone-id"},
+            },
+            "spec": {"providerID": "fake://12345"},
+            "status": {"addresses": list(ADDRESSES)},
+        }));
+
+    n19_more_labels_take_no_reserved_key_and_replace_nothing:
+        tainted(&json!({"metadata": {"labels": {"existing": "old", "equal": "same"}}})),
+        found(with_labels(in_zone(machine(ADDRESSES)), &[
+            ("topology.kubernetes.io/zone", "other"),
+            ("kubernetes.io/x", "y"),
+            ("sub.k8s.io/x", "y"),
+            ("k8s.io/x", "y"),
+            ("existing", "new"),
+            ("equal", "same"),
+            ("app.k8snio/bar", "x"),
+            ("k8snio/bar", "x"),
+        ])) =>
+        Initialised(json!({
+            "metadata": {
+                "labels": with_more(topology(), json!({"app.k8snio/bar": "x", "k8snio/bar": "x"})),
+                "annotations": {"pileus.dev/owned-labels": "app.k8snio/bar,k8snio/bar"},
+            },
+            "spec": {"providerID": "fake://12345"},
+            "status": {"addresses": list(ADDRESSES)},
+        }));
+
+    /// That V2's metadata says nothing of existence: a machine in whatever state is one.
+    n20_a_node_is_initialised_whatever_the_state_of_its_machine:
+        tainted(&json!({"spec": {"providerID": "fake://12345"}})),
+        found(Instance { state: State::Stopped, ..machine(ADDRESSES) }) =>
+        Initialised(with_addresses(ADDRESSES));
+
+    /// A machine without an ID is no answer in the contract: the host makes it this error.
+    n21_no_provider_id_anywhere_is_an_error:
+        tainted(&json!({})), Err(Error::new(ErrorKind::Broken, "the provider gave no provider ID")) =>
+        Failed("no provider ID");
+
+    n22_an_error_of_the_cloud_leaves_the_node_alone:
+        tainted(&json!({})), Err(Error::new(ErrorKind::Unavailable, "the cloud does not answer")) =>
+        Failed("does not answer");
+}
+
+// Test_reconcileNodeLabels.
+scenarios! {
+    n23_the_old_keys_of_labels_are_copied_to_the_current_ones:
+        initialised(&labels_of_a_user(json!({
+            "topology.kubernetes.io/zone": null,
+            "topology.kubernetes.io/region": null,
+            "node.kubernetes.io/instance-type": null,
+        }))),
+        found_at(ADDRESSES) =>
+        Changed(labels_of_a_user(json!({})));
+
+    n24_equal_labels_stay:
+        initialised(&labels_of_a_user(json!({}))), found_at(ADDRESSES) => Unchanged;
+
+    n25_the_old_key_holds_where_they_differ:
+        initialised(&labels_of_a_user(json!({
+            "topology.kubernetes.io/zone": "changed",
+            "topology.kubernetes.io/region": "changed",
+            "node.kubernetes.io/instance-type": "changed",
+        }))),
+        found_at(ADDRESSES) =>
+        Changed(labels_of_a_user(json!({})));
+}
+
+// TestNodeAddressesChangeDetected.
+scenarios! {
+    n26_the_same_addresses_are_no_change:
+        initialised(&with_addresses(HOSTED)), found_at(HOSTED) => Unchanged;
+
+    n27_another_external_address_is_a_change:
+        initialised(&with_addresses(&[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.2")])), found_at(ADDRESSES) =>
+        Changed(with_addresses(ADDRESSES));
+
+    /// Not where the cloud names none, as the kubelet's is kept then.
+    n28_a_host_name_that_the_cloud_does_not_name_any_more_is_a_change:
+        initialised(&with_addresses(&[(Hostname, "node0.cloud"), (InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (Hostname, "old")])),
+        found_at(HOSTED) =>
+        Changed(with_addresses(HOSTED));
+
+    n29_a_new_host_name_is_a_change:
+        initialised(&json!({})), found_at(HOSTED) => Changed(with_addresses(HOSTED));
+
+    n30_the_same_addresses_for_other_ends_are_a_change:
+        initialised(&with_addresses(&[(ExternalIp, "10.0.0.1"), (InternalIp, "203.0.113.1")])), found_at(ADDRESSES) =>
+        Changed(with_addresses(ADDRESSES));
+}
+
+/// What upstream's status loop does to Nodes with the taint is here for nobody to do: they are in the other lane.
+#[test]
+fn n31_a_node_with_the_taint_is_not_refreshed() {
+    let (mut roster, now) = roster(&[tainted(&json!({"spec": {"providerID": "fake://12345"}}))]);
+    assert_eq!(roster.next(Lane::Refresh), None);
+    assert_eq!(roster.take(Lane::Initialise, now, 9).len(), 1);
+    assert_eq!(roster.next(Lane::Refresh), None);
+}
+
+/// Upstream writes no addresses before the taint has gone; here they come first, so that no Pod starts with wrong ones
+/// (P-05).
+#[test]
+fn n32_a_node_has_its_addresses_before_it_loses_the_taint() {
+    let mut node = tainted(&json!({}));
+    let Plan::Write(action @ Action::SetAddresses(_)) = plan(&node.facts(), &machine(ADDRESSES)) else {
+        panic!("addresses come first");
+    };
+    let request = write(&node.facts(), &action);
+    assert_eq!(request.part, Part::Status);
+    node.patch(request.part, &request.body);
+    node.assert_is(&tainted(&with_addresses(ADDRESSES)));
+}
+
+// TestGetInstanceMetadata.
+scenarios! {
+    n33_what_the_cloud_does_not_say_becomes_no_label:
+        tainted(&json!({})), found(Instance { instance_type: Some(String::new()), ..machine(ADDRESSES) }) =>
+        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(ADDRESSES)}}));
+
+    /// V1 goes on without an ID where the cloud can't give one by name. A provider that can't tell yet says so.
+    n34_a_cloud_that_does_not_know_yet_is_asked_again:
+        tainted(&json!({})), Ok(Answer::Pending(Duration::from_secs(5))) => Ends::Again(Duration::from_secs(5));
+
+    n35_a_provider_id_that_the_kubelet_gave_needs_none_of_the_cloud:
+        tainted(&json!({"spec": {"providerID": "fake://asdasd"}})), found_at(HOSTED) =>
+        Initialised(with_addresses(HOSTED));
+
+    n36_provider_id_and_addresses_are_the_clouds:
+        tainted(&json!({})), found_at(HOSTED) =>
+        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
+
+    /// As N21; upstream returns the rest of the metadata too, and then doesn't use it.
+    n37_no_provider_id_is_an_error_whatever_else_is_known:
+        tainted(&with_addresses(ADDRESSES)), Err(Error::new(ErrorKind::Broken, "the provider gave no provider ID")) =>
+        Failed("no provider ID");
+
+    n38_a_node_with_its_own_provider_id_gets_type_and_addresses:
+        tainted(&json!({"spec": {"providerID": "fake://asdasd"}})),
+        found(Instance { instance_type: Some("t1.micro".to_owned()), ..machine(HOSTED) }) =>
+        Initialised(json!({
+            "metadata": {"labels": {"node.kubernetes.io/instance-type": "t1.micro", "beta.kubernetes.io/instance-type": "t1.micro"}},
+            "status": {"addresses": list(HOSTED)},
+        }));
+}
+
+fn roster(nodes: &[Stored]) -> (Roster, Instant) {
+    let provider = Provider {
+        name: "fake".to_owned(),
+        schemes: vec!["fake".to_owned()],
+        node_labels: Vec::new(),
+        largest_lookup: 5000,
+        instances: None,
+    };
+    let now = Instant::now();
+    let mut roster = Roster::new(provider, Duration::from_mins(30));
+    roster.observe(nodes.iter().map(|node| Change::Present(Arc::new(node.facts()))).collect(), now);
+    (roster, now)
+}
+
+/// TestUpdateNodeStatus: one call a Node with 1, 5, 10 and 30 workers, which is here one call for all.
+#[test]
+fn n39_n40_n41_n42_one_lookup_serves_100_nodes_whatever_the_writers() {
+    let named = |n: u32| initialised(&json!({"metadata": {"name": format!("node{n}")}}));
+    let (mut roster, now) = roster(&(0..100).map(named).collect::<Vec<_>>());
+    let sweep = roster.take(Lane::Refresh, now, 5000);
+    assert_eq!(sweep.len(), 100);
+    assert_eq!(roster.next(Lane::Refresh), None);
+    for node in &sweep {
+        roster.ended(Lane::Refresh, node, Again::AtSweep, now, 0.0);
+    }
+    let next = now + Duration::from_mins(30);
+    assert_eq!(roster.next(Lane::Refresh), Some(next));
+    assert_eq!(roster.take(Lane::Refresh, next, 5000).len(), 100, "and all together again");
+}
+
+/// A test a choice of addresses: what stands there, `--node-ip`, what the cloud lists, and what the Node gets.
+macro_rules! addresses {
+    ($($name:ident: $present:expr, $node_ip:expr, $cloud:expr => $expected:expr;)*) => {$(
+        #[test]
+        fn $name() {
+            assert_addresses($present, $node_ip, $cloud, $expected);
+        }
+    )*};
+}
+
+#[track_caller]
+fn assert_addresses(
+    present: Addresses,
+    node_ip: Option<&str>,
+    cloud: Addresses,
+    expected: Result<Addresses, &'static str>,
+) {
+    let annotation = json!({"alpha.kubernetes.io/provided-node-ip": node_ip});
+    let given = json!({"metadata": {"annotations": annotation}, "status": {"addresses": list(present)}});
+    let expected = match expected {
+        Ok(addresses) => Initialised(json!({
+            "spec": {"providerID": "fake://12345"},
+            "status": {"addresses": list(addresses)},
+        })),
+        Err(words) => Failed(words),
+    };
+    assert_turn(&tainted(&given), found_at(cloud), expected);
+}
+
+const HOST: Addresses = &[(Hostname, "node0")];
+
+// Upstream's helpers that add to a list of addresses, and that choose by `--node-ip`.
+addresses! {
+    h01_nothing_and_nothing_is_nothing: &[], None, &[] => Err("no IP address yet");
+    h02_what_is_new_is_added: &[], None, ADDRESSES => Ok(ADDRESSES);
+    h03_what_is_listed_twice_is_there_once: &[], None,
+        &[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (InternalIp, "10.0.0.1")] => Ok(ADDRESSES);
+    h04_what_is_there_is_not_added_again: &[(InternalIp, "10.0.0.1")], None, ADDRESSES => Ok(ADDRESSES);
+    h05_the_only_internal_address_is_asked_for: HOST, Some("10.0.0.1"), ADDRESSES => Ok(AND_HOST_NAME);
+    h06_an_external_address_that_is_asked_for_comes_first: HOST, Some("203.0.113.1"), ADDRESSES =>
+        Ok(&[(ExternalIp, "203.0.113.1"), (InternalIp, "10.0.0.1"), (Hostname, "node0")]);
+    h07_an_address_of_two_types_is_the_only_one_of_both: HOST, Some("10.0.0.1"),
+        &[(InternalIp, "10.0.0.1"), (InternalIp, "10.0.0.2"), (ExternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")] =>
+        Ok(&[(InternalIp, "10.0.0.1"), (ExternalIp, "10.0.0.1"), (Hostname, "node0")]);
+    h08_names_are_left_as_they_are: HOST, Some("10.0.0.1"),
+        &[(InternalIp, "10.0.0.1"), (InternalDns, "node0.internal"), (InternalDns, "node0.other")] =>
+        Ok(&[(InternalIp, "10.0.0.1"), (InternalDns, "node0.internal"), (InternalDns, "node0.other"), (Hostname, "node0")]);
+    h09_of_several_internal_addresses_one_is_chosen: HOST, Some("10.0.0.3"),
+        &[(InternalIp, "10.0.0.1"), (InternalIp, "10.0.0.2"), (InternalIp, "10.0.0.3"), (ExternalIp, "203.0.113.1")] =>
+        Ok(&[(InternalIp, "10.0.0.3"), (ExternalIp, "203.0.113.1"), (Hostname, "node0")]);
+    h10_an_address_that_is_not_listed_is_refused: HOST, Some("10.0.0.4"), ADDRESSES => Err("asks for 10.0.0.4");
+    h11_the_text_of_ipv6_does_not_matter_and_the_other_family_goes: HOST, Some("2001:db8:0:0::1"),
+        &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::0:1")] =>
+        Ok(&[(InternalIp, "2001:db8::0:1"), (Hostname, "node0")]);
+    h12_a_pair_is_refused_where_the_cloud_has_one_family: HOST, Some("10.0.0.1,2001:db8::1"), ADDRESSES =>
+        Err("asks for 2001:db8::1");
+    h13_a_pair_stays_in_its_order: HOST, Some("10.0.0.1,2001:db8::1"),
+        &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1")] =>
+        Ok(&[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (Hostname, "node0")]);
+    h14_the_order_that_is_asked_for_wins: HOST, Some("10.0.0.1,2001:db8::1"),
+        &[(InternalIp, "2001:db8::1"), (InternalIp, "10.0.0.1")] =>
+        Ok(&[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (Hostname, "node0")]);
+    h15_more_internal_addresses_than_the_pair_go: HOST, Some("10.0.0.1,2001:db8::1"),
+        &[(InternalIp, "10.0.0.2"), (InternalIp, "2001:db8::2"), (InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1")] =>
+        Ok(&[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (Hostname, "node0")]);
+    h16_an_external_address_follows_the_pair: HOST, Some("10.0.0.1,2001:db8::1"),
+        &[(ExternalIp, "203.0.113.1"), (InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1")] =>
+        Ok(&[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (ExternalIp, "203.0.113.1"), (Hostname, "node0")]);
+    h17_two_external_addresses_follow_the_pair: HOST, Some("2001:db8::1,10.0.0.1"),
+        &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (ExternalIp, "203.0.113.1"), (ExternalIp, "2001:db8::f")] =>
+        Ok(&[(InternalIp, "2001:db8::1"), (InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (ExternalIp, "2001:db8::f"), (Hostname, "node0")]);
+    h18_a_pair_of_an_external_and_an_internal_address_is_all_of_both: HOST, Some("203.0.113.1,2001:db8::1"),
+        &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (ExternalIp, "203.0.113.1"), (ExternalIp, "2001:db8::f")] =>
+        Ok(&[(ExternalIp, "203.0.113.1"), (InternalIp, "2001:db8::1"), (Hostname, "node0")]);
+}

@@ -1,0 +1,391 @@
+//! Random histories of a cluster and its cloud, told from a seed: machines come, stop, start and vanish, lists lag and
+//! lie, calls fail, Nodes change between any two steps of a pass, and the controller is started anew. Whatever happens,
+//! no Node is deleted whose machine is there, and no more than the breaker lets through while even direct reads lie; and
+//! once all is quiet, each Node is as its machine is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use pileus_cloud::{Provider, ProviderId, Purpose, State};
+
+use super::judge::{Answered, Findings, Judge, Now};
+use super::plan::{Action, Write};
+use crate::error::Error;
+use crate::facts::node::{NodeFacts, Readiness, Taint};
+use crate::model::{ApiServer, Cloud, Faults, Random};
+use crate::well_known::{TAINT_OUT_OF_SERVICE, TAINT_SHUTDOWN};
+
+/// What a kubelet's silence takes to be noticed.
+const SILENCE: Duration = Duration::from_secs(40);
+
+struct World {
+    random: Random,
+    cloud: Cloud,
+    api: ApiServer,
+    /// Since the world's start.
+    time: Duration,
+    judge: Judge,
+    started: Duration,
+    wants_out_of_service: bool,
+    /// When a machine last changed, by the name of its Node: the Node follows later.
+    changed: BTreeMap<String, Duration>,
+    /// Deletions that nobody released, since the controller's start, by UID.
+    deleted: BTreeMap<String, Duration>,
+    /// Taints of others, by Node UID.
+    foreign: BTreeMap<String, usize>,
+    /// Whether anything else may happen between two steps of a pass.
+    is_busy: bool,
+    /// Whether direct reads may say that a machine is gone which is there.
+    may_lie: bool,
+    made: u64,
+    tally: Tally,
+}
+
+/// That a history has been through what it is there for.
+#[derive(Debug, Default)]
+struct Tally {
+    deleted: u64,
+    released: u64,
+    held: u64,
+    hold_ended: u64,
+    conflicts: u64,
+    restarts: u64,
+    shutdown: u64,
+}
+
+fn provider() -> Provider {
+    Provider {
+        name: "model".to_owned(),
+        schemes: vec!["model".to_owned()],
+        node_labels: Vec::new(),
+        largest_lookup: 7,
+        instances: None,
+    }
+}
+
+impl World {
+    fn new(seed: u64, nodes: u64, wants_out_of_service: bool) -> Self {
+        let mut world = Self {
+            random: Random(seed),
+            cloud: Cloud::default(),
+            api: ApiServer::default(),
+            time: Duration::ZERO,
+            judge: Judge::new(provider(), wants_out_of_service),
+            started: Duration::ZERO,
+            wants_out_of_service,
+            changed: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            foreign: BTreeMap::new(),
+            is_busy: true,
+            may_lie: false,
+            made: 0,
+            tally: Tally::default(),
+        };
+        (0..nodes).for_each(|_| world.node_joins());
+        world
+    }
+
+    fn now(&self) -> Now {
+        Now { wall: self.wall(), uptime: self.time.saturating_sub(self.started) }
+    }
+
+    fn wall(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::try_from(self.time).unwrap()
+    }
+
+    fn any_node(&mut self) -> Option<Arc<NodeFacts>> {
+        let all = self.api.all();
+        self.random.pick(&all).cloned()
+    }
+
+    fn node_joins(&mut self) {
+        // A name is taken again once in a while, by another machine.
+        let name = match self.random.below(2) {
+            0 => format!("node-{}", self.random.below(self.made.max(1))),
+            _ => format!("node-{}", self.made),
+        };
+        self.made += 1;
+        if self.api.all().iter().any(|node| node.name == name) {
+            return;
+        }
+        let mut node = NodeFacts { created_at: self.wall(), ..NodeFacts::registered(&name) };
+        if self.random.percent(5) {
+            node.provider_id = Some(ProviderId::parse("others://machine").unwrap());
+            return self.api.register(node);
+        }
+        let id = self.cloud.make(&name);
+        if self.random.percent(70) {
+            node.provider_id = Some(id);
+            node.taints.clear();
+        }
+        self.api.register(node);
+        self.changed.insert(name, self.time);
+    }
+
+    /// One thing that others do.
+    fn happens(&mut self) {
+        self.time += Duration::from_millis(self.random.below(4000));
+        self.nodes_follow_their_machines();
+        let Some(node) = self.any_node() else { return self.node_joins() };
+        let name = node.name.as_str();
+        match self.random.below(100) {
+            0..12 => self.node_joins(),
+            12..17 => self.machine_changes(&node, None),
+            17..23 => self.machine_changes(&node, Some(State::Stopped)),
+            23..40 => self.machine_changes(&node, Some(State::Running)),
+            40..43 => self.machine_changes(&node, Some(State::Unknown)),
+            43..63 => self.cloud.list_catches_up(),
+            63..69 => {
+                let key = format!("others/{}", self.made);
+                self.made += 1;
+                let taint = Taint { key, value: None, effect: "NoSchedule".to_owned(), time_added: None };
+                self.api.edit(name, |node| node.taints.push(taint));
+                *self.foreign.entry(node.uid.clone()).or_default() += 1;
+            }
+            69..71 => self.api.remove(name),
+            71..77 if node.is_held => {
+                // Some mistake it for another Node of that name.
+                let uid = if self.random.percent(80) { node.uid.clone() } else { "another".to_owned() };
+                self.api.edit(name, |node| node.release_deletion = Some(uid));
+            }
+            77..79 => self.restart(),
+            79..83 => self.cloud.faults.lying_list = self.random.below(2) * 40,
+            83..86 => self.cloud.faults.errors = self.random.below(3) * 30,
+            86..88 => self.cloud.faults.failures = self.random.below(2) * 50,
+            88..90 if self.may_lie => self.cloud.faults.lying_reads = self.random.below(3) * 50,
+            90..93 => {
+                // A kubelet that is slow.
+                let readiness = if self.random.percent(50) { Readiness::False } else { Readiness::Unknown };
+                self.api.edit(name, |node| node.readiness = readiness);
+                self.changed.insert(name.to_owned(), self.time);
+            }
+            _ => {}
+        }
+    }
+
+    fn machine_changes(&mut self, node: &NodeFacts, state: Option<State>) {
+        if let Some((id, _)) = self.cloud.machine(node) {
+            match state {
+                None => self.cloud.vanish(&id),
+                Some(state) => self.cloud.set(&id, state),
+            }
+            self.changed.insert(node.name.clone(), self.time);
+        }
+    }
+
+    fn nodes_follow_their_machines(&mut self) {
+        let (cloud, time) = (&self.cloud, self.time);
+        let settled: Vec<_> = self
+            .changed
+            .iter()
+            .filter(|(_, at)| time > **at + SILENCE)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in settled {
+            self.changed.remove(&name);
+            self.api.edit(&name, |node| {
+                node.readiness = match cloud.machine(node).map(|(_, state)| state) {
+                    Some(State::Running | State::Unknown) => Readiness::True,
+                    Some(State::Stopped) | None => Readiness::Unknown,
+                }
+            });
+        }
+    }
+
+    fn restart(&mut self) {
+        self.judge = Judge::new(provider(), self.wants_out_of_service);
+        self.started = self.time;
+        self.deleted.clear();
+        self.tally.restarts += 1;
+    }
+
+    /// Lets others act between two steps.
+    fn between(&mut self) {
+        if self.is_busy {
+            (0..self.random.below(3)).for_each(|_| self.happens());
+        }
+    }
+
+    /// One pass, as the controller makes it; what it wrote.
+    fn pass(&mut self) -> Vec<Action> {
+        let started = self.started;
+        let now = self.now();
+        let candidates = self.judge.candidates(&self.api.all(), now);
+        let mut findings = Findings::default();
+        let answers = self.look_up(Purpose::Refresh, &candidates);
+        let now = self.now();
+        let doubted = self.judge.looked_up(&mut findings, answers, now);
+        let in_doubt: Vec<_> = doubted.iter().map(|(node, _)| Arc::clone(node)).collect();
+        let answers = self.look_up(Purpose::Confirm, &in_doubt);
+        let now = self.now();
+        self.judge.confirmed(&mut findings, &doubted, answers, now);
+        let seen = self.api.all();
+        self.between(); // the watch is late
+        if self.started != started {
+            return Vec::new(); // this controller is no more
+        }
+        let plan = self.judge.plan(&seen, &findings, self.now());
+        let bound = 3.max(self.provider_nodes(&seen) / 4);
+        let mut written = Vec::new();
+        for action in plan.actions {
+            self.between();
+            if self.started != started {
+                return written;
+            }
+            self.write(&action);
+            written.push(action);
+        }
+        if written.iter().any(|action| action.write == Write::Delete { is_released: false }) {
+            let within = self.deleted_within().count();
+            assert!(within <= bound, "{within} deleted within ten minutes, {bound} may be");
+        }
+        written
+    }
+
+    /// The provider's Nodes of these, and those that were deleted within ten minutes.
+    fn provider_nodes(&self, nodes: &[Arc<NodeFacts>]) -> usize {
+        let present: Vec<_> = nodes.iter().filter(|node| is_ours(node)).map(|node| &node.uid).collect();
+        present.len() + self.deleted_within().filter(|uid| !present.contains(uid)).count()
+    }
+
+    fn deleted_within(&self) -> impl Iterator<Item = &String> {
+        let recent = |at: Duration| self.time <= at + Duration::from_mins(10);
+        self.deleted.iter().filter(move |(_, at)| recent(**at)).map(|(uid, _)| uid)
+    }
+
+    fn look_up(&mut self, purpose: Purpose, nodes: &[Arc<NodeFacts>]) -> Vec<Answered> {
+        let mut answered = Vec::new();
+        for chunk in nodes.chunks(7) {
+            self.between();
+            let references: Vec<_> = chunk.iter().map(|node| node.reference(&[])).collect();
+            let answers = self.cloud.look_up(&mut self.random, purpose, &references);
+            let answers = answers.unwrap_or_else(|error| vec![Err(error); chunk.len()]);
+            answered.extend(chunk.iter().cloned().zip(answers));
+        }
+        answered
+    }
+
+    fn write(&mut self, action: &Action) {
+        let (node, tally) = (&action.node, &mut self.tally);
+        let written = match &action.write {
+            Write::SetTaints(taints) => {
+                tally.shutdown += u64::from(taints.iter().any(|taint| taint.key == TAINT_SHUTDOWN));
+                self.api.patch(node, true, |node| node.taints.clone_from(taints))
+            }
+            Write::EndHold => {
+                tally.hold_ended += 1;
+                self.api.patch(node, false, |node| {
+                    node.is_held = false;
+                    node.release_deletion = None;
+                })
+            }
+            Write::Hold(_) => {
+                tally.held += 1;
+                self.api.patch(node, false, |node| node.is_held = true)
+            }
+            Write::Delete { is_released } => {
+                let deleted = self.api.delete(node);
+                if deleted.is_ok() {
+                    self.has_been_deleted(node, *is_released);
+                }
+                deleted
+            }
+        };
+        self.tally.conflicts += u64::from(matches!(written, Err(Error::Conflict)));
+    }
+
+    fn has_been_deleted(&mut self, node: &NodeFacts, is_released: bool) {
+        let machine = self.cloud.machine(node);
+        assert!(self.may_lie || machine.is_none(), "{node:?} has a machine: {machine:?}");
+        assert!(is_ours(node) && node.readiness != Readiness::True && !node.is_deleting, "{node:?}");
+        assert_eq!(is_released, node.is_held, "what is held waits for somebody's word");
+        assert!(!is_released || node.release_deletion.as_deref() == Some(node.uid.as_str()), "{node:?}");
+        let now = self.now();
+        self.judge.deleted(node, is_released, now);
+        if is_released {
+            self.tally.released += 1;
+        } else {
+            self.tally.deleted += 1;
+            self.deleted.insert(node.uid.clone(), self.time);
+        }
+    }
+
+    /// Nothing else happens any more, all faults end, and the controller makes as many passes as it likes.
+    fn comes_to_rest(&mut self) {
+        (self.is_busy, self.may_lie) = (false, false);
+        self.cloud.faults = Faults::default();
+        self.cloud.list_catches_up();
+        for _ in 0..30 {
+            self.time += Duration::from_secs(10);
+            self.nodes_follow_their_machines();
+            self.pass();
+        }
+        assert_eq!(self.pass(), [], "at rest nothing is written");
+        for node in self.api.all().into_iter().filter(|node| is_ours(node)) {
+            let machine = self.cloud.machine(&node).map(|(_, state)| state);
+            let taint = |key| node.taints.iter().any(|taint| taint.key == key);
+            match machine {
+                None => assert!(node.is_held, "{node:?} has no machine"),
+                Some(state) => {
+                    assert!(!node.is_held && node.release_deletion.is_none(), "{node:?} is held");
+                    assert_eq!(taint(TAINT_SHUTDOWN), state == State::Stopped, "{node:?} {state:?}");
+                    let moves = self.wants_out_of_service && state == State::Stopped;
+                    assert_eq!(taint(TAINT_OUT_OF_SERVICE), moves, "{node:?} {state:?}");
+                }
+            }
+            let foreign = node.taints.iter().filter(|taint| taint.key.starts_with("others/")).count();
+            assert_eq!(foreign, self.foreign.get(&node.uid).copied().unwrap_or_default(), "{node:?}");
+        }
+    }
+
+    /// Somebody looks at what is held, and lets it go.
+    fn all_is_released(&mut self) {
+        for node in self.api.all().iter().filter(|node| node.is_held) {
+            self.api.edit(&node.name, |node| node.release_deletion = Some(node.uid.clone()));
+        }
+        self.pass();
+        let all = self.api.all();
+        assert!(
+            all.iter().all(|node| !is_ours(node) || self.cloud.machine(node).is_some()),
+            "all were let go"
+        );
+    }
+}
+
+fn is_ours(node: &NodeFacts) -> bool {
+    node.provider_id.as_ref().is_none_or(|id| id.scheme() == "model")
+}
+
+#[test]
+fn whatever_happens_only_nodes_without_a_machine_are_deleted_and_all_come_to_rest() {
+    let mut total = Tally::default();
+    for seed in 0..24 {
+        let mut world = World::new(seed, 3 + seed * 2, seed % 2 == 0);
+        for may_lie in [false, true, false, true] {
+            (world.is_busy, world.may_lie) = (true, may_lie);
+            if may_lie {
+                world.cloud.faults = Faults { lying_list: 40, lying_reads: 80, ..Faults::default() };
+            }
+            for _ in 0..30 {
+                world.time += Duration::from_secs(world.random.below(15));
+                world.between();
+                world.pass();
+            }
+            world.comes_to_rest();
+        }
+        world.all_is_released();
+        let tally = world.tally;
+        total.deleted += tally.deleted;
+        total.released += tally.released;
+        total.held += tally.held;
+        total.hold_ended += tally.hold_ended;
+        total.conflicts += tally.conflicts;
+        total.restarts += tally.restarts;
+        total.shutdown += tally.shutdown;
+    }
+    let Tally { deleted, released, held, hold_ended, conflicts, restarts, shutdown } = total;
+    let all = [deleted, released, held, hold_ended, conflicts, restarts, shutdown];
+    assert!(all.iter().all(|count| *count > 5), "{total:?} misses something");
+}
