@@ -7,7 +7,7 @@ use pileus_dev::{Process, artifact};
 use serde_json::{Value, json};
 
 use crate::SOON;
-use crate::web::Web;
+use crate::web::{Answer, Web};
 
 /// A running cloud. Ends when dropped.
 pub(crate) struct Cloud {
@@ -41,6 +41,32 @@ impl Cloud {
         created["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
     }
 
+    /// Deletes a machine.
+    pub(crate) async fn delete(&self, id: &str) {
+        self.order(Method::DELETE, &format!("/v1/machines/{id}"), &json!(null), 204).await;
+    }
+
+    /// Changes what a machine is.
+    pub(crate) async fn change(&self, id: &str, change: Value) {
+        self.order(Method::PATCH, &format!("/v1/machines/{id}"), &change, 200).await;
+    }
+
+    /// Shuts a machine down.
+    pub(crate) async fn stop(&self, id: &str) {
+        self.order(Method::POST, &format!("/v1/machines/{id}/stop"), &json!(null), 200).await;
+    }
+
+    /// Starts a machine that was shut down.
+    pub(crate) async fn start_machine(&self, id: &str) {
+        self.order(Method::POST, &format!("/v1/machines/{id}/start"), &json!(null), 200).await;
+    }
+
+    /// All machines; fewer than a page holds.
+    pub(crate) async fn machines(&self) -> Vec<Value> {
+        let page = self.web.get("/v1/machines?limit=1000").await.json();
+        page["machines"].as_array().unwrap().clone()
+    }
+
     /// Replaces all faults.
     pub(crate) async fn set_faults(&self, faults: Value) {
         let answer = self.web.send(Method::PUT, "/admin/faults", &faults.to_string()).await;
@@ -69,9 +95,14 @@ impl Cloud {
     }
 
     async fn post(&self, path: &str, body: &Value) -> Value {
-        let answer = self.web.send(Method::POST, path, &body.to_string()).await;
-        assert_eq!(answer.status, 201, "{answer:?}");
-        answer.json()
+        self.order(Method::POST, path, body, 201).await.json()
+    }
+
+    async fn order(&self, method: Method, path: &str, body: &Value, expected: u16) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let answer = self.web.send(method, path, &body).await;
+        assert_eq!(answer.status, expected, "{path}: {answer:?}");
+        answer
     }
 }
 

@@ -19,8 +19,11 @@ mod interruptions;
 mod joining;
 mod leader;
 mod node;
+mod node_lifecycle;
 mod providers;
 mod proxy;
+mod random;
+mod refresh;
 mod web;
 mod world;
 

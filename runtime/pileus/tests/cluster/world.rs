@@ -108,6 +108,16 @@ impl World {
         writes
     }
 
+    /// That each replica, by the name that it has in the audit log, wrote to Nodes only while no other did: nobody
+    /// writes again after another has begun.
+    pub(crate) fn wrote_one_at_a_time(&self) {
+        let agent = |entry: &Value| entry["userAgent"].as_str().unwrap().to_owned();
+        let mut turns: Vec<_> = self.writes().iter().map(agent).collect();
+        turns.dedup();
+        let writers: std::collections::BTreeSet<_> = turns.iter().collect();
+        assert_eq!(writers.len(), turns.len(), "two wrote at the same time: {turns:#?}");
+    }
+
     /// The document for the simulated provider, with a grant for this port of this machine.
     pub(crate) fn simulated(&self, granted: u16) -> Value {
         let endpoint = format!("http://127.0.0.1:{}", self.cloud.port);
@@ -161,6 +171,24 @@ impl World {
         };
         time::timeout(SOON, search).await.expect("the event comes")
     }
+}
+
+/// What a command said, and how it ended.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Calls `pileus release-deletion` as an operator.
+pub(crate) async fn release(world: &World, arguments: &[&str]) -> Said {
+    let kubeconfig = world.kubernetes.kubeconfig(User::Admin);
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pileus"));
+    command.arg("release-deletion").args(arguments).arg("--kubeconfig").arg(kubeconfig);
+    let output = time::timeout(SOON, command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
 /// A CloudProvider document.
@@ -240,6 +268,16 @@ impl Run {
         self.web.until("/metrics", |answer| value(&answer.body, name, labels) > 0).await;
     }
 
+    /// Waits until the value of a metric is so high.
+    pub(crate) async fn reaches(&self, name: &str, least: u64) {
+        self.web.until("/metrics", |answer| value(&answer.body, name, &[]) >= least).await;
+    }
+
+    /// Waits until the value of a metric is 0.
+    pub(crate) async fn reaches_zero(&self, name: &str) {
+        self.web.until("/metrics", |answer| value(&answer.body, name, &[]) == 0).await;
+    }
+
     /// Waits for a line of its log with all these texts.
     pub(crate) async fn logged(&self, parts: &[&str]) -> String {
         let wanted = |line: &str| parts.iter().all(|part| line.contains(part));
@@ -252,6 +290,15 @@ impl Run {
         self.logged(&["SIGTERM: stopping once the writes that are under way have been answered"]).await;
         self.logged(&["INFO", ": stopped"]).await;
         self.process.take().unwrap().stop(SOON).await.unwrap()
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let ended = self.process.as_mut().unwrap().ended().is_some();
+        if ended {
+            self.process = None; // nobody is left to be killed, nor to complain about
+        }
+        ended
     }
 
     /// Sends it a signal.
