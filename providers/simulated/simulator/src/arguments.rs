@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 
+use crate::quotas::Quotas;
 use crate::server::Settings;
 use crate::world::Place;
 
@@ -27,13 +28,17 @@ pub struct Arguments {
     /// What the dice of the faults are seeded with: the same seed and requests meet the same faults.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
+    /// Token buckets for reads and writes: `azure` (250 and 25 a second, 200 and 10 a second), or JSON as in
+    /// {"read": {"burst": 250, "perSecond": 25}}. What is left out is unlimited.
+    #[arg(long, value_name = "QUOTAS", default_value = "{}")]
+    pub quotas: Quotas,
 }
 
 impl Arguments {
     /// What the server needs to know of it.
     pub fn settings(self) -> Settings {
-        let Self { listen: _, region, zones, machines, seed } = self;
-        Settings { place: Place::new(region, zones), machines, seed }
+        let Self { listen: _, region, zones, machines, seed, quotas } = self;
+        Settings { place: Place::new(region, zones), machines, seed, quotas }
     }
 }
 

@@ -24,6 +24,11 @@ impl Kind {
     pub const ALL: [Self; 5] = [Self::List, Self::Get, Self::Create, Self::Change, Self::Delete];
     /// The kinds that change something.
     pub const WRITES: [Self; 3] = [Self::Create, Self::Change, Self::Delete];
+
+    /// Whether it changes something.
+    pub fn is_write(self) -> bool {
+        Self::WRITES.contains(&self)
+    }
 }
 
 /// How a call ended.

@@ -1,11 +1,14 @@
 //! What goes wrong, as somebody set it, and the decision what happens to one request. The dice are an argument: the
 //! same seed and the same requests meet the same faults.
 
+mod hidden;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use self::hidden::{Hidden, Selection};
 use crate::call::Kind;
 use crate::refusal::Refusal;
 use crate::world::MAX_LAG;
@@ -26,6 +29,8 @@ pub struct Faults {
     pub lag: Lag,
     /// New machines take time to come up.
     pub creation: Creation,
+    /// Machines that are there are denied.
+    pub hidden: Hidden,
 }
 
 /// How long requests take.
@@ -154,8 +159,14 @@ impl Faults {
     pub fn parse(json: &[u8]) -> Result<Self, Refusal> {
         let faults: Self = serde_json::from_slice(json)
             .map_err(|error| Refusal::Invalid(format!("these faults can't be set: {error}")))?;
-        let Self { latency: _, throttle, errors, lost, lag, creation: _ } = &faults;
-        for (name, share) in [("throttle", throttle.share), ("errors", errors.share), ("lost", lost.share)] {
+        let Self { latency: _, throttle, errors, lost, lag, creation: _, hidden } = &faults;
+        for (name, share) in [
+            ("throttle", throttle.share),
+            ("errors", errors.share),
+            ("lost", lost.share),
+            ("hidden.lists", hidden.lists.share),
+            ("hidden.gets", hidden.gets.share),
+        ] {
             if !(0.0..=1.0).contains(&share) {
                 return Err(Refusal::Invalid(format!("{name}.share is {share}, it goes from 0 to 1")));
             }
@@ -172,16 +183,19 @@ impl Faults {
     }
 
     /// Decides what happens to the next request of this kind, and counts it off where faults were set for the next so
-    /// many. Rolls the same number of dice whatever is set, so that changing one fault doesn't shift the others.
-    pub fn decide(&mut self, kind: Kind, random: &mut Random) -> Decision {
+    /// many. One that is `over_quota` is refused for so many seconds. Rolls the same number of dice whatever is set, so
+    /// that changing one fault doesn't shift the others.
+    pub fn decide(&mut self, kind: Kind, over_quota: Option<u32>, random: &mut Random) -> Decision {
         let [late, busy, broken, forgotten] = std::array::from_fn(|_| random.share());
-        let Self { latency, throttle, errors, lost, lag: _, creation: _ } = self;
+        let Self { latency, throttle, errors, lost, lag: _, creation: _, hidden: _ } = self;
         let delay = if latency.kinds.contains(&kind) {
             latency.fixed.saturating_add(latency.jitter.mul_f64(late))
         } else {
             Duration::ZERO
         };
-        let fate = if throttle.kinds.contains(&kind) && busy < throttle.share {
+        let fate = if let Some(retry_after_seconds) = over_quota {
+            Fate::Throttle { retry_after_seconds }
+        } else if throttle.kinds.contains(&kind) && busy < throttle.share {
             Fate::Throttle { retry_after_seconds: throttle.retry_after_seconds }
         } else if errors.kinds.contains(&kind) && broken < errors.share {
             Fate::Fail { status: errors.status }
@@ -253,7 +267,7 @@ mod tests {
     fn nothing_goes_wrong_by_default() {
         let mut random = Random::seeded(1);
         for kind in Kind::ALL {
-            let decision = faults("{}").decide(kind, &mut random);
+            let decision = faults("{}").decide(kind, None, &mut random);
             assert_eq!(decision, Decision { delay: Duration::ZERO, fate: Fate::Answer });
         }
     }
@@ -273,7 +287,7 @@ mod tests {
             (r#"{"lost":{"share":1},"errors":{"share":1}}"#, Kind::Create, Fate::Fail { status: 503 }),
         ];
         for (json, kind, fate) in table {
-            assert_eq!(faults(json).decide(kind, &mut Random::seeded(3)).fate, fate, "{json} {kind:?}");
+            assert_eq!(faults(json).decide(kind, None, &mut Random::seeded(3)).fate, fate, "{json} {kind:?}");
         }
     }
 
@@ -281,7 +295,7 @@ mod tests {
     fn the_next_writes_are_lost_and_counted_off_and_reads_are_not() {
         let mut faults = faults(r#"{"lost":{"next":2}}"#);
         let mut random = Random::seeded(1);
-        let mut fate = |kind| faults.decide(kind, &mut random).fate;
+        let mut fate = |kind| faults.decide(kind, None, &mut random).fate;
         assert_eq!(fate(Kind::Get), Fate::Answer);
         assert_eq!(fate(Kind::Create), Fate::Lose);
         assert_eq!(fate(Kind::List), Fate::Answer);
@@ -293,14 +307,14 @@ mod tests {
     #[test]
     fn a_request_that_is_refused_does_not_use_up_a_lost_answer() {
         let mut faults = faults(r#"{"lost":{"next":1},"throttle":{"share":1}}"#);
-        faults.decide(Kind::Create, &mut Random::seeded(1));
+        faults.decide(Kind::Create, None, &mut Random::seeded(1));
         assert_eq!(faults.lost.next, 1);
     }
 
     #[test]
     fn what_is_unknown_is_refused_with_the_names_that_are_known() {
         let table = [
-            (r#"{"latncy":{}}"#, "`latency`, `throttle`, `errors`, `lost`, `lag`, `creation`"),
+            (r#"{"latncy":{}}"#, "`latency`, `throttle`, `errors`, `lost`, `lag`, `creation`, `hidden`"),
             (r#"{"throttle":{"retryAfter":1}}"#, "`share`, `retryAfterSeconds`, `kinds`"),
             (r#"{"latency":{"ms":1}}"#, "`fixedMs`, `jitterMs`, `kinds`"),
             (r#"{"lag":{"ms":1}}"#, "`listsMs`"),
@@ -317,11 +331,20 @@ mod tests {
             (r#"{"throttle":{"share":1.5}}"#, "throttle.share is 1.5, it goes from 0 to 1"),
             (r#"{"lost":{"share":-1}}"#, "lost.share is -1, it goes from 0 to 1"),
             (r#"{"errors":{"status":404}}"#, "errors.status is 404, it goes from 500 to 599"),
+            (r#"{"hidden":{"lists":{"share":2}}}"#, "hidden.lists.share is 2, it goes from 0 to 1"),
             (r#"{"lag":{"listsMs":300001}}"#, "lag.listsMs is 300001, it goes up to 300000"),
         ];
         for (json, message) in table {
             assert_eq!(refused(json), message);
         }
+    }
+
+    #[test]
+    fn who_is_over_the_quota_meets_no_other_fault() {
+        let mut faults = faults(r#"{"errors":{"share":1},"lost":{"next":1}}"#);
+        let decision = faults.decide(Kind::Create, Some(7), &mut Random::seeded(1));
+        assert_eq!(decision.fate, Fate::Throttle { retry_after_seconds: 7 });
+        assert_eq!(faults.lost.next, 1);
     }
 
     proptest! {
@@ -330,7 +353,7 @@ mod tests {
             let mut faults = Faults::default();
             faults.throttle.share = share;
             let mut random = Random::seeded(seed);
-            let thrown = (0..2_000).filter(|_| faults.decide(Kind::Get, &mut random).fate != Fate::Answer).count();
+            let thrown = (0..2_000).filter(|_| faults.decide(Kind::Get, None, &mut random).fate != Fate::Answer).count();
             let met = f64::from(u32::try_from(thrown).unwrap()) / 2_000.0;
             // Six standard deviations of 2,000 throws, at most 0.067: nothing that chance brings about.
             prop_assert!((met - share).abs() < 0.067, "{met} of {share}");
@@ -343,7 +366,7 @@ mod tests {
             slow.latency.jitter = Duration::from_millis(jitter);
             let (mut one, mut other) = (Random::seeded(seed), Random::seeded(seed));
             for kind in Kind::ALL.into_iter().cycle().take(50) {
-                let (calm, slow) = (calm.decide(kind, &mut one), slow.decide(kind, &mut other));
+                let (calm, slow) = (calm.decide(kind, None, &mut one), slow.decide(kind, None, &mut other));
                 prop_assert_eq!(calm.fate, slow.fate);
                 prop_assert!(slow.delay <= Duration::from_millis(jitter));
             }

@@ -1,6 +1,6 @@
 //! A small cloud with machines that lives in one process: what the tests, the benchmarks and the demo run against.
 //!
-//! What it does is decided by pure code ([`world`], [`faults`]); [`server`] puts it behind HTTP. The binary is a thin
+//! What it does is decided by pure code ([`world`], [`faults`], [`quotas`]); [`server`] puts it behind HTTP. The binary is a thin
 //! wrapper, so that other crates' tests can use the types of the API, or run a cloud in their own process.
 //!
 //! The HTTP API is described in the README of this crate.
@@ -10,6 +10,7 @@ pub mod call;
 pub mod counters;
 pub mod faults;
 pub mod page;
+pub mod quotas;
 pub mod refusal;
 pub mod requests;
 pub mod server;

@@ -30,6 +30,7 @@ use crate::call::Kind;
 use crate::counters::Counters;
 use crate::faults::{Faults, Random};
 use crate::page;
+use crate::quotas::{Buckets, Quotas};
 use crate::requests::Requests;
 use crate::world::{Place, World};
 
@@ -56,7 +57,7 @@ pub enum Error {
 }
 
 /// Which cloud to play.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Its region and zones.
     pub place: Place,
@@ -64,12 +65,15 @@ pub struct Settings {
     pub machines: u32,
     /// The seed of the dice.
     pub seed: u64,
+    /// How many requests it lets through.
+    pub quotas: Quotas,
 }
 
 /// All that the cloud is made of.
 struct Simulation {
     world: World,
     faults: Faults,
+    buckets: Buckets,
     random: Random,
     counters: Counters,
     requests: Requests,
@@ -81,10 +85,11 @@ struct Shared(Arc<(Instant, Mutex<Simulation>)>);
 
 impl Shared {
     fn new(settings: Settings) -> Self {
-        let Settings { place, machines, seed } = settings;
+        let Settings { place, machines, seed, quotas } = settings;
         let simulation = Simulation {
             world: World::new(place, Timestamp::now(), machines),
             faults: Faults::default(),
+            buckets: Buckets::new(quotas),
             random: Random::seeded(seed),
             counters: Counters::default(),
             requests: Requests::default(),
@@ -169,11 +174,16 @@ fn router(shared: Shared) -> Router {
             "/v1/machines",
             call(Kind::List, get(machines::list)).merge(call(Kind::Create, post(machines::create))),
         )
-        .route("/v1/machines:batch", call(Kind::Create, post(machines::create_batch)))
+        .route(
+            "/v1/machines:batch",
+            call(Kind::Create, post(machines::create_batch))
+                .merge(call(Kind::Delete, delete(machines::delete_batch))),
+        )
         .route("/v1/machines/{id}", one)
         .route("/v1/machines/{id}/stop", call(Kind::Change, post(machines::stop)))
         .route("/v1/machines/{id}/start", call(Kind::Change, post(machines::start)))
         .route("/admin/faults", get(admin::faults).put(admin::set_faults).delete(admin::reset_faults))
+        .route("/admin/quotas", get(admin::quotas).put(admin::set_quotas).delete(admin::reset_quotas))
         .route("/admin/counters", get(admin::counters).delete(admin::reset_counters))
         .route("/admin/requests", get(admin::requests))
         .route("/admin/state", get(admin::state))

@@ -4,6 +4,7 @@
 //!
 //! Another kind of object gets a `history::History` of its own beside the machines, its commands and its replies.
 
+mod batch;
 mod command;
 mod history;
 mod machine;
@@ -18,7 +19,7 @@ use jiff::{SignedDuration, Timestamp, Unit};
 pub use self::command::{Command, LARGEST_PAGE, Listing, Page, Place, Reply, Summary};
 use self::history::{History, Revision};
 pub use self::machine::{
-    Address, AddressKind, Changes, LARGEST_BATCH, Machine, MachineId, NewBatch, NewMachine, State,
+    Address, AddressKind, Batch, Changes, LARGEST_BATCH, Machine, MachineId, NewMachine, State,
 };
 use crate::refusal::Refusal;
 
@@ -94,10 +95,12 @@ impl World {
             Command::Stop(id) => self.turn(id, State::Stopped).map(Reply::Machine),
             Command::Start(id) => self.turn(id, State::Running).map(Reply::Machine),
             Command::Delete(id) => {
-                let machine = self.present(id)?;
-                self.names.remove(&machine.name);
-                self.machines.change(self.now, id.0, None);
+                self.remove(&*self.present(id)?);
                 Ok(Reply::Deleted)
+            }
+            Command::DeleteBatch(batch) => {
+                batch.check()?;
+                Ok(Reply::Batch(self.delete_batch(&batch)))
             }
         }
     }
@@ -182,18 +185,6 @@ impl World {
         self.machines.current(id.0).cloned().ok_or_else(|| Refusal::NotFound(format!("machine {id}")))
     }
 
-    fn create_batch(&mut self, batch: &NewBatch, takes: Duration) -> Vec<String> {
-        let mut names = (1_u64..).map(|number| format!("{}{number}", batch.prefix));
-        let mut made = Vec::new();
-        for _ in 0..batch.count {
-            // Names never run out: there are more numbers than machines.
-            let Some(name) = names.find(|name| !self.names.contains_key(name)) else { break };
-            self.create(NewMachine::named(name.clone()), takes);
-            made.push(name);
-        }
-        made
-    }
-
     /// Makes a machine whose name is known to be free.
     fn create(&mut self, machine: NewMachine, takes: Duration) -> Arc<Machine> {
         self.last += 1;
@@ -216,6 +207,12 @@ impl World {
             self.creating.insert((self.now.saturating_add(takes), number));
         }
         machine
+    }
+
+    /// Removes a machine that is there.
+    fn remove(&mut self, machine: &Machine) {
+        self.names.remove(&machine.name);
+        self.machines.change(self.now, machine.id.0, None);
     }
 
     fn turn(&mut self, id: MachineId, state: State) -> Result<Arc<Machine>, Refusal> {
@@ -411,7 +408,7 @@ mod tests {
         let mut world = world(0);
         world.apply(seconds(0), create("node-2", seconds(0))).unwrap();
         let batch = |count, prefix: &str| Command::CreateBatch {
-            batch: NewBatch { count, prefix: prefix.to_owned() },
+            batch: Batch { count, prefix: prefix.to_owned() },
             takes: seconds(0),
         };
         let made = world.apply(seconds(1), batch(3, "node-")).unwrap();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use simulated_cloud::world::{
-    Changes, Command, Listing, Machine, MachineId, NewBatch, NewMachine, Page, Place, Reply, State, World,
+    Batch, Changes, Command, Listing, Machine, MachineId, NewMachine, Page, Place, Reply, State, World,
 };
 
 /// One thing that happens, some time after the one before.
@@ -26,6 +26,7 @@ enum Event {
     Stop { number: usize },
     Start { number: usize },
     Delete { number: usize },
+    DeleteBatch { count: u32 },
 }
 
 fn events() -> impl Strategy<Value = Vec<(Duration, Event)>> {
@@ -37,6 +38,7 @@ fn events() -> impl Strategy<Value = Vec<(Duration, Event)>> {
         number.clone().prop_map(|number| Event::Stop { number }),
         number.clone().prop_map(|number| Event::Start { number }),
         number.prop_map(|number| Event::Delete { number }),
+        (1_u32..4).prop_map(|count| Event::DeleteBatch { count }),
     ];
     // Also no time at all between two events: moments that can't be told apart by the clock.
     prop::collection::vec(((0_u64..3_000).prop_map(Duration::from_millis), event), 0..40)
@@ -91,7 +93,7 @@ impl Model {
                 }
             }
             Event::Batch { count } => {
-                let batch = NewBatch { count: *count, prefix: "node-".to_owned() };
+                let batch = Batch { count: *count, prefix: "node-".to_owned() };
                 self.world.apply(now, Command::CreateBatch { batch, takes }).unwrap();
                 next = everything(&self.world.summary(now, usize::MAX).first);
                 assert_eq!(next.len(), before.len() + usize::try_from(*count).unwrap());
@@ -122,6 +124,14 @@ impl Model {
                     Some(_) => assert_eq!(done, Ok(Reply::Deleted)),
                     None => assert_eq!(done.unwrap_err().code(), "not-found"),
                 }
+            }
+            Event::DeleteBatch { count } => {
+                let batch = Batch { count: *count, prefix: "node-".to_owned() };
+                let mut names = Vec::new();
+                for _ in 0..*count {
+                    names.extend(next.pop_first().map(|(_, machine)| machine.name.clone()));
+                }
+                assert_eq!(self.world.apply(now, Command::DeleteBatch(batch)), Ok(Reply::Batch(names)));
             }
         }
         let names: BTreeSet<_> = next.values().map(|machine| &machine.name).collect();

@@ -11,6 +11,7 @@ use super::Shared;
 use super::answer::{self, Answer};
 use crate::counters::Counters;
 use crate::faults::Faults;
+use crate::quotas::{Buckets, Quotas};
 use crate::requests::Entry;
 use crate::world::{Place, Summary};
 
@@ -24,6 +25,7 @@ struct Overview {
     uptime_ms: u64,
     machines: Summary,
     faults: Faults,
+    quotas: Quotas,
     counters: Counters,
 }
 
@@ -47,6 +49,21 @@ pub(super) async fn reset_faults(State(shared): State<Shared>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
+pub(super) async fn quotas(State(shared): State<Shared>) -> Response {
+    answer::json(StatusCode::OK, &shared.with(|simulation, _| simulation.buckets.quotas().clone()))
+}
+
+pub(super) async fn set_quotas(State(shared): State<Shared>, body: String) -> Answer {
+    let quotas: Quotas = body.parse()?;
+    shared.with(|simulation, _| simulation.buckets = Buckets::new(quotas.clone()));
+    Ok(answer::json(StatusCode::OK, &quotas))
+}
+
+pub(super) async fn reset_quotas(State(shared): State<Shared>) -> StatusCode {
+    shared.with(|simulation, _| simulation.buckets = Buckets::default());
+    StatusCode::NO_CONTENT
+}
+
 pub(super) async fn counters(State(shared): State<Shared>) -> Response {
     answer::json(StatusCode::OK, &shared.with(|simulation, _| simulation.counters.clone()))
 }
@@ -67,6 +84,7 @@ pub(super) async fn state(State(shared): State<Shared>) -> Response {
         uptime_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
         machines: simulation.world.summary(now, SHOWN),
         faults: simulation.faults.clone(),
+        quotas: simulation.buckets.quotas().clone(),
         counters: simulation.counters.clone(),
     });
     answer::json(StatusCode::OK, &overview)

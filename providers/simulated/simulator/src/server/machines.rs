@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Shared;
 use super::answer::{self, Answer};
 use crate::refusal::Refusal;
-use crate::world::{Changes, Command, Listing, MachineId, NewBatch, NewMachine, Reply};
+use crate::world::{Batch, Changes, Command, Listing, MachineId, NewMachine, Reply};
 
 /// The machine that the path names.
 pub(super) struct Id(MachineId);
@@ -36,8 +36,14 @@ pub(super) struct ListQuery {
 }
 
 #[derive(Serialize)]
-struct Batch {
+struct Created {
     created: usize,
+    names: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Deleted {
+    deleted: usize,
     names: Vec<String>,
 }
 
@@ -49,14 +55,19 @@ pub(super) async fn list(
     let ListQuery { limit, cursor, name } = query;
     let listing = Listing { limit, cursor, name };
     let page = shared.with(|simulation, now| {
-        let lag = simulation.faults.lag.lists;
-        simulation.world.list(now, &listing, lag)
+        let mut page = simulation.world.list(now, &listing, simulation.faults.lag.lists)?;
+        page.machines.retain(|machine| !simulation.faults.hidden.lists.contains(machine));
+        Ok::<_, Refusal>(page)
     })?;
     Ok(answer::json(StatusCode::OK, &page))
 }
 
 pub(super) async fn get(State(shared): State<Shared>, Id(id): Id) -> Answer {
-    let machine = shared.with(|simulation, now| simulation.world.get(now, id))?;
+    let machine = shared.with(|simulation, now| {
+        let machine = simulation.world.get(now, id)?;
+        let is_denied = simulation.faults.hidden.gets.contains(&machine);
+        if is_denied { Err(Refusal::NotFound(format!("machine {id}"))) } else { Ok(machine) }
+    })?;
     Ok(answer::json(StatusCode::OK, &machine))
 }
 
@@ -70,7 +81,7 @@ pub(super) async fn create(State(shared): State<Shared>, body: Bytes) -> Answer 
 }
 
 pub(super) async fn create_batch(State(shared): State<Shared>, body: Bytes) -> Answer {
-    let batch: NewBatch = answer::read(&body)?;
+    let batch: Batch = answer::read(&body)?;
     let reply = shared.with(|simulation, now| {
         let takes = simulation.faults.creation.takes;
         simulation.world.apply(now, Command::CreateBatch { batch, takes })
@@ -95,6 +106,14 @@ pub(super) async fn delete(State(shared): State<Shared>, Id(id): Id) -> Answer {
     apply(&shared, Command::Delete(id))
 }
 
+pub(super) async fn delete_batch(State(shared): State<Shared>, body: Bytes) -> Answer {
+    let batch: Batch = answer::read(&body)?;
+    match shared.with(|simulation, now| simulation.world.apply(now, Command::DeleteBatch(batch)))? {
+        Reply::Batch(names) => Ok(answer::json(StatusCode::OK, &Deleted { deleted: names.len(), names })),
+        other => Ok(show(StatusCode::OK, other)),
+    }
+}
+
 fn apply(shared: &Shared, command: Command) -> Answer {
     let reply = shared.with(|simulation, now| simulation.world.apply(now, command))?;
     Ok(show(StatusCode::OK, reply))
@@ -103,7 +122,7 @@ fn apply(shared: &Shared, command: Command) -> Answer {
 fn show(status: StatusCode, reply: Reply) -> axum::response::Response {
     match reply {
         Reply::Machine(machine) => answer::json(status, &machine),
-        Reply::Batch(names) => answer::json(status, &Batch { created: names.len(), names }),
+        Reply::Batch(names) => answer::json(status, &Created { created: names.len(), names }),
         Reply::Deleted => StatusCode::NO_CONTENT.into_response(),
     }
 }

@@ -1,9 +1,9 @@
-//! What every call to the cloud goes through: it is counted, waits, meets its fate and is written down. A request that
+//! What every call to the cloud goes through: it is counted, takes its token, waits, meets its fate and is written down. A request that
 //! has arrived is carried out to its end also when the client hangs up meanwhile, as in any cloud.
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use thiserror::Error;
@@ -11,6 +11,7 @@ use thiserror::Error;
 use super::{Shared, answer};
 use crate::call::{Kind, Outcome};
 use crate::faults::{Decision, Fate};
+use crate::quotas::Standing;
 use crate::refusal::Refusal;
 use crate::requests::Entry;
 
@@ -39,15 +40,20 @@ pub(super) async fn pass(
     // never made a request.
     let body = to_bytes(body, LARGEST_BODY).await;
     let request = body.map(|body: Bytes| Request::from_parts(parts, Body::from(body)));
-    let decision = shared.with(|simulation, _| {
+    let (decision, standing) = shared.with(|simulation, now| {
         simulation.counters.arrived();
-        simulation.faults.decide(kind, &mut simulation.random)
+        let standing = simulation.buckets.take(kind, now);
+        let over_quota = standing.and_then(|standing| standing.retry_after_seconds);
+        (simulation.faults.decide(kind, over_quota, &mut simulation.random), standing)
     });
     let carried_out = tokio::spawn(async move {
-        let response = match request {
+        let mut response = match request {
             Ok(request) => meet(decision, request, next).await,
             Err(_) => Refusal::TooLarge { limit: LARGEST_BODY }.into_response(),
         };
+        if let Some(Standing { remaining, .. }) = standing {
+            response.headers_mut().insert(remaining_header(kind), HeaderValue::from(remaining));
+        }
         settle(&shared, kind, entry, &response);
         response
     });
@@ -96,6 +102,16 @@ async fn meet(decision: Decision, request: Request, next: Next) -> Response {
             answer::wrong(status, "unavailable", "the cloud has a problem, try again later")
         }
     }
+}
+
+/// Tells what is left of the quota that a call took from, as Azure's `x-ms-ratelimit-remaining-subscription-reads` and
+/// `-writes` do: a client that heeds it never meets the 429.
+fn remaining_header(kind: Kind) -> HeaderName {
+    HeaderName::from_static(if kind.is_write() {
+        "x-ratelimit-remaining-writes"
+    } else {
+        "x-ratelimit-remaining-reads"
+    })
 }
 
 fn settle(shared: &Shared, kind: Kind, entry: Entry, response: &Response) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::machine::{Changes, Machine, MachineId, NewBatch, NewMachine, State};
+use super::machine::{Batch, Changes, Machine, MachineId, NewMachine, State};
 
 /// The most machines that one page shows.
 pub const LARGEST_PAGE: usize = 1_000;
@@ -53,7 +53,7 @@ pub enum Command {
     /// Make many machines, or none if that is refused.
     CreateBatch {
         /// Which.
-        batch: NewBatch,
+        batch: Batch,
         /// How long they are `creating` before they run.
         takes: Duration,
     },
@@ -70,6 +70,8 @@ pub enum Command {
     Start(MachineId),
     /// Remove a machine. Its name is free at once.
     Delete(MachineId),
+    /// Remove many machines: all that the batch asks for, or as many as there are.
+    DeleteBatch(Batch),
 }
 
 /// What was done.
@@ -77,7 +79,7 @@ pub enum Command {
 pub enum Reply {
     /// The machine is now like this.
     Machine(Arc<Machine>),
-    /// Machines of these names were made.
+    /// Machines of these names were made, or are gone.
     Batch(Vec<String>),
     /// The machine is gone.
     Deleted,

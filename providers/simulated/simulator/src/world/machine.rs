@@ -15,6 +15,11 @@ use crate::refusal::Refusal;
 pub struct MachineId(pub(super) u64);
 
 impl MachineId {
+    /// The number that it counts up.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// Reads an id. What is no id can be no machine's, so that is [`Refusal::NotFound`].
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let number = text.strip_prefix("m-").and_then(|digits| digits.parse().ok());
@@ -127,17 +132,18 @@ pub struct NewMachine {
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// Many machines at once, for tests: the first free ones of the names `PREFIX1`, `PREFIX2` and so on.
+/// Many machines at once, for tests: new ones of the first free names of `PREFIX1`, `PREFIX2` and so on, or the first of
+/// those that are there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct NewBatch {
+pub struct Batch {
     /// How many, at most [`LARGEST_BATCH`].
     pub count: u32,
     /// What their names begin with.
     pub prefix: String,
 }
 
-/// The most machines that one batch makes: far above any benchmark's need, and still done in a moment.
+/// The most machines of one batch: far above any benchmark's need, and still done in a moment.
 pub const LARGEST_BATCH: u32 = 100_000;
 
 /// What is to change in a machine. What is given replaces what was there as a whole.
@@ -174,7 +180,7 @@ impl NewMachine {
     }
 }
 
-impl NewBatch {
+impl Batch {
     pub(super) fn check(&self) -> Result<(), Refusal> {
         if !(1..=LARGEST_BATCH).contains(&self.count) {
             let count = self.count;

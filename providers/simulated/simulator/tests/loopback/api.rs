@@ -59,6 +59,7 @@ async fn what_can_not_be_done_is_refused_as_json_with_a_fitting_status() {
         (Method::POST, "/v1/machines", r#"{"name":"a","colour":"red"}"#, 400, "invalid"),
         (Method::POST, "/v1/machines", "", 400, "invalid"),
         (Method::POST, "/v1/machines:batch", r#"{"count":0,"prefix":"a"}"#, 400, "invalid"),
+        (Method::DELETE, "/v1/machines:batch", r#"{"count":0,"prefix":"a"}"#, 400, "invalid"),
         (Method::PATCH, "/v1/machines/m-000001", r#"{"name":"b"}"#, 400, "invalid"),
         (Method::PATCH, "/v1/machines/m-000009", "{}", 404, "not-found"),
         (Method::POST, "/v1/machines/m-000009/stop", "", 404, "not-found"),
@@ -102,6 +103,21 @@ async fn five_thousand_machines_come_in_pages_that_show_one_moment() {
     }
     let expected: Vec<_> = (1..=5_000).map(|number| format!("m-{number:06}")).collect();
     assert_eq!((pages, seen == expected), (5, true));
+}
+
+#[tokio::test]
+async fn many_machines_go_in_one_call_and_only_those_of_the_prefix() {
+    let mut client = cloud(600).await;
+    client.post("/v1/machines", r#"{"name":"other"}"#).await;
+    let gone = client.send(Method::DELETE, "/v1/machines:batch", r#"{"count":500,"prefix":"node-"}"#).await;
+    assert_eq!((gone.status, &gone.body["deleted"]), (200, &500.into()));
+    assert_eq!((&gone.body["names"][0], &gone.body["names"][499]), (&"node-1".into(), &"node-500".into()));
+    assert_eq!(client.get("/v1/machines/m-000500").await.status, 404);
+    assert_eq!(client.get("/v1/machines/m-000501").await.status, 200);
+    let rest = client.send(Method::DELETE, "/v1/machines:batch", r#"{"count":500,"prefix":"node-"}"#).await;
+    assert_eq!((rest.status, &rest.body["deleted"]), (200, &100.into()), "as many as there are");
+    assert_eq!(ids(&mut client, "/v1/machines").await.0, ["m-000601"]);
+    assert_eq!(client.count("delete", "ok").await, 2);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{HeaderMap, Method, Request};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
+use simulated_cloud::quotas::Quotas;
 use simulated_cloud::server::{self, Settings};
 use simulated_cloud::world::Place;
 use tokio::net::TcpStream;
@@ -31,7 +32,8 @@ pub(crate) struct Client {
 pub(crate) async fn cloud(machines: u32) -> Client {
     let listener = server::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let settings = Settings { place: Place::new("sim-1".to_owned(), Vec::new()), machines, seed: 7 };
+    let place = Place::new("sim-1".to_owned(), Vec::new());
+    let settings = Settings { place, machines, seed: 7, quotas: Quotas::default() };
     tokio::spawn(server::serve(listener, settings, std::future::pending()));
     Client::connect(address).await
 }
@@ -77,6 +79,11 @@ impl Client {
 
     pub(crate) async fn set_faults(&mut self, faults: &str) {
         let answer = self.send(Method::PUT, "/admin/faults", faults).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+
+    pub(crate) async fn set_quotas(&mut self, quotas: &str) {
+        let answer = self.send(Method::PUT, "/admin/quotas", quotas).await;
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 

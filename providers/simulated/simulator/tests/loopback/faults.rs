@@ -70,6 +70,30 @@ async fn lists_lag_and_reads_of_one_machine_do_not() {
 }
 
 #[tokio::test]
+async fn lists_can_leave_machines_out_that_reads_show_and_the_other_way_round() {
+    let mut client = cloud(3).await;
+    client.set_faults(r#"{"hidden":{"lists":{"names":["node-2"]},"gets":{"names":["node-3"]}}}"#).await;
+    let listed = client.get("/v1/machines").await.body;
+    let names: Vec<_> = listed["machines"].as_array().unwrap().iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, ["node-1", "node-3"]);
+    assert_eq!(client.get("/v1/machines?name=node-2").await.body, json!({"machines": []}));
+    assert_eq!(client.get("/v1/machines/m-000002").await.status, 200);
+    let denied = client.get("/v1/machines/m-000003").await;
+    assert_eq!((denied.status, &denied.body["code"]), (404, &"not-found".into()));
+    assert_eq!(client.count("get", "not-found").await, 1);
+    assert_eq!(client.post("/v1/machines/m-000003/stop", "").await.status, 200, "it is there all the same");
+
+    client.set_faults(r#"{"hidden":{"lists":{"share":1}}}"#).await;
+    let page = client.get("/v1/machines?limit=2").await.body;
+    assert_eq!(
+        (&page["machines"], page["next"].is_string()),
+        (&json!([]), true),
+        "an empty page, not the last"
+    );
+    assert_eq!(client.get("/v1/machines/m-000003").await.status, 200);
+}
+
+#[tokio::test]
 async fn latency_is_waited_side_by_side_and_the_peak_shows_it() {
     let mut client = cloud(1).await;
     client.set_faults(r#"{"latency":{"fixedMs":200,"kinds":["get"]}}"#).await;

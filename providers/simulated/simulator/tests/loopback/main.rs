@@ -11,3 +11,4 @@ mod client;
 mod faults;
 mod operator;
 mod process;
+mod quotas;

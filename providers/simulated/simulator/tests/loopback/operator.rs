@@ -25,7 +25,10 @@ async fn faults_that_do_not_exist_are_refused_and_the_old_ones_stay() {
     let refused = client.send(Method::PUT, "/admin/faults", r#"{"lag":{"listsMs":7},"quota":{}}"#).await;
     assert_eq!((refused.status, &refused.body["code"]), (400, &"invalid".into()));
     let message = refused.body["message"].as_str().unwrap();
-    assert!(message.contains("`latency`, `throttle`, `errors`, `lost`, `lag`, `creation`"), "{message}");
+    assert!(
+        message.contains("`latency`, `throttle`, `errors`, `lost`, `lag`, `creation`, `hidden`"),
+        "{message}"
+    );
     assert_eq!(client.get("/admin/faults").await.body["lag"]["listsMs"], 5);
 }
 

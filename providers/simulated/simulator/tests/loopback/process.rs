@@ -23,8 +23,11 @@ async fn start(arguments: &[&str]) -> (Child, BufReader<ChildStdout>, Client) {
 #[tokio::test]
 async fn it_says_where_it_listens_in_one_line_and_ends_well_when_told_to() {
     for signal in [Signal::TERM, Signal::INT] {
-        let (mut child, mut stdout, mut client) = start(&["--machines", "2", "--region", "moon"]).await;
-        let machine = client.get("/v1/machines/m-000002").await.body;
+        let (mut child, mut stdout, mut client) =
+            start(&["--machines", "2", "--region", "moon", "--quotas", "azure"]).await;
+        let answer = client.get("/v1/machines/m-000002").await;
+        assert_eq!(answer.headers["x-ratelimit-remaining-reads"], "249");
+        let machine = answer.body;
         assert_eq!((&machine["region"], &machine["zone"]), (&"moon".into(), &"moonb".into()));
         // The connection stays open meanwhile: it must not hold the process back.
         kill_process(Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap(), signal).unwrap();
