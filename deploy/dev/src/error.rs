@@ -7,10 +7,12 @@ use std::{fmt, io, path::PathBuf, time::Duration};
 #[derive(thiserror::Error)]
 pub enum Error {
     /// The Kubernetes programs are not there, or not of the right version. Build them.
-    #[error("{detail}\nrun `make test` or `deploy/dev/kubernetes/build`, which builds what is missing")]
+    #[error("{detail}\nrun `{command}`, which builds what is missing")]
     KubernetesMissing {
         /// What `deploy/dev/kubernetes/build --find` said.
         detail: String,
+        /// What builds them.
+        command: String,
     },
 
     /// A program or component of this workspace has not been built. Build it.

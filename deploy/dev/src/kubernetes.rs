@@ -16,13 +16,16 @@ use tokio::time::{self, Instant};
 use crate::{Error, Process};
 
 mod access;
+mod audit;
 mod folder;
 mod port;
 mod programs;
 mod site;
 
 pub use access::User;
+pub use audit::Request;
 use programs::Programs;
+pub(crate) use programs::kwok;
 use site::Site;
 
 /// An API server is ready in 3 s on an idle machine with two cores; many may start at once on a busy one.
@@ -35,7 +38,8 @@ const ATTEMPTS: usize = 3;
 /// What can be chosen about the API server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Whether it writes an audit log ([`Kubernetes::audit_log`]): one JSON line for each request and its outcome.
+    /// Whether it writes an audit log ([`Kubernetes::requests`], and [`Kubernetes::audit_log`] as it is): one JSON line
+    /// for each request and its outcome.
     pub audit: bool,
 }
 
@@ -152,6 +156,11 @@ impl Kubernetes {
     /// The audit log, a JSON document a line, where [`Options::audit`] was set.
     pub fn audit_log(&self) -> PathBuf {
         self.site.audit_log()
+    }
+
+    /// What was asked of the API server so far, and by whom, where [`Options::audit`] was set.
+    pub fn requests(&self) -> Result<Vec<Request>, Error> {
+        audit::read(&self.audit_log())
     }
 
     /// Keeps copies of the logs of etcd and the API server in a folder, as `etcd.log` and `kube-apiserver.log`.

@@ -10,7 +10,9 @@ pub mod nodes;
 pub mod process;
 
 mod error;
+mod heartbeats;
 
 pub use error::Error;
+pub use heartbeats::Heartbeats;
 pub use kubernetes::Kubernetes;
 pub use process::Process;

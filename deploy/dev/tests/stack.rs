@@ -1,6 +1,6 @@
 //! The local stack keeps its promises: real rights, data that outlive the API server, nothing left behind.
 
-use std::{fs, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::{
@@ -10,7 +10,7 @@ use kube::{
 use pileus_dev::{
     Error, Kubernetes,
     kubernetes::{Options, User},
-    nodes::{UNINITIALIZED, await_absence, await_node, node, register},
+    nodes::{Ready, UNINITIALIZED, await_absence, await_node, node, register, set_ready},
 };
 use serde_json::json;
 
@@ -57,9 +57,15 @@ async fn pileus_has_the_rights_of_the_shipped_role_and_no_others() -> Result<(),
     Api::<Node>::all(admin.clone()).delete("a", &DeleteParams::default()).await.map_err(no_answer)?;
     await_absence(&admin, "a", SOON).await?;
 
-    let audit = fs::read_to_string(kubernetes.audit_log()).unwrap();
-    let refused = audit.lines().filter(|line| line.contains(r#"decision":"forbid"#));
-    assert!(refused.filter(|line| line.contains("system:pileus")).count() >= 4);
+    let requests = kubernetes.requests()?;
+    let own: Vec<_> = requests.iter().filter(|it| it.user.ends_with(":kube-system:pileus")).collect();
+    assert!(own.iter().filter(|it| it.code == 403).count() >= 4);
+    let written: Vec<_> = own.iter().filter(|it| it.is_write() && it.code == 200).collect();
+    let [patch] = &written[..] else { panic!("{written:?}") };
+    assert_eq!((&*patch.verb, &*patch.resource, &*patch.name), ("patch", "nodes/status", "b"));
+    assert_eq!(patch.body["status"]["addresses"][0]["address"], "10.0.0.2");
+    let registered = requests.iter().find(|it| it.verb == "create" && it.resource == "nodes").unwrap();
+    assert_eq!((&*registered.user, &registered.body), ("admin", &json!(null)));
     Ok(())
 }
 
@@ -77,6 +83,27 @@ async fn a_registered_node_is_stored_whole() -> Result<(), Error> {
     let spec = stored.spec.unwrap();
     assert_eq!(spec.provider_id.as_deref(), Some("simulated://zone-1/m-1"));
     assert!(spec.taints.into_iter().flatten().any(|taint| taint.key == UNINITIALIZED));
+    Ok(())
+}
+
+#[tokio::test]
+async fn readiness_of_many_nodes_is_set_and_nothing_else_of_them_changes() -> Result<(), Error> {
+    let kubernetes = Kubernetes::start().await?;
+    let client = kubernetes.admin();
+    let names: Vec<_> = (1..=40).map(|number| format!("node-{number}")).collect();
+    register(&client, names.iter().map(|name| node(name))).await?;
+    set_ready(&client, names.clone(), Ready::Unknown).await?;
+
+    let nodes = Api::<Node>::all(client).list(&ListParams::default()).await.map_err(no_answer)?;
+    let conditions = nodes.items.into_iter().map(|node| node.status.unwrap().conditions.unwrap());
+    let mut count = 0;
+    for conditions in conditions {
+        assert_eq!(conditions.len(), 4);
+        let ready = conditions.iter().find(|it| it.type_ == "Ready").unwrap();
+        assert_eq!((&*ready.status, ready.reason.as_deref()), ("Unknown", Some("NodeStatusUnknown")));
+        count += 1;
+    }
+    assert_eq!(count, names.len());
     Ok(())
 }
 

@@ -23,15 +23,19 @@ pub enum User {
     /// Pileus' service account. It has no rights before `deploy/rbac.yaml` is installed and exactly those afterwards,
     /// since the API server knows a service account by its name alone, wherever the token is from.
     Pileus,
+    /// Whoever plays the kubelets of all Nodes, with all rights: a user of its own, so that what it writes is told from
+    /// what a test does. Its requests are not in the audit log.
+    Kubelets,
 }
 
 impl User {
-    const ALL: [Self; 2] = [Self::Admin, Self::Pileus];
+    const ALL: [Self; 3] = [Self::Admin, Self::Pileus, Self::Kubelets];
 
     fn file(self) -> &'static str {
         match self {
             Self::Admin => "admin.kubeconfig",
             Self::Pileus => "pileus.kubeconfig",
+            Self::Kubelets => "kubelets.kubeconfig",
         }
     }
 
@@ -43,6 +47,7 @@ impl User {
                 "system:serviceaccount:kube-system:pileus,pileus,\
                  \"system:serviceaccounts,system:serviceaccounts:kube-system\""
             }
+            Self::Kubelets => r#"kubelets,kubelets,"system:masters""#,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Where etcd, kube-apiserver and kubectl are. The script that builds them knows; asking it keeps the rules in one
+//! Where etcd, kube-apiserver, kubectl and kwok are. The script that builds them knows; asking it keeps the rules in one
 //! place, at 20 ms.
 
 use std::path::PathBuf;
@@ -20,15 +20,24 @@ pub(super) struct Programs {
 impl Programs {
     /// Finds all of them, of the right versions, without building anything.
     pub(super) async fn find() -> Result<Self, Error> {
-        let output = Command::new(BUILD).arg("--find").output().await.map_err(Error::file(BUILD))?;
-        let paths = String::from_utf8_lossy(&output.stdout);
-        match paths.lines().map(PathBuf::from).collect::<Vec<_>>().as_slice() {
-            [api_server, etcd, kubectl] => {
-                Ok(Self { api_server: api_server.clone(), etcd: etcd.clone(), kubectl: kubectl.clone() })
-            }
-            _ => Err(Error::KubernetesMissing {
-                detail: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            }),
-        }
+        let [api_server, etcd, kubectl] = find(&[]).await?;
+        Ok(Self { api_server, etcd, kubectl })
     }
+}
+
+/// Finds kwok, which few need and nobody has to build who doesn't.
+pub(crate) async fn kwok() -> Result<PathBuf, Error> {
+    let [_, _, _, kwok] = find(&["--with", "kwok"]).await?;
+    Ok(kwok)
+}
+
+async fn find<const N: usize>(arguments: &[&str]) -> Result<[PathBuf; N], Error> {
+    let output = Command::new(BUILD).arg("--find").args(arguments).output().await;
+    let output = output.map_err(Error::file(BUILD))?;
+    let paths = String::from_utf8_lossy(&output.stdout);
+    let paths: Vec<_> = paths.lines().map(PathBuf::from).collect();
+    paths.try_into().map_err(|_| Error::KubernetesMissing {
+        detail: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        command: [&["deploy/dev/kubernetes/build"], arguments].concat().join(" "),
+    })
 }

@@ -5,12 +5,8 @@ use std::{
     process::Command,
 };
 
-use super::{Options, access, folder::Folder, port, programs::Programs, write};
+use super::{Options, access, audit, folder::Folder, port, programs::Programs, write};
 use crate::Error;
-
-/// Who did what to which object, once a request, without the objects themselves.
-const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
-    "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}"#;
 
 /// A stack's place. Dropping it removes the folder.
 pub(super) struct Site {
@@ -29,7 +25,7 @@ impl Site {
         let [etcd_port, peer_port, port] = [port::free()?, port::free()?, port::free()?];
         let site = Self { programs, options, folder, etcd_port, peer_port, port };
         access::issue(site.folder(), port)?;
-        write(&site.audit_policy(), AUDIT_POLICY)?;
+        write(&site.audit_policy(), audit::POLICY)?;
         Ok(site)
     }
 
