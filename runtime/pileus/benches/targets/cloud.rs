@@ -1,7 +1,9 @@
 //! The simulated cloud as a process of its own, with a latency like a real one's.
 
+use std::path::Path;
 use std::process::Command;
 
+use pileus_dev::nodes::Machine;
 use pileus_dev::{Process, artifact};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -23,8 +25,21 @@ pub(crate) struct Cloud {
     machines: usize,
 }
 
+/// The calls that a cloud was sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Calls {
+    /// Pages of lists.
+    pub(crate) lists: u64,
+    /// Reads of one machine.
+    pub(crate) gets: u64,
+    /// All, also those that were refused.
+    pub(crate) all: u64,
+    /// Those that were refused with 429.
+    pub(crate) throttled: u64,
+}
+
 impl Cloud {
-    /// Starts a cloud with machines `node-1` to `node-MACHINES`.
+    /// Starts a cloud with machines `node-1` to `node-MACHINES` and no limits.
     pub(crate) async fn start(machines: usize) -> Result<Self, Failure> {
         let mut command = Command::new(artifact::program("simulated-cloud")?);
         command.args(["--machines", &machines.to_string()]);
@@ -37,21 +52,65 @@ impl Cloud {
         Ok(cloud)
     }
 
+    /// Limits it to what upstream was measured with: reads 250 and 25 a second, writes 200 and 10 a second.
+    pub(crate) async fn limit(&self) -> Result<(), Failure> {
+        self.ask("PUT", "/admin/quotas", "azure").await.map(drop)
+    }
+
     /// The calls that a list of all machines takes.
-    pub(crate) fn sweep(&self) -> usize {
-        self.machines.div_ceil(PAGE)
+    pub(crate) fn sweep(&self) -> u64 {
+        u64::try_from(self.machines.div_ceil(PAGE)).unwrap_or(u64::MAX)
+    }
+
+    /// All its machines. Not counted among the calls.
+    pub(crate) async fn machines(&self) -> Result<Vec<Machine>, Failure> {
+        let mut all = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let page = self.ask("GET", &format!("/v1/machines?limit={PAGE}{cursor}"), "").await?;
+            let mut page: Value = serde_json::from_str(&page)?;
+            let machines = page.get_mut("machines").map(Value::take).unwrap_or_default();
+            all.extend(serde_json::from_value::<Vec<Machine>>(machines)?);
+            let Some(next) = page.get("next").and_then(Value::as_str) else { break };
+            cursor = format!("&cursor={next}");
+        }
+        self.forget_calls().await?;
+        Ok(all)
+    }
+
+    /// Lets machines `node-1` to `node-COUNT` vanish. Not counted among the calls.
+    pub(crate) async fn vanish(&self, count: usize) -> Result<(), Failure> {
+        let batch = json!({"count": count, "prefix": "node-"});
+        self.ask("DELETE", "/v1/machines:batch", &batch.to_string()).await?;
+        self.forget_calls().await
+    }
+
+    /// Counts from 0 again.
+    pub(crate) async fn forget_calls(&self) -> Result<(), Failure> {
+        self.ask("DELETE", "/admin/counters", "").await.map(drop)
     }
 
     /// The calls that it was sent.
-    pub(crate) async fn calls(&self) -> Result<u64, Failure> {
+    pub(crate) async fn calls(&self) -> Result<Calls, Failure> {
         let counters: Value = serde_json::from_str(&self.ask("GET", "/admin/counters", "").await?)?;
-        let kinds = counters.get("calls").and_then(Value::as_object).into_iter();
-        let outcomes = kinds.flat_map(|kinds| kinds.values()).filter_map(Value::as_object);
-        Ok(outcomes.flat_map(|outcomes| outcomes.values()).filter_map(Value::as_u64).sum())
+        let kinds = counters.get("calls").and_then(Value::as_object).ok_or("no calls among the counters")?;
+        // All with these words in kind and outcome.
+        let sum = |kind: &str, outcome: &str| {
+            let kinds = kinds.iter().filter(|(name, _)| kind.is_empty() || *name == kind);
+            let outcomes = kinds.filter_map(|(_, outcomes)| outcomes.as_object()).flatten();
+            let outcomes = outcomes.filter(|(name, _)| outcome.is_empty() || *name == outcome);
+            outcomes.filter_map(|(_, count)| count.as_u64()).sum()
+        };
+        Ok(Calls {
+            lists: sum("list", ""),
+            gets: sum("get", ""),
+            all: sum("", ""),
+            throttled: sum("", "throttled"),
+        })
     }
 
     /// The CloudProvider document for it.
-    pub(crate) fn document(&self) -> Result<Value, Failure> {
+    pub(crate) fn document(&self, component: &Path) -> Result<Value, Failure> {
         let (host, port) = self.address.rsplit_once(':').ok_or("no port")?;
         let port: u16 = port.parse()?;
         Ok(json!({
@@ -59,7 +118,7 @@ impl Cloud {
             "kind": "CloudProvider",
             "metadata": {"name": "simulated"},
             "spec": {
-                "source": {"file": artifact::component("simulated-provider")?},
+                "source": {"file": component},
                 "configuration": {"endpoint": format!("http://{}", self.address)},
                 "grants": [{"host": host, "port": port, "tls": false, "addresses": ["127.0.0.0/8"]}],
             },

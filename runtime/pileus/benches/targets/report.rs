@@ -22,6 +22,16 @@ fn cells(texts: &[impl Display]) {
     println!();
 }
 
+/// Starts a table of figures: measured, the target, and what upstream took.
+pub(crate) fn figures(title: &str) {
+    heading(title, &["measured", "target", "upstream"]);
+}
+
+/// A figure with its target and upstream's figure; empty where there is none.
+pub(crate) fn figure(label: &str, measured: &str, target: &str, upstream: &str) {
+    row(label, &[measured, target, upstream].map(str::to_owned));
+}
+
 /// A sentence under a table.
 pub(crate) fn note(text: &str) {
     println!("  {text}");

@@ -1,0 +1,80 @@
+//! What to measure, and for how long.
+
+use std::fmt;
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+use jiff::SignedDuration;
+
+/// Measures what the design promises, on this machine.
+#[derive(Parser)]
+#[command(name = "targets")]
+pub(crate) struct Arguments {
+    /// The parts to measure; without any, all of them
+    parts: Vec<Part>,
+
+    /// Name the parts, and measure nothing
+    #[arg(long)]
+    pub(crate) list: bool,
+
+    /// How long the quiet cluster is watched; 30m sees a whole period of refreshes
+    #[arg(long, value_name = "DURATION", env = "PILEUS_BENCH_QUIET", default_value = "1m", value_parser = duration)]
+    pub(crate) quiet: Duration,
+
+    /// What cargo passes to each bench
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+impl Arguments {
+    /// The parts that are wanted, in their own order.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Part> {
+        Part::ALL.into_iter().filter(|part| self.parts.is_empty() || self.parts.contains(part))
+    }
+}
+
+/// A part of the bench.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Calls through the sandbox, against native ones
+    Calls,
+    /// From the start of the process to the first Node, and what the program weighs
+    Start,
+    /// 1,000 and 5,000 Nodes that become ready, with and without quotas
+    Joining,
+    /// 5,000 Nodes with which nothing happens but heartbeats
+    Quiet,
+    /// 1,000 Nodes that are not ready and whose machines run
+    NotReady,
+    /// 500 of 5,000 machines that vanish at once
+    Vanishing,
+    /// The gap that a restart leaves
+    Restart,
+}
+
+impl Part {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Calls,
+        Self::Start,
+        Self::Joining,
+        Self::Quiet,
+        Self::NotReady,
+        Self::Vanishing,
+        Self::Restart,
+    ];
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.to_possible_value();
+        let name = value.as_ref().map_or("", clap::builder::PossibleValue::get_name);
+        let help = value.as_ref().and_then(|value| value.get_help()).map(ToString::to_string);
+        write!(formatter, "{name:<11}{}", help.unwrap_or_default())
+    }
+}
+
+/// Reads `30m` or `90s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration: SignedDuration = text.parse().map_err(|error| format!("{error}; write it as in 30m"))?;
+    Duration::try_from(duration).map_err(|_| "it is not negative".to_owned())
+}
