@@ -321,7 +321,7 @@ mod tests {
                 name: "fake".to_owned(),
                 schemes: vec!["fake".to_owned()],
                 node_labels: Vec::new(),
-                largest_lookup: 5000,
+                largest_lookup: 500,
                 instances: Some(Arc::new(cloud.clone())),
             };
             let metrics = Metrics::register(&mut Registry::default());
@@ -406,6 +406,14 @@ mod tests {
             assert_eq!(running.lookups(), [(Purpose::Refresh, 100)]);
         }
         assert_eq!((running.api.writes(), running.api.events()), (vec![], vec![]));
+        running.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sweep_of_more_nodes_than_a_lookup_carries_goes_on_at_once() {
+        let running = Running::start(many(working, 501), secs(1));
+        pass(secs(3)).await;
+        assert_eq!(running.lookups(), [(Purpose::Refresh, 500), (Purpose::Refresh, 1)]);
         running.end().await;
     }
 
