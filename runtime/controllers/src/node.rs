@@ -33,7 +33,7 @@ use turns::Turns;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The time between two sweeps, in which all initialised Nodes are compared with their machines
-    /// (`--node-status-update-frequency`). Not zero.
+    /// (`--node-status-update-frequency`). What is less than a second is taken for one.
     pub refresh_period: Duration,
 }
 

@@ -1,10 +1,10 @@
 //! What upstream's tests say, as tests of ours, on as much of the real way as there is without an API server: a Node as
 //! JSON, its facts, the plan, the patches, and the Node as JSON again.
 //!
-//! Each test of a scenario begins its name with the ids that it stands for, as in `n07_null_metadata_leaves_the_node_alone`:
-//! N01 to N42 and H01 to H18 for nodes, L01 to L28 for their lifecycle (ccm-behaviour 10.1, 10.2, 10.5). What the
-//! scenario has become here, where it isn't what upstream does, is said beside it. `deploy/dev/check scenarios` reads the
-//! names from the built tests: each id must be there, once.
+//! Each test of a scenario begins its name with the ids that it stands for, as in
+//! `n07_null_metadata_leaves_the_node_alone`: N01 to N42 and H01 to H18 for nodes, L01 to L28 for their lifecycle
+//! (ccm-behaviour 10.1, 10.2, 10.5). What a scenario has become here, where it isn't what upstream does, is said beside
+//! it. `deploy/dev/check scenarios` reads the names from the built tests: each id must be there, once.
 
 use serde_json::{Value, json};
 

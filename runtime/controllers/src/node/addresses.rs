@@ -1,8 +1,8 @@
 //! Which addresses a Node gets: the cloud's, ordered as the kubelet's `--node-ip` asks.
 //!
-//! As upstream has it, a `--node-ip` of one family makes its address the only one of its type, so that the other family's
-//! address of that type goes (P-27). Who wants both gives both, `--node-ip=10.0.0.1,2001:db8::1`, the first family
-//! preferred; or gives none, and has them in the cloud's order.
+//! As upstream has it, a `--node-ip` of one family makes its address the only one of its type, so that the other
+//! family's address of that type goes (P-27). Who wants both gives both, `--node-ip=10.0.0.1,2001:db8::1`, the first
+//! family preferred; or gives none, and has them in the cloud's order.
 
 use std::net::IpAddr;
 

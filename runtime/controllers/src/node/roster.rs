@@ -22,7 +22,8 @@ use crate::well_known::LABELS_OF_THE_CLOUD;
 /// not cost the cloud a lookup each time.
 const TRUCE: Duration = Duration::from_mins(1);
 
-/// The least time before the failed turn of a Node for which nobody waits is repeated: a cloud in trouble is given a rest.
+/// The least time before the failed turn of a Node for which nobody waits is repeated: a cloud in trouble is given a
+/// rest.
 const REST: Duration = Duration::from_secs(10);
 
 /// What a Node is looked up for.
@@ -87,8 +88,9 @@ struct Entry {
 }
 
 impl Roster {
-    /// Without any Node yet. A `period` lies between two sweeps.
+    /// Without any Node yet. A `period` lies between two sweeps, at least a second.
     pub(super) fn new(provider: Provider, period: Duration) -> Self {
+        let period = period.max(Duration::from_secs(1));
         let rest = REST.min(period);
         Self {
             provider,
@@ -268,7 +270,7 @@ impl Roster {
     /// The time of the first sweep after `now`.
     fn sweep_after(&self, now: Instant) -> Instant {
         let began = self.began.unwrap_or(now);
-        let passed = now.saturating_duration_since(began).as_nanos() / self.period.as_nanos().max(1);
+        let passed = now.saturating_duration_since(began).as_nanos() / self.period.as_nanos();
         let ahead = u32::try_from(passed + 1).unwrap_or(u32::MAX);
         began + self.period.saturating_mul(ahead)
     }
@@ -595,14 +597,16 @@ mod tests {
                     },
                     Step::Wait(seconds) => now += secs(seconds),
                 }
-                prop_assert_eq!(roster.uninitialised(), present.values().filter(|node| node.is_uninitialised()).count());
+                let uninitialised = present.values().filter(|node| node.is_uninitialised()).count();
+                prop_assert_eq!(roster.uninitialised(), uninitialised);
             }
             for (lane, node) in busy {
                 roster.ended(lane, &node, Again::AtSweep, now, 0.5);
             }
             let end = now + PERIOD;
-            let all: BTreeSet<_> = Lane::ALL.into_iter().flat_map(|lane| roster.take(lane, end, 9)).map(|node| node.name.clone()).collect();
-            prop_assert_eq!(all, present.into_keys().collect::<BTreeSet<_>>(), "all have a turn within a period");
+            let turns = Lane::ALL.into_iter().flat_map(|lane| roster.take(lane, end, 9));
+            let names: BTreeSet<_> = turns.map(|node| node.name.clone()).collect();
+            prop_assert_eq!(names, present.into_keys().collect(), "all have a turn within a period");
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Upstream's tests of its node controller (ccm-behaviour 10.1), and of its choice of addresses (10.5).
 //!
-//! Upstream asks a cloud by one of two interfaces, V1 or V2, which is here one lookup; what the two tell apart has become
-//! the answers of the contract.
+//! Upstream asks a cloud by one of two interfaces, V1 or V2, which is here one lookup; what the two tell apart has
+//! become the answers of the contract.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use pileus_cloud::AddressKind::{self, ExternalIp, Hostname, InternalDns, InternalIp};
 use pileus_cloud::{Address, Answer, Error, ErrorKind, Instance, Provider, ProviderId, State};
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::Instant;
 
 use super::apply::write;
@@ -20,8 +21,15 @@ use crate::well_known::TAINT_UNINITIALIZED;
 
 type Addresses = &'static [(AddressKind, &'static str)];
 
+const V4: (AddressKind, &str) = (InternalIp, "10.0.0.1");
+const V6: (AddressKind, &str) = (InternalIp, "2001:db8::1");
+const EXTERNAL_V4: (AddressKind, &str) = (ExternalIp, "203.0.113.1");
+const EXTERNAL_V6: (AddressKind, &str) = (ExternalIp, "2001:db8::f");
+/// The host name that the kubelet gives.
+const NODE0: (AddressKind, &str) = (Hostname, "node0");
+
 /// What the cloud of most scenarios lists.
-const ADDRESSES: Addresses = &[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")];
+const ADDRESSES: Addresses = &[V4, EXTERNAL_V4];
 
 /// What is expected of a Node's turn.
 enum Ends {
@@ -117,7 +125,7 @@ fn node_ip(text: &str) -> Value {
     json!({
         "metadata": {"annotations": {"alpha.kubernetes.io/provided-node-ip": text}},
         "spec": {"providerID": "fake://12345"},
-        "status": {"addresses": list(&[(Hostname, "node0")])},
+        "status": {"addresses": list(&[NODE0])},
     })
 }
 
@@ -194,18 +202,17 @@ fn labels_of_a_user(change: Value) -> Value {
     json!({"metadata": {"labels": with_more(all, change)}})
 }
 
-const HOSTED: Addresses = &[(Hostname, "node0.cloud"), (InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")];
-const AND_HOST_NAME: Addresses =
-    &[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (Hostname, "node0")];
+const HOSTED: Addresses = &[(Hostname, "node0.cloud"), V4, EXTERNAL_V4];
+const AND_HOST_NAME: Addresses = &[V4, EXTERNAL_V4, NODE0];
 
 // Test_syncNode.
 scenarios! {
     n01_a_host_name_of_the_cloud_replaces_the_kubelets:
-        tainted(&with_addresses(&[(Hostname, "node0")])), found_at(HOSTED) =>
+        tainted(&with_addresses(&[NODE0])), found_at(HOSTED) =>
         Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
 
     n02_the_kubelets_host_name_comes_after_the_clouds_addresses:
-        tainted(&with_addresses(&[(Hostname, "node0")])), found_at(ADDRESSES) =>
+        tainted(&with_addresses(&[NODE0])), found_at(ADDRESSES) =>
         Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(AND_HOST_NAME)}}));
 
     n03_a_node_without_addresses_gets_the_clouds:
@@ -222,7 +229,7 @@ scenarios! {
         }));
 
     n05_zone_and_region_become_labels_and_conditions_stay:
-        tainted(&with_addresses(&[(Hostname, "node0")])),
+        tainted(&with_addresses(&[NODE0])),
         found(Instance { provider_id: ProviderId::parse("aws://12345").unwrap(), ..in_zone(machine(HOSTED)) }) =>
         Initialised(json!({
             "metadata": {"labels": topology()},
@@ -288,16 +295,22 @@ scenarios! {
         }));
 
     n17_a_node_ip_that_the_cloud_lists_is_kept_and_replaces_nothing_else:
-        tainted(&node_ip("10.0.0.1")), found_at(&[(InternalIp, "10.0.0.2"), (InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")]) =>
+        tainted(&node_ip("10.0.0.1")), found_at(&[(InternalIp, "10.0.0.2"), V4, EXTERNAL_V4]) =>
         Initialised(with_addresses(AND_HOST_NAME));
 
     /// That they are ours is remembered, so that they can follow the cloud (P-08).
     n18_more_labels_of_the_cloud_are_added:
         tainted(&json!({})),
-        found(with_labels(in_zone(machine(ADDRESSES)), &[("topology.k8s.cp/zone-id", "az1"), ("my.custom.label/foo", "bar")])) =>
+        found(with_labels(in_zone(machine(ADDRESSES)), &[
+            ("topology.k8s.cp/zone-id", "az1"),
+            ("my.custom.label/foo", "bar"),
+        ])) =>
         Initialised(json!({
             "metadata": {
-                "labels": with_more(topology(), json!({"topology.k8s.cp/zone-id": "az1", "my.custom.label/foo": "bar"})),
+                "labels": with_more(topology(), json!({
+                    "topology.k8s.cp/zone-id": "az1",
+                    "my.custom.label/foo": "bar",
+                })),
                 "annotations": {"pileus.dev/owned-labels": "my.custom.label/foo,topology.k8s.cp/zone-id"},
             },
             "spec": {"providerID": "fake://12345"},
@@ -325,7 +338,7 @@ scenarios! {
             "status": {"addresses": list(ADDRESSES)},
         }));
 
-    /// That V2's metadata says nothing of existence: a machine in whatever state is one.
+    /// Upstream doesn't ask here whether the machine exists. The nearest to that is one that doesn't run.
     n20_a_node_is_initialised_whatever_the_state_of_its_machine:
         tainted(&json!({"spec": {"providerID": "fake://12345"}})),
         found(Instance { state: State::Stopped, ..machine(ADDRESSES) }) =>
@@ -371,12 +384,12 @@ scenarios! {
         initialised(&with_addresses(HOSTED)), found_at(HOSTED) => Unchanged;
 
     n27_another_external_address_is_a_change:
-        initialised(&with_addresses(&[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.2")])), found_at(ADDRESSES) =>
+        initialised(&with_addresses(&[V4, (ExternalIp, "203.0.113.2")])), found_at(ADDRESSES) =>
         Changed(with_addresses(ADDRESSES));
 
     /// Not where the cloud names none, as the kubelet's is kept then.
     n28_a_host_name_that_the_cloud_does_not_name_any_more_is_a_change:
-        initialised(&with_addresses(&[(Hostname, "node0.cloud"), (InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (Hostname, "old")])),
+        initialised(&with_addresses(&[(Hostname, "node0.cloud"), V4, EXTERNAL_V4, (Hostname, "old")])),
         found_at(HOSTED) =>
         Changed(with_addresses(HOSTED));
 
@@ -438,7 +451,10 @@ scenarios! {
         tainted(&json!({"spec": {"providerID": "fake://asdasd"}})),
         found(Instance { instance_type: Some("t1.micro".to_owned()), ..machine(HOSTED) }) =>
         Initialised(json!({
-            "metadata": {"labels": {"node.kubernetes.io/instance-type": "t1.micro", "beta.kubernetes.io/instance-type": "t1.micro"}},
+            "metadata": {"labels": {
+                "node.kubernetes.io/instance-type": "t1.micro",
+                "beta.kubernetes.io/instance-type": "t1.micro",
+            }},
             "status": {"addresses": list(HOSTED)},
         }));
 }
@@ -502,49 +518,49 @@ fn assert_addresses(
     assert_turn(&tainted(&given), found_at(cloud), expected);
 }
 
-const HOST: Addresses = &[(Hostname, "node0")];
+const HOST: Addresses = &[NODE0];
 
 // Upstream's helpers that add to a list of addresses, and that choose by `--node-ip`.
 addresses! {
     h01_nothing_and_nothing_is_nothing: &[], None, &[] => Err("no IP address yet");
     h02_what_is_new_is_added: &[], None, ADDRESSES => Ok(ADDRESSES);
     h03_what_is_listed_twice_is_there_once: &[], None,
-        &[(InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (InternalIp, "10.0.0.1")] => Ok(ADDRESSES);
-    h04_what_is_there_is_not_added_again: &[(InternalIp, "10.0.0.1")], None, ADDRESSES => Ok(ADDRESSES);
+        &[V4, EXTERNAL_V4, V4] => Ok(ADDRESSES);
+    h04_what_is_there_is_not_added_again: &[V4], None, ADDRESSES => Ok(ADDRESSES);
     h05_the_only_internal_address_is_asked_for: HOST, Some("10.0.0.1"), ADDRESSES => Ok(AND_HOST_NAME);
     h06_an_external_address_that_is_asked_for_comes_first: HOST, Some("203.0.113.1"), ADDRESSES =>
-        Ok(&[(ExternalIp, "203.0.113.1"), (InternalIp, "10.0.0.1"), (Hostname, "node0")]);
+        Ok(&[EXTERNAL_V4, V4, NODE0]);
     h07_an_address_of_two_types_is_the_only_one_of_both: HOST, Some("10.0.0.1"),
-        &[(InternalIp, "10.0.0.1"), (InternalIp, "10.0.0.2"), (ExternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1")] =>
-        Ok(&[(InternalIp, "10.0.0.1"), (ExternalIp, "10.0.0.1"), (Hostname, "node0")]);
+        &[V4, (InternalIp, "10.0.0.2"), (ExternalIp, "10.0.0.1"), EXTERNAL_V4] =>
+        Ok(&[V4, (ExternalIp, "10.0.0.1"), NODE0]);
     h08_names_are_left_as_they_are: HOST, Some("10.0.0.1"),
-        &[(InternalIp, "10.0.0.1"), (InternalDns, "node0.internal"), (InternalDns, "node0.other")] =>
-        Ok(&[(InternalIp, "10.0.0.1"), (InternalDns, "node0.internal"), (InternalDns, "node0.other"), (Hostname, "node0")]);
+        &[V4, (InternalDns, "node0.internal"), (InternalDns, "node0.other")] =>
+        Ok(&[V4, (InternalDns, "node0.internal"), (InternalDns, "node0.other"), NODE0]);
     h09_of_several_internal_addresses_one_is_chosen: HOST, Some("10.0.0.3"),
-        &[(InternalIp, "10.0.0.1"), (InternalIp, "10.0.0.2"), (InternalIp, "10.0.0.3"), (ExternalIp, "203.0.113.1")] =>
-        Ok(&[(InternalIp, "10.0.0.3"), (ExternalIp, "203.0.113.1"), (Hostname, "node0")]);
+        &[V4, (InternalIp, "10.0.0.2"), (InternalIp, "10.0.0.3"), EXTERNAL_V4] =>
+        Ok(&[(InternalIp, "10.0.0.3"), EXTERNAL_V4, NODE0]);
     h10_an_address_that_is_not_listed_is_refused: HOST, Some("10.0.0.4"), ADDRESSES => Err("asks for 10.0.0.4");
     h11_the_text_of_ipv6_does_not_matter_and_the_other_family_goes: HOST, Some("2001:db8:0:0::1"),
-        &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::0:1")] =>
-        Ok(&[(InternalIp, "2001:db8::0:1"), (Hostname, "node0")]);
+        &[V4, (InternalIp, "2001:db8::0:1")] =>
+        Ok(&[(InternalIp, "2001:db8::0:1"), NODE0]);
     h12_a_pair_is_refused_where_the_cloud_has_one_family: HOST, Some("10.0.0.1,2001:db8::1"), ADDRESSES =>
         Err("asks for 2001:db8::1");
     h13_a_pair_stays_in_its_order: HOST, Some("10.0.0.1,2001:db8::1"),
-        &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1")] =>
-        Ok(&[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (Hostname, "node0")]);
+        &[V4, V6] =>
+        Ok(&[V4, V6, NODE0]);
     h14_the_order_that_is_asked_for_wins: HOST, Some("10.0.0.1,2001:db8::1"),
-        &[(InternalIp, "2001:db8::1"), (InternalIp, "10.0.0.1")] =>
-        Ok(&[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (Hostname, "node0")]);
+        &[V6, V4] =>
+        Ok(&[V4, V6, NODE0]);
     h15_more_internal_addresses_than_the_pair_go: HOST, Some("10.0.0.1,2001:db8::1"),
-        &[(InternalIp, "10.0.0.2"), (InternalIp, "2001:db8::2"), (InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1")] =>
-        Ok(&[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (Hostname, "node0")]);
+        &[(InternalIp, "10.0.0.2"), (InternalIp, "2001:db8::2"), V4, V6] =>
+        Ok(&[V4, V6, NODE0]);
     h16_an_external_address_follows_the_pair: HOST, Some("10.0.0.1,2001:db8::1"),
-        &[(ExternalIp, "203.0.113.1"), (InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1")] =>
-        Ok(&[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (ExternalIp, "203.0.113.1"), (Hostname, "node0")]);
+        &[EXTERNAL_V4, V4, V6] =>
+        Ok(&[V4, V6, EXTERNAL_V4, NODE0]);
     h17_two_external_addresses_follow_the_pair: HOST, Some("2001:db8::1,10.0.0.1"),
-        &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (ExternalIp, "203.0.113.1"), (ExternalIp, "2001:db8::f")] =>
-        Ok(&[(InternalIp, "2001:db8::1"), (InternalIp, "10.0.0.1"), (ExternalIp, "203.0.113.1"), (ExternalIp, "2001:db8::f"), (Hostname, "node0")]);
+        &[V4, V6, EXTERNAL_V4, EXTERNAL_V6] =>
+        Ok(&[V6, V4, EXTERNAL_V4, EXTERNAL_V6, NODE0]);
     h18_a_pair_of_an_external_and_an_internal_address_is_all_of_both: HOST, Some("203.0.113.1,2001:db8::1"),
-        &[(InternalIp, "10.0.0.1"), (InternalIp, "2001:db8::1"), (ExternalIp, "203.0.113.1"), (ExternalIp, "2001:db8::f")] =>
-        Ok(&[(ExternalIp, "203.0.113.1"), (InternalIp, "2001:db8::1"), (Hostname, "node0")]);
+        &[V4, V6, EXTERNAL_V4, EXTERNAL_V6] =>
+        Ok(&[EXTERNAL_V4, V6, NODE0]);
 }

@@ -146,7 +146,7 @@ impl Turns {
         progress.is_looking_up = false;
         progress.gathers_until = now + gathering;
         // What a cloud denies to all is no news about a Node that works; one that waits should say why.
-        let is_nodes_own = answers.is_ok() || lane == Lane::Initialise;
+        let is_nodes_own = answers.is_ok();
         let answers = answers.unwrap_or_else(|error| {
             tracing::warn!(nodes = nodes.len(), ?lane, "no machine was looked up: {error}");
             vec![Err(error); nodes.len()]
@@ -157,7 +157,7 @@ impl Turns {
                 Next::Write(machine) => self.progress_mut(lane).to_write.push_back((node, machine)),
                 Next::Done(done) => {
                     let failures = self.ended(lane, &node, &done, now, jitter);
-                    if is_nodes_own {
+                    if is_nodes_own || node.is_uninitialised() {
                         self.tell(&node, &done, failures);
                     }
                 }
@@ -531,7 +531,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_wrong_node_ip_of_a_node_that_works_is_told_and_stops_no_label() {
-        let wrong = json!({"metadata": {"labels": null, "annotations": {"alpha.kubernetes.io/provided-node-ip": "10.9.9.9"}}});
+        let asks = json!({"alpha.kubernetes.io/provided-node-ip": "10.9.9.9"});
+        let wrong = json!({"metadata": {"labels": null, "annotations": asks}});
         let running = Running::start([working("a").with(&wrong)], secs(1));
         pass(secs(5)).await;
         assert_eq!(running.api.events(), ["CloudRefreshFailed a"]);
