@@ -19,6 +19,7 @@ use tokio::{
     time::timeout,
 };
 
+use crate::SHORT;
 use crate::cloud::{Answers, Cloud, NAME, Watched, plenty, text};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
@@ -129,23 +130,32 @@ async fn an_open_fence_changes_nothing_on_the_wire() {
     assert_eq!(cloud.connections(), 1);
 }
 
-/// A cloud that answers only once it is told to.
-async fn slow(answer: Arc<Notify>) -> Cloud {
-    Cloud::serving(move |mut stream, seen| {
-        let answer = answer.clone();
+/// A cloud that answers only once it is told to, and tells if that was too late for whoever asked.
+async fn slow(answer: Arc<Notify>) -> (Cloud, mpsc::UnboundedReceiver<()>) {
+    let (tell, given_up) = mpsc::unbounded_channel();
+    let cloud = Cloud::serving(move |mut stream, seen| {
+        let (answer, tell) = (answer.clone(), tell.clone());
         async move {
             seen.request(&mut stream).await;
-            answer.notified().await;
-            let _ = stream.write_all(OK.as_bytes()).await;
+            let mut more = [0];
+            let answered = tokio::select! {
+                _ = stream.read(&mut more) => false,
+                () = answer.notified() => true,
+            };
+            if answered {
+                stream.write_all(OK.as_bytes()).await.unwrap();
+            } else {
+                tell.send(()).unwrap();
+            }
         }
-    })
-    .await
+    });
+    (cloud.await, given_up)
 }
 
 #[tokio::test]
 async fn a_gate_that_is_closed_gives_up_reads_and_finishes_what_it_has_begun_to_change() {
     let answer = Arc::new(Notify::new());
-    let cloud = slow(answer.clone()).await;
+    let (cloud, mut given_up) = slow(answer.clone()).await;
     let gate = gate(&cloud, Fence::default());
     let send = |method| {
         let (gate, request) = (gate.gate.clone(), request(&cloud, &method, ""));
@@ -155,8 +165,9 @@ async fn a_gate_that_is_closed_gives_up_reads_and_finishes_what_it_has_begun_to_
     timeout(SOON, cloud.arrived(2)).await.unwrap();
     assert_eq!(gate.gate.writes_under_way(), 1);
     gate.gate.close();
-    let given_up = timeout(SOON, read).await.unwrap().unwrap();
-    assert!(matches!(given_up, Err(Error::Closed)), "{given_up:?}");
+    let unread = timeout(SOON, read).await.unwrap().unwrap();
+    assert!(matches!(unread, Err(Error::Closed)), "{unread:?}");
+    timeout(SOON, given_up.recv()).await.unwrap();
     for method in [Method::GET, Method::PUT] {
         let refused = gate.gate.send(request(&cloud, &method, ""), plenty()).await;
         assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
@@ -171,12 +182,13 @@ async fn a_gate_that_is_closed_gives_up_reads_and_finishes_what_it_has_begun_to_
 #[tokio::test]
 async fn a_change_that_has_begun_is_finished_though_nobody_waits_for_it() {
     let answer = Arc::new(Notify::new());
-    let cloud = slow(answer.clone()).await;
+    let (cloud, mut given_up) = slow(answer.clone()).await;
     let gate = gate(&cloud, Fence::default());
     tokio::select! {
         _ = gate.gate.send(request(&cloud, &Method::PUT, "body"), plenty()) => unreachable!("nobody answers"),
         () = cloud.arrived(1) => {}
     }
+    assert!(timeout(SHORT, given_up.recv()).await.is_err(), "its connection stays");
     assert_eq!(gate.gate.writes_under_way(), 1);
     answer.notify_waiters();
     timeout(SOON, gate.gate.writes_ended()).await.unwrap();
@@ -197,7 +209,7 @@ async fn a_change_that_has_not_begun_is_given_up_with_whoever_wanted_it() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::with(vec![cloud.grant()], Arc::new(Never), reads(), Fence::default());
     let sending = gate.gate.send(request(&cloud, &Method::PUT, "body"), plenty());
-    assert!(timeout(Duration::from_millis(50), sending).await.is_err());
+    assert!(timeout(SHORT, sending).await.is_err());
     timeout(SOON, gate.gate.writes_ended()).await.unwrap();
     assert_eq!(cloud.connections(), 0);
 }

@@ -49,7 +49,44 @@ fn changes(method: &Method, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// What arrives at an API server of a request, which it then leaves without an answer. On a real socket, as the
+    /// moment before the first byte is the point.
+    async fn arrives(method: Method, path: &str, body: &str, fence: Fence) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let client = fenced(Config::new(server.parse().unwrap()), fence).unwrap();
+        let request = Request::builder().method(method).uri(path).body(body.as_bytes().to_vec()).unwrap();
+        let serve = async {
+            let mut received = [0; 1024];
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let length = stream.read(&mut received).await.unwrap();
+            String::from_utf8_lossy(&received[..length]).into_owned()
+        };
+        let (received, answer) = tokio::join!(serve, client.request_text(request));
+        answer.unwrap_err();
+        received
+    }
+
+    #[tokio::test]
+    async fn behind_a_closed_fence_no_byte_of_a_change_is_sent() {
+        let node = "/api/v1/nodes/a";
+        for (method, body) in [(Method::PATCH, "{}"), (Method::DELETE, "{}"), (Method::DELETE, "")] {
+            let closed = Fence::new(|| false);
+            assert_eq!(arrives(method.clone(), node, body, closed).await, "", "{method} {body:?}");
+            let sent = arrives(method.clone(), node, body, Fence::default()).await;
+            assert!(
+                sent.starts_with(method.as_str()) && sent.ends_with(&format!("\r\n\r\n{body}")),
+                "{sent}"
+            );
+        }
+        let read = arrives(Method::GET, node, "", Fence::new(|| false)).await;
+        assert!(read.starts_with("GET /api/v1/nodes/a HTTP/1.1\r\n"), "{read}");
+    }
 
     #[test]
     fn all_but_reads_and_events_are_behind_the_fence() {

@@ -169,12 +169,19 @@ async fn a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() 
     let mut history = world.history().await;
     let (first, a) = leader(&world).await;
     let (second, b) = standby(&world, &a).await;
-    while_nodes_join(&world, &mut history, async {
-        somebody_works(&world).await;
-        first.signal(Signal::STOP);
-        second.leads().await;
-    })
-    .await;
+    let early = world.cloud.create_many(5).await;
+    world.register(early.iter().map(|name| node(name))).await;
+    history.initialised(&early).await;
+    // It is stopped while the cloud thinks, and not in the middle of a write, which would be its own also later. When it
+    // goes on, the answer is there, and many writes follow from it.
+    let names = world.cloud.create_many(MANY).await;
+    world.cloud.set_faults(json!({"latency": {"fixedMs": 1_000, "kinds": ["list"]}})).await;
+    world.register(names.iter().map(|name| node(name))).await;
+    world.cloud.await_request().await;
+    first.signal(Signal::STOP);
+    world.cloud.set_faults(json!({})).await;
+    second.leads().await;
+    history.initialised(&names).await;
     // More to do for whoever wakes up and takes himself for the leader.
     let new = world.cloud.create_many(MANY).await;
     world.register(new.iter().map(|name| node(name))).await;
@@ -205,8 +212,9 @@ async fn a_leader_that_is_cut_off_ends_before_another_begins() {
         somebody_works(&world).await;
         proxy.becomes(Network::Stalled);
         assert_eq!(first.ended().await.code(), Some(1));
+        // The network stays as it is: a write that it has swallowed may come out of it whenever it heals, and is the old
+        // leader's.
         second.leads().await;
-        proxy.becomes(Network::Whole);
     })
     .await;
     let (third, c) = standby(&world, &b).await;

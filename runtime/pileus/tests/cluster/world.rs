@@ -79,9 +79,10 @@ impl World {
     }
 
     async fn start_by(&self, document: &Value, kubeconfig: &Path) -> Run {
-        let path = self.folder.path().join("provider.yaml");
-        // Every JSON document is YAML.
-        std::fs::write(&path, document.to_string()).unwrap();
+        let [path, new] = ["provider.yaml", "new.yaml"].map(|name| self.folder.path().join(name));
+        // Every JSON document is YAML. Another replica may be about to read it.
+        std::fs::write(&new, document.to_string()).unwrap();
+        std::fs::rename(&new, &path).unwrap();
         Run::start(&path, kubeconfig, &self.flags).await
     }
 
