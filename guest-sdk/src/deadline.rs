@@ -4,10 +4,6 @@
 
 use std::time::Duration;
 
-/// How long a request in flight may outlive the soft deadline. A lookup has 10 s between its soft and its hard deadline,
-/// and a call that runs into the hard one loses all its answers, so half of it.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
-
 /// What is left until the soft deadline of this call; zero once it has passed.
 pub fn remaining() -> Duration {
     crate::host::remaining()

@@ -4,7 +4,6 @@ use std::time::{Duration, SystemTime};
 
 use tracing::Level;
 
-use super::exchange;
 use crate::bindings::pileus::provider::{call, logging};
 
 pub(crate) fn configuration() -> String {
@@ -33,11 +32,7 @@ pub(crate) fn log(level: Level, target: &str, message: &str, fields: &[(String, 
 
 /// Runs a future to its end, driven by the pollables of the host.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    wstd::runtime::block_on(async {
-        let output = future.await;
-        exchange::forget_cut();
-        output
-    })
+    wstd::runtime::block_on(future)
 }
 
 fn word(level: Level) -> logging::Level {

@@ -2,11 +2,9 @@
 //! either direction, so that a request with a body which the gate refuses would end in "connection reset" rather than in
 //! the refusal, and it turns errors while a body is read into text. Here what the answer says counts, always as a code.
 
-use std::cell::RefCell;
 use std::pin::pin;
 
-use futures::FutureExt;
-use futures::future::{Either, LocalBoxFuture, Shared, select};
+use futures::future::{Either, select};
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use wasip2::http::outgoing_handler;
@@ -19,57 +17,27 @@ use wstd::io::AsyncOutputStream;
 use wstd::runtime::AsyncPollable;
 
 use crate::Error;
-use crate::deadline::{self, GRACE};
 use crate::http::{Incoming, Outgoing, failure};
 
 /// How much of a body is asked for at once; the host answers with what it has. A page of 1,000 machines has about
 /// 300 kB, and each piece costs a call across the boundary.
 const PIECE: u64 = 256 * 1024;
 
-type Cut = Shared<LocalBoxFuture<'static, ()>>;
-
-thread_local! {
-    /// One timer for all requests of the call: when those in flight are given up. Shared, so that the host is asked about
-    /// it once a poll and not once for each request.
-    static CUT: RefCell<Option<Cut>> = const { RefCell::new(None) };
-}
-
-/// Sends a request and reads the whole answer, unless the deadline of the call and its grace come first.
+/// Sends a request and reads the whole answer, unless the host gives it up, some time after the deadline of the call.
 pub(crate) async fn exchange(request: Outgoing) -> Result<Incoming, Error> {
     let subject = request.subject();
     let (head, body) = open(&request)
         .map_err(|what| Error::broken(format!("{subject} was not sent: {what} is not allowed")))?;
     let answer = outgoing_handler::handle(head, None).map_err(|code| failure::error(&subject, &code))?;
-    let whole = async {
-        let sent = pin!(send(body, request.body));
-        let answered = pin!(receive(answer));
-        // An answer may come before the body is through; then the rest of the body interests nobody. A body that
-        // doesn't get through has its reason in the answer.
-        match select(answered, sent).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right(((), answered)) => answered.await,
-        }
+    let sent = pin!(send(body, request.body));
+    let answered = pin!(receive(answer));
+    // An answer may come before the body is through; then the rest of the body interests nobody. A body that doesn't get
+    // through has its reason in the answer.
+    let answer = match select(answered, sent).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right(((), answered)) => answered.await,
     };
-    match select(pin!(whole), cut()).await {
-        Either::Left((answer, _)) => answer.map_err(|code| failure::error(&subject, &code)),
-        Either::Right(_) => Err(Error::deadline(&subject)),
-    }
-}
-
-/// Drops the timer, which must not outlive the reactor that it is registered with.
-pub(super) fn forget_cut() {
-    CUT.take();
-}
-
-fn cut() -> Cut {
-    CUT.with_borrow_mut(|cut| {
-        let timer = || {
-            let after = u64::try_from((deadline::remaining() + GRACE).as_nanos()).unwrap_or(u64::MAX);
-            let timer = AsyncPollable::new(wasip2::clocks::monotonic_clock::subscribe_duration(after));
-            async move { timer.wait_for().await }.boxed_local().shared()
-        };
-        cut.get_or_insert_with(timer).clone()
-    })
+    answer.map_err(|code| failure::error(&subject, &code))
 }
 
 /// The request as WASI has it, and its body where it has one; or what of it WASI doesn't take.

@@ -2,7 +2,7 @@
 
 use wasip2::http::types::ErrorCode;
 
-use crate::{Error, ErrorKind};
+use crate::{Error, ErrorKind, deadline};
 
 /// The error of a request that got no answer.
 #[cfg_attr(
@@ -10,6 +10,10 @@ use crate::{Error, ErrorKind};
     expect(dead_code, reason = "only a component meets these codes")
 )]
 pub(crate) fn error(subject: &str, code: &ErrorCode) -> Error {
+    // Past the soft deadline the host takes no request, and gives up those that it has taken.
+    if matches!(code, ErrorCode::HttpResponseTimeout) && deadline::has_passed() {
+        return Error::deadline(subject);
+    }
     let kind = kind(code);
     let what = match kind {
         ErrorKind::Denied => "was refused by the host's gate",
@@ -69,7 +73,10 @@ fn kind(code: &ErrorCode) -> ErrorKind {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::testing::Host;
 
     #[test]
     fn a_refusal_by_the_gate_is_not_taken_for_a_cloud_that_is_away() {
@@ -96,5 +103,14 @@ mod tests {
         for (code, expected) in rows {
             assert_eq!(error("GET x", &code).message, expected);
         }
+    }
+
+    #[test]
+    fn an_answer_that_is_late_is_the_clouds_fault_before_the_deadline_and_nobodys_after_it() {
+        let late = |code: &ErrorCode, left| Host::new().remaining(left).run(async { error("GET x", code) });
+        let in_time = late(&ErrorCode::HttpResponseTimeout, Duration::from_millis(1));
+        assert_eq!((in_time.kind, in_time.is_deadline()), (ErrorKind::Unavailable, false));
+        assert!(late(&ErrorCode::HttpResponseTimeout, Duration::ZERO).is_deadline());
+        assert!(!late(&ErrorCode::ConnectionRefused, Duration::ZERO).is_deadline());
     }
 }

@@ -12,8 +12,10 @@ use tracing::Level;
 use super::exchange::{Exchange, Uses};
 use super::{Line, Sent};
 use crate::Error;
-use crate::deadline::GRACE;
 use crate::http::{Incoming, Outgoing};
+
+/// How long after the soft deadline of a lookup the host gives up a request that it has taken.
+const GRACE: Duration = Duration::from_secs(5);
 
 thread_local! {
     static HERE: RefCell<Option<Rc<Double>>> = const { RefCell::new(None) };

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use http_body_util::BodyExt as _;
 use pileus_gate::{Deadlines, Error, Gate, Phase};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use wasmtime_wasi_http::{Error as WasiError, RequestOptions, WasiBody, WasiHttpHooks};
 
 use crate::limits::{BODY_CHUNK, REQUESTS};
@@ -31,21 +31,25 @@ pub(crate) struct Egress {
     denial: Denial,
     /// What the host holds for a guest is bounded by what it has under way, not by how many handles it opens.
     under_way: Arc<Semaphore>,
+    /// Past it nothing new is sent.
     soft: Instant,
-    hard: Instant,
+    /// Past it no answer is waited for. Halfway between the deadlines of the call: what was asked in time has its chance,
+    /// and the guest has time left to say what it knows, whatever its library does about deadlines.
+    cut: Instant,
 }
 
 impl Egress {
     pub(crate) fn new(gate: Option<Gate>, denial: Denial, call: &Call) -> Self {
         let under_way = Arc::new(Semaphore::new(REQUESTS));
-        Self { gate, denial, under_way, soft: call.soft, hard: call.hard }
+        let cut = call.soft + call.hard.saturating_duration_since(call.soft) / 2;
+        Self { gate, denial, under_way, soft: call.soft, cut }
     }
 
     fn deadlines(&self, options: Option<RequestOptions>) -> Deadlines {
         let options = options.unwrap_or_default();
         Deadlines {
             soft: self.soft,
-            hard: self.hard,
+            hard: self.cut,
             connect: options.connect_timeout,
             first_byte: options.first_byte_timeout,
             between_bytes: options.between_bytes_timeout,
@@ -71,7 +75,9 @@ impl WasiHttpHooks for Egress {
         let deadlines = self.deadlines(options);
         Box::new(async move {
             let gate = gate.ok_or(WasiError::HttpRequestDenied)?;
-            let turn = under_way.acquire_owned().await.map_err(|_| WasiError::ConnectionLimitReached)?;
+            let turn = timeout_at(deadlines.soft, under_way.acquire_owned()).await;
+            let turn = turn.map_err(|_| to_wasi(&Error::DeadlinePassed))?;
+            let turn = turn.map_err(|_| WasiError::ConnectionLimitReached)?;
             let response = gate.send(request, deadlines).await.map_err(|error| {
                 if matches!(error, Error::Denied { .. } | Error::AddressBlocked { .. }) {
                     let _first = denial.0.set(error.to_string());

@@ -20,7 +20,7 @@ const HOUR: u64 = 3_600_000_000_000;
 /// Does what is wanted, and answers with the instance where that ends.
 pub(crate) async fn misbehave(behaviour: Behaviour, instance: Instance) -> Result<Answer, Error> {
     match behaviour {
-        Behaviour::Echo | Behaviour::Misaligned => Ok(Answer::Found(instance)),
+        Behaviour::Echo | Behaviour::Misaligned | Behaviour::Ask => Ok(Answer::Found(instance)),
         Behaviour::Loop | Behaviour::LoopInConfigure => forever(),
         Behaviour::Recurse => Ok(Answer::Found(Instance { zone: Some(recurse(1).to_string()), ..instance })),
         Behaviour::Grow => grow(),

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use behaviour::{forever, misbehave};
 use pileus_guest::{
     Answer, Description, Error, Instance, Instances, NodeReference, Problem, Provider, Purpose, Settings,
-    State, export_provider, one_by_one,
+    State, export_provider, http, one_by_one,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -35,6 +35,8 @@ enum Behaviour {
     Sleep,
     /// Sleeps for 12 ms, 50 times: waits long and computes nothing. No misdeed.
     Nap,
+    /// Asks the cloud about each Node. No misdeed.
+    Ask,
     /// Asks a host that it may not ask, and answers with the error.
     DeniedHost,
     /// Writes to standard output without end.
@@ -64,12 +66,15 @@ pub struct Configuration {
     behaviour: Behaviour,
     /// The name of the only Node that triggers it; any, where there is none.
     only: Option<String>,
+    /// Where a cloud is that answers about a Node at the path of its name.
+    cloud: Option<http::BaseUrl>,
 }
 
 /// The provider.
 pub struct Hostile {
     behaviour: Behaviour,
     only: Option<String>,
+    cloud: Option<http::BaseUrl>,
 }
 
 export_provider!(Hostile, instances);
@@ -81,11 +86,11 @@ impl Provider for Hostile {
         Description::new("hostile", env!("CARGO_PKG_VERSION")).provider_id_scheme("hostile")
     }
 
-    fn configure(Configuration { behaviour, only }: Configuration) -> Result<Self, Vec<Problem>> {
+    fn configure(Configuration { behaviour, only, cloud }: Configuration) -> Result<Self, Vec<Problem>> {
         if behaviour == Behaviour::LoopInConfigure {
             forever();
         }
-        Ok(Self { behaviour, only })
+        Ok(Self { behaviour, only, cloud })
     }
 
     fn settings(&self) -> Settings {
@@ -96,6 +101,9 @@ impl Provider for Hostile {
 impl Instances for Hostile {
     async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
         let behaviour = if self.is_victim(node) { self.behaviour } else { Behaviour::Echo };
+        if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behaviour::Ask) {
+            http::get(cloud.join([&node.name])).send().await?.error_for_status()?;
+        }
         misbehave(behaviour, echo(node)).await
     }
 
