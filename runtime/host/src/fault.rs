@@ -30,12 +30,12 @@ pub enum Fault {
         /// What it may have, in bytes.
         limit: usize,
     },
-    /// It asked for a larger table than it may have.
-    #[error("stopped when it asked for a table of {wanted} elements, {limit} are allowed")]
+    /// It asked for larger tables than it may have.
+    #[error("stopped when it asked for tables of {wanted} elements, {limit} are allowed")]
     Table {
-        /// What it asked for.
+        /// What it asked for, in elements of all tables.
         wanted: usize,
-        /// What it may have.
+        /// What it may have, in elements of all tables.
         limit: usize,
     },
     /// It called itself too deeply.

@@ -57,7 +57,7 @@ pub(crate) const LOG_LINE_BYTES: usize = 8 << 10;
 pub struct Limits {
     /// Linear memory of one call, in bytes; at most 256 MiB. 64 MiB hold 5,000 instances many times over.
     pub memory: usize,
-    /// Elements of each table of one call; at most 100,000.
+    /// Elements of all tables of one call together; at most 100,000 in one table.
     pub table_elements: usize,
     /// Processor time of one call. Waiting is not computing: a call may wait for its cloud ten times as long.
     pub cpu: Duration,

@@ -104,6 +104,7 @@ struct Meter {
     memory: usize,
     peak_memory: usize,
     table_limit: usize,
+    table_elements: usize,
     cpu_limit: Duration,
     cpu: Cpu,
 }
@@ -115,6 +116,7 @@ impl Meter {
             memory: 0,
             peak_memory: 0,
             table_limit: limits.table_elements,
+            table_elements: 0,
             cpu_limit: limits.cpu,
             cpu: Cpu::default(),
         }
@@ -146,13 +148,15 @@ impl ResourceLimiter for Meter {
 
     fn table_growing(
         &mut self,
-        _current: usize,
+        current: usize,
         desired: usize,
         maximum: Option<usize>,
     ) -> wasmtime::Result<bool> {
-        if desired > self.table_limit || maximum.is_some_and(|maximum| desired > maximum) {
-            return Err(Fault::Table { wanted: desired, limit: self.table_limit }.into());
+        let wanted = self.table_elements + desired.saturating_sub(current);
+        if wanted > self.table_limit || maximum.is_some_and(|maximum| desired > maximum) {
+            return Err(Fault::Table { wanted, limit: self.table_limit }.into());
         }
+        self.table_elements = wanted;
         Ok(true)
     }
 }
