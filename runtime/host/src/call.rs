@@ -18,6 +18,7 @@ use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::sandbox::{Call, Sandbox};
+use crate::slots::Urgency;
 use pileus_gate::Gate;
 
 /// Who calls what, and within which bounds.
@@ -30,6 +31,9 @@ pub(crate) struct Terms {
     /// Where the first denied request is noted.
     pub(crate) denial: Denial,
     pub(crate) limits: Limits,
+    pub(crate) urgency: Urgency,
+    /// How long it may wait for a slot. Its own time begins after that.
+    pub(crate) patience: Duration,
     pub(crate) soft: Duration,
     pub(crate) hard: Duration,
     pub(crate) metrics: Metrics,
@@ -46,11 +50,7 @@ where
         + Send
         + 'static,
 {
-    let slots = Arc::clone(component.engine.slots());
-    let slot = tokio::time::timeout(terms.hard, slots.acquire_owned())
-        .await
-        .map_err(|_| Fault::NoSlot(terms.hard))?
-        .map_err(|closed| Fault::Host(closed.to_string()))?;
+    let slot = component.engine.slots().take(terms.urgency, terms.patience).await?;
     let now = Instant::now();
     let call = Call {
         provider: Arc::clone(&terms.provider),

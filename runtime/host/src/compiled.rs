@@ -2,7 +2,7 @@
 //!
 //! A compiled component is native code that the process will run: whoever can change the file can do all that the host
 //! may. So it is only ever read from a folder that nobody else can write, it is bound to the component and to the exact
-//! engine that made it, and whatever is not as it should be is a miss: it is compiled again.
+//! engine that it was made for, and whatever is not as it should be is a miss: it is compiled again.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{Hash, Hasher};
@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use crate::digest::Digest;
+use crate::native::deserialize;
 
 /// A folder of compiled code that belongs to this process's user alone.
 #[derive(Debug, Clone)]
@@ -22,10 +23,21 @@ pub struct CompiledCode {
     folder: PathBuf,
 }
 
+/// What the folder has of a component.
+pub(crate) enum Found {
+    /// Its code.
+    Hit(Component),
+    /// Nothing.
+    Miss,
+    /// Something that can't be trusted to be its code.
+    Invalid,
+}
+
 /// Code that no start has asked for in this time goes: it is a former version's, or what a killed process left behind.
 const UNUSED: Duration = Duration::from_hours(30 * 24);
 
-/// Every file begins with this many bytes of SHA-256 over what follows, which shows truncation and decay.
+/// Every file begins with this many bytes of SHA-256 over its name and what follows. That shows truncation and decay, and
+/// that it was written as the code of this component for this engine and not of another.
 const SUM: usize = 32;
 
 impl CompiledCode {
@@ -49,51 +61,42 @@ impl CompiledCode {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// The component with this digest as this engine compiled it earlier; `None` where there is no such file or it
-    /// isn't whole.
-    pub(crate) fn load(&self, engine: &wasmtime::Engine, digest: &Digest) -> Option<Component> {
-        let path = self.path(engine, digest);
+    /// The component with this digest as it was compiled for this engine earlier.
+    pub(crate) fn load(&self, engine: &wasmtime::Engine, digest: &Digest) -> Found {
+        let name = name(engine, digest);
+        let path = self.folder.join(&name);
+        let invalid = |error: &dyn std::fmt::Display| {
+            tracing::warn!(path = %path.display(), %error, "compiled code can't be used; compiling again");
+            Found::Invalid
+        };
         let stored = match read(&path) {
             Ok(stored) => stored,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "compiled code not read; compiling again");
-                return None;
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Miss,
+            Err(error) => return invalid(&error),
         };
-        let (sum, code) = stored.split_at_checked(SUM)?;
-        if Sha256::digest(code).as_slice() != sum {
-            tracing::warn!(path = %path.display(), "compiled code is damaged; compiling again");
-            return None;
+        let code = match stored.split_at_checked(SUM) {
+            Some((found, code)) if found == sum(&name, code) => code,
+            _ => return invalid(&"it is damaged, or another component's"),
+        };
+        let component = match deserialize(engine, code) {
+            Ok(component) => component,
+            Err(error) => return invalid(&error),
+        };
+        let now = SystemTime::now();
+        if let Err(error) = File::open(&path).and_then(|file| file.set_modified(now)) {
+            tracing::debug!(path = %path.display(), %error, "use of compiled code not noted");
         }
-        match deserialize(engine, code) {
-            Ok(component) => {
-                let now = SystemTime::now();
-                if let Err(error) = File::open(&path).and_then(|file| file.set_modified(now)) {
-                    tracing::debug!(path = %path.display(), %error, "use of compiled code not noted");
-                }
-                Some(component)
-            }
-            Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "compiled code does not fit; compiling again");
-                None
-            }
-        }
+        Found::Hit(component)
     }
 
-    /// Keeps a compiled component. A reader sees the whole file or none, also after a crash.
-    pub(crate) fn store(
-        &self,
-        engine: &wasmtime::Engine,
-        digest: &Digest,
-        component: &Component,
-    ) -> io::Result<()> {
-        let code = component.serialize().map_err(io::Error::other)?;
+    /// Keeps a component's code. A reader sees the whole file or none, also after a crash.
+    pub(crate) fn store(&self, engine: &wasmtime::Engine, digest: &Digest, code: &[u8]) -> io::Result<()> {
+        let name = name(engine, digest);
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-        file.write_all(&Sha256::digest(&code))?;
-        file.write_all(&code)?;
+        file.write_all(&sum(&name, code))?;
+        file.write_all(code)?;
         file.as_file().sync_all()?;
-        file.persist(self.path(engine, digest)).map_err(|error| error.error)?;
+        file.persist(self.folder.join(name)).map_err(|error| error.error)?;
         File::open(&self.folder)?.sync_all()?;
         self.prune(SystemTime::now())
     }
@@ -109,14 +112,18 @@ impl CompiledCode {
         }
         Ok(())
     }
+}
 
-    /// The name holds all that the code depends on: the component, and wasmtime's version, settings and processor.
-    fn path(&self, engine: &wasmtime::Engine, digest: &Digest) -> PathBuf {
-        let mut hash = Sha256Hasher(Sha256::new());
-        engine.precompile_compatibility_hash().hash(&mut hash);
-        let engine = Digest::from_bytes(hash.0.finalize().into());
-        self.folder.join(format!("{}-{}.cwasm", digest.hex(), engine.short()))
-    }
+/// The name holds all that the code depends on: the component, and wasmtime's version, settings and processor.
+fn name(engine: &wasmtime::Engine, digest: &Digest) -> String {
+    let mut hash = Sha256Hasher(Sha256::new());
+    engine.precompile_compatibility_hash().hash(&mut hash);
+    let engine = Digest::from_bytes(hash.0.finalize().into());
+    format!("{}-{}.cwasm", digest.hex(), engine.short())
+}
+
+fn sum(name: &str, code: &[u8]) -> [u8; SUM] {
+    Sha256::new().chain_update(name).chain_update(code).finalize().into()
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -131,16 +138,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-#[expect(
-    unsafe_code,
-    reason = "the one place where native code comes from a file; see the module's first paragraph"
-)]
-fn deserialize(engine: &wasmtime::Engine, code: &[u8]) -> wasmtime::Result<Component> {
-    // SAFETY: the bytes were written by this program's `store`: the folder and the file belong to this user and nobody
-    // else may write them, the sum shows that they are whole, and wasmtime checks that version and settings are ours.
-    unsafe { Component::deserialize(engine, code) }
-}
-
 /// Lets the engine's compatibility hash flow into SHA-256, whose result is stable over processes and versions of std.
 struct Sha256Hasher(Sha256);
 
@@ -151,5 +148,42 @@ impl Hasher for Sha256Hasher {
 
     fn finish(&self) -> u64 {
         0 // the whole sum is taken instead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmtime::ModuleVersionStrategy;
+
+    use super::*;
+    use crate::engine::config;
+
+    const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+
+    #[test]
+    fn code_for_other_settings_or_by_another_version_is_a_miss_and_under_our_name_it_is_invalid() {
+        let engine = wasmtime::Engine::new(&config()).unwrap();
+        let mut fuelled = config();
+        fuelled.consume_fuel(true);
+        let mut newer = config();
+        newer.module_version(ModuleVersionStrategy::Custom("48.0.9".to_owned())).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("compiled");
+        let compiled = CompiledCode::open(&folder).unwrap();
+        let digest = Digest::of(EMPTY);
+        for other in [fuelled, newer] {
+            let other = wasmtime::Engine::new(&other).unwrap();
+            let code = other.precompile_component(EMPTY).unwrap();
+            compiled.store(&other, &digest, &code).unwrap();
+            assert!(matches!(compiled.load(&other, &digest), Found::Hit(_)));
+            assert!(matches!(compiled.load(&engine, &digest), Found::Miss));
+
+            // The sum fits, so that it is wasmtime that has to notice.
+            let ours = folder.join(name(&engine, &digest));
+            let whole = [&sum(&name(&engine, &digest), &code)[..], &code].concat();
+            fs::write(&ours, whole).unwrap();
+            assert!(matches!(compiled.load(&engine, &digest), Found::Invalid));
+            fs::remove_file(ours).unwrap();
+        }
     }
 }

@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use wasmtime::component::InstancePre;
 
@@ -14,6 +13,7 @@ use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::limits::COMPONENT_CEILING;
+use crate::native::{Code, Kept, Native, native};
 use crate::sandbox::Sandbox;
 
 /// The versions of the contract that this host accepts.
@@ -53,21 +53,14 @@ impl fmt::Display for Capability {
     }
 }
 
-/// Where a component's native code came from, and how long that took.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Code {
-    /// The compiler made it.
-    Compiled(Duration),
-    /// It was on disk from an earlier start.
-    Cached(Duration),
-}
-
 /// A component that fits the contract. It has not been called yet.
 pub struct Component {
     pub(crate) engine: Engine,
     pub(crate) pre: InstancePre<Sandbox>,
     pub(crate) info: info::GuestIndices,
     pub(crate) instances: Option<instances::GuestIndices>,
+    /// What the folder for compiled code had of it.
+    pub(crate) kept: Kept,
     /// What it is called.
     pub digest: Digest,
     /// Its size in bytes.
@@ -98,22 +91,21 @@ pub async fn read(path: &Path) -> Result<Vec<u8>, Error> {
 }
 
 impl Component {
-    /// Makes a component of bytes: takes its code from disk if the engine keeps code and has it, else compiles it,
-    /// which takes up to a second for each megabyte.
+    /// Makes a component of bytes: takes its code from disk if the engine keeps code and has it, else has it compiled,
+    /// which takes up to a second for each megabyte. Dropping the future ends the compiler.
     ///
     /// # Errors
     /// Everything in [`Error`] that is about bytes, exports and imports.
     pub async fn load(engine: &Engine, bytes: Vec<u8>) -> Result<Self, Error> {
         recognise(&bytes)?;
-        let engine = engine.clone();
-        tokio::task::spawn_blocking(move || Self::check(engine, &bytes))
-            .await
-            .map_err(|panic| Error::Invalid(format!("the compiler failed: {panic}")))?
+        let size = bytes.len();
+        let digest = Digest::of(&bytes);
+        let native = native(engine, digest, bytes).await?;
+        Self::check(engine.clone(), digest, size, native)
     }
 
-    fn check(engine: Engine, bytes: &[u8]) -> Result<Self, Error> {
-        let digest = Digest::of(bytes);
-        let (component, code) = native_code(&engine, &digest, bytes)?;
+    fn check(engine: Engine, digest: Digest, size: usize, native: Native) -> Result<Self, Error> {
+        let Native { component, code, kept } = native;
         let kind = component.component_type();
         let imports = sorted(kind.imports(engine.wasmtime()).map(|(name, _)| name.to_owned()));
         let exports = sorted(kind.exports(engine.wasmtime()).map(|(name, _)| name.to_owned()));
@@ -130,12 +122,12 @@ impl Component {
         let knows_machines = capabilities.contains(&Capability::Instances);
         let instances =
             knows_machines.then(|| instances::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
-        let size = bytes.len();
         Ok(Self {
             engine,
             pre,
             info,
             instances,
+            kept,
             digest,
             size,
             contract,
@@ -160,28 +152,6 @@ fn recognise(bytes: &[u8]) -> Result<(), Error> {
             })
         }
     }
-}
-
-fn native_code(
-    engine: &Engine,
-    digest: &Digest,
-    bytes: &[u8],
-) -> Result<(wasmtime::component::Component, Code), Error> {
-    let started = Instant::now();
-    if let Some(compiled) = engine.compiled()
-        && let Some(component) = compiled.load(engine.wasmtime(), digest)
-    {
-        return Ok((component, Code::Cached(started.elapsed())));
-    }
-    let component = wasmtime::component::Component::from_binary(engine.wasmtime(), bytes)
-        .map_err(|error| Error::Invalid(format!("{error:#}")))?;
-    let took = started.elapsed();
-    if let Some(compiled) = engine.compiled()
-        && let Err(error) = compiled.store(engine.wasmtime(), digest, &component)
-    {
-        tracing::warn!(%digest, %error, "compiled code not kept; the next start compiles again");
-    }
-    Ok((component, Code::Compiled(took)))
 }
 
 fn sorted(names: impl Iterator<Item = String>) -> Vec<String> {

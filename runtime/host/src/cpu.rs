@@ -11,9 +11,14 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::turns::Turn;
+
 /// Clones count for the same call.
-#[derive(Clone, Default)]
-pub(crate) struct Cpu(Arc<Used>);
+#[derive(Clone)]
+pub(crate) struct Cpu {
+    used: Arc<Used>,
+    turn: Turn,
+}
 
 #[derive(Default)]
 struct Used {
@@ -24,14 +29,24 @@ struct Used {
 }
 
 impl Cpu {
-    /// Counts the time in which a future is polled.
+    /// Of a call that may compute for long only in its turns.
+    pub(crate) fn new(turn: Turn) -> Self {
+        Self { used: Arc::default(), turn }
+    }
+
+    pub(crate) fn turn(&self) -> Turn {
+        self.turn.clone()
+    }
+
+    /// Counts the time in which a future is polled. Between polls it has no turn.
     pub(crate) async fn count<F: Future>(self, future: F) -> F::Output {
         let mut future = pin!(future);
         std::future::poll_fn(|context| {
-            self.0.began.store(thread_clock(), Ordering::Relaxed);
+            self.used.began.store(thread_clock(), Ordering::Relaxed);
             let polled = future.as_mut().poll(context);
-            let took = thread_clock().saturating_sub(self.0.began.load(Ordering::Relaxed));
-            self.0.before.fetch_add(took, Ordering::Relaxed);
+            let took = thread_clock().saturating_sub(self.used.began.load(Ordering::Relaxed));
+            self.used.before.fetch_add(took, Ordering::Relaxed);
+            self.turn.end();
             polled
         })
         .await
@@ -39,8 +54,8 @@ impl Cpu {
 
     /// What has been used so far. Only to be asked from within a poll of the counted future.
     pub(crate) fn used(&self) -> Duration {
-        let present = thread_clock().saturating_sub(self.0.began.load(Ordering::Relaxed));
-        Duration::from_nanos(self.0.before.load(Ordering::Relaxed).saturating_add(present))
+        let present = thread_clock().saturating_sub(self.used.began.load(Ordering::Relaxed));
+        Duration::from_nanos(self.used.before.load(Ordering::Relaxed).saturating_add(present))
     }
 }
 
@@ -53,10 +68,11 @@ fn thread_clock() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::turns::Turns;
 
     #[tokio::test(start_paused = true)]
     async fn waiting_costs_nothing_and_computing_does() {
-        let cpu = Cpu::default();
+        let cpu = Cpu::new(Turns::new(1).of_a_call());
         let work = async {
             for _ in 0..300 {
                 tokio::time::sleep(Duration::from_millis(12)).await;

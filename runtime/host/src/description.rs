@@ -9,6 +9,7 @@ use crate::egress::Denial;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::slots::Urgency;
 use crate::wire::text;
 
 /// What a provider is, whatever its configuration.
@@ -78,6 +79,9 @@ pub(crate) fn info_terms(function: &'static str, limits: &Limits, metrics: &Metr
         gate: None,
         denial: Denial::default(),
         limits: limits.clone(),
+        // It computes for a moment, and a start or a swap waits for it.
+        urgency: Urgency::Urgent,
+        patience: limits.info,
         soft: limits.info,
         hard: limits.info,
         metrics: metrics.clone(),

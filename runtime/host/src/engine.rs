@@ -3,17 +3,20 @@
 //! Proposals that no provider needs are off, because that is where the sandbox escapes of the last years were. The
 //! pool makes a fresh instance cheap enough for every call to have its own.
 
+use std::num::NonZero;
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
 use wasmtime::component::Linker;
 use wasmtime::{Config, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, Strategy};
 
 use crate::bindings;
 use crate::compiled::CompiledCode;
+use crate::compiler::Compiler;
 use crate::error::Error;
 use crate::limits::{CORE_INSTANCES, MEMORIES, MEMORY_CEILING, SLOTS, TABLE_CEILING, TABLES, TICK};
 use crate::sandbox::Sandbox;
+use crate::slots::Slots;
+use crate::turns::{Turn, Turns};
 
 /// Compiles and runs components. Cheap to clone; all clones are one engine, one pool and one set of slots.
 #[derive(Clone)]
@@ -24,23 +27,29 @@ pub struct Engine {
 struct Shared {
     wasmtime: wasmtime::Engine,
     linker: Linker<Sandbox>,
-    /// Stands in front of the pool, which would answer with an error instead of letting a call wait.
-    slots: Arc<Semaphore>,
+    slots: Slots,
+    turns: Turns,
     compiled: Option<CompiledCode>,
+    compiler: Compiler,
 }
 
 impl Engine {
-    /// Starts the engine and its clock. Compiled code is kept in `compiled`, where given.
+    /// Starts the engine and its clock. Compiled code is kept in `compiled`, where given; what isn't there is compiled by
+    /// `compiler`.
     ///
     /// # Errors
     /// [`Error::Engine`] where the machine can't give the pool its address space (about 0.5 TB, none of it used until
     /// touched), as under a `ulimit -v`.
-    pub fn start(compiled: Option<CompiledCode>) -> Result<Self, Error> {
-        let wasmtime = wasmtime::Engine::new(&config()).map_err(|error| Error::engine(&error))?;
+    pub fn start(compiled: Option<CompiledCode>, compiler: Compiler) -> Result<Self, Error> {
+        let mut config = config();
+        config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
+        let wasmtime = wasmtime::Engine::new(&config).map_err(|error| Error::engine(&error))?;
         let linker = bindings::linker(&wasmtime).map_err(|error| Error::engine(&error))?;
         start_clock(&wasmtime)?;
-        let slots = Arc::new(Semaphore::new(SLOTS as usize));
-        Ok(Self { shared: Arc::new(Shared { wasmtime, linker, slots, compiled }) })
+        // As many as the runtime has, unless it was told otherwise.
+        let turns = Turns::new(std::thread::available_parallelism().map_or(1, NonZero::get));
+        let shared = Shared { wasmtime, linker, slots: Slots::new(), turns, compiled, compiler };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     pub(crate) fn wasmtime(&self) -> &wasmtime::Engine {
@@ -51,23 +60,32 @@ impl Engine {
         &self.shared.linker
     }
 
-    pub(crate) fn slots(&self) -> &Arc<Semaphore> {
+    pub(crate) fn slots(&self) -> &Slots {
         &self.shared.slots
+    }
+
+    pub(crate) fn turn(&self) -> Turn {
+        self.shared.turns.of_a_call()
     }
 
     pub(crate) fn compiled(&self) -> Option<&CompiledCode> {
         self.shared.compiled.as_ref()
     }
+
+    pub(crate) fn compiler(&self) -> &Compiler {
+        &self.shared.compiler
+    }
 }
 
-fn config() -> Config {
+/// What code depends on, so that who compiles and who runs it agree. The pool isn't part of it.
+pub(crate) fn config() -> Config {
     let mut config = Config::new();
     config
         .strategy(Strategy::Cranelift)
         .cranelift_opt_level(OptLevel::Speed)
         .epoch_interruption(true)
         .async_stack_zeroing(true) // no provider's data on a stack that another gets
-        .wasm_backtrace_max_frames(std::num::NonZeroUsize::new(20))
+        .wasm_backtrace_max_frames(NonZero::new(20))
         .wasm_backtrace_details(wasmtime::WasmBacktraceDetails::Disable) // don't parse a stranger's DWARF
         .wasm_threads(false)
         .wasm_gc(false)
@@ -76,8 +94,7 @@ fn config() -> Config {
         .wasm_multi_memory(false)
         .wasm_relaxed_simd(false)
         .wasm_tail_call(false)
-        .wasm_function_references(true) // Go's components need them
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
+        .wasm_function_references(true); // Go's components need them
     config
 }
 

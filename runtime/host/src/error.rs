@@ -1,6 +1,8 @@
 //! Why a component could not be loaded. What goes wrong in a call later is a [`Fault`].
 
 use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::time::Duration;
 
 use crate::fault::Fault;
 
@@ -42,6 +44,12 @@ pub enum Error {
     /// It is a component, but not a valid one, or it needs more than any call may have.
     #[error("the component does not compile: {0}")]
     Invalid(String),
+    /// The compiler's process can't be run on this machine.
+    #[error("the compiler's process can't be run: {0}; check that this machine lets one more process start")]
+    Compiler(std::io::Error),
+    /// The compiler didn't get through the component.
+    #[error("the component does not compile: {0}")]
+    CompilerEnded(CompilerEnd),
     /// It is for another version of the contract.
     #[error(
         "the component speaks pileus:provider@{found}, this host accepts {accepted}; rebuild it with a pileus-guest of that version"
@@ -92,6 +100,30 @@ impl Error {
     pub(crate) fn engine(error: &wasmtime::Error) -> Self {
         Self::Engine(error.root_cause().to_string())
     }
+}
+
+/// How the compiler's process ended without code. A component that does this to it is broken or hostile, or far larger
+/// than others.
+#[derive(Debug, thiserror::Error)]
+pub enum CompilerEnd {
+    /// It was stopped.
+    #[error("the compiler was stopped as it took longer than {} s", .limit.as_secs())]
+    OutOfTime {
+        /// How long it may take.
+        limit: Duration,
+    },
+    /// It crashed, or got no more memory.
+    #[error(
+        "the compiler ended with {status}: {}; it may use {} GiB of memory where the machine has it",
+        if .last_words.is_empty() { "it said nothing" } else { .last_words },
+        crate::limits::COMPILE_MEMORY >> 30
+    )]
+    Crashed {
+        /// With which exit code, or by which signal.
+        status: ExitStatus,
+        /// What it said last, on one line.
+        last_words: String,
+    },
 }
 
 /// One thing that is wrong with a provider's configuration, in the provider's words.

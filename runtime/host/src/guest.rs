@@ -12,9 +12,19 @@ use crate::component::{Capability, Component};
 use crate::description::Description;
 use crate::egress::Denial;
 use crate::fault::Fault;
+use crate::halves::Halves;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::slots::Urgency;
 use crate::wire;
+
+/// Repeats of a failed lookup begin within so many times what a lookup may take, 60 s by default. A provider that hangs at
+/// one Node among 5,000 takes 10 s, 5 s, and 11 times 2.5 s of that at worst, which leaves a quarter for the neighbours'
+/// answers. Longer should nobody wait who isn't the culprit: the next lookup goes out when this one has ended.
+const REPEATING: u32 = 3;
+
+/// See [`Instances::lookup`].
+type Answers = Result<Vec<Result<Answer, Error>>, Error>;
 
 /// A component with its configuration and its gate, ready for calls.
 pub struct Guest {
@@ -38,7 +48,7 @@ impl Guest {
         gate: Gate,
         metrics: &Metrics,
     ) -> Self {
-        metrics.loaded(name, &description.version, component.digest.short(), &component.contract);
+        metrics.loaded(name, &description.version, &component);
         Self {
             component,
             name: name.into(),
@@ -69,12 +79,19 @@ impl Guest {
         }
     }
 
-    /// Looks up machines as [`Instances::lookup`] does, but says what became of a call that brought no answer.
-    pub async fn lookup_or_fault(
+    /// Looks up machines as [`Instances::lookup`] does, but in one call, and says what became of a call that brought no
+    /// answer.
+    pub async fn lookup_or_fault(&self, purpose: Purpose, nodes: &[NodeReference]) -> Result<Answers, Fault> {
+        self.call_lookup(purpose, nodes, 1).await
+    }
+
+    /// One call, in so many times less time than the limits say.
+    async fn call_lookup(
         &self,
         purpose: Purpose,
         nodes: &[NodeReference],
-    ) -> Result<Result<Vec<Result<Answer, Error>>, Error>, Fault> {
+        haste: u32,
+    ) -> Result<Answers, Fault> {
         let Some(instances) = self.component.instances.clone() else {
             return Err(Fault::Contract("it exports no instances".to_owned()));
         };
@@ -86,8 +103,10 @@ impl Guest {
             gate: Some(self.gate.clone()),
             denial: denial.clone(),
             limits: self.limits.clone(),
-            soft: self.limits.lookup_soft,
-            hard: self.limits.lookup_hard,
+            urgency: urgency(purpose),
+            patience: self.limits.lookup_hard,
+            soft: self.limits.lookup_soft / haste,
+            hard: self.limits.lookup_hard / haste,
             metrics: self.metrics.clone(),
         };
         let wire_nodes: Vec<_> = nodes.iter().map(wire::node_to_wire).collect();
@@ -122,24 +141,94 @@ fn explain(mut error: Error, denial: &Denial) -> Error {
     error
 }
 
+/// Somebody waits for a Node that joins, and for one whose machine may be gone. Facts may be renewed a little later.
+const fn urgency(purpose: Purpose) -> Urgency {
+    match purpose {
+        Purpose::Initialise | Purpose::Confirm => Urgency::Urgent,
+        Purpose::Refresh => Urgency::Ordinary,
+    }
+}
+
 #[async_trait]
 impl Instances for Guest {
-    async fn lookup(
+    async fn lookup(&self, purpose: Purpose, nodes: &[NodeReference]) -> Answers {
+        match self.counted_lookup(purpose, nodes, 1).await {
+            Ok(answers) => answers,
+            Err(fault) if fault.is_providers() && nodes.len() > 1 => {
+                Ok(self.lookup_in_halves(purpose, nodes, fault).await)
+            }
+            Err(fault) => Err(self.failed("lookup", &fault)),
+        }
+    }
+}
+
+impl Guest {
+    async fn counted_lookup(
         &self,
         purpose: Purpose,
         nodes: &[NodeReference],
-    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        haste: u32,
+    ) -> Result<Answers, Fault> {
         let started = Instant::now();
-        let result = self.lookup_or_fault(purpose, nodes).await;
+        let result = self.call_lookup(purpose, nodes, haste).await;
         let label = match &result {
             Ok(Ok(_)) => "ok",
             Ok(Err(error)) => error.kind.as_str(),
             Err(fault) => fault.label(),
         };
         self.metrics.call_ended(&self.name, "lookup", label, started.elapsed());
-        result.unwrap_or_else(|fault| {
-            let kind = if fault.is_providers() { ErrorKind::Broken } else { ErrorKind::Unavailable };
-            Err(Error::new(kind, format!("provider {}: lookup {fault}", self.name)))
-        })
+        result
+    }
+
+    /// Finds the Nodes that the provider fails at, and answers for all others.
+    async fn lookup_in_halves(
+        &self,
+        purpose: Purpose,
+        nodes: &[NodeReference],
+        fault: Fault,
+    ) -> Vec<Result<Answer, Error>> {
+        let until = Instant::now() + self.limits.lookup_hard * REPEATING;
+        let mut halves = Halves::of(nodes.len(), fault);
+        let mut settled = Vec::new();
+        while Instant::now() < until
+            && let Some(part) = halves.next()
+        {
+            self.metrics.repeated(&self.name, "lookup");
+            let (start, asked) = (part.nodes.start, nodes.get(part.nodes.clone()).unwrap_or_default());
+            let answers = match self.counted_lookup(purpose, asked, part.haste).await {
+                Ok(answers) => {
+                    halves.answered(&part);
+                    answers.unwrap_or_else(|error| vec![Err(error); asked.len()])
+                }
+                Err(fault) if !fault.is_providers() => vec![Err(self.failed("lookup", &fault)); asked.len()],
+                Err(fault) => {
+                    let culprit =
+                        if let [node] = asked { Some(Err(self.culprit(node, &fault))) } else { None };
+                    halves.failed(part, fault);
+                    culprit.into_iter().collect()
+                }
+            };
+            settled.push((start, answers));
+        }
+        for part in halves.rest() {
+            let error = self.failed(&format!("lookup of {} nodes", part.nodes.len()), &part.because);
+            tracing::warn!(%error, "they are not looked up in smaller parts, as it has taken long enough");
+            settled.push((part.nodes.start, vec![Err(error); part.nodes.len()]));
+        }
+        settled.sort_by_key(|(start, _)| *start);
+        settled.into_iter().flat_map(|(_, answers)| answers).collect()
+    }
+
+    fn culprit(&self, node: &NodeReference, fault: &Fault) -> Error {
+        self.metrics.found_culprit(&self.name, "lookup");
+        let error = self.failed(&format!("lookup of node {}", node.name), fault);
+        tracing::warn!(node = %node.name, %error, "the provider fails at this node; its neighbours were looked up without it");
+        error
+    }
+
+    /// What a fault means to whoever wanted an answer.
+    fn failed(&self, what: &str, fault: &Fault) -> Error {
+        let kind = if fault.is_providers() { ErrorKind::Broken } else { ErrorKind::Unavailable };
+        Error::new(kind, format!("provider {}: {what} {fault}", self.name))
     }
 }

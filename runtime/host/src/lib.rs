@@ -3,7 +3,7 @@
 //! ```text
 //!   controllers                       the cloud
 //!       │ pileus_cloud::Instances        ▲
-//!   guest.rs ── wire.rs                  │ pileus-gate
+//!   guest.rs ── halves.rs, wire.rs       │ pileus-gate
 //!       │ call.rs: slot, store, clocks   │
 //!   sandbox.rs ── component ── wasi:http ── egress.rs
 //! ```
@@ -14,6 +14,7 @@
 mod bindings;
 mod call;
 mod compiled;
+mod compiler;
 mod component;
 mod cpu;
 mod description;
@@ -24,21 +25,28 @@ mod error;
 mod fault;
 mod guest;
 mod guest_log;
+mod halves;
 mod imports;
 mod limits;
 mod metrics;
+mod native;
 mod sandbox;
 mod settings;
+mod slots;
+mod turns;
 mod wire;
 
 pub use compiled::CompiledCode;
-pub use component::{CONTRACT, Capability, Code, Component, read};
+pub use compiler::Compiler;
+pub use compiler::child::compile_child;
+pub use component::{CONTRACT, Capability, Component, read};
 pub use description::{Annotation, CallShape, Description};
 pub use digest::Digest;
 pub use engine::Engine;
-pub use error::{Error, Problem};
+pub use error::{CompilerEnd, Error, Problem};
 pub use fault::Fault;
 pub use guest::Guest;
 pub use limits::Limits;
 pub use metrics::Metrics;
+pub use native::Code;
 pub use settings::{PublishedLimit, Settings, Wish};

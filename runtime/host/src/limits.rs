@@ -11,6 +11,10 @@ pub(crate) const TICK: Duration = Duration::from_millis(10);
 /// stand, not about cores.
 pub(crate) const SLOTS: u32 = 64;
 
+/// The slots that only urgent calls get. A provider has one lookup of the node controller under way, so eight are for as
+/// many providers that initialise Nodes or confirm deletions at the same time.
+pub(crate) const URGENT_SLOTS: u32 = 8;
+
 /// The core instances of one component: its own module, WASI's adapter, and a shim for each kind of import.
 pub(crate) const CORE_INSTANCES: u32 = 20;
 /// The memories of one component: its own and an adapter's.
@@ -52,6 +56,21 @@ pub(crate) const LOG_LINES: u32 = 256;
 /// See [`LOG_LINES`].
 pub(crate) const LOG_LINE_BYTES: usize = 8 << 10;
 
+/// How long the compiler may take: a component of 38 MB takes 40 s on a quiet machine, and the compiler gives way to
+/// everybody else.
+pub(crate) const COMPILE_TIME: Duration = Duration::from_mins(3);
+
+/// The address space of the compiler's process. It takes some 60 bytes for each of a component, so that Python's 38 MB fit
+/// with room for its threads; a module that was made to be hard to compile took 6.5 GB.
+pub(crate) const COMPILE_MEMORY: u64 = 4 << 30;
+
+/// The threads of the compiler: more take address space, and cores that the cluster's work needs.
+pub(crate) const COMPILE_THREADS: usize = 4;
+
+/// The largest compiled code that is taken from the compiler: four times the largest component. It is twice as large as
+/// the component, most often.
+pub(crate) const CODE_CEILING: u64 = 4 * COMPONENT_CEILING;
+
 /// The limits of the calls of one provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -65,7 +84,8 @@ pub struct Limits {
     pub lookup_soft: Duration,
     /// How long a lookup may take at all.
     pub lookup_hard: Duration,
-    /// How long `info` may take, which computes and never waits.
+    /// How long `info` may take, which computes and never waits: five times its processor time, as others may want the
+    /// machine too.
     pub info: Duration,
 }
 
@@ -77,7 +97,7 @@ impl Default for Limits {
             cpu: Duration::from_secs(2),
             lookup_soft: Duration::from_secs(10),
             lookup_hard: Duration::from_secs(20),
-            info: Duration::from_secs(5),
+            info: Duration::from_secs(10),
         }
     }
 }

@@ -9,6 +9,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::component::Component;
+use crate::native::Kept;
+
 /// The metric families of the host. Clones share their values.
 #[derive(Clone)]
 pub struct Metrics {
@@ -16,6 +19,9 @@ pub struct Metrics {
     seconds: Family<Function, Histogram>,
     memory: Family<Function, Histogram>,
     dropped_log_lines: Family<Provider, Counter>,
+    repeats: Family<Function, Counter>,
+    culprits: Family<Function, Counter>,
+    compiled_code: Family<Lookup, Counter>,
     info: Family<Loaded, Gauge>,
 }
 
@@ -34,6 +40,12 @@ struct Function {
 struct Outcome {
     provider: String,
     function: String,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Lookup {
+    provider: String,
     result: &'static str,
 }
 
@@ -57,6 +69,9 @@ impl Metrics {
             seconds: Family::new_with_constructor(seconds as fn() -> Histogram),
             memory: Family::new_with_constructor(bytes as fn() -> Histogram),
             dropped_log_lines: Family::default(),
+            repeats: Family::default(),
+            culprits: Family::default(),
+            compiled_code: Family::default(),
             info: Family::default(),
         };
         let prefix = registry.sub_registry_with_prefix("pileus_provider");
@@ -70,13 +85,29 @@ impl Metrics {
         );
         let help = "Log lines of a provider that were not kept";
         prefix.register("log_lines_dropped", help, metrics.dropped_log_lines.clone());
+        let help = "Calls that repeated a part of one that failed, to find what it failed at";
+        prefix.register("repeats", help, metrics.repeats.clone());
+        let help = "Items that a provider failed at, each found by repeating";
+        prefix.register("culprits", help, metrics.culprits.clone());
+        let help = "Loads that looked for compiled code on disk, by what was there: hit, miss or invalid";
+        prefix.register("compiled_code", help, metrics.compiled_code.clone());
         prefix.register("info", "The provider versions that are loaded", metrics.info.clone());
         metrics
     }
 
     /// A provider version was loaded.
-    pub(crate) fn loaded(&self, provider: &str, version: &str, digest: String, contract: &str) {
-        let (provider, version, contract) = (provider.to_owned(), version.to_owned(), contract.to_owned());
+    pub(crate) fn loaded(&self, provider: &str, version: &str, component: &Component) {
+        let (provider, version) = (provider.to_owned(), version.to_owned());
+        let found = match component.kept {
+            Kept::Hit => Some("hit"),
+            Kept::Miss => Some("miss"),
+            Kept::Invalid => Some("invalid"),
+            Kept::Off => None,
+        };
+        if let Some(result) = found {
+            self.compiled_code.get_or_create(&Lookup { provider: provider.clone(), result }).inc();
+        }
+        let (digest, contract) = (component.digest.short(), component.contract.clone());
         self.info.get_or_create(&Loaded { provider, version, digest, contract }).set(1);
     }
 
@@ -86,6 +117,18 @@ impl Metrics {
         let labels = Function { provider: provider.clone(), function: function.clone() };
         self.seconds.get_or_create(&labels).observe(took.as_secs_f64());
         self.calls.get_or_create(&Outcome { provider, function, result }).inc();
+    }
+
+    /// A part of a call that failed was asked about again.
+    pub(crate) fn repeated(&self, provider: &str, function: &str) {
+        let labels = Function { provider: provider.to_owned(), function: function.to_owned() };
+        self.repeats.get_or_create(&labels).inc();
+    }
+
+    /// A provider fails at one item, and without it at no other.
+    pub(crate) fn found_culprit(&self, provider: &str, function: &str) {
+        let labels = Function { provider: provider.to_owned(), function: function.to_owned() };
+        self.culprits.get_or_create(&labels).inc();
     }
 
     /// What a call used.

@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::guest_log::GuestLog;
 use crate::limits::{CROSSING_CEILING, HANDLES, HEADER_BYTES, Limits, RANDOM_BYTES};
+use crate::turns::Turn;
 
 /// What a call is about and how long it may take; the guest reads some of it through `call`.
 #[derive(Debug, Clone)]
@@ -58,7 +59,7 @@ impl Sandbox {
         http.set_field_size_limit(HEADER_BYTES);
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
-        let meter = Meter::new(limits);
+        let meter = Meter::new(limits, engine.turn());
         let sandbox = Self { wasi, http, table, egress, meter, call, log };
 
         let mut store = Store::new(engine.wasmtime(), sandbox);
@@ -67,10 +68,8 @@ impl Sandbox {
         store.set_max_component_handles(HANDLES);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| {
-            context.data_mut().meter.tick()?;
-            // Tokio's own yield, as it lets timers and sockets have their turn before this guest goes on. With
-            // wasmtime's, two guests that loop would keep two threads from their timers for seconds.
-            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+            let turn = context.data_mut().meter.tick()?;
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(turn.next())))
         });
         store
     }
@@ -110,7 +109,7 @@ struct Meter {
 }
 
 impl Meter {
-    fn new(limits: &Limits) -> Self {
+    fn new(limits: &Limits, turn: Turn) -> Self {
         Self {
             memory_limit: limits.memory,
             memory: 0,
@@ -118,13 +117,17 @@ impl Meter {
             table_limit: limits.table_elements,
             table_elements: 0,
             cpu_limit: limits.cpu,
-            cpu: Cpu::default(),
+            cpu: Cpu::new(turn),
         }
     }
 
-    /// The guest was running when the epoch moved on: the time to look how much it has computed.
-    fn tick(&self) -> Result<(), Fault> {
-        if self.cpu.used() > self.cpu_limit { Err(Fault::Cpu { limit: self.cpu_limit }) } else { Ok(()) }
+    /// The guest was running when the epoch moved on: the time to look how much it has computed, and whether others want
+    /// to.
+    fn tick(&self) -> Result<Turn, Fault> {
+        if self.cpu.used() > self.cpu_limit {
+            return Err(Fault::Cpu { limit: self.cpu_limit });
+        }
+        Ok(self.cpu.turn())
     }
 }
 

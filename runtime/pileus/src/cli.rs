@@ -41,7 +41,13 @@ pub enum Command {
     Inspect(Inspect),
     /// Let Nodes be deleted whose machines are gone for good
     ReleaseDeletion(ReleaseDeletion),
+    /// Be the compiler of another pileus: a component in, code out
+    #[command(name = COMPILE, hide = true)]
+    Compile,
 }
+
+/// What [`Command::Compile`] is called, for whoever starts it.
+pub const COMPILE: &str = "compile-component";
 
 /// Arguments of `pileus run`.
 #[derive(Debug, Args)]

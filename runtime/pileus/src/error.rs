@@ -104,12 +104,13 @@ impl Error {
             Self::NothingToDo { .. } => 3,
             Self::NotHeld(_) | Self::Cluster { .. } => 6,
             Self::Provider { source, .. } => match source {
-                Host::Engine(_) => 1,
+                Host::Engine(_) | Host::Compiler(_) => 1,
                 Host::Unreadable { .. } => 2,
                 Host::TooLarge { .. }
                 | Host::NotWasm { .. }
                 | Host::CoreModule
                 | Host::Invalid(_)
+                | Host::CompilerEnded(_)
                 | Host::Version { .. }
                 | Host::NoProvider { .. }
                 | Host::NoCapability

@@ -9,7 +9,7 @@ use prometheus_client::registry::Registry;
 use crate::cli;
 use crate::document::CloudProvider;
 use crate::error::Error;
-use crate::start::{compiled_code, coverage};
+use crate::start::{compiled_code, compiler, coverage};
 
 /// Prints what a component is.
 pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
@@ -18,7 +18,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
     let failed = |source| Error::Provider { provider: path.display().to_string(), source };
     let limits = Limits::default();
     let metrics = pileus_host::Metrics::register(&mut Registry::default());
-    let engine = Engine::start(compiled_code(compiled)).map_err(failed)?;
+    let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
     let bytes = pileus_host::read(&path).await.map_err(failed)?;
     let component = Component::load(&engine, bytes).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics).await.map_err(failed)?;

@@ -27,6 +27,8 @@ mod release;
 mod start;
 mod telemetry;
 
+use std::process::ExitCode;
+
 pub use error::Error;
 
 use cli::{Command, Pileus};
@@ -35,13 +37,19 @@ use cli::{Command, Pileus};
 ///
 /// # Errors
 /// What the user should read, with the exit code that belongs to it.
-pub fn run(pileus: Pileus) -> Result<(), Error> {
+pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
+    match pileus.command {
+        Command::Run(arguments) => block_on(start::run(arguments))?,
+        Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
+        Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
+        Command::Compile => return Ok(pileus_host::compile_child()),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Machine)?;
-    let outcome = match pileus.command {
-        Command::Run(arguments) => runtime.block_on(start::run(arguments)),
-        Command::Inspect(arguments) => runtime.block_on(inspect::run(arguments)),
-        Command::ReleaseDeletion(arguments) => runtime.block_on(release::run(arguments)),
-    };
+    let outcome = runtime.block_on(work);
     // A name that is being resolved or a guest that computes must not keep a process that has lost its lease.
     runtime.shutdown_background();
     outcome

@@ -11,7 +11,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     match pileus::run(pileus::cli::Pileus::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("pileus: {error}");
             error.exit_code()

@@ -14,7 +14,7 @@ use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::{Health, node, node_lifecycle};
 use pileus_gate::{Coverage, Fence, Gate};
-use pileus_host::{Code, CompiledCode, Component, Engine, Guest, Limits, Settings};
+use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits, Settings};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -204,7 +204,7 @@ async fn load(
     let CloudProvider { name, component, configuration, grants } = document;
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let limits = Limits::default();
-    let engine = Engine::start(compiled_code(compiled)).map_err(failed)?;
+    let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
     let bytes = pileus_host::read(&component).await.map_err(failed)?;
     let component = Component::load(&engine, bytes).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics.host).await.map_err(failed)?;
@@ -253,6 +253,11 @@ pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CompiledCode> {
             tracing::warn!(folder = %folder.display(), %error, "compiled code is not kept; each start compiles");
         })
         .ok()
+}
+
+/// Components are compiled by a child process of this very program.
+pub(crate) fn compiler() -> Compiler {
+    Compiler::this_program(&[cli::COMPILE])
 }
 
 /// How to reach the API server: the kubeconfig that was named, else those in `KUBECONFIG`, else the Pod's service account.

@@ -58,6 +58,7 @@ async fn provider_with(configuration: &str, port: u16, limits: Limits) -> Guest 
         grants: vec![grant],
         rules: Vec::new(),
         denied_ranges: Vec::new(),
+        fence: pileus_gate::Fence::default(),
     };
     let gate = Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap();
     Guest::new(component, "python", description, configuration, gate, &metrics()).with_limits(limits)

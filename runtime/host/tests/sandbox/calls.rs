@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{Answer, ErrorKind, Instances as _, Purpose};
-use pileus_host::{Fault, Guest, Limits};
+use pileus_host::{Component, Fault, Guest, Limits};
 use tokio::task::JoinSet;
 
-use super::{engine, hostile, node};
+use crate::fixture::{engine, guest, hostile, node};
 
 /// Short, so that the tests are; the relations are those of the defaults.
 fn limits() -> Limits {
@@ -125,7 +125,14 @@ async fn a_host_that_was_not_granted_is_denied_and_the_provider_may_say_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn there_is_nothing_to_see_in_a_sandbox() {
-    let guest = hostile(&engine(), "peek", limits()).await;
+    let engine = engine();
+    let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
+    for linked in
+        ["wasi:sockets/tcp@", "wasi:sockets/udp@", "wasi:filesystem/types@", "wasi:cli/environment@"]
+    {
+        assert!(component.imports.iter().any(|import| import.starts_with(linked)), "{linked} is not tried");
+    }
+    let guest = hostile(&engine, "peek", limits()).await;
     let Answer::Found(found) = lookup(&guest).await.unwrap().unwrap() else { panic!("found") };
     for (what, seen) in &found.labels {
         match what.as_str() {
@@ -135,41 +142,4 @@ async fn there_is_nothing_to_see_in_a_sandbox() {
         }
     }
     assert_eq!(found.labels.len(), 9);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn calls_beyond_the_slots_wait_and_none_is_lost() {
-    let engine = engine();
-    let echo = hostile(&engine, "echo", Limits { lookup_hard: Duration::from_secs(20), ..limits() }).await;
-    let mut calls = JoinSet::new();
-    for _ in 0..640 {
-        let echo = Arc::clone(&echo);
-        calls.spawn(async move { lookup(&echo).await });
-    }
-    while let Some(ended) = calls.join_next().await {
-        assert!(matches!(ended.unwrap(), Ok(Ok(Answer::Found(_)))));
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_gets_no_slot_says_so_and_dropped_calls_give_theirs_back() {
-    let engine = engine();
-    let echo = hostile(&engine, "echo", Limits { lookup_hard: Duration::from_millis(300), ..limits() }).await;
-    let sleeper = hostile(&engine, "sleep", Limits { lookup_hard: Duration::from_mins(1), ..limits() }).await;
-    let mut asleep = JoinSet::new();
-    for _ in 0..64 {
-        let sleeper = Arc::clone(&sleeper);
-        asleep.spawn(async move { lookup(&sleeper).await });
-    }
-    let refused = loop {
-        match lookup(&echo).await {
-            Ok(_) => {} // some of them have not begun yet
-            Err(fault) => break fault,
-        }
-    };
-    assert_eq!(refused, Fault::NoSlot(Duration::from_millis(300)));
-    let error = echo.lookup(Purpose::Initialise, &[node("a")]).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Unavailable, "no fault of the provider's");
-    asleep.shutdown().await;
-    assert!(matches!(lookup(&echo).await, Ok(Ok(Answer::Found(_)))), "the slots are free again");
 }

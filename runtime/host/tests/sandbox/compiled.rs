@@ -5,13 +5,15 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use pileus_host::{Code, CompiledCode, Component, Engine};
+use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Limits, Metrics};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 
-use super::guest;
+use crate::fixture::{configured, gate, guest};
 
 /// Loads the hostile provider with this folder; whether its code came from there.
 async fn is_cached(folder: &Path) -> bool {
-    let engine = Engine::start(Some(CompiledCode::open(folder).unwrap())).unwrap();
+    let engine = Engine::start(Some(CompiledCode::open(folder).unwrap()), Compiler::InProcess).unwrap();
     let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
     matches!(component.code, Code::Cached(_))
 }
@@ -48,6 +50,60 @@ async fn code_is_compiled_once_and_whatever_is_wrong_with_it_is_a_miss() {
     symlink(&elsewhere, &file).unwrap();
     assert!(!is_cached(&folder).await, "a link is not followed");
     assert!(!fs::symlink_metadata(&file).unwrap().is_symlink(), "it is replaced");
+}
+
+#[tokio::test]
+async fn the_code_of_one_component_is_not_taken_for_anothers() {
+    let folder = tempfile::tempdir().unwrap();
+    let compiled = CompiledCode::open(&folder.path().join("compiled")).unwrap();
+    let load = async || {
+        let engine = Engine::start(Some(compiled.clone()), Compiler::InProcess).unwrap();
+        let mut is_cached = Vec::new();
+        for name in ["hostile_provider", "simulated_provider"] {
+            let component = Component::load(&engine, guest(name)).await.unwrap();
+            is_cached.push(matches!(component.code, Code::Cached(_)));
+        }
+        is_cached
+    };
+    assert_eq!(load().await, [false, false]);
+    assert_eq!(load().await, [true, true]);
+    let files = fs::read_dir(folder.path().join("compiled")).unwrap().map(|entry| entry.unwrap().path());
+    let [one, other] = files.collect::<Vec<_>>().try_into().unwrap();
+    let aside = folder.path().join("aside");
+    for (from, to) in [(&one, &aside), (&other, &one), (&aside, &other)] {
+        fs::rename(from, to).unwrap();
+    }
+    assert_eq!(load().await, [false, false], "both files are whole, and each is the other's");
+    assert_eq!(load().await, [true, true]);
+}
+
+#[tokio::test]
+async fn what_was_on_disk_is_counted_and_a_file_that_was_never_finished_does_no_harm() {
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("compiled");
+    CompiledCode::open(&folder).unwrap();
+    fs::write(folder.join(".tmpA1b2C3"), "half of some co").unwrap();
+    let start = async || {
+        let compiled = CompiledCode::open(&folder).unwrap();
+        let engine = Engine::start(Some(compiled), Compiler::InProcess).unwrap();
+        configured(&engine, "{}", gate(Vec::new()), Limits::default(), &metrics).await;
+    };
+    start().await;
+    start().await;
+    start().await;
+    let files = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    for file in files.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm")) {
+        fs::write(file, "damaged").unwrap();
+    }
+    start().await;
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    for (result, times) in [("hit", 2), ("miss", 1), ("invalid", 1)] {
+        let line = format!(r#"compiled_code_total{{provider="hostile",result="{result}"}} {times}"#);
+        assert!(text.contains(&line), "{line} is not in {text}");
+    }
 }
 
 #[tokio::test]

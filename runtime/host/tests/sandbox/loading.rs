@@ -4,7 +4,7 @@ use pileus_host::{Capability, Component, Error, Limits};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::{ManglingAndAbi, PackageId, Resolve};
 
-use super::{engine, guest, metrics};
+use crate::fixture::{engine, guest, metrics};
 
 /// A component of a world, whose functions all trap.
 fn component(wit: &str, world: &str) -> Vec<u8> {

@@ -38,6 +38,8 @@ impl Arguments {
 pub(crate) enum Part {
     /// Calls through the sandbox, against native ones
     Calls,
+    /// Honest calls beside hostile ones
+    Neighbours,
     /// From the start of the process to the first Node, and what the program weighs
     Start,
     /// 1,000 and 5,000 Nodes that become ready, with and without quotas
@@ -53,8 +55,9 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Calls,
+        Self::Neighbours,
         Self::Start,
         Self::Joining,
         Self::Quiet,

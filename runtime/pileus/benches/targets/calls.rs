@@ -12,7 +12,7 @@ use pileus_cloud::{Address, AddressKind, Answer, Instances, NodeReference, Purpo
 use pileus_dev::artifact;
 use pileus_gate::Gate;
 use pileus_guest::testing;
-use pileus_host::{Code, CompiledCode, Component, Engine, Guest, Limits};
+use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits};
 use prometheus_client::registry::Registry;
 
 use crate::Failure;
@@ -133,13 +133,21 @@ fn all(nodes: usize, found: usize) -> Result<(), Failure> {
 
 /// A provider without any grant, by a new engine.
 async fn load(path: &Path, compiled: &CompiledCode) -> Result<Arc<dyn Instances>, Failure> {
+    let engine = Engine::start(Some(compiled.clone()), Compiler::InProcess)?;
+    let component = Component::load(&engine, pileus_host::read(path).await?).await?;
+    provider(component, "{}", Limits::default()).await
+}
+
+/// A provider without any grant.
+pub(crate) async fn provider(
+    component: Component,
+    configuration: &str,
+    limits: Limits,
+) -> Result<Arc<dyn Instances>, Failure> {
     let mut registry = Registry::default();
     let metrics = pileus_host::Metrics::register(&mut registry);
-    let engine = Engine::start(Some(compiled.clone()))?;
-    let component = Component::load(&engine, pileus_host::read(path).await?).await?;
-    let limits = Limits::default();
     let description = component.describe(&limits, &metrics).await?;
-    let settings = component.configure("{}", &limits, &metrics).await?;
+    let settings = component.configure(configuration, &limits, &metrics).await?;
     let config = pileus_gate::Config {
         provider: "bench".to_owned(),
         grants: Vec::new(),
@@ -148,8 +156,8 @@ async fn load(path: &Path, compiled: &CompiledCode) -> Result<Arc<dyn Instances>
         fence: pileus_gate::Fence::default(),
     };
     let gate = Gate::new(config, &pileus_gate::Metrics::register(&mut registry))?;
-    let guest = Guest::new(component, "bench", description, "{}", gate, &metrics);
-    guest.provider().instances.ok_or_else(|| "the provider knows no machines".into())
+    let guest = Guest::new(component, "bench", description, configuration, gate, &metrics);
+    guest.with_limits(limits).provider().instances.ok_or_else(|| "the provider knows no machines".into())
 }
 
 /// Loads by a new engine each, with and without code on disk.
@@ -162,7 +170,7 @@ async fn loads(path: &Path) -> Result<(), Failure> {
         let code = CompiledCode::open(folder.path())?;
         for _ in 0..2 {
             let started = Instant::now();
-            let engine = Engine::start(Some(code.clone()))?;
+            let engine = Engine::start(Some(code.clone()), Compiler::InProcess)?;
             engines.push(started.elapsed());
             let started = Instant::now();
             let component = Component::load(&engine, bytes.clone()).await?;
@@ -184,7 +192,7 @@ async fn loads(path: &Path) -> Result<(), Failure> {
 }
 
 /// Nodes as kubelets register them.
-fn nodes(count: usize) -> Vec<NodeReference> {
+pub(crate) fn nodes(count: usize) -> Vec<NodeReference> {
     (1..=count).map(node).collect()
 }
 

@@ -14,6 +14,7 @@ mod cloud;
 mod cluster;
 mod joining;
 mod machine;
+mod neighbours;
 mod not_ready;
 mod pileus;
 mod quiet;
@@ -63,6 +64,7 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
     for part in arguments.parts() {
         match part {
             Part::Calls => calls::measure().await?,
+            Part::Neighbours => neighbours::measure().await?,
             Part::Start => start::measure().await?,
             Part::Joining => joining::measure().await?,
             Part::Quiet => quiet::measure(arguments.quiet).await?,

@@ -1,0 +1,75 @@
+//! What the tests here start from: the engine, the hostile provider with a behaviour, gates, Nodes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pileus_cloud::NodeReference;
+use pileus_gate::{Gate, Grant};
+use pileus_host::{CompiledCode, Compiler, Component, Engine, Guest, Limits, Metrics};
+use prometheus_client::registry::Registry;
+
+/// The component of a package, as `make guests` builds it.
+pub(crate) fn guest(name: &str) -> Vec<u8> {
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_owned();
+    let path = target.join("wasm32-wasip2/guest").join(format!("{name}.wasm"));
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run `make guests`", path.display()))
+}
+
+/// An engine that keeps compiled code between runs: it takes half a second that most tests here aren't about.
+pub(crate) fn engine() -> Engine {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+    Engine::start(Some(CompiledCode::open(&folder).unwrap()), Compiler::InProcess).unwrap()
+}
+
+pub(crate) fn metrics() -> Metrics {
+    Metrics::register(&mut Registry::default())
+}
+
+/// A gate with these grants and no other.
+pub(crate) fn gate(grants: Vec<Grant>) -> Gate {
+    let config = pileus_gate::Config {
+        provider: "hostile".to_owned(),
+        grants,
+        rules: Vec::new(),
+        denied_ranges: Vec::new(),
+        fence: pileus_gate::Fence::default(),
+    };
+    Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
+}
+
+/// The hostile provider with this behaviour.
+pub(crate) async fn hostile(engine: &Engine, behaviour: &str, limits: Limits) -> Arc<Guest> {
+    let configuration = format!(r#"{{"behaviour": "{behaviour}"}}"#);
+    configured(engine, &configuration, gate(Vec::new()), limits, &metrics()).await
+}
+
+/// The hostile provider with this configuration and gate.
+pub(crate) async fn configured(
+    engine: &Engine,
+    configuration: &str,
+    gate: Gate,
+    limits: Limits,
+    metrics: &Metrics,
+) -> Arc<Guest> {
+    let component = Component::load(engine, guest("hostile_provider")).await.unwrap();
+    let description = component.describe(&limits, metrics).await.unwrap();
+    component.configure(configuration, &limits, metrics).await.unwrap();
+    Arc::new(Guest::new(component, "hostile", description, configuration, gate, metrics).with_limits(limits))
+}
+
+pub(crate) fn node(name: &str) -> NodeReference {
+    NodeReference {
+        name: name.to_owned(),
+        uid: format!("uid-{name}"),
+        provider_id: None,
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        addresses: Vec::new(),
+        node_ips: Vec::new(),
+        labels: Vec::new(),
+    }
+}
+
+/// Nodes whose names are this word and a number.
+pub(crate) fn nodes(word: &str, count: usize) -> Vec<NodeReference> {
+    (0..count).map(|number| node(&format!("{word}-{number}"))).collect()
+}
