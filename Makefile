@@ -2,7 +2,7 @@
 # What takes more than a line lives in deploy/dev. CARGO_TARGET_DIR is respected; PILEUS_FROM_DEBIAN=1 builds the
 # wasm32-wasip2 target from Debian's packages where rustup's server is out of reach.
 
-GUESTS := -p simulated-provider -p hostile-provider
+GUESTS := -p simulated-provider -p hostile-provider -p unruly-provider
 # Built by one command, so that they share one set of features and dependencies are compiled once.
 PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)

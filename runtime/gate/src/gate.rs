@@ -10,7 +10,7 @@ use http_body::Body as _;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use ipnet::IpNet;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{Instrument, debug_span};
 
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
     record::{Metrics, Record},
     request::{Host, Request},
     rules::{Effect, Rule, Rules},
+    stand_in::{Course, StandIn},
     under_way::UnderWay,
 };
 
@@ -69,6 +70,7 @@ impl Deadlines {
 #[derive(Debug, Clone)]
 pub struct Gate {
     inner: Arc<Inner>,
+    stand_in: Option<Arc<dyn StandIn>>,
 }
 
 #[derive(Debug)]
@@ -94,6 +96,14 @@ impl AsRef<Grant> for Way {
     fn as_ref(&self) -> &Grant {
         &self.grant
     }
+}
+
+/// Who answered a request.
+enum Answerer {
+    /// The cloud.
+    Cloud(Answered),
+    /// Whoever stands in for it.
+    StandIn(http::Response<Bytes>),
 }
 
 /// The head of an answer, and what its body needs.
@@ -128,7 +138,8 @@ impl Gate {
         let ways = grants.into_iter().map(way).collect();
         let (provider, none) = (provider.into(), "none".into());
         let (rules, under_way, metrics) = (Rules::new(rules)?, UnderWay::new(fence), metrics.clone());
-        Ok(Self { inner: Arc::new(Inner { provider, none, rules, ways, under_way, metrics }) })
+        let inner = Inner { provider, none, rules, ways, under_way, metrics };
+        Ok(Self { inner: Arc::new(inner), stand_in: None })
     }
 
     /// Takes no request any more, and gives up the reads that wait for an answer. Writes that have begun go on.
@@ -144,6 +155,12 @@ impl Gate {
     /// Waits until no write is under way.
     pub async fn writes_ended(&self) {
         self.inner.under_way.writes_ended().await;
+    }
+
+    /// The same gate, with somebody who sees each request before it is sent and may answer it in the cloud's place.
+    #[must_use]
+    pub fn with_stand_in(self, stand_in: Arc<dyn StandIn>) -> Self {
+        Self { stand_in: Some(stand_in), ..self }
     }
 
     /// Carries a request and returns the answer as the cloud gave it, redirects and failures included.
@@ -164,9 +181,13 @@ impl Gate {
         let Inner { provider, none, metrics, .. } = &*self.inner;
         let mut record = metrics.begin(provider.clone(), none.clone());
         match self.pass(request, deadlines, &mut record).await {
-            Ok(Answered { head, incoming, bounds }) => {
+            Ok(Answerer::Cloud(Answered { head, incoming, bounds })) => {
                 record.answered(head.status);
                 Ok(http::Response::from_parts(head, Answer::new(incoming, bounds, record).boxed_unsync()))
+            }
+            Ok(Answerer::StandIn(response)) => {
+                record.answered(response.status());
+                Ok(response.map(|body| Full::new(body).map_err(|never| match never {}).boxed_unsync()))
             }
             Err(error) => {
                 record.failed(&error);
@@ -182,7 +203,7 @@ impl Gate {
         request: http::Request<B>,
         deadlines: Deadlines,
         record: &mut Record,
-    ) -> Result<Answered, Error>
+    ) -> Result<Answerer, Error>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
@@ -211,6 +232,14 @@ impl Gate {
             method = %request.method, url = request.url(),
         );
         record.span = span.clone();
+        if let Some(stand_in) = &self.stand_in {
+            match stand_in.decide(&request, &body, &meaning) {
+                Course::Carry => {}
+                Course::Answer(response) => return Ok(Answerer::StandIn(response)),
+                Course::Fail(error) => return Err(error),
+                Course::Silence => return Err(silence(&request.host, deadlines).await),
+            }
+        }
         record.sent = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let outgoing = outgoing(&request, headers, body)?;
         let exchange = |fence: Fence| way.exchange(&request.host, behind(fence, outgoing), deadlines);
@@ -221,8 +250,15 @@ impl Gate {
             }
         };
         let answer = carry.instrument(span).await?;
-        answered(&request.host, answer, deadlines, record)
+        answered(&request.host, answer, deadlines, record).map(Answerer::Cloud)
     }
+}
+
+/// Waits for an answer that doesn't come.
+async fn silence(host: &Host, deadlines: Deadlines) -> Error {
+    let after = deadlines.clamp(deadlines.first_byte, Instant::now());
+    sleep(after).await;
+    Error::Timeout { phase: Phase::FirstByte, host: host.to_string(), after }
 }
 
 /// Gathers the body while new requests are still taken. A request whose body was late isn't sent.
@@ -303,6 +339,7 @@ fn answered(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::{Effect, Meaning};
 
     #[tokio::test(start_paused = true)]
     async fn a_wish_is_clamped_between_a_millisecond_and_what_is_left() {
@@ -333,5 +370,56 @@ mod tests {
         assert!(matches!(gather_until(soft, never).await, Err(Error::DeadlinePassed)));
         let ready = Full::new(Bytes::from("ready"));
         assert!(matches!(gather_until(Instant::now(), ready).await, Err(Error::DeadlinePassed)));
+    }
+
+    #[derive(Debug)]
+    struct Everything(fn() -> Course);
+
+    impl StandIn for Everything {
+        fn decide(&self, request: &Request, _: &[u8], meaning: &Meaning) -> Course {
+            assert_eq!((request.url().as_str(), meaning.effect), ("http://cloud.invalid/a", Effect::Write));
+            (self.0)()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stand_in_answers_in_the_clouds_place_and_only_what_was_granted() {
+        let grant = Grant {
+            tls: false,
+            host: "cloud.invalid".parse().unwrap(),
+            port: 80,
+            methods: vec!["*".parse().unwrap()],
+            paths: vec!["/a".parse().unwrap()],
+            addresses: Vec::new(),
+        };
+        let config = || Config {
+            provider: "test".to_owned(),
+            grants: vec![grant.clone()],
+            rules: Vec::new(),
+            denied_ranges: Vec::new(),
+            fence: Fence::default(),
+        };
+        let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
+        let send = async |course, path: &str| {
+            let gate = Gate::new(config(), &metrics).unwrap().with_stand_in(Arc::new(Everything(course)));
+            let request = http::Request::get(format!("http://cloud.invalid{path}"));
+            let (soft, hard) = (Duration::from_secs(1), Duration::from_secs(9));
+            let deadlines = Deadlines {
+                soft: Instant::now() + soft,
+                hard: Instant::now() + hard,
+                connect: None,
+                first_byte: None,
+                between_bytes: None,
+            };
+            gate.send(request.body(Full::new(Bytes::new())).unwrap(), deadlines).await
+        };
+        let answer = send(|| Course::Answer(http::Response::new(Bytes::from("hello"))), "/a").await.unwrap();
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
+        let failed = send(|| Course::Fail(Error::DeadlinePassed), "/a").await;
+        assert!(matches!(failed, Err(Error::DeadlinePassed)), "{failed:?}");
+        let silent = send(|| Course::Silence, "/a").await;
+        assert!(matches!(silent, Err(Error::Timeout { after, .. }) if after == Duration::from_secs(9)));
+        let denied = send(|| Course::Carry, "/b").await;
+        assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
     }
 }

@@ -3,8 +3,9 @@
 //! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
 //!
 //! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission; `headers` and `body`
-//! bound and clean what is carried; `address` and `dial` decide and do the connecting; `record` counts. `fence`
-//! and `under_way` keep changes from being begun or given up at the wrong moment. `pattern` and `path` hold the small languages in which operators and providers write hosts, methods, paths and keys.
+//! bound and clean what is carried; `address` and `dial` decide and do the connecting, in whose place a `stand_in` may
+//! answer; `record` counts. `fence` and `under_way` keep changes from being begun or given up at the wrong moment. `pattern`
+//! and `path` hold the small languages in which operators and providers write hosts, methods, paths and keys.
 
 mod address;
 mod body;
@@ -19,6 +20,7 @@ mod pattern;
 mod record;
 mod request;
 mod rules;
+mod stand_in;
 mod under_way;
 
 pub use address::Reason;
@@ -33,3 +35,4 @@ pub use pattern::{HostPattern, MethodPattern, TextPattern};
 pub use record::Metrics;
 pub use request::{Host, Request};
 pub use rules::{Effect, Limits, Meaning, Operation, Place, Rule, Rules};
+pub use stand_in::{Course, StandIn};

@@ -101,6 +101,16 @@ impl Request {
         Ok(Self { method, tls, host, port, path, query: query.map(str::to_owned) })
     }
 
+    /// The method, in upper case.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The query, as the sender wrote it. It may carry a secret.
+    pub fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
     /// The URI to send, built anew from the canonical parts.
     pub(crate) fn uri(&self) -> Result<Uri, Error> {
         let mut text = self.url();

@@ -8,6 +8,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pileus_cloud::ProviderId;
+use pileus_gate::Grant;
+
+use crate::provider_test::subject;
 
 pub use leader_election::LeaderElection;
 pub use node_controllers::NodeControllers;
@@ -20,6 +24,7 @@ Exit codes:
   2  the command line, the CloudProvider document or the kubeconfig is wrong
   3  the component cannot be used: not one, for another contract, imports what is not offered
   4  the provider refuses its configuration, or failed when it was asked what it is
+  5  provider test: a provider breaks a promise of the contract
   6  release-deletion: a node is not held, or the API server does not answer or refuses
 While pileus runs, an API server or a cloud that does not answer is no reason to exit: it says so and tries again.";
 
@@ -41,6 +46,8 @@ pub enum Command {
     Inspect(Inspect),
     /// Let Nodes be deleted whose machines are gone for good
     ReleaseDeletion(ReleaseDeletion),
+    /// For authors of providers
+    Provider(Provider),
     /// Be the compiler of another pileus: a component in, code out
     #[command(name = COMPILE, hide = true)]
     Compile,
@@ -117,6 +124,80 @@ pub struct Inspect {
     /// A CloudProvider document: shows what the provider wishes with that configuration, and what is granted
     #[arg(long, value_name = "FILE.yaml")]
     pub provider: Option<PathBuf>,
+
+    /// Write one JSON object, for machines
+    #[arg(long)]
+    pub json: bool,
+
+    /// Where compiled code is kept.
+    #[command(flatten)]
+    pub compiled: Compiled,
+}
+
+/// Arguments of `pileus provider`.
+#[derive(Debug, Args)]
+pub struct Provider {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: ProviderCommand,
+}
+
+/// What an author of a provider does with it.
+#[derive(Debug, Subcommand)]
+pub enum ProviderCommand {
+    /// Hold a component against the promises of the contract, whatever language it was written in
+    Test(ProviderTest),
+}
+
+const PROVIDER_TEST: &str = "\
+Example, with a component, a cloud (or its simulator) on this machine, two machines in it and the provider ID of a third
+that was deleted:
+
+  pileus provider test provider.wasm --config '{\"endpoint\": \"http://127.0.0.1:8080\"}' \\
+      --grant http://127.0.0.1:8080 --node node-1 --node node-2 --gone mycloud://m-000003
+
+The component runs as it will in a cluster: in its sandbox, behind the gate, with nothing but what is granted. It only
+looks machines up; one that tries to change something fails the test. A check that lacks something is reported as not
+run, with what to pass, and never as passed. The checks called trouble.* answer in the cloud's place, so they cost it
+nothing. All of it takes about a quarter of a minute, most of it waiting for a cloud that doesn't answer.";
+
+/// Arguments of `pileus provider test`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("{PROVIDER_TEST}\n\n{EXIT_CODES}"))]
+pub struct ProviderTest {
+    /// The component; without it the one that the document of --provider names
+    #[arg(value_name = "FILE.wasm", required_unless_present = "provider")]
+    pub component: Option<PathBuf>,
+
+    /// A CloudProvider document, with configuration and grants
+    #[arg(long, value_name = "FILE.yaml", conflicts_with_all = ["config", "grant"])]
+    pub provider: Option<PathBuf>,
+
+    /// The provider's configuration: JSON text that starts with {, or a file of JSON or YAML
+    #[arg(long, value_name = "FILE|JSON")]
+    pub config: Option<String>,
+
+    /// What it may reach, as in https://api.cloud.example: all methods, and all paths below the one that is given. An
+    /// address or localhost opens that address. May be repeated
+    #[arg(long, value_name = "URL", value_parser = subject::grant)]
+    pub grant: Vec<Grant>,
+
+    /// A Node that the cloud has a machine for, and the provider ID that is expected. May be repeated; two say more
+    /// than one
+    #[arg(long, value_name = "NAME[=PROVIDER-ID]", value_parser = subject::node)]
+    pub node: Vec<(String, Option<ProviderId>)>,
+
+    /// The provider ID of a machine that is gone, or never was
+    #[arg(long, value_name = "PROVIDER-ID", value_parser = subject::provider_id)]
+    pub gone: Option<ProviderId>,
+
+    /// Write one JSON object, for machines
+    #[arg(long)]
+    pub json: bool,
+
+    /// Which lines to log to standard error, as in `provider=debug` for what the provider itself says
+    #[arg(long, value_name = "FILTER", default_value = "off", env = "PILEUS_LOG")]
+    pub log_filter: String,
 
     /// Where compiled code is kept.
     #[command(flatten)]

@@ -79,6 +79,18 @@ pub enum Error {
         /// The operator's name for it.
         provider: String,
     },
+    /// The provider breaks promises of the contract.
+    #[error(
+        "provider {provider}: {} of the contract {}; the report says which, and what to do",
+        if *.failed == 1 { "one promise".to_owned() } else { format!("{} promises", .failed) },
+        if *.failed == 1 { "is broken" } else { "are broken" }
+    )]
+    Nonconforming {
+        /// Its file.
+        provider: String,
+        /// How many; at least one.
+        failed: usize,
+    },
     /// The gate can't be made of the grants and the provider's rules.
     #[error("provider {provider}: {source}")]
     Gate {
@@ -102,6 +114,7 @@ impl Error {
             Self::Gate { source, .. } if matches!(**source, pileus_gate::Error::Roots { .. }) => 1,
             Self::Gate { .. } => 4,
             Self::NothingToDo { .. } => 3,
+            Self::Nonconforming { .. } => 5,
             Self::NotHeld(_) | Self::Cluster { .. } => 6,
             Self::Provider { source, .. } => match source {
                 Host::Engine(_) | Host::Compiler(_) => 1,

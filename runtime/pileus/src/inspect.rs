@@ -1,159 +1,157 @@
 //! `pileus inspect`: what a component is, before anybody trusts it with a cluster.
+//!
+//! `binary` is what its bytes tell, the host and the provider itself tell the rest; `text` shows it to people, `json` to
+//! machines, both from one [`Inspection`].
+
+mod binary;
+mod json;
+mod text;
 
 use std::io::Write as _;
+use std::time::Duration;
 
-use owo_colors::{OwoColorize as _, Stream, Style};
-use pileus_host::{Code, Component, Description, Engine, Limits, Settings};
+use pileus_gate::Coverage;
+use pileus_host::{Capability, Code, Component, Description, Engine, Limits, Settings};
 use prometheus_client::registry::Registry;
 
 use crate::cli;
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::start::{compiled_code, compiler, coverage};
+use binary::Binary;
+
+/// All that can be told of a component.
+struct Inspection {
+    file: String,
+    digest: String,
+    /// In bytes.
+    size: usize,
+    /// Where its native code came from.
+    code: (CodeSource, Duration),
+    /// The version of the contract that it speaks.
+    contract: String,
+    exports: Vec<String>,
+    imports: Vec<String>,
+    capabilities: Vec<Capability>,
+    binary: Binary,
+    limits: Limits,
+    description: Description,
+    /// What follows from its configuration; none where that has to be given first.
+    settings: Option<Settings>,
+    /// The wishes against the grants of the document; none without a document.
+    coverage: Option<Coverage>,
+}
+
+#[derive(Clone, Copy)]
+enum CodeSource {
+    Compiler,
+    Cache,
+}
 
 /// Prints what a component is.
 pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
-    let cli::Inspect { component: path, provider, compiled } = arguments;
+    let cli::Inspect { component: path, provider, json, compiled } = arguments;
     let document = provider.as_deref().map(CloudProvider::read).transpose()?;
     let failed = |source| Error::Provider { provider: path.display().to_string(), source };
     let limits = Limits::default();
     let metrics = pileus_host::Metrics::register(&mut Registry::default());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
     let bytes = pileus_host::read(&path).await.map_err(failed)?;
+    let binary = Binary::read(&bytes);
     let component = Component::load(&engine, bytes).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics).await.map_err(failed)?;
-
-    let mut report = Report::default();
-    report.title(&path.display().to_string());
-    say_component(&mut report, &component);
-    say_description(&mut report, &component, &description);
     let configuration = document.as_ref().map_or("{}", |document| document.configuration.as_str());
-    match (component.configure(configuration, &limits, &metrics).await, &document) {
-        (Ok(settings), document) => say_settings(&mut report, &settings, document.as_ref()),
+    let settings = match (component.configure(configuration, &limits, &metrics).await, &document) {
+        (Ok(settings), _) => Some(settings),
         // Without a document there is nothing that the operator could have got wrong.
-        (Err(pileus_host::Error::Configuration(_)), None) => {
-            report.line("wishes", "they follow from its configuration; give one with --provider FILE.yaml");
-        }
+        (Err(pileus_host::Error::Configuration(_)), None) => None,
         (Err(error), _) => return Err(failed(error)),
-    }
-    report.print();
+    };
+    let both = document.zip(settings.as_ref());
+    let inspection = Inspection {
+        file: path.display().to_string(),
+        digest: component.digest.to_string(),
+        size: component.size,
+        code: match component.code {
+            Code::Compiled(took) => (CodeSource::Compiler, took),
+            Code::Cached(took) => (CodeSource::Cache, took),
+        },
+        contract: component.contract,
+        exports: component.exports,
+        imports: component.imports,
+        capabilities: component.capabilities,
+        binary,
+        limits,
+        description,
+        coverage: both.map(|(document, settings)| coverage(&document.grants, settings)),
+        settings,
+    };
+    let text = if json { format!("{:#}\n", json::object(&inspection)) } else { text::report(&inspection) };
+    // A reader that has gone away (`pileus inspect … | head -1`) is no failure.
+    let _gone = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }
 
-fn say_component(report: &mut Report, component: &Component) {
-    let code = match component.code {
-        Code::Compiled(took) => format!("compiled in {} ms", took.as_millis()),
-        Code::Cached(took) => format!("code from the cache in {} ms", took.as_millis()),
-    };
-    report.line("digest", &component.digest.to_string());
-    report.line("size", &format!("{} kB, {code}", component.size.div_ceil(1000)));
-    let accepts = pileus_host::CONTRACT;
-    let contract = &component.contract;
-    report.line("contract", &format!("pileus:provider@{contract} (this host accepts {accepts}.x)"));
-    report.list("exports", &component.exports);
-    report.list("imports", &component.imports);
-}
-
-fn say_description(report: &mut Report, component: &Component, description: &Description) {
-    let Description {
-        name,
-        version,
-        provider_id_schemes,
-        configuration_schema,
-        service_annotations,
-        node_labels,
-        call_shapes: _, // shown with each capability
-    } = description;
-    report.line("provider", &format!("{name} {version}"));
-    let can = component.capabilities.iter().map(|capability| {
-        let shape = description.call_shape(*capability);
-        let turns = if shape.side_by_side { "calls side by side" } else { "one call at a time" };
-        format!("{capability}: up to {} a call, {turns}", shape.largest_batch)
-    });
-    report.list("can", &can.collect::<Vec<_>>());
-    report.list(
-        "provider IDs",
-        &provider_id_schemes.iter().map(|scheme| format!("{scheme}://…")).collect::<Vec<_>>(),
-    );
-    report.list("reads labels", node_labels);
-    let annotations = service_annotations.iter().map(|annotation| {
-        let default =
-            annotation.default.as_deref().map(|value| format!(", default {value}")).unwrap_or_default();
-        format!("{} ({}{default}): {}", annotation.name, annotation.value, annotation.description)
-    });
-    report.list("reads annotations", &annotations.collect::<Vec<_>>());
-    report.list("configuration", &fields_of(configuration_schema));
-}
-
-/// The top-level fields of a JSON Schema, a line each.
-fn fields_of(schema: &serde_json::Value) -> Vec<String> {
-    let required: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
-    let fields = schema["properties"].as_object().into_iter().flatten();
-    let line = |(name, field): (&String, &serde_json::Value)| {
-        let kind = field["type"].as_str().unwrap_or("any");
-        let must = if required.iter().any(|required| *required == name) { ", required" } else { "" };
-        let about = field["description"].as_str().map(|text| format!(": {text}")).unwrap_or_default();
-        printable(&format!("{name} ({kind}{must}){about}"))
-    };
-    fields.map(line).collect()
-}
-
-/// A stranger's text, without what a terminal would obey.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-fn say_settings(report: &mut Report, settings: &Settings, document: Option<&CloudProvider>) {
-    let granted = document.map(|document| coverage(&document.grants, settings));
-    let wish = |wish: &pileus_host::Wish| {
-        let verdict = granted.as_ref().map_or(String::new(), |coverage| {
-            let found = coverage.granted.iter().find(|(endpoint, _)| *endpoint == wish.endpoint);
-            match found {
-                Some((_, grants)) => format!(" [granted by {}]", grants.join(", ")),
-                None => " [NOT GRANTED]".to_owned(),
-            }
-        });
-        format!("{}{verdict}: {}", wish.endpoint, wish.reason)
-    };
-    report.list("wishes", &settings.wishes.iter().map(wish).collect::<Vec<_>>());
-    let limit = |limit: &pileus_host::PublishedLimit| {
-        format!("{}: {} at once, {} a minute", limit.key, limit.capacity, limit.per_minute)
-    };
-    report.list("cloud's limits", &settings.limits.iter().map(limit).collect::<Vec<_>>());
-}
-
-/// Lines of a name and what stands beside it.
-#[derive(Default)]
-struct Report {
-    text: String,
-}
-
-impl Report {
-    fn title(&mut self, title: &str) {
-        let bold = title.if_supports_color(Stream::Stdout, |text| text.style(Style::new().bold()));
-        self.text.extend([&bold.to_string(), "\n"]);
+/// The controllers of this host that use a capability.
+fn controllers(capability: Capability) -> &'static [&'static str] {
+    match capability {
+        Capability::Instances => &["cloud-node", "cloud-node-lifecycle"],
+        Capability::LocalInstance | Capability::LoadBalancers | Capability::Routes => &[],
     }
+}
 
-    fn line(&mut self, name: &str, value: &str) {
-        let name = format!("{name:<18}");
-        let name = name.if_supports_color(Stream::Stdout, |text| text.dimmed());
-        self.text.extend(["  ", &name.to_string(), value, "\n"]);
+/// What an import really gives a provider; none for what is linked only because toolchains import it. An import that
+/// the host doesn't offer ends the load, with its name.
+fn gives(import: &str) -> Option<&'static str> {
+    let rest = import.strip_prefix("wasi:").or(import.strip_prefix("pileus:provider/"));
+    let name = rest.unwrap_or(import).split(['/', '@']).next().unwrap_or_default();
+    match name {
+        "http" => Some("requests to what is granted, through the gate"),
+        "clocks" => Some("the time"),
+        "random" => Some("random numbers"),
+        "io" => Some("streams, and waiting for several things at once"),
+        "cli" if ["stdout@", "stderr@"].iter().any(|name| import.contains(name)) => Some("the log"),
+        "logging" => Some("the log"),
+        "call" => Some("its configuration and its deadline"),
+        "types" => Some("the contract's types"),
+        _ => None,
     }
+}
 
-    fn list(&mut self, name: &str, values: &[String]) {
-        match values.split_first() {
-            None => self.line(name, "none"),
-            Some((first, rest)) => {
-                self.line(name, first);
-                for value in rest {
-                    self.line("", value);
-                }
-            }
+/// What became of a wish.
+enum Verdict<'a> {
+    /// Nobody asked: there is no document.
+    Open,
+    /// These grants name it.
+    Granted(&'a [String]),
+    /// No grant names it.
+    Missing,
+}
+
+impl Inspection {
+    fn verdict(&self, wish: &pileus_host::Wish) -> Verdict<'_> {
+        let Some(coverage) = &self.coverage else { return Verdict::Open };
+        let found = coverage.granted.iter().find(|(endpoint, _)| *endpoint == wish.endpoint);
+        found.map_or(Verdict::Missing, |(_, grants)| Verdict::Granted(grants))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_import_gives_what_it_says_and_files_and_sockets_give_nothing() {
+        for (import, something) in [
+            ("wasi:http/outgoing-handler@0.2.12", true),
+            ("wasi:cli/stdout@0.2.12", true),
+            ("wasi:cli/stdin@0.2.12", false),
+            ("wasi:cli/environment@0.2.12", false),
+            ("wasi:filesystem/preopens@0.2.12", false),
+            ("wasi:sockets/tcp@0.2.12", false),
+            ("pileus:provider/logging@0.1.0", true),
+        ] {
+            assert_eq!(gives(import).is_some(), something, "{import}");
         }
-    }
-
-    /// A reader that has gone away (`pileus inspect … | head -1`) is no failure.
-    fn print(&self) {
-        let _gone = std::io::stdout().write_all(self.text.as_bytes());
     }
 }

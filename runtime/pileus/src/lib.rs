@@ -23,15 +23,17 @@ pub mod document;
 mod error;
 mod inspect;
 mod leader;
+mod provider_test;
 mod release;
 mod start;
 mod telemetry;
+mod terminal;
 
 use std::process::ExitCode;
 
 pub use error::Error;
 
-use cli::{Command, Pileus};
+use cli::{Command, Pileus, ProviderCommand};
 
 /// Carries out a command line.
 ///
@@ -42,6 +44,9 @@ pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         Command::Run(arguments) => block_on(start::run(arguments))?,
         Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
+        Command::Provider(provider) => match provider.command {
+            ProviderCommand::Test(arguments) => block_on(provider_test::run(arguments))?,
+        },
         Command::Compile => return Ok(pileus_host::compile_child()),
     }
     Ok(ExitCode::SUCCESS)

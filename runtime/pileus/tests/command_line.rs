@@ -136,7 +136,9 @@ const RUN: [&str; 7] =
 #[tokio::test]
 async fn help_teaches_and_the_version_is_one_line() {
     let bench = Bench::new();
-    for arguments in [&["--help"][..], &["run", "--help"], &["inspect", "--help"]] {
+    for arguments in
+        [&["--help"][..], &["run", "--help"], &["inspect", "--help"], &["provider", "test", "--help"]]
+    {
         let Said { code, stdout, stderr } = bench.call(arguments).await;
         assert_eq!((code, stderr.as_str()), (Some(0), ""));
         assert!(stdout.contains("Exit codes:") && stdout.contains("Usage: pileus"), "{stdout}");
@@ -149,6 +151,10 @@ async fn help_teaches_and_the_version_is_one_line() {
     }
     let version = bench.call(&["--version"]).await;
     assert_eq!(version.stdout, concat!("pileus ", env!("CARGO_PKG_VERSION"), "\n"));
+    let test = bench.call(&["provider", "test", "--help"]).await.stdout;
+    for part in ["Example, ", "--node <NAME[=PROVIDER-ID]>", "--gone <PROVIDER-ID>", "--config <FILE|JSON>"] {
+        assert!(test.contains(part), "{part}: {test}");
+    }
     for arguments in [&[][..], &["run"], &["inspect"], &["fly"], &["run", "--provider", "a", "--speed", "9"]]
     {
         bench.refusal(arguments, 2, &["Usage: pileus"]).await;
@@ -346,6 +352,91 @@ async fn inspect_shows_what_a_component_is_and_what_it_wishes() {
     let refused = bench.call(&inspect).await;
     assert_eq!(refused.code, Some(0), "{refused:#?}");
     assert!(refused.stdout.contains("https://elsewhere.example:443 [NOT GRANTED]: "), "{refused:#?}");
+}
+
+#[tokio::test]
+async fn inspect_tells_machines_the_same_as_people() {
+    let bench = Bench::new();
+    let component = artifact::component("simulated-provider").unwrap();
+    let component = component.to_str().unwrap();
+    for document in [&[][..], &["--provider", "provider.yaml"]] {
+        let inspect = [&["inspect", component][..], document].concat();
+        let text = bench.call(&inspect).await.stdout;
+        let said = bench.call(&[&inspect[..], &["--json"]].concat()).await;
+        assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{said:#?}");
+        let json: Value = serde_json::from_str(&said.stdout).unwrap();
+        let told = |value: &Value| text.contains(value.as_str().unwrap());
+        assert!(told(&json["file"]) && told(&json["digest"]) && json["digest"] != "", "{text} {json:#}");
+        let size = json["sizeBytes"].as_u64().unwrap();
+        assert_eq!(size, std::fs::metadata(component).unwrap().len());
+        assert!(text.contains(&format!("{} kB", size.div_ceil(1000))), "{text}");
+        assert!(["compiler", "cache"].contains(&json["code"]["from"].as_str().unwrap()), "{json:#}");
+        assert_eq!(json["contract"], json!({"version": "0.1.0", "accepted": "0.1.x"}));
+        let list = |name: &str| json[name].as_array().unwrap().clone();
+        assert!(list("exports").iter().all(told) && list("exports").len() == 2, "{text} {json:#}");
+        for import in list("imports") {
+            let gives = import["gives"].as_str().unwrap_or("linked, gives nothing");
+            assert!(
+                text.contains(&format!("{}: {gives}", import["interface"].as_str().unwrap())),
+                "{import}"
+            );
+        }
+        assert!(
+            list("imports").iter().any(|import| import["gives"].is_null()),
+            "a standard library is in it"
+        );
+        assert_eq!(
+            json["capabilities"],
+            json!([{
+                "name": "instances", "controllers": ["cloud-node"], "largestBatch": 5000, "sideBySide": true,
+            }])
+        );
+        assert!(
+            text.contains("instances: up to 5000 a call, calls side by side, used by cloud-node"),
+            "{text}"
+        );
+        let memory = &json["memory"];
+        let bytes = memory["initialBytes"].as_u64().unwrap();
+        assert!(bytes >= 64 << 10 && bytes < memory["limitBytes"].as_u64().unwrap(), "{memory}");
+        assert!(text.contains(&format!("{} KiB at first, at most 64 MiB a call", bytes >> 10)), "{text}");
+        let elements = json["tables"]["initialElements"].as_u64().unwrap();
+        assert!(elements > 0 && text.contains(&format!("{elements} elements at first")), "{text}");
+        let tool = |producer: &Value| {
+            format!("{} {} ", producer["field"].as_str().unwrap(), producer["name"].as_str().unwrap())
+        };
+        let tools: Vec<_> = list("producers").iter().map(tool).collect();
+        assert!(tools.iter().all(|tool| text.contains(tool)), "{text} {json:#}");
+        assert!(tools.contains(&"processed-by wit-component ".to_owned()), "{tools:?}");
+        let provider = &json["provider"];
+        assert_eq!((&provider["name"], &provider["nodeLabels"]), (&json!("simulated"), &json!([])));
+        assert_eq!(provider["configurationSchema"]["required"], json!(["endpoint"]));
+        let settings = &json["settings"];
+        if document.is_empty() {
+            assert_eq!(*settings, Value::Null);
+        } else {
+            let wish = &settings["wishes"][0];
+            assert_eq!(wish["endpoint"], "http://cloud.example:8080");
+            assert_eq!(wish["grantedBy"], json!(["http://cloud.example:8080"]));
+            assert!(told(&wish["reason"]) && settings["rules"] == 2, "{settings}");
+        }
+    }
+
+    let elsewhere = json!({"endpoint": "https://elsewhere.example"});
+    bench.write("provider.yaml", document("simulated-provider", &elsewhere));
+    let inspect = ["inspect", component, "--provider", "provider.yaml", "--json"];
+    let json: Value = serde_json::from_str(&bench.call(&inspect).await.stdout).unwrap();
+    assert_eq!(json["settings"]["wishes"][0]["grantedBy"], json!([]));
+}
+
+#[tokio::test]
+async fn what_goes_wrong_with_json_wanted_is_told_in_words() {
+    let bench = Bench::new();
+    let file = bench.write("script.wasm", "#!/bin/sh");
+    bench.refusal(&["inspect", file.to_str().unwrap(), "--json"], 3, &["this is not WebAssembly"]).await;
+    bench.write("provider.yaml", document("simulated-provider", &json!({})));
+    let component = artifact::component("simulated-provider").unwrap();
+    let inspect = ["inspect", component.to_str().unwrap(), "--provider", "provider.yaml", "--json"];
+    bench.refusal(&inspect, 4, &["does not accept its configuration", "endpoint"]).await;
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use pileus_cloud::{
     Address, AddressKind, Answer, Error, ErrorKind, NodeReference, ProviderId, Purpose, State,
 };
 use pileus_gate::{Gate, Grant};
-use pileus_host::{Capability, CompiledCode, Component, Engine, Fault, Guest, Limits, Metrics};
+use pileus_host::{Capability, CompiledCode, Compiler, Component, Engine, Fault, Guest, Limits, Metrics};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
@@ -25,7 +25,8 @@ async fn component() -> Component {
     let temporary = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let path = temporary.parent().unwrap().join("python/simulated.wasm");
     let _first = LOADING.lock().await;
-    let engine = Engine::start(Some(CompiledCode::open(&temporary.join("compiled")).unwrap())).unwrap();
+    let compiled = CompiledCode::open(&temporary.join("compiled")).unwrap();
+    let engine = Engine::start(Some(compiled), Compiler::InProcess).unwrap();
     let bytes = pileus_host::read(&path).await.unwrap_or_else(|error| {
         panic!("{error}; run `deploy/dev/python-guest {}`", path.display());
     });

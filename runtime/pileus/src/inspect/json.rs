@@ -1,0 +1,125 @@
+//! An inspection for machines, as one object. Fields may be added, none goes and none changes its meaning; lists are
+//! empty and single values null where there is nothing.
+//!
+//! ```json
+//! {
+//!   "file": "provider.wasm", "digest": "sha256:…", "sizeBytes": 400000,
+//!   "code": {"from": "compiler", "milliseconds": 300},
+//!   "contract": {"version": "0.1.0", "accepted": "0.1.x"},
+//!   "exports": ["pileus:provider/info@0.1.0"],
+//!   "imports": [{"interface": "wasi:http/types@0.2.12", "gives": "…"}],
+//!   "capabilities": [{"name": "instances", "controllers": ["cloud-node"], "largestBatch": 5000, "sideBySide": true}],
+//!   "memory": {"initialBytes": 1114112, "limitBytes": 67108864},
+//!   "tables": {"initialElements": 300, "limitElements": 50000},
+//!   "producers": [{"field": "language", "name": "Rust", "version": ""}],
+//!   "provider": {
+//!     "name": "…", "version": "…", "providerIdSchemes": ["…"], "nodeLabels": ["…"],
+//!     "serviceAnnotations": [{"name": "…", "type": "text", "default": null, "description": "…"}],
+//!     "configurationSchema": {}
+//!   },
+//!   "settings": {
+//!     "wishes": [{"endpoint": "https://api.example:443", "reason": "…", "grantedBy": ["api.example"]}],
+//!     "limits": [{"key": "reads", "capacity": 100, "perMinute": 600}],
+//!     "rules": 4
+//!   }
+//! }
+//! ```
+//!
+//! `gives` is null for an import that is linked but grants nothing, `code.from` is `compiler` or `cache`, `settings` is
+//! null where they need a configuration that wasn't given, `grantedBy` is null without a document and empty for a wish
+//! that no grant names.
+
+use pileus_host::{Annotation, Capability, Description, PublishedLimit, Settings, Wish};
+use serde_json::{Value, json};
+
+use super::binary::Producer;
+use super::{CodeSource, Inspection, Verdict, controllers, gives};
+
+/// The object.
+pub(super) fn object(inspection: &Inspection) -> Value {
+    let Inspection {
+        file,
+        digest,
+        size,
+        code: (source, took),
+        contract,
+        exports,
+        imports,
+        capabilities,
+        binary,
+        limits,
+        description,
+        settings,
+        coverage: _, // shown with each wish
+    } = inspection;
+    let from = match source {
+        CodeSource::Compiler => "compiler",
+        CodeSource::Cache => "cache",
+    };
+    let import = |import: &String| json!({"interface": import, "gives": gives(import)});
+    let producer = |Producer { field, name, version }: &Producer| json!({"field": field, "name": name, "version": version});
+    json!({
+        "file": file,
+        "digest": digest,
+        "sizeBytes": size,
+        "code": {"from": from, "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX)},
+        "contract": {"version": contract, "accepted": format!("{}.x", pileus_host::CONTRACT)},
+        "exports": exports,
+        "imports": imports.iter().map(import).collect::<Vec<_>>(),
+        "capabilities": capabilities.iter().map(|it| capability(*it, description)).collect::<Vec<_>>(),
+        "memory": {"initialBytes": binary.memory, "limitBytes": limits.memory},
+        "tables": {"initialElements": binary.tables, "limitElements": limits.table_elements},
+        "producers": binary.producers.iter().map(producer).collect::<Vec<_>>(),
+        "provider": provider(description),
+        "settings": settings.as_ref().map(|settings| wished(settings, inspection)),
+    })
+}
+
+fn capability(capability: Capability, description: &Description) -> Value {
+    let shape = description.call_shape(capability);
+    json!({
+        "name": capability.as_str(),
+        "controllers": controllers(capability),
+        "largestBatch": shape.largest_batch,
+        "sideBySide": shape.side_by_side,
+    })
+}
+
+fn provider(description: &Description) -> Value {
+    let Description {
+        name,
+        version,
+        provider_id_schemes,
+        configuration_schema,
+        service_annotations,
+        node_labels,
+        call_shapes: _, // shown with each capability
+    } = description;
+    let annotation = |Annotation { name, value, default, description }: &Annotation| json!({"name": name, "type": value, "default": default, "description": description});
+    json!({
+        "name": name,
+        "version": version,
+        "providerIdSchemes": provider_id_schemes,
+        "nodeLabels": node_labels,
+        "serviceAnnotations": service_annotations.iter().map(annotation).collect::<Vec<_>>(),
+        "configurationSchema": configuration_schema,
+    })
+}
+
+fn wished(settings: &Settings, inspection: &Inspection) -> Value {
+    let Settings { wishes, rules, limits } = settings;
+    let wish = |wish: &Wish| {
+        let granted_by = match inspection.verdict(wish) {
+            Verdict::Open => Value::Null,
+            Verdict::Granted(grants) => json!(grants),
+            Verdict::Missing => json!([]),
+        };
+        json!({"endpoint": wish.endpoint.to_string(), "reason": wish.reason, "grantedBy": granted_by})
+    };
+    let limit = |PublishedLimit { key, capacity, per_minute }: &PublishedLimit| json!({"key": key, "capacity": capacity, "perMinute": per_minute});
+    json!({
+        "wishes": wishes.iter().map(wish).collect::<Vec<_>>(),
+        "limits": limits.iter().map(limit).collect::<Vec<_>>(),
+        "rules": rules.len(),
+    })
+}

@@ -1,0 +1,143 @@
+//! An inspection for people.
+
+use owo_colors::Style;
+use pileus_host::{Capability, Description, PublishedLimit, Settings, Wish};
+
+use super::binary::{Binary, Producer};
+use super::{CodeSource, Inspection, Verdict, controllers, gives};
+use crate::terminal::{printable, styled};
+
+/// The whole text.
+pub(super) fn report(inspection: &Inspection) -> String {
+    let mut report = Report::default();
+    report.title(&inspection.file);
+    say_component(&mut report, inspection);
+    say_description(&mut report, inspection);
+    match &inspection.settings {
+        Some(settings) => say_settings(&mut report, settings, inspection),
+        None => {
+            report.line("wishes", "they follow from its configuration; give one with --provider FILE.yaml");
+        }
+    }
+    report.text
+}
+
+fn say_component(report: &mut Report, inspection: &Inspection) {
+    let Inspection { digest, size, code: (source, took), contract, exports, imports, binary, limits, .. } =
+        inspection;
+    let code = match source {
+        CodeSource::Compiler => format!("compiled in {} ms", took.as_millis()),
+        CodeSource::Cache => format!("code from the cache in {} ms", took.as_millis()),
+    };
+    report.line("digest", digest);
+    report.line("size", &format!("{} kB, {code}", size.div_ceil(1000)));
+    let accepts = pileus_host::CONTRACT;
+    report.line("contract", &format!("pileus:provider@{contract} (this host accepts {accepts}.x)"));
+    report.list("exports", exports);
+    let import = |import: &String| format!("{import}: {}", gives(import).unwrap_or("linked, gives nothing"));
+    report.list("imports", &imports.iter().map(import).collect::<Vec<_>>());
+    let Binary { memory, tables, producers } = binary;
+    let kib = memory.div_ceil(1 << 10);
+    report.line("memory", &format!("{kib} KiB at first, at most {} MiB a call", limits.memory >> 20));
+    let most = limits.table_elements;
+    report.line("tables", &format!("{tables} elements at first, at most {most}"));
+    let producer = |Producer { field, name, version }: &Producer| {
+        format!("{field} {name} {version}").trim_end().to_owned()
+    };
+    report.list("made with", &producers.iter().map(producer).collect::<Vec<_>>());
+}
+
+fn say_description(report: &mut Report, inspection: &Inspection) {
+    let Description {
+        name,
+        version,
+        provider_id_schemes,
+        configuration_schema,
+        service_annotations,
+        node_labels,
+        call_shapes: _, // shown with each capability
+    } = &inspection.description;
+    report.line("provider", &format!("{name} {version}"));
+    let can = |capability: &Capability| {
+        let shape = inspection.description.call_shape(*capability);
+        let turns = if shape.side_by_side { "calls side by side" } else { "one call at a time" };
+        let used = match controllers(*capability) {
+            [] => "no controller of this host uses it yet".to_owned(),
+            names => format!("used by {}", names.join(", ")),
+        };
+        format!("{capability}: up to {} a call, {turns}, {used}", shape.largest_batch)
+    };
+    report.list("can", &inspection.capabilities.iter().map(can).collect::<Vec<_>>());
+    report.list(
+        "provider IDs",
+        &provider_id_schemes.iter().map(|scheme| format!("{scheme}://…")).collect::<Vec<_>>(),
+    );
+    report.list("reads labels", node_labels);
+    let annotations = service_annotations.iter().map(|annotation| {
+        let default =
+            annotation.default.as_deref().map(|value| format!(", default {value}")).unwrap_or_default();
+        format!("{} ({}{default}): {}", annotation.name, annotation.value, annotation.description)
+    });
+    report.list("reads annotations", &annotations.collect::<Vec<_>>());
+    report.list("configuration", &fields_of(configuration_schema));
+}
+
+/// The top-level fields of a JSON Schema, a line each.
+fn fields_of(schema: &serde_json::Value) -> Vec<String> {
+    let required: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    let line = |(name, field): (&String, &serde_json::Value)| {
+        let kind = field["type"].as_str().unwrap_or("any");
+        let must = if required.iter().any(|required| *required == name) { ", required" } else { "" };
+        let about = field["description"].as_str().map(|text| format!(": {text}")).unwrap_or_default();
+        printable(&format!("{name} ({kind}{must}){about}"))
+    };
+    fields.map(line).collect()
+}
+
+fn say_settings(report: &mut Report, settings: &Settings, inspection: &Inspection) {
+    let Settings { wishes, rules, limits } = settings;
+    let wish = |wish: &Wish| {
+        let verdict = match inspection.verdict(wish) {
+            Verdict::Open => String::new(),
+            Verdict::Granted(grants) => format!(" [granted by {}]", grants.join(", ")),
+            Verdict::Missing => " [NOT GRANTED]".to_owned(),
+        };
+        format!("{}{verdict}: {}", wish.endpoint, wish.reason)
+    };
+    report.list("wishes", &wishes.iter().map(wish).collect::<Vec<_>>());
+    let limit = |limit: &PublishedLimit| {
+        format!("{}: {} at once, {} a minute", limit.key, limit.capacity, limit.per_minute)
+    };
+    report.list("cloud's limits", &limits.iter().map(limit).collect::<Vec<_>>());
+    report.line("rules", &format!("{} about what its requests mean", rules.len()));
+}
+
+/// Lines of a name and what stands beside it.
+#[derive(Default)]
+struct Report {
+    text: String,
+}
+
+impl Report {
+    fn title(&mut self, title: &str) {
+        self.text.extend([&styled(title, Style::new().bold()), "\n"]);
+    }
+
+    fn line(&mut self, name: &str, value: &str) {
+        let name = styled(&format!("{name:<18}"), Style::new().dimmed());
+        self.text.extend(["  ", &name, value, "\n"]);
+    }
+
+    fn list(&mut self, name: &str, values: &[String]) {
+        match values.split_first() {
+            None => self.line(name, "none"),
+            Some((first, rest)) => {
+                self.line(name, first);
+                for value in rest {
+                    self.line("", value);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The cloud as the provider meets it during a test: the real one, with everything that is asked of it written down, or
+//! one that is busy, broken or silent. It stands in the gate, so a provider can't tell it from the real one.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pileus_cloud::NodeReference;
+use pileus_gate::{Course, Error, Limits, Meaning, Request, StandIn};
+
+use super::facts::Seen;
+
+/// How long a busy cloud asks to be left alone, in seconds; an odd number, so that it is recognised.
+pub(crate) const RETRY_AFTER: u64 = 7;
+
+/// What the cloud does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scene {
+    /// It is the real one.
+    Real,
+    /// It is the real one for so many requests, and then busy: more would be rude to a cloud that others use.
+    RealFor(usize),
+    /// It has had enough: 429 with `Retry-After`.
+    Busy,
+    /// It can't at the moment: 503.
+    Down,
+    /// It answers one request, and then can't any more.
+    BreaksDown,
+    /// The credentials don't allow it: 403.
+    Forbidden,
+    /// It knows nothing of what is asked for: 404.
+    NotFound,
+    /// A proxy in between answers, with a page for people.
+    Page,
+    /// The connection breaks.
+    CutOff,
+    /// It never answers.
+    Silence,
+}
+
+impl Scene {
+    /// All that aren't the real one.
+    pub(crate) const TROUBLES: [Self; 8] = [
+        Self::Busy,
+        Self::Down,
+        Self::BreaksDown,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::Page,
+        Self::CutOff,
+        Self::Silence,
+    ];
+
+    /// The cloud in this scene, as the object of a sentence.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Real | Self::RealFor(_) => "the cloud",
+            Self::Busy => "a cloud that answers 429",
+            Self::Down => "a cloud that answers 503",
+            Self::BreaksDown => "a cloud that answers once and then 503",
+            Self::Forbidden => "a cloud that answers 403",
+            Self::NotFound => "a cloud that answers 404",
+            Self::Page => "a proxy that answers 200 with an HTML page",
+            Self::CutOff => "a cloud that breaks connections off",
+            Self::Silence => "a cloud that never answers",
+        }
+    }
+
+    /// What becomes of a request after so many others.
+    fn course(self, earlier: usize) -> Course {
+        let plain = |status: u16| http::Response::builder().status(status);
+        let json = |code: &str| format!(r#"{{"code":"{code}","message":"the conformance test says so"}}"#);
+        let answer = |builder: http::response::Builder, kind: &str, body: String| {
+            let answer = builder.header("content-type", kind).body(body.into());
+            Course::Answer(answer.expect("status and headers are constants"))
+        };
+        let busy = || {
+            let head = plain(429).header("retry-after", RETRY_AFTER);
+            answer(head, "application/json", json("throttled"))
+        };
+        match self {
+            Self::Real => Course::Carry,
+            Self::RealFor(most) if earlier < most => Course::Carry,
+            Self::RealFor(_) | Self::Busy => busy(),
+            Self::BreaksDown if earlier == 0 => Course::Carry,
+            Self::Down | Self::BreaksDown => answer(plain(503), "application/json", json("unavailable")),
+            Self::Forbidden => answer(plain(403), "application/json", json("forbidden")),
+            Self::NotFound => answer(plain(404), "application/json", json("not-found")),
+            Self::Page => {
+                answer(plain(200), "text/html", "<html><body>Please log in</body></html>".to_owned())
+            }
+            Self::CutOff => Course::Fail(Error::Protocol {
+                host: "the cloud".to_owned(),
+                source: Arc::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
+            }),
+            Self::Silence => Course::Silence,
+        }
+    }
+}
+
+/// Stands between provider and cloud. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Cloud(Arc<Mutex<Play>>);
+
+struct Play {
+    scene: Scene,
+    nodes: Vec<NodeReference>,
+    seen: Vec<Seen>,
+}
+
+impl Cloud {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Play { scene: Scene::Real, nodes: Vec::new(), seen: Vec::new() })))
+    }
+
+    /// Begins a call about these Nodes.
+    pub(crate) fn begin(&self, scene: Scene, nodes: &[NodeReference]) {
+        let mut play = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *play = Play { scene, nodes: nodes.to_vec(), seen: Vec::new() };
+    }
+
+    /// The requests since the call began.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).seen.clone()
+    }
+}
+
+impl fmt::Debug for Cloud {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cloud") // what it holds may hold what a query holds
+    }
+}
+
+impl StandIn for Cloud {
+    fn decide(&self, request: &Request, body: &[u8], meaning: &Meaning) -> Course {
+        let mut play = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = format!(
+            "{}?{} {}",
+            request.url(),
+            request.query().unwrap_or_default(),
+            String::from_utf8_lossy(body)
+        );
+        let seen = Seen {
+            line: format!("{} {}", request.method(), request.url()),
+            effect: meaning.effect,
+            has_rule: !matches!(meaning.limits, Limits::AllOfHost),
+            about: named_in(&text, &play.nodes),
+        };
+        let course = play.scene.course(play.seen.len());
+        play.seen.push(seen);
+        course
+    }
+}
+
+/// Which Nodes a request names: by name, or by the last part of the provider ID, which is what clouds call a machine.
+fn named_in(text: &str, nodes: &[NodeReference]) -> Vec<usize> {
+    let is_named = |node: &NodeReference| {
+        let id = node.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        let id = id.rsplit('/').next().unwrap_or_default();
+        has_word(text, &node.name) || has_word(text, id)
+    };
+    nodes.iter().enumerate().filter(|(_, node)| is_named(node)).map(|(index, _)| index).collect()
+}
+
+/// Whether a text holds a word, and not only as a part of a longer one.
+fn has_word(text: &str, word: &str) -> bool {
+    let ends = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
+    !word.is_empty()
+        && text.match_indices(word).any(|(at, _)| {
+            let (before, after) = (text.get(..at), text.get(at + word.len()..));
+            ends(before.and_then(|text| text.chars().next_back()))
+                && ends(after.and_then(|text| text.chars().next()))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_counts_only_as_a_word_of_its_own() {
+        for (text, named) in [
+            ("http://a/v1/machines/node-1?", true),
+            ("http://a/v1/machines?name=node-1&x=2", true),
+            ("http://a/v1 {\"name\":\"node-1\"}", true),
+            ("http://a/v1/machines/node-11?", false),
+            ("http://a/v1/machines/my-node-1?", false),
+            ("http://a/v1/machines?limit=1000", false),
+        ] {
+            assert_eq!(has_word(text, "node-1"), named, "{text}");
+        }
+        assert!(!has_word("http://a/", ""));
+    }
+
+    #[test]
+    fn a_cloud_that_is_shared_is_spared_after_its_share() {
+        assert!(matches!(Scene::RealFor(2).course(1), Course::Carry));
+        let Course::Answer(answer) = Scene::RealFor(2).course(2) else { unreachable!("it answers") };
+        assert_eq!(
+            (answer.status().as_u16(), answer.headers()["retry-after"].to_str().ok()),
+            (429, Some("7"))
+        );
+    }
+}

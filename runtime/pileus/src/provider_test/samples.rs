@@ -1,0 +1,214 @@
+//! What was seen of a provider that keeps every promise, for tests that break one at a time.
+
+use std::time::Duration;
+
+use pileus_cloud::{
+    Address, AddressKind, Answer, Error, ErrorKind, Instance, NodeReference, ProviderId, Purpose, State,
+};
+use pileus_gate::{Coverage, Effect, Rule};
+use pileus_host::{CallShape, Capability, Description, Fault, Settings};
+use serde_json::json;
+
+use super::check::{self, Shortfall, Verdict};
+use super::cloud::{RETRY_AFTER, Scene};
+use super::facts::{
+    Alone, Call, Configured, Expected, Facts, Known, Lookups, Outcome, Refusal, Refused, Seen,
+};
+
+/// The ids of all checks with this outcome: `passed`, `failed` or `not run`.
+pub(super) fn outcomes(facts: &Facts, wanted: &str) -> Vec<&'static str> {
+    let outcome = |verdict: &Verdict| match verdict {
+        Ok(()) => "passed",
+        Err(Shortfall::Failed(_)) => "failed",
+        Err(Shortfall::NotRun(_)) => "not run",
+    };
+    check::all().filter(|check| outcome(&(check.judge)(facts)) == wanted).map(|check| check.id).collect()
+}
+
+pub(super) fn asked(facts: &mut Facts) -> &mut Lookups {
+    facts.lookups.as_mut().unwrap()
+}
+
+pub(super) fn known(facts: &mut Facts) -> &mut Known {
+    asked(facts).known.as_mut().unwrap()
+}
+
+/// The machine that a call found for its first Node.
+pub(super) fn found(call: &mut Call) -> &mut Instance {
+    match &mut call.outcome {
+        Outcome::Answers(answers) => match &mut answers[0] {
+            Ok(Answer::Found(machine)) => machine,
+            other => unreachable!("{other:?}"),
+        },
+        other => unreachable!("{other:?}"),
+    }
+}
+
+pub(super) fn trapped() -> Outcome {
+    Outcome::Fault(Fault::StackOverflow)
+}
+
+pub(super) fn answers<const N: usize>(answers: [Result<Answer, Error>; N]) -> Outcome {
+    Outcome::Answers(answers.into())
+}
+
+/// Everything as it should be.
+pub(super) fn facts() -> Facts {
+    Facts {
+        described: [Ok(description()), Ok(description())],
+        capabilities: vec![Capability::Instances],
+        refusals: vec![
+            refusal(Expected::AnyProblem, ""),
+            refusal(Expected::Problem("endpoint".to_owned()), "endpoint"),
+            Refusal { answer: Ok(()), ..refusal(Expected::AnyAnswer, "") },
+        ],
+        configured: Some(Configured {
+            document: r#"{"endpoint":"https://cloud.example"}"#.to_owned(),
+            answers: [Ok(settings()), Ok(settings())],
+            coverage: Coverage::default(),
+        }),
+        lookups: Some(lookups()),
+    }
+}
+
+fn description() -> Description {
+    let capability = Capability::Instances;
+    Description {
+        name: "sample".to_owned(),
+        version: "1.4.0-rc.1".to_owned(),
+        provider_id_schemes: vec!["sample".to_owned()],
+        configuration_schema: json!({"type": "object", "properties": {"endpoint": {"type": "string"}}}),
+        service_annotations: Vec::new(),
+        node_labels: Vec::new(),
+        call_shapes: vec![CallShape { capability, largest_batch: 2, side_by_side: true }],
+    }
+}
+
+fn settings() -> Settings {
+    let rule = Rule {
+        host: "cloud.example".parse().unwrap(),
+        method: "GET".parse().unwrap(),
+        path: "/machines/*".parse().unwrap(),
+        operation: None,
+        effect: Effect::Read,
+        limits: Vec::new(),
+        cache_scope: None,
+        fold_case: false,
+    };
+    Settings { wishes: Vec::new(), rules: vec![rule], limits: Vec::new() }
+}
+
+fn refusal(expected: Expected, path: &str) -> Refusal {
+    let problem = (path.to_owned(), "is wrong".to_owned());
+    let answer = Err(Refused::Problems(vec![problem]));
+    Refusal { what: "a mistake".to_owned(), document: "{}".to_owned(), expected, answer }
+}
+
+fn node(name: &str, id: Option<&str>) -> NodeReference {
+    NodeReference {
+        name: name.to_owned(),
+        uid: format!("uid-of-{name}"),
+        provider_id: id.map(|id| ProviderId::parse(id).unwrap()),
+        created_at: jiff::Timestamp::UNIX_EPOCH,
+        addresses: Vec::new(),
+        node_ips: Vec::new(),
+        labels: Vec::new(),
+    }
+}
+
+fn machine(name: &str) -> Answer {
+    Answer::Found(Instance {
+        provider_id: ProviderId::parse(&format!("sample://{name}")).unwrap(),
+        instance_type: None,
+        zone: Some("a".to_owned()),
+        region: None,
+        addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.1")],
+        labels: Vec::new(),
+        state: State::Running,
+    })
+}
+
+fn call(purpose: Purpose, nodes: Vec<NodeReference>, outcome: Outcome) -> Call {
+    let request = |about| Seen {
+        line: "GET https://cloud.example/machines/x".to_owned(),
+        effect: Effect::Read,
+        has_rule: true,
+        about: vec![about],
+    };
+    let requests = (0..nodes.len()).map(request).collect();
+    Call { purpose, nodes, outcome, requests, took: Duration::from_millis(5) }
+}
+
+fn alone(name: &str) -> Alone {
+    let id = format!("sample://{name}");
+    let of = |purpose, id| call(purpose, vec![node(name, id)], answers([Ok(machine(name))]));
+    Alone {
+        expected: Some(id.clone()),
+        by_name: [of(Purpose::Initialise, None), of(Purpose::Initialise, None)],
+        by_id: Some(of(Purpose::Refresh, Some(&id))),
+        confirmed: Some(of(Purpose::Confirm, Some(&id))),
+    }
+}
+
+fn lookups() -> Lookups {
+    let absent = Ok(Answer::Absent);
+    let initialise = |names: &[&str], outcome| {
+        call(Purpose::Initialise, names.iter().map(|name| node(name, None)).collect(), outcome)
+    };
+    let failed = |kind| Outcome::Failed(Error::new(kind, "the cloud is in trouble"));
+    let trouble = |scene| {
+        let kind = match scene {
+            Scene::Busy => ErrorKind::Throttled(Some(Duration::from_secs(RETRY_AFTER))),
+            Scene::Forbidden => ErrorKind::Denied,
+            Scene::Page => ErrorKind::Broken,
+            _ => ErrorKind::Unavailable,
+        };
+        let confirm = call(Purpose::Confirm, vec![node("node-1", Some("sample://node-1"))], failed(kind));
+        (scene, vec![initialise(&["node-1", "node-2"], failed(kind)), confirm])
+    };
+    Lookups {
+        patience: (Duration::from_secs(2), Duration::from_secs(12)),
+        empty: initialise(&[], answers([])),
+        missing: initialise(&["nobody"], answers([absent.clone()])),
+        foreign: call(
+            Purpose::Refresh,
+            vec![node("nobody", Some("other://1"))],
+            answers([Ok(Answer::Unmanaged)]),
+        ),
+        largest: initialise(&["nobody-0", "nobody-1"], answers([absent.clone(), absent.clone()])),
+        gone: Some(call(
+            Purpose::Confirm,
+            vec![node("nobody", Some("sample://gone"))],
+            answers([absent.clone()]),
+        )),
+        known: Some(Known {
+            alone: vec![alone("node-1"), alone("node-2")],
+            mixed: initialise(
+                &["node-1", "nobody-0", "node-2", "nobody-1", "nobody-2"],
+                answers([
+                    Ok(machine("node-1")),
+                    absent.clone(),
+                    Ok(machine("node-2")),
+                    absent.clone(),
+                    absent.clone(),
+                ]),
+            ),
+            reversed: initialise(
+                &["nobody-2", "nobody-1", "node-2", "nobody-0", "node-1"],
+                answers([
+                    absent.clone(),
+                    absent.clone(),
+                    Ok(machine("node-2")),
+                    absent,
+                    Ok(machine("node-1")),
+                ]),
+            ),
+        }),
+        troubles: Scene::TROUBLES.into_iter().map(trouble).collect(),
+    }
+}
+
+#[test]
+fn a_provider_that_keeps_every_promise_passes() {
+    assert_eq!(outcomes(&facts(), "passed").len(), check::all().count());
+}

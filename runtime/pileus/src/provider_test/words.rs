@@ -1,0 +1,115 @@
+//! How calls, answers and requests are told to people, always in the same words.
+
+use std::time::Duration;
+
+use pileus_cloud::{Answer, Error, Instance, NodeReference, State};
+
+use super::facts::{Call, Outcome, Refused};
+
+/// How many of a list are shown: a batch may have thousands.
+const SHOWN: usize = 4;
+
+/// What a call sent.
+pub(crate) fn sent(call: &Call) -> String {
+    let Call { purpose, nodes, .. } = call;
+    let nodes = list(nodes.iter().map(node));
+    format!("lookup({}, {nodes})", purpose.as_str())
+}
+
+/// What came back of a call.
+pub(crate) fn came(call: &Call) -> String {
+    match &call.outcome {
+        Outcome::Answers(answers) => list(answers.iter().map(answer)),
+        Outcome::Failed(error) => format!("for all Nodes {}", failure(error)),
+        Outcome::Fault(fault) => format!("no answer: the call {fault}"),
+    }
+}
+
+/// The requests that a call made.
+pub(crate) fn requests(call: &Call) -> String {
+    match call.requests.len() {
+        0 => "no request".to_owned(),
+        _ => list(call.requests.iter().map(|request| request.line.clone())),
+    }
+}
+
+pub(crate) fn node(node: &NodeReference) -> String {
+    match &node.provider_id {
+        Some(id) => format!("{} ({id})", node.name),
+        None => node.name.clone(),
+    }
+}
+
+pub(crate) fn answer(answer: &Result<Answer, Error>) -> String {
+    match answer {
+        Ok(Answer::Found(machine)) => instance(machine),
+        Ok(Answer::Absent) => "absent".to_owned(),
+        Ok(Answer::Pending(after)) => format!("pending, to be asked again after {}", human(*after)),
+        Ok(Answer::Unmanaged) => "unmanaged".to_owned(),
+        Err(error) => failure(error),
+    }
+}
+
+pub(crate) fn instance(machine: &Instance) -> String {
+    let Instance { provider_id, instance_type, zone, region, addresses, labels, state } = machine;
+    let state = match state {
+        State::Running => "running",
+        State::Stopped => "stopped",
+        State::Unknown => "in an unknown state",
+    };
+    let facts = [("type", instance_type), ("zone", zone), ("region", region)];
+    let facts = facts.iter().filter_map(|(name, fact)| Some(format!("{name} {}", fact.as_deref()?)));
+    let addresses = addresses.iter().map(|address| format!("{} {}", address.kind, address.value));
+    let labels = labels.iter().map(|(key, value)| format!("label {key}={value}"));
+    let all: Vec<_> = facts.chain(addresses).chain(labels).collect();
+    let told = if all.is_empty() { "nothing else told".to_owned() } else { all.join(", ") };
+    format!("found {provider_id}, {state} ({told})")
+}
+
+pub(crate) fn failure(error: &Error) -> String {
+    format!("an error of kind {}: {}", error.kind.as_str(), error.message)
+}
+
+/// Why a configuration was not accepted.
+pub(crate) fn refused(refused: &Refused) -> String {
+    match refused {
+        Refused::Problems(problems) => {
+            let problem = |(path, message): &(String, String)| match path.as_str() {
+                "" => message.clone(),
+                path => format!("{path}: {message}"),
+            };
+            format!("refused: {}", problems.iter().map(problem).collect::<Vec<_>>().join("; "))
+        }
+        Refused::Broke(how) => how.clone(),
+    }
+}
+
+pub(crate) fn human(duration: Duration) -> String {
+    match duration.as_millis() {
+        millis if millis < 10_000 => format!("{millis} ms"),
+        millis => format!("{} s", millis / 1000),
+    }
+}
+
+fn list(items: impl ExactSizeIterator<Item = String>) -> String {
+    let more = items.len().saturating_sub(SHOWN);
+    let shown = items.take(SHOWN).collect::<Vec<_>>().join(", ");
+    match more {
+        0 => format!("[{shown}]"),
+        more => format!("[{shown}, and {more} more]"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_cut_and_counted() {
+        let items = |count: usize| (0..count).map(|number| number.to_string());
+        let exactly = |count| list(items(count).collect::<Vec<_>>().into_iter());
+        assert_eq!(exactly(0), "[]");
+        assert_eq!(exactly(4), "[0, 1, 2, 3]");
+        assert_eq!(exactly(5000), "[0, 1, 2, 3, and 4996 more]");
+    }
+}

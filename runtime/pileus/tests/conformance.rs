@@ -1,0 +1,253 @@
+//! `pileus provider test` against real components and a cloud that is a process: the model provider keeps every promise,
+//! and of a provider that breaks one, exactly that is told.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that can't go on should stop")]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use pileus_dev::{Process, artifact};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time;
+
+/// How long a test of a provider may take that takes a quarter of a minute on a quiet machine.
+const LONG: Duration = Duration::from_mins(3);
+
+/// How many providers are tested at the same time. Each mostly waits for a cloud that doesn't answer.
+const SIDE_BY_SIDE: usize = 11;
+
+/// What the provider does while its cloud is in trouble. What it makes of Retry-After is asked only of those who see a
+/// 429.
+const TROUBLES: [&str; 8] = [
+    "trouble.busy",
+    "trouble.down",
+    "trouble.halfway",
+    "trouble.forbidden",
+    "trouble.not-found",
+    "trouble.page",
+    "trouble.cut-off",
+    "trouble.silence",
+];
+
+/// A cloud with the machines `node-1` and `node-2`.
+struct Cloud {
+    url: String,
+    _process: Process,
+}
+
+impl Cloud {
+    async fn start() -> Self {
+        let mut command = Command::new(artifact::program("simulated-cloud").unwrap());
+        command.args(["--machines", "2"]);
+        let process = Process::start("simulated-cloud", &command).unwrap();
+        let line = process.await_line(|line| line.contains("http://"), LONG).await.unwrap();
+        Self { url: line.rsplit(' ').next().unwrap().to_owned(), _process: process }
+    }
+}
+
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+impl Said {
+    fn report(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| unreachable!("{error}: {self:#?}"))
+    }
+
+    /// The ids of the checks with this result.
+    fn ids(&self, result: &str) -> Vec<String> {
+        let report = self.report();
+        let checks = report["checks"].as_array().unwrap().iter();
+        let ids = checks.filter(|check| check["result"] == result).map(|check| check["id"].as_str().unwrap());
+        ids.map(str::to_owned).collect()
+    }
+}
+
+async fn test(arguments: &[&str]) -> Said {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pileus"));
+    let compiled = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+    command.env_clear().env("PILEUS_COMPILED_CODE", compiled).args(["provider", "test"]).args(arguments);
+    let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+    let output = time::timeout(LONG, output).await.expect("it ends").unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+fn component(package: &str) -> String {
+    artifact::component(package).unwrap().to_str().unwrap().to_owned()
+}
+
+/// Tests a component against a cloud with all that can be asked.
+async fn test_fully(cloud: &Cloud, package: &str, configuration: &Value, more: &[&str]) -> Said {
+    let scheme = package.trim_end_matches("-provider");
+    let [second, gone] = ["m-000002", "m-999999"].map(|id| format!("{scheme}://{id}"));
+    let (component, configuration) = (component(package), configuration.to_string());
+    let second = format!("node-2={second}");
+    let arguments = [
+        component.as_str(),
+        "--config",
+        &configuration,
+        "--grant",
+        &cloud.url,
+        "--node",
+        "node-1",
+        "--node",
+        &second,
+        "--gone",
+        &gone,
+    ];
+    test(&[&arguments[..], more].concat()).await
+}
+
+#[tokio::test]
+async fn the_model_provider_keeps_every_promise() {
+    let cloud = Cloud::start().await;
+    let said = test_fully(&cloud, "simulated-provider", &json!({"endpoint": cloud.url}), &["--json"]).await;
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{said:#?}");
+    assert_eq!((said.ids("failed").len(), said.ids("not-run").len()), (0, 0), "{said:#?}");
+    let report = said.report();
+    assert_eq!(report["component"]["name"], "simulated");
+    assert_eq!(report["summary"]["passed"], report["checks"].as_array().unwrap().len());
+}
+
+#[tokio::test]
+async fn a_document_says_all_that_flags_say_and_what_is_missing_is_not_passed() {
+    let cloud = Cloud::start().await;
+    let folder = TempDir::new().unwrap();
+    let document = folder.path().join("provider.yaml");
+    let (host, port) = cloud.url.trim_start_matches("http://").rsplit_once(':').unwrap();
+    let grant = json!({
+        "host": host, "port": port.parse::<u16>().unwrap(), "tls": false, "addresses": ["127.0.0.0/8"],
+    });
+    let content = json!({
+        "apiVersion": "pileus.dev/v1alpha1", "kind": "CloudProvider", "metadata": {"name": "mine"},
+        "spec": {
+            "source": {"file": component("simulated-provider")},
+            "configuration": {"endpoint": cloud.url},
+            "grants": [grant],
+        },
+    });
+    std::fs::write(&document, content.to_string()).unwrap();
+    let said = test(&["--provider", document.to_str().unwrap(), "--json"]).await;
+    assert_eq!((said.code, said.ids("failed").len()), (Some(0), 0), "{said:#?}");
+    let wanted = ["known", "by-id", "repeatable", "confirm", "gone", "order", "neighbours"];
+    let mut wanted: Vec<_> = wanted.iter().map(|id| format!("instances.{id}")).collect();
+    wanted.push("trouble.halfway".to_owned());
+    assert_eq!(said.ids("not-run"), wanted, "{said:#?}");
+}
+
+#[tokio::test]
+async fn without_a_configuration_only_what_needs_none_is_asked() {
+    let said = test(&[&component("simulated-provider")]).await;
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{said:#?}");
+    for part in [
+        "  passed   info.describe ",
+        "  passed   configuration.refuses-rubbish ",
+        "  not run  configuration.accepted ",
+        "a configuration: pass --config FILE or --config '{…}', or --provider FILE.yaml",
+        "  not run  trouble.silence ",
+        " passed, 0 failed, ",
+    ] {
+        assert!(said.stdout.contains(part), "{part}: {}", said.stdout);
+    }
+    assert!(!said.stdout.contains('\u{1b}'), "no colours without a terminal");
+}
+
+/// Each row is a promise that the provider breaks, and the checks that must see it.
+#[tokio::test]
+async fn of_a_provider_that_breaks_a_promise_exactly_that_is_told() {
+    // A 404 to everything may be absent, and an error of its own is one too.
+    let errors_are_absent: Vec<_> = ["instances.foreign-id"]
+        .into_iter()
+        .chain(TROUBLES)
+        .filter(|id| *id != "trouble.not-found")
+        .collect();
+    let traps_in_trouble: Vec<_> =
+        ["instances.foreign-id", "instances.largest-batch"].into_iter().chain(TROUBLES).collect();
+    let rows: [(&str, &[&str]); 23] = [
+        ("nothing", &[]),
+        ("takes-rubbish", &["configuration.names-fields"]),
+        ("traps-on-rubbish", &["configuration.never-traps"]),
+        ("names-no-field", &["configuration.names-fields"]),
+        ("changes-its-mind", &["configuration.same-twice"]),
+        ("order", &["instances.order"]),
+        ("one-too-few", &["instances.one-each"]),
+        ("absent-is-an-error", &["instances.absent", "instances.gone"]),
+        ("errors-are-absent", &errors_are_absent),
+        ("errors-are-broken", &["trouble.busy", "trouble.down", "trouble.forbidden", "trouble.cut-off"]),
+        ("foreign-scheme", &["instances.known"]),
+        ("ignores-foreign-ids", &["instances.foreign-id"]),
+        ("forgets-by-id", &["instances.by-id"]),
+        ("one-for-all", &["instances.neighbours"]),
+        ("restless", &["instances.repeatable"]),
+        ("writes", &["instances.read-only"]),
+        ("no-rules", &["instances.read-only"]),
+        ("confirms-by-list", &["instances.confirm"]),
+        ("never-gone", &["instances.gone"]),
+        ("half-a-list", &["trouble.halfway"]),
+        ("ignores-the-deadline", &["trouble.silence"]),
+        ("traps-in-trouble", &traps_in_trouble),
+        ("traps-on-many", &["instances.largest-batch"]),
+    ];
+    let cloud = Cloud::start().await;
+    let runs = rows.into_iter().map(|(breaks, _)| {
+        let configuration = json!({"endpoint": cloud.url, "breaks": breaks});
+        let cloud = &cloud;
+        async move { (breaks, test_fully(cloud, "unruly-provider", &configuration, &["--json"]).await) }
+    });
+    let said: Vec<_> = futures::stream::iter(runs).buffered(SIDE_BY_SIDE).collect().await;
+    for ((breaks, expected), (_, said)) in rows.into_iter().zip(&said) {
+        assert_eq!(said.ids("failed"), expected, "{breaks}: {}", said.stdout);
+        assert_eq!(said.code, Some(if expected.is_empty() { 0 } else { 5 }), "{breaks}");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_promise_is_told_with_what_was_sent_what_came_and_what_to_do() {
+    let cloud = Cloud::start().await;
+    let configuration = json!({"endpoint": cloud.url, "breaks": "errors-are-absent"});
+    let said = test_fully(&cloud, "unruly-provider", &configuration, &[]).await;
+    assert_eq!(said.code, Some(5), "{said:#?}");
+    for part in [
+        "  failed   trouble.down ",
+        "matters    an outage of the cloud must not delete Nodes",
+        "sent       lookup(initialise, [node-1, node-2]) with a cloud that answers 503 behind it",
+        "came back  [absent, absent]",
+        "to do      look at the status before the body",
+    ] {
+        assert!(said.stdout.contains(part), "{part}: {}", said.stdout);
+    }
+    assert!(
+        said.stderr.contains("unruly_provider.wasm: ")
+            && said.stderr.contains("promises of the contract are broken")
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_tested_is_refused_as_everywhere() {
+    let folder = TempDir::new().unwrap();
+    let script = folder.path().join("script.wasm");
+    std::fs::write(&script, "#!/bin/sh").unwrap();
+    let (script, good) = (script.to_str().unwrap(), component("simulated-provider"));
+    let rows: [(&[&str], i32, &str); 8] = [
+        (&[], 2, "required"),
+        (&["no-such.wasm"], 2, "can't read the component no-such.wasm"),
+        (&[script], 3, "this is not WebAssembly"),
+        (&[&good, "--provider", "no-such.yaml"], 2, "can't read the CloudProvider document no-such.yaml"),
+        (&[&good, "--config", "{"], 2, "--config \"{\": this is not JSON"),
+        (&[&good, "--node", "Node 1"], 2, "expected NAME or NAME=PROVIDER-ID"),
+        (&[&good, "--grant", "cloud.example"], 2, "expected a URL"),
+        (&[&good, "--gone", "m-1"], 2, "--gone"),
+    ];
+    for (arguments, code, part) in rows {
+        let said = test(arguments).await;
+        assert_eq!((said.code, said.stdout.as_str()), (Some(code), ""), "{arguments:?}: {said:#?}");
+        assert!(said.stderr.contains(part), "{part}: {said:#?}");
+    }
+}

@@ -1,0 +1,242 @@
+//! A provider for the simulated cloud that keeps every promise of the contract but the one that its configuration names:
+//! what the conformance test is tested with. It asks for one Node after another, as simple providers do.
+
+mod machine;
+
+use std::collections::BTreeMap;
+
+use machine::{Machine, Page};
+use pileus_guest::{
+    Answer, CallShape, Description, Effect, Error, Instance, Instances, NodeReference, Problem, Provider,
+    Purpose, Settings, export_provider, http, one_by_one,
+};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The promise that is broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+enum Breaks {
+    /// None.
+    #[default]
+    Nothing,
+    /// A field that it doesn't have is as good as none.
+    TakesRubbish,
+    /// It panics at a field that it doesn't have.
+    TrapsOnRubbish,
+    /// It doesn't say which field is wrong.
+    NamesNoField,
+    /// It wishes something else each time.
+    ChangesItsMind,
+    /// Answers stand in reverse.
+    Order,
+    /// The last answer of several is missing.
+    OneTooFew,
+    /// What the cloud doesn't have is an error.
+    AbsentIsAnError,
+    /// What is an error is absent.
+    ErrorsAreAbsent,
+    /// All errors are of one kind.
+    ErrorsAreBroken,
+    /// Provider IDs have a scheme that it didn't name.
+    ForeignScheme,
+    /// A provider ID of another provider doesn't interest it.
+    IgnoresForeignIds,
+    /// By provider ID, machines are told less of.
+    ForgetsById,
+    /// One Node that isn't there fails the call.
+    OneForAll,
+    /// Answers differ from time to time.
+    Restless,
+    /// It starts machines that it looks up.
+    Writes,
+    /// It makes requests that no rule is about.
+    NoRules,
+    /// It confirms by list.
+    ConfirmsByList,
+    /// Machines that are gone are unmanaged.
+    NeverGone,
+    /// A list that breaks off is all that there is.
+    HalfAList,
+    /// Waits for ever where the cloud doesn't answer.
+    IgnoresTheDeadline,
+    /// Panics where the cloud is in trouble.
+    TrapsInTrouble,
+    /// Panics where it is asked about many.
+    TrapsOnMany,
+}
+
+/// The configuration of the provider.
+#[derive(Deserialize, JsonSchema)]
+pub struct Configuration {
+    /// Where the simulated cloud's API is.
+    endpoint: http::BaseUrl,
+    /// The promise that is broken.
+    #[serde(default)]
+    breaks: Breaks,
+    /// What else there is.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    rubbish: BTreeMap<String, Value>,
+}
+
+/// The provider.
+pub struct Unruly {
+    cloud: http::BaseUrl,
+    breaks: Breaks,
+}
+
+export_provider!(Unruly, instances);
+
+impl Provider for Unruly {
+    type Configuration = Configuration;
+
+    fn describe() -> Description {
+        // More than the 100 requests that the conformance test lets through to a cloud.
+        let shape = CallShape { largest_batch: 150, side_by_side: true };
+        Description::new("unruly", env!("CARGO_PKG_VERSION")).provider_id_scheme("unruly").instances(shape)
+    }
+
+    #[expect(clippy::panic, reason = "the broken promise")]
+    fn configure(Configuration { endpoint, breaks, rubbish }: Configuration) -> Result<Self, Vec<Problem>> {
+        let problem = |name: &String| match breaks {
+            Breaks::TrapsOnRubbish => panic!("what is {name}?"),
+            Breaks::NamesNoField => Problem::new("", "something is wrong"),
+            _ => Problem::new(name.clone(), "there is no such field"),
+        };
+        let problems: Vec<_> = rubbish.keys().map(problem).collect();
+        if problems.is_empty() || breaks == Breaks::TakesRubbish {
+            Ok(Self { cloud: endpoint, breaks })
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        let mut reason = "to read machines".to_owned();
+        if self.breaks == Breaks::ChangesItsMind {
+            reason.push_str(&random());
+        }
+        let settings = Settings::default().endpoint(self.cloud.endpoint(&reason));
+        if self.breaks == Breaks::NoRules {
+            return settings;
+        }
+        settings
+            .rule(self.cloud.rule("GET", "/v1/machines", Effect::Read))
+            .rule(self.cloud.rule("GET", "/v1/machines/*", Effect::Read))
+            .rule(self.cloud.rule("POST", "/v1/machines/*/start", Effect::Write))
+    }
+}
+
+impl Instances for Unruly {
+    #[expect(clippy::panic, reason = "the broken promise")]
+    async fn lookup(&self, purpose: Purpose, node: &NodeReference) -> Result<Answer, Error> {
+        match self.find(purpose, node).await {
+            Ok(Some(machine)) => self.found(machine, node).await,
+            Ok(None) => match self.breaks {
+                Breaks::AbsentIsAnError => Err(Error::broken(format!("node {} has no machine", node.name))),
+                Breaks::NeverGone if purpose == Purpose::Confirm => Ok(Answer::Unmanaged),
+                _ => Ok(Answer::Absent),
+            },
+            Err(_) if self.breaks == Breaks::ErrorsAreAbsent => Ok(Answer::Absent),
+            Err(error) if self.breaks == Breaks::ErrorsAreBroken => Err(Error::broken(error.to_string())),
+            Err(error) if self.breaks == Breaks::TrapsInTrouble => panic!("{error}"),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[expect(clippy::panic, reason = "the broken promise")]
+    async fn lookup_many(
+        &self,
+        purpose: Purpose,
+        nodes: &[NodeReference],
+    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        let mut answers = one_by_one(self, purpose, nodes).await;
+        let is_absent = |answer: &Result<Answer, Error>| matches!(answer, Ok(Answer::Absent));
+        match self.breaks {
+            Breaks::Order => answers.reverse(),
+            Breaks::OneTooFew if answers.len() > 1 => drop(answers.pop()),
+            Breaks::OneForAll if answers.iter().any(is_absent) && nodes.len() > 1 => {
+                return Err(Error::broken("a node has no machine"));
+            }
+            Breaks::TrapsOnMany if nodes.len() > 100 => panic!("{} nodes", nodes.len()),
+            _ => {}
+        }
+        Ok(answers)
+    }
+}
+
+impl Unruly {
+    async fn find(&self, purpose: Purpose, node: &NodeReference) -> Result<Option<Machine>, Error> {
+        let by_list = purpose == Purpose::Confirm && self.breaks == Breaks::ConfirmsByList;
+        match node.provider_id.as_deref().map(|id| (id, id.strip_prefix("unruly://"))) {
+            Some((_, Some(id))) if by_list => {
+                Ok(self.list().await?.into_iter().find(|machine| machine.id == id))
+            }
+            Some((_, Some(id))) => {
+                let response = self.get(&["v1", "machines", id], None).await?;
+                response.or_absent()?.map(http::Response::json).transpose()
+            }
+            Some((id, None)) if self.breaks != Breaks::IgnoresForeignIds => {
+                Err(Error::invalid(format!("node {} has the provider ID {id} of another cloud", node.name)))
+            }
+            _ => Ok(self.list().await?.into_iter().find(|machine| machine.name == node.name)),
+        }
+    }
+
+    /// All machines, from pages of one.
+    async fn list(&self) -> Result<Vec<Machine>, Error> {
+        let mut all = Vec::new();
+        let mut from = None;
+        loop {
+            let page = self.get(&["v1", "machines"], from).await.and_then(http::Response::json);
+            let Page { mut machines, next } = match page {
+                Err(_) if self.breaks == Breaks::HalfAList && !all.is_empty() => return Ok(all),
+                page => page?,
+            };
+            all.append(&mut machines);
+            match next {
+                Some(next) => from = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    async fn get(&self, path: &[&str], cursor: Option<String>) -> Result<http::Response, Error> {
+        let from = cursor.as_ref().map(|cursor| ("cursor", cursor));
+        let request = http::get(self.cloud.join(path.iter().copied()));
+        let request = if path.len() == 2 { request.query("limit", "1").queries(from) } else { request };
+        let response = request.send().await;
+        if response.is_err()
+            && self.breaks == Breaks::IgnoresTheDeadline
+            && pileus_guest::deadline::has_passed()
+        {
+            // An hour, in nanoseconds.
+            wasip2::clocks::monotonic_clock::subscribe_duration(3_600_000_000_000).block();
+        }
+        response
+    }
+
+    async fn found(&self, machine: Machine, node: &NodeReference) -> Result<Answer, Error> {
+        if self.breaks == Breaks::Writes {
+            http::post(self.cloud.join(["v1", "machines", &machine.id, "start"]))
+                .send()
+                .await?
+                .error_for_status()?;
+        }
+        let scheme = if self.breaks == Breaks::ForeignScheme { "orderly" } else { "unruly" };
+        let mut instance: Instance = machine.into_instance(scheme);
+        if self.breaks == Breaks::Restless {
+            instance.labels.push(("mood".to_owned(), random()));
+        }
+        if self.breaks == Breaks::ForgetsById && node.provider_id.is_some() {
+            instance.zone = None;
+        }
+        Ok(Answer::Found(instance))
+    }
+}
+
+fn random() -> String {
+    format!("{:x}", wasip2::random::random::get_random_u64())
+}
