@@ -126,6 +126,9 @@ impl Controller {
     /// Looks up the candidates, and then directly those that are in doubt.
     async fn ask(&self, memory: &mut Memory, candidates: Vec<Arc<NodeFacts>>) -> Findings {
         let mut findings = Findings::default();
+        if candidates.is_empty() {
+            return findings;
+        }
         let (answers, failed) = self.look_up(Purpose::Refresh, candidates).await;
         let doubted = memory.judge.looked_up(&mut findings, answers, memory.now());
         let in_doubt = doubted.iter().map(|(node, _)| Arc::clone(node)).collect();

@@ -97,8 +97,8 @@ fn end_hold_patch(node: &NodeFacts) -> Value {
 fn hold_note(node: &NodeFacts, verdict: Verdict) -> String {
     let (NodeFacts { name, uid, .. }, Verdict { gone, of, .. }) = (node, verdict);
     format!(
-        "The cloud says that the machine of this node is gone, but so it says of {gone} of {of} nodes within 10 minutes, \
-         which may be an error. The node is kept until its machine is found again, or until somebody lets it go: \
+        "The cloud says that the machine of this node is gone, but so it says of {gone} of {of} nodes, which may be \
+         an error. The node is kept until its machine is found again, or until somebody lets it go: \
          pileus release-deletion {name}, or annotate it with {ANNOTATION_RELEASE_DELETION}={uid}"
     )
 }

@@ -103,9 +103,9 @@ pub(super) fn fate(
     }
 }
 
-/// Whether somebody has let this very Node go. Another UID is a word about another Node of the same name.
+/// Whether somebody lets this very Node go. Another UID is a word about another Node of the same name.
 pub(super) fn is_released(node: &NodeFacts) -> bool {
-    node.is_held && node.release_deletion.as_deref() == Some(node.uid.as_str())
+    node.release_deletion.as_deref() == Some(node.uid.as_str())
 }
 
 /// Whether a Node whose machine is stopped still lacks a taint that moves its Pods.
