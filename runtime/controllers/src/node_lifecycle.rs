@@ -257,9 +257,10 @@ mod tests {
     use crate::model::instance;
 
     /// An API server of as many Nodes as it was given, of which none ever changes. It keeps what it is asked to write,
-    /// and answers that as often as it has been allowed to.
+    /// and answers that, with this status, as often as it has been allowed to.
     #[derive(Clone)]
     struct Api {
+        status: u16,
         nodes: Arc<Vec<Value>>,
         writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
         answers: Arc<Semaphore>,
@@ -286,6 +287,7 @@ mod tests {
             let body = body.collect().await.unwrap().to_bytes();
             let body: Value = serde_json::from_slice(&body).unwrap_or_default();
             let path = head.uri.path().to_owned();
+            let mut status = 200;
             let answer = match (head.method, path.ends_with("/events")) {
                 (Method::GET, _) if head.uri.query().unwrap_or_default().contains("watch=true") => {
                     pending().await
@@ -300,10 +302,17 @@ mod tests {
                 (method, false) => {
                     self.writes.lock().unwrap().push((method, path, body));
                     self.answers.acquire().await.unwrap().forget();
-                    self.nodes.first().cloned().unwrap_or_default()
+                    status = self.status;
+                    match status {
+                        200 => self.nodes.first().cloned().unwrap_or_default(),
+                        code => {
+                            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code})
+                        }
+                    }
                 }
             };
-            Response::new(Body::from(answer.to_string().into_bytes()))
+            let body = Body::from(answer.to_string().into_bytes());
+            Response::builder().status(status).body(body).unwrap()
         }
 
         fn written(&self, method: &Method) -> Vec<(String, Value)> {
@@ -369,10 +378,22 @@ mod tests {
         metrics: Registry,
     }
 
+    impl Running {
+        fn metrics(&self) -> String {
+            let mut metrics = String::new();
+            prometheus_client::encoding::text::encode(&mut metrics, &self.metrics).unwrap();
+            metrics
+        }
+    }
+
     /// Starts a controller with so many Nodes, `n0`, `n1` and so on.
     fn start(nodes: usize, answers: usize, machines: Machines) -> Running {
+        start_with(200, nodes, answers, machines)
+    }
+
+    fn start_with(status: u16, nodes: usize, answers: usize, machines: Machines) -> Running {
         let nodes = Arc::new((0..nodes).map(|n| node(&format!("n{n}"))).collect());
-        let api = Api { nodes, writes: Arc::default(), answers: Arc::new(Semaphore::new(answers)) };
+        let api = Api { status, nodes, writes: Arc::default(), answers: Arc::new(Semaphore::new(answers)) };
         let client = kube::Client::new(api.clone(), "default");
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
@@ -424,8 +445,7 @@ mod tests {
         assert_eq!(deleted[0].0, "/api/v1/nodes/n1");
         assert_eq!(deleted[0].1["preconditions"], json!({"uid": "uid-n1", "resourceVersion": "7"}));
         assert_eq!(running.api.told(), [("DeletingNode".to_owned(), 2)].into());
-        let mut metrics = String::new();
-        prometheus_client::encoding::text::encode(&mut metrics, &running.metrics).unwrap();
+        let metrics = running.metrics();
         for line in [
             "pileus_node_lifecycle_passes_total 1",
             "pileus_node_lifecycle_candidates 250",
@@ -440,6 +460,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_deletion_that_fails_is_told_of_unless_somebody_else_was_faster() {
+        for (status, result, is_told) in [
+            (403, "refused", true),
+            (404, "gone", false),
+            (409, "conflict", false),
+            (500, "unavailable", true),
+        ] {
+            let running = start_with(status, 1, 1, machines(|_, _| None));
+            a_moment().await;
+            let mut told = BTreeMap::from([("DeletingNode".to_owned(), 1)]);
+            told.extend(is_told.then(|| ("DeletingNodeFailed".to_owned(), 1)));
+            assert_eq!(running.api.told(), told, "{status}");
+            let metrics = running.metrics();
+            let line = format!("pileus_node_lifecycle_deletions_total{{result=\"{result}\"}} 1");
+            assert!(metrics.contains(&line), "{line} is not in {metrics}");
+            running.stop.cancel();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn when_too_many_are_gone_their_nodes_are_held_and_told_of() {
         let running =
             start(40, 1000, machines(|_, name| (!name.ends_with(['1', '2', '3'])).then_some(State::Running)));
@@ -450,8 +490,7 @@ mod tests {
         assert_eq!(held[0].0, "/api/v1/nodes/n1/status");
         assert_eq!(held[0].1["status"]["conditions"][0]["type"], "pileus.dev/MachineAbsent");
         assert_eq!(running.api.told(), [("DeletionHeld".to_owned(), 12)].into());
-        let mut metrics = String::new();
-        prometheus_client::encoding::text::encode(&mut metrics, &running.metrics).unwrap();
+        let metrics = running.metrics();
         for line in ["pileus_node_lifecycle_held 12", "pileus_node_lifecycle_breaker_open 1"] {
             assert!(metrics.contains(line), "{line} is not in {metrics}");
         }
