@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::Failure;
 use crate::cloud::Cloud;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, IMAGES};
 use crate::report::{figure, figures, note, time};
 use crate::vanishing::{Departures, GRACE};
 
@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_mins(1);
 pub(crate) async fn measure() -> Result<(), Failure> {
     let cluster = Cluster::start(Options::default()).await?;
     let cloud = Cloud::start(NODES).await?;
-    cluster.settle(&cloud, |kubelet| kubelet.images(25).not_ready()).await?;
+    cluster.settle(&cloud, |kubelet| kubelet.images(IMAGES).not_ready()).await?;
     let pileus = cluster.pileus(&cloud)?;
     sleep(GRACE).await;
 

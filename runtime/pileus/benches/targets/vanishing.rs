@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::Failure;
 use crate::cloud::Cloud;
-use crate::cluster::{Cluster, DEADLINE};
+use crate::cluster::{Cluster, DEADLINE, IMAGES};
 use crate::report::{figure, figures, note, seconds};
 
 /// How many Nodes there are.
@@ -29,7 +29,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(65);
 pub(crate) async fn measure() -> Result<(), Failure> {
     let cluster = Cluster::start(Options::default()).await?;
     let cloud = Cloud::start(NODES).await?;
-    cluster.settle(&cloud, |kubelet| kubelet.images(25)).await?;
+    cluster.settle(&cloud, |kubelet| kubelet.images(IMAGES)).await?;
     let pileus = cluster.pileus(&cloud)?;
     sleep(GRACE).await;
     cloud.vanish(VANISHING).await?;
