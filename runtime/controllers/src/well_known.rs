@@ -10,6 +10,9 @@ pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// Taint that lets Pods of a Node that won't come back be moved with their volumes (KEP-2268).
 pub const TAINT_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
+/// Taint by which the cluster autoscaler marks a Node before it takes the machine away. Known by its key alone.
+pub const TAINT_AUTOSCALER_DELETES: &str = "ToBeDeletedByClusterAutoscaler";
+
 /// Annotation with the keys of the labels that we have set on a Node and may change and take away again, sorted and
 /// separated by commas.
 pub const ANNOTATION_OWNED_LABELS: &str = "pileus.dev/owned-labels";

@@ -94,7 +94,7 @@ impl Judge {
             let Some(answer) = self.usable(&node, answer, now) else { continue };
             let is_doubted = match finding(&answer, false) {
                 // A Node that is held and not released is only asked about to see whether its machine is back.
-                None => !node.is_held || plan::is_released(&node),
+                None => !node.is_held || plan::is_let_go(&node),
                 Some(_) if node.is_held => true,
                 Some(found) => {
                     findings.note(&node, found);
@@ -209,8 +209,10 @@ fn finding(answer: &Answer, is_confirmed: bool) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::node::Taint;
     use crate::model::instance;
     use crate::node_lifecycle::plan::Write;
+    use crate::well_known::TAINT_AUTOSCALER_DELETES;
     use pileus_cloud::{ErrorKind, ProviderId};
 
     fn provider() -> Provider {
@@ -484,6 +486,26 @@ mod tests {
         all.iter().take(5).for_each(|node| judge.deleted(node, false, at(0)));
         let (plan, ..) = pass(&mut judge, &all[5..], at(10), |_| ABSENT, |_| ABSENT);
         assert_eq!((plan.verdict.gone, plan.verdict.of), (20, 40), "as they would, had nobody released them");
+    }
+
+    #[test]
+    fn what_the_autoscaler_takes_away_neither_counts_nor_is_held() {
+        let mut all = nodes(20);
+        for node in all.iter_mut().take(10) {
+            let key = TAINT_AUTOSCALER_DELETES.to_owned();
+            node.taints.push(Taint { key, value: None, effect: "NoSchedule".to_owned(), time_added: None });
+        }
+        all.iter_mut().skip(14).for_each(|node| node.readiness = Readiness::True);
+        let mut judge = Judge::new(provider(), false);
+        let (plan, ..) = pass(&mut judge, &all, at(0), |_| ABSENT, |_| ABSENT);
+        assert_eq!((plan.verdict.gone, plan.verdict.of, plan.verdict.is_open), (4, 20, false));
+        assert_eq!((counts(&plan), plan.held), ((14, 0), 0));
+        // One that is ready, or whose machine is there, is nobody's to delete for all that.
+        let marked = NodeFacts { readiness: Readiness::True, ..all[0].clone() };
+        let (plan, ..) = pass(&mut judge, &[marked], at(10), |_| ABSENT, |_| ABSENT);
+        assert_eq!(counts(&plan), (0, 0));
+        let (plan, ..) = pass(&mut judge, &all[..1], at(20), |_| ABSENT, |_| Ok(found(State::Running)));
+        assert_eq!(counts(&plan), (0, 0));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::breaker::Verdict;
 use crate::facts::node::{NodeFacts, Readiness, Taint};
-use crate::well_known::{TAINT_OUT_OF_SERVICE, TAINT_SHUTDOWN};
+use crate::well_known::{TAINT_AUTOSCALER_DELETES, TAINT_OUT_OF_SERVICE, TAINT_SHUTDOWN};
 
 /// The value of the out-of-service taint where it is ours. Documentation tells people to write `nodeshutdown`; what
 /// they have written is theirs to take away.
@@ -78,10 +78,10 @@ pub(super) fn fate(
 ) -> Fate {
     let is_ready = node.readiness == Readiness::True;
     if !is_ready && finding == Some(Finding::Absent) {
-        return match (node.is_held, is_released(node)) {
-            (false, _) => Fate::Doomed,
+        return match (node.is_held, is_let_go(node)) {
+            (_, true) => Fate::Write(Write::Delete { is_released: true }),
             (true, false) => Fate::StaysHeld,
-            (true, true) => Fate::Write(Write::Delete { is_released: true }),
+            (false, false) => Fate::Doomed,
         };
     }
     let taints = match finding {
@@ -103,9 +103,12 @@ pub(super) fn fate(
     }
 }
 
-/// Whether somebody lets this very Node go. Another UID is a word about another Node of the same name.
-pub(super) fn is_released(node: &NodeFacts) -> bool {
-    node.release_deletion.as_deref() == Some(node.uid.as_str())
+/// Whether somebody has said that this very Node may go: an operator who released it while it was held, or the cluster
+/// autoscaler, which takes a machine away on purpose and marks its Node before. That many go at once is no surprise then.
+pub(super) fn is_let_go(node: &NodeFacts) -> bool {
+    // Another UID is a word about another Node of the same name.
+    let is_released = node.is_held && node.release_deletion.as_deref() == Some(node.uid.as_str());
+    is_released || node.taints.iter().any(|taint| taint.key == TAINT_AUTOSCALER_DELETES)
 }
 
 /// Whether a Node whose machine is stopped still lacks a taint that moves its Pods.
@@ -136,9 +139,13 @@ pub(super) fn plan(fates: &[(Arc<NodeFacts>, Fate)], verdict: Verdict) -> Vec<Ac
 
 /// The UIDs of those Nodes whose machines are gone, as far as is known.
 pub(super) fn absent(fates: &[(Arc<NodeFacts>, Fate)]) -> BTreeSet<&str> {
-    let is_absent =
-        |fate: &Fate| matches!(fate, Fate::StaysHeld | Fate::Doomed | Fate::Write(Write::Delete { .. }));
-    fates.iter().filter(|(_, fate)| is_absent(fate)).map(|(node, _)| node.uid.as_str()).collect()
+    let is_absent = |(node, fate): &&(Arc<NodeFacts>, Fate)| match fate {
+        Fate::StaysHeld | Fate::Doomed => true,
+        // One that was held counts until it is gone; one that nobody wondered about never did.
+        Fate::Write(Write::Delete { .. }) => node.is_held,
+        Fate::Rests | Fate::Write(_) => false,
+    };
+    fates.iter().filter(is_absent).map(|(node, _)| node.uid.as_str()).collect()
 }
 
 /// The taints of a Node whose machine is stopped.

@@ -1,7 +1,6 @@
 //! Somebody comes in between: another writer, SIGKILL, SIGTERM. Nothing is lost and nothing stays half done.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::{StreamExt as _, stream};
@@ -14,6 +13,7 @@ use tokio::time::{self, Instant};
 
 use crate::SOON;
 use crate::node::{is_half_written, is_uninitialised, outcomes, taints};
+use crate::proxy::{Network, Proxy};
 use crate::world::World;
 
 /// More than are written at the same time, so that some of them are always in between.
@@ -24,29 +24,25 @@ const ROUNDS: usize = 10;
 
 #[tokio::test]
 async fn what_others_write_meanwhile_is_not_lost() {
-    let world = World::new().await;
-    let run = world.start().await;
-    let mut written = BTreeMap::new();
-    let mut conflicts = 0;
-    for round in 0..ROUNDS {
-        let (names, nodes) = newcomers(&world, round).await;
-        // While the cloud thinks, the Nodes change already.
-        world.cloud.set_faults(json!({"latency": {"fixedMs": 300, "kinds": ["list"]}})).await;
-        world.register(nodes).await;
-        let mut history = world.history().await;
-        let stop = AtomicBool::new(false);
-        let initialised = async {
-            history.initialised(&names).await;
-            stop.store(true, Ordering::Relaxed);
-        };
-        let (added, ()) = tokio::join!(meddle(&world.client, &names, &stop), initialised);
-        written.extend(added);
-        nothing_is_lost(&world.nodes().await, &written);
-        conflicts = run.metric("pileus_node_writes_total", &[r#"result="conflict""#]).await;
-        if conflicts > 0 {
-            break;
-        }
-    }
+    let mut world = World::new().await;
+    world.flags = vec!["--leader-elect=false"];
+    let network = Proxy::to(world.api_server_port()).await;
+    let run = world.start_through(&network).await;
+    let (names, nodes) = newcomers(&world).await;
+    world.cloud.set_faults(json!({"latency": {"fixedMs": 300, "kinds": ["list"]}})).await;
+    world.register(nodes).await;
+    let mut history = world.history().await;
+    // While the cloud thinks, the network to the API server stalls. So Pileus plans with the Nodes as they were, and its
+    // writes arrive after those of somebody else.
+    world.cloud.await_request().await;
+    network.becomes(Network::Stalled);
+    let written = meddle(&world.client, &names).await;
+    world.cloud.await_list("ok").await;
+    run.counted("pileus_node_lookup_answers_total", &[]).await;
+    network.becomes(Network::Whole);
+    history.initialised(&names).await;
+    nothing_is_lost(&world.nodes().await, &written);
+    let conflicts = run.metric("pileus_node_writes_total", &[r#"result="conflict""#]).await;
     assert!(conflicts > 0, "nobody came in between");
     assert!(run.stop().await.success());
 }
@@ -65,11 +61,11 @@ fn nothing_is_lost(nodes: &[Node], written: &BTreeMap<String, Vec<String>>) {
 
 /// Nodes with machines. Every other one has its addresses already, so that its only write rests on what is known of it
 /// since before the lookup, and not on the answer to a write just before.
-async fn newcomers(world: &World, round: usize) -> (Vec<String>, Vec<Kubelet>) {
+async fn newcomers(world: &World) -> (Vec<String>, Vec<Kubelet>) {
     let mut names = world.cloud.create_many(MANY / 2).await;
     let mut nodes: Vec<_> = names.iter().map(|name| node(name)).collect();
     for number in 0..MANY / 2 {
-        let (name, ip) = (format!("addressed-{round}-{number}"), format!("10.2.{round}.{number}"));
+        let (name, ip) = (format!("addressed-{number}"), format!("10.2.0.{number}"));
         let addresses = json!([{"kind": "internal-ip", "value": ip}]);
         world.cloud.create(json!({"name": name, "addresses": addresses})).await;
         nodes.push(node(&name).node_ip(&ip));
@@ -78,25 +74,16 @@ async fn newcomers(world: &World, round: usize) -> (Vec<String>, Vec<Kubelet>) {
     (names, nodes)
 }
 
-/// Adds taints and labels to Nodes, round after round until it is told to stop, and tells what it has added to each.
-async fn meddle(client: &Client, names: &[String], stop: &AtomicBool) -> BTreeMap<String, Vec<String>> {
+/// Adds a taint and a label to each Node, and tells what it has added.
+async fn meddle(client: &Client, names: &[String]) -> BTreeMap<String, Vec<String>> {
     let nodes = Api::<Node>::all(client.clone());
-    let mut written: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for round in 0.. {
-        let key = format!("meddler.example.com/{round}");
-        let add = async |name: String| {
-            let added = add(&nodes, &name, &key).await.unwrap();
-            added.then_some(name)
-        };
-        let added: Vec<_> = stream::iter(names.to_vec()).map(add).buffer_unordered(8).collect().await;
-        for name in added.into_iter().flatten() {
-            written.entry(name).or_default().push(key.clone());
-        }
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    written
+    let key = "meddler.example.com/x";
+    let add = async |name: String| {
+        let added = add(&nodes, &name, key).await.unwrap();
+        added.then(|| (name, vec![key.to_owned()]))
+    };
+    let added: Vec<_> = stream::iter(names.to_vec()).map(add).buffer_unordered(8).collect().await;
+    added.into_iter().flatten().collect()
 }
 
 /// Adds a taint and a label as `kubectl taint` does: the whole list of taints goes out, and the resource version with
