@@ -15,6 +15,7 @@ mod api;
 mod client;
 mod decide;
 mod elector;
+mod metrics;
 mod observation;
 mod tenure;
 
@@ -23,10 +24,6 @@ use std::thread;
 use std::time::Duration;
 
 use kube::{Client, Config};
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::sync::{oneshot, watch};
 
@@ -35,6 +32,7 @@ use crate::error::Error;
 use api::Leases;
 pub(crate) use client::fenced;
 use elector::Elector;
+use metrics::Metrics;
 use observation::Candidate;
 pub(crate) use observation::LONGEST;
 pub(crate) use tenure::Tenure;
@@ -115,39 +113,6 @@ pub(crate) enum End {
     Released,
     /// Something is unfinished: others wait until the Lease has expired.
     LeftToExpire,
-}
-
-/// Upstream's metrics of leader election.
-#[derive(Clone)]
-struct Metrics {
-    master_status: Gauge,
-    slow_path: Counter,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Labels {
-    name: String,
-}
-
-impl Metrics {
-    fn register(registry: &mut Registry, lease: &str) -> Self {
-        let (status, slow) = (Family::<Labels, Gauge>::default(), Family::<Labels, Counter>::default());
-        registry.register(
-            "leader_election_master_status",
-            "Whether this process leads: 1 if so, else 0",
-            status.clone(),
-        );
-        registry.register(
-            "leader_election_slowpath",
-            "Renewals of the lease that needed a read before the write",
-            slow.clone(),
-        );
-        let labels = Labels { name: lease.to_owned() };
-        Self {
-            master_status: status.get_or_create(&labels).clone(),
-            slow_path: slow.get_or_create(&labels).clone(),
-        }
-    }
 }
 
 impl Election {

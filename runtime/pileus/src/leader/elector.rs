@@ -10,9 +10,10 @@ use tokio::task::JoinSet;
 
 use super::api::{Change, Failure, Leases};
 use super::decide::{Action, Loss, decide, release};
+use super::metrics::Metrics;
 use super::observation::{Candidate, Observation, Record};
 use super::tenure::{Tenure, Time};
-use super::{End, FAREWELL, Metrics, Standing};
+use super::{End, FAREWELL, Standing};
 
 /// Upstream's name for the source of the events.
 const COMPONENT: &str = "cloud-controller-manager";

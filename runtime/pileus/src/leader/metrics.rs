@@ -1,0 +1,40 @@
+//! What the election counts, under upstream's names.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Upstream's metrics of leader election.
+#[derive(Clone)]
+pub(super) struct Metrics {
+    pub(super) master_status: Gauge,
+    pub(super) slow_path: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    name: String,
+}
+
+impl Metrics {
+    pub(super) fn register(registry: &mut Registry, lease: &str) -> Self {
+        let (status, slow) = (Family::<Labels, Gauge>::default(), Family::<Labels, Counter>::default());
+        registry.register(
+            "leader_election_master_status",
+            "Whether this process leads: 1 if so, else 0",
+            status.clone(),
+        );
+        registry.register(
+            "leader_election_slowpath",
+            "Renewals of the lease that needed a read before the write",
+            slow.clone(),
+        );
+        let labels = Labels { name: lease.to_owned() };
+        Self {
+            master_status: status.get_or_create(&labels).clone(),
+            slow_path: slow.get_or_create(&labels).clone(),
+        }
+    }
+}
