@@ -23,7 +23,7 @@ pub enum Fault {
         limit: Duration,
     },
     /// It asked for more memory than it may have.
-    #[error("stopped when it asked for {} MiB of memory, {} MiB are allowed", .wanted >> 20, .limit >> 20)]
+    #[error("stopped when it asked for {} MiB of memory, {} MiB are allowed", .wanted.div_ceil(1 << 20), .limit >> 20)]
     Memory {
         /// What it asked for, in bytes.
         wanted: usize,

@@ -3,7 +3,7 @@
 //! One node, from the watch to its last write:
 //!
 //! ```text
-//!   kube-apiserver ──watch──▶ controllers/node.rs ──▶ node/waiting.rs (whose turn is it?)
+//!   kube-apiserver ──watch──▶ controllers/nodes.rs ──▶ node/roster.rs (whose turn is it?), node/turns.rs
 //!                                  │ Instances::lookup, one call for all that are due
 //!                                  ▼
 //!                             host/guest.rs ─▶ call.rs ─▶ the component, in a sandbox of its own
@@ -12,7 +12,9 @@
 //!                             host/wire.rs            gate/gate.rs: rule, grant, address, dial ─▶ cloud
 //!                                  │ Answer::Found(instance)
 //!                                  ▼
-//!   kube-apiserver ◀──patch── node/apply.rs ◀── node/plan.rs (pure)
+//!   kube-apiserver ◀──patch── node/completion.rs ◀── node/plan.rs (pure)
+//!        ▲
+//!        └ leader/client.rs: a write goes out only while this replica leads
 //! ```
 //!
 //! This crate is the only one that knows all others; `start` is the one place where they meet.

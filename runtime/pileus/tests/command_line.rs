@@ -269,13 +269,8 @@ async fn a_provider_that_loops_when_it_is_configured_ends_the_start() {
     let bench = Bench::new();
     let document = document("hostile-provider", &json!({"behaviour": "loop-in-configure"}));
     bench.write("provider.yaml", document);
-    bench
-        .refusal(
-            &RUN,
-            4,
-            &["provider mine: the provider's configure stopped after 2000 ms of processor time"],
-        )
-        .await;
+    // After 2 s of processor time, or after 5 s on a machine that is too busy to give it that.
+    bench.refusal(&RUN, 4, &["provider mine: the provider's configure stopped a"]).await;
 }
 
 #[tokio::test]
