@@ -27,17 +27,16 @@ async fn what_others_write_meanwhile_is_not_lost() {
     let mut world = World::new().await;
     world.flags = vec!["--leader-elect=false"];
     let network = Proxy::to(world.api_server_port()).await;
-    let run = world.start_through(&network).await;
     let (names, nodes) = newcomers(&world).await;
-    world.cloud.set_faults(json!({"latency": {"fixedMs": 300, "kinds": ["list"]}})).await;
     world.register(nodes).await;
     let mut history = world.history().await;
+    world.cloud.set_faults(json!({"latency": {"fixedMs": 3_000, "kinds": ["list"]}})).await;
+    let run = world.start_through(&network).await;
     // While the cloud thinks, the network to the API server stalls. So Pileus plans with the Nodes as they were, and its
     // writes arrive after those of somebody else.
     world.cloud.await_request().await;
     network.becomes(Network::Stalled);
     let written = meddle(&world.client, &names).await;
-    world.cloud.await_list("ok").await;
     run.counted("pileus_node_lookup_answers_total", &[]).await;
     network.becomes(Network::Whole);
     history.initialised(&names).await;
