@@ -17,22 +17,32 @@ fn patient(hard: Duration) -> Limits {
     Limits { lookup_hard: hard, ..Limits::default() }
 }
 
-async fn lookup(guest: &Guest, purpose: Purpose) -> Result<Result<Answer, Error>, Fault> {
+/// What became of a lookup of one Node.
+type Ended = Result<Result<Answer, Error>, Fault>;
+
+async fn lookup(guest: &Guest, purpose: Purpose) -> Ended {
     let answers = guest.lookup_or_fault(purpose, &[node("a")]).await?;
     Ok(answers.map_or_else(Err, |mut answers| answers.remove(0)))
 }
 
-fn storm(
-    guest: &Arc<Guest>,
-    purpose: Purpose,
-    calls: usize,
-) -> JoinSet<Result<Result<Answer, Error>, Fault>> {
+fn storm(guest: &Arc<Guest>, purpose: Purpose, calls: usize) -> JoinSet<Ended> {
     let mut storm = JoinSet::new();
     for _ in 0..calls {
         let guest = Arc::clone(guest);
         storm.spawn(async move { lookup(&guest, purpose).await });
     }
     storm
+}
+
+/// Waits until a call of this purpose gets no slot, unless one that holds a slot ends before.
+async fn until_full(guest: &Guest, purpose: Purpose, holders: &mut JoinSet<Ended>) -> Option<Fault> {
+    while holders.try_join_next().is_none() {
+        // Any other end says that some of them have not begun yet.
+        if let Err(fault @ Fault::NoSlot(_)) = lookup(guest, purpose).await {
+            return Some(fault);
+        }
+    }
+    None
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,9 +66,9 @@ async fn a_storm_of_refreshes_that_hang_does_not_stand_before_whoever_waits() {
     let sleeper = hostile(&engine, "sleep", patient(Duration::from_mins(1))).await;
     let echo = hostile(&engine, "echo", patient(Duration::from_secs(20))).await;
     let mut storm = storm(&sleeper, Purpose::Refresh, STORM);
-    // Once a refresh gets no slot, the storm has taken all that it may.
     let impatient = hostile(&engine, "echo", patient(Duration::from_millis(100))).await;
-    while lookup(&impatient, Purpose::Refresh).await.is_ok() {}
+    let full = until_full(&impatient, Purpose::Refresh, &mut storm).await;
+    assert!(full.is_some(), "the storm takes all that it may");
     for purpose in [Purpose::Initialise, Purpose::Confirm] {
         let answer = lookup(&echo, purpose).await;
         assert!(matches!(answer, Ok(Ok(Answer::Found(_)))), "{purpose:?}: {answer:?}");
@@ -80,7 +90,7 @@ async fn waiting_for_a_slot_does_not_shorten_the_call() {
     let napper = hostile(&engine, "nap", patient(second + second / 5)).await;
     let mut sleepers = storm(&sleeper, Purpose::Initialise, SLOTS);
     let impatient = hostile(&engine, "echo", patient(Duration::from_millis(1))).await;
-    while lookup(&impatient, Purpose::Initialise).await.is_ok() {}
+    until_full(&impatient, Purpose::Initialise, &mut sleepers).await;
     let answer = lookup(&napper, Purpose::Initialise).await;
     assert!(matches!(answer, Ok(Ok(Answer::Found(_)))), "up to 1 s for a slot, 600 ms of naps: {answer:?}");
     while let Some(end) = sleepers.join_next().await {
@@ -94,13 +104,8 @@ async fn a_call_that_gets_no_slot_says_so_and_dropped_calls_give_theirs_back() {
     let echo = hostile(&engine, "echo", patient(Duration::from_millis(300))).await;
     let sleeper = hostile(&engine, "sleep", patient(Duration::from_mins(1))).await;
     let mut asleep = storm(&sleeper, Purpose::Initialise, SLOTS);
-    let refused = loop {
-        match lookup(&echo, Purpose::Initialise).await {
-            Ok(_) => {} // some of them have not begun yet
-            Err(fault) => break fault,
-        }
-    };
-    assert_eq!(refused, Fault::NoSlot(Duration::from_millis(300)));
+    let refused = until_full(&echo, Purpose::Initialise, &mut asleep).await;
+    assert_eq!(refused, Some(Fault::NoSlot(Duration::from_millis(300))));
     let error = echo.lookup(Purpose::Initialise, &nodes("a", 5)).await.unwrap_err();
     assert_eq!(
         error.kind,
