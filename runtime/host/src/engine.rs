@@ -6,6 +6,7 @@
 use std::num::NonZero;
 use std::sync::Arc;
 
+use tokio::sync::Mutex;
 use wasmtime::component::Linker;
 use wasmtime::{Config, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, Strategy};
 
@@ -31,6 +32,8 @@ struct Shared {
     turns: Turns,
     compiled: Option<CompiledCode>,
     compiler: Compiler,
+    /// Held by the load that compiles: the memory of several compilers is more than a host should have to spare.
+    compiling: Mutex<()>,
 }
 
 impl Engine {
@@ -48,7 +51,15 @@ impl Engine {
         start_clock(&wasmtime)?;
         // As many as the runtime has, unless it was told otherwise.
         let turns = Turns::new(std::thread::available_parallelism().map_or(1, NonZero::get));
-        let shared = Shared { wasmtime, linker, slots: Slots::new(), turns, compiled, compiler };
+        let shared = Shared {
+            wasmtime,
+            linker,
+            slots: Slots::new(),
+            turns,
+            compiled,
+            compiler,
+            compiling: Mutex::default(),
+        };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -72,8 +83,10 @@ impl Engine {
         self.shared.compiled.as_ref()
     }
 
-    pub(crate) fn compiler(&self) -> &Compiler {
-        &self.shared.compiler
+    /// Has the compiler make code of a component, one component at a time.
+    pub(crate) async fn compile(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let _turn = self.shared.compiling.lock().await;
+        self.shared.compiler.compile(bytes).await
     }
 }
 

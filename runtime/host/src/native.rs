@@ -53,7 +53,7 @@ pub(crate) async fn native(engine: &Engine, digest: Digest, bytes: Vec<u8>) -> R
         Some(Found::Invalid) => Kept::Invalid,
         None => Kept::Off,
     };
-    let code = engine.compiler().compile(bytes).await?;
+    let code = engine.compile(bytes).await?;
     let engine = engine.clone();
     let component = blocking(move || accept(&engine, &digest, &code)).await??;
     Ok(Native { component, code: Code::Compiled(started.elapsed()), kept })

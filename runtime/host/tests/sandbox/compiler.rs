@@ -105,6 +105,17 @@ async fn the_compiler_is_told_no_variable_of_ours() {
 }
 
 #[tokio::test]
+async fn one_component_is_compiled_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let alone = folder.path().join("alone").display().to_string();
+    let play = format!("mkdir {alone} || exit 1; sleep 0.2; rmdir {alone}; exit 65");
+    let engine = Engine::start(None, script(&play, Duration::from_mins(1))).unwrap();
+    let load = async || Component::load(&engine, guest("hostile_provider")).await.err().unwrap();
+    let ends: [Error; 3] = tokio::join!(load(), load(), load()).into();
+    assert!(ends.iter().all(|end| matches!(end, Error::Invalid(_))), "{ends:?}");
+}
+
+#[tokio::test]
 async fn code_on_disk_needs_no_compiler() {
     let folder = tempfile::tempdir().unwrap();
     let compiled = CompiledCode::open(&folder.path().join("compiled")).unwrap();
