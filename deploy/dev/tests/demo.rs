@@ -64,8 +64,8 @@ async fn it_shows_what_it_promises_in_plain_text_and_leaves_nothing_behind() {
     let promises = [
         "Three nodes join",
         "simulated://m-000003",
-        "lookup stopped after 2000 ms of processor time",
-        r#"result="trap"} 1"#,
+        "lookup of node node-4 stopped after 2000 ms of processor time",
+        r#"result="trap"}"#,
         "[NOT GRANTED]",
         "Shown in ",
         "0 requests reached the cloud",

@@ -14,7 +14,7 @@ use crate::fault::Fault;
 /// How often parts of one failed call are asked about. One culprit among 5,000 takes 24.
 pub(crate) const REPEATS: u32 = 32;
 
-/// The least time of a part, as a fraction of a call's: 2.5 s of 20, more than any cloud takes for a direct read.
+/// The least time of a part, as a fraction of a call's: 2.5 s of 20, several times what a cloud takes for a direct read.
 const LEAST_TIME: u32 = 8;
 
 /// A part of a batch.
