@@ -8,10 +8,10 @@ PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench audit guests python-guest stack
+.PHONY: help demo test test-full lint bench audit guests python-guest stack
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: stack guests ## Run Pileus with the simulated cloud against a real API server, here
 	@[ -x $(TARGET)/debug/demo ] || echo 'Building Pileus, the simulated cloud and the demo, once: about 5 minutes on two cores.'
@@ -21,6 +21,10 @@ demo: stack guests ## Run Pileus with the simulated cloud against a real API ser
 test: python-guest stack guests ## Run all tests
 	deploy/dev/check speed scenarios
 	cargo test --locked --workspace
+
+test-full: test ## Also play an hour of random history; PILEUS_RANDOM_SEED and _SECONDS choose one
+	PILEUS_RANDOM_SEED=$${PILEUS_RANDOM_SEED:-$$(date +%s)} PILEUS_RANDOM_SECONDS=$${PILEUS_RANDOM_SECONDS:-3600} \
+		cargo test --locked --workspace --test cluster -- random --nocapture
 
 lint: ## Check format, lints, licences, sources and architecture
 	@deploy/dev/require cargo cc
