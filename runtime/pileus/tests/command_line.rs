@@ -383,11 +383,14 @@ async fn inspect_tells_machines_the_same_as_people() {
         assert_eq!(
             json["capabilities"],
             json!([{
-                "name": "instances", "controllers": ["cloud-node"], "largestBatch": 5000, "sideBySide": true,
+                "name": "instances", "controllers": ["cloud-node", "cloud-node-lifecycle"],
+                "largestBatch": 5000, "sideBySide": true,
             }])
         );
         assert!(
-            text.contains("instances: up to 5000 a call, calls side by side, used by cloud-node"),
+            text.contains(
+                "instances: up to 5000 a call, calls side by side, used by cloud-node, cloud-node-lifecycle"
+            ),
             "{text}"
         );
         let memory = &json["memory"];
