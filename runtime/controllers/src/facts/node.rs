@@ -262,15 +262,23 @@ impl NodeFacts {
     }
 }
 
+/// How much of an annotation that makes no sense is shown, in bytes: two addresses and more.
+const SHOWN: usize = 100;
+
 /// Upstream's reading (ccm-behaviour 2.4): separated by a comma, nothing trimmed, at most one of each family, and a
 /// pair has no unspecified address. IPv6 may be written in any form.
 fn node_ips(text: &str) -> NodeIps {
-    let malformed = |problem: &str| NodeIps::Malformed(format!("{ANNOTATION_NODE_IP}={text:?}: {problem}"));
+    // A quarter of a megabyte fits into an annotation, and the reason should fit into an event.
+    let shown = text.get(..text.floor_char_boundary(SHOWN)).unwrap_or_default();
+    let malformed = |problem: &str| NodeIps::Malformed(format!("{ANNOTATION_NODE_IP}={shown:?}: {problem}"));
     let mut addresses = Vec::new();
     for part in text.split(',') {
         match part.parse::<IpAddr>() {
             Ok(address) => addresses.push(address),
-            Err(_) => return malformed(&format!("{part:?} is not an IP address")),
+            Err(_) => {
+                let part = part.get(..part.floor_char_boundary(SHOWN)).unwrap_or_default();
+                return malformed(&format!("{part:?} is not an IP address"));
+            }
         }
     }
     match addresses.as_slice() {
@@ -396,6 +404,10 @@ mod tests {
         ] {
             let NodeIps::Malformed(why) = node_ips(text) else { panic!("{text:?} was accepted") };
             assert!(why.contains(problem), "{text:?}: {why}");
+        }
+        for text in ["10.0.0.1,".repeat(20_000) + "::1", "ü".repeat(100_000)] {
+            let NodeIps::Malformed(why) = node_ips(&text) else { panic!("{text:?} was accepted") };
+            assert!(why.len() < 500 && why.contains("address"), "{} bytes", why.len());
         }
         for text in ["10.0.0.1", "2001:db8::1", "0.0.0.0", "2001:db8::1,10.0.0.1"] {
             assert!(matches!(node_ips(text), NodeIps::Given(_)), "{text:?}");

@@ -14,6 +14,9 @@ use pileus_cloud::Instance;
 use crate::facts::node::NodeFacts;
 use crate::well_known::{LABELS_INSTANCE_TYPE, LABELS_OF_THE_CLOUD, LABELS_REGION, LABELS_ZONE, is_reserved};
 
+/// The longest name or value of a label, in bytes.
+const LONGEST: usize = 63;
+
 /// What to change about a Node's labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Labels {
@@ -75,7 +78,12 @@ pub(super) fn no_labels(machine: &Instance) -> Vec<String> {
         told(machine).map(|([key, _], value)| (key, value)).filter(|(key, value)| !is_label(key, value));
     let extra = machine.labels.iter().map(|(key, value)| (key.as_str(), value));
     let extra = extra.filter(|(key, value)| is_reserved(key) || !is_label(key, value));
-    own.chain(extra).map(|(key, value)| format!("{key}={value}")).collect()
+    own.chain(extra).map(|(key, value)| format!("{}={}", shown(key), shown(value))).collect()
+}
+
+/// As much of a text as a label could hold: what a provider says may be as long as its memory.
+fn shown(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default()
 }
 
 /// What the cloud says of type, zone and region, each with the current and the old key of its label.
@@ -94,7 +102,7 @@ fn told(machine: &Instance) -> impl Iterator<Item = ([&'static str; 2], &String)
 fn is_label(key: &str, value: &str) -> bool {
     let word = |text: &str| {
         let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        text.len() <= 63
+        text.len() <= LONGEST
             && ends(text.chars().next())
             && ends(text.chars().next_back())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -274,6 +282,9 @@ mod tests {
         let cloud = Instance { zone: Some("eu west".to_owned()), ..cloud };
         assert_eq!(no_labels(&cloud), ["topology.kubernetes.io/zone=eu west", "k8s.io/x=y", "a b=c"]);
         assert_eq!(show(&labels(&node(&[], &[]), &cloud)).0, ["rack=7"]);
+        let long = "ü".repeat(1_000_000);
+        let cloud = Instance { labels: vec![(long.clone(), long)], ..machine(&[]) };
+        assert_eq!(no_labels(&cloud).iter().map(String::len).collect::<Vec<_>>(), [125]);
     }
 
     #[test]
