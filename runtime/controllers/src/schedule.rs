@@ -12,9 +12,9 @@ use tokio::time::Instant;
 /// How long failed work is put off.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Delays {
-    /// Where a fresh read is likely to help, and the least that the cloud is given.
+    /// The first delay where a fresh read is likely to help, and the least that the cloud is given.
     pub(crate) soon: Duration,
-    /// The first delay of work that keeps failing; each further one is twice as long.
+    /// The first delay of other work; each further one is twice as long, here as there.
     pub(crate) first: Duration,
     /// The longest delay of work that keeps failing.
     pub(crate) longest: Duration,
@@ -117,14 +117,13 @@ impl Schedule {
         entry.failures = entry.failures.saturating_add(1);
         let failures = entry.failures;
         let Delays { soon, first, longest, slow } = delays;
+        let grown = |least: Duration| least.saturating_mul(1 << (failures - 1).min(16)).min(longest);
         let after = match retry {
             Retry::After(after) => after.max(soon) + first.mul_f64(jitter),
-            Retry::Soon => soon.mul_f64(1.0 + jitter),
+            // Also what a fresh read should help with, where it doesn't.
+            Retry::Soon => grown(soon).mul_f64(1.0 + jitter),
             Retry::Slowly => slow.mul_f64(1.0 + jitter / 2.0),
-            Retry::Growing => {
-                let doubled = first.saturating_mul(1 << (failures - 1).min(16));
-                doubled.min(longest).mul_f64(1.0 + jitter / 2.0)
-            }
+            Retry::Growing => grown(first).mul_f64(1.0 + jitter / 2.0),
         };
         self.rest(name);
         self.wait_until(name, now + after);
@@ -208,18 +207,21 @@ mod tests {
     fn delays_grow_are_bounded_and_end_with_success() {
         let now = Instant::now();
         let mut schedule = Schedule::default();
-        let mut delays = Vec::new();
-        for _ in 0..12 {
+        for (retry, first) in [(Retry::Soon, [100, 200, 400, 800]), (Retry::Growing, [500, 1000, 2000, 4000])]
+        {
+            let mut delays = Vec::new();
+            for _ in 0..20 {
+                schedule.changed("a", now);
+                schedule.take(now, 1);
+                schedule.failed("a", now, retry, Delays::default(), 0.0);
+                delays.push(schedule.next().unwrap() - now);
+            }
+            assert_eq!(delays[..4], first.map(Duration::from_millis), "{retry:?}");
+            assert_eq!(delays[19], Delays::default().longest, "{retry:?}");
             schedule.changed("a", now);
             schedule.take(now, 1);
-            schedule.failed("a", now, Retry::Growing, Delays::default(), 0.0);
-            delays.push(schedule.next().unwrap() - now);
+            schedule.settled("a", now, None);
         }
-        assert_eq!(delays[..4], [500, 1000, 2000, 4000].map(Duration::from_millis));
-        assert_eq!(delays[11], Delays::default().longest);
-        schedule.changed("a", now);
-        schedule.take(now, 1);
-        schedule.settled("a", now, None);
         schedule.changed("a", now);
         schedule.take(now, 1);
         assert_eq!(schedule.failed("a", now, Retry::Growing, Delays::default(), 0.0), 1);
