@@ -198,9 +198,12 @@ impl Memory {
     /// Notes what became of a write.
     fn wrote(&mut self, action: &Action, written: &Result<(), Error>) {
         let now = self.now();
-        if let (Write::Delete { is_released }, Ok(()) | Err(Error::Unavailable(_))) = (&action.write, written)
+        // One that is gone may have been deleted by a try of ours whose answer got lost.
+        let is_gone = matches!(written, Ok(()) | Err(Error::Gone | Error::Unavailable(_)));
+        if let Write::Delete { is_released } = action.write
+            && is_gone
         {
-            self.judge.deleted(&action.node, *is_released, now);
+            self.judge.deleted(&action.node, is_released, now);
         }
         match written {
             Ok(()) => {}
@@ -370,6 +373,16 @@ mod tests {
         })
     }
 
+    fn provider(instances: Option<Arc<dyn Instances>>) -> Provider {
+        Provider {
+            name: "model".to_owned(),
+            schemes: vec!["model".to_owned()],
+            node_labels: Vec::new(),
+            largest_lookup: 100,
+            instances,
+        }
+    }
+
     struct Running {
         api: Api,
         machines: Arc<Machines>,
@@ -398,13 +411,7 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let machines = Arc::new(machines);
-        let provider = Provider {
-            name: "model".to_owned(),
-            schemes: vec!["model".to_owned()],
-            node_labels: Vec::new(),
-            largest_lookup: 100,
-            instances: Some(Arc::clone(&machines) as Arc<dyn Instances>),
-        };
+        let provider = provider(Some(Arc::clone(&machines) as Arc<dyn Instances>));
         let nodes = Nodes::new(client.clone(), metrics.clone(), &Health::default());
         let (events, _) = Events::start(client, "test", "test", metrics.clone());
         let controller =
@@ -476,6 +483,28 @@ mod tests {
             let line = format!("pileus_node_lifecycle_deletions_total{{result=\"{result}\"}} 1");
             assert!(metrics.contains(&line), "{line} is not in {metrics}");
             running.stop.cancel();
+        }
+    }
+
+    #[test]
+    fn a_deletion_that_may_have_been_done_counts_for_the_breaker() {
+        let deleted: Vec<_> = (0..4).map(|n| Arc::new(NodeFacts::registered(&n.to_string()))).collect();
+        for (written, is_released, gone) in [
+            (Ok(()), false, 4),
+            (Ok(()), true, 0),
+            (Err(Error::Unavailable("no answer".to_owned())), false, 4),
+            (Err(Error::Gone), false, 4), // by a try whose answer got lost
+            (Err(Error::Conflict), false, 0),
+            (Err(Error::Refused("no right".to_owned())), false, 0),
+        ] {
+            let judge = Judge::new(provider(None), false);
+            let mut memory = Memory { judge, started: Instant::now(), failures: 0 };
+            for node in &deleted {
+                let action = Action { node: Arc::clone(node), write: Write::Delete { is_released } };
+                memory.wrote(&action, &written);
+            }
+            let verdict = memory.judge.plan(&[], &Findings::default(), memory.now()).verdict;
+            assert_eq!(verdict.gone, gone, "{written:?} {is_released}");
         }
     }
 
