@@ -70,7 +70,7 @@ pub struct Controller {
 struct Memory {
     judge: Judge,
     started: Instant,
-    /// Passes in a row in which a lookup failed as a whole.
+    /// Passes in which an error came instead of an answer, since all was known.
     failures: u32,
 }
 
@@ -107,10 +107,11 @@ impl Controller {
         let candidates = memory.judge.candidates(&nodes, memory.now());
         self.lifecycle.asked(candidates.len());
         let Some(findings) = stop.run_until_cancelled(self.ask(memory, candidates)).await else { return };
+        memory.tell(&self.provider.name, findings.failed.as_ref());
         // The Nodes may have changed during the lookups: plan with what is known now.
         let Some(nodes) = self.nodes.all() else { return };
         let plan = memory.judge.plan(&nodes, &findings, memory.now());
-        self.lifecycle.planned(&plan, findings.contradicted);
+        self.lifecycle.planned(&plan, findings.contradicted, memory.judge.unknown());
         let holds = plan.actions.iter().filter(|action| matches!(action.write, Write::Hold(_))).count();
         if holds > 0 {
             let (gone, of) = (plan.verdict.gone, plan.verdict.of);
@@ -129,36 +130,26 @@ impl Controller {
         if candidates.is_empty() {
             return findings;
         }
-        let (answers, failed) = self.look_up(Purpose::Refresh, candidates).await;
+        let answers = self.look_up(Purpose::Refresh, candidates).await;
         let doubted = memory.judge.looked_up(&mut findings, answers, memory.now());
         let in_doubt = doubted.iter().map(|(node, _)| Arc::clone(node)).collect();
-        let (answers, failed_again) = self.look_up(Purpose::Confirm, in_doubt).await;
+        let answers = self.look_up(Purpose::Confirm, in_doubt).await;
         memory.judge.confirmed(&mut findings, &doubted, answers, memory.now());
-        memory.tell(&self.provider.name, failed.or(failed_again));
         findings
     }
 
     /// Looks up machines in as few calls as the provider allows. Each Node gets an answer, in the same order; where a call
-    /// failed as a whole its Nodes have its error, which is returned too.
-    async fn look_up(
-        &self,
-        purpose: Purpose,
-        nodes: Vec<Arc<NodeFacts>>,
-    ) -> (Vec<Answered>, Option<pileus_cloud::Error>) {
-        let (mut answered, mut failed) = (Vec::with_capacity(nodes.len()), None);
+    /// failed as a whole its Nodes have its error.
+    async fn look_up(&self, purpose: Purpose, nodes: Vec<Arc<NodeFacts>>) -> Vec<Answered> {
+        let mut answered = Vec::with_capacity(nodes.len());
         for chunk in nodes.chunks(self.provider.largest_lookup.max(1)) {
             let references: Vec<_> =
                 chunk.iter().map(|node| node.reference(&self.provider.node_labels)).collect();
-            let answers = match self.instances.lookup(purpose, &references).await {
-                Ok(answers) => answers,
-                Err(error) => {
-                    failed = Some(error.clone());
-                    vec![Err(error); chunk.len()]
-                }
-            };
+            let answers = self.instances.lookup(purpose, &references).await;
+            let answers = answers.unwrap_or_else(|error| vec![Err(error); chunk.len()]);
             answered.extend(chunk.iter().cloned().zip(answers));
         }
-        (answered, failed)
+        answered
     }
 
     /// Writes, several at a time and in this order. Once it is told to stop no write begins, and those that have begun
@@ -217,22 +208,23 @@ impl Memory {
         }
     }
 
-    /// Tells of lookups that failed as a whole: the 1st, 2nd, 4th, 8th … pass in a row, and the end of it.
-    fn tell(&mut self, provider: &str, failed: Option<pileus_cloud::Error>) {
-        let Some(error) = failed else {
-            if self.failures > 0 {
-                tracing::info!(provider, "machines can be looked up again");
+    /// Tells of errors that came instead of answers: in the 1st, 2nd, 4th, 8th … pass, and the end of it.
+    fn tell(&mut self, provider: &str, failed: Option<&pileus_cloud::Error>) {
+        let nodes = self.judge.unknown();
+        if let Some(error) = failed {
+            self.failures = self.failures.saturating_add(1);
+            if self.failures.is_power_of_two() {
+                let passes = self.failures;
+                tracing::warn!(
+                    provider,
+                    passes,
+                    nodes,
+                    "machines of nodes that are not ready are not known: {error}"
+                );
             }
+        } else if nodes == 0 && self.failures > 0 {
+            tracing::info!(provider, "the machines of all nodes that are not ready are known again");
             self.failures = 0;
-            return;
-        };
-        self.failures = self.failures.saturating_add(1);
-        if self.failures.is_power_of_two() {
-            tracing::warn!(
-                provider,
-                passes = self.failures,
-                "machines of nodes that are not ready are not known: {error}"
-            );
         }
     }
 }

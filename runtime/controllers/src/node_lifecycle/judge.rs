@@ -4,7 +4,7 @@
 //! `confirmed`, `plan`. Found may be old, but absent must be new: what takes a Node away, or ends what protects it, rests
 //! on a direct read that began after the doubt.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(super) struct Judge {
     breaker: Breaker,
     /// Until when a Node, by UID, isn't asked about.
     rests: BTreeMap<String, Duration>,
+    /// The Nodes, by UID, of whose machines the last answer was an error.
+    unknown: BTreeSet<String>,
 }
 
 /// What one pass has heard of machines, by the UID of the Node.
@@ -53,6 +55,8 @@ pub(super) struct Findings {
     known: BTreeMap<String, (Arc<NodeFacts>, Finding)>,
     /// How many Nodes a direct read found that a list lacked.
     pub(super) contradicted: u64,
+    /// The first of the errors that came instead of an answer.
+    pub(super) failed: Option<Error>,
 }
 
 /// What a pass writes, and how it stands.
@@ -66,20 +70,29 @@ pub(super) struct Plan {
 
 impl Judge {
     pub(super) fn new(provider: Provider, wants_out_of_service: bool) -> Self {
-        Self { provider, wants_out_of_service, breaker: Breaker::default(), rests: BTreeMap::new() }
+        let (breaker, rests, unknown) = (Breaker::default(), BTreeMap::new(), BTreeSet::new());
+        Self { provider, wants_out_of_service, breaker, rests, unknown }
     }
 
     /// The Nodes whose machines are looked up in this pass. None that is ready: its machine is well, whatever a cloud
     /// says.
     pub(super) fn candidates(&mut self, nodes: &[Arc<NodeFacts>], now: Now) -> Vec<Arc<NodeFacts>> {
         self.rests.retain(|_, until| *until > now.uptime);
-        let is_candidate = |node: &&Arc<NodeFacts>| {
-            self.is_ours(node)
-                && node.readiness != Readiness::True
-                && now.wall.duration_since(node.created_at) >= YOUNGEST
-                && !self.rests.contains_key(&node.uid)
-        };
-        nodes.iter().filter(is_candidate).cloned().collect()
+        let is_old_enough = |node: &NodeFacts| now.wall.duration_since(node.created_at) >= YOUNGEST;
+        let of_interest: Vec<_> = nodes
+            .iter()
+            .filter(|node| self.is_ours(node) && node.readiness != Readiness::True && is_old_enough(node))
+            .collect();
+        if !self.unknown.is_empty() {
+            let uids: BTreeSet<_> = of_interest.iter().map(|node| &node.uid).collect();
+            self.unknown.retain(|uid| uids.contains(uid));
+        }
+        of_interest.into_iter().filter(|node| !self.rests.contains_key(&node.uid)).cloned().collect()
+    }
+
+    /// How many Nodes are not ready for reasons that the cloud doesn't tell: the last answer about each was an error.
+    pub(super) fn unknown(&self) -> usize {
+        self.unknown.len()
     }
 
     /// Takes in what was answered at first; returns the Nodes that need a direct read.
@@ -91,7 +104,7 @@ impl Judge {
     ) -> Vec<Answered> {
         let mut doubted = Vec::new();
         for (node, answer) in answers {
-            let Some(answer) = self.usable(&node, answer, now) else { continue };
+            let Some(answer) = self.usable(findings, &node, answer, now) else { continue };
             let is_doubted = match finding(&answer, false) {
                 // A Node that is held and not released is only asked about to see whether its machine is back.
                 None => !node.is_held || plan::is_let_go(&node),
@@ -119,7 +132,7 @@ impl Judge {
         now: Now,
     ) {
         for ((_, doubt), (node, answer)) in doubted.iter().zip(answers) {
-            let Some(answer) = self.usable(&node, answer, now) else { continue };
+            let Some(answer) = self.usable(findings, &node, answer, now) else { continue };
             let (was_absent, is_absent) = (*doubt == Ok(Answer::Absent), answer == Answer::Absent);
             if was_absent != is_absent {
                 self.rest(&node, CONTRADICTED, now);
@@ -170,7 +183,19 @@ impl Judge {
     }
 
     /// An answer from which something follows. After any other the Node stays as it is, and is asked about again.
-    fn usable(&mut self, node: &NodeFacts, answer: Result<Answer, Error>, now: Now) -> Option<Answer> {
+    fn usable(
+        &mut self,
+        findings: &mut Findings,
+        node: &NodeFacts,
+        answer: Result<Answer, Error>,
+        now: Now,
+    ) -> Option<Answer> {
+        if let Err(error) = &answer {
+            self.unknown.insert(node.uid.clone());
+            findings.failed.get_or_insert_with(|| error.clone());
+        } else {
+            self.unknown.remove(&node.uid);
+        }
         let after = match answer {
             Ok(answer @ (Answer::Found(_) | Answer::Absent)) => return Some(answer),
             Ok(Answer::Pending(after)) => after,
@@ -404,6 +429,38 @@ mod tests {
             assert!(rests == 0 || !is_asked(rests - 1), "{row}: too soon");
             assert!(is_asked(rests), "{row}: too late");
         }
+    }
+
+    #[test]
+    fn a_node_is_unknown_from_an_error_to_an_answer_or_until_it_needs_none() {
+        let error = |_: &NodeFacts| Err(Error::new(ErrorKind::Denied, "no right"));
+        let runs = |_: &NodeFacts| Ok(found(State::Running));
+        let mut all = nodes(4);
+        let mut judge = Judge::new(provider(), false);
+        pass(&mut judge, &all, at(0), error, runs);
+        assert_eq!(judge.unknown(), 4);
+        pass(&mut judge, &all, at(10), runs, runs);
+        assert_eq!(judge.unknown(), 4, "they rest, and nothing is known of them");
+        all[0].readiness = Readiness::True;
+        all[1].uid = "another".to_owned();
+        judge.candidates(&all.clone().into_iter().map(Arc::new).collect::<Vec<_>>(), at(20));
+        assert_eq!(judge.unknown(), 2);
+        pass(&mut judge, &all, at(70), |node| if node.name == "n2" { ABSENT } else { runs(node) }, error);
+        assert_eq!(judge.unknown(), 1, "the direct read has failed");
+        pass(&mut judge, &all, at(140), runs, runs);
+        assert_eq!(judge.unknown(), 0);
+    }
+
+    #[test]
+    fn the_first_error_of_a_pass_is_what_is_told() {
+        let (mut judge, mut findings) = (Judge::new(provider(), false), Findings::default());
+        let answers = ["", "first", "second"].map(|why| match why {
+            "" => Ok(found(State::Running)),
+            why => Err(Error::new(ErrorKind::Unavailable, why)),
+        });
+        let answered = nodes(3).into_iter().map(Arc::new).zip(answers).collect();
+        judge.looked_up(&mut findings, answered, at(0));
+        assert_eq!(findings.failed.map(|error| error.message).as_deref(), Some("first"));
     }
 
     #[test]

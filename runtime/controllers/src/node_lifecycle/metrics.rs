@@ -14,6 +14,7 @@ use crate::error::Error;
 pub(crate) struct Metrics {
     passes: Counter,
     candidates: Gauge,
+    unknown: Gauge,
     held: Gauge,
     breaker_open: Gauge,
     absent_unconfirmed: Counter,
@@ -41,6 +42,11 @@ impl Metrics {
             metrics.candidates.clone(),
         );
         prefix.register(
+            "unknown",
+            "Nodes that are not ready and of whose machines the last answer was an error",
+            metrics.unknown.clone(),
+        );
+        prefix.register(
             "held",
             "Nodes whose machines are gone and whose deletion is held",
             metrics.held.clone(),
@@ -63,7 +69,8 @@ impl Metrics {
         self.candidates.set(i64::try_from(candidates).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn planned(&self, plan: &Plan, contradicted: u64) {
+    pub(super) fn planned(&self, plan: &Plan, contradicted: u64, unknown: usize) {
+        self.unknown.set(i64::try_from(unknown).unwrap_or(i64::MAX));
         self.held.set(i64::try_from(plan.held).unwrap_or(i64::MAX));
         self.breaker_open.set(i64::from(plan.verdict.is_open));
         self.absent_unconfirmed.inc_by(contradicted);
@@ -81,6 +88,7 @@ impl Metrics {
     /// What is so at present is another process's to say from now on.
     pub(super) fn leaves(&self) {
         self.candidates.set(0);
+        self.unknown.set(0);
         self.held.set(0);
         self.breaker_open.set(0);
     }
