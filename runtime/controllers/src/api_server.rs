@@ -38,6 +38,8 @@ struct State {
     writes: Vec<String>,
     /// The events, as `Reason name`.
     events: Vec<String>,
+    /// What the events say, as `METHOD name: note`.
+    notes: Vec<String>,
 }
 
 impl ApiServer {
@@ -64,6 +66,11 @@ impl ApiServer {
         std::mem::take(&mut self.state().events)
     }
 
+    /// What the events up to now say.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        self.state().notes.clone()
+    }
+
     /// Adds a Node, or changes it, as somebody else does. It gets the next resourceVersion.
     pub(crate) fn put(&self, node: &Stored) -> Stored {
         let version = *self.version.borrow() + 1;
@@ -88,8 +95,12 @@ impl ApiServer {
         let query = head.uri.query().unwrap_or_default();
         match head.uri.path().strip_prefix("/api/v1/nodes") {
             None => {
-                let told = format!("{} {}", body["reason"], body["regarding"]["name"]);
-                self.state().events.push(told.replace('"', ""));
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let name = text(&body["regarding"]["name"]);
+                let mut state = self.state();
+                state.events.push(format!("{} {name}", text(&body["reason"])));
+                state.notes.push(format!("{} {name}: {}", head.method, text(&body["note"])));
+                drop(state);
                 reply(201, &body)
             }
             Some("") if query.contains("watch=true") => self.news(query).await,

@@ -3,13 +3,15 @@
 //! Events are told, not promised: they are sent by a task of their own behind a bounded queue, so that a storm of them
 //! delays no write that matters, and what doesn't fit is dropped and counted.
 
-use k8s_openapi::api::core::v1::ObjectReference;
+use std::collections::HashMap;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::facts::node::NodeFacts;
 use crate::metrics::Metrics;
@@ -72,6 +74,28 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest note that the API server accepts, in bytes.
 const NOTE: usize = 1024;
 
+/// How long a [`Recorder`] counts an event up that is told again (the `CACHE_TTL` of kube).
+const COUNTED_UP: Duration = Duration::from_mins(6);
+
+/// The recorders by what they tell. One alone would count up whatever has the same reason, and go on showing what it was
+/// told first: a user would read why a Node failed before, not why it fails now.
+struct Recorders {
+    client: Client,
+    reporter: Reporter,
+    by_note: HashMap<Option<String>, (Recorder, Instant)>,
+}
+
+impl Recorders {
+    /// That of what this event tells.
+    fn of(&mut self, event: &Event, now: Instant) -> Recorder {
+        self.by_note.retain(|_, (_, used)| now.duration_since(*used) <= COUNTED_UP);
+        let new = || Recorder::new(self.client.clone(), self.reporter.clone());
+        let (recorder, used) = self.by_note.entry(event.note.clone()).or_insert_with(|| (new(), now));
+        *used = now;
+        recorder.clone()
+    }
+}
+
 /// Sends events of one component.
 #[derive(Clone)]
 pub struct Events {
@@ -90,10 +114,11 @@ impl Events {
     ) -> (Self, JoinHandle<()>) {
         let (queue, mut waiting) = mpsc::channel::<(Event, ObjectReference)>(QUEUE);
         let reporter = Reporter { controller: component.to_owned(), instance: Some(instance.to_owned()) };
-        let recorder = Recorder::new(client, reporter);
+        let mut recorders = Recorders { client, reporter, by_note: HashMap::new() };
         let counted = metrics.clone();
         let sending = tokio::spawn(async move {
             while let Some((event, object)) = waiting.recv().await {
+                let recorder = recorders.of(&event, Instant::now());
                 match tokio::time::timeout(PATIENCE, recorder.publish(&event, &object)).await {
                     Ok(Ok(())) => counted.event("sent"),
                     Err(_elapsed) => counted.event("failed"),
@@ -126,6 +151,58 @@ impl Events {
         };
         if self.queue.try_send((event, object)).is_err() {
             self.metrics.event("dropped");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api_server::ApiServer;
+    use prometheus_client::registry::Registry;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_told_again_is_counted_up_and_what_is_new_is_told_in_its_own_words() {
+        let api = ApiServer::new();
+        let metrics = Metrics::register(&mut Registry::default());
+        let (events, sending) = Events::start(api.client(), "test", "test", metrics);
+        let tell = |name: &str, note: &str| {
+            let node = NodeFacts::registered(name);
+            events.about_node(&node, Reason::CloudInitializationFailed, note.to_owned());
+        };
+        for (name, note) in [("a", "no machine"), ("a", "no machine"), ("b", "no machine"), ("a", "denied")] {
+            tell(name, note);
+        }
+        drop(events);
+        sending.await.unwrap();
+        assert_eq!(
+            api.notes(),
+            ["POST a: no machine", "PATCH a: no machine", "POST b: no machine", "POST a: denied"]
+        );
+    }
+
+    #[tokio::test]
+    async fn recorders_are_kept_as_long_as_they_count_up() {
+        let api = ApiServer::new();
+        let reporter = Reporter::from("test".to_owned());
+        let mut recorders = Recorders { client: api.client(), reporter, by_note: HashMap::new() };
+        let event = |note: &str| Event {
+            type_: EventType::Normal,
+            reason: String::new(),
+            note: Some(note.to_owned()),
+            action: String::new(),
+            secondary: None,
+        };
+        let start = Instant::now();
+        for (note, after, kept) in [
+            ("a", Duration::ZERO, 1),
+            ("b", COUNTED_UP, 2),
+            ("b", COUNTED_UP, 2),
+            ("b", COUNTED_UP * 2, 1),
+            ("c", COUNTED_UP * 9, 1),
+        ] {
+            recorders.of(&event(note), start + after);
+            assert_eq!(recorders.by_note.len(), kept, "{note} after {after:?}");
         }
     }
 }
