@@ -89,6 +89,8 @@ struct Entry {
     is_hurried: bool,
     /// When it was last looked up for that reason.
     hurried_at: Option<Instant>,
+    /// In how many turns in a row the cloud has asked for patience.
+    pending: u32,
 }
 
 impl Roster {
@@ -180,7 +182,8 @@ impl Roster {
     }
 
     /// The turn of a Node in a lane has ended, and this is how it was left. All changes up to then must have been
-    /// observed. How often its turns have failed in a row, which is 0 where it isn't the same any more.
+    /// observed. How often its turns have failed in a row, or the cloud has asked for patience, whichever it is now; 0 where
+    /// it isn't the same any more.
     pub(super) fn ended(
         &mut self,
         lane: Lane,
@@ -190,12 +193,14 @@ impl Roster {
         jitter: f64,
     ) -> u32 {
         let (name, sweep) = (left.name.as_str(), self.sweep_after(now));
-        let facts = self.nodes.get(name).map(|entry| Arc::clone(&entry.facts));
-        let Some(facts) = facts else {
+        let Some(entry) = self.nodes.get_mut(name) else {
             self.schedule(lane).settled(name, now, None);
             return 0;
         };
-        let mut failures = 0;
+        let facts = Arc::clone(&entry.facts);
+        let is_pending = facts.uid == left.uid && matches!(again, Again::After(_));
+        entry.pending = if is_pending { entry.pending.saturating_add(1) } else { 0 };
+        let mut in_a_row = entry.pending;
         if facts.uid != left.uid || Lane::of(&facts) != lane {
             self.schedule(lane).settled(name, now, None);
             self.join(&facts, now, sweep);
@@ -205,14 +210,14 @@ impl Roster {
             match again {
                 Again::AtSweep => schedule.settled(name, now, Some(sweep - now)),
                 Again::After(after) => schedule.settled(name, now, Some(after.max(delays.soon))),
-                Again::Failed(retry) => failures = schedule.failed(name, now, retry, delays, jitter),
+                Again::Failed(retry) => in_a_row = schedule.failed(name, now, retry, delays, jitter),
             }
             schedule.changed(name, sweep);
         }
         if facts.uid == left.uid && self.is_news(&facts, left) {
             self.hurry(&facts, now);
         }
-        failures
+        in_a_row
     }
 
     /// How many Nodes wait to be initialised.
@@ -224,7 +229,7 @@ impl Roster {
     fn keep(&mut self, facts: Arc<NodeFacts>) -> Option<Arc<NodeFacts>> {
         self.uninitialised += usize::from(facts.is_uninitialised());
         let Some(entry) = self.nodes.get_mut(&facts.name) else {
-            let entry = Entry { facts, is_hurried: false, hurried_at: None };
+            let entry = Entry { facts, is_hurried: false, hurried_at: None, pending: 0 };
             self.nodes.insert(entry.facts.name.clone(), entry);
             return None;
         };
@@ -492,6 +497,23 @@ mod tests {
             let after = roster.next(Lane::Refresh).unwrap() - now;
             assert!((least..=most).contains(&after), "{again:?}: {after:?}");
         }
+    }
+
+    #[test]
+    fn how_often_the_cloud_has_asked_for_patience_is_counted_until_it_says_something_else() {
+        let (mut roster, mut now) = roster(&[waiting("a")]);
+        let mut turn = |left: &NodeFacts, again| {
+            now += PERIOD;
+            roster.take(Lane::Initialise, now, 9);
+            roster.ended(Lane::Initialise, left, again, now, 0.5)
+        };
+        let pending = Again::After(secs(5));
+        let counts =
+            [pending, pending, Again::Failed(Retry::Growing), pending, Again::AtSweep, pending, pending]
+                .map(|again| turn(&waiting("a"), again));
+        assert_eq!(counts, [1, 2, 1, 1, 0, 1, 2]);
+        let other = NodeFacts { uid: "other".to_owned(), ..waiting("a") };
+        assert_eq!(turn(&other, pending), 0, "of another Node");
     }
 
     #[test]

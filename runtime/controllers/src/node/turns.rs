@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, Instance};
+use pileus_cloud::{Answer, Error, Instance, Retry};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
@@ -28,6 +28,9 @@ const GATHERING: Duration = Duration::from_millis(100);
 /// The same for refreshes, for which nobody waits: where somebody relabels thousands of Nodes one after the other, that
 /// costs a list each 10 seconds.
 const GATHERING_REFRESHES: Duration = Duration::from_secs(10);
+
+/// How often in a row a cloud may ask for patience before somebody is told: while a machine starts, that is no news.
+const PENDING: u32 = 8;
 
 /// How long writes that are under way at the end are waited for.
 const DRAIN: Duration = Duration::from_secs(25);
@@ -91,8 +94,8 @@ impl Turns {
                 Some(found) = self.lookups.join_next() => self.answered(finished(found)),
                 Some(done) = self.writes.join_next() => {
                     let (lane, node, done) = finished(done);
-                    let failures = self.ended(lane, &node, &done, Instant::now(), (self.controller.jitter)());
-                    self.tell(&node, &done, failures);
+                    let in_a_row = self.ended(lane, &node, &done, Instant::now(), (self.controller.jitter)());
+                    self.tell(&node, &done, in_a_row);
                 }
                 () = until(next) => {}
             }
@@ -156,9 +159,9 @@ impl Turns {
             match decide(&node, answer) {
                 Next::Write(machine) => self.progress_mut(lane).to_write.push_back((node, machine)),
                 Next::Done(done) => {
-                    let failures = self.ended(lane, &node, &done, now, jitter);
+                    let in_a_row = self.ended(lane, &node, &done, now, jitter);
                     if is_nodes_own || node.is_uninitialised() {
-                        self.tell(&node, &done, failures);
+                        self.tell(&node, &done, in_a_row);
                     }
                 }
             }
@@ -186,7 +189,7 @@ impl Turns {
         }
     }
 
-    /// Notes what became of a Node's turn. How often its turns have failed in a row.
+    /// Notes what became of a Node's turn. How often in a row, where it is no good end ([`Roster::ended`]).
     fn ended(&mut self, lane: Lane, node: &NodeFacts, done: &Done, now: Instant, jitter: f64) -> u32 {
         // Our own writes are told here like those of others, and before they are answered.
         while let Ok(changes) = self.changes.try_recv() {
@@ -199,10 +202,14 @@ impl Turns {
     }
 
     /// Tells whoever should know.
-    fn tell(&self, node: &NodeFacts, done: &Done, failures: u32) {
+    fn tell(&self, node: &NodeFacts, done: &Done, in_a_row: u32) {
         match done {
             Done::Initialised => self.controller.tell_initialised(node),
-            Done::Failed(retry, why) => self.controller.tell_failed(node, failures, *retry, why),
+            Done::Failed(retry, why) => self.controller.tell_failed(node, in_a_row, *retry, why),
+            Done::Again(after) if in_a_row >= PENDING => {
+                let why = "the cloud asks for patience again and again";
+                self.controller.tell_failed(node, in_a_row, Retry::After(*after), why);
+            }
             Done::Unchanged | Done::Changed | Done::Again(_) => {}
         }
     }
@@ -264,6 +271,7 @@ mod tests {
         lookups: Arc<Mutex<Vec<(Purpose, usize)>>>,
         machine: Arc<Mutex<Instance>>,
         refusal: Arc<Mutex<Option<Error>>>,
+        is_pending: Arc<Mutex<bool>>,
         refresh_takes: Duration,
     }
 
@@ -280,6 +288,9 @@ mod tests {
             tokio::time::sleep(takes).await;
             if let Some(error) = self.refusal.lock().unwrap().clone() {
                 return Err(error);
+            }
+            if *self.is_pending.lock().unwrap() {
+                return Ok(vec![Ok(Answer::Pending(secs(5))); nodes.len()]);
             }
             let machine = self.machine.lock().unwrap().clone();
             let id = |name: &str| ProviderId::parse(&format!("fake://{name}")).unwrap();
@@ -315,6 +326,7 @@ mod tests {
                 lookups: Arc::default(),
                 machine: Arc::new(Mutex::new(machine)),
                 refusal: Arc::default(),
+                is_pending: Arc::default(),
                 refresh_takes,
             };
             let provider = Provider {
@@ -526,6 +538,21 @@ mod tests {
         *running.cloud.refusal.lock().unwrap() = None;
         pass(secs(200)).await;
         running.api.get("new").assert_is(&working("new"));
+        running.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cloud_that_asks_for_patience_without_end_is_told_for_nodes_that_wait() {
+        let running = Running::start([waiting("waits"), working("works")], secs(1));
+        *running.cloud.is_pending.lock().unwrap() = true;
+        pass(secs(30)).await;
+        assert_eq!(running.api.events(), Vec::<String>::new(), "a machine that starts is no news");
+        pass(secs(200)).await;
+        let events = running.api.events(); // at the 8th, 16th and 32nd turn, which come each 5 s
+        assert_eq!(events, ["CloudInitializationFailed waits"; 3]);
+        *running.cloud.is_pending.lock().unwrap() = false;
+        pass(secs(20)).await;
+        running.api.get("waits").assert_is(&working("waits"));
         running.end().await;
     }
 
