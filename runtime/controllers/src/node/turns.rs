@@ -506,12 +506,14 @@ mod tests {
             {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
             {"key": "theirs", "effect": "NoExecute"},
         ]}});
-        loop {
-            pass(Duration::from_millis(1)).await;
-            if running.api.get("a").0["status"]["addresses"].is_array() {
+        let has_addresses = || running.api.get("a").0["status"]["addresses"].is_array();
+        for _ in 0..5000 {
+            if has_addresses() {
                 break;
             }
+            pass(Duration::from_millis(1)).await;
         }
+        assert!(has_addresses(), "the first write is done");
         running.api.put(&running.api.get("a").with(&theirs));
         pass(secs(1)).await;
         assert_eq!(running.api.writes(), ["PATCH a/status", "PATCH a", "PATCH a"]);
