@@ -40,6 +40,8 @@ struct State {
     events: Vec<String>,
     /// What the events say, as `METHOD name: note`.
     notes: Vec<String>,
+    /// What an admission policy changes about each Node that is written, as a merge patch.
+    policy: Option<Value>,
 }
 
 impl ApiServer {
@@ -81,6 +83,11 @@ impl ApiServer {
         state.history.push((version, format!("{}\n", json!({"type": kind, "object": node.0}))));
         self.version.send_replace(version);
         node
+    }
+
+    /// Has an admission policy change each Node that is written by this merge patch.
+    pub(crate) fn enforce(&self, policy: Value) {
+        self.state().policy = Some(policy);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -140,7 +147,8 @@ impl ApiServer {
                 return reply(409, &status);
             }
             node.patch(part, body);
-            node = self.put(&node);
+            let policy = self.state().policy.clone();
+            node = self.put(&policy.map_or(node.clone(), |policy| node.with(&policy)));
         }
         reply(200, &node.0)
     }

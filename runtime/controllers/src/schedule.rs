@@ -241,6 +241,29 @@ mod tests {
     }
 
     #[test]
+    fn jitter_lengthens_a_delay_and_by_no_more_than_its_share() {
+        let [soon, first, longest, slow] = [1, 10, 40, 100].map(Duration::from_secs);
+        let delays = Delays { soon, first, longest, slow };
+        for (retry, seconds) in [
+            (Retry::Soon, [1.0, 1.5, 2.0]),
+            (Retry::After(Duration::ZERO), [1.0, 6.0, 11.0]),
+            (Retry::After(Duration::from_secs(7)), [7.0, 12.0, 17.0]),
+            (Retry::Slowly, [100.0, 125.0, 150.0]),
+            (Retry::Growing, [10.0, 12.5, 15.0]),
+        ] {
+            for (jitter, seconds) in [0.0, 0.5, 1.0].into_iter().zip(seconds) {
+                let now = Instant::now();
+                let mut schedule = Schedule::default();
+                schedule.changed("a", now);
+                schedule.take(now, 1);
+                schedule.failed("a", now, retry, delays, jitter);
+                let expected = now + Duration::from_secs_f64(seconds);
+                assert_eq!(schedule.next(), Some(expected), "{retry:?}, jitter {jitter}");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_gone_is_forgotten_also_while_it_is_worked_on() {
         let now = Instant::now();
         let mut schedule = Schedule::default();

@@ -372,6 +372,17 @@ mod tests {
     }
 
     #[test]
+    fn it_is_asked_for_and_named_as_kubernetes_own_type_is() {
+        use kube::Resource;
+        assert_eq!(Node::url_path(&(), None), core::Node::url_path(&(), None));
+        let json = serde_json::json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}});
+        let [ours, theirs] = [json.clone(), json];
+        let ours: Node = serde_json::from_value(ours).unwrap();
+        let theirs: core::Node = serde_json::from_value(theirs).unwrap();
+        assert_eq!(ours.object_ref(&()), theirs.object_ref(&()));
+    }
+
+    #[test]
     fn a_node_that_is_barely_there_is_read_too() {
         let facts = read(serde_json::json!({"metadata": {"name": "a"}})).unwrap();
         assert!(!facts.is_uninitialised() && !facts.is_deleting);

@@ -16,8 +16,10 @@ use crate::error::Error;
 use crate::events::Reason;
 use crate::facts::node::NodeFacts;
 
-/// How often a Node that keeps changing under our hands is read again before others get their turn.
-const CONFLICTS: u32 = 5;
+/// How many writes to a Node are tried before others get their turn. Two complete it; more are for one that keeps
+/// changing under our hands. What is changed back with each write, as by an admission policy, must not be written for
+/// ever.
+const TRIES: u32 = 8;
 
 impl Controller {
     /// Writes to a Node until nothing is left to write. How it is then, and what became of it.
@@ -30,7 +32,7 @@ impl Controller {
     ) -> (Arc<NodeFacts>, Done) {
         let mut node = looked_up;
         let mut done = Done::Unchanged;
-        let mut conflicts = 0;
+        let mut tries = 0;
         loop {
             let action = match plan(&node, machine) {
                 Plan::Nothing => return (node, done),
@@ -38,17 +40,19 @@ impl Controller {
                     let retry = retry(&node, &why);
                     return (node, Done::Failed(retry, why.to_string()));
                 }
+                Plan::Write(_) if tries == TRIES => {
+                    let why = "what is written to it is changed back at once: look for an admission policy";
+                    return (node, Done::Failed(Retry::Slowly, why.to_owned()));
+                }
                 Plan::Write(action) => action,
             };
+            tries += 1;
             tracing::debug!(node = %node.name, ?action, "writing");
             let request = write(&node, &action);
             let written =
                 self.nodes.patch(&node, request.name, request.part, &Patch::Merge(request.body)).await;
             let (is_written, now) = match written {
-                Err(Error::Conflict) if conflicts < CONFLICTS => {
-                    conflicts += 1;
-                    (false, self.nodes.read(&node).await)
-                }
+                Err(Error::Conflict) if tries < TRIES => (false, self.nodes.read(&node).await),
                 written => (true, written),
             };
             let now = match now {

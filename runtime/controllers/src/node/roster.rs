@@ -562,6 +562,17 @@ mod tests {
     }
 
     #[test]
+    fn another_node_of_a_name_does_not_wait_for_what_the_one_before_was_put_off_by() {
+        for again in [Again::AtSweep, Again::Failed(Retry::Slowly)] {
+            let (mut roster, start) = roster(&[waiting("a")]);
+            roster.take(Lane::Initialise, start, 9);
+            roster.ended(Lane::Initialise, &waiting("a"), again, start, 0.5);
+            see(&mut roster, &[NodeFacts { uid: "other".to_owned(), ..waiting("a") }], start + secs(1));
+            assert_eq!(roster.next(Lane::Initialise), Some(start + secs(1)), "{again:?}");
+        }
+    }
+
+    #[test]
     fn a_node_that_went_while_it_was_worked_on_is_forgotten() {
         for again in [Again::AtSweep, Again::After(secs(1)), Again::Failed(Retry::Growing)] {
             let (mut roster, start) = roster(&[waiting("a")]);

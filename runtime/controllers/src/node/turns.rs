@@ -303,6 +303,7 @@ mod tests {
     struct Running {
         api: ApiServer,
         cloud: Cloud,
+        counts: Registry,
         stop: CancellationToken,
         controller: tokio::task::JoinHandle<()>,
     }
@@ -336,7 +337,8 @@ mod tests {
                 largest_lookup: 500,
                 instances: Some(Arc::new(cloud.clone())),
             };
-            let metrics = Metrics::register(&mut Registry::default());
+            let mut counts = Registry::default();
+            let metrics = Metrics::register(&mut counts);
             let (events, _) = Events::start(api.client(), "cloud-node-controller", "test", metrics.clone());
             let nodes = Nodes::new(api.client(), metrics.clone(), &Health::default());
             let settings = Settings { refresh_period: PERIOD };
@@ -346,11 +348,24 @@ mod tests {
             let watched = stop.clone();
             tokio::spawn(async move { nodes.watch(watched).await });
             let controller = tokio::spawn(controller.run(stop.clone()));
-            Self { api, cloud, stop, controller }
+            Self { api, cloud, counts, stop, controller }
         }
 
         fn lookups(&self) -> Vec<(Purpose, usize)> {
             std::mem::take(&mut self.cloud.lookups.lock().unwrap())
+        }
+
+        /// What is counted under a name, as `label="value"} count`.
+        fn counts(&self, name: &str) -> Vec<String> {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &self.counts).unwrap();
+            let mut counts: Vec<_> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'))
+                .map(str::to_owned)
+                .collect();
+            counts.sort();
+            counts
         }
 
         async fn end(self) {
@@ -418,6 +433,25 @@ mod tests {
             assert_eq!(running.lookups(), [(Purpose::Refresh, 100)]);
         }
         assert_eq!((running.api.writes(), running.api.events()), (vec![], vec![]));
+        running.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_cloud_answers_and_what_becomes_of_refreshes_is_counted() {
+        let running = Running::start([working("a"), waiting("b")], secs(1));
+        pass(secs(60)).await;
+        let changed = json!({"metadata": {"labels": {"node.kubernetes.io/instance-type": "huge"}}});
+        running.api.put(&working("a").with(&changed));
+        pass(secs(120)).await;
+        let trouble = Error::new(pileus_cloud::ErrorKind::Unavailable, "the cloud does not answer");
+        *running.cloud.refusal.lock().unwrap() = Some(trouble);
+        running.api.put(&working("a").with(&changed));
+        pass(secs(2)).await;
+        let answers = running.counts("pileus_node_lookup_answers_total");
+        assert_eq!(answers, [r#"answer="found"} 3"#, r#"answer="unavailable"} 1"#]);
+        let refreshes = running.counts("pileus_node_refreshes_total");
+        let expected = [r#"result="changed"} 1"#, r#"result="failed"} 1"#, r#"result="unchanged"} 1"#];
+        assert_eq!(refreshes, expected);
         running.end().await;
     }
 
@@ -519,6 +553,19 @@ mod tests {
         assert_eq!(running.api.writes(), ["PATCH a/status", "PATCH a", "PATCH a"]);
         let taints = json!({"spec": {"taints": [{"key": "theirs", "effect": "NoExecute"}]}});
         running.api.get("a").assert_is(&working("a").with(&taints));
+        running.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_policy_changes_back_each_time_is_not_written_for_ever() {
+        let running = Running::start([working("a")], secs(1));
+        pass(secs(5)).await;
+        let without_type = json!({"metadata": {"labels": {"node.kubernetes.io/instance-type": null}}});
+        running.api.enforce(without_type.clone());
+        running.api.put(&working("a").with(&without_type));
+        pass(secs(600)).await;
+        assert_eq!(running.api.writes().len(), 8);
+        assert_eq!(running.api.events(), ["CloudRefreshFailed a"]);
         running.end().await;
     }
 

@@ -237,7 +237,7 @@ mod tests {
     use crate::facts::node::Taint;
     use crate::model::instance;
     use crate::node_lifecycle::plan::Write;
-    use crate::well_known::TAINT_AUTOSCALER_DELETES;
+    use crate::well_known::{TAINT_AUTOSCALER_DELETES, TAINT_OUT_OF_SERVICE};
     use pileus_cloud::{ErrorKind, ProviderId};
 
     fn provider() -> Provider {
@@ -353,6 +353,16 @@ mod tests {
             let (_, _, read) = pass(&mut judge, &[node], at(0), |_| listed.clone(), |_| ABSENT);
             assert_eq!(read.len(), usize::from(is_read), "{row}");
         }
+        let theirs = Taint {
+            key: TAINT_OUT_OF_SERVICE.to_owned(),
+            value: None,
+            effect: "NoExecute".to_owned(),
+            time_added: None,
+        };
+        let moving = NodeFacts { taints: vec![theirs], ..node("a") };
+        let stopped = |_: &NodeFacts| Ok(found(State::Stopped));
+        let (_, _, read) = pass(&mut Judge::new(provider(), true), &[moving], at(0), stopped, |_| ABSENT);
+        assert!(read.is_empty(), "stopped, and its Pods move already");
     }
 
     #[test]
@@ -478,6 +488,24 @@ mod tests {
         judge.confirmed(&mut findings, &doubted, answers, at(0));
         assert_eq!(findings.contradicted, 100);
         assert_eq!(judge.plan(&all, &findings, at(0)).actions, []);
+    }
+
+    #[test]
+    fn only_a_list_that_lacked_what_a_read_finds_is_contradicted() {
+        let running = || Ok(found(State::Running));
+        for (listed, read, contradicted) in [
+            (ABSENT, running(), 1),
+            (ABSENT, ABSENT, 0),
+            (running(), running(), 0),
+            (running(), ABSENT, 0),
+            (ABSENT, Err(Error::new(ErrorKind::Unavailable, "why")), 0),
+        ] {
+            let (mut judge, mut findings) = (Judge::new(provider(), false), Findings::default());
+            let asked = Arc::new(node("a"));
+            let row = format!("{listed:?}, {read:?}");
+            judge.confirmed(&mut findings, &[(Arc::clone(&asked), listed)], vec![(asked, read)], at(0));
+            assert_eq!(findings.contradicted, contradicted, "{row}");
+        }
     }
 
     #[test]
