@@ -4,6 +4,7 @@
 //! may. So it is only ever read from a folder that nobody else can write, it is bound to the component and to the exact
 //! engine that it was made for, and whatever is not as it should be is a miss: it is compiled again.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::hash::{Hash, Hasher};
 use std::io::{self, Read as _, Write as _};
@@ -35,6 +36,12 @@ pub(crate) enum Found {
 
 /// Code that no start has asked for in this time goes: it is a former version's, or what a killed process left behind.
 const UNUSED: Duration = Duration::from_hours(30 * 24);
+
+/// How the name of a file with code ends.
+const FINISHED: &str = ".cwasm";
+
+/// How the name of one ends that is being written, or whose writer was killed.
+const UNFINISHED: &str = ".cwasm.unfinished";
 
 /// Every file begins with this many bytes of SHA-256 over its name and what follows. That shows truncation and decay, and
 /// that it was written as the code of this component for this engine and not of another.
@@ -92,26 +99,38 @@ impl CompiledCode {
     /// Keeps a component's code. A reader sees the whole file or none, also after a crash.
     pub(crate) fn store(&self, engine: &wasmtime::Engine, digest: &Digest, code: &[u8]) -> io::Result<()> {
         let name = name(engine, digest);
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
+        let mut file = tempfile::Builder::new().suffix(UNFINISHED).tempfile_in(&self.folder)?;
         file.write_all(&sum(&name, code))?;
         file.write_all(code)?;
         file.as_file().sync_all()?;
         file.persist(self.folder.join(name)).map_err(|error| error.error)?;
         File::open(&self.folder)?.sync_all()?;
-        self.prune(SystemTime::now())
-    }
-
-    /// Removes what hasn't been used for long.
-    fn prune(&self, now: SystemTime) -> io::Result<()> {
-        for entry in fs::read_dir(&self.folder)? {
-            let entry = entry?;
-            let used = entry.metadata()?.modified()?;
-            if now.duration_since(used).is_ok_and(|age| age > UNUSED) {
-                fs::remove_file(entry.path())?;
-            }
-        }
+        self.prune(SystemTime::now());
         Ok(())
     }
+
+    /// Removes of our files what hasn't been used for long. What can't be removed does no harm, and another process may
+    /// have been quicker.
+    fn prune(&self, now: SystemTime) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().map_while(Result::ok) {
+            let Ok(used) = entry.metadata().and_then(|found| found.modified()) else { continue };
+            if is_ours(&entry.file_name()) && now.duration_since(used).is_ok_and(|age| age > UNUSED) {
+                let path = entry.path();
+                if let Err(error) = fs::remove_file(&path) {
+                    tracing::debug!(path = %path.display(), %error, "unused compiled code not removed");
+                }
+            }
+        }
+    }
+}
+
+/// Whether a file's name is one that we give. The folder is the operator's choice, and may hold anything else.
+fn is_ours(name: &OsStr) -> bool {
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let Some(name) = name.to_str() else { return false };
+    let code = name.strip_suffix(FINISHED).and_then(|stem| stem.split_once('-'));
+    name.ends_with(UNFINISHED)
+        || code.is_some_and(|(digest, engine)| digest.len() == 64 && is_hex(digest) && is_hex(engine))
 }
 
 /// The name holds all that the code depends on: the component, and wasmtime's version, settings and processor.
@@ -119,7 +138,7 @@ fn name(engine: &wasmtime::Engine, digest: &Digest) -> String {
     let mut hash = Sha256Hasher(Sha256::new());
     engine.precompile_compatibility_hash().hash(&mut hash);
     let engine = Digest::from_bytes(hash.0.finalize().into());
-    format!("{}-{}.cwasm", digest.hex(), engine.short())
+    format!("{}-{}{FINISHED}", digest.hex(), engine.short())
 }
 
 fn sum(name: &str, code: &[u8]) -> [u8; SUM] {

@@ -84,7 +84,7 @@ async fn what_was_on_disk_is_counted_and_a_file_that_was_never_finished_does_no_
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("compiled");
     CompiledCode::open(&folder).unwrap();
-    fs::write(folder.join(".tmpA1b2C3"), "half of some co").unwrap();
+    fs::write(folder.join(".tmpA1b2C3.cwasm.unfinished"), "half of some co").unwrap();
     let start = async || {
         let compiled = CompiledCode::open(&folder).unwrap();
         let engine = Engine::start(Some(compiled), Compiler::InProcess).unwrap();
@@ -107,22 +107,36 @@ async fn what_was_on_disk_is_counted_and_a_file_that_was_never_finished_does_no_
 }
 
 #[tokio::test]
-async fn code_that_is_no_longer_used_goes_and_the_rest_stays() {
+async fn code_that_is_no_longer_used_goes_and_what_is_no_code_of_ours_stays() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("compiled");
     let long_ago = SystemTime::now() - Duration::from_hours(31 * 24);
+    let age = |path: &Path| fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
     CompiledCode::open(&folder).unwrap();
-    let former = folder.join("former.cwasm");
-    fs::write(&former, "").unwrap();
-    fs::File::open(&former).unwrap().set_modified(long_ago).unwrap();
-    let recent = folder.join("recent.cwasm");
+    let (former, digest) = ("0".repeat(64), "f".repeat(64));
+    let ours = [format!("{former}-0123456789ab.cwasm"), ".tmpA1b2C3.cwasm.unfinished".to_owned()];
+    // The operator may have named a folder that holds other things.
+    let theirs = ["thesis.odt", ".bashrc", "other.cwasm", "a-b.cwasm", ".tmpA1b2C3"];
+    for name in ours.iter().map(String::as_str).chain(theirs) {
+        fs::write(folder.join(name), "").unwrap();
+        age(&folder.join(name));
+    }
+    fs::create_dir(folder.join("folder")).unwrap();
+    age(&folder.join("folder"));
+    let recent = folder.join(format!("{digest}-0123456789ab.cwasm"));
     fs::write(&recent, "").unwrap();
     assert!(!is_cached(&folder).await);
-    assert!(!former.exists() && recent.exists());
+    assert!(recent.exists());
+    assert!(ours.iter().all(|name| !folder.join(name).exists()));
+    for name in theirs.into_iter().chain(["folder"]) {
+        assert!(folder.join(name).exists(), "{name} is gone");
+        let _gone = fs::remove_file(folder.join(name));
+    }
 
+    fs::remove_dir(folder.join("folder")).unwrap();
     fs::remove_file(recent).unwrap();
     let file = only_file(&folder);
-    fs::File::open(&file).unwrap().set_modified(long_ago).unwrap();
+    age(&file);
     assert!(is_cached(&folder).await);
     let age = SystemTime::now().duration_since(fs::metadata(&file).unwrap().modified().unwrap());
     assert!(age.unwrap() < Duration::from_hours(1), "use keeps it young");
