@@ -73,7 +73,7 @@ impl Compiler {
 
 fn compile(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let engine = wasmtime::Engine::new(&config()).map_err(|error| Error::engine(&error))?;
-    engine.precompile_component(bytes).map_err(|error| Error::Invalid(format!("{error:#}")))
+    engine.precompile_component(bytes).map_err(|error| Error::Invalid(text(&format!("{error:#}"))))
 }
 
 async fn in_child(mut command: Command, limit: Duration, bytes: &[u8]) -> Result<Vec<u8>, Error> {

@@ -11,10 +11,11 @@ use wasmtime::component::InstancePre;
 use crate::bindings::{info, instances};
 use crate::digest::Digest;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, some_of};
 use crate::limits::COMPONENT_CEILING;
 use crate::native::{Code, Kept, Native, native};
 use crate::sandbox::Sandbox;
+use crate::wire::text;
 
 /// The versions of the contract that this host accepts.
 pub const CONTRACT: &str = "0.1";
@@ -107,8 +108,9 @@ impl Component {
     fn check(engine: Engine, digest: Digest, size: usize, native: Native) -> Result<Self, Error> {
         let Native { component, code, kept } = native;
         let kind = component.component_type();
-        let imports = sorted(kind.imports(engine.wasmtime()).map(|(name, _)| name.to_owned()));
-        let exports = sorted(kind.exports(engine.wasmtime()).map(|(name, _)| name.to_owned()));
+        // Not every name is made of letters: `url=<…>` may hold anything.
+        let imports = sorted(kind.imports(engine.wasmtime()).map(|(name, _)| text(name)));
+        let exports = sorted(kind.exports(engine.wasmtime()).map(|(name, _)| text(name)));
         let contract = contract_version(&exports, &imports)?;
         let capabilities = capabilities(&exports)?;
         let unknown: Vec<_> = imports.iter().filter(|name| !is_offered(name)).cloned().collect();
@@ -116,7 +118,7 @@ impl Component {
             return Err(Error::UnknownImports(unknown));
         }
 
-        let mismatch = |error: wasmtime::Error| Error::Mismatch(format!("{error:#}"));
+        let mismatch = |error: wasmtime::Error| Error::Mismatch(text(&format!("{error:#}")));
         let pre = engine.linker().instantiate_pre(&component).map_err(mismatch)?;
         let info = info::GuestIndices::new(&pre).map_err(mismatch)?;
         let knows_machines = capabilities.contains(&Capability::Instances);
@@ -176,7 +178,7 @@ fn contract_version(exports: &[String], imports: &[String]) -> Result<String, Er
     match info {
         Some((_, version)) => Ok(version.to_owned()),
         None => Err(Error::NoProvider {
-            exports: if exports.is_empty() { "nothing".to_owned() } else { exports.join(", ") },
+            exports: if exports.is_empty() { "nothing".to_owned() } else { some_of(exports) },
         }),
     }
 }

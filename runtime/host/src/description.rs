@@ -9,6 +9,7 @@ use crate::egress::Denial;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::one_line::is_obeyed;
 use crate::slots::Urgency;
 use crate::wire::text;
 
@@ -119,9 +120,7 @@ fn description(answer: info::Description) -> Result<Description, Error> {
             text(&name)
         ));
     }
-    if version.is_empty()
-        || version.len() > 63
-        || version.chars().any(|c| c.is_control() || c.is_whitespace())
+    if version.is_empty() || version.len() > 63 || version.chars().any(|c| is_obeyed(c) || c.is_whitespace())
     {
         return wrong(format!("its version is {:?}; expected one like 1.2.3", text(&version)));
     }
@@ -203,11 +202,12 @@ mod tests {
     #[test]
     fn what_a_provider_can_not_be_is_refused() {
         assert!(description(answer()).is_ok());
-        let rows: [(Change, &str); 7] = [
+        let rows: [(Change, &str); 8] = [
             (|it| it.name = "My Cloud".to_owned(), "its name is \"My Cloud\""),
             (|it| it.name = "x".repeat(64), "its name is"),
             (|it| it.version = "1 2".to_owned(), "its version is"),
             (|it| it.version = String::new(), "its version is"),
+            (|it| it.version = "1\u{202e}2".to_owned(), "its version is"),
             (|it| it.provider_id_schemes = vec!["a://".to_owned()], "is no scheme"),
             (|it| it.node_labels = vec!["\x1b[31m".to_owned()], "is no key of a label"),
             (|it| it.configuration_schema = "{".to_owned(), "is not JSON"),

@@ -72,7 +72,7 @@ pub enum Error {
     )]
     NoCapability,
     /// It imports what the host doesn't offer.
-    #[error("the component imports what this host does not offer: {}; a provider may import WASI 0.2 and pileus:provider", .0.join(", "))]
+    #[error("the component imports what this host does not offer: {}; a provider may import WASI 0.2 and pileus:provider", some_of(.0))]
     UnknownImports(Vec<String>),
     /// An import or export has another type than the contract says.
     #[error("the component does not fit the contract: {0}")]
@@ -133,6 +133,16 @@ pub struct Problem {
     pub path: String,
     /// What is wrong and what would be right.
     pub message: String,
+}
+
+/// Names in a row, of which a component may have a million.
+pub(crate) fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let shown = names.get(..SHOWN).unwrap_or(names).join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 fn list(problems: &[Problem]) -> String {

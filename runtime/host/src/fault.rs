@@ -6,6 +6,8 @@ use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 use wasmtime_wasi::I32Exit;
 
+use crate::wire::text;
+
 /// Why a call to a provider brought no answer. The provider is to blame for all but [`Fault::NoSlot`] and
 /// [`Fault::Host`]; the host and the other calls go on in every case.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -110,7 +112,7 @@ impl Fault {
             return Self::Exhausted(full.to_string());
         }
         // What is left are a host function's or the component model's own refusals, which wasmtime doesn't type.
-        Self::Exhausted(error.root_cause().to_string())
+        Self::Exhausted(text(&error.root_cause().to_string()))
     }
 }
 

@@ -122,10 +122,9 @@ fn tracing_level(level: logging::Level) -> Level {
     }
 }
 
-/// Control characters become spaces: a guest can't forge a log line of the host nor reach a terminal.
+/// A guest can't forge a log line of the host nor reach a terminal.
 fn one_line(text: &str) -> String {
-    let text = text.get(..text.floor_char_boundary(LOG_LINE_BYTES)).unwrap_or_default();
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    crate::one_line::one_line(text.get(..text.floor_char_boundary(LOG_LINE_BYTES)).unwrap_or_default())
 }
 
 fn cut(mut line: String) -> String {

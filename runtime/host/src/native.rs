@@ -8,6 +8,7 @@ use crate::compiled::Found;
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::wire::text;
 
 /// Where a component's native code came from, and how long that took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,7 @@ fn look(engine: &Engine, digest: &Digest) -> Option<Found> {
 fn accept(engine: &Engine, digest: &Digest, code: &[u8]) -> Result<Component, Error> {
     // Only here does wasmtime compare what the component needs with what a slot of the pool has.
     let component =
-        deserialize(engine.wasmtime(), code).map_err(|error| Error::Invalid(format!("{error:#}")))?;
+        deserialize(engine.wasmtime(), code).map_err(|error| Error::Invalid(text(&format!("{error:#}"))))?;
     if let Some(compiled) = engine.compiled()
         && let Err(error) = compiled.store(engine.wasmtime(), digest, code)
     {

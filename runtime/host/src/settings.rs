@@ -95,14 +95,14 @@ fn settings(answer: info::Settings) -> Result<Settings, Error> {
 
 fn wish(answer: info::Endpoint) -> Result<Wish, Error> {
     let info::Endpoint { tls, host, port, reason, extra: _ } = answer;
-    let host = HostPattern::from_str(&host).map_err(|error| Error::Settings(error.to_string()))?;
+    let host = HostPattern::from_str(&host).map_err(|error| Error::Settings(text(&error.to_string())))?;
     Ok(Wish { endpoint: Endpoint::new(tls, host, port), reason: text(&reason) })
 }
 
 fn rule(index: usize, answer: info::Rule) -> Result<Rule, Error> {
     let info::Rule { host, method, path, operation, effect, limits, cache_scope, fold_case, extra: _ } =
         answer;
-    let rule_is_wrong = |why: String| Error::Settings(format!("rule {}: {why}", index + 1));
+    let rule_is_wrong = |why: String| Error::Settings(format!("rule {}: {}", index + 1, text(&why)));
     let wrong = |error: pileus_gate::Error| rule_is_wrong(error.to_string());
     let effect = match effect {
         info::Effect::Read => Effect::Read,

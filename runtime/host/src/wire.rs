@@ -11,6 +11,7 @@ use pileus_cloud::{
 };
 
 use crate::bindings::{instances, types};
+use crate::one_line::{is_obeyed, one_line};
 
 /// The longest message of a provider that is kept, in bytes: an event's note may have 1 KiB.
 const MESSAGE: usize = 1 << 10;
@@ -88,7 +89,7 @@ fn address_from_wire(address: types::Address) -> Result<Address, String> {
 
 /// A text that says something and isn't too long to.
 fn fact(value: String) -> Result<String, String> {
-    if value.is_empty() || value.len() > FACT || value.chars().any(|c| c.is_control() || c.is_whitespace()) {
+    if value.is_empty() || value.len() > FACT || value.chars().any(|c| is_obeyed(c) || c.is_whitespace()) {
         return Err(format!(
             "{:?} is no name",
             text(value.get(..value.floor_char_boundary(80)).unwrap_or_default())
@@ -128,6 +129,9 @@ fn instance_from_wire(node: &str, instance: types::Instance, schemes: &[String])
     if !schemes.iter().any(|scheme| scheme == provider_id.scheme()) {
         let own = schemes.join(", ");
         return Err(broken(format!("{provider_id} has a scheme that is not the provider's own ({own})")));
+    }
+    if provider_id.as_str().contains(is_obeyed) {
+        return Err(broken(format!("{} holds a character that can't be shown", text(provider_id.as_str()))));
     }
     let state = match state {
         types::State::Running => State::Running,
@@ -177,7 +181,7 @@ fn wait(milliseconds: u64) -> Duration {
 /// A provider's text on one line and of bearable length.
 pub(crate) fn text(text: &str) -> String {
     let text = text.get(..text.floor_char_boundary(MESSAGE)).unwrap_or_default();
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    one_line(text)
 }
 
 #[cfg(test)]
@@ -214,7 +218,7 @@ mod tests {
         let of = |id: &str| read(instance(id));
         let known = of("simulated://m-1").unwrap();
         assert_eq!((known.zone, known.region), (None, None), "an empty zone is none");
-        for id in ["azure://m-1", "m-1", "", "simulated://"] {
+        for id in ["azure://m-1", "m-1", "", "simulated://", "simulated://m-\u{202e}1"] {
             let error = of(id).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Broken, "{id}");
             assert!(error.message.contains("node-1"), "{error}");

@@ -18,6 +18,7 @@ use crate::cli;
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::start::{compiled_code, compiler, coverage};
+use crate::terminal;
 use binary::Binary;
 
 /// All that can be told of a component.
@@ -86,7 +87,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         coverage: both.map(|(document, settings)| coverage(&document.grants, settings)),
         settings,
     };
-    let text = if json { format!("{:#}\n", json::object(&inspection)) } else { text::report(&inspection) };
+    let text = if json { terminal::json(&json::object(&inspection)) } else { text::report(&inspection) };
     // A reader that has gone away (`pileus inspect … | head -1`) is no failure.
     let _gone = std::io::stdout().write_all(text.as_bytes());
     Ok(())

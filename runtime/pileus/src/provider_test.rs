@@ -29,7 +29,7 @@ use pileus_host::{Component, Engine};
 use crate::cli::{self, LogFormat};
 use crate::error::Error;
 use crate::start::{compiled_code, compiler};
-use crate::telemetry;
+use crate::{telemetry, terminal};
 use gather::Subject;
 use report::Report;
 use subject::Given;
@@ -55,7 +55,7 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     clear_progress();
 
     let report = Report::new(file.clone(), digest, contract, &facts);
-    let text = if json { format!("{:#}\n", report.json()) } else { report.text() };
+    let text = if json { terminal::json(&report.json()) } else { report.text() };
     // A reader that has gone away (`pileus provider test … | head -1`) is no failure.
     let _gone = std::io::stdout().write_all(text.as_bytes());
     match report.failed() {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use pileus_host::one_line;
 use wasmparser::{KnownCustom, Parser, Payload};
 
 /// The size of a page of memory where a module doesn't choose another.
@@ -69,7 +70,7 @@ impl Binary {
 }
 
 fn text(text: &str) -> String {
-    text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    one_line(&text.chars().take(LONGEST).collect::<String>())
 }
 
 #[cfg(test)]

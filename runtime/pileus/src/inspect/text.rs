@@ -1,11 +1,14 @@
 //! An inspection for people.
 
 use owo_colors::Style;
-use pileus_host::{Capability, Description, PublishedLimit, Settings, Wish};
+use pileus_host::{Capability, Description, PublishedLimit, Settings, Wish, one_line};
 
 use super::binary::{Binary, Producer};
 use super::{CodeSource, Inspection, Verdict, controllers, gives};
-use crate::terminal::{printable, styled};
+use crate::terminal::styled;
+
+/// How many more than one of a list are shown: a provider may say thousands, to hide what comes before.
+const SHOWN: usize = 99;
 
 /// The whole text.
 pub(super) fn report(inspection: &Inspection) -> String {
@@ -90,7 +93,7 @@ fn fields_of(schema: &serde_json::Value) -> Vec<String> {
         let kind = field["type"].as_str().unwrap_or("any");
         let must = if required.iter().any(|required| *required == name) { ", required" } else { "" };
         let about = field["description"].as_str().map(|text| format!(": {text}")).unwrap_or_default();
-        printable(&format!("{name} ({kind}{must}){about}"))
+        format!("{name} ({kind}{must}){about}")
     };
     fields.map(line).collect()
 }
@@ -126,18 +129,17 @@ impl Report {
 
     fn line(&mut self, name: &str, value: &str) {
         let name = styled(&format!("{name:<18}"), Style::new().dimmed());
-        self.text.extend(["  ", &name, value, "\n"]);
+        self.text.extend(["  ", &name, &one_line(value), "\n"]);
     }
 
     fn list(&mut self, name: &str, values: &[String]) {
-        match values.split_first() {
-            None => self.line(name, "none"),
-            Some((first, rest)) => {
-                self.line(name, first);
-                for value in rest {
-                    self.line("", value);
-                }
-            }
+        let Some((first, rest)) = values.split_first() else { return self.line(name, "none") };
+        self.line(name, first);
+        for value in rest.iter().take(SHOWN) {
+            self.line("", value);
+        }
+        if rest.len() > SHOWN {
+            self.line("", &format!("and {} more, which --json shows", rest.len() - SHOWN));
         }
     }
 }

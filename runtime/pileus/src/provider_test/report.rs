@@ -18,11 +18,12 @@
 //! none goes and none changes its meaning.
 
 use owo_colors::Style;
+use pileus_host::one_line;
 use serde_json::{Value, json};
 
 use super::check::{self, Check, Failure, Shortfall, Verdict};
 use super::facts::Facts;
-use crate::terminal::{printable, styled};
+use crate::terminal::styled;
 
 /// The outcome of a conformance test.
 pub(crate) struct Report {
@@ -119,7 +120,7 @@ impl Report {
             lines.push(format!("  {} {id:<30} {claim}", styled(&word, style)));
             lines.extend(details.into_iter().map(|(name, value)| {
                 let name = styled(&format!("{name:<10}"), Style::new().dimmed());
-                format!("           {name} {}", printable(value))
+                format!("           {name} {}", one_line(value))
             }));
         }
         let (passed, failed, not_run) = (self.passed(), self.failed(), self.not_run());
