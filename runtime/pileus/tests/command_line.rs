@@ -199,6 +199,46 @@ async fn bytes_that_are_no_provider_are_refused_with_what_their_author_should_do
     }
 }
 
+/// Names of imports may hold anything, and there may be a million.
+#[tokio::test]
+async fn names_in_a_component_reach_no_terminal_unchecked() {
+    let bench = Bench::new();
+    let bell = r#"(import "url=<\1b]0;owned\07\c2\9b31m\e2\80\ae>" (func))"#;
+    let many = (0..1000).map(|number| format!(r#"(import "url=<{number}>" (func))"#)).collect::<String>();
+    let long = format!(r#"(import "url=<{}>" (func))"#, "long ".repeat(10_000));
+    for (name, imports) in [("bell", bell), ("many", &many), ("long", &long)] {
+        let provider = exporter("pileus:provider/info@0.1.0").replacen(
+            "(component",
+            &format!("(component {imports}"),
+            1,
+        );
+        let provider = provider.replacen(
+            "(export",
+            r#"(export "pileus:provider/instances@0.1.0" (instance $i)) (export"#,
+            1,
+        );
+        let file = bench.write(&format!("{name}.wasm"), wat::parse_str(provider).unwrap());
+        let message = bench.refusal(&["inspect", file.to_str().unwrap()], 3, &["url=<"]).await;
+        let is_shown = |c: char| c == '\n' || !(c.is_control() || c == '\u{202e}');
+        assert!(message.chars().all(is_shown), "{message:?}");
+        assert!(message.len() < 4_000, "{}", message.len());
+    }
+}
+
+/// What the compiler says is read up to a length, and what it says after that breaks nothing.
+#[tokio::test]
+async fn a_component_whose_mistake_has_a_long_name_is_refused_as_one_with_a_short_name() {
+    let bench = Bench::new();
+    for length in [10, 20_000] {
+        let name = "a".repeat(length);
+        let twice = format!(r#"(component (import "{name}" (func)) (import "{name}" (func)))"#);
+        let file = bench.write("twice.wasm", wat::parse_str(twice).unwrap());
+        let parts = ["the component does not compile: ", "aaa"];
+        let message = bench.refusal(&["inspect", file.to_str().unwrap()], 3, &parts).await;
+        assert!(!message.contains("the compiler ended"), "{length}: {message}");
+    }
+}
+
 #[tokio::test]
 async fn files_that_cannot_be_read_are_named() {
     let bench = Bench::new();

@@ -35,13 +35,14 @@ pub fn compile_child() -> ExitCode {
     let written = answer.and_then(|bytes| match compile(&bytes) {
         Ok(code) => io::stdout().lock().write_all(&code).map(|()| ExitCode::SUCCESS),
         Err(Error::Invalid(why)) => {
-            eprintln!("{why}");
+            // The exit code tells what matters, so whether anybody hears the rest decides nothing.
+            let _heard = writeln!(io::stderr(), "{why}");
             Ok(ExitCode::from(REFUSED))
         }
         Err(error) => Err(io::Error::other(error)),
     });
     written.unwrap_or_else(|error| {
-        eprintln!("{error}");
+        let _heard = writeln!(io::stderr(), "{error}");
         ExitCode::FAILURE
     })
 }
