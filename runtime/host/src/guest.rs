@@ -141,6 +141,11 @@ fn explain(mut error: Error, denial: &Denial) -> Error {
     error
 }
 
+/// What says that the cloud has had enough: more repeats would be more of what it had enough of.
+fn throttling(answer: &Result<Answer, Error>) -> Option<Error> {
+    answer.as_ref().err().filter(|error| matches!(error.kind, ErrorKind::Throttled(_))).cloned()
+}
+
 /// Somebody waits for a Node that joins, and for one whose machine may be gone. Facts may be renewed a little later.
 const fn urgency(purpose: Purpose) -> Urgency {
     match purpose {
@@ -190,16 +195,20 @@ impl Guest {
         let until = Instant::now() + self.limits.lookup_hard * REPEATING;
         let mut halves = Halves::of(nodes.len(), fault);
         let mut settled = Vec::new();
+        let mut throttled = None;
         while Instant::now() < until
+            && throttled.is_none()
             && let Some(part) = halves.next()
         {
             self.metrics.repeated(&self.name, "lookup");
             let (start, asked) = (part.nodes.start, nodes.get(part.nodes.clone()).unwrap_or_default());
             let answers = match self.counted_lookup(purpose, asked, part.haste).await {
-                Ok(answers) => {
+                Ok(Ok(answers)) => {
                     halves.answered(&part);
-                    answers.unwrap_or_else(|error| vec![Err(error); asked.len()])
+                    answers
                 }
+                // It got through, but without an answer that tells where the culprit is not.
+                Ok(Err(error)) => vec![Err(error); asked.len()],
                 Err(fault) if !fault.is_providers() => vec![Err(self.failed("lookup", &fault)); asked.len()],
                 Err(fault) => {
                     let culprit =
@@ -208,11 +217,14 @@ impl Guest {
                     culprit.into_iter().collect()
                 }
             };
+            throttled = answers.iter().find_map(throttling);
             settled.push((start, answers));
         }
         for part in halves.rest() {
-            let error = self.failed(&format!("lookup of {} nodes", part.nodes.len()), &part.because);
-            tracing::warn!(%error, "they are not looked up in smaller parts, as it has taken long enough");
+            let error = throttled.clone().unwrap_or_else(|| {
+                self.failed(&format!("lookup of {} nodes", part.nodes.len()), &part.because)
+            });
+            tracing::warn!(nodes = part.nodes.len(), %error, "the rest is not looked up in smaller parts now");
             settled.push((part.nodes.start, vec![Err(error); part.nodes.len()]));
         }
         settled.sort_by_key(|(start, _)| *start);

@@ -79,6 +79,16 @@ async fn where_every_node_hangs_the_search_ends_in_time_with_an_error_for_each()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_cloud_that_has_had_enough_is_not_asked_for_the_culprit() {
+    let (guest, registry) = fails("overload", None, Duration::from_secs(20)).await;
+    let answers = guest.lookup(Purpose::Refresh, &nodes("node", 16)).await.unwrap();
+    assert_eq!(answers.len(), 16);
+    let throttled = ErrorKind::Throttled(Some(Duration::from_secs(7)));
+    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|error| error.kind == throttled)));
+    assert_eq!(count(&registry, "repeats"), 3, "twice eight, and the first four");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lookup_of_one_node_is_not_repeated() {
     let (guest, registry) = fails("trap", None, Duration::from_secs(20)).await;
     let error = guest.lookup(Purpose::Initialise, &nodes("node", 1)).await.unwrap_err();

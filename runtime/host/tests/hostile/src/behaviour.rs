@@ -1,9 +1,10 @@
 //! The misdeeds, one function each. `black_box` keeps the compiler from proving them pointless.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use pileus_guest::bindings::pileus::provider::logging;
-use pileus_guest::{Answer, Error, Instance, http};
+use pileus_guest::{Answer, Error, Instance, NodeReference, http};
 
 use crate::Behaviour;
 
@@ -20,7 +21,9 @@ const HOUR: u64 = 3_600_000_000_000;
 /// Does what is wanted, and answers with the instance where that ends.
 pub(crate) async fn misbehave(behaviour: Behaviour, instance: Instance) -> Result<Answer, Error> {
     match behaviour {
-        Behaviour::Echo | Behaviour::Misaligned | Behaviour::Ask => Ok(Answer::Found(instance)),
+        Behaviour::Echo | Behaviour::Misaligned | Behaviour::Ask | Behaviour::Overload => {
+            Ok(Answer::Found(instance))
+        }
         Behaviour::Loop | Behaviour::LoopInConfigure => forever(),
         Behaviour::Recurse => Ok(Answer::Found(Instance { zone: Some(recurse(1).to_string()), ..instance })),
         Behaviour::Grow => grow(),
@@ -49,6 +52,11 @@ pub(crate) async fn misbehave(behaviour: Behaviour, instance: Instance) -> Resul
         Behaviour::Handles => handles(),
         Behaviour::Peek => Ok(Answer::Found(Instance { labels: peek(), ..instance })),
     }
+}
+
+pub(crate) fn overload(nodes: &[NodeReference]) -> Error {
+    assert!(nodes.len() <= 4, "{} nodes", nodes.len());
+    Error::throttled(Some(Duration::from_secs(7)), "the cloud has had enough")
 }
 
 pub(crate) fn forever() -> ! {

@@ -6,7 +6,7 @@ mod behaviour;
 
 use std::hint::black_box;
 
-use behaviour::{forever, misbehave};
+use behaviour::{forever, misbehave, overload};
 use pileus_guest::{
     Answer, Description, Error, Instance, Instances, NodeReference, Problem, Provider, Purpose, Settings,
     State, export_provider, http, one_by_one,
@@ -53,6 +53,8 @@ enum Behaviour {
     Handles,
     /// Looks at the environment and answers with what it saw, as labels.
     Peek,
+    /// Panics where it is asked about more than four Nodes, and says of fewer that the cloud has had enough.
+    Overload,
     /// Computes without end as soon as it is configured.
     LoopInConfigure,
 }
@@ -112,6 +114,9 @@ impl Instances for Hostile {
         purpose: Purpose,
         nodes: &[NodeReference],
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        if self.behaviour == Behaviour::Overload {
+            return Err(overload(nodes));
+        }
         let mut answers = one_by_one(self, purpose, nodes).await;
         if self.behaviour == Behaviour::Misaligned && nodes.iter().any(|node| self.is_victim(node)) {
             black_box(answers.pop());
