@@ -189,10 +189,10 @@ impl Memory {
     /// Notes what became of a write.
     fn wrote(&mut self, action: &Action, written: &Result<(), Error>) {
         let now = self.now();
-        // One that is gone may have been deleted by a try of ours whose answer got lost.
-        let is_gone = matches!(written, Ok(()) | Err(Error::Gone | Error::Unavailable(_)));
+        // One that is gone may have been deleted by a try of ours whose answer got lost; one that may not be deleted is not
+        // asked about for a while, but its machine is gone. One that has changed is asked about at once.
         if let Write::Delete { is_released } = action.write
-            && is_gone
+            && !matches!(written, Err(Error::Conflict))
         {
             self.judge.deleted(&action.node, is_released, now);
         }
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_that_may_have_been_done_counts_for_the_breaker() {
+    fn a_machine_that_is_gone_counts_for_the_breaker_whatever_became_of_its_node() {
         let deleted: Vec<_> = (0..4).map(|n| Arc::new(NodeFacts::registered(&n.to_string()))).collect();
         for (written, is_released, gone) in [
             (Ok(()), false, 4),
@@ -487,7 +487,7 @@ mod tests {
             (Err(Error::Unavailable("no answer".to_owned())), false, 4),
             (Err(Error::Gone), false, 4), // by a try whose answer got lost
             (Err(Error::Conflict), false, 0),
-            (Err(Error::Refused("no right".to_owned())), false, 0),
+            (Err(Error::Refused("no right".to_owned())), false, 4),
         ] {
             let judge = Judge::new(provider(None), false);
             let mut memory = Memory { judge, started: Instant::now(), failures: 0 };

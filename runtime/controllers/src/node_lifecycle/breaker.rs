@@ -51,7 +51,7 @@ impl Breaker {
         Verdict { is_open: gone >= LEAST && gone * SHARE > of, gone, of }
     }
 
-    /// A Node has been deleted, or may have been. One that somebody released doesn't count: somebody has looked at it.
+    /// A Node has been deleted, or may have been, or should be but may not. One that somebody released doesn't count: somebody has looked at it.
     pub(super) fn deleted(&mut self, uid: &str, uptime: Duration) {
         self.deleted.retain(|_, at| is_within(*at, uptime));
         self.deleted.insert(uid.to_owned(), uptime);

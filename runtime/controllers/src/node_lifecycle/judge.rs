@@ -167,7 +167,7 @@ impl Judge {
         Plan { actions: plan::plan(&fates, verdict), verdict, held }
     }
 
-    /// A Node has been deleted, or may have been.
+    /// A Node has been deleted, or may have been, or should be but may not.
     pub(super) fn deleted(&mut self, node: &NodeFacts, is_released: bool, now: Now) {
         if !is_released {
             self.breaker.deleted(&node.uid, now.uptime);
