@@ -28,15 +28,17 @@ pub(super) struct Breaker {
 pub(super) struct Verdict {
     /// Whether Nodes are held rather than deleted.
     pub(super) is_open: bool,
-    /// The Nodes whose machines are gone: held, confirmed in this pass, or deleted within the window.
+    /// The Nodes whose machines are gone: held, confirmed in this pass, lacked by a list and not settled by a direct read,
+    /// or deleted within the window.
     pub(super) gone: usize,
     /// The provider's Nodes, with those that were deleted within the window.
     pub(super) of: usize,
 }
 
 impl Breaker {
-    /// Judges a pass: `present` are all Nodes of the provider, `absent` those of them whose machines are gone, be they
-    /// held already or only just confirmed. What may be deleted in this pass is all of `absent` or nothing.
+    /// Judges a pass: `present` are all Nodes of the provider, `absent` those of them whose machines are gone: held already,
+    /// only just confirmed, or in doubt, as a cloud that is wrong about all may confirm but a few at a time. What may be
+    /// deleted in this pass is all that are confirmed, or nothing.
     pub(super) fn judge(
         &self,
         present: &BTreeSet<&str>,

@@ -47,6 +47,9 @@ pub(super) struct Judge {
     rests: BTreeMap<String, Duration>,
     /// The Nodes, by UID, of whose machines the last answer was an error.
     unknown: BTreeSet<String>,
+    /// The Nodes, by UID, that a list lacked and of which no direct read has said anything since: those that nobody lets
+    /// go.
+    doubted: BTreeSet<String>,
 }
 
 /// What one pass has heard of machines, by the UID of the Node.
@@ -70,8 +73,9 @@ pub(super) struct Plan {
 
 impl Judge {
     pub(super) fn new(provider: Provider, wants_out_of_service: bool) -> Self {
-        let (breaker, rests, unknown) = (Breaker::default(), BTreeMap::new(), BTreeSet::new());
-        Self { provider, wants_out_of_service, breaker, rests, unknown }
+        let (breaker, rests) = (Breaker::default(), BTreeMap::new());
+        let (unknown, doubted) = (BTreeSet::new(), BTreeSet::new());
+        Self { provider, wants_out_of_service, breaker, rests, unknown, doubted }
     }
 
     /// The Nodes whose machines are looked up in this pass. None that is ready: its machine is well, whatever a cloud
@@ -83,10 +87,9 @@ impl Judge {
             .iter()
             .filter(|node| self.is_ours(node) && node.readiness != Readiness::True && is_old_enough(node))
             .collect();
-        if !self.unknown.is_empty() {
-            let uids: BTreeSet<_> = of_interest.iter().map(|node| &node.uid).collect();
-            self.unknown.retain(|uid| uids.contains(uid));
-        }
+        let uids: BTreeSet<_> = of_interest.iter().map(|node| &node.uid).collect();
+        self.unknown.retain(|uid| uids.contains(uid));
+        self.doubted.retain(|uid| uids.contains(uid));
         of_interest.into_iter().filter(|node| !self.rests.contains_key(&node.uid)).cloned().collect()
     }
 
@@ -116,6 +119,11 @@ impl Judge {
                         && plan::lacks_out_of_service(&node)
                 }
             };
+            if is_doubted && answer == Answer::Absent && !plan::is_let_go(&node) {
+                self.doubted.insert(node.uid.clone());
+            } else {
+                self.doubted.remove(&node.uid);
+            }
             if is_doubted {
                 doubted.push((node, Ok(answer)));
             }
@@ -132,6 +140,10 @@ impl Judge {
         now: Now,
     ) {
         for ((_, doubt), (node, answer)) in doubted.iter().zip(answers) {
+            // Where there is no answer, as where a cloud takes only so many direct reads at a time, the doubt stays.
+            if matches!(answer, Ok(Answer::Found(_) | Answer::Absent | Answer::Unmanaged)) {
+                self.doubted.remove(&node.uid);
+            }
             let Some(answer) = self.usable(findings, &node, answer, now) else { continue };
             let (was_absent, is_absent) = (*doubt == Ok(Answer::Absent), answer == Answer::Absent);
             if was_absent != is_absent {
@@ -156,7 +168,11 @@ impl Judge {
             })
             .collect();
         let present = fates.iter().map(|(node, _)| node.uid.as_str()).collect();
-        let absent = plan::absent(&fates);
+        let is_doubted = |(node, fate): &&(Arc<NodeFacts>, Fate)| {
+            *fate == Fate::Rests && node.readiness != Readiness::True && self.doubted.contains(&node.uid)
+        };
+        let doubted = fates.iter().filter(is_doubted).map(|(node, _)| node.uid.as_str());
+        let absent = plan::absent(&fates).into_iter().chain(doubted).collect();
         let verdict = self.breaker.judge(&present, &absent, now.uptime);
         let is_held = |fate: &Fate| match fate {
             Fate::StaysHeld => true,
@@ -516,6 +532,55 @@ mod tests {
         let mut small = Judge::new(provider(), false);
         let (plan, ..) = pass(&mut small, &nodes(3), at(0), |_| ABSENT, |_| ABSENT);
         assert_eq!((counts(&plan), plan.held, plan.verdict.is_open), ((3, 0), 0, false));
+    }
+
+    #[test]
+    fn a_cloud_that_denies_everything_takes_no_node_although_it_confirms_few_at_a_time() {
+        let all = nodes(100);
+        let slow = || Ok(Answer::Pending(Duration::from_secs(5)));
+        let error = || Err(Error::new(ErrorKind::Throttled(None), "slower"));
+        for (row, others, deleted, held) in [
+            ("the others are pending", slow(), 0, 10),
+            ("the others fail", error(), 0, 10),
+            ("the others are there", Ok(found(State::Running)), 10, 0),
+            ("the others are nobody's", Ok(Answer::Unmanaged), 10, 0),
+        ] {
+            let read = |node: &NodeFacts| if node.name.len() == 2 { ABSENT } else { others.clone() };
+            let (plan, ..) = pass(&mut Judge::new(provider(), false), &all, at(0), |_| ABSENT, read);
+            assert_eq!(counts(&plan), (deleted, held), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_doubt_lasts_until_it_is_settled() {
+        let slow = |_: &NodeFacts| Ok(Answer::Pending(Duration::from_secs(5)));
+        let runs = |_: &NodeFacts| Ok(found(State::Running));
+        let absent = |_: &NodeFacts| ABSENT;
+        let ready = |node: &mut NodeFacts| node.readiness = Readiness::True;
+        type Change = fn(&mut NodeFacts);
+        type Answers = fn(&NodeFacts) -> Result<Answer, Error>;
+        let rows: [(&str, u64, Change, Answers, Answers, usize); 6] = [
+            ("they rest", 1, |_| {}, absent, slow, 10),
+            ("they are asked about in vain", 10, |_| {}, absent, slow, 10),
+            ("a list has them again", 10, |_| {}, runs, slow, 0),
+            ("a direct read finds them", 10, |_| {}, absent, runs, 0),
+            ("they are gone for sure", 10, |_| {}, absent, absent, 10),
+            ("they are ready", 10, ready, absent, slow, 0),
+        ];
+        for (row, after, change, list, read, gone) in rows {
+            let (mut judge, mut all) = (Judge::new(provider(), false), nodes(10));
+            pass(&mut judge, &all, at(0), absent, slow);
+            all.iter_mut().for_each(change);
+            let (plan, ..) = pass(&mut judge, &all, at(after), list, read);
+            assert_eq!(plan.verdict.gone, gone, "{row}");
+            all.clear();
+            let (plan, ..) = pass(&mut judge, &all, at(after + 1), list, read);
+            assert_eq!(
+                (plan.verdict.gone, judge.doubted.len()),
+                (0, 0),
+                "{row}: and forgotten with the Node"
+            );
+        }
     }
 
     #[test]
