@@ -51,17 +51,19 @@ async fn pileus_has_the_rights_of_the_shipped_role_and_no_others() -> Result<(),
     assert_eq!(seen.metadata.resource_version, written.metadata.resource_version);
 
     assert!(is_forbidden(Api::<Secret>::all(pileus).list(&ListParams::default()).await));
-    assert!(is_forbidden(nodes.delete("a", &DeleteParams::default()).await));
+    let all = (&DeleteParams::default(), &ListParams::default());
+    assert!(is_forbidden(nodes.delete_collection(all.0, all.1).await));
     assert!(is_forbidden(nodes.create(&PostParams::default(), &node("d").build()).await));
 
-    Api::<Node>::all(admin.clone()).delete("a", &DeleteParams::default()).await.map_err(no_answer)?;
+    nodes.delete("a", &DeleteParams::default()).await.map_err(no_answer)?;
     await_absence(&admin, "a", SOON).await?;
 
     let requests = kubernetes.requests()?;
     let own: Vec<_> = requests.iter().filter(|it| it.user.ends_with(":kube-system:pileus")).collect();
     assert!(own.iter().filter(|it| it.code == 403).count() >= 4);
     let written: Vec<_> = own.iter().filter(|it| it.is_write() && it.code == 200).collect();
-    let [patch] = &written[..] else { panic!("{written:?}") };
+    let [patch, delete] = &written[..] else { panic!("{written:?}") };
+    assert_eq!((&*delete.verb, &*delete.resource, &*delete.name), ("delete", "nodes", "a"));
     assert_eq!((&*patch.verb, &*patch.resource, &*patch.name), ("patch", "nodes/status", "b"));
     assert_eq!(patch.body["status"]["addresses"][0]["address"], "10.0.0.2");
     let registered = requests.iter().find(|it| it.verb == "create" && it.resource == "nodes").unwrap();

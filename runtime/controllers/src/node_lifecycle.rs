@@ -204,6 +204,9 @@ impl Memory {
             }
             Err(error) => {
                 tracing::warn!(node = %action.node.name, write = ?action.write, "not written: {error}");
+                if matches!(error, Error::Refused(_)) {
+                    self.judge.refused(&action.node, now);
+                }
             }
         }
     }
@@ -283,7 +286,7 @@ mod tests {
             let body: Value = serde_json::from_slice(&body).unwrap_or_default();
             let path = head.uri.path().to_owned();
             let mut status = 200;
-            let answer = match (head.method, path.ends_with("/events")) {
+            let answer = match (head.method, path.contains("/events")) {
                 (Method::GET, _) if head.uri.query().unwrap_or_default().contains("watch=true") => {
                     pending().await
                 }
@@ -312,14 +315,14 @@ mod tests {
 
         fn written(&self, method: &Method) -> Vec<(String, Value)> {
             let writes = self.writes.lock().unwrap();
-            let those = writes.iter().filter(|(of, path, _)| of == method && !path.ends_with("/events"));
+            let those = writes.iter().filter(|(of, path, _)| of == method && !path.contains("/events"));
             those.map(|(_, path, body)| (path.clone(), body.clone())).collect()
         }
 
         fn told(&self) -> BTreeMap<String, usize> {
             let mut reasons = BTreeMap::new();
             for (_, _, event) in
-                self.writes.lock().unwrap().iter().filter(|(_, path, _)| path.ends_with("/events"))
+                self.writes.lock().unwrap().iter().filter(|(_, path, _)| path.contains("/events"))
             {
                 *reasons.entry(event["reason"].as_str().unwrap().to_owned()).or_default() += 1;
             }
@@ -474,6 +477,21 @@ mod tests {
             let metrics = running.metrics();
             let line = format!("pileus_node_lifecycle_deletions_total{{result=\"{result}\"}} 1");
             assert!(metrics.contains(&line), "{line} is not in {metrics}");
+            running.stop.cancel();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_may_not_be_changed_is_tried_each_minute() {
+        let rows: [(fn(Purpose, &str) -> _, _); 2] = [(|_, _| None, 3), (|_, _| Some(State::Stopped), 0)];
+        for (state, confirms) in rows {
+            let running = start_with(403, 1, 1000, machines(state));
+            tokio::time::sleep(Duration::from_secs(125)).await;
+            let tries =
+                running.api.written(&Method::DELETE).len() + running.api.written(&Method::PATCH).len();
+            let calls = running.machines.calls.lock().unwrap().clone();
+            let direct = calls.iter().filter(|(purpose, _)| *purpose == Purpose::Confirm).count();
+            assert_eq!((tries, direct, calls.len()), (3, confirms, 3 + confirms), "{calls:?}");
             running.stop.cancel();
         }
     }

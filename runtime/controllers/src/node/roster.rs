@@ -174,10 +174,14 @@ impl Roster {
     }
 
     /// What is known of the Node that was looked up in this lane, unless an answer about that one is of no use for it:
-    /// it may be another Node that bears the name now, or be named or waited for in another way.
+    /// it may be another Node that bears the name now, be named or waited for in another way, or have other labels that the
+    /// provider reads. Addresses don't count, as its kubelet writes them just then.
     pub(super) fn current(&self, lane: Lane, looked_up: &NodeFacts) -> Option<Arc<NodeFacts>> {
         let now = &self.nodes.get(&looked_up.name)?.facts;
-        let is_same = now.uid == looked_up.uid && now.provider_id == looked_up.provider_id;
+        let mut read = self.provider.node_labels.iter();
+        let is_same = now.uid == looked_up.uid
+            && now.provider_id == looked_up.provider_id
+            && read.all(|key| now.labels.get(key) == looked_up.labels.get(key));
         (is_same && Lane::of(now) == lane).then(|| Arc::clone(now))
     }
 
@@ -569,6 +573,21 @@ mod tests {
             roster.ended(Lane::Initialise, &waiting("a"), again, start, 0.5);
             see(&mut roster, &[NodeFacts { uid: "other".to_owned(), ..waiting("a") }], start + secs(1));
             assert_eq!(roster.next(Lane::Initialise), Some(start + secs(1)), "{again:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_of_no_use_once_the_labels_that_it_rests_on_are_others() {
+        for (lane, node) in [(Lane::Initialise, waiting("a")), (Lane::Refresh, working("a"))] {
+            let (mut roster, start) = roster(std::slice::from_ref(&node));
+            let looked_up = roster.take(lane, start, 9).remove(0);
+            let beside = labelled(addressed(node.clone()), "team", "x");
+            see(&mut roster, std::slice::from_ref(&beside), start);
+            assert!(roster.current(lane, &looked_up).is_some(), "{lane:?}");
+            see(&mut roster, &[labelled(beside, "pool", "blue")], start);
+            assert_eq!(roster.current(lane, &looked_up), None, "{lane:?}");
+            roster.ended(lane, &looked_up, Again::AtSweep, start, 0.5);
+            assert_eq!(roster.next(lane), Some(start), "{lane:?}: it is looked up anew");
         }
     }
 

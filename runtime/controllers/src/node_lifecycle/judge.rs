@@ -23,7 +23,8 @@ const YOUNGEST: SignedDuration = SignedDuration::from_mins(1);
 /// for each Node in each pass.
 const CONTRADICTED: Duration = Duration::from_mins(1);
 
-/// How long it is left alone after an error that somebody has to mend first.
+/// How long it is left alone after an error that somebody has to mend first: else one that may not be deleted would cost
+/// a direct read and two events in each pass.
 const SLOW: Duration = Duration::from_mins(1);
 
 /// The time, as the caller's clocks tell it.
@@ -188,6 +189,11 @@ impl Judge {
         if !is_released {
             self.breaker.deleted(&node.uid, now.uptime);
         }
+    }
+
+    /// The API server refuses to change a Node, or to delete it.
+    pub(super) fn refused(&mut self, node: &NodeFacts, now: Now) {
+        self.rest(node, SLOW, now);
     }
 
     /// Whether a Node is the provider's to look after. Of one with neither a provider ID nor the taint of those that
