@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use http::Method;
 use pileus_dev::{Error, Process, artifact};
 use serde_json::{Value, json};
 
@@ -41,12 +42,29 @@ impl Cloud {
     /// Creates a machine.
     pub(crate) async fn create(&self, name: &str, size: &str, rack: &str) -> Result<(), Error> {
         let machine = json!({"name": name, "type": size, "labels": {"example.com/rack": rack}});
-        self.post("/v1/machines", &machine).await
+        self.order(Method::POST, "/v1/machines", &machine, 201).await
     }
 
     /// Creates many machines at once, PREFIX1 and so on.
     pub(crate) async fn create_many(&self, count: usize, prefix: &str) -> Result<(), Error> {
-        self.post("/v1/machines:batch", &json!({"count": count, "prefix": prefix})).await
+        let machines = json!({"count": count, "prefix": prefix});
+        self.order(Method::POST, "/v1/machines:batch", &machines, 201).await
+    }
+
+    /// Gives a machine another size.
+    pub(crate) async fn resize(&self, id: &str, size: &str) -> Result<(), Error> {
+        self.order(Method::PATCH, &format!("/v1/machines/{id}"), &json!({"type": size}), 200).await
+    }
+
+    /// Deletes a machine.
+    pub(crate) async fn delete(&self, id: &str) -> Result<(), Error> {
+        self.order(Method::DELETE, &format!("/v1/machines/{id}"), &Value::Null, 204).await
+    }
+
+    /// Denies from now on that the machines of these names exist, and of no others.
+    pub(crate) async fn hide(&self, names: &[String]) -> Result<(), Error> {
+        let hidden = json!({"lists": {"names": names}, "gets": {"names": names}});
+        self.order(Method::PUT, "/admin/faults", &json!({"hidden": hidden}), 200).await
     }
 
     /// How often something was read from it since its start, whatever came of it.
@@ -59,8 +77,8 @@ impl Cloud {
         Ok(outcomes.flat_map(|outcomes| outcomes.values().filter_map(Value::as_u64)).sum())
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Result<(), Error> {
-        let answer = self.web.post(path, body).await.and_then(expect(201));
+    async fn order(&self, method: Method, path: &str, body: &Value, status: u16) -> Result<(), Error> {
+        let answer = self.web.send(method, path, body).await.and_then(expect(status));
         answer.map(drop).map_err(|problem| self.process.failed(&problem))
     }
 }

@@ -9,6 +9,7 @@ mod page;
 mod pileus;
 mod scenes;
 mod stage;
+mod steps;
 mod story;
 mod table;
 mod web;

@@ -6,21 +6,24 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::{Event, Node};
+use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use pileus_dev::Error;
-use pileus_dev::nodes::{UNINITIALIZED, node, register};
+use pileus_dev::nodes::{Kubelet, UNINITIALIZED, await_node, node, register};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
 /// A Node is initialised in some milliseconds, a hundred in some seconds; a busy machine may need longer.
-const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// How many Nodes are written side by side.
 const WRITERS: usize = 16;
 /// Between two looks for an event, which is sent behind everything that matters more.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// What the API server gives to every new Node, and kube-controller-manager lifts.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 /// A Node that has joined.
 pub(crate) struct Joined {
@@ -32,11 +35,17 @@ pub(crate) struct Joined {
     pub(crate) took: Duration,
 }
 
+/// A Node as it registers, but without its images: a debug build takes a while to read those of a hundred, and would see
+/// late what it is to measure.
+pub(crate) fn kubelet(name: &str) -> Kubelet {
+    node(name).images(0)
+}
+
 /// Registers Nodes, all at once, and waits until they take pods. In the order of the names.
 pub(crate) async fn join(client: &Client, names: &[String]) -> Result<Vec<Joined>, Error> {
     let begun = Instant::now();
     let watching = initialised(client, names, begun);
-    let registering = register(client, names.iter().map(|name| node(name)));
+    let registering = register(client, names.iter().map(|name| kubelet(name)));
     let (took, registered) = tokio::try_join!(watching, registering)?;
     let mut before = by_name(registered);
     let mut after = by_name(lift_not_ready(client, names).await?);
@@ -50,11 +59,22 @@ pub(crate) async fn join(client: &Client, names: &[String]) -> Result<Vec<Joined
     Ok(joined.collect())
 }
 
-/// Waits until no Node of these names has the taint `uninitialized` any more: when that was seen, counted from `begun`.
+/// Waits until all Nodes of these names are initialised: when that was seen of each, counted from `begun`.
 pub(crate) async fn initialised(
     client: &Client,
     names: &[String],
     begun: Instant,
+) -> Result<BTreeMap<String, Duration>, Error> {
+    until(client, names, begun, "initialised", is_initialised).await
+}
+
+/// Waits until all Nodes of these names are as wanted: when that was seen of each, counted from `begun`.
+pub(crate) async fn until(
+    client: &Client,
+    names: &[String],
+    begun: Instant,
+    wanted: &str,
+    is_so: impl Fn(&Node) -> bool,
 ) -> Result<BTreeMap<String, Duration>, Error> {
     let mut done = BTreeMap::new();
     let watching = async {
@@ -64,7 +84,7 @@ pub(crate) async fn initialised(
         while done.len() < names.len() {
             // An interrupted watch goes on by itself; none ends.
             let Some(Ok(node)) = watch.next().await else { continue };
-            if names.contains(&node.name_any()) && !taints(&node).any(|key| key == UNINITIALIZED) {
+            if names.contains(&node.name_any()) && is_so(&node) {
                 done.entry(node.name_any()).or_insert_with(|| begun.elapsed());
             }
         }
@@ -76,8 +96,13 @@ pub(crate) async fn initialised(
     Err(Error::Deadline {
         object: format!("nodes {}", waiting.join(", ")),
         deadline: SOON,
-        seen: UNINITIALIZED.to_owned(),
+        seen: format!("not {wanted}"),
     })
+}
+
+/// When the last of them was as wanted.
+pub(crate) fn latest(seen: &BTreeMap<String, Duration>) -> Duration {
+    seen.values().max().copied().unwrap_or_default()
 }
 
 /// Lifts the taint `not-ready`, which the API server gives to every new Node; the Nodes as they are then.
@@ -103,13 +128,10 @@ pub(crate) async fn lift_not_ready(client: &Client, names: &[String]) -> Result<
     stream::iter(names).map(lift).buffer_unordered(WRITERS).try_collect().await
 }
 
-/// What the API server gives to every new Node, and kube-controller-manager lifts.
-const NOT_READY: &str = "node.kubernetes.io/not-ready";
-
-/// Waits for the warning about a Node that says this, and returns what it says.
-pub(crate) async fn warning(client: &Client, name: &str, part: &str) -> Result<String, Error> {
+/// Waits for the event about a Node that says this, and returns what it says.
+pub(crate) async fn event(client: &Client, name: &str, part: &str) -> Result<String, Error> {
     let events: Api<Event> = Api::all(client.clone());
-    let about = ListParams::default().fields(&format!("involvedObject.name={name},type=Warning"));
+    let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
     let failed = |source| Error::Api { action: format!("events of node {name}"), source: Box::new(source) };
     let begun = Instant::now();
     loop {
@@ -119,7 +141,7 @@ pub(crate) async fn warning(client: &Client, name: &str, part: &str) -> Result<S
             return Ok(format!("{reason}: {message}"));
         }
         if begun.elapsed() > SOON {
-            let object = format!("a warning about node {name} with {part:?}");
+            let object = format!("an event about node {name} with {part:?}");
             return Err(Error::Deadline { object, deadline: SOON, seen: "none".to_owned() });
         }
         sleep(PAUSE).await;
@@ -136,6 +158,46 @@ pub(crate) async fn versions(client: &Client, names: &[String]) -> Result<BTreeM
         versions.insert(name.clone(), node.resource_version().unwrap_or_default());
     }
     Ok(versions)
+}
+
+/// All Nodes, by name.
+pub(crate) async fn all(client: &Client) -> Result<Vec<Node>, Error> {
+    let failed = |source| Error::Api { action: "nodes not listed".to_owned(), source: Box::new(source) };
+    let listed = Api::<Node>::all(client.clone()).list(&ListParams::default()).await.map_err(failed)?;
+    Ok(listed.items)
+}
+
+/// The cloud's ID of a Node's machine, which is what comes after the scheme in its provider ID.
+pub(crate) async fn machine(client: &Client, name: &str) -> Result<String, Error> {
+    let has_id = |node: &Node| provider_id(node).is_some();
+    let node = await_node(client, name, has_id, SOON).await?;
+    let id = provider_id(&node).unwrap_or_default();
+    Ok(id.rsplit('/').next().unwrap_or_default().to_owned())
+}
+
+/// Gives a Node a label, or another value for one.
+pub(crate) async fn label(client: &Client, name: &str, key: &str, value: &str) -> Result<(), Error> {
+    let failed =
+        |source| Error::Api { action: format!("node {name} not labelled"), source: Box::new(source) };
+    let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));
+    let nodes: Api<Node> = Api::all(client.clone());
+    nodes.patch(name, &PatchParams::default(), &patch).await.map(drop).map_err(failed)
+}
+
+/// A Node's provider ID.
+pub(crate) fn provider_id(node: &Node) -> Option<&str> {
+    node.spec.as_ref()?.provider_id.as_deref()
+}
+
+/// A Node's condition of that type.
+pub(crate) fn condition<'a>(node: &'a Node, kind: &str) -> Option<&'a NodeCondition> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == kind)
+}
+
+/// Whether a Node waits no more for its cloud-controller-manager.
+pub(crate) fn is_initialised(node: &Node) -> bool {
+    !taints(node).any(|key| key == UNINITIALIZED)
 }
 
 /// The keys of a Node's taints.

@@ -2,14 +2,14 @@
 //! them and nobody has set `NO_COLOR`. Layout is done on plain text; colours come last and change no width.
 
 use std::io::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use owo_colors::{OwoColorize as _, Stream, Style};
 
 /// The widest line, in characters: two such windows fit beside each other on a usual screen.
-const WIDTH: usize = 100;
+pub(crate) const WIDTH: usize = 100;
 /// How far everything below a headline is indented.
-const INDENT: usize = 3;
+pub(crate) const INDENT: usize = 3;
 /// What separates two columns.
 const GAP: usize = 2;
 
@@ -55,37 +55,6 @@ impl Tone {
 /// A row: its name, and what stands beside it.
 pub(crate) fn row(name: &str, tone: Tone, text: impl Into<String>) -> Vec<Cell> {
     vec![Tone::Quiet.cell(name), tone.cell(text)]
-}
-
-/// The steps, of which each ends before the next begins.
-pub(crate) struct Steps {
-    steps: usize,
-    begun: Instant,
-}
-
-impl Steps {
-    /// None yet, below what this is.
-    pub(crate) fn new(title: &str) -> Self {
-        print(&[Tone::Strong.cell(title)]);
-        Self { steps: 0, begun: Instant::now() }
-    }
-
-    /// Begins a step: what happens, and why anybody should care.
-    pub(crate) fn begin(&mut self, headline: &str, why: &str) {
-        self.steps += 1;
-        self.begun = Instant::now();
-        let number = format!("\n{:<INDENT$}", self.steps);
-        print(&[Tone::Good.cell(number), Tone::Strong.cell(headline)]);
-        for line in wrapped(why, WIDTH - INDENT) {
-            print(&[Tone::Plain.cell(" ".repeat(INDENT)), Tone::Plain.cell(line)]);
-        }
-        print(&[]);
-    }
-
-    /// Ends a step with the time that it took.
-    pub(crate) fn end(&self) {
-        print(&[Tone::Quiet.cell(format!("{:INDENT$}took {}", "", seconds(self.begun.elapsed())))]);
-    }
 }
 
 /// A headline that is no step.
@@ -140,7 +109,7 @@ fn lines(row: &[Cell], widths: &[usize]) -> Vec<Vec<Cell>> {
 }
 
 /// The text in lines of at most `width`, broken at spaces, and within words that are longer than that.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -161,7 +130,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 /// Prints a line. A reader that has gone away is no failure: the demo then ends without one.
-fn print(cells: &[Cell]) {
+pub(crate) fn print(cells: &[Cell]) {
     let mut line = String::new();
     for Cell { text, tone } in cells {
         let shown = text.if_supports_color(Stream::Stdout, |text| text.style(tone.look()));

@@ -19,6 +19,9 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Between two looks: a loop of two seconds is looked at some 60 times.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// At least so many probes, so that there are some after what was waited for, too.
+const PROBES: u32 = 20;
+
 /// What a process is started with.
 pub(crate) struct Setting<'a> {
     /// The CloudProvider document.
@@ -29,9 +32,9 @@ pub(crate) struct Setting<'a> {
     pub(crate) compiled: &'a Path,
     /// Where its log goes.
     pub(crate) log: &'a Path,
+    /// What else is on its command line.
+    pub(crate) flags: &'a [&'a str],
 }
-/// At least so many probes, so that there are some after what was waited for, too.
-const PROBES: u32 = 20;
 
 /// A running Pileus. Ends when dropped.
 pub(crate) struct Pileus {
@@ -67,13 +70,13 @@ pub(crate) struct Probes {
 impl Pileus {
     /// Starts Pileus and waits until it is ready.
     pub(crate) async fn start(name: &str, setting: Setting<'_>) -> Result<Self, Error> {
-        let Setting { document, kubeconfig, compiled, log } = setting;
+        let Setting { document, kubeconfig, compiled, log, flags } = setting;
         let begun = Instant::now();
         let mut command = Command::new(artifact::program("pileus")?);
         command.arg("run").arg("--provider").arg(document).arg("--kubeconfig").arg(kubeconfig);
         command.arg("--compiled-code").arg(compiled).args(["--admin-address", "127.0.0.1:0"]);
-        command.env_remove("PILEUS_LOG");
-        let process = Process::start(&format!("pileus with provider {name}"), &command)?;
+        command.args(flags).env_remove("PILEUS_LOG");
+        let process = Process::start(&format!("pileus {name}"), &command)?;
         process.copy_log(log)?;
         let serving = process.await_line(|line| line.contains("serving /livez"), START).await?;
         let address = serving.rsplit("address=").next().unwrap_or_default();
@@ -84,6 +87,24 @@ impl Pileus {
         }
         pileus.ready_after = begun.elapsed();
         Ok(pileus)
+    }
+
+    /// Waits until it leads, as its log says.
+    pub(crate) async fn leads(&self) -> Result<(), Error> {
+        self.process.await_line(|line| line.contains("became leader"), SOON).await.map(drop)
+    }
+
+    /// Waits until `/readyz` says this of the election, and returns that line.
+    pub(crate) async fn standing(&mut self, part: &str) -> Result<String, Error> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.web.get("/readyz").await.map_err(|problem| self.failed(&problem))?;
+            let line = answer.body.lines().find(|line| line.contains("leader-election"));
+            if let Some(line) = line.filter(|line| answer.status == 200 && line.contains(part)) {
+                return Ok(line.to_owned());
+            }
+            self.wait(begun, &format!("does not say \"{part}\" at /readyz")).await?;
+        }
     }
 
     /// Waits until a series of this metric with these labels is above 0, and probes it meanwhile.

@@ -11,6 +11,7 @@ use kube::{Api, Client};
 use pileus_dev::kubernetes::User;
 use pileus_dev::{Error, Kubernetes, artifact};
 use tempfile::TempDir;
+use tokio::process::Command;
 use tokio::time::Instant;
 
 use crate::cloud::Cloud;
@@ -50,38 +51,47 @@ impl Stage {
         self.folder.path()
     }
 
-    /// Where a Pileus with this provider keeps its log.
-    pub(crate) fn log(&self, provider: &str) -> PathBuf {
-        self.folder().join(format!("pileus-{provider}.log"))
+    /// Where the Pileus of this name keeps its log.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.folder().join(format!("pileus-{name}.log"))
     }
 
     /// Starts Pileus under its role, with this provider.
-    pub(crate) async fn pileus(&self, document: Document<'_>) -> Result<Pileus, Error> {
+    pub(crate) async fn pileus(&self, document: Document<'_>, flags: &[&str]) -> Result<Pileus, Error> {
+        self.replica(document.name, document, flags).await
+    }
+
+    /// The same as one of several, with a name of its own.
+    pub(crate) async fn replica(
+        &self,
+        name: &str,
+        document: Document<'_>,
+        flags: &[&str],
+    ) -> Result<Pileus, Error> {
         let setting = Setting {
             document: &document.write(self.folder())?,
             kubeconfig: &self.kubernetes.kubeconfig(User::Pileus),
             compiled: &self.compiled(),
-            log: &self.log(document.name),
+            log: &self.log(name),
+            flags,
         };
-        Pileus::start(document.name, setting).await
+        Pileus::start(name, setting).await
     }
 
     /// What `pileus inspect` says about a document's component: pairs of a name and what stands beside it.
     pub(crate) async fn inspect(&self, document: Document<'_>) -> Result<Vec<(String, String)>, Error> {
-        let mut command = tokio::process::Command::new(artifact::program("pileus")?);
-        command.arg("inspect").arg(artifact::component(document.package)?);
+        let mut command = command("inspect")?;
+        command.arg(artifact::component(document.package)?);
         command.arg("--provider").arg(document.write(self.folder())?);
-        command.arg("--compiled-code").arg(self.compiled()).env("NO_COLOR", "1").kill_on_drop(true);
-        let failed = |problem: &str, log: String| Error::Process {
-            name: "pileus inspect".to_owned(),
-            problem: problem.to_owned(),
-            log,
-        };
-        let output = command.output().await.map_err(|error| failed("not started", error.to_string()))?;
-        if !output.status.success() {
-            return Err(failed("failed", String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-        }
-        Ok(pairs(&String::from_utf8_lossy(&output.stdout)))
+        command.arg("--compiled-code").arg(self.compiled());
+        Ok(pairs(&output("pileus inspect", command).await?))
+    }
+
+    /// What `pileus release-deletion` says when an operator lets a Node go.
+    pub(crate) async fn release(&self, node: &str) -> Result<String, Error> {
+        let mut command = command("release-deletion")?;
+        command.arg(node).arg("--kubeconfig").arg(self.kubernetes.kubeconfig(User::Admin));
+        output("pileus release-deletion", command).await
     }
 
     /// Whether Pileus may do this to that, asked with its own credentials.
@@ -105,6 +115,26 @@ impl Stage {
     fn compiled(&self) -> PathBuf {
         self.folder().join("compiled")
     }
+}
+
+fn command(subcommand: &str) -> Result<Command, Error> {
+    let mut command = Command::new(artifact::program("pileus")?);
+    command.arg(subcommand).env("NO_COLOR", "1").kill_on_drop(true);
+    Ok(command)
+}
+
+/// Runs a command to its end: what it said.
+async fn output(name: &str, mut command: Command) -> Result<String, Error> {
+    let failed = |problem: &str, log: String| Error::Process {
+        name: name.to_owned(),
+        problem: problem.to_owned(),
+        log,
+    };
+    let output = command.output().await.map_err(|error| failed("not started", error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed("failed", String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// The lines of `pileus inspect` below its title: a name in 18 columns, or none where the one above goes on.

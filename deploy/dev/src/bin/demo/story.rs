@@ -1,17 +1,17 @@
-//! The order of the steps, what they add up to, and how it all ends: by itself, by Ctrl-C, or by a failure.
+//! The order of the scenes, and how it all ends: by itself, by Ctrl-C, or by a failure.
 
-use std::cell::Cell;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use clap::Parser;
 use pileus_dev::Error;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 use crate::guide;
-use crate::page::{self, Steps, Tone, row, seconds};
-use crate::pileus::Probes;
-use crate::scenes::{self, Cost, Villain, counted};
+use crate::scenes::machines::{self, AGE, OFTEN};
+use crate::scenes::trouble::{self, LOOP, TRAP};
+use crate::scenes::{self, joining};
+use crate::steps::Steps;
 
 /// What a shell says of a program that Ctrl-C has ended.
 const INTERRUPTED: u8 = 130;
@@ -25,49 +25,30 @@ pub(crate) struct Arguments {
     keep: bool,
 }
 
-const LOOP: Villain = Villain {
-    headline: "A provider that never returns",
-    why: "Each call has a budget of processor time. A loop uses up its own, and nobody else notices.",
-    name: "looping",
-    behaviour: "loop",
-    result: "cpu",
-};
-
-const TRAP: Villain = Villain {
-    headline: "A provider that crashes",
-    why: "Each call gets a fresh sandbox. A crash ends that sandbox; the process around it doesn't notice.",
-    name: "trapping",
-    behaviour: "trap",
-    result: "trap",
-};
-
-/// What the summary is about.
-struct Figures {
-    three: Cost,
-    looped: Probes,
-    trapped: Probes,
-    ungranted: u64,
-    waited: Cost,
-}
-
 /// Performs the demo. Whatever it has started is gone when this returns.
 pub(crate) async fn perform(arguments: Arguments) -> ExitCode {
     let stop = match stop() {
         Ok(stop) => stop,
         Err(error) => return failed(&error.to_string()),
     };
-    let is_over = Cell::new(false);
+    let mut steps =
+        Steps::new("Pileus: a cloud-controller-manager whose providers are sandboxed WebAssembly components");
     let ended = tokio::select! {
         biased;
-        () = stop => {
-            eprintln!("\ndemo: stopped");
-            return if is_over.get() { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) };
-        }
-        ended = play(arguments.keep, &is_over) => ended,
+        () = stop => None,
+        ended = play(arguments.keep, &mut steps) => Some(ended),
     };
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error.to_string()),
+        Some(Ok(())) => ExitCode::SUCCESS,
+        Some(Err(error)) => failed(&error.to_string()),
+        None => {
+            eprintln!("\ndemo: stopped");
+            if steps.are_over() {
+                return ExitCode::SUCCESS;
+            }
+            steps.sum_up("Shown so far,");
+            ExitCode::from(INTERRUPTED)
+        }
     }
 }
 
@@ -88,63 +69,31 @@ fn stop() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-async fn play(keep: bool, is_over: &Cell<bool>) -> Result<(), Error> {
-    let begun = Instant::now();
-    let mut steps =
-        Steps::new("Pileus: a cloud-controller-manager whose providers are sandboxed WebAssembly components");
-    let stage = scenes::set_up(&mut steps).await?;
+async fn play(keep: bool, steps: &mut Steps) -> Result<(), Error> {
+    let stage = scenes::set_up(steps).await?;
     let (endpoint, port) = (format!("endpoint: {}", stage.cloud.web.url("")), stage.cloud.port());
     let good = scenes::good(&endpoint, &port);
 
-    scenes::inspect(&mut steps, &stage, good).await?;
-    let (pileus, three) = scenes::join(&mut steps, &stage, good).await?;
-    pileus.stop().await?;
-    scenes::leave_waiting(&stage, &scenes::waiting()).await?;
-    let looped = scenes::suffer(&mut steps, &stage, &LOOP).await?;
-    let trapped = scenes::suffer(&mut steps, &stage, &TRAP).await?;
-    let ungranted = scenes::deny(&mut steps, &stage, &endpoint).await?;
-    let (pileus, waited) = scenes::recover(&mut steps, &stage, good).await?;
+    scenes::inspect(steps, &stage, good).await?;
+    let replicas = joining::join(steps, &stage, good).await?;
+    joining::hand_over(steps, &stage, replicas).await?.stop().await?;
+    joining::leave_waiting(&stage, &scenes::waiting()).await?;
+    let grown_up = Instant::now() + AGE;
+    trouble::suffer(steps, &stage, &LOOP).await?;
+    trouble::suffer(steps, &stage, &TRAP).await?;
+    trouble::deny(steps, &stage, &endpoint).await?;
+    let pileus = joining::recover(steps, &stage, good, &OFTEN).await?;
+    machines::follow(steps, &stage, &pileus).await?;
+    // All Nodes need that age, and it comes while the scenes above pass: what is left is waited for here.
+    machines::go(steps, &stage, &pileus, grown_up).await?;
+    let vanished = machines::vanish(steps, &stage, &pileus).await?;
+    machines::release(steps, &stage, &pileus, &vanished).await?;
 
-    let figures = Figures { three, looped, trapped, ungranted, waited };
-    summarise(&figures, begun);
+    steps.sum_up("Shown");
     if keep {
-        guide::show(&stage, &pileus)?;
-        is_over.set(true);
+        guide::look_around(&stage, &pileus)?;
         std::future::pending::<()>().await;
     }
+    guide::next()?;
     pileus.stop().await
-}
-
-fn summarise(figures: &Figures, begun: Instant) {
-    let Figures { three, looped, trapped, ungranted, waited } = figures;
-    let probes = looped.count + trapped.count;
-    let slowest = seconds(looped.slowest.max(trapped.slowest));
-    let good = |name: &str, text: String| row(name, Tone::Good, text);
-    page::heading(&format!("Shown in {}", seconds(begun.elapsed())));
-    page::table(&[
-        good(
-            &format!("{} nodes", three.nodes),
-            format!("initialised within {} by {}", seconds(three.took), counted(three.reads)),
-        ),
-        good("1 loop, 1 trap", format!("stopped; {probes} of {probes} probes answered, within {slowest}")),
-        good("1 missing grant", format!("{ungranted} requests reached the cloud")),
-        good(
-            &format!("{} nodes", waited.nodes),
-            format!(
-                "initialised {} after the good provider's return by {}",
-                seconds(waited.took),
-                counted(waited.reads)
-            ),
-        ),
-    ]);
-    page::heading("What next");
-    page::table(&[
-        command("make demo KEEP=1", "the same, and it stays up to look around in"),
-        command("make test", "all that every change must pass"),
-        command("less providers/simulated/component/src/lib.rs", "the provider that you have just seen"),
-    ]);
-}
-
-pub(crate) fn command(text: &str, about: &str) -> Vec<page::Cell> {
-    vec![Tone::Strong.cell(text), Tone::Quiet.cell(about)]
 }

@@ -1,13 +1,17 @@
-//! Nodes before and after, in one table: what a cloud-controller-manager is there to write.
+//! Nodes in tables: before and after they were initialised, and how they stand.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 
-use crate::nodes::{Joined, taints};
+use crate::nodes::{Joined, condition, provider_id, taints};
 use crate::page::{Cell, Tone, row, seconds};
 
+/// The condition of a Node that is held.
+pub(crate) const MACHINE_ABSENT: &str = "pileus.dev/MachineAbsent";
+/// How many Nodes of one kind are named.
+const NAMED: usize = 3;
 /// What stands where a Node has nothing.
 const NONE: &str = "none";
 
@@ -22,12 +26,36 @@ pub(crate) fn before_and_after(joined: &[Joined]) -> Vec<Vec<Cell>> {
     rows
 }
 
+/// A table of how Nodes stand, as `kubectl get nodes` would show it, with those together that stand alike.
+pub(crate) fn standing(nodes: &[Node]) -> Vec<Vec<Cell>> {
+    let mut alike = BTreeMap::<_, Vec<String>>::new();
+    for node in nodes {
+        let is_ready = condition(node, "Ready").is_some_and(|ready| ready.status == "True");
+        let held = condition(node, MACHINE_ABSENT);
+        let held =
+            held.map(|held| format!("{}, {}", held.status, held.reason.as_deref().unwrap_or_default()));
+        alike.entry((held, is_ready)).or_default().push(node.name_any());
+    }
+    let head = ["STATUS", MACHINE_ABSENT, "NODES"];
+    let mut rows = vec![head.map(|text| Tone::Quiet.cell(text)).to_vec()];
+    for ((held, is_ready), names) in alike {
+        let first = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if names.len() > NAMED { ", …" } else { "" };
+        rows.push(vec![
+            Tone::Plain.cell(if is_ready { "Ready" } else { "NotReady" }),
+            Tone::Plain.cell(held.unwrap_or_else(none)),
+            Tone::Good.cell(format!("{}: {first}{more}", names.len())),
+        ]);
+    }
+    rows
+}
+
 type Fact = fn(&Node) -> String;
 
 const FACTS: [(&str, Fact); 9] = [
     ("taint", |node| taint(node, "uninitialized")),
     ("taint", |node| taint(node, "not-ready")),
-    ("provider ID", |node| node.spec.as_ref().and_then(|it| it.provider_id.clone()).unwrap_or_else(none)),
+    ("provider ID", |node| provider_id(node).map_or_else(none, str::to_owned)),
     ("zone", |node| label(node, "topology.kubernetes.io/zone")),
     ("region", |node| label(node, "topology.kubernetes.io/region")),
     ("type", |node| label(node, "node.kubernetes.io/instance-type")),
@@ -108,5 +136,15 @@ mod tests {
             let is_there = rows.iter().any(|row| row.iter().map(|cell| &*cell.text).eq(expected));
             assert!(is_there, "{expected:?} is not in {rows:?}");
         }
+    }
+
+    #[test]
+    fn nodes_that_stand_alike_share_a_row() {
+        let held = |name| node(name).not_ready().condition(MACHINE_ABSENT, "True", "DeletionHeld").build();
+        let well = ["a", "b", "c", "d"].map(|name| node(name).build());
+        let rows = standing(&[&well[..], &[held("x"), held("y")]].concat());
+        let expected = [["Ready", NONE, "4: a, b, c, …"], ["NotReady", "True, DeletionHeld", "2: x, y"]];
+        let texts = |row: &Vec<Cell>| row.iter().map(|cell| cell.text.clone()).collect::<Vec<_>>();
+        assert_eq!(rows.iter().skip(1).map(texts).collect::<Vec<_>>(), expected);
     }
 }

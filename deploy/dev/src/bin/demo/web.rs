@@ -34,15 +34,15 @@ impl Web {
 
     /// Reads a path. Fails with a sentence about what is wrong.
     pub(crate) async fn get(&self, path: &str) -> Result<Answer, String> {
-        self.send(Method::GET, path, Bytes::new()).await
+        self.exchange(Method::GET, path, Bytes::new()).await
     }
 
-    /// Posts a JSON document. Fails with a sentence about what is wrong.
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Answer, String> {
-        self.send(Method::POST, path, body.to_string().into()).await
+    /// Sends a JSON document. Fails with a sentence about what is wrong.
+    pub(crate) async fn send(&self, method: Method, path: &str, body: &Value) -> Result<Answer, String> {
+        self.exchange(method, path, body.to_string().into()).await
     }
 
-    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
+    async fn exchange(&self, method: Method, path: &str, body: Bytes) -> Result<Answer, String> {
         let url = self.url(path);
         let request = Request::builder().method(&method).uri(&url).body(Full::new(body));
         let request = request.map_err(|error| format!("{method} {url}: {error}"))?;
