@@ -151,6 +151,26 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the request surely never left, so that the cloud can't have counted it.
+    pub(crate) fn is_before_sending(&self) -> bool {
+        match self {
+            Self::Syntax { .. }
+            | Self::Roots { .. }
+            | Self::Malformed { .. }
+            | Self::Denied { .. }
+            | Self::AddressBlocked { .. }
+            | Self::HeadersTooLarge { .. }
+            | Self::BodyTooLarge { .. }
+            | Self::DeadlinePassed
+            | Self::Fenced
+            | Self::Dns { .. }
+            | Self::Connect { .. }
+            | Self::Tls { .. } => true,
+            Self::Timeout { phase, .. } => *phase == Phase::Connect,
+            Self::Closed | Self::ResponseTooLarge { .. } | Self::Protocol { .. } => false,
+        }
+    }
+
     /// The value of the `result` label in metrics: one of a fixed set.
     pub fn label(&self) -> &'static str {
         match self {

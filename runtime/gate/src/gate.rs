@@ -2,7 +2,7 @@
 //! stage is a pure decision of its own module, except dialling; here is only their order and the time that they may
 //! take.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -16,10 +16,11 @@ use tracing::{Instrument, debug_span};
 use crate::{
     body::{self, Answer, Body, Bounds},
     dial::{self, Dialler, Patience, Resolve},
-    error::{Error, Phase},
+    error::{Error, Missing, Phase},
     fence::{Fence, Fenced},
     grants::{Grant, decide},
     headers,
+    limits::{HeldBack, Limit, Limiter, LimitsState, Permit, Turn, Urgency},
     record::{Metrics, Record},
     request::{Host, Request},
     rules::{Effect, Rule, Rules},
@@ -37,6 +38,10 @@ pub struct Config {
     pub grants: Vec<Grant>,
     /// What requests mean, the first match first.
     pub rules: Vec<Rule>,
+    /// What the provider says that its cloud lets through.
+    pub limits: Vec<Limit>,
+    /// What the operator allows at most, by the same keys.
+    pub tightened: Vec<Limit>,
     /// Addresses that are never dialled, whatever a grant says: the API server's own.
     pub denied_ranges: Vec<IpNet>,
     /// While it is closed, nothing is sent that may change something.
@@ -66,10 +71,11 @@ impl Deadlines {
     }
 }
 
-/// The way of one provider to its cloud. Cheap to clone; clones share connections.
+/// The way of one provider to its cloud. Cheap to clone; clones share connections and limits.
 #[derive(Debug, Clone)]
 pub struct Gate {
     inner: Arc<Inner>,
+    urgency: Urgency,
     stand_in: Option<Arc<dyn StandIn>>,
 }
 
@@ -79,6 +85,7 @@ struct Inner {
     /// The label of grant where there is none.
     none: Arc<str>,
     rules: Rules,
+    limiter: Limiter,
     ways: Vec<Way>,
     under_way: UnderWay,
     metrics: Metrics,
@@ -104,6 +111,8 @@ enum Answerer {
     Cloud(Answered),
     /// Whoever stands in for it.
     StandIn(http::Response<Bytes>),
+    /// The gate, since a limit doesn't let the request through in time.
+    Limits(HeldBack),
 }
 
 /// The head of an answer, and what its body needs.
@@ -116,7 +125,8 @@ struct Answered {
 impl Gate {
     /// Makes the gate of a provider. It has connections of its own, shared with no other gate.
     ///
-    /// Errors: [`Error::Syntax`] for a rule whose keys don't fit its path, [`Error::Roots`] without trust roots.
+    /// Errors: [`Error::Syntax`] for a rule whose keys don't fit its path and for a limit of the operator that the
+    /// provider doesn't have, [`Error::Roots`] without trust roots.
     pub fn new(config: Config, metrics: &Metrics) -> Result<Self, Error> {
         Self::with_resolver(config, metrics, Arc::new(dial::System))
     }
@@ -127,7 +137,7 @@ impl Gate {
         metrics: &Metrics,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, Error> {
-        let Config { provider, grants, rules, denied_ranges, fence } = config;
+        let Config { provider, grants, rules, limits, tightened, denied_ranges, fence } = config;
         let denied: Arc<[IpNet]> = denied_ranges.into();
         let tls = dial::tls(grants.iter().any(|grant| grant.tls))?;
         let way = move |grant: Grant| {
@@ -136,10 +146,11 @@ impl Gate {
             Way { grant, label, dialler }
         };
         let ways = grants.into_iter().map(way).collect();
-        let (provider, none) = (provider.into(), "none".into());
+        let (provider, none): (Arc<str>, _) = (provider.into(), "none".into());
         let (rules, under_way, metrics) = (Rules::new(rules)?, UnderWay::new(fence), metrics.clone());
-        let inner = Inner { provider, none, rules, ways, under_way, metrics };
-        Ok(Self { inner: Arc::new(inner), stand_in: None })
+        let limiter = Limiter::new(provider.clone(), &rules, limits, tightened, metrics.clone())?;
+        let inner = Inner { provider, none, rules, limiter, ways, under_way, metrics };
+        Ok(Self { inner: Arc::new(inner), stand_in: None, urgency: Urgency::default() })
     }
 
     /// Takes no request any more, and gives up the reads that wait for an answer. Writes that have begun go on.
@@ -163,63 +174,82 @@ impl Gate {
         Self { stand_in: Some(stand_in), ..self }
     }
 
+    /// The same gate for a call of this urgency. Without it a call is of the least.
+    #[must_use]
+    pub fn with_urgency(self, urgency: Urgency) -> Self {
+        Self { urgency, ..self }
+    }
+
+    /// Empties all limits, so that they fill from now on as they do in a new gate: for a leader whose predecessor may
+    /// have spent just now what they hold.
+    pub fn empty_limits(&self) {
+        self.inner.limiter.empty();
+    }
+
+    /// What the limits are like now.
+    pub fn limits(&self) -> LimitsState {
+        self.inner.limiter.state()
+    }
+
     /// Carries a request and returns the answer as the cloud gave it, redirects and failures included.
     ///
     /// Guarantees: nothing is sent that no grant allows, to no address that its grant doesn't open, nothing after the
-    /// soft deadline, and no change while the fence is closed. Dropping the future or the answer's body closes what was
-    /// opened for it; only a change whose sending has begun is finished, until its hard deadline. Each request is counted
-    /// once. Needs a tokio runtime with time and I/O.
-    pub async fn send<B>(
+    /// soft deadline, nothing over a limit, and no change while the fence is closed. What a limit doesn't let through in
+    /// time is answered 429 here, with a header `Pileus-Gate` that no answer of a cloud has. Dropping the future or the
+    /// answer's body closes what was opened for it; only a change whose sending has begun is finished, until its hard
+    /// deadline. Each request is counted once. Needs a tokio runtime with time and I/O.
+    pub fn send<B>(
         &self,
         request: http::Request<B>,
         deadlines: Deadlines,
-    ) -> Result<http::Response<Body>, Error>
+    ) -> impl Future<Output = Result<http::Response<Body>, Error>> + use<'_, B>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
+        // Boxed, so that what waits for its turn doesn't hold a place for what it was made from.
+        let request = Box::new(request);
         let Inner { provider, none, metrics, .. } = &*self.inner;
-        let mut record = metrics.begin(provider.clone(), none.clone());
-        match self.pass(request, deadlines, &mut record).await {
-            Ok(Answerer::Cloud(Answered { head, incoming, bounds })) => {
-                record.answered(head.status);
-                Ok(http::Response::from_parts(head, Answer::new(incoming, bounds, record).boxed_unsync()))
-            }
-            Ok(Answerer::StandIn(response)) => {
-                record.answered(response.status());
-                Ok(response.map(|body| Full::new(body).map_err(|never| match never {}).boxed_unsync()))
-            }
-            Err(error) => {
-                record.failed(&error);
-                Err(error)
+        async move {
+            let mut record = metrics.begin(provider.clone(), none.clone());
+            match self.pass(request, &deadlines, &mut record).await {
+                Ok(Answerer::Cloud(Answered { head, incoming, bounds })) => {
+                    record.answered(head.status);
+                    let body = Answer::new(incoming, bounds, record).boxed_unsync();
+                    Ok(http::Response::from_parts(head, body))
+                }
+                Ok(Answerer::StandIn(response)) => {
+                    record.answered(response.status());
+                    Ok(whole(response))
+                }
+                Ok(Answerer::Limits(held_back)) => {
+                    record.held_back();
+                    Ok(whole(held_back.into_response()))
+                }
+                Err(error) => {
+                    record.failed(&error);
+                    Err(error)
+                }
             }
         }
     }
 
-    /// The chain: canonical request, grant, rule, then the dial; the caller finishes the record. What answers without
-    /// the cloud, or holds a request back, or adds to it, belongs between rule and dial.
+    /// The chain: canonical request, grant, rule, limits, then the dial; the caller finishes the record. What answers
+    /// without the cloud belongs between rule and limits, what adds to a request between limits and dial.
     async fn pass<B>(
         &self,
-        request: http::Request<B>,
-        deadlines: Deadlines,
+        request: Box<http::Request<B>>,
+        deadlines: &Deadlines,
         record: &mut Record,
     ) -> Result<Answerer, Error>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let Inner { provider, rules, ways, under_way, .. } = &*self.inner;
+        let Inner { provider, rules, limiter, ways, under_way, .. } = &*self.inner;
         under_way.check()?;
-        let (head, body) = request.into_parts();
-        let request = Request::parse(&head.method, &head.uri)?;
-        let (headers, stripped) = headers::edit_request(head.headers)?;
-        record.stripped += stripped;
-        let way = decide(ways, &request).map_err(|missing| Error::Denied {
-            provider: provider.to_string(),
-            method: request.method.to_string(),
-            url: request.url(),
-            missing,
-        })?;
+        let (request, headers, body) = apart(request, record)?;
+        let way = decide(ways, &request).map_err(|missing| denied(provider, &request, missing))?;
         record.grant = way.label.clone();
 
         // Some APIs name the operation in the body. One that isn't granted is not worth the memory.
@@ -232,26 +262,54 @@ impl Gate {
             method = %request.method, url = request.url(),
         );
         record.span = span.clone();
-        if let Some(stand_in) = &self.stand_in {
-            match stand_in.decide(&request, &body, &meaning) {
-                Course::Carry => {}
-                Course::Answer(response) => return Ok(Answerer::StandIn(response)),
-                Course::Fail(error) => return Err(error),
-                Course::Silence => return Err(silence(&request.host, deadlines).await),
-            }
+        match self.stand_in.as_ref().map(|stand_in| stand_in.decide(&request, &body, &meaning)) {
+            None | Some(Course::Carry) => {}
+            Some(Course::Answer(response)) => return Ok(Answerer::StandIn(response)),
+            Some(Course::Fail(error)) => return Err(error),
+            Some(Course::Silence) => return Err(silence(&request.host, *deadlines).await),
         }
+        let bytes = body.len() + headers::size(&headers) + request.path.len();
+        let turn = Turn { request: &request, meaning: &meaning, urgency: self.urgency, bytes };
+        // Pinned here, or each future around it would hold a place for it.
+        let turn = pin!(limiter.turn(turn, deadlines.soft));
+        let permit = match under_way.read(async { Ok(turn.await) }).await? {
+            Ok(permit) => permit,
+            Err(held_back) => return Ok(Answerer::Limits(held_back)),
+        };
         record.sent = u64::try_from(body.len()).unwrap_or(u64::MAX);
-        let outgoing = outgoing(&request, headers, body)?;
-        let exchange = |fence: Fence| way.exchange(&request.host, behind(fence, outgoing), deadlines);
-        let carry = async {
+        // Boxed, since this is the largest part of what a request that waits above would hold.
+        let carry = Box::pin(async {
+            let outgoing = outgoing(&request, headers, body)?;
+            let exchange =
+                |fence: Fence| way.exchange(&request.host, behind(fence, outgoing), *deadlines, permit);
             match meaning.effect {
                 Effect::Write => under_way.write(exchange).await,
                 Effect::Read | Effect::OperationPoll => under_way.read(exchange(Fence::default())).await,
             }
-        };
+        });
         let answer = carry.instrument(span).await?;
-        answered(&request.host, answer, deadlines, record).map(Answerer::Cloud)
+        answered(&request.host, answer, *deadlines, record).map(Answerer::Cloud)
     }
+}
+
+/// Takes a request apart, so that while it waits for its turn no more of it is kept than is sent.
+#[expect(clippy::boxed_local, reason = "the box is to be gone when this returns")]
+fn apart<B>(request: Box<http::Request<B>>, record: &mut Record) -> Result<(Request, HeaderMap, B), Error> {
+    let (head, body) = (*request).into_parts();
+    let request = Request::parse(&head.method, &head.uri)?;
+    let (headers, stripped) = headers::edit_request(head.headers)?;
+    record.stripped += stripped;
+    Ok((request, headers, body))
+}
+
+fn denied(provider: &str, request: &Request, missing: Missing) -> Error {
+    let (provider, method) = (provider.to_owned(), request.method.to_string());
+    Error::Denied { provider, method, url: request.url(), missing }
+}
+
+/// An answer that didn't come over a wire.
+fn whole(response: http::Response<Bytes>) -> http::Response<Body> {
+    response.map(|body| Full::new(body).map_err(|never| match never {}).boxed_unsync())
 }
 
 /// Waits for an answer that doesn't come.
@@ -299,6 +357,7 @@ impl Way {
         host: &Host,
         outgoing: http::Request<Fenced<Full<Bytes>>>,
         deadlines: Deadlines,
+        mut permit: Permit,
     ) -> impl Future<Output = Result<http::Response<Incoming>, Error>> + Send + use<> {
         let (dialler, host) = (self.dialler.clone(), host.clone());
         async move {
@@ -307,9 +366,16 @@ impl Way {
                 connect: deadlines.clamp(deadlines.connect, now),
                 first_byte: deadlines.clamp(deadlines.first_byte, now),
             };
+            permit.sending();
             let answer = timeout_at(deadlines.hard, dialler.send(&host, outgoing, patience)).await;
             let after = deadlines.hard.saturating_duration_since(now);
-            answer.map_err(|_| Error::Timeout { phase: Phase::Call, host: host.to_string(), after })?
+            let late = |_| Error::Timeout { phase: Phase::Call, host: host.to_string(), after };
+            let answer = answer.map_err(late).flatten();
+            match &answer {
+                Ok(answer) => permit.answered(answer.status(), answer.headers()),
+                Err(error) => permit.failed(error),
+            }
+            answer
         }
     }
 }
@@ -396,6 +462,8 @@ mod tests {
             provider: "test".to_owned(),
             grants: vec![grant.clone()],
             rules: Vec::new(),
+            limits: Vec::new(),
+            tightened: Vec::new(),
             denied_ranges: Vec::new(),
             fence: Fence::default(),
         };

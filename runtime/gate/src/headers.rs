@@ -14,6 +14,9 @@ pub(crate) const MOST_HEADERS: usize = 100;
 /// Servers commonly refuse heads over 8 to 64 KiB.
 const MOST_BYTES: usize = 32 * 1024;
 
+/// Says in an answer that it is the gate's and why.
+pub(crate) const OWN: &str = "pileus-gate";
+
 /// Taken out of requests, beside the hop-by-hop ones.
 const REQUEST: &[&str] = &[
     // Credentials are the host's affair.
@@ -49,8 +52,7 @@ pub(crate) fn edit_request(mut headers: HeaderMap) -> Result<(HeaderMap, u64), E
         let found = format!("{} lines", headers.len());
         return Err(Error::HeadersTooLarge { found, limit: "100 lines" });
     }
-    // Each line has a colon, a space and a line end besides.
-    let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+    let bytes = size(&headers);
     if bytes > MOST_BYTES {
         return Err(Error::HeadersTooLarge { found: format!("{bytes} bytes"), limit: "32 KiB" });
     }
@@ -64,11 +66,18 @@ pub(crate) fn edit_request(mut headers: HeaderMap) -> Result<(HeaderMap, u64), E
     Ok((headers, stripped))
 }
 
+/// What headers take on the wire.
+pub(crate) fn size(headers: &HeaderMap) -> usize {
+    // Each line has a colon, a space and a line end besides.
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
+}
+
 /// The headers of an answer as the provider sees them, and how many were taken out. Their number and size were bounded
 /// when the answer was read.
 pub(crate) fn edit_response(mut headers: HeaderMap) -> (HeaderMap, u64) {
-    // A cookie is a credential as well.
-    let stripped = strip(&mut headers, |name| name == SET_COOKIE.as_str() || is_hop_by_hop(name));
+    // A cookie is a credential as well, and what the gate says of itself comes from nobody else.
+    let unwanted = |name: &str| name == SET_COOKIE.as_str() || name == OWN || is_hop_by_hop(name);
+    let stripped = strip(&mut headers, unwanted);
     (headers, stripped)
 }
 
@@ -180,12 +189,13 @@ mod tests {
             ("X-Hop", "1"),
             ("Transfer-Encoding", "chunked"),
             ("Proxy-Authenticate", "Basic"),
+            ("Pileus-Gate", "reason=rate"),
             ("Content-Length", "5"),
             ("ETag", "\"e\""),
             ("Retry-After", "5"),
         ]));
         assert_eq!(names(&found), ["content-length", "etag", "retry-after"]);
-        assert_eq!(stripped, 6);
+        assert_eq!(stripped, 7);
     }
 
     proptest! {

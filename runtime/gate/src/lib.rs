@@ -2,10 +2,11 @@
 //! what the request is, what it means, whether the operator granted it and which addresses it may be carried to, then
 //! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
 //!
-//! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission; `headers` and `body`
-//! bound and clean what is carried; `address` and `dial` decide and do the connecting, in whose place a `stand_in` may
-//! answer; `record` counts. `fence` and `under_way` keep changes from being begun or given up at the wrong moment. `pattern`
-//! and `path` hold the small languages in which operators and providers write hosts, methods, paths and keys.
+//! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `limits` its turn;
+//! `headers` and `body` bound and clean what is carried; `address` and `dial` decide and do the connecting, in whose
+//! place a `stand_in` may answer; `record` counts. `fence` and `under_way` keep changes from being begun or given up at
+//! the wrong moment. `pattern` and `path` hold the small languages in which operators and providers write hosts, methods,
+//! paths and keys.
 
 mod address;
 mod body;
@@ -15,6 +16,7 @@ mod fence;
 mod gate;
 mod grants;
 mod headers;
+mod limits;
 mod path;
 mod pattern;
 mod record;
@@ -30,9 +32,10 @@ pub use error::{Error, Missing, Phase};
 pub use fence::{Fence, Fenced};
 pub use gate::{Config, Deadlines, Gate};
 pub use grants::{Coverage, Endpoint, Grant};
+pub use limits::{Limit, LimitState, LimitsState, Rate, Urgency};
 pub use path::{KeyPattern, PathPattern, PathPrefix};
 pub use pattern::{HostPattern, MethodPattern, TextPattern};
 pub use record::Metrics;
 pub use request::{Host, Request};
-pub use rules::{Effect, Limits, Meaning, Operation, Place, Rule, Rules};
+pub use rules::{Effect, LimitKey, Limits, Meaning, Operation, Place, Rule, Rules};
 pub use stand_in::{Course, StandIn};

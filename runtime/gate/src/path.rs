@@ -135,6 +135,23 @@ impl KeyPattern {
             .collect()
     }
 
+    /// The key without its numbers. Keys that differ in nothing else are one limit: the segment that makes the buckets
+    /// may be the first of one path and the second of another.
+    pub(crate) fn name(&self) -> String {
+        self.0
+            .iter()
+            .map(|piece| match piece {
+                Piece::Text(text) => text.as_str(),
+                Piece::Segment(_) => "{}",
+            })
+            .collect()
+    }
+
+    /// Whether the key is the same for all paths.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
+    }
+
     /// Refuses a key with a number for which the path has no `*`.
     pub(crate) fn check(&self, path: &PathPattern) -> Result<(), Error> {
         let wildcards = path.wildcards();
@@ -247,6 +264,12 @@ mod tests {
         let segments = ["s1".to_owned(), "g2".to_owned()];
         for (key, expected) in [("reads", "reads"), ("{2}/{1}", "g2/s1"), ("writes/{1}/x", "writes/s1/x")] {
             assert_eq!(key.parse::<KeyPattern>().unwrap().fill(&segments), expected);
+        }
+        for (key, name, plain) in
+            [("reads", "reads", true), ("{2}/{1}", "{}/{}", false), ("a/{3}", "a/{}", false)]
+        {
+            let key: KeyPattern = key.parse().unwrap();
+            assert_eq!((key.name().as_str(), key.is_plain()), (name, plain));
         }
         let path: PathPattern = "/a/*".parse().unwrap();
         assert!("x/{1}".parse::<KeyPattern>().unwrap().check(&path).is_ok());

@@ -99,10 +99,26 @@ pub struct Meaning {
 /// The limits that a request counts against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Limits {
-    /// The limits of these keys.
-    Keys(Vec<String>),
+    /// These limits.
+    Keys(Vec<LimitKey>),
     /// Every limit of its host, since no rule says which.
     AllOfHost,
+}
+
+/// A limit that a request counts against, and which of its buckets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitKey {
+    /// The key of the rule with `{}` for each of its numbers.
+    pub limit: String,
+    /// The key with the segments of the path, which names the bucket; empty where the limit has only one.
+    pub bucket: String,
+}
+
+impl LimitKey {
+    fn new(key: &KeyPattern, segments: &[String]) -> Self {
+        let bucket = if key.is_plain() { String::new() } else { key.fill(segments) };
+        Self { limit: key.name(), bucket }
+    }
 }
 
 /// A provider's rules, in order.
@@ -110,6 +126,11 @@ pub enum Limits {
 pub struct Rules(Vec<Rule>);
 
 impl Rules {
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rule> {
+        self.0.iter()
+    }
+
     /// Takes rules whose keys refer only to segments that their paths have.
     ///
     /// Errors: [`Error::Syntax`] for the first key that refers to another.
@@ -135,7 +156,7 @@ impl Rules {
             }
             return Meaning {
                 effect: rule.effect,
-                limits: Limits::Keys(rule.limits.iter().map(|key| key.fill(&segments)).collect()),
+                limits: Limits::Keys(rule.limits.iter().map(|key| LimitKey::new(key, &segments)).collect()),
                 cache_scope: rule.cache_scope.as_ref().map(|scope| scope.fill(&segments)),
                 fold_case: rule.fold_case,
             };
@@ -285,7 +306,8 @@ mod tests {
         let rules = Rules::new(vec![rule]).unwrap();
         let asked = request(&Method::GET, "https://api.example.com/Subscriptions/S1/groups/G2/vms");
         let meaning = rules.meaning(&asked, &HeaderMap::new(), b"");
-        assert_eq!(meaning.limits, Limits::Keys(vec!["reads/s1".to_owned(), "all".to_owned()]));
+        let key = |limit: &str, bucket: &str| LimitKey { limit: limit.to_owned(), bucket: bucket.to_owned() };
+        assert_eq!(meaning.limits, Limits::Keys(vec![key("reads/{}", "reads/s1"), key("all", "")]));
         assert_eq!(meaning.cache_scope.as_deref(), Some("s1/g2"));
         assert!(meaning.fold_case);
     }

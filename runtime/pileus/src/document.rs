@@ -17,6 +17,10 @@
 //!       methods: [GET]                  # default all
 //!       paths: [/v1/]                   # default all
 //!       addresses: [127.0.0.0/8]        # loopback and private addresses must be named
+//!   limits:                             # tighter ones than the provider declares, by the same keys
+//!     reads:
+//!       burst: 100                      # at once
+//!       perSecond: 2.5                  # in the long run
 //! ```
 //!
 //! It is read strictly: a field that isn't known is a mistake, as it would otherwise be a grant or a limit that
@@ -27,7 +31,7 @@ mod fields;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use pileus_gate::{Grant, HostPattern, MethodPattern, PathPrefix};
+use pileus_gate::{Grant, HostPattern, Limit, MethodPattern, PathPrefix};
 use serde_json::Value;
 
 use crate::error::Error;
@@ -48,6 +52,8 @@ pub struct CloudProvider {
     pub configuration: String,
     /// What it may reach.
     pub grants: Vec<Grant>,
+    /// How much of it at most, where that is less than the provider declares.
+    pub limits: Vec<Limit>,
 }
 
 impl CloudProvider {
@@ -82,11 +88,14 @@ impl CloudProvider {
         source.end();
         let configuration = spec.json_object("configuration");
         let grants = spec.objects("grants", grant);
+        let limits = spec.named("limits", limit);
         spec.end();
         document.end();
         match (name, component) {
             (Some(name), Some(component)) if problems.is_empty() => {
-                Ok(Self { name, component, configuration, grants: grants.into_iter().flatten().collect() })
+                let grants = grants.into_iter().flatten().collect();
+                let limits = limits.into_iter().flatten().collect();
+                Ok(Self { name, component, configuration, grants, limits })
             }
             _ => Err(problems),
         }
@@ -105,6 +114,25 @@ fn grant(fields: &mut Fields<'_>) -> Option<Grant> {
         range.ok_or_else(|| format!("{text:?} is no address range; write it as in 10.0.0.0/8"))
     });
     Some(Grant { tls, host: host?, port, methods, paths, addresses })
+}
+
+fn limit(key: &str, fields: &mut Fields<'_>) -> Option<Limit> {
+    let (least, most) = (Limit::BURSTS.start(), Limit::BURSTS.end());
+    let whole = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
+    let burst = fields.number("burst", &format!("a whole number from {least} to {most}"), |value| {
+        whole(value).filter(|value| Limit::BURSTS.contains(value))
+    });
+    let (least, most) = (Limit::RATES.start(), Limit::RATES.end());
+    let per_second = fields.number("perSecond", &format!("a number from {least} to {most}"), |value| {
+        value.as_f64().filter(|value| Limit::RATES.contains(value))
+    });
+    match Limit::new(key, burst?, per_second?) {
+        Ok(limit) => Some(limit),
+        Err(error) => {
+            fields.wrong(error.to_string());
+            None
+        }
+    }
 }
 
 fn parsed<T: std::str::FromStr<Err = pileus_gate::Error>>(text: &str) -> Result<T, String> {
@@ -149,6 +177,9 @@ spec:
       paths: [/v1/]
       addresses: [127.0.0.0/8, '::1']
     - host: '*.example.com'
+  limits:
+    reads: {burst: 100, perSecond: 2.5}
+    'vm/{1}': {burst: 3, perSecond: 1}
 ";
 
     fn problems(text: &str) -> Vec<String> {
@@ -167,13 +198,16 @@ spec:
         let [first, second] = document.grants.as_slice() else { panic!("two grants") };
         assert_eq!((first.tls, first.port, first.methods.len(), first.addresses.len()), (false, 8080, 1, 2));
         assert_eq!((second.tls, second.port, second.methods.len(), second.paths.len()), (true, 443, 1, 1));
+        let limits = [Limit::new("reads", 100, 2.5).unwrap(), Limit::new("vm/{1}", 3, 1.0).unwrap()];
+        assert_eq!(document.limits, limits);
     }
 
     #[test]
-    fn a_configuration_and_grants_may_be_missing() {
+    fn a_configuration_grants_and_limits_may_be_missing() {
         let text = GOOD.split("  configuration:").next().unwrap();
         let document = CloudProvider::parse(text, Path::new("")).unwrap();
-        assert_eq!((document.configuration.as_str(), document.grants.len()), ("{}", 0));
+        let CloudProvider { configuration, grants, limits, .. } = document;
+        assert_eq!((configuration.as_str(), grants.len(), limits.len()), ("{}", 0, 0));
     }
 
     #[test]
@@ -194,6 +228,11 @@ spec:
       addresses: [10.0.0.0/99]
       hosts: a
     - 7
+  limits:
+    empty: {}
+    reads: {burst: 0, perSecond: fast, per_second: 1}
+    'vm/{0}': {burst: 1, perSecond: 1}
+    writes: 5
 extra: 1
 ";
         assert_eq!(
@@ -215,6 +254,13 @@ extra: 1
                 "spec.grants[0].addresses[0]",
                 "spec.grants[0].hosts",
                 "spec.grants[1]",
+                "spec.limits.empty.burst",
+                "spec.limits.empty.perSecond",
+                "spec.limits.reads.burst",
+                "spec.limits.reads.perSecond",
+                "spec.limits.reads.per_second",
+                "spec.limits.vm/{0}",
+                "spec.limits.writes",
                 "extra",
             ]
         );
@@ -236,6 +282,18 @@ extra: 1
             ("port: 8080", "prot: 8080", "spec.grants[0].prot: this field is not known"),
             ("tls: false", "tls: 1", "spec.grants[0].tls: expected true or false, found a number"),
             ("'*.example.com'", "'a.*.com'", "spec.grants[1].host: "),
+            (
+                "burst: 100",
+                "burst: 0.5",
+                "spec.limits.reads.burst: expected a whole number from 1 to 1000000, found 0.5",
+            ),
+            (
+                "perSecond: 2.5",
+                "perSecond: 0",
+                "spec.limits.reads.perSecond: expected a number from 0.001 to 100000, found 0",
+            ),
+            ("burst: 100, ", "", "spec.limits.reads.burst: this field is missing"),
+            ("vm/{1}", "vm/{", "spec.limits.vm/{: key \"vm/{\" isn't valid"),
         ] {
             let found = problems(&GOOD.replace(from, to));
             assert!(found.len() == 1 && found[0].starts_with(expected), "{to}: {found:#?}");

@@ -14,7 +14,7 @@ use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::{Health, node, node_lifecycle};
 use pileus_gate::{Coverage, Fence, Gate};
-use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits, Settings};
+use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits, PublishedLimit, Settings};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -84,6 +84,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let serve = async {
         tracing::info!(%api_server, identity = election.identity(), "ready to lead");
         let Some(leadership) = lead(election, cluster, &stop).await? else { return Ok(()) };
+        // A predecessor may have spent just now what the limits would let through.
+        gate.empty_limits();
         tracing::info!("starting controllers");
         let end = tokio::select! {
             biased;
@@ -201,7 +203,7 @@ async fn load(
     fence: Fence,
     metrics: &Metrics,
 ) -> Result<(Provider, Gate), Error> {
-    let CloudProvider { name, component, configuration, grants } = document;
+    let CloudProvider { name, component, configuration, grants, limits: tightened } = document;
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let limits = Limits::default();
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
@@ -226,12 +228,19 @@ async fn load(
         tracing::warn!(provider = %name, %endpoint, "the provider asks for a host that no grant names; requests to it will be denied");
     }
     let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
-    let rules = settings.rules;
-    let config = pileus_gate::Config { provider: name.clone(), grants, rules, denied_ranges, fence };
-    let gate = Gate::new(config, &metrics.gate)
-        .map_err(|source| Error::Gate { provider: name.clone(), source: Box::new(source) })?;
+    let no_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
+    let limits = settings.limits.iter().map(published).collect::<Result<_, _>>().map_err(no_gate)?;
+    let (provider, rules) = (name.clone(), settings.rules);
+    let config = pileus_gate::Config { provider, grants, rules, limits, tightened, denied_ranges, fence };
+    let gate = Gate::new(config, &metrics.gate).map_err(no_gate)?;
     let guest = Guest::new(component, &name, description, &configuration, gate.clone(), &metrics.host);
     Ok((guest.provider(), gate))
+}
+
+/// A limit as the gate takes it.
+fn published(limit: &PublishedLimit) -> Result<pileus_gate::Limit, pileus_gate::Error> {
+    let PublishedLimit { key, capacity, per_minute } = limit;
+    pileus_gate::Limit::new(key, *capacity, f64::from(*per_minute) / 60.0)
 }
 
 /// What the provider wishes, against what it has.
@@ -333,12 +342,13 @@ mod tests {
     use super::*;
 
     fn gate() -> Gate {
-        let (grants, rules, denied_ranges) = (Vec::new(), Vec::new(), Vec::new());
         let config = pileus_gate::Config {
             provider: "test".to_owned(),
-            grants,
-            rules,
-            denied_ranges,
+            grants: Vec::new(),
+            rules: Vec::new(),
+            limits: Vec::new(),
+            tightened: Vec::new(),
+            denied_ranges: Vec::new(),
             fence: Fence::default(),
         };
         Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()

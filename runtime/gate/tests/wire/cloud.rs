@@ -161,6 +161,19 @@ impl Resolve for Answers {
     }
 }
 
+/// The configuration of a provider that may nothing.
+pub(crate) fn nothing() -> Config {
+    Config {
+        provider: "test".to_owned(),
+        grants: Vec::new(),
+        rules: Vec::new(),
+        limits: Vec::new(),
+        tightened: Vec::new(),
+        denied_ranges: Vec::new(),
+        fence: Fence::default(),
+    }
+}
+
 /// A gate and what it counted.
 pub(crate) struct Watched {
     pub(crate) gate: Gate,
@@ -173,7 +186,7 @@ impl Watched {
     }
 
     pub(crate) fn resolving(grants: Vec<Grant>, answers: Arc<dyn Resolve>) -> Self {
-        Self::with(grants, answers, Vec::new(), Fence::default())
+        Self::of(Config { grants, ..nothing() }, answers)
     }
 
     pub(crate) fn with(
@@ -182,10 +195,13 @@ impl Watched {
         rules: Vec<Rule>,
         fence: Fence,
     ) -> Self {
+        Self::of(Config { grants, rules, fence, ..nothing() }, answers)
+    }
+
+    /// A gate of a configuration, to clouds on loopback.
+    pub(crate) fn of(config: Config, answers: Arc<dyn Resolve>) -> Self {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let (provider, denied_ranges) = ("test".to_owned(), Vec::new());
-        let config = Config { provider, grants, rules, denied_ranges, fence };
         Self { gate: Gate::with_resolver(config, &metrics, answers).unwrap(), registry }
     }
 

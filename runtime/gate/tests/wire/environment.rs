@@ -19,10 +19,10 @@ use crate::cloud::{Cloud, Watched, text};
 
 const CHILD: &str = "PILEUS_GATE_TEST_CHILD";
 
-/// Runs a test of this file in a child process.
-fn run_with(test: &str, variables: &[(&str, String)]) {
+/// Runs a test in a child process.
+pub(crate) fn run_with(test: &str, variables: &[(&str, String)]) {
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", &format!("environment::{test}")]).env(CHILD, "1");
+    child.args(["--exact", test]).env(CHILD, "1");
     child.envs(variables.iter().map(|(name, value)| (name, value)));
     let output = child.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -30,7 +30,7 @@ fn run_with(test: &str, variables: &[(&str, String)]) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-fn is_child() -> bool {
+pub(crate) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
@@ -47,7 +47,7 @@ async fn proxies_in_the_environment_are_ignored() {
     let url = format!("http://{}", proxy.local_addr().unwrap());
     let names = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     let variables = names.map(|name| (name, url.clone()));
-    run_with("proxies_in_the_environment_are_ignored", &variables);
+    run_with("environment::proxies_in_the_environment_are_ignored", &variables);
     assert!(proxy.accept().is_err(), "no connection came to the proxy");
 }
 
@@ -110,7 +110,7 @@ async fn a_certificate_must_come_from_the_systems_roots_and_be_for_the_host() {
     let strangers = write("strangers.pem", strangers.cert.pem().as_bytes());
 
     let folder = folder.path().display().to_string();
-    let test = "a_certificate_must_come_from_the_systems_roots_and_be_for_the_host";
+    let test = "environment::a_certificate_must_come_from_the_systems_roots_and_be_for_the_host";
     run_with(test, &[("SSL_CERT_FILE", roots), ("FOLDER", folder.clone()), ("TRUSTED", "yes".to_owned())]);
     run_with(test, &[("SSL_CERT_FILE", strangers), ("FOLDER", folder)]);
 }

@@ -6,6 +6,7 @@
 mod cloud;
 mod environment;
 mod fence;
+mod limits;
 
 use std::{sync::atomic::Ordering, time::Duration};
 

@@ -58,6 +58,8 @@ async fn provider_with(configuration: &str, port: u16, limits: Limits) -> Guest 
         provider: "python".to_owned(),
         grants: vec![grant],
         rules: Vec::new(),
+        limits: Vec::new(),
+        tightened: Vec::new(),
         denied_ranges: Vec::new(),
         fence: pileus_gate::Fence::default(),
     };

@@ -31,6 +31,8 @@ pub(crate) fn gate(grants: Vec<Grant>) -> Gate {
         provider: "hostile".to_owned(),
         grants,
         rules: Vec::new(),
+        limits: Vec::new(),
+        tightened: Vec::new(),
         denied_ranges: Vec::new(),
         fence: pileus_gate::Fence::default(),
     };

@@ -152,6 +152,8 @@ pub(crate) async fn provider(
         provider: "bench".to_owned(),
         grants: Vec::new(),
         rules: settings.rules,
+        limits: Vec::new(),
+        tightened: Vec::new(),
         denied_ranges: Vec::new(),
         fence: pileus_gate::Fence::default(),
     };

@@ -66,18 +66,62 @@ impl<'p> Fields<'p> {
         mut read: impl FnMut(&mut Fields<'_>) -> T,
     ) -> Vec<T> {
         let (path, items) = self.items(name);
-        let mut read_one = |(index, item): (usize, &Value)| {
-            let path = format!("{path}[{index}]");
-            if !item.is_object() {
-                self.problems.push(Problem::at(path, format!("expected fields, found {}", kind(item))));
-                return None;
+        let each = items.iter().enumerate();
+        each.filter_map(|(index, item)| self.item(&format!("{path}[{index}]"), item, &mut read)).collect()
+    }
+
+    /// Objects under names of the writer's choice, each read by `read`, which needn't call `end`.
+    pub(super) fn named<T>(
+        &mut self,
+        name: &'static str,
+        mut read: impl FnMut(&str, &mut Fields<'_>) -> T,
+    ) -> Vec<T> {
+        let (path, value) = self.take(name);
+        let items = match value {
+            None => Map::new(),
+            Some(Value::Object(items)) => items,
+            Some(other) => {
+                let found = format!("expected fields, found {}", kind(&other));
+                self.problem(path.clone(), found).unwrap_or_default()
             }
-            let mut fields = Fields::of(&path, Some(item), self.problems);
-            let result = read(&mut fields);
-            fields.end();
-            Some(result)
         };
-        items.iter().enumerate().filter_map(&mut read_one).collect()
+        let each = items.iter();
+        each.filter_map(|(key, item)| {
+            self.item(&format!("{path}.{key}"), item, &mut |fields: &mut Fields<'_>| read(key, fields))
+        })
+        .collect()
+    }
+
+    fn item<T>(
+        &mut self,
+        path: &str,
+        item: &Value,
+        read: &mut impl FnMut(&mut Fields<'_>) -> T,
+    ) -> Option<T> {
+        if !item.is_object() {
+            return self.problem(path.to_owned(), format!("expected fields, found {}", kind(item)));
+        }
+        let mut fields = Fields::of(path, Some(item), self.problems);
+        let result = read(&mut fields);
+        fields.end();
+        Some(result)
+    }
+
+    /// A number that must be there, as `read` understands it.
+    pub(super) fn number<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Option<T> {
+        let (path, value) = self.take(name);
+        let Some(value) = value else { return self.problem(path, "this field is missing") };
+        read(&value).or_else(|| self.problem(path, format!("expected {expected}, found {value}")))
+    }
+
+    /// Reports that the object as a whole is wrong.
+    pub(super) fn wrong(&mut self, message: impl Into<String>) {
+        self.problems.push(Problem::at(self.path.clone(), message));
     }
 
     /// A text that must be there, as `parse` understands it.

@@ -110,6 +110,8 @@ fn caller(
         provider: provider.clone(),
         grants,
         rules,
+        limits: Vec::new(),
+        tightened: Vec::new(),
         denied_ranges: Vec::new(),
         fence: pileus_gate::Fence::default(),
     };

@@ -34,7 +34,7 @@ impl Given {
     ) -> Result<Self, Error> {
         match (document.map(CloudProvider::read).transpose()?, component) {
             (Some(document), component) => {
-                let CloudProvider { name: _, component: own, configuration, grants } = document;
+                let CloudProvider { name: _, component: own, configuration, grants, limits: _ } = document;
                 let component = component.unwrap_or(own);
                 Ok(Self { component, configuration: Some(configuration), grants })
             }

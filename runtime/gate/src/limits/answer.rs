@@ -1,0 +1,212 @@
+//! What an answer says about limits. Its headers come from strangers, so only what has one clear reading is read, and
+//! only so much of it.
+
+use std::time::{Duration, SystemTime};
+
+use http::{
+    HeaderMap, HeaderName, StatusCode,
+    header::{DATE, RETRY_AFTER},
+};
+
+/// A closure that the cloud names is not shorter: half of the clouds say 0 or 1 for "soon".
+const SHORTEST: Duration = Duration::from_secs(1);
+/// And not longer, whatever it says: a probe costs nothing, a typing mistake of a cloud would cost a day.
+const LONGEST: Duration = Duration::from_hours(1);
+/// The header lines of remaining quota that are read; real answers have up to 8.
+const MOST_LINES: usize = 16;
+/// The values of one line that are read; Azure has up to 4.
+const MOST_VALUES: usize = 8;
+/// A longer value is no number with a name before it.
+const LONGEST_VALUE: usize = 128;
+
+/// What one answer says about limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// It refused the request for now.
+    pub(crate) refused: Option<Refused>,
+    /// How many more requests of this kind the cloud takes; the least of several numbers, since which of the cloud's
+    /// limits is which of ours can't be told.
+    pub(crate) remaining: Option<u32>,
+}
+
+/// How a request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refused {
+    /// For how long, where it says so.
+    pub(crate) after: Option<Duration>,
+    /// Whether it is about the number of requests, as far as can be told: a 429. A 503 is about the cloud's health.
+    pub(crate) throttled: bool,
+}
+
+impl Answer {
+    /// Reads the head of an answer. `now` is what a date without the cloud's own clock beside it is compared with.
+    pub(crate) fn read(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Self {
+        let after = retry_after(headers, now);
+        let refused = match status {
+            StatusCode::TOO_MANY_REQUESTS => Some(Refused { after, throttled: true }),
+            // Without a time it is a failure like any other, and says nothing about the next request.
+            StatusCode::SERVICE_UNAVAILABLE if after.is_some() => Some(Refused { after, throttled: false }),
+            _ => None,
+        };
+        Self { refused, remaining: remaining(headers) }
+    }
+}
+
+/// `Retry-After` in seconds, or as a date: then against the cloud's own `Date`, as its clock may differ from ours.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let date = |name| httpdate::parse_http_date(text(headers, name)?).ok();
+    let stated = text(headers, RETRY_AFTER)?;
+    let after = if stated.bytes().all(|byte| byte.is_ascii_digit()) {
+        // A number with so many digits that it isn't one is a very long time.
+        Duration::from_secs(stated.parse().unwrap_or(u64::MAX))
+    } else {
+        let until = httpdate::parse_http_date(stated).ok()?;
+        until.duration_since(date(DATE).unwrap_or(now)).unwrap_or_default()
+    };
+    Some(after.clamp(SHORTEST, LONGEST))
+}
+
+/// The only value of a header that has just one.
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut values = headers.get_all(name).iter();
+    let only = values.next().filter(|_| values.next().is_none())?;
+    let text = only.to_str().ok()?.trim();
+    (1..=LONGEST_VALUE).contains(&text.len()).then_some(text)
+}
+
+/// The least of the quotas that are left, by the headers of Azure (`x-ms-ratelimit-remaining-*`, whose values may be
+/// several, each with the name of a policy before a semicolon) and of the IETF's draft as it is deployed
+/// (`ratelimit-remaining`, often with an `x-` before it and a kind of requests after it).
+fn remaining(headers: &HeaderMap) -> Option<u32> {
+    let is_quota = |name: &HeaderName| {
+        let name = name.as_str();
+        ["x-ms-ratelimit-remaining-", "ratelimit-remaining", "x-ratelimit-remaining"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
+    let lines = headers.iter().filter(|(name, _)| is_quota(name)).take(MOST_LINES);
+    let texts = lines.filter_map(|(_, value)| value.to_str().ok());
+    texts.flat_map(|line| line.split(',').take(MOST_VALUES)).filter_map(quota).min()
+}
+
+fn quota(value: &str) -> Option<u32> {
+    if value.len() > LONGEST_VALUE {
+        return None;
+    }
+    let number = value.rsplit(';').next().unwrap_or(value).trim();
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    // More than that is as good as no limit.
+    digits.then(|| number.parse().unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    const DATE_LINE: (&str, &str) = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+
+    #[test]
+    fn retry_after_is_read_in_seconds_and_as_a_date_and_kept_in_bounds() {
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:00 GMT").unwrap();
+        let rows = [
+            (&[("retry-after", "17")][..], seconds(17)),
+            (&[("retry-after", " 17 ")], seconds(17)),
+            (&[("retry-after", "0")], seconds(1)),
+            (&[("retry-after", "86400")], seconds(3600)),
+            (&[("retry-after", "99999999999999999999999")], seconds(3600)),
+            (&[("retry-after", "Sun, 06 Nov 1994 08:49:30 GMT")], seconds(30)),
+            (&[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT"), DATE_LINE], seconds(10)),
+            (&[("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")], seconds(1)),
+            (&[("retry-after", "Sat, 06 Nov 1999 08:49:37 GMT")], seconds(3600)),
+            (&[], None),
+            (&[("retry-after", "")], None),
+            (&[("retry-after", "-5")], None),
+            (&[("retry-after", "+5")], None),
+            (&[("retry-after", "1.5")], None),
+            (&[("retry-after", "soon")], None),
+            (&[("retry-after", "5"), ("retry-after", "6")], None),
+        ];
+        for (lines, expected) in rows {
+            assert_eq!(retry_after(&headers(lines), now), expected, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_429_and_a_503_that_names_a_time_are_refusals() {
+        let read = |status, lines: &[(&str, &str)]| {
+            Answer::read(StatusCode::from_u16(status).unwrap(), &headers(lines), SystemTime::UNIX_EPOCH)
+                .refused
+        };
+        let after = Some(Duration::from_secs(5));
+        let timed = [("retry-after", "5")];
+        assert_eq!(read(429, &timed), Some(Refused { after, throttled: true }));
+        assert_eq!(read(429, &[]), Some(Refused { after: None, throttled: true }));
+        assert_eq!(read(503, &timed), Some(Refused { after, throttled: false }));
+        // A 202 uses the header to say when to ask how the operation is getting on.
+        for (status, lines) in [(503, &[][..]), (202, &timed), (200, &timed), (404, &timed), (500, &timed)] {
+            assert_eq!(read(status, lines), None, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_least_of_the_remaining_quotas_counts() {
+        let rows = [
+            (&[("x-ms-ratelimit-remaining-subscription-reads", "249")][..], Some(249)),
+            (
+                &[
+                    ("x-ms-ratelimit-remaining-subscription-global-reads", "3749"),
+                    ("x-ms-ratelimit-remaining-resource", "Microsoft.Compute/HighCostGet;107"),
+                    (
+                        "x-ms-ratelimit-remaining-resource",
+                        "Microsoft.Compute/Get3Min;42,Microsoft.Compute/Get;43",
+                    ),
+                ],
+                Some(42),
+            ),
+            (&[("RateLimit-Remaining", "0")], Some(0)),
+            (&[("x-ratelimit-remaining", "7")], Some(7)),
+            (&[("x-ratelimit-remaining-writes", "7"), ("x-ratelimit-remaining-reads", "8")], Some(7)),
+            (&[("ratelimit-remaining", "99999999999999999999")], Some(u32::MAX)),
+            (&[("ratelimit-remaining", "-1")], None),
+            (&[("ratelimit-remaining", "many")], None),
+            (&[("ratelimit-remaining", "")], None),
+            (&[("ratelimit-limit", "3"), ("x-ms-request-charge", "1")], None),
+        ];
+        for (lines, expected) in rows {
+            assert_eq!(remaining(&headers(lines)), expected, "{lines:?}");
+        }
+        let long = ["9,".repeat(8), "1".to_owned()].concat();
+        assert_eq!(remaining(&headers(&[("ratelimit-remaining", &long)])), Some(9), "the ninth isn't read");
+        let lines = [vec![("ratelimit-remaining", "9"); 16], vec![("ratelimit-remaining", "1")]].concat();
+        assert_eq!(remaining(&headers(&lines)), Some(9), "the 17th line isn't read");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_values_are_read_or_not_but_never_panic(
+            value in proptest::collection::vec(0x20_u8..0x7f, 0..200),
+        ) {
+            let value = HeaderValue::from_bytes(&value).unwrap();
+            let mut headers = HeaderMap::new();
+            for name in ["retry-after", "date", "ratelimit-remaining"] {
+                headers.insert(name, value.clone());
+            }
+            let Answer { refused, .. } =
+                Answer::read(StatusCode::TOO_MANY_REQUESTS, &headers, SystemTime::UNIX_EPOCH);
+            let after = refused.and_then(|refused| refused.after).unwrap_or(SHORTEST);
+            prop_assert!((SHORTEST..=LONGEST).contains(&after));
+        }
+    }
+}

@@ -1,0 +1,765 @@
+//! Who may send now, who waits and who is turned away. Pure: a [`State`] is told what happens and when, and says what
+//! follows; the clock, the sockets and the waiting itself are its caller's.
+//!
+//! - A request needs a token of each of its limits at once, and takes none before it can have all.
+//! - The more urgent goes first, and within an urgency who came first. Whoever was passed by so many times in a row as
+//!   [`SHARE`](crate::limits::urgency::SHARE) says has the next token nonetheless, so nobody starves.
+//! - Who waits for one limit doesn't hold up those who only need another, unless the token that they would take is the
+//!   one that he needs when his turn comes.
+//! - Who can't have his turn before his time is up is told so at once, with the time at which he could.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+    time::Instant,
+};
+
+use crate::limits::{
+    answer::Answer,
+    buckets::{BucketId, LimitId, Slot},
+    closures::Resource,
+    known::Rate,
+    queue::{Queue, Ticket, Waiting},
+    refusal::Refusal,
+    supply::{Closed, Reason, Supply, Taken},
+    urgency::{Counts, Urgency},
+};
+
+/// Twice the machines of the largest clusters. So many small requests take 32 MiB, all that belongs to them included.
+const MOST_WAITING: usize = 10_000;
+/// What the bodies and headers of all that wait may take: two of the largest bodies.
+const MOST_BYTES: usize = 16 << 20;
+
+/// What a request needs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) urgency: Urgency,
+    /// The limits, each with the name of its bucket.
+    pub(crate) limits: &'a [(LimitId, &'a str)],
+    pub(crate) resource: Resource,
+    /// What the request holds in memory while it waits.
+    pub(crate) bytes: usize,
+    /// Until when it may wait.
+    pub(crate) soft: Instant,
+}
+
+/// What becomes of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Verdict {
+    /// It may be sent now.
+    Go(Taken),
+    /// It waits. What becomes of it is among what [`State::served`] yields, perhaps already.
+    Wait(Ticket),
+    /// It isn't sent.
+    Refuse(Refusal),
+}
+
+/// Everything that the limits of one provider know.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) supply: Supply,
+    pub(crate) queue: Queue,
+    /// Whose turn it is at a bucket although others are more urgent.
+    due: BTreeSet<(BucketId, Urgency)>,
+    served: Vec<(Ticket, Result<Taken, Refusal>)>,
+    next: Option<Instant>,
+}
+
+/// What was found out while the queue is gone through.
+#[derive(Default)]
+struct Round {
+    /// The tokens that are there and that somebody will need who can't go yet.
+    claims: HashMap<BucketId, f64>,
+    /// The buckets that somebody waits for longer than for his others.
+    dry: HashSet<BucketId>,
+}
+
+impl Round {
+    fn claimed(&self, id: BucketId) -> f64 {
+        self.claims.get(&id).copied().unwrap_or(0.0)
+    }
+}
+
+impl State {
+    /// Limits that let through at most so much, with buckets that are empty now.
+    pub(crate) fn new(most: Vec<Rate>, now: Instant) -> Self {
+        let (supply, queue) = (Supply::new(most, now), Queue::default());
+        Self { supply, queue, due: BTreeSet::new(), served: Vec::new(), next: None }
+    }
+
+    /// Empties all buckets: what they held may have been spent by a predecessor.
+    pub(crate) fn empty(&mut self, now: Instant) {
+        self.supply.buckets.empty(now);
+        self.refuse_the_late(now);
+        self.serve(now);
+    }
+
+    /// A request that wants to be sent.
+    pub(crate) fn ask(&mut self, now: Instant, wanted: Wanted<'_>) -> Verdict {
+        let Wanted { urgency, limits, resource, bytes, soft } = wanted;
+        let buckets = self.supply.buckets_of(limits, now);
+        let turn = |_, slot: &Slot| slot.waiting.turn(urgency);
+        let estimate = self.supply.estimate(now, &buckets, resource, turn);
+        if estimate.at > soft {
+            return Verdict::Refuse(Refusal::new(estimate, now));
+        }
+        let opens = self.supply.opens(now, &buckets, resource, |_| 0.0);
+        let is_wanted = |id: &BucketId| self.supply.buckets.get(*id).is_some_and(Slot::is_wanted);
+        if opens <= now && !buckets.iter().any(is_wanted) {
+            return Verdict::Go(self.grant(now, urgency, &buckets, resource));
+        }
+        if !self.make_room(now, urgency, bytes) {
+            return Verdict::Refuse(Refusal { reason: Reason::Full, ..Refusal::new(estimate, now) });
+        }
+        for id in &*buckets {
+            if let Some(slot) = self.supply.buckets.get_mut(*id) {
+                slot.joined(urgency);
+            }
+        }
+        let ticket = self.queue.push(urgency, Waiting::new(buckets, resource, bytes, soft));
+        self.next = Some(self.next.map_or(opens, |next| next.min(opens)));
+        if opens <= now {
+            self.serve(now);
+        }
+        Verdict::Wait(ticket)
+    }
+
+    /// Who waited and has an outcome now. Each is told once.
+    pub(crate) fn served(&mut self) -> Vec<(Ticket, Result<Taken, Refusal>)> {
+        std::mem::take(&mut self.served)
+    }
+
+    /// When [`Self::serve`] has something to do again, if nothing happens before.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.next
+    }
+
+    /// The time of somebody who waits is up. None if he has an outcome already.
+    pub(crate) fn expire(&mut self, now: Instant, ticket: Ticket) -> Option<Refusal> {
+        let refusal = self.turn_away(now, ticket)?;
+        self.serve(now);
+        Some(refusal)
+    }
+
+    /// Somebody who waits has gone away.
+    pub(crate) fn cancel(&mut self, now: Instant, ticket: Ticket) {
+        if self.leave(ticket).is_some() {
+            self.serve(now);
+        }
+    }
+
+    /// A request that had its tokens surely wasn't sent.
+    pub(crate) fn put_back(&mut self, now: Instant, taken: &Taken) {
+        self.supply.put_back(now, taken);
+        self.serve(now);
+    }
+
+    /// A request that was sent has no answer, and won't have one.
+    pub(crate) fn lost(&mut self, now: Instant, taken: &Taken) {
+        if self.supply.lost(now, taken) {
+            self.serve(now);
+        }
+    }
+
+    /// A request that was sent is answered. Says which limits that closed.
+    pub(crate) fn answered(&mut self, now: Instant, taken: &Taken, answer: Answer) -> Vec<Closed> {
+        let (closed, tried) = self.supply.answered(now, taken, answer);
+        if answer.refused.is_some() {
+            self.refuse_the_late(now);
+        }
+        if tried || answer.refused.is_some() {
+            self.serve(now);
+        }
+        closed
+    }
+
+    /// Gives tokens to those whose turn it is.
+    pub(crate) fn serve(&mut self, now: Instant) {
+        while self.serve_until_a_turn_is_due(now) {}
+    }
+
+    /// Goes through the heads of all lines in order. Ends early, with true, where somebody was passed by so often that
+    /// the order changes; a token was given then, so that this can't go on for ever.
+    fn serve_until_a_turn_is_due(&mut self, now: Instant) -> bool {
+        let mut round = Round::default();
+        self.next = None;
+        let due = self.due.iter().filter_map(|(bucket, urgency)| self.queue.first_for(*bucket, *urgency));
+        let due: BTreeSet<_> = due.collect();
+        for ticket in &due {
+            self.serve_one(now, *ticket, &mut round);
+        }
+        let known = self.due.clone();
+        let mut last = None;
+        while let Some(ticket) = self.queue.head_after(last) {
+            last = Some(ticket);
+            let served = !due.contains(&ticket) && self.serve_one(now, ticket, &mut round);
+            if served && !self.due.is_subset(&known) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Gives somebody his tokens if all are there that nobody before him claims. Otherwise, if he is the first who waits
+    /// for this bucket, claims those that he will need when its token is there and that won't have been replaced by then.
+    /// Nothing is done for those who need the same bucket and come after him.
+    fn serve_one(&mut self, now: Instant, ticket: Ticket, round: &mut Round) -> bool {
+        let Some(Waiting { buckets, resource, .. }) = self.queue.get(ticket) else { return false };
+        if buckets.iter().any(|id| round.dry.contains(id)) {
+            return false;
+        }
+        let (buckets, resource) = (buckets.clone(), *resource);
+        let opens = self.supply.opens(now, &buckets, resource, |id| round.claimed(id));
+        if opens <= now {
+            self.leave(ticket);
+            let taken = self.grant(now, ticket.urgency, &buckets, resource);
+            self.served.push((ticket, Ok(taken)));
+            return true;
+        }
+        for id in &*buckets {
+            let Some(slot) = self.supply.buckets.get(*id) else { continue };
+            let claimed = round.claimed(*id);
+            let spare = slot.bucket.free(now) - claimed - 1.0;
+            if slot.bucket.when(now, 1.0 + claimed) >= opens {
+                round.dry.insert(*id);
+            } else if spare >= 0.0 && spare + slot.bucket.brings(opens.duration_since(now)) < 1.0 {
+                *round.claims.entry(*id).or_default() += 1.0;
+            }
+        }
+        self.next = Some(self.next.map_or(opens, |next| next.min(opens)));
+        if self.supply.closures.opens(resource, now) > now {
+            self.queue.set_apart(ticket);
+        }
+        false
+    }
+
+    fn grant(
+        &mut self,
+        now: Instant,
+        urgency: Urgency,
+        buckets: &Arc<[BucketId]>,
+        resource: Resource,
+    ) -> Taken {
+        for id in &**buckets {
+            let Some(slot) = self.supply.buckets.get_mut(*id) else { continue };
+            self.due.remove(&(*id, urgency));
+            self.due.extend(slot.passed_by(urgency).into_iter().map(|passed| (*id, passed)));
+        }
+        self.supply.take(now, buckets, resource)
+    }
+
+    /// Takes somebody out of the queue.
+    fn leave(&mut self, ticket: Ticket) -> Option<Waiting> {
+        let waiting = self.queue.remove(ticket)?;
+        for id in &*waiting.buckets {
+            let Some(slot) = self.supply.buckets.get_mut(*id) else { continue };
+            if slot.left(ticket.urgency) == 0 {
+                self.due.remove(&(*id, ticket.urgency));
+            }
+        }
+        Some(waiting)
+    }
+
+    fn turn_away(&mut self, now: Instant, ticket: Ticket) -> Option<Refusal> {
+        let Waiting { buckets, resource, .. } = self.leave(ticket)?;
+        let turn = |_, slot: &Slot| slot.waiting.turn(ticket.urgency);
+        Some(Refusal::new(self.supply.estimate(now, &buckets, resource, turn), now))
+    }
+
+    /// Turns less urgent requests away until there is room for one more.
+    fn make_room(&mut self, now: Instant, urgency: Urgency, bytes: usize) -> bool {
+        while self.queue.len() >= MOST_WAITING || self.queue.bytes().saturating_add(bytes) > MOST_BYTES {
+            let Some(last) = self.queue.last().filter(|last| last.urgency > urgency) else { return false };
+            let Some(refusal) = self.turn_away(now, last) else { return false };
+            self.served.push((last, Err(Refusal { reason: Reason::Full, ..refusal })));
+        }
+        true
+    }
+
+    /// Turns away all whose time will be up before their turn comes.
+    fn refuse_the_late(&mut self, now: Instant) {
+        let mut before: HashMap<BucketId, Counts> = HashMap::new();
+        let mut late = Vec::new();
+        for (ticket, Waiting { buckets, resource, soft, .. }) in self.queue.iter() {
+            let turn = |id, _: &Slot| before.get(&id).copied().unwrap_or_default().turn(ticket.urgency);
+            let estimate = self.supply.estimate(now, buckets, *resource, turn);
+            if estimate.at > *soft {
+                late.push((ticket, Refusal::new(estimate, now)));
+            } else {
+                buckets.iter().for_each(|id| *before.entry(*id).or_default().of_mut(ticket.urgency) += 1);
+            }
+        }
+        for (ticket, refusal) in late {
+            self.leave(ticket);
+            self.served.push((ticket, Err(refusal)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limits::{answer::Refused, urgency::SHARE};
+
+    const FOREVER: Duration = Duration::from_hours(8000);
+    const ACCEPTED: Answer = Answer { refused: None, remaining: None };
+
+    fn refused(seconds: u64) -> Answer {
+        let after = Some(Duration::from_secs(seconds));
+        Answer { refused: Some(Refused { after, throttled: true }), remaining: None }
+    }
+
+    /// A state, its clock, and who was served when.
+    struct World {
+        state: State,
+        now: Instant,
+        gone: Vec<(Ticket, Taken, Instant)>,
+        turned_away: Vec<(Ticket, Refusal)>,
+    }
+
+    impl World {
+        fn new(limits: &[(f64, f64)]) -> Self {
+            let most =
+                limits.iter().map(|(burst, per_second)| Rate { burst: *burst, per_second: *per_second });
+            let now = Instant::now();
+            Self { state: State::new(most.collect(), now), now, gone: Vec::new(), turned_away: Vec::new() }
+        }
+
+        /// With buckets that have been filling for long.
+        fn full(limits: &[(f64, f64)]) -> Self {
+            let mut world = Self::new(limits);
+            world.now += FOREVER;
+            world
+        }
+
+        fn ask(&mut self, urgency: Urgency, limits: &[LimitId], resource: Resource) -> Verdict {
+            self.ask_until(urgency, limits, resource, FOREVER)
+        }
+
+        fn ask_until(
+            &mut self,
+            urgency: Urgency,
+            limits: &[LimitId],
+            resource: Resource,
+            patience: Duration,
+        ) -> Verdict {
+            let limits: Vec<_> = limits.iter().map(|limit| (*limit, "")).collect();
+            let soft = self.now + patience;
+            let wanted = Wanted { urgency, limits: &limits, resource, bytes: 100, soft };
+            let verdict = self.state.ask(self.now, wanted);
+            self.note();
+            verdict
+        }
+
+        fn waits(&mut self, urgency: Urgency, limits: &[LimitId]) -> Ticket {
+            match self.ask(urgency, limits, 0) {
+                Verdict::Wait(ticket) => ticket,
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn goes(&mut self, limits: &[LimitId], resource: Resource) -> Taken {
+            match self.ask(Urgency::User, limits, resource) {
+                Verdict::Go(taken) => taken,
+                Verdict::Wait(ticket) if self.order().last() == Some(&ticket) => self.gone.pop().unwrap().1,
+                other => panic!("{other:?}"),
+            }
+        }
+
+        fn answer(&mut self, taken: &Taken, answer: Answer) -> Vec<LimitId> {
+            let closed = self.state.answered(self.now, taken, answer);
+            self.note();
+            closed.iter().map(|closed| closed.limit).collect()
+        }
+
+        fn note(&mut self) {
+            for (ticket, outcome) in self.state.served() {
+                match outcome {
+                    Ok(taken) => self.gone.push((ticket, taken, self.now)),
+                    Err(refusal) => self.turned_away.push((ticket, refusal)),
+                }
+            }
+        }
+
+        /// Lets time pass as it does for a caller who wakes when he was told to.
+        fn pass(&mut self, time: Duration) {
+            let end = self.now + time;
+            while let Some(next) = self.state.next().filter(|next| *next <= end) {
+                self.now = next.max(self.now);
+                self.state.serve(self.now);
+                self.note();
+            }
+            self.now = end;
+        }
+
+        fn order(&self) -> Vec<Ticket> {
+            self.gone.iter().map(|(ticket, ..)| *ticket).collect()
+        }
+    }
+
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    #[test]
+    fn a_new_bucket_is_empty_and_fills_to_its_burst() {
+        let mut world = World::new(&[(3.0, 1.0)]);
+        let first = world.waits(Urgency::Background, &[0]);
+        world.pass(seconds(0.9));
+        assert_eq!(world.order(), []);
+        world.pass(seconds(0.2));
+        assert_eq!(world.order(), [first]);
+        world.pass(seconds(100.0));
+        for _ in 0..3 {
+            world.goes(&[0], 0);
+        }
+        world.waits(Urgency::User, &[0]);
+        world.state.empty(world.now);
+        world.pass(seconds(0.9));
+        assert_eq!(world.gone.len(), 1);
+    }
+
+    #[test]
+    fn a_request_takes_a_token_of_each_of_its_limits_or_of_none() {
+        let mut world = World::full(&[(2.0, 1.0), (1.0, 0.1)]);
+        world.goes(&[0, 1], 0);
+        let both = world.waits(Urgency::User, &[0, 1]);
+        // It needs the second limit's token in 10 s; the first limit's will have been replaced by then.
+        world.goes(&[0], 0);
+        world.pass(seconds(10.5));
+        assert_eq!(world.order(), [both]);
+    }
+
+    #[test]
+    fn who_waits_for_two_limits_is_not_passed_for_ever_by_those_who_need_one() {
+        let mut world = World::new(&[(1.0, 1.0), (1.0, 0.9)]);
+        world.waits(Urgency::Background, &[0]);
+        let both = world.waits(Urgency::Background, &[0, 1]);
+        for _ in 0..100 {
+            world.waits(Urgency::Background, &[0]);
+            world.waits(Urgency::Background, &[1]);
+        }
+        world.pass(seconds(3.0));
+        assert!(world.order().contains(&both));
+    }
+
+    #[test]
+    fn the_more_urgent_goes_first_and_within_an_urgency_who_came_first() {
+        let mut world = World::new(&[(1.0, 1.0)]);
+        let late = world.waits(Urgency::Background, &[0]);
+        let later = world.waits(Urgency::Background, &[0]);
+        let second = world.waits(Urgency::Initialise, &[0]);
+        let first = world.waits(Urgency::User, &[0]);
+        world.pass(seconds(4.5));
+        assert_eq!(world.order(), [first, second, late, later]);
+    }
+
+    #[test]
+    fn who_was_passed_by_a_share_of_tokens_has_the_next() {
+        let mut world = World::new(&[(1.0, 1.0)]);
+        let background = world.waits(Urgency::Background, &[0]);
+        let urgent: Vec<_> = (0..40).map(|_| world.waits(Urgency::User, &[0])).collect();
+        let other = world.waits(Urgency::Background, &[0]);
+        world.pass(seconds(42.5));
+        let share = usize::try_from(SHARE).unwrap();
+        let mut expected = urgent;
+        expected.insert(share, background);
+        expected.insert(2 * share + 1, other);
+        assert_eq!(world.order(), expected);
+    }
+
+    #[test]
+    fn who_cannot_be_served_in_time_is_told_at_once_when_he_could_be() {
+        let mut world = World::full(&[(1.0, 0.5)]);
+        world.goes(&[0], 0);
+        for _ in 0..4 {
+            world.waits(Urgency::Initialise, &[0]);
+        }
+        let patience = seconds(5.0);
+        let Verdict::Refuse(refusal) = world.ask_until(Urgency::Initialise, &[0], 0, patience) else {
+            panic!("it would be the fifth, after 10 s");
+        };
+        let Refusal { limit, reason, after } = refusal;
+        assert_eq!((limit, reason, after.as_secs_f64().round()), (Some(0), Reason::Rate, 10.0));
+        // Before these four, it waits 2 s.
+        let urgent = world.ask_until(Urgency::User, &[0], 0, patience);
+        let Verdict::Wait(urgent) = urgent else { panic!("{urgent:?}") };
+        world.pass(seconds(2.1));
+        assert_eq!(world.order(), [urgent]);
+    }
+
+    #[test]
+    fn who_waits_and_can_no_longer_be_served_in_time_is_told_when_the_limit_closes() {
+        let mut world = World::full(&[(2.0, 1.0)]);
+        let (one, other) = (world.goes(&[0], 1), world.goes(&[0], 2));
+        let Verdict::Wait(short) = world.ask_until(Urgency::User, &[0], 3, seconds(5.0)) else { panic!() };
+        let Verdict::Wait(long) = world.ask_until(Urgency::User, &[0], 4, seconds(60.0)) else { panic!() };
+        world.answer(&one, refused(30));
+        world.answer(&other, refused(30));
+        let [(ticket, refusal)] = world.turned_away[..] else { panic!("{:?}", world.turned_away) };
+        assert_eq!((ticket, refusal.limit, refusal.reason), (short, Some(0), Reason::Closed));
+        assert!((30.0..30.1).contains(&refusal.after.as_secs_f64()), "{refusal:?}");
+        world.pass(seconds(31.0));
+        assert_eq!(world.order(), [long]);
+    }
+
+    #[test]
+    fn a_full_queue_turns_away_the_least_urgent_who_came_last() {
+        let mut world = World::new(&[(1.0, 0.001)]);
+        let tickets: Vec<_> = (0..MOST_WAITING).map(|_| world.waits(Urgency::Background, &[0])).collect();
+        let refused = world.ask(Urgency::Background, &[0], 0);
+        assert!(matches!(refused, Verdict::Refuse(Refusal { reason: Reason::Full, .. })), "{refused:?}");
+        world.waits(Urgency::User, &[0]);
+        let [(ticket, refusal)] = world.turned_away[..] else { panic!("{:?}", world.turned_away) };
+        assert_eq!((Some(&ticket), refusal.reason), (tickets.last(), Reason::Full));
+        assert_eq!(world.state.queue.count(Urgency::Background), MOST_WAITING - 1);
+    }
+
+    #[test]
+    fn a_queue_is_full_of_bytes_too() {
+        let mut world = World::new(&[(1.0, 0.001)]);
+        let soft = world.now + FOREVER;
+        let large = |urgency| Wanted { urgency, limits: &[(0, "")], resource: 0, bytes: 8 << 20, soft };
+        for _ in 0..2 {
+            assert!(matches!(world.state.ask(world.now, large(Urgency::Background)), Verdict::Wait(_)));
+        }
+        assert!(matches!(world.state.ask(world.now, large(Urgency::Background)), Verdict::Refuse(_)));
+        assert!(matches!(world.state.ask(world.now, large(Urgency::User)), Verdict::Wait(_)));
+        assert_eq!((world.state.served().len(), world.state.queue.bytes()), (1, 16 << 20));
+    }
+
+    #[test]
+    fn a_closed_resource_holds_up_nobody_else_and_is_opened_by_one_probe() {
+        let mut world = World::full(&[(100.0, 100.0)]);
+        let locked = world.goes(&[0], 7);
+        assert!(world.answer(&locked, refused(10)).is_empty());
+        world.goes(&[0], 8);
+        let told = world.ask_until(Urgency::User, &[0], 7, seconds(5.0));
+        let Verdict::Refuse(Refusal { limit: None, reason: Reason::Resource, after }) = told else {
+            panic!("{told:?}");
+        };
+        assert_eq!(after, seconds(10.0));
+        for _ in 0..3 {
+            world.ask(Urgency::User, &[0], 7);
+        }
+        world.goes(&[0], 8);
+        world.pass(seconds(10.1));
+        assert_eq!(world.gone.len(), 1, "one tries");
+        let probe = world.gone[0].1.clone();
+        world.answer(&probe, ACCEPTED);
+        assert_eq!(world.gone.len(), 3);
+    }
+
+    #[test]
+    fn requests_that_wait_in_one_line_are_told_apart_when_a_resource_closes() {
+        let mut world = World::full(&[(1.0, 1.0)]);
+        let locked = world.goes(&[0], 7);
+        for resource in [7, 7, 8] {
+            world.ask(Urgency::User, &[0], resource);
+        }
+        world.answer(&locked, refused(60));
+        world.pass(seconds(1.5));
+        assert_eq!(world.gone.len(), 1, "the third");
+        world.pass(seconds(60.0));
+        assert_eq!(world.gone.len(), 2, "and the first, as a probe");
+    }
+
+    #[test]
+    fn a_limit_that_was_closed_is_opened_by_one_probe() {
+        let mut world = World::full(&[(10.0, 10.0)]);
+        let taken = [world.goes(&[0], 1), world.goes(&[0], 2)];
+        for taken in &taken {
+            world.answer(taken, refused(10));
+        }
+        for resource in 3..8 {
+            world.ask(Urgency::User, &[0], resource);
+        }
+        world.pass(seconds(9.9));
+        assert_eq!(world.gone.len(), 0);
+        world.pass(seconds(0.2));
+        assert_eq!(world.gone.len(), 1);
+        let probe = world.gone[0].1.clone();
+        world.answer(&probe, refused(10));
+        world.pass(seconds(9.9));
+        assert_eq!(world.gone.len(), 1, "it was refused");
+        world.pass(seconds(0.2));
+        assert_eq!(world.gone.len(), 2);
+        world.pass(seconds(5.0));
+        assert_eq!(world.gone.len(), 3, "it wasn't answered in time, so another tries");
+        let probe = world.gone[2].1.clone();
+        world.answer(&probe, ACCEPTED);
+        world.pass(seconds(5.0));
+        assert_eq!(world.gone.len(), 5, "it went through");
+    }
+
+    #[test]
+    fn a_cancelled_request_leaves_nothing_behind() {
+        let mut world = World::full(&[(2.0, 1.0), (2.0, 1.0)]);
+        let taken = [world.goes(&[0, 1], 0), world.goes(&[0, 1], 0)];
+        let tickets: Vec<_> = (0..5).map(|_| world.waits(Urgency::User, &[0, 1])).collect();
+        for ticket in tickets {
+            world.state.cancel(world.now, ticket);
+        }
+        for taken in &taken {
+            world.state.put_back(world.now, taken);
+        }
+        assert_eq!((world.state.queue.count(Urgency::User), world.state.queue.bytes()), (0, 0));
+        for _ in 0..2 {
+            world.goes(&[0, 1], 0);
+        }
+        world.waits(Urgency::User, &[0, 1]);
+    }
+
+    /// What a run of the world does next.
+    #[derive(Debug, Clone)]
+    enum Step {
+        Ask(Urgency, Vec<LimitId>, Resource),
+        Pass(u64),
+        /// The oldest that went is answered so, or put back.
+        Answer(Option<Answer>),
+        Cancel(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let urgency = prop::sample::select(Urgency::ALL.to_vec());
+        let limits = prop::sample::subsequence(vec![0, 1, 2], 1..=3);
+        let quota = prop::option::of(0_u32..5);
+        let refusal = (0_u64..3).prop_map(refused);
+        let answer = prop_oneof![
+            4 => Just(Some(ACCEPTED)),
+            1 => refusal.prop_map(Some),
+            1 => quota.prop_map(|remaining| Some(Answer { remaining, ..ACCEPTED })),
+            1 => Just(None),
+        ];
+        prop_oneof![
+            8 => (urgency, limits, 0..4_u64).prop_map(|(urgency, limits, resource)| Step::Ask(urgency, limits, resource)),
+            4 => (0_u64..1500).prop_map(Step::Pass),
+            4 => answer.prop_map(Step::Answer),
+            1 => (0_usize..20).prop_map(Step::Cancel),
+        ]
+    }
+
+    /// A request that went: when, and what it needed.
+    #[derive(Debug, Clone)]
+    struct Sent {
+        at: Instant,
+        taken: Taken,
+        limits: Vec<LimitId>,
+    }
+
+    /// Runs steps and returns what was sent.
+    fn run(world: &mut World, steps: Vec<Step>) -> Vec<Sent> {
+        let (mut sent, mut answered) = (Vec::<Sent>::new(), 0);
+        let mut asked: Vec<(Ticket, Vec<LimitId>)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Ask(urgency, limits, resource) => match world.ask(urgency, &limits, resource) {
+                    Verdict::Go(taken) => sent.push(Sent { at: world.now, taken, limits }),
+                    Verdict::Wait(ticket) => asked.push((ticket, limits)),
+                    Verdict::Refuse(_) => {}
+                },
+                Step::Pass(time) => world.pass(Duration::from_millis(time)),
+                Step::Answer(answer) => {
+                    let Some(one) = sent.get(answered).cloned() else { continue };
+                    if let Some(answer) = answer {
+                        world.answer(&one.taken, answer);
+                        answered += 1;
+                    } else {
+                        world.state.put_back(world.now, &one.taken);
+                        world.note();
+                        sent.remove(answered);
+                    }
+                }
+                Step::Cancel(index) => {
+                    if let Some((ticket, _)) = asked.get(index) {
+                        world.state.cancel(world.now, *ticket);
+                        world.note();
+                    }
+                }
+            }
+            for (ticket, taken, at) in world.gone.drain(..) {
+                let (_, limits) = asked.iter().find(|(known, _)| *known == ticket).unwrap();
+                sent.push(Sent { at, taken, limits: limits.clone() });
+            }
+        }
+        sent
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn over_any_time_no_more_is_sent_than_every_limit_allows(
+            steps in prop::collection::vec(step(), 1..200),
+            limits in prop::collection::vec((1_u32..6, 0.2..20.0), 3),
+        ) {
+            let limits: Vec<_> = limits.iter().map(|(burst, rate)| (f64::from(*burst), *rate)).collect();
+            let mut world = World::new(&limits);
+            let start = world.now;
+            let sent = run(&mut world, steps);
+            for (limit, (burst, rate)) in limits.iter().enumerate() {
+                let mut times: Vec<_> =
+                    sent.iter().filter(|sent| sent.limits.contains(&limit)).map(|sent| sent.at).collect();
+                times.sort();
+                for (first, from) in times.iter().enumerate() {
+                    for (last, to) in times.iter().enumerate().skip(first) {
+                        let count = f64::from(u32::try_from(last - first + 1).unwrap());
+                        let allowed = burst + rate * to.duration_since(*from).as_secs_f64();
+                        prop_assert!(count <= allowed + 0.01, "{count} where {allowed} are allowed");
+                    }
+                }
+                if let Some(last) = times.last() {
+                    let count = f64::from(u32::try_from(times.len()).unwrap());
+                    prop_assert!(count <= rate * last.duration_since(start).as_secs_f64() + 0.01, "from empty");
+                }
+            }
+        }
+
+        #[test]
+        fn everybody_who_stays_is_served_and_nothing_is_lost(steps in prop::collection::vec(step(), 1..200)) {
+            let mut world = World::new(&[(2.0, 5.0), (3.0, 1.0), (1.0, 10.0)]);
+            run(&mut world, steps);
+            // Nobody answers from here on, so closures end by probes that are given up.
+            world.pass(Duration::from_hours(10));
+            prop_assert_eq!(world.state.queue.len(), 0);
+            prop_assert_eq!(world.state.queue.bytes(), 0);
+            prop_assert!(world.state.due.is_empty() && world.state.queue.head_after(None).is_none());
+        }
+
+        #[test]
+        fn nobody_of_the_same_needs_passes_somebody_more_urgent_or_earlier_except_by_his_share(
+            urgencies in prop::collection::vec((prop::sample::select(Urgency::ALL.to_vec()), 0_u64..300), 1..300),
+        ) {
+            let mut world = World::new(&[(2.0, 10.0)]);
+            let mut waiting: BTreeSet<Ticket> = BTreeSet::new();
+            let mut passed: HashMap<Urgency, u32> = HashMap::new();
+            for (urgency, time) in urgencies {
+                match world.ask(urgency, &[0], 0) {
+                    Verdict::Go(_) => prop_assert!(waiting.is_empty()),
+                    Verdict::Wait(ticket) => { waiting.insert(ticket); }
+                    Verdict::Refuse(refusal) => panic!("{refusal:?}"),
+                }
+                world.pass(Duration::from_millis(time));
+                for (ticket, ..) in world.gone.drain(..) {
+                    let first = *waiting.first().unwrap();
+                    let own = waiting.iter().find(|other| other.urgency == ticket.urgency).unwrap();
+                    prop_assert_eq!(*own, ticket, "first come, first served");
+                    let by_share = passed.get(&ticket.urgency).is_some_and(|passed| *passed >= SHARE);
+                    prop_assert!(first == ticket || by_share, "{:?} passed {:?}", ticket, first);
+                    waiting.remove(&ticket);
+                    passed.insert(ticket.urgency, 0);
+                    for urgency in Urgency::ALL.into_iter().filter(|urgency| *urgency > ticket.urgency) {
+                        let waits = waiting.iter().any(|other| other.urgency == urgency);
+                        let passed = passed.entry(urgency).or_default();
+                        *passed = if waits { *passed + 1 } else { 0 };
+                        prop_assert!(*passed <= SHARE + 1, "{:?} starves", urgency);
+                    }
+                }
+            }
+        }
+    }
+}

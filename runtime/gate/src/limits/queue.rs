@@ -1,0 +1,178 @@
+//! Who waits, in which order. Requests of one urgency that need the same tokens stand in one line, so that only the
+//! first of each line need be looked at, however many wait. Bounded by the decision that uses it, which knows whom to
+//! turn away.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Bound,
+    sync::Arc,
+    time::Instant,
+};
+
+use crate::limits::{buckets::BucketId, closures::Resource, urgency::Urgency};
+
+/// A place in the queue: the more urgent first, and of the same urgency who came first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Ticket {
+    pub(crate) urgency: Urgency,
+    number: u64,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone)]
+pub(crate) struct Waiting {
+    /// The buckets from which it needs a token each, none twice.
+    pub(crate) buckets: Arc<[BucketId]>,
+    pub(crate) resource: Resource,
+    /// What the request holds in memory.
+    pub(crate) bytes: usize,
+    /// Until when it may wait.
+    pub(crate) soft: Instant,
+    /// Whether it was found to wait for its resource alone, and so stands in a line with others for the same.
+    apart: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Line {
+    urgency: Urgency,
+    buckets: Arc<[BucketId]>,
+    resource: Option<Resource>,
+}
+
+impl Waiting {
+    pub(crate) fn new(buckets: Arc<[BucketId]>, resource: Resource, bytes: usize, soft: Instant) -> Self {
+        Self { buckets, resource, bytes, soft, apart: false }
+    }
+
+    fn line(&self, urgency: Urgency) -> Line {
+        let resource = self.apart.then_some(self.resource);
+        Line { urgency, buckets: self.buckets.clone(), resource }
+    }
+}
+
+/// All that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: BTreeMap<Ticket, Waiting>,
+    lines: HashMap<Line, BTreeSet<Ticket>>,
+    /// The first of each line.
+    heads: BTreeSet<Ticket>,
+    bytes: usize,
+    next: u64,
+}
+
+impl Queue {
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many of this urgency.
+    pub(crate) fn count(&self, urgency: Urgency) -> usize {
+        self.waiting.keys().filter(|ticket| ticket.urgency == urgency).count()
+    }
+
+    /// What all hold in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn get(&self, ticket: Ticket) -> Option<&Waiting> {
+        self.waiting.get(&ticket)
+    }
+
+    /// Puts a request behind all others of its urgency.
+    pub(crate) fn push(&mut self, urgency: Urgency, waiting: Waiting) -> Ticket {
+        let ticket = Ticket { urgency, number: self.next };
+        self.next += 1;
+        self.insert(ticket, waiting);
+        ticket
+    }
+
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&ticket)?;
+        self.bytes -= waiting.bytes;
+        let line = waiting.line(ticket.urgency);
+        if let Some(tickets) = self.lines.get_mut(&line) {
+            tickets.remove(&ticket);
+            if self.heads.remove(&ticket) {
+                self.heads.extend(tickets.first());
+            }
+            if tickets.is_empty() {
+                self.lines.remove(&line);
+            }
+        }
+        Some(waiting)
+    }
+
+    /// Takes a request out of its line, since it waits for its resource and not for what the others there wait for. It
+    /// keeps its place in the queue.
+    pub(crate) fn set_apart(&mut self, ticket: Ticket) {
+        if self.get(ticket).is_none_or(|waiting| waiting.apart) {
+            return;
+        }
+        if let Some(waiting) = self.remove(ticket) {
+            self.insert(ticket, Waiting { apart: true, ..waiting });
+        }
+    }
+
+    fn insert(&mut self, ticket: Ticket, waiting: Waiting) {
+        let tickets = self.lines.entry(waiting.line(ticket.urgency)).or_default();
+        if let Some(first) = tickets.first() {
+            self.heads.remove(first);
+        }
+        tickets.insert(ticket);
+        self.heads.extend(tickets.first());
+        self.bytes += waiting.bytes;
+        self.waiting.insert(ticket, waiting);
+    }
+
+    /// The first of the line that comes next.
+    pub(crate) fn head_after(&self, last: Option<Ticket>) -> Option<Ticket> {
+        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.heads.range((after, Bound::Unbounded)).next().copied()
+    }
+
+    /// The first of this urgency that needs a token of this bucket.
+    pub(crate) fn first_for(&self, bucket: BucketId, urgency: Urgency) -> Option<Ticket> {
+        let first = Ticket { urgency, number: 0 };
+        let same = self.heads.range(first..).take_while(|ticket| ticket.urgency == urgency);
+        same.copied()
+            .find(|ticket| self.get(*ticket).is_some_and(|waiting| waiting.buckets.contains(&bucket)))
+    }
+
+    /// Who is turned away first.
+    pub(crate) fn last(&self) -> Option<Ticket> {
+        self.waiting.last_key_value().map(|(ticket, _)| *ticket)
+    }
+
+    /// All, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, &Waiting)> {
+        self.waiting.iter().map(|(ticket, waiting)| (*ticket, waiting))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_head_stands_for_each_line_whoever_comes_and_goes() {
+        let mut queue = Queue::default();
+        let soft = Instant::now();
+        let waiting = |bucket, resource| Waiting::new([bucket].into(), resource, 10, soft);
+        let [a, b, c] = [(1, 1), (1, 2), (2, 1)]
+            .map(|(bucket, resource)| queue.push(Urgency::User, waiting(bucket, resource)));
+        let other = queue.push(Urgency::Background, waiting(1, 1));
+        let heads = |queue: &Queue| queue.heads.iter().copied().collect::<Vec<_>>();
+        assert_eq!(heads(&queue), [a, c, other]);
+        queue.set_apart(a);
+        assert_eq!(heads(&queue), [a, b, c, other], "the others of its line aren't behind it any more");
+        queue.remove(b);
+        assert_eq!(heads(&queue), [a, c, other]);
+        assert_eq!((queue.first_for(1, Urgency::Background), queue.last()), (Some(other), Some(other)));
+        for ticket in [a, c, other] {
+            assert!(queue.remove(ticket).is_some());
+        }
+        assert_eq!((queue.len(), queue.bytes(), queue.lines.len(), queue.heads.len()), (0, 0, 0, 0));
+    }
+}

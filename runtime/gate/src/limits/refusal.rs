@@ -1,0 +1,108 @@
+//! The answer to a request that isn't sent. It is what the cloud itself would say to it, so that a provider needs no
+//! second kind of error: a 429 with the time after which to come again. One header says that it is the gate's, and why.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderValue, Response, StatusCode,
+    header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER},
+};
+
+use crate::{
+    headers::OWN,
+    limits::{
+        buckets::LimitId,
+        supply::{Estimate, Reason},
+    },
+};
+
+impl Reason {
+    /// The value of the `reason` label in metrics, and in the header.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Closed => "closed",
+            Self::Resource => "resource_closed",
+            Self::Full => "queue_full",
+        }
+    }
+}
+
+/// Why a request isn't sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The limit that would take longest; none where it is the resource.
+    pub(crate) limit: Option<LimitId>,
+    pub(crate) reason: Reason,
+    /// After what time it could be.
+    pub(crate) after: Duration,
+}
+
+impl Refusal {
+    pub(crate) fn new(estimate: Estimate, now: Instant) -> Self {
+        let Estimate { at, limit, reason } = estimate;
+        Self { limit, reason, after: at.saturating_duration_since(now) }
+    }
+}
+
+/// A request that isn't sent, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HeldBack {
+    limit: Arc<str>,
+    reason: Reason,
+    after: Duration,
+}
+
+impl HeldBack {
+    pub(crate) fn new(limit: Arc<str>, refusal: Refusal) -> Self {
+        let Refusal { limit: _, reason, after } = refusal;
+        Self { limit, reason, after }
+    }
+
+    /// What the provider gets to see.
+    pub(crate) fn into_response(self) -> Response<Bytes> {
+        let Self { limit, reason, after } = self;
+        // Rounded up: whoever comes a moment early is sent away once more.
+        let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
+        let seconds = seconds.max(1);
+        let printable = |c: char| if c.is_ascii_graphic() && !matches!(c, '"' | '\\') { c } else { '?' };
+        let limit: String = limit.chars().map(printable).collect();
+        let reason = reason.label();
+        let body = format!("not sent to the cloud: limit {limit}, {reason}; try again in {seconds} s\n");
+        let mut response = Response::new(Bytes::new());
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        let headers = response.headers_mut();
+        headers.insert(RETRY_AFTER, seconds.into());
+        headers.insert(CONTENT_LENGTH, body.len().into());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        let own = format!(r#"reason={reason}; limit="{limit}""#);
+        headers.insert(OWN, own.parse().expect("visible characters and spaces are a header value"));
+        response.map(|_| Bytes::from(body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_answer_is_a_429_with_the_time_rounded_up_and_says_that_it_is_the_gates() {
+        let millis = Duration::from_millis;
+        for (after, seconds) in [(millis(0), "1"), (millis(1), "1"), (millis(1000), "1"), (millis(1001), "2")]
+        {
+            let refusal = Refusal { limit: Some(0), reason: Reason::Closed, after };
+            let response = HeldBack::new("reads/{1} \"é".into(), refusal).into_response();
+            assert_eq!(
+                (response.status(), &response.headers()["retry-after"]),
+                (StatusCode::TOO_MANY_REQUESTS, &HeaderValue::from_static(seconds))
+            );
+            assert_eq!(response.headers()[OWN], r#"reason=closed; limit="reads/{1}???""#);
+            let length = response.body().len().to_string();
+            assert_eq!(response.headers()[CONTENT_LENGTH], length.as_str());
+        }
+    }
+}

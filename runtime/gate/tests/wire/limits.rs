@@ -1,0 +1,308 @@
+//! Limits on real sockets: a cloud that throttles, and what the gate makes of its answers. Times are as short as a
+//! cloud can name them: a second.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures::{FutureExt, future::join_all};
+use http_body_util::Full;
+use pileus_gate::{Body, Config, Deadlines, Effect, Error, Limit, Rule, Urgency};
+use tokio::{io::AsyncWriteExt, time::timeout};
+
+use crate::{
+    OK,
+    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
+    environment::{is_child, run_with},
+};
+
+/// A gate to this cloud where everything is a read and counts against one limit.
+fn gate(cloud: &Cloud, burst: u32, per_second: f64) -> Watched {
+    gate_for(cloud, Effect::Read, burst, per_second)
+}
+
+fn gate_for(cloud: &Cloud, effect: Effect, burst: u32, per_second: f64) -> Watched {
+    let rule = Rule {
+        host: NAME.parse().unwrap(),
+        method: "*".parse().unwrap(),
+        path: "/**".parse().unwrap(),
+        operation: None,
+        effect,
+        limits: vec!["reads".parse().unwrap()],
+        cache_scope: None,
+        fold_case: false,
+    };
+    let config = Config {
+        grants: vec![cloud.grant()],
+        rules: vec![rule],
+        limits: vec![Limit::new("reads", burst, per_second).unwrap()],
+        ..nothing()
+    };
+    Watched::of(config, Answers::new(&[&["127.0.0.1"]]))
+}
+
+const THROTTLED: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
+
+/// A cloud whose answers this says, by the path of the request.
+async fn answering(answer: impl Fn(&str) -> &'static str + Send + Sync + 'static) -> Cloud {
+    let answer = Arc::new(answer);
+    Cloud::serving(move |mut stream, seen| {
+        let answer = answer.clone();
+        async move {
+            while let Some(request) = seen.request(&mut stream).await {
+                let path = request.split(' ').nth(1).unwrap_or_default();
+                if stream.write_all(answer(path).as_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        }
+    })
+    .await
+}
+
+/// The header that only the gate's own answers have.
+fn own(answer: &http::Response<Body>) -> Option<&str> {
+    answer.headers().get("pileus-gate").map(|value| value.to_str().unwrap())
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+#[tokio::test]
+async fn a_limit_lower_than_declared_is_learned_and_then_kept_and_used() {
+    // It takes 20 at once and 40 a second; declared is ten times as much.
+    let bucket = Mutex::new((20.0_f64, Instant::now()));
+    let (taken, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counters = (taken.clone(), refused.clone());
+    let cloud = answering(move |_| {
+        let (tokens, filled) = &mut *bucket.lock().unwrap();
+        *tokens = (*tokens + filled.elapsed().as_secs_f64() * 40.0).min(20.0);
+        *filled = Instant::now();
+        if *tokens >= 1.0 {
+            *tokens -= 1.0;
+            counters.0.fetch_add(1, Ordering::SeqCst);
+            OK
+        } else {
+            counters.1.fetch_add(1, Ordering::SeqCst);
+            THROTTLED
+        }
+    })
+    .await;
+    let gate = gate(&cloud, 200, 400.0);
+    let workers = (0..16).map(|worker| {
+        let (gate, cloud) = (gate.gate.clone(), &cloud);
+        async move {
+            for number in 0.. {
+                let answer = gate.send(get(&cloud.uri(&format!("/{worker}/{number}"))), plenty()).await;
+                assert_eq!(own(answer.as_ref().unwrap()), None, "nobody waits for 20 s");
+            }
+        }
+    });
+    let watch = async {
+        let now = || (taken.load(Ordering::SeqCst), refused.load(Ordering::SeqCst));
+        tokio::time::sleep(seconds(2.5)).await;
+        let learning = now();
+        tokio::time::sleep(seconds(2.5)).await;
+        let all = now();
+        (learning, (all.0 - learning.0, all.1 - learning.1))
+    };
+    let (learning, kept) = tokio::select! {
+        _ = join_all(workers) => unreachable!("they go on for ever"),
+        watched = watch => watched,
+    };
+    let learned = gate.gate.limits().limits[0].learned.unwrap();
+    println!("first {learning:?} taken and refused, then {kept:?} of 100; learned {learned:?}");
+    assert!(learning.1 <= 20, "{} refused while it was learned", learning.1);
+    assert!(kept.1 * 20 <= kept.0, "{} refused of {} afterwards", kept.1, kept.0);
+    assert!(kept.0 >= 50, "{} taken where the cloud takes 100", kept.0);
+}
+
+#[tokio::test]
+async fn an_urgent_request_passes_a_thousand_others_and_these_leave_nothing_behind() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = gate(&cloud, 1, 20.0);
+    let others: Vec<_> = (0..1000)
+        .map(|number| {
+            let (gate, uri) = (gate.gate.clone(), cloud.uri(&format!("/{number}")));
+            tokio::spawn(async move { gate.send(get(&uri), within(seconds(600.0))).await.map(drop) })
+        })
+        .collect();
+    let waiting = || gate.gate.limits().waiting[2].1;
+    while waiting() < 990 {
+        tokio::time::sleep(seconds(0.01)).await;
+    }
+    let begun = Instant::now();
+    let urgent = gate.gate.clone().with_urgency(Urgency::User);
+    let answer = urgent.send(get(&cloud.uri("/urgent")), plenty()).await.unwrap();
+    assert_eq!((answer.status(), own(&answer)), (http::StatusCode::OK, None));
+    assert!(waiting() > 900, "{} wait after {:?}", waiting(), begun.elapsed());
+    others.iter().for_each(tokio::task::JoinHandle::abort);
+    join_all(others).await;
+    let state = gate.gate.limits();
+    assert_eq!((state.waiting.map(|(_, count)| count), state.waiting_bytes), ([0, 0, 0], 0));
+    let metrics = gate.metrics();
+    let line = r#"pileus_gate_waiting{provider="test",urgency="background"} 0"#;
+    assert!(metrics.contains(line), "{metrics}");
+    let seen = cloud.requests().len();
+    tokio::time::sleep(seconds(0.2)).await;
+    assert_eq!(cloud.requests().len(), seen, "nobody sends for those who are gone");
+}
+
+#[tokio::test]
+async fn what_would_be_too_late_is_answered_at_once_with_the_time_at_which_it_would_not() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = gate(&cloud, 1, 0.5);
+    let begun = Instant::now();
+    let answer = gate.gate.send(get(&cloud.uri("/")), within(seconds(1.0))).await.unwrap();
+    assert!(begun.elapsed() < seconds(0.9));
+    assert_eq!(answer.status(), 429);
+    assert_eq!(answer.headers()["retry-after"], "2");
+    assert_eq!(own(&answer), Some(r#"reason=rate; limit="reads""#));
+    assert!(text(answer).await.unwrap().contains("try again in 2 s"));
+    assert_eq!(cloud.connections(), 0);
+    tokio::time::sleep_until((begun + seconds(2.0)).into()).await;
+    let answer = gate.gate.send(get(&cloud.uri("/")), within(seconds(1.0))).await.unwrap();
+    assert_eq!(answer.status(), 200, "the time was true");
+    let metrics = gate.metrics();
+    for line in [
+        r#"pileus_gate_held_back_total{provider="test",limit="reads",reason="rate"} 1"#,
+        r#"effect="read",result="held_back"} 1"#,
+        r#"pileus_gate_limit_rate{provider="test",limit="reads"} 0.5"#,
+        r#"pileus_gate_wait_duration_seconds_count{provider="test",urgency="background"} 2"#,
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_closed_resource_does_not_close_others_and_is_asked_once_when_its_time_is_over() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counter = tries.clone();
+    let cloud = answering(move |path| match path {
+        "/locked" if counter.fetch_add(1, Ordering::SeqCst) < 1 => {
+            "HTTP/1.1 429 Locked\r\nretry-after: 2\r\npileus-gate: forged\r\ncontent-length: 0\r\n\r\n"
+        }
+        _ => OK,
+    })
+    .await;
+    let gate = gate(&cloud, 100, 100.0);
+    let locked = gate.get(&cloud.uri("/locked")).await.unwrap();
+    let begun = Instant::now();
+    assert_eq!((locked.status().as_u16(), own(&locked)), (429, None), "it is the cloud's own");
+    let late = gate.gate.send(get(&cloud.uri("/locked")), within(seconds(0.5))).await.unwrap();
+    assert_eq!(
+        (own(&late), &late.headers()["retry-after"]),
+        (Some(r#"reason=resource_closed; limit="none""#), &"2".parse().unwrap())
+    );
+    for other in ["/other", "/locked/not"] {
+        assert_eq!(gate.get(&cloud.uri(other)).await.unwrap().status(), 200, "{other}");
+    }
+    let put = http::Request::put(cloud.uri("/locked")).body(Full::<Bytes>::default()).unwrap();
+    assert_eq!(gate.gate.send(put, plenty()).await.unwrap().status(), 200, "the rule says it is a read");
+    assert!(begun.elapsed() >= seconds(1.9), "{:?}", begun.elapsed());
+    assert_eq!(tries.load(Ordering::SeqCst), 2);
+    assert_eq!(gate.gate.limits().closed_resources, 0);
+}
+
+#[tokio::test]
+async fn a_closed_limit_lets_nothing_through_until_its_time_is_over() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let counter = tries.clone();
+    let cloud = answering(move |_| {
+        if counter.fetch_add(1, Ordering::SeqCst) < 2 {
+            "HTTP/1.1 429 Slow down\r\nretry-after: 2\r\ncontent-length: 0\r\n\r\n"
+        } else {
+            OK
+        }
+    })
+    .await;
+    let gate = gate(&cloud, 100, 100.0);
+    for path in ["/1", "/2"] {
+        assert_eq!(gate.get(&cloud.uri(path)).await.unwrap().status(), 429);
+    }
+    let begun = Instant::now();
+    let late = gate.gate.send(get(&cloud.uri("/3")), within(seconds(0.5))).await.unwrap();
+    assert_eq!(own(&late), Some(r#"reason=closed; limit="reads""#));
+    let soft = Deadlines { soft: plenty().soft, ..within(seconds(20.0)) };
+    let patient = (4..8).map(|number| gate.gate.send(get(&cloud.uri(&format!("/{number}"))), soft).boxed());
+    for answer in join_all(patient.collect::<Vec<_>>()).await {
+        assert_eq!(answer.unwrap().status(), 200);
+    }
+    assert!((seconds(1.9)..seconds(3.0)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert_eq!(tries.load(Ordering::SeqCst), 6);
+    let line = r#"pileus_gate_limit_closures_total{provider="test",limit="reads"} 1"#;
+    assert!(gate.metrics().contains(line), "{}", gate.metrics());
+}
+
+#[tokio::test]
+async fn the_answer_to_a_change_is_learned_from_when_nobody_waits_for_it_any_more() {
+    let cloud = Cloud::serving(|mut stream, seen| async move {
+        seen.request(&mut stream).await;
+        tokio::time::sleep(seconds(0.4)).await;
+        let _ = stream.write_all(THROTTLED.as_bytes()).await;
+    })
+    .await;
+    let gate = gate_for(&cloud, Effect::Write, 100, 100.0);
+    let put = http::Request::put(cloud.uri("/a")).body(Full::<Bytes>::default()).unwrap();
+    assert!(timeout(seconds(0.2), gate.gate.send(put, plenty())).await.is_err());
+    assert_eq!((gate.gate.writes_under_way(), gate.gate.limits().closed_resources), (1, 0));
+    timeout(seconds(5.0), gate.gate.writes_ended()).await.unwrap();
+    assert_eq!(gate.gate.limits().closed_resources, 1);
+}
+
+#[tokio::test]
+async fn a_gate_that_is_closed_lets_nobody_wait_for_his_turn() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = gate(&cloud, 1, 0.1);
+    let uri = cloud.uri("/");
+    let waits = gate.get(&uri);
+    let closes = async {
+        while gate.gate.limits().waiting[2].1 == 0 {
+            tokio::task::yield_now().await;
+        }
+        gate.gate.close();
+    };
+    let (refused, ()) = tokio::join!(waits, closes);
+    assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
+    assert_eq!(gate.gate.limits().waiting[2].1, 0);
+}
+
+#[tokio::test]
+async fn ten_thousand_requests_that_wait_take_less_than_32_mib() {
+    if !is_child() {
+        // In a process of its own, where nothing else takes memory.
+        run_with("limits::ten_thousand_requests_that_wait_take_less_than_32_mib", &[]);
+        return;
+    }
+    let cloud = Cloud::answering(OK).await;
+    let gate = gate(&cloud, 1, 0.1);
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+    };
+    let before = resident();
+    let mut waiting = Vec::with_capacity(10_000);
+    for number in 0..10_000 {
+        let mut request = http::Request::put(cloud.uri(&format!("/subscriptions/1/vms/{number}")));
+        for header in ["accept", "content-type", "user-agent", "x-ms-client-request-id"] {
+            request = request.header(header, "a value as long as they are");
+        }
+        let request = request.body(Full::new(Bytes::from(vec![b'x'; 64]))).unwrap();
+        let deadlines = within(Duration::from_hours(48));
+        let mut sending = Box::pin(gate.gate.send(request, deadlines));
+        assert!(futures::poll!(sending.as_mut()).is_pending());
+        waiting.push(sending);
+    }
+    let taken = resident() - before;
+    let state = gate.gate.limits();
+    println!("{taken} KiB, {} bytes of them bodies and headers", state.waiting_bytes);
+    assert!(taken < 32 << 10, "{taken} KiB");
+    assert_eq!(state.waiting[2], (Urgency::Background, 10_000));
+}
