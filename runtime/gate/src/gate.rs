@@ -2,30 +2,30 @@
 //! stage is a pure decision of its own module, except dialling; here is only their order and the time that they may
 //! take.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method};
-use http_body::Body as _;
+use http::HeaderMap;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{Instrument, debug_span};
 
 use crate::{
-    body::{self, Answer, Body, Bounds},
-    dial::{self, Dialler, Patience, Resolve},
+    body::{self, Answer, Body},
+    deadlines::Deadlines,
+    dial::{self, Resolve},
     error::{Error, Missing, Phase},
-    fence::{Fence, Fenced},
+    fence::Fence,
     grants::{Grant, decide},
     headers,
-    limits::{HeldBack, Limit, Limiter, LimitsState, Permit, Turn, Urgency},
+    limits::{HeldBack, Limit, Limiter, LimitsState, Turn, Urgency},
     record::{Metrics, Record},
     request::{Host, Request},
     rules::{Effect, Rule, Rules},
     stand_in::{Course, StandIn},
     under_way::UnderWay,
+    way::{Answered, Way, answered, behind, outgoing},
 };
 
 /// What a gate is made from. All of it comes from the operator's document and, for the rules, from the provider's
@@ -48,29 +48,6 @@ pub struct Config {
     pub fence: Fence,
 }
 
-/// Until when a request may take, and how long its stages may, where the sender has a wish.
-#[derive(Debug, Clone, Copy)]
-pub struct Deadlines {
-    /// Past it no new request is sent.
-    pub soft: Instant,
-    /// Past it nothing is waited for, the answer's body included.
-    pub hard: Instant,
-    /// Name, address and TLS, which never get more than 10 s. Like the other wishes it is clamped to at least 1 ms and
-    /// at most what is left until `hard`, which also holds where there is no wish.
-    pub connect: Option<Duration>,
-    /// From the connection to the head of the answer.
-    pub first_byte: Option<Duration>,
-    /// Between two parts of the answer's body, while it is being read.
-    pub between_bytes: Option<Duration>,
-}
-
-impl Deadlines {
-    fn clamp(&self, wish: Option<Duration>, now: Instant) -> Duration {
-        let left = self.hard.saturating_duration_since(now);
-        wish.unwrap_or(left).min(left).max(Duration::from_millis(1))
-    }
-}
-
 /// The way of one provider to its cloud. Cheap to clone; clones share connections and limits.
 #[derive(Debug, Clone)]
 pub struct Gate {
@@ -91,20 +68,6 @@ struct Inner {
     metrics: Metrics,
 }
 
-/// A grant and the connections under it.
-#[derive(Debug)]
-struct Way {
-    grant: Arc<Grant>,
-    label: Arc<str>,
-    dialler: Dialler,
-}
-
-impl AsRef<Grant> for Way {
-    fn as_ref(&self) -> &Grant {
-        &self.grant
-    }
-}
-
 /// Who answered a request.
 enum Answerer {
     /// The cloud.
@@ -113,13 +76,6 @@ enum Answerer {
     StandIn(http::Response<Bytes>),
     /// The gate, since a limit doesn't let the request through in time.
     Limits(HeldBack),
-}
-
-/// The head of an answer, and what its body needs.
-struct Answered {
-    head: http::response::Parts,
-    incoming: Incoming,
-    bounds: Bounds,
 }
 
 impl Gate {
@@ -140,11 +96,7 @@ impl Gate {
         let Config { provider, grants, rules, limits, tightened, denied_ranges, fence } = config;
         let denied: Arc<[IpNet]> = denied_ranges.into();
         let tls = dial::tls(grants.iter().any(|grant| grant.tls))?;
-        let way = move |grant: Grant| {
-            let (label, grant) = (grant.label().into(), Arc::new(grant));
-            let dialler = Dialler::new(grant.clone(), denied.clone(), resolver.clone(), tls.clone());
-            Way { grant, label, dialler }
-        };
+        let way = move |grant| Way::new(grant, denied.clone(), resolver.clone(), tls.clone());
         let ways = grants.into_iter().map(way).collect();
         let (provider, none): (Arc<str>, _) = (provider.into(), "none".into());
         let (rules, under_way, metrics) = (Rules::new(rules)?, UnderWay::new(fence), metrics.clone());
@@ -330,102 +282,10 @@ where
     if Instant::now() >= soft { Err(Error::DeadlinePassed) } else { Ok(body) }
 }
 
-/// The request as it is sent.
-fn outgoing(request: &Request, headers: HeaderMap, body: Bytes) -> Result<http::Request<Bytes>, Error> {
-    let mut outgoing = http::Request::new(body);
-    *outgoing.method_mut() = request.method.clone();
-    *outgoing.uri_mut() = request.uri()?;
-    *outgoing.headers_mut() = headers;
-    Ok(outgoing)
-}
-
-/// The request behind a fence.
-fn behind(fence: Fence, outgoing: http::Request<Bytes>) -> http::Request<Fenced<Full<Bytes>>> {
-    // The HTTP library names no length for an empty body, and some clouds answer 411 then.
-    let wants_length = matches!(*outgoing.method(), Method::POST | Method::PUT | Method::PATCH);
-    outgoing.map(|body| {
-        let fenced = Fenced::new(Full::new(body), fence);
-        if wants_length { fenced.with_length() } else { fenced }
-    })
-}
-
-impl Way {
-    /// Sends what was decided on and waits for the head of the answer. Nothing of it is borrowed, so that it can outlive
-    /// whoever asked for it.
-    fn exchange(
-        &self,
-        host: &Host,
-        outgoing: http::Request<Fenced<Full<Bytes>>>,
-        deadlines: Deadlines,
-        mut permit: Permit,
-    ) -> impl Future<Output = Result<http::Response<Incoming>, Error>> + Send + use<> {
-        let (dialler, host) = (self.dialler.clone(), host.clone());
-        async move {
-            let now = Instant::now();
-            let patience = Patience {
-                connect: deadlines.clamp(deadlines.connect, now),
-                first_byte: deadlines.clamp(deadlines.first_byte, now),
-            };
-            permit.sending();
-            let answer = timeout_at(deadlines.hard, dialler.send(&host, outgoing, patience)).await;
-            let after = deadlines.hard.saturating_duration_since(now);
-            let late = |_| Error::Timeout { phase: Phase::Call, host: host.to_string(), after };
-            let answer = answer.map_err(late).flatten();
-            match &answer {
-                Ok(answer) => permit.answered(answer.status(), answer.headers()),
-                Err(error) => permit.failed(error),
-            }
-            answer
-        }
-    }
-}
-
-/// Takes the head of an answer.
-fn answered(
-    host: &Host,
-    answer: http::Response<Incoming>,
-    deadlines: Deadlines,
-    record: &mut Record,
-) -> Result<Answered, Error> {
-    let host = host.to_string();
-    let (mut head, incoming) = answer.into_parts();
-    if incoming.size_hint().lower() > body::MOST_RECEIVED {
-        return Err(body::body_too_large(&host, body::MOST_RECEIVED));
-    }
-    let (headers, stripped) = headers::edit_response(head.headers);
-    head.headers = headers;
-    // The HTTP library leaves handles of the connection here, which would outlive the body.
-    head.extensions = http::Extensions::new();
-    record.stripped += stripped;
-    let between = deadlines.clamp(deadlines.between_bytes, Instant::now());
-    let bounds = Bounds { host, bytes: body::MOST_RECEIVED, between, hard: deadlines.hard };
-    Ok(Answered { head, incoming, bounds })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::rules::{Effect, Meaning};
-
-    #[tokio::test(start_paused = true)]
-    async fn a_wish_is_clamped_between_a_millisecond_and_what_is_left() {
-        let now = Instant::now();
-        let left = Duration::from_secs(20);
-        let deadlines =
-            Deadlines { soft: now, hard: now + left, connect: None, first_byte: None, between_bytes: None };
-        let rows = [
-            (None, left),
-            (Some(Duration::ZERO), Duration::from_millis(1)),
-            (Some(Duration::from_nanos(1)), Duration::from_millis(1)),
-            (Some(Duration::from_secs(3)), Duration::from_secs(3)),
-            (Some(Duration::MAX), left),
-        ];
-        for (wish, expected) in rows {
-            assert_eq!(deadlines.clamp(wish, now), expected, "{wish:?}");
-        }
-        let late = now + Duration::from_mins(1);
-        assert_eq!(deadlines.clamp(Some(Duration::MAX), late), Duration::from_millis(1));
-    }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_is_late_or_a_deadline_that_is_past_sends_nothing() {

@@ -3,13 +3,14 @@
 //! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
 //!
 //! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `limits` its turn;
-//! `headers` and `body` bound and clean what is carried; `address` and `dial` decide and do the connecting, in whose
-//! place a `stand_in` may answer; `record` counts. `fence` and `under_way` keep changes from being begun or given up at
+//! `headers` and `body` bound and clean what is carried; `way`, `address` and `dial` do the sending and the connecting, in
+//! whose place a `stand_in` may answer; `record` counts. `fence` and `under_way` keep changes from being begun or given up at
 //! the wrong moment. `pattern` and `path` hold the small languages in which operators and providers write hosts, methods,
 //! paths and keys.
 
 mod address;
 mod body;
+mod deadlines;
 mod dial;
 mod error;
 mod fence;
@@ -24,13 +25,15 @@ mod request;
 mod rules;
 mod stand_in;
 mod under_way;
+mod way;
 
 pub use address::Reason;
 pub use body::Body;
+pub use deadlines::Deadlines;
 pub use dial::Resolve;
 pub use error::{Error, Missing, Phase};
 pub use fence::{Fence, Fenced};
-pub use gate::{Config, Deadlines, Gate};
+pub use gate::{Config, Gate};
 pub use grants::{Coverage, Endpoint, Grant};
 pub use limits::{Limit, LimitState, LimitsState, Rate, Urgency};
 pub use path::{KeyPattern, PathPattern, PathPrefix};

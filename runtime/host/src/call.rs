@@ -18,8 +18,7 @@ use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::sandbox::{Call, Sandbox};
-use crate::slots::Urgency;
-use pileus_gate::Gate;
+use pileus_gate::{Gate, Urgency};
 
 /// Who calls what, and within which bounds.
 pub(crate) struct Terms {

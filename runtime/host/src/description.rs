@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use pileus_gate::Urgency;
+
 use crate::bindings::info;
 use crate::call::{Terms, call};
 use crate::component::{Capability, Component};
@@ -10,7 +12,6 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::one_line::is_obeyed;
-use crate::slots::Urgency;
 use crate::wire::text;
 
 /// What a provider is, whatever its configuration.
@@ -81,7 +82,7 @@ pub(crate) fn info_terms(function: &'static str, limits: &Limits, metrics: &Metr
         denial: Denial::default(),
         limits: limits.clone(),
         // It computes for a moment, and a start or a swap waits for it.
-        urgency: Urgency::Urgent,
+        urgency: Urgency::Initialise,
         patience: limits.info,
         soft: limits.info,
         hard: limits.info,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use pileus_cloud::{Answer, Error, ErrorKind, Instances, NodeReference, Provider, Purpose};
-use pileus_gate::Gate;
+use pileus_gate::{Gate, Urgency};
 
 use crate::call::{Terms, call};
 use crate::component::{Capability, Component};
@@ -15,7 +15,6 @@ use crate::fault::Fault;
 use crate::halves::Halves;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::slots::Urgency;
 use crate::wire;
 
 /// Repeats of a failed lookup begin within so many times what a lookup may take, 60 s by default. A provider that hangs at
@@ -100,7 +99,7 @@ impl Guest {
             provider: Arc::clone(&self.name),
             function: "lookup",
             configuration: Arc::clone(&self.configuration),
-            gate: Some(self.gate.clone()),
+            gate: Some(self.gate.clone().with_urgency(urgency(purpose))),
             denial: denial.clone(),
             limits: self.limits.clone(),
             urgency: urgency(purpose),
@@ -149,8 +148,8 @@ fn throttling(answer: &Result<Answer, Error>) -> Option<Error> {
 /// Somebody waits for a Node that joins, and for one whose machine may be gone. Facts may be renewed a little later.
 const fn urgency(purpose: Purpose) -> Urgency {
     match purpose {
-        Purpose::Initialise | Purpose::Confirm => Urgency::Urgent,
-        Purpose::Refresh => Urgency::Ordinary,
+        Purpose::Initialise | Purpose::Confirm => Urgency::Initialise,
+        Purpose::Refresh => Urgency::Background,
     }
 }
 

@@ -4,25 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pileus_gate::Urgency;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::fault::Fault;
 use crate::limits::{SLOTS, URGENT_SLOTS};
 
-/// Whether somebody waits for a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Urgency {
-    /// Somebody does.
-    Urgent,
-    /// It will be as good a little later.
-    Ordinary,
-}
-
 /// The slots of the pool, which would answer with an error instead of letting a call wait.
 pub(crate) struct Slots {
     all: Arc<Semaphore>,
-    /// What ordinary calls may take of them.
-    ordinary: Arc<Semaphore>,
+    /// What calls in the background may take of them.
+    background: Arc<Semaphore>,
 }
 
 /// The right to one slot of the pool.
@@ -34,7 +26,7 @@ pub(crate) struct Slot {
 impl Slots {
     pub(crate) fn new() -> Self {
         let semaphore = |slots: u32| Arc::new(Semaphore::new(slots as usize));
-        Self { all: semaphore(SLOTS), ordinary: semaphore(SLOTS - URGENT_SLOTS) }
+        Self { all: semaphore(SLOTS), background: semaphore(SLOTS - URGENT_SLOTS) }
     }
 
     /// Waits for a slot, in the order in which calls came.
@@ -44,8 +36,8 @@ impl Slots {
     pub(crate) async fn take(&self, urgency: Urgency, patience: Duration) -> Result<Slot, Fault> {
         let take = async {
             let share = match urgency {
-                Urgency::Urgent => None,
-                Urgency::Ordinary => Some(Arc::clone(&self.ordinary).acquire_owned().await?),
+                Urgency::User | Urgency::Initialise => None,
+                Urgency::Background => Some(Arc::clone(&self.background).acquire_owned().await?),
             };
             Ok(Slot { _slot: Arc::clone(&self.all).acquire_owned().await?, _share: share })
         };
@@ -66,24 +58,27 @@ mod tests {
     async fn ordinary_calls_leave_slots_for_urgent_ones_and_urgent_ones_may_take_all() {
         let slots = Slots::new();
         let mut ordinary = Vec::new();
-        while let Ok(slot) = slots.take(Urgency::Ordinary, PATIENCE).await {
+        while let Ok(slot) = slots.take(Urgency::Background, PATIENCE).await {
             ordinary.push(slot);
         }
         assert_eq!(ordinary.len(), (SLOTS - URGENT_SLOTS) as usize);
         let mut urgent = Vec::new();
-        while let Ok(slot) = slots.take(Urgency::Urgent, PATIENCE).await {
+        while let Ok(slot) = slots.take(Urgency::Initialise, PATIENCE).await {
             urgent.push(slot);
         }
         assert_eq!(urgent.len(), URGENT_SLOTS as usize);
 
         drop(ordinary);
-        while let Ok(slot) = slots.take(Urgency::Urgent, PATIENCE).await {
+        while let Ok(slot) = slots.take(Urgency::Initialise, PATIENCE).await {
             urgent.push(slot);
         }
         assert_eq!(urgent.len(), SLOTS as usize);
-        let refused = slots.take(Urgency::Ordinary, PATIENCE).await.err();
+        let refused = slots.take(Urgency::Background, PATIENCE).await.err();
         assert_eq!(refused, Some(Fault::NoSlot(PATIENCE)));
         urgent.pop();
-        assert!(slots.take(Urgency::Ordinary, PATIENCE).await.is_ok(), "nothing is held by whoever gave up");
+        assert!(
+            slots.take(Urgency::Background, PATIENCE).await.is_ok(),
+            "nothing is held by whoever gave up"
+        );
     }
 }

@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 use crate::cli;
 use crate::document::CloudProvider;
 use crate::error::Error;
-use crate::start::{compiled_code, compiler, coverage};
+use crate::provider::{compiled_code, compiler, coverage};
 use crate::terminal;
 use binary::Binary;
 

@@ -21,10 +21,12 @@
 
 mod admin;
 pub mod cli;
+mod cluster;
 pub mod document;
 mod error;
 mod inspect;
 mod leader;
+mod provider;
 mod provider_test;
 mod release;
 mod start;

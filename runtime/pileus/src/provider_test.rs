@@ -28,7 +28,7 @@ use pileus_host::{Component, Engine};
 
 use crate::cli::{self, LogFormat};
 use crate::error::Error;
-use crate::start::{compiled_code, compiler};
+use crate::provider::{compiled_code, compiler};
 use crate::{telemetry, terminal};
 use gather::Subject;
 use report::Report;

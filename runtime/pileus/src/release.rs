@@ -8,12 +8,12 @@ use pileus_controllers::well_known::ANNOTATION_RELEASE_DELETION;
 use serde_json::json;
 
 use crate::error::Error;
-use crate::{cli, start};
+use crate::{cli, cluster};
 
 /// Releases the Nodes that are named, or all that are held. Nothing is released where one of the names is wrong.
 pub(crate) async fn run(arguments: cli::ReleaseDeletion) -> Result<(), Error> {
-    let cluster = start::cluster(arguments.kubeconfig, "release-deletion").await?;
-    let client = Client::try_from(cluster).map_err(|error| Error::Kubeconfig(error.to_string()))?;
+    let config = cluster::config(arguments.kubeconfig, "release-deletion").await?;
+    let client = Client::try_from(config).map_err(|error| Error::Kubeconfig(error.to_string()))?;
     let api = Api::<Node>::all(client);
     let listed =
         api.list(&ListParams::default()).await.map_err(|error| failed("list nodes".to_owned(), error))?;

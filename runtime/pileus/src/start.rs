@@ -1,20 +1,14 @@
 //! The composition root: the one place where document, cluster, provider, gate and controllers meet.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use axum::http::HeaderValue;
-use axum::http::header::USER_AGENT;
 use futures::future::join_all;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use pileus_cloud::Provider;
 use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::{Health, node, node_lifecycle};
-use pileus_gate::{Coverage, Fence, Gate};
-use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits, PublishedLimit, Settings};
+use pileus_gate::{Fence, Gate};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -24,11 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::leader::{Election, End, Leadership};
-use crate::{admin, cli, leader, telemetry};
-
-/// How long a connection to the API server may be silent while something is expected on it. A watch without events is
-/// ended by the server within 5 minutes; one that is silent for longer has lost its other end.
-const SILENCE: Duration = Duration::from_secs(330);
+use crate::{admin, cli, cluster, leader, provider, telemetry};
 
 /// How long events that are still queued at the end are waited for: they tell, they don't promise.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -37,10 +27,10 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const DRAIN: Duration = Duration::from_secs(25);
 
 /// All metric families, by the crate that owns them.
-struct Metrics {
+pub(crate) struct Metrics {
     controllers: pileus_controllers::Metrics,
-    gate: pileus_gate::Metrics,
-    host: pileus_host::Metrics,
+    pub(crate) gate: pileus_gate::Metrics,
+    pub(crate) host: pileus_host::Metrics,
 }
 
 impl Metrics {
@@ -64,7 +54,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let metrics = Metrics::register(&mut registry);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let election = Election::new(arguments.leader_election, &host, random(), &mut registry)?;
-    let cluster = cluster(arguments.kubeconfig, election.identity()).await?;
+    let cluster = cluster::config(arguments.kubeconfig, election.identity()).await?;
     let health = Health::default();
     let loaded = health.condition(format!("provider-{}", document.name), "it is being loaded");
     let address = admin::start(arguments.admin_address, health.clone(), election.standing(), registry)?;
@@ -73,10 +63,10 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let tenure = election.tenure();
     let fence = Fence::new(move || tenure.may_write());
     let api_server = cluster.cluster_url.to_string();
-    let denied = api_server_address(&cluster);
+    let denied = cluster::addresses(&cluster);
     let client = leader::fenced(cluster.clone(), fence.clone())
         .map_err(|error| Error::Kubeconfig(error.to_string()))?;
-    let (provider, gate) = load(document, arguments.compiled, denied, fence, &metrics).await?;
+    let (provider, gate) = provider::load(document, arguments.compiled, denied, fence, &metrics).await?;
     loaded.holds();
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health);
     let cast = Cast { client, nodes: nodes.clone(), provider, metrics: metrics.controllers, host };
@@ -193,120 +183,6 @@ async fn work(controllers: impl Future<Output = ()>, gate: &Gate, stop: &Cancell
     }
     // Controllers that needed all of the time have given up something, too.
     if Instant::now() < end { End::Released } else { End::LeftToExpire }
-}
-
-/// Takes a provider all the way from its document to something that controllers can call.
-async fn load(
-    document: CloudProvider,
-    compiled: cli::Compiled,
-    denied_addresses: Vec<IpAddr>,
-    fence: Fence,
-    metrics: &Metrics,
-) -> Result<(Provider, Gate), Error> {
-    let CloudProvider { name, component, configuration, grants, limits: tightened } = document;
-    let failed = |source| Error::Provider { provider: name.clone(), source };
-    let limits = Limits::default();
-    let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let bytes = pileus_host::read(&component).await.map_err(failed)?;
-    let component = Component::load(&engine, bytes).await.map_err(failed)?;
-    let description = component.describe(&limits, &metrics.host).await.map_err(failed)?;
-    let settings = component.configure(&configuration, &limits, &metrics.host).await.map_err(failed)?;
-    let (source, took) = match component.code {
-        Code::Compiled(took) => ("compiler", took),
-        Code::Cached(took) => ("cache", took),
-    };
-    tracing::info!(
-        provider = %name, component = %description.name, version = %description.version,
-        digest = %component.digest, contract = %component.contract, capabilities = ?component.capabilities,
-        code_from = source, took_ms = took.as_millis(), "provider loaded"
-    );
-    let coverage = coverage(&grants, &settings);
-    for (endpoint, grants) in &coverage.granted {
-        tracing::info!(provider = %name, %endpoint, ?grants, "the provider may reach what it asks for");
-    }
-    for endpoint in &coverage.missing {
-        tracing::warn!(provider = %name, %endpoint, "the provider asks for a host that no grant names; requests to it will be denied");
-    }
-    let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
-    let no_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
-    let limits = settings.limits.iter().map(published).collect::<Result<_, _>>().map_err(no_gate)?;
-    let (provider, rules) = (name.clone(), settings.rules);
-    let config = pileus_gate::Config { provider, grants, rules, limits, tightened, denied_ranges, fence };
-    let gate = Gate::new(config, &metrics.gate).map_err(no_gate)?;
-    let guest = Guest::new(component, &name, description, &configuration, gate.clone(), &metrics.host);
-    Ok((guest.provider(), gate))
-}
-
-/// A limit as the gate takes it.
-fn published(limit: &PublishedLimit) -> Result<pileus_gate::Limit, pileus_gate::Error> {
-    let PublishedLimit { key, capacity, per_minute } = limit;
-    pileus_gate::Limit::new(key, *capacity, f64::from(*per_minute) / 60.0)
-}
-
-/// What the provider wishes, against what it has.
-pub(crate) fn coverage(grants: &[pileus_gate::Grant], settings: &Settings) -> Coverage {
-    Coverage::new(grants, settings.wishes.iter().map(|wish| wish.endpoint.clone()))
-}
-
-/// The folder for compiled code, where there is one that can be used. A relative or empty `XDG_CACHE_HOME` doesn't
-/// count, as its specification says.
-pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CompiledCode> {
-    let default = || {
-        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-        cache.map(|cache| cache.join("pileus/compiled"))
-    };
-    let folder = compiled.compiled_code.or_else(default)?;
-    CompiledCode::open(&folder)
-        .inspect_err(|error| {
-            tracing::warn!(folder = %folder.display(), %error, "compiled code is not kept; each start compiles");
-        })
-        .ok()
-}
-
-/// Components are compiled by a child process of this very program.
-pub(crate) fn compiler() -> Compiler {
-    Compiler::this_program(&[cli::COMPILE])
-}
-
-/// How to reach the API server: the kubeconfig that was named, else those in `KUBECONFIG`, else the Pod's service account.
-/// Nothing is sent yet: one that doesn't answer shows in `/readyz`, and is asked again. The cluster's audit log knows who
-/// asks by `who`.
-pub(crate) async fn cluster(path: Option<PathBuf>, who: &str) -> Result<Config, Error> {
-    let of_variable = || format!("in KUBECONFIG ({})", std::env::var("KUBECONFIG").unwrap_or_default());
-    let named = path.as_ref().map_or_else(of_variable, |path| path.display().to_string());
-    let wrong = |error: kube::config::KubeconfigError| {
-        Error::Kubeconfig(format!("can't use the kubeconfig {named}: {error}"))
-    };
-    let kubeconfig = match &path {
-        Some(path) => Some(Kubeconfig::read_from(path).map_err(wrong)?),
-        None => Kubeconfig::from_env().map_err(wrong)?,
-    };
-    let mut config = match kubeconfig {
-        Some(kubeconfig) => {
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?
-        }
-        None => Config::incluster()
-            .map_err(|error| Error::Kubeconfig(format!("not in a Pod and no kubeconfig given: {error}")))?,
-    };
-    config.read_timeout = Some(SILENCE);
-    config.reset_reader_on_write = true;
-    if let Ok(agent) = HeaderValue::from_str(&format!("pileus/{} ({who})", env!("CARGO_PKG_VERSION"))) {
-        config.headers.push((USER_AGENT, agent));
-    }
-    Ok(config)
-}
-
-/// The API server's own address, which a provider has no business with. On loopback, where only a developer's is, it
-/// is denied with everything there unless a grant names it.
-fn api_server_address(cluster: &Config) -> Vec<IpAddr> {
-    let host = cluster.cluster_url.host().unwrap_or_default();
-    host.trim_start_matches('[')
-        .trim_end_matches(']')
-        .parse()
-        .into_iter()
-        .filter(|ip: &IpAddr| !ip.is_loopback())
-        .collect()
 }
 
 fn stop_on_signal() -> Result<CancellationToken, Error> {

@@ -273,13 +273,11 @@ fn node_ips(text: &str) -> NodeIps {
     let malformed = |problem: &str| NodeIps::Malformed(format!("{ANNOTATION_NODE_IP}={shown:?}: {problem}"));
     let mut addresses = Vec::new();
     for part in text.split(',') {
-        match part.parse::<IpAddr>() {
-            Ok(address) => addresses.push(address),
-            Err(_) => {
-                let part = part.get(..part.floor_char_boundary(SHOWN)).unwrap_or_default();
-                return malformed(&format!("{part:?} is not an IP address"));
-            }
-        }
+        let Ok(address) = part.parse::<IpAddr>() else {
+            let part = part.get(..part.floor_char_boundary(SHOWN)).unwrap_or_default();
+            return malformed(&format!("{part:?} is not an IP address"));
+        };
+        addresses.push(address);
     }
     match addresses.as_slice() {
         [first, second] if first.is_unspecified() || second.is_unspecified() => {
