@@ -105,7 +105,8 @@ impl Gate {
         Ok(Self { inner: Arc::new(inner), stand_in: None, urgency: Urgency::default() })
     }
 
-    /// Takes no request any more, and gives up the reads that wait for an answer. Writes that have begun go on.
+    /// Takes no request any more, and gives up the reads that wait for an answer and the writes that haven't begun. Writes
+    /// that have begun go on.
     pub fn close(&self) {
         self.inner.under_way.close();
     }

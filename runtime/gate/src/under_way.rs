@@ -43,6 +43,12 @@ impl UnderWay {
         if *self.state.is_closed.borrow() { Err(Error::Closed) } else { Ok(()) }
     }
 
+    async fn closed(&self) {
+        let mut closed = self.state.is_closed.subscribe();
+        // The sender lives in `self`.
+        let _closed = closed.wait_for(|closed| *closed).await;
+    }
+
     /// How many writes may have begun and are unanswered.
     pub(crate) fn writes(&self) -> usize {
         *self.state.writes.borrow()
@@ -50,22 +56,20 @@ impl UnderWay {
 
     pub(crate) async fn writes_ended(&self) {
         let mut writes = self.state.writes.subscribe();
-        // The sender lives in `self`.
         let _ended = writes.wait_for(|writes| *writes == 0).await;
     }
 
     /// Carries an exchange that changes nothing, unless the gate is closed first.
     pub(crate) async fn read<T>(&self, exchange: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        let mut closed = self.state.is_closed.subscribe();
         tokio::select! {
             biased;
-            _ = closed.wait_for(|closed| *closed) => Err(Error::Closed),
+            () = self.closed() => Err(Error::Closed),
             outcome = exchange => outcome,
         }
     }
 
     /// Carries an exchange that may change something, and that sends its body only if the fence that it is given lets
-    /// it. Dropping the future gives it up as long as it hasn't begun.
+    /// it. Dropping the future gives it up as long as it hasn't begun, and so does closing the gate.
     pub(crate) async fn write<T: Send + 'static, F>(
         &self,
         exchange: impl FnOnce(Fence) -> F,
@@ -83,9 +87,19 @@ impl UnderWay {
             let _counted = counted;
             exchange.await
         };
-        let task = tokio::spawn(task.in_current_span());
-        let _given_up_if_dropped = GiveUp { stage, task: task.abort_handle() };
-        task.await.unwrap_or_else(|error| match error.try_into_panic() {
+        let mut task = tokio::spawn(task.in_current_span());
+        let given_up_if_dropped = GiveUp { stage, task: task.abort_handle() };
+        let ended = tokio::select! {
+            biased;
+            ended = &mut task => ended,
+            () = self.closed() => {
+                if given_up_if_dropped.now() {
+                    return Err(Error::Closed);
+                }
+                task.await
+            }
+        };
+        ended.unwrap_or_else(|error| match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // Only the end of the runtime ends a task that is waited for.
             Err(_cancelled) => Err(Error::Closed),
@@ -133,11 +147,20 @@ struct GiveUp {
     task: AbortHandle,
 }
 
-impl Drop for GiveUp {
-    fn drop(&mut self) {
-        if self.stage.give_up() {
+impl GiveUp {
+    /// Ends the write unless it has begun. Whether it is given up.
+    fn now(&self) -> bool {
+        let is_given_up = self.stage.give_up();
+        if is_given_up {
             self.task.abort();
         }
+        is_given_up
+    }
+}
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        self.now();
     }
 }
 

@@ -179,6 +179,38 @@ async fn a_gate_that_is_closed_gives_up_reads_and_finishes_what_it_has_begun_to_
     assert_eq!(cloud.requests().len(), 2);
 }
 
+/// Names that nobody resolves.
+#[derive(Debug)]
+struct Never(Notify);
+
+impl pileus_gate::Resolve for Never {
+    fn resolve(
+        &self,
+        _: String,
+    ) -> std::pin::Pin<Box<dyn Future<Output = std::io::Result<Vec<std::net::IpAddr>>> + Send>> {
+        self.0.notify_one();
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn a_gate_that_is_closed_does_not_wait_for_changes_that_could_not_begin_any_more() {
+    for (method, body) in CHANGES {
+        let cloud = Cloud::answering(OK).await;
+        let resolver = Arc::new(Never(Notify::new()));
+        let gate = Watched::with(vec![cloud.grant()], resolver.clone(), reads(), Fence::default());
+        let (sender, request) = (gate.gate.clone(), request(&cloud, &method, body));
+        let change = tokio::spawn(async move { sender.send(request, plenty()).await });
+        timeout(SOON, resolver.0.notified()).await.unwrap();
+        assert_eq!(gate.gate.writes_under_way(), 1, "it may begin at any moment");
+        gate.gate.close();
+        timeout(SOON, gate.gate.writes_ended()).await.expect("the change is given up");
+        let given_up = change.await.unwrap();
+        assert!(matches!(given_up, Err(Error::Closed)), "{method} {body:?}: {given_up:?}");
+        assert_eq!(cloud.connections(), 0);
+    }
+}
+
 #[tokio::test]
 async fn a_change_that_has_begun_is_finished_though_nobody_waits_for_it() {
     let answer = Arc::new(Notify::new());
