@@ -6,6 +6,7 @@
 //! secrets, no descriptor, no folder. It answers with code on its standard output.
 
 pub(crate) mod child;
+mod memory;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

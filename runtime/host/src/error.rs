@@ -114,7 +114,7 @@ pub enum CompilerEnd {
     },
     /// It crashed, or got no more memory.
     #[error(
-        "the compiler ended with {status}: {}; it may use {} GiB of memory where the machine has it",
+        "the compiler ended with {status}: {}; it may use {} GiB of memory where the machine and the container's limit have it",
         if .last_words.is_empty() { "it said nothing" } else { .last_words },
         crate::limits::COMPILE_MEMORY >> 30
     )]

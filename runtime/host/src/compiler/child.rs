@@ -1,8 +1,9 @@
 //! The compiler's process, from its first instruction: it gives up what it doesn't need, reads a component, writes code,
 //! ends.
 //!
-//! It is the only place where a stranger's bytes go through something as large as a compiler. What it could still do if
-//! they took it over is to answer with other code; it can't open a file for writing, and it was given nothing to find.
+//! It is the only place where a stranger's bytes go through something as large as a compiler. This keeps a compiler that
+//! crashes, hangs or eats memory from hurting the host. It is no cage for one that was taken over: that has the rights of
+//! its user, and its answer is run.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::RawFd;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, Signal, nice, set_parent_process_death_signal, setrlimit};
 
-use super::{REFUSED, compile};
+use super::{REFUSED, compile, memory};
 use crate::error::Error;
 use crate::limits::{COMPILE_MEMORY, COMPILE_TIME, COMPONENT_CEILING};
 
@@ -53,12 +54,13 @@ fn confine() -> io::Result<()> {
     close_inherited()?;
     // Neither is worth failing for.
     let _priority = nice(NICENESS);
-    // Where memory is short for all, it is the compiler that the kernel ends.
+    // Where memory is short for the machine, it is the compiler that the kernel ends.
     let _victim = std::fs::write("/proc/self/oom_score_adj", "1000");
     // Of processor time as much as it could use with two processors; who waits for it is more patient with the clock.
     let seconds = 2 * COMPILE_TIME.as_secs();
     let limits = [
         (Resource::As, COMPILE_MEMORY),
+        (Resource::Data, memory::left().map_or(COMPILE_MEMORY, |left| left.min(COMPILE_MEMORY))),
         (Resource::Cpu, seconds),
         (Resource::Core, 0), // a core file would show the component to whoever finds it
         (Resource::Fsize, 0),
