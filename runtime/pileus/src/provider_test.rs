@@ -46,13 +46,16 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
     let bytes = pileus_host::read(&path).await.map_err(failed)?;
     progress("compiling the component");
-    let component = Component::load(&engine, bytes).await.map_err(failed)?;
+    // Whatever is said next begins on a line of its own.
+    let component =
+        Component::load(&engine, bytes).await.inspect_err(|_| clear_progress()).map_err(failed)?;
     let (digest, contract) = (component.digest.to_string(), component.contract.clone());
     // Random, so that it is nobody's however often a cloud was tested.
     let nobody = format!("pileus-nobody-{:08x}", RandomState::new().hash_one(0_u8) >> 32);
     let subject = Subject { component, configuration, grants, nodes: node, gone, nobody };
-    let facts = gather::facts(subject, &mut progress).await?;
+    let facts = gather::facts(subject, &mut progress).await;
     clear_progress();
+    let facts = facts?;
 
     let report = Report::new(file.clone(), digest, contract, &facts);
     let text = if json { terminal::json(&report.json()) } else { report.text() };

@@ -151,12 +151,14 @@ impl StandIn for Cloud {
     }
 }
 
-/// Which Nodes a request names: by name, or by the last part of the provider ID, which is what clouds call a machine.
+/// Which Nodes a request names: by name, or by the last part of the provider ID, which is what clouds call a machine, in
+/// large or small letters.
 fn named_in(text: &str, nodes: &[NodeReference]) -> Vec<usize> {
+    let text = text.to_ascii_lowercase();
     let is_named = |node: &NodeReference| {
         let id = node.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
         let id = id.rsplit('/').next().unwrap_or_default();
-        has_word(text, &node.name) || has_word(text, id)
+        [&node.name, id].into_iter().any(|word| has_word(&text, &word.to_ascii_lowercase()))
     };
     nodes.iter().enumerate().filter(|(_, node)| is_named(node)).map(|(index, _)| index).collect()
 }
@@ -189,6 +191,28 @@ mod tests {
             assert_eq!(has_word(text, "node-1"), named, "{text}");
         }
         assert!(!has_word("http://a/", ""));
+    }
+
+    #[test]
+    fn a_machine_is_named_as_its_cloud_writes_its_name() {
+        let node = |id: &str| NodeReference {
+            name: "node-1".to_owned(),
+            uid: String::new(),
+            provider_id: Some(pileus_cloud::ProviderId::parse(id).unwrap()),
+            created_at: jiff::Timestamp::UNIX_EPOCH,
+            addresses: Vec::new(),
+            node_ips: Vec::new(),
+            labels: Vec::new(),
+        };
+        let nodes = ["azure:///subscriptions/1/VirtualMachines/Pool-VM7", "hcloud://42"].map(node);
+        for (text, named) in [
+            ("https://a/subscriptions/1/virtualMachines/pool-vm7?", vec![0]),
+            ("https://a/v1/servers/42?", vec![1]),
+            ("https://a/v1/servers?name=NODE-1", vec![0, 1]),
+            ("https://a/v1/servers/421?", vec![]),
+        ] {
+            assert_eq!(named_in(text, &nodes), named, "{text}");
+        }
     }
 
     #[test]

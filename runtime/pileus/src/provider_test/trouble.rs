@@ -140,7 +140,9 @@ fn retry_after(facts: &Facts) -> Verdict {
 
 /// The cloud has the Nodes that it is asked about, so whatever the provider got to hear, none of them is absent.
 fn halfway(facts: &Facts) -> Verdict {
-    known_nodes(facts)?;
+    if known_nodes(facts)?.alone.iter().any(|known| known.by_name[0].machine().is_none()) {
+        return Err(not_run("instances.known has to pass first"));
+    }
     let broke_off = |call: &&Call| call.requests.len() > 1 || matches!(call.outcome, Outcome::Fault(_));
     let calls: Vec<_> = met(facts, Scene::BreaksDown)?.into_iter().filter(broke_off).collect();
     if calls.is_empty() {
@@ -258,6 +260,16 @@ mod tests {
             let text = format!("{scene:?} {came:?}");
             assert_eq!(outcomes(&with(scene, came), "failed"), Vec::from_iter(expected), "{text}");
         }
+    }
+
+    #[test]
+    fn of_a_node_that_the_cloud_has_not_absent_is_no_mistake_halfway() {
+        let mut facts = with(Scene::BreaksDown, answers([Ok(Answer::Absent)]));
+        for call in &mut facts.lookups.as_mut().unwrap().known.as_mut().unwrap().alone[0].by_name {
+            call.outcome = answers([Ok(Answer::Absent)]);
+        }
+        assert_eq!(outcomes(&facts, "failed"), ["instances.known"]);
+        assert!(outcomes(&facts, "not run").contains(&"trouble.halfway"));
     }
 
     #[test]
