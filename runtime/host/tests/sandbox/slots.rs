@@ -87,7 +87,7 @@ async fn waiting_for_a_slot_does_not_shorten_the_call() {
     let second = Duration::from_secs(1);
     let sleeper = hostile(&engine, "sleep", patient(second)).await;
     // It sleeps for 600 ms in all.
-    let napper = hostile(&engine, "nap", patient(second + second / 5)).await;
+    let napper = hostile(&engine, "nap", patient(second + second * 2 / 5)).await;
     let mut sleepers = storm(&sleeper, Purpose::Initialise, SLOTS);
     let impatient = hostile(&engine, "echo", patient(Duration::from_millis(1))).await;
     until_full(&impatient, Purpose::Initialise, &mut sleepers).await;
