@@ -6,6 +6,7 @@
 use std::fmt;
 use std::path::Path;
 
+use tokio::io::AsyncReadExt as _;
 use wasmtime::component::InstancePre;
 
 use crate::bindings::{info, instances};
@@ -84,11 +85,18 @@ pub struct Component {
 /// [`Error::Unreadable`], [`Error::TooLarge`].
 pub async fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    let size = tokio::fs::metadata(path).await.map_err(unreadable)?.len();
+    let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
+    let size = file.metadata().await.map_err(unreadable)?.len();
+    let mut bytes = Vec::new();
+    if size <= COMPONENT_CEILING {
+        // A pipe or a device has no size, and a file may grow.
+        file.take(COMPONENT_CEILING + 1).read_to_end(&mut bytes).await.map_err(unreadable)?;
+    }
+    let size = size.max(bytes.len() as u64);
     if size > COMPONENT_CEILING {
         return Err(Error::TooLarge { size, limit: COMPONENT_CEILING });
     }
-    tokio::fs::read(path).await.map_err(unreadable)
+    Ok(bytes)
 }
 
 impl Component {

@@ -73,7 +73,7 @@ pub enum Error {
     },
     /// The provider can do nothing that this program needs.
     #[error(
-        "provider {provider}: it has no instances, and the node controller is all that there is for it to do; load a provider that exports instances (`pileus inspect` shows what a component exports)"
+        "provider {provider}: it has no instances, and the controllers of nodes are all that there is for it to do; load a provider that exports instances (`pileus inspect` shows what a component exports)"
     )]
     NothingToDo {
         /// The operator's name for it.

@@ -1,5 +1,7 @@
 //! Bytes that can't be a provider, each refused with what its author should do.
 
+use std::path::Path;
+
 use pileus_host::{Capability, Component, Error, Limits};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::{ManglingAndAbi, PackageId, Resolve};
@@ -25,6 +27,17 @@ async fn refusal(bytes: &[u8]) -> Error {
     match Component::load(&engine, bytes.to_vec()).await {
         Ok(component) => panic!("loaded: {:?}", component.exports),
         Err(error) => error,
+    }
+}
+
+#[tokio::test]
+async fn no_more_is_read_than_any_component_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let large = folder.path().join("large.wasm");
+    std::fs::File::create(&large).unwrap().set_len((128 << 20) + 1).unwrap();
+    for path in [large.as_path(), Path::new("/dev/zero")] {
+        let error = pileus_host::read(path).await.unwrap_err();
+        assert!(matches!(error, Error::TooLarge { size, limit } if size == limit + 1), "{error:?}");
     }
 }
 
