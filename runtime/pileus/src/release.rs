@@ -15,8 +15,8 @@ pub(crate) async fn run(arguments: cli::ReleaseDeletion) -> Result<(), Error> {
     let config = cluster::config(arguments.kubeconfig, "release-deletion").await?;
     let client = Client::try_from(config).map_err(|error| Error::Kubeconfig(error.to_string()))?;
     let api = Api::<Node>::all(client);
-    let listed =
-        api.list(&ListParams::default()).await.map_err(|error| failed("list nodes".to_owned(), error))?;
+    let failed = |error: kube::Error| Error::Cluster { what: "list nodes".to_owned(), source: error.into() };
+    let listed = api.list(&ListParams::default()).await.map_err(failed)?;
     let nodes: Vec<_> = listed.items.into_iter().filter_map(|node| NodeFacts::read(node).ok()).collect();
     let chosen = if arguments.all { all(&nodes) } else { named(&nodes, &arguments.nodes)? };
     if chosen.is_empty() {
@@ -26,15 +26,19 @@ pub(crate) async fn run(arguments: cli::ReleaseDeletion) -> Result<(), Error> {
         let annotations = json!({ANNOTATION_RELEASE_DELETION: node.uid});
         // With the UID, so that another Node that takes the name meanwhile isn't released.
         let patch = Patch::Merge(json!({"metadata": {"uid": node.uid, "annotations": annotations}}));
-        api.patch(&node.name, &PatchParams::default(), &patch)
-            .await
-            .map_err(|error| failed(format!("annotate node {}", node.name), error))?;
-        println!(
-            "node {}: released; it is deleted once its machine is confirmed to be gone again",
-            node.name
-        );
+        let patched = api.patch(&node.name, &PatchParams::default(), &patch).await;
+        println!("node {}: {}", node.name, released(&node.name, patched.map(drop))?);
     }
     Ok(())
+}
+
+/// What became of one of the Nodes. That it is gone by now is no reason to stop before the others.
+fn released(name: &str, patched: kube::Result<()>) -> Result<&'static str, Error> {
+    match patched.map_err(pileus_controllers::Error::from) {
+        Ok(()) => Ok("released; it is deleted once its machine is confirmed to be gone again"),
+        Err(pileus_controllers::Error::Gone) => Ok("gone meanwhile"),
+        Err(source) => Err(Error::Cluster { what: format!("annotate node {name}"), source }),
+    }
 }
 
 /// All Nodes that are held and not released yet.
@@ -56,10 +60,30 @@ fn named<'a>(nodes: &'a [NodeFacts], names: &[String]) -> Result<Vec<&'a NodeFac
     if problems.is_empty() { Ok(chosen) } else { Err(Error::NotHeld(problems)) }
 }
 
-fn failed(what: String, error: kube::Error) -> Error {
-    Error::Cluster { what, source: error.into() }
-}
-
 fn is_released(node: &NodeFacts) -> bool {
     node.release_deletion.as_ref() == Some(&node.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_is_gone_meanwhile_does_not_keep_others_from_their_release() {
+        for (code, end) in [(404, Some("gone")), (403, None), (500, None)] {
+            let status = Status { code, message: "why".to_owned(), ..Status::default() };
+            let end_of = released("a", Err(kube::Error::Api(Box::new(status))));
+            match (end_of, end) {
+                (Ok(text), Some(part)) => assert!(text.contains(part), "{code}: {text}"),
+                (Err(error), None) => assert_eq!(
+                    (error.exit_code(), error.to_string().contains("annotate node a")),
+                    (std::process::ExitCode::from(6), true),
+                    "{code}"
+                ),
+                (end, _) => panic!("{code}: {end:?}"),
+            }
+        }
+    }
 }
