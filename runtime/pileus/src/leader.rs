@@ -24,6 +24,7 @@ use std::thread;
 use std::time::Duration;
 
 use kube::{Client, Config};
+use pileus_gate::Fence;
 use prometheus_client::registry::Registry;
 use tokio::sync::{oneshot, watch};
 
@@ -35,7 +36,7 @@ use elector::Elector;
 use metrics::Metrics;
 use observation::Candidate;
 pub(crate) use observation::LONGEST;
-pub(crate) use tenure::Tenure;
+use tenure::Tenure;
 
 /// How long the end of an election is waited for beyond its last request: two events at most, which tell and don't
 /// promise.
@@ -142,8 +143,10 @@ impl Election {
         &self.identity
     }
 
-    pub(crate) fn tenure(&self) -> Tenure {
-        self.tenure.clone()
+    /// The fence that is open while this process may write.
+    pub(crate) fn fence(&self) -> Fence {
+        let tenure = self.tenure.clone();
+        Fence::new(move || tenure.may_write())
     }
 
     /// Shows where this process stands, for as long as it is there.

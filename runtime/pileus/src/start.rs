@@ -60,13 +60,15 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let address = admin::start(arguments.admin_address, health.clone(), election.standing(), registry)?;
     tracing::info!(%address, "serving /livez, /readyz and /metrics");
 
-    let tenure = election.tenure();
-    let fence = Fence::new(move || tenure.may_write());
+    let fence = election.fence();
     let api_server = cluster.cluster_url.to_string();
-    let denied = cluster::addresses(&cluster);
     let client = leader::fenced(cluster.clone(), fence.clone())
         .map_err(|error| Error::Kubeconfig(error.to_string()))?;
-    let (provider, gate) = provider::load(document, arguments.compiled, denied, fence, &metrics).await?;
+    let denied = cluster::addresses(&cluster);
+    let loading = provider::load(document, arguments.compiled, denied, fence, &metrics);
+    // A large component may take longer than a Pod has to stop in.
+    let Some(done) = stop.run_until_cancelled(loading).await else { return Ok(()) };
+    let (provider, gate) = done?;
     loaded.holds();
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health);
     let cast = Cast { client, nodes: nodes.clone(), provider, metrics: metrics.controllers, host };

@@ -11,7 +11,8 @@ use std::time::Duration;
 use pileus_dev::artifact;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
 use tokio::time;
 
 /// A component that is fine, as far as this host offers what it imports.
@@ -311,6 +312,29 @@ async fn a_provider_that_loops_when_it_is_configured_ends_the_start() {
     bench.write("provider.yaml", document);
     // After 2 s of processor time, or after 5 s on a machine that is too busy to give it that.
     bench.refusal(&RUN, 4, &["provider mine: the provider's configure stopped a"]).await;
+}
+
+#[tokio::test]
+async fn who_is_stopped_while_the_provider_is_loaded_stops_at_once() {
+    let bench = Bench::new();
+    let document = document("hostile-provider", &json!({"behaviour": "loop-in-configure"}));
+    bench.write("provider.yaml", document);
+    let mut command = bench.command(&RUN);
+    // Else what is compiled may be there already, and this would be about the loop alone.
+    command.env("PILEUS_COMPILED_CODE", bench.path("compiled"));
+    let mut run = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(run.stderr.take().unwrap()).lines();
+    let wait = async {
+        while !log.next_line().await.unwrap().unwrap().contains("serving /livez") {}
+        rustix::process::kill_process(pid(&run), rustix::process::Signal::TERM).unwrap();
+        run.wait().await.unwrap()
+    };
+    let status = time::timeout(SOON, wait).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+}
+
+fn pid(child: &Child) -> rustix::process::Pid {
+    rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap()
 }
 
 #[tokio::test]
