@@ -280,8 +280,13 @@ mod tests {
         let (ours, theirs) = (out_of_service(OUT_OF_SERVICE_IS_OURS), out_of_service("nodeshutdown"));
         let dated = Taint { time_added: Some("2026-01-02T03:04:05Z".to_owned()), ..ours.clone() };
         let both = |other: &Taint| vec![other.clone(), shutdown()];
+        let all = |other: &Taint| Some(vec![other.clone(), shutdown(), dated.clone()]);
+        let key = taint(TAINT_OUT_OF_SERVICE, Some(OUT_OF_SERVICE_IS_OURS), NO_SCHEDULE, None);
+        let effect = taint("theirs", Some(OUT_OF_SERVICE_IS_OURS), NO_EXECUTE, None);
         for (row, wants, finding, readiness, taints, expected) in [
-            ("wanted", true, STOPPED_SURELY, Readiness::False, vec![], Some(vec![shutdown(), dated])),
+            ("wanted", true, STOPPED_SURELY, Readiness::False, vec![], Some(vec![shutdown(), dated.clone()])),
+            ("its key alone stands", true, STOPPED_SURELY, Readiness::False, both(&key), all(&key)),
+            ("its effect alone stands", true, STOPPED_SURELY, Readiness::False, both(&effect), all(&effect)),
             ("not sure", true, STOPPED, Readiness::False, vec![], Some(vec![shutdown()])),
             ("not wanted", false, STOPPED_SURELY, Readiness::False, vec![], Some(vec![shutdown()])),
             ("stands", true, STOPPED_SURELY, Readiness::False, both(&ours), None),
