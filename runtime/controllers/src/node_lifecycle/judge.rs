@@ -513,24 +513,6 @@ mod tests {
     }
 
     #[test]
-    fn only_a_list_that_lacked_what_a_read_finds_is_contradicted() {
-        let running = || Ok(found(State::Running));
-        for (listed, read, contradicted) in [
-            (ABSENT, running(), 1),
-            (ABSENT, ABSENT, 0),
-            (running(), running(), 0),
-            (running(), ABSENT, 0),
-            (ABSENT, Err(Error::new(ErrorKind::Unavailable, "why")), 0),
-        ] {
-            let (mut judge, mut findings) = (Judge::new(provider(), false), Findings::default());
-            let asked = Arc::new(node("a"));
-            let row = format!("{listed:?}, {read:?}");
-            judge.confirmed(&mut findings, &[(Arc::clone(&asked), listed)], vec![(asked, read)], at(0));
-            assert_eq!(findings.contradicted, contradicted, "{row}");
-        }
-    }
-
-    #[test]
     fn a_cloud_that_denies_everything_takes_no_node() {
         let mut judge = Judge::new(provider(), false);
         let (plan, ..) = pass(&mut judge, &nodes(100), at(0), |_| ABSENT, |_| ABSENT);
