@@ -285,6 +285,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::rules::{Effect, Meaning};
 

@@ -8,7 +8,7 @@ use pileus_cloud::Provider;
 use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::{Health, node, node_lifecycle};
-use pileus_gate::{Fence, Gate};
+use pileus_gate::Gate;
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -227,7 +227,7 @@ mod tests {
             limits: Vec::new(),
             tightened: Vec::new(),
             denied_ranges: Vec::new(),
-            fence: Fence::default(),
+            fence: pileus_gate::Fence::default(),
         };
         Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
     }

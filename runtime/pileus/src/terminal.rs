@@ -12,16 +12,11 @@ pub(crate) fn styled(text: &str, style: Style) -> String {
 /// An object for machines, which is most often seen on a terminal first. JSON allows most of what a terminal obeys as it
 /// stands; it is escaped, so that who reads the object reads the very text.
 pub(crate) fn json(object: &Value) -> String {
-    let mut text = String::new();
-    for c in format!("{object:#}\n").chars() {
-        // All of these are in the plane that one escape reaches.
-        if is_obeyed(c) && c != '\n' {
-            text.push_str(&format!("\\u{:04x}", u32::from(c)))
-        } else {
-            text.push(c)
-        }
-    }
-    text
+    let text = format!("{object:#}\n");
+    // All of these are in the plane that one escape reaches.
+    let escaped =
+        |c: char| if is_obeyed(c) && c != '\n' { format!("\\u{:04x}", u32::from(c)) } else { c.into() };
+    text.chars().map(escaped).collect()
 }
 
 #[cfg(test)]

@@ -205,7 +205,8 @@ async fn bytes_that_are_no_provider_are_refused_with_what_their_author_should_do
 async fn names_in_a_component_reach_no_terminal_unchecked() {
     let bench = Bench::new();
     let bell = r#"(import "url=<\1b]0;owned\07\c2\9b31m\e2\80\ae>" (func))"#;
-    let many = (0..1000).map(|number| format!(r#"(import "url=<{number}>" (func))"#)).collect::<String>();
+    let many =
+        (0..1000).map(|number| format!(r#"(import "url=<{number}>" (func))"#)).collect::<Vec<_>>().concat();
     let long = format!(r#"(import "url=<{}>" (func))"#, "long ".repeat(10_000));
     for (name, imports) in [("bell", bell), ("many", &many), ("long", &long)] {
         let provider = exporter("pileus:provider/info@0.1.0").replacen(

@@ -12,7 +12,7 @@ use super::duration::period;
 #[command(next_help_heading = "Nodes")]
 pub struct NodeControllers {
     /// How often all initialised nodes are compared with their machines, together; what somebody else changes on a node
-    /// is put right at once
+    /// is put right within seconds
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "30m")]
     pub node_status_update_frequency: Duration,
 

@@ -236,3 +236,85 @@ fn is_newer(version: &str, known: &str) -> bool {
         _ => true,
     }
 }
+
+// What follows from what is known is shown by the tests of `decide`.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: f64) -> Time {
+        Time(Duration::from_secs_f64(seconds))
+    }
+
+    fn candidate() -> Candidate {
+        Candidate {
+            identity: "a".to_owned(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+
+    fn held(holder: &str) -> Record {
+        Record { holder: holder.to_owned(), seconds: 15, ..Record::default() }
+    }
+
+    /// What is known after this was read at the start.
+    fn read(record: Option<Record>, jitter: f64) -> Observation {
+        let mut known = Observation::none(seconds(0.0));
+        let found = record.map(|record| ("5".to_owned(), record));
+        known.read(found, &candidate(), seconds(0.0), jitter);
+        known
+    }
+
+    #[test]
+    fn the_holder_is_whose_name_stands_in_a_lease_that_is_there() {
+        assert_eq!(Observation::none(seconds(0.0)).holder(), None);
+        assert_eq!(read(None, 0.0).holder(), None);
+        assert_eq!(read(Some(held("")), 0.0).holder(), None);
+        let mut known = read(Some(held("b")), 0.0);
+        assert_eq!(known.holder(), Some("b"));
+        known.watched("6", None, &candidate(), seconds(1.0), 0.0);
+        assert_eq!(known.holder(), None, "it was deleted");
+    }
+
+    #[test]
+    fn candidates_look_again_after_1_to_2_2_retry_periods_and_soon_after_the_lease_is_free() {
+        for (jitter, looks, tries) in [(0.0, 2.0, 15.0), (0.5, 3.2, 15.1), (1.0, 4.4, 15.2)] {
+            let mut known = read(Some(held("b")), jitter);
+            assert_eq!(known.due, seconds(looks), "jitter {jitter}");
+            known.read(Some(("5".to_owned(), held("b"))), &candidate(), seconds(14.0), jitter);
+            assert_eq!(known.due, seconds(tries), "jitter {jitter}");
+            known.failed(&candidate(), seconds(14.0), jitter);
+            assert_eq!(known.due, seconds(14.0 + looks), "jitter {jitter}");
+        }
+    }
+
+    #[test]
+    fn what_a_watch_tells_late_or_before_the_first_look_is_left_aside() {
+        let mut known = Observation::none(seconds(0.0));
+        assert!(!known.watched("6", Some(held("b")), &candidate(), seconds(1.0), 0.0));
+        let mut known = read(Some(held("b")), 0.0);
+        for (version, is_news) in [("4", false), ("5", false), ("6", true), ("6", false), ("x", true)] {
+            let told = known.watched(version, Some(held("b")), &candidate(), seconds(1.0), 0.0);
+            assert_eq!(told, is_news, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_duration_is_written_in_whole_seconds_and_never_too_short() {
+        for (milliseconds, written) in [(15_000, 15), (14_001, 15), (14_999, 15)] {
+            let lease_duration = Duration::from_millis(milliseconds);
+            assert_eq!(Candidate { lease_duration, ..candidate() }.seconds(), written, "{milliseconds}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_so_long_that_a_second_try_fits_in() {
+        for (deadline, patience) in [(10_000, 5_000), (3_000, 1_500), (1_500, 1_000)] {
+            let renew_deadline = Duration::from_millis(deadline);
+            let got = Candidate { renew_deadline, ..candidate() }.patience();
+            assert_eq!(got, Duration::from_millis(patience), "{deadline}");
+        }
+    }
+}
