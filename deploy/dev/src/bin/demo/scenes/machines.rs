@@ -92,10 +92,12 @@ pub(crate) async fn vanish(steps: &mut Steps, stage: &Stage, pileus: &Pileus) ->
     );
     let all = nodes::all(&stage.admin).await?.len();
     let vanished: Vec<_> = crowd().into_iter().take(all / 2).collect();
-    stage.cloud.delete(&nodes::machine(&stage.admin, GONE).await?).await?;
-    stage.cloud.hide(&vanished).await?;
+    // First the kubelets, then all machines in one moment: of a few that go before the others nobody would know that they
+    // are many, and their nodes would be deleted.
     fall_silent(stage, &vanished).await?;
     let begun = Instant::now();
+    stage.cloud.hide(&vanished).await?;
+    stage.cloud.delete(&nodes::machine(&stage.admin, GONE).await?).await?;
     let blame = |error| pileus.blame(&error);
     let held = nodes::until(&stage.admin, &vanished, begun, "held", is_held).await.map_err(blame)?;
     let event = nodes::event(&stage.admin, GONE, "release-deletion").await.map_err(blame)?;
