@@ -483,9 +483,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_may_not_be_changed_is_tried_each_minute() {
-        let rows: [(fn(Purpose, &str) -> _, _); 2] = [(|_, _| None, 3), (|_, _| Some(State::Stopped), 0)];
-        for (state, confirms) in rows {
-            let running = start_with(403, 1, 1000, machines(state));
+        for (machines, confirms) in [(machines(|_, _| None), 3), (machines(|_, _| Some(State::Stopped)), 0)] {
+            let running = start_with(403, 1, 1000, machines);
             tokio::time::sleep(Duration::from_secs(125)).await;
             let tries =
                 running.api.written(&Method::DELETE).len() + running.api.written(&Method::PATCH).len();

@@ -541,12 +541,12 @@ mod tests {
 
     #[test]
     fn a_doubt_lasts_until_it_is_settled() {
+        type Change = fn(&mut NodeFacts);
+        type Answers = fn(&NodeFacts) -> Result<Answer, Error>;
         let slow = |_: &NodeFacts| Ok(Answer::Pending(Duration::from_secs(5)));
         let runs = |_: &NodeFacts| Ok(found(State::Running));
         let absent = |_: &NodeFacts| ABSENT;
         let ready = |node: &mut NodeFacts| node.readiness = Readiness::True;
-        type Change = fn(&mut NodeFacts);
-        type Answers = fn(&NodeFacts) -> Result<Answer, Error>;
         let rows: [(&str, u64, Change, Answers, Answers, usize); 6] = [
             ("they rest", 1, |_| {}, absent, slow, 10),
             ("they are asked about in vain", 10, |_| {}, absent, slow, 10),
