@@ -483,8 +483,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_may_not_be_changed_is_tried_each_minute() {
-        for (machines, confirms) in [(machines(|_, _| None), 3), (machines(|_, _| Some(State::Stopped)), 0)] {
-            let running = start_with(403, 1, 1000, machines);
+        for (status, machines, confirms) in [
+            (403, machines(|_, _| None), 3),
+            (403, machines(|_, _| Some(State::Stopped)), 0),
+            (200, machines(|_, _| Some(State::Stopped)), 0), // and changed back at once, as none here ever changes
+        ] {
+            let running = start_with(status, 1, 1000, machines);
             tokio::time::sleep(Duration::from_secs(125)).await;
             let tries =
                 running.api.written(&Method::DELETE).len() + running.api.written(&Method::PATCH).len();

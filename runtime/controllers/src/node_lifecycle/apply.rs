@@ -23,7 +23,12 @@ impl Controller {
         match &action.write {
             Write::SetTaints(taints) => {
                 let patch = Patch::Merge(taints_patch(node, taints));
-                self.nodes.patch(node, "set_taints", Part::Whole, &patch).await?;
+                let now = self.nodes.patch(node, "set_taints", Part::Whole, &patch).await?;
+                // Else it would be written again in each pass.
+                if now.taints == node.taints {
+                    let why = "its taints are changed back at once: look for an admission policy";
+                    return Err(Error::Refused(why.to_owned()));
+                }
                 let keys: Vec<_> = taints.iter().map(|taint| &taint.key).collect();
                 tracing::info!(node = %node.name, taints = ?keys, "taints changed, as its machine was stopped or runs again");
             }
