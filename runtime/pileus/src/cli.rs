@@ -157,9 +157,10 @@ that was deleted:
       --grant http://127.0.0.1:8080 --node node-1 --node node-2 --gone mycloud://m-000003
 
 The component runs as it will in a cluster: in its sandbox, behind the gate, with nothing but what is granted. It only
-looks machines up; one that tries to change something fails the test. A check that lacks something is reported as not
-run, with what to pass, and never as passed. The checks called trouble.* answer in the cloud's place, so they cost it
-nothing. All of it takes about a quarter of a minute, most of it waiting for a cloud that doesn't answer.";
+looks machines up; one that tries to change something fails the test, and changes nothing. A check that lacks something is
+reported as not run, with what to pass, and never as passed. The checks called trouble.* answer in the cloud's place, so
+they cost it next to nothing. All of it takes about a quarter of a minute, most of it waiting for a cloud that doesn't
+answer.";
 
 /// Arguments of `pileus provider test`.
 #[derive(Debug, Args)]

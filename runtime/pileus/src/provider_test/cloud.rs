@@ -1,11 +1,12 @@
 //! The cloud as the provider meets it during a test: the real one, with everything that is asked of it written down, or
-//! one that is busy, broken or silent. It stands in the gate, so a provider can't tell it from the real one.
+//! one that is busy, broken or silent. It stands in the gate, so a provider can't tell it from the real one. What would
+//! change something reaches none of them: the component may be anybody's, and the cloud somebody's.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pileus_cloud::NodeReference;
-use pileus_gate::{Course, Error, Limits, Meaning, Request, StandIn};
+use pileus_gate::{Course, Effect, Error, Limits, Meaning, Request, StandIn};
 
 use super::facts::Seen;
 
@@ -68,11 +69,6 @@ impl Scene {
     /// What becomes of a request after so many others.
     fn course(self, earlier: usize) -> Course {
         let plain = |status: u16| http::Response::builder().status(status);
-        let json = |code: &str| format!(r#"{{"code":"{code}","message":"the conformance test says so"}}"#);
-        let answer = |builder: http::response::Builder, kind: &str, body: String| {
-            let answer = builder.header("content-type", kind).body(body.into());
-            Course::Answer(answer.expect("status and headers are constants"))
-        };
         let busy = || {
             let head = plain(429).header("retry-after", RETRY_AFTER);
             answer(head, "application/json", json("throttled"))
@@ -83,7 +79,7 @@ impl Scene {
             Self::RealFor(_) | Self::Busy => busy(),
             Self::BreaksDown if earlier == 0 => Course::Carry,
             Self::Down | Self::BreaksDown => answer(plain(503), "application/json", json("unavailable")),
-            Self::Forbidden => answer(plain(403), "application/json", json("forbidden")),
+            Self::Forbidden => forbidden(),
             Self::NotFound => answer(plain(404), "application/json", json("not-found")),
             Self::Page => {
                 answer(plain(200), "text/html", "<html><body>Please log in</body></html>".to_owned())
@@ -95,6 +91,28 @@ impl Scene {
             Self::Silence => Course::Silence,
         }
     }
+}
+
+fn json(code: &str) -> String {
+    format!(r#"{{"code":"{code}","message":"the conformance test says so"}}"#)
+}
+
+fn answer(head: http::response::Builder, kind: &str, body: String) -> Course {
+    let answer = head.header("content-type", kind).body(body.into());
+    Course::Answer(answer.expect("status and headers are constants"))
+}
+
+fn forbidden() -> Course {
+    answer(http::Response::builder().status(403), "application/json", json("forbidden"))
+}
+
+/// Whether the real cloud may see a request. Where no rule says what it means, its method has to.
+fn only_reads(request: &Request, meaning: &Meaning) -> bool {
+    meaning.effect != Effect::Write || (!has_rule(meaning) && request.method().is_safe())
+}
+
+fn has_rule(meaning: &Meaning) -> bool {
+    !matches!(meaning.limits, Limits::AllOfHost)
 }
 
 /// Stands between provider and cloud. Clones are the same one.
@@ -142,10 +160,13 @@ impl StandIn for Cloud {
         let seen = Seen {
             line: format!("{} {}", request.method(), request.url()),
             effect: meaning.effect,
-            has_rule: !matches!(meaning.limits, Limits::AllOfHost),
+            has_rule: has_rule(meaning),
             about: named_in(&text, &play.nodes),
         };
-        let course = play.scene.course(play.seen.len());
+        let course = match play.scene.course(play.seen.len()) {
+            Course::Carry if !only_reads(request, meaning) => forbidden(),
+            course => course,
+        };
         play.seen.push(seen);
         course
     }
@@ -176,6 +197,8 @@ fn has_word(text: &str, word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
 
     #[test]
@@ -191,6 +214,29 @@ mod tests {
             assert_eq!(has_word(text, "node-1"), named, "{text}");
         }
         assert!(!has_word("http://a/", ""));
+    }
+
+    #[test]
+    fn no_cloud_sees_what_would_change_something() {
+        let carries = |scene, method, effect, limits| {
+            let cloud = Cloud::new();
+            cloud.begin(scene, &[]);
+            let request = Request::parse(&method, &"https://cloud.example/a".parse().unwrap()).unwrap();
+            let meaning = Meaning { effect, limits, cache_scope: None, fold_case: false };
+            let course = cloud.decide(&request, b"", &meaning);
+            assert_eq!(cloud.seen().len(), 1, "it is written down in any case");
+            matches!(course, Course::Carry)
+        };
+        let ruled = || Limits::Keys(Vec::new());
+        for scene in [Scene::Real, Scene::RealFor(1), Scene::BreaksDown] {
+            assert!(carries(scene, Method::GET, Effect::Read, ruled()));
+            assert!(carries(scene, Method::POST, Effect::Read, ruled()), "some APIs read by POST");
+            assert!(carries(scene, Method::GET, Effect::OperationPoll, ruled()));
+            assert!(carries(scene, Method::GET, Effect::Write, Limits::AllOfHost), "no rule is about it");
+            assert!(!carries(scene, Method::GET, Effect::Write, ruled()));
+            assert!(!carries(scene, Method::POST, Effect::Write, Limits::AllOfHost));
+            assert!(!carries(scene, Method::DELETE, Effect::Write, ruled()));
+        }
     }
 
     #[test]
