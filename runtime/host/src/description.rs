@@ -14,6 +14,10 @@ use crate::metrics::Metrics;
 use crate::one_line::is_obeyed;
 use crate::wire::text;
 
+/// The most schemes of provider IDs, labels of Nodes and annotations of Services that a provider may name. Each Node and
+/// Service is held against them, in the host's time.
+const MANY: usize = 256;
+
 /// What a provider is, whatever its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
@@ -99,6 +103,9 @@ impl Description {
 }
 
 fn description(answer: info::Description) -> Result<Description, Error> {
+    if let Some((what, found)) = too_many(&answer) {
+        return Err(Error::Description(format!("it names {found} {what}, where at most {MANY} are taken")));
+    }
     let info::Description {
         name,
         version,
@@ -126,7 +133,8 @@ fn description(answer: info::Description) -> Result<Description, Error> {
         return wrong(format!("its version is {:?}; expected one like 1.2.3", text(&version)));
     }
     let is_scheme = |scheme: &String| {
-        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        scheme.len() <= 63
+            && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
     };
     if let Some(scheme) = provider_id_schemes.iter().find(|scheme| !is_scheme(scheme)) {
@@ -151,6 +159,17 @@ fn description(answer: info::Description) -> Result<Description, Error> {
         node_labels,
         call_shapes: call_shapes.iter().map(call_shape).collect(),
     })
+}
+
+/// What a provider names more of than is taken.
+fn too_many(answer: &info::Description) -> Option<(&'static str, usize)> {
+    let counts = [
+        ("schemes of provider IDs", answer.provider_id_schemes.len()),
+        ("annotations of Services", answer.service_annotations.len()),
+        ("labels of Nodes", answer.node_labels.len()),
+        ("call shapes", answer.call_shapes.len()),
+    ];
+    counts.into_iter().find(|(_, found)| *found > MANY)
 }
 
 fn annotation(answer: info::Annotation) -> Annotation {
@@ -203,7 +222,7 @@ mod tests {
     #[test]
     fn what_a_provider_can_not_be_is_refused() {
         assert!(description(answer()).is_ok());
-        let rows: [(Change, &str); 8] = [
+        let rows: [(Change, &str); 11] = [
             (|it| it.name = "My Cloud".to_owned(), "its name is \"My Cloud\""),
             (|it| it.name = "x".repeat(64), "its name is"),
             (|it| it.version = "1 2".to_owned(), "its version is"),
@@ -212,6 +231,9 @@ mod tests {
             (|it| it.provider_id_schemes = vec!["a://".to_owned()], "is no scheme"),
             (|it| it.node_labels = vec!["\x1b[31m".to_owned()], "is no key of a label"),
             (|it| it.configuration_schema = "{".to_owned(), "is not JSON"),
+            (|it| it.provider_id_schemes = vec!["s".repeat(64)], "is no scheme"),
+            (|it| it.provider_id_schemes = vec!["a".to_owned(); MANY + 1], "257 schemes of provider IDs"),
+            (|it| it.node_labels = vec!["a".to_owned(); MANY + 1], "257 labels of Nodes"),
         ];
         for (change, expected) in rows {
             let mut answer = answer();

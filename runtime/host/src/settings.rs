@@ -1,6 +1,7 @@
 //! What follows from a provider's configuration, in the provider's opinion: the hosts that it needs, what its requests
 //! mean, and what its cloud allows. Parsed into the gate's own types, so that nothing of it can be misread later.
 
+use std::collections::HashSet;
 use std::str::FromStr;
 
 use pileus_gate::{Effect, Endpoint, HostPattern, KeyPattern, Operation, Place, Rule, TextPattern};
@@ -13,6 +14,25 @@ use crate::error::{Error, Problem};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::wire::text;
+
+/// The most rules. Each request is held against them one after another, in the host's time; all of Azure's networks and
+/// machines take some 50.
+const RULES: usize = 1_000;
+
+/// The most places where requests name their operation. For each, a body of up to 8 MiB may have to be read through; an
+/// API has one.
+const PLACES: usize = 4;
+
+/// The most endpoints, and limits.
+const ENDPOINTS: usize = 100;
+/// See [`ENDPOINTS`].
+const LIMITS: usize = 1_000;
+
+/// The most limits that a request counts against: one of the account, and one of the kind of thing, most often.
+const KEYS: usize = 16;
+
+/// The longest text in a rule, in bytes.
+const LONGEST: usize = 1 << 10;
 
 /// What follows from a provider's configuration.
 #[derive(Debug, Clone)]
@@ -77,20 +97,30 @@ impl Component {
 
 fn settings(answer: info::Settings) -> Result<Settings, Error> {
     let info::Settings { endpoints, rules, limits, extra: _ } = answer;
+    at_most(ENDPOINTS, endpoints.len(), "endpoints")?;
+    at_most(RULES, rules.len(), "rules")?;
+    at_most(LIMITS, limits.len(), "limits")?;
     let limit = |info::Limit { key, capacity, per_minute, extra: _ }| PublishedLimit {
         key: text(&key),
         capacity,
         per_minute,
     };
+    let rules = rules.into_iter().enumerate().map(|(index, answer)| rule(index, answer));
+    let rules: Vec<_> = rules.collect::<Result<_, _>>()?;
+    let places = rules.iter().filter_map(|rule| Some(&rule.operation.as_ref()?.place));
+    at_most(PLACES, places.collect::<HashSet<_>>().len(), "places of operations")?;
     Ok(Settings {
         wishes: endpoints.into_iter().map(wish).collect::<Result<_, _>>()?,
-        rules: rules
-            .into_iter()
-            .enumerate()
-            .map(|(index, answer)| rule(index, answer))
-            .collect::<Result<_, _>>()?,
+        rules,
         limits: limits.into_iter().map(limit).collect(),
     })
+}
+
+fn at_most(most: usize, found: usize, what: &str) -> Result<(), Error> {
+    if found > most {
+        return Err(Error::Settings(format!("{found} {what}, where at most {most} are taken")));
+    }
+    Ok(())
 }
 
 fn wish(answer: info::Endpoint) -> Result<Wish, Error> {
@@ -104,6 +134,13 @@ fn rule(index: usize, answer: info::Rule) -> Result<Rule, Error> {
         answer;
     let rule_is_wrong = |why: String| Error::Settings(format!("rule {}: {}", index + 1, text(&why)));
     let wrong = |error: pileus_gate::Error| rule_is_wrong(error.to_string());
+    let texts = [&host, &method, &path].into_iter().chain(&limits).chain(&cache_scope);
+    if texts.map(String::len).max().is_some_and(|longest| longest > LONGEST) {
+        return Err(rule_is_wrong(format!("a text of it is longer than {LONGEST} bytes")));
+    }
+    if limits.len() > KEYS {
+        return Err(rule_is_wrong(format!("{} limits, where at most {KEYS} are taken", limits.len())));
+    }
     let effect = match effect {
         info::Effect::Read => Effect::Read,
         info::Effect::Write => Effect::Write,
@@ -123,6 +160,13 @@ fn rule(index: usize, answer: info::Rule) -> Result<Rule, Error> {
 
 fn rule_operation(answer: info::Operation) -> Result<Operation, String> {
     let info::Operation { place, name } = answer;
+    let (info::OperationPlace::Query(place_name)
+    | info::OperationPlace::Header(place_name)
+    | info::OperationPlace::FormField(place_name)
+    | info::OperationPlace::JsonField(place_name)) = &place;
+    if name.len().max(place_name.len()) > LONGEST {
+        return Err(format!("a text of its operation is longer than {LONGEST} bytes"));
+    }
     let place = match place {
         info::OperationPlace::Query(name) => Place::Query(name),
         info::OperationPlace::Header(name) => {
@@ -185,6 +229,51 @@ mod tests {
         }
         let query = named(info::OperationPlace::Query("Action".to_owned()));
         assert!(read(info::Rule { operation: Some(query), ..rule() }).is_ok());
+    }
+
+    /// Whatever a provider says more than that, the host would have to compare each request with.
+    #[test]
+    fn settings_are_small_enough_for_every_request_to_be_held_against_them() {
+        let with = |change: fn(&mut info::Settings)| {
+            let mut answer = info::Settings {
+                endpoints: Vec::new(),
+                rules: vec![rule()],
+                limits: Vec::new(),
+                extra: Vec::new(),
+            };
+            change(&mut answer);
+            settings(answer).err().map(|error| error.to_string())
+        };
+        let json = |number: usize| {
+            let place = info::OperationPlace::JsonField(format!("field-{number}"));
+            info::Rule { operation: Some(named(place)), ..rule() }
+        };
+        let fits = with(|it| it.rules = vec![rule(); RULES]);
+        assert_eq!(fits, None);
+        let rows: [(fn(&mut info::Settings), &str); 6] = [
+            (|it| it.rules = vec![rule(); RULES + 1], "1001 rules, where at most 1000"),
+            (|it| it.rules[0].limits = vec!["reads".to_owned(); KEYS + 1], "rule 1: 17 limits"),
+            (|it| it.rules[0].path = format!("/{}", "a".repeat(LONGEST)), "rule 1: a text"),
+            (|it| it.rules[0].limits = vec!["a".repeat(LONGEST + 1)], "rule 1: a text"),
+            (|it| it.rules[0].cache_scope = Some("a".repeat(LONGEST + 1)), "rule 1: a text"),
+            (
+                |it| {
+                    let place = info::OperationPlace::FormField("a".repeat(LONGEST + 1));
+                    it.rules[0].operation = Some(named(place));
+                },
+                "rule 1: a text of its operation",
+            ),
+        ];
+        for (change, expected) in rows {
+            let error = with(change).unwrap_or_default();
+            assert!(error.contains(expected), "{expected}: {error}");
+        }
+        let of = |places: usize| {
+            let rules = (0..places).map(json).collect();
+            settings(info::Settings { endpoints: Vec::new(), rules, limits: Vec::new(), extra: Vec::new() })
+        };
+        assert!(of(PLACES).is_ok());
+        assert!(of(PLACES + 1).is_err_and(|error| error.to_string().contains("5 places of operations")));
     }
 
     #[test]
