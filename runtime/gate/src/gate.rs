@@ -16,6 +16,7 @@ use crate::{
     deadlines::Deadlines,
     dial::{self, Resolve},
     error::{Error, Missing, Phase},
+    failures::Failures,
     fence::Fence,
     grants::{Grant, decide},
     headers,
@@ -66,6 +67,7 @@ struct Inner {
     ways: Vec<Way>,
     under_way: UnderWay,
     metrics: Metrics,
+    failures: Arc<Failures>,
 }
 
 /// Who answered a request.
@@ -101,7 +103,8 @@ impl Gate {
         let (provider, none): (Arc<str>, _) = (provider.into(), "none".into());
         let (rules, under_way, metrics) = (Rules::new(rules)?, UnderWay::new(fence), metrics.clone());
         let limiter = Limiter::new(provider.clone(), &rules, limits, tightened, metrics.clone())?;
-        let inner = Inner { provider, none, rules, limiter, ways, under_way, metrics };
+        let failures = Arc::new(Failures::new(Instant::now()));
+        let inner = Inner { provider, none, rules, limiter, ways, under_way, metrics, failures };
         Ok(Self { inner: Arc::new(inner), stand_in: None, urgency: Urgency::default() })
     }
 
@@ -162,9 +165,9 @@ impl Gate {
     {
         // Boxed, so that what waits for its turn doesn't hold a place for what it was made from.
         let request = Box::new(request);
-        let Inner { provider, none, metrics, .. } = &*self.inner;
+        let Inner { provider, none, metrics, failures, .. } = &*self.inner;
         async move {
-            let mut record = metrics.begin(provider.clone(), none.clone());
+            let mut record = metrics.begin(provider.clone(), none.clone(), failures.clone());
             match self.pass(request, &deadlines, &mut record).await {
                 Ok(Answerer::Cloud(Answered { head, incoming, bounds })) => {
                     record.answered(head.status);
@@ -212,7 +215,7 @@ impl Gate {
 
         let span = debug_span!(
             "cloud request", %provider, grant = %way.label, effect = meaning.effect.label(),
-            method = %request.method, url = request.url(),
+            method = %request.method, url = request.shown_url(),
         );
         record.span = span.clone();
         match self.stand_in.as_ref().map(|stand_in| stand_in.decide(&request, &body, &meaning)) {
@@ -257,7 +260,7 @@ fn apart<B>(request: Box<http::Request<B>>, record: &mut Record) -> Result<(Requ
 
 fn denied(provider: &str, request: &Request, missing: Missing) -> Error {
     let (provider, method) = (provider.to_owned(), request.method.to_string());
-    Error::Denied { provider, method, url: request.url(), missing }
+    Error::Denied { provider, method, url: request.shown_url(), missing }
 }
 
 /// An answer that didn't come over a wire.

@@ -4,8 +4,8 @@
 //!
 //! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `limits` its turn;
 //! `headers` and `body` bound and clean what is carried; `way`, `address` and `dial` do the sending and the connecting, in
-//! whose place a `stand_in` may answer; `record` counts. `fence` and `under_way` keep changes from being begun or given up at
-//! the wrong moment. `pattern` and `path` hold the small languages in which operators and providers write hosts, methods,
+//! whose place a `stand_in` may answer; `record` counts, and `failures` keeps a flood from the log. `fence` and `under_way` keep
+//! changes from being begun or given up at the wrong moment. `pattern` and `path` hold the small languages in which operators and providers write hosts, methods,
 //! paths and keys.
 
 mod address;
@@ -13,6 +13,7 @@ mod body;
 mod deadlines;
 mod dial;
 mod error;
+mod failures;
 mod fence;
 mod gate;
 mod grants;

@@ -17,7 +17,7 @@ use prometheus_client::{
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::{error::Error, limits::Urgency, rules::Effect};
+use crate::{error::Error, failures::Failures, limits::Urgency, rules::Effect};
 
 /// The gate's metrics, one set for all gates of a process.
 #[derive(Debug, Clone)]
@@ -143,9 +143,10 @@ impl Metrics {
 
     /// Begins the record of a request of this provider. Until more is known it has no grant and no effect, and if it is
     /// dropped so, it was cancelled.
-    pub(crate) fn begin(&self, provider: Arc<str>, none: Arc<str>) -> Record {
+    pub(crate) fn begin(&self, provider: Arc<str>, none: Arc<str>, failures: Arc<Failures>) -> Record {
         Record {
             metrics: self.clone(),
+            failures,
             provider,
             grant: none,
             effect: "unknown",
@@ -192,6 +193,7 @@ impl Families {
 #[derive(Debug)]
 pub(crate) struct Record {
     metrics: Metrics,
+    failures: Arc<Failures>,
     provider: Arc<str>,
     pub(crate) grant: Arc<str>,
     effect: &'static str,
@@ -210,7 +212,7 @@ impl Record {
         self.effect = effect.label();
     }
 
-    /// Notes what went wrong, and tells the operator: the provider only sees a code of it.
+    /// Notes what went wrong, and tells the operator unless there is a flood: the provider only sees a code of it.
     pub(crate) fn failed(&mut self, error: &Error) {
         self.result = error.label();
         let Self { provider, grant, .. } = &*self;
@@ -218,8 +220,9 @@ impl Record {
         if matches!(error, Error::DeadlinePassed | Error::Fenced | Error::Closed) {
             // Part of the ordinary life of a long call, and of a process.
             tracing::debug!(%provider, %grant, %error, "request to the cloud not sent");
-        } else {
-            tracing::warn!(%provider, %grant, %error, "request to the cloud failed");
+        } else if let Some(untold) = self.failures.note(Instant::now()) {
+            let untold = (untold > 0).then_some(untold);
+            tracing::warn!(%provider, %grant, %error, untold, "request to the cloud failed");
         }
     }
 
@@ -243,6 +246,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         let Self {
             metrics,
+            failures: _,
             provider,
             grant,
             effect,
@@ -276,6 +280,10 @@ impl Drop for Record {
 mod tests {
     use super::*;
 
+    fn failures() -> Arc<Failures> {
+        Arc::new(Failures::new(Instant::now()))
+    }
+
     fn text(registry: &Registry) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
@@ -286,7 +294,7 @@ mod tests {
     fn a_record_that_is_dropped_unfinished_counts_as_cancelled_once() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        drop(metrics.begin("azure".into(), "none".into()));
+        drop(metrics.begin("azure".into(), "none".into(), failures()));
         let line = r#"pileus_gate_requests_total{provider="azure",grant="none",effect="unknown",result="cancelled"} 1"#;
         let text = text(&registry);
         assert!(text.contains(line), "{text}");
@@ -303,7 +311,7 @@ mod tests {
             (500, "http_5xx"),
             (999, "http_5xx"),
         ] {
-            let mut record = metrics.begin("azure".into(), "a.example".into());
+            let mut record = metrics.begin("azure".into(), "a.example".into(), failures());
             record.answered(StatusCode::from_u16(status).unwrap());
             assert_eq!(record.result, result, "{status}");
         }

@@ -122,6 +122,16 @@ impl Request {
         text.parse().map_err(|_| malformed("URI", "", "is longer than 64 KiB; send the query in a body"))
     }
 
+    /// As [`Self::url`], cut to what a log and an event can hold: a path may have 64 KiB.
+    pub(crate) fn shown_url(&self) -> String {
+        let mut url = self.url();
+        if url.len() > LONGEST_SHOWN {
+            url.truncate(url.floor_char_boundary(LONGEST_SHOWN));
+            url.push('…');
+        }
+        url
+    }
+
     /// Scheme, host, port and path for logs and messages. The query stays out: it may carry a secret.
     pub fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
@@ -132,6 +142,9 @@ impl Request {
         }
     }
 }
+
+/// The longest URL in a log or a message, in bytes: Azure's longest have some 400.
+const LONGEST_SHOWN: usize = 512;
 
 /// The port of a scheme where none is written.
 pub(crate) fn default_port(tls: bool) -> u16 {
@@ -442,5 +455,15 @@ mod tests {
             let _ = Request::from_parts(&Method::GET, "https", &authority, &path, Some(&query));
             let _ = Request::from_parts(&Method::GET, "https", "a.example", &format!("/{path}"), None);
         }
+    }
+
+    #[test]
+    fn a_url_is_sent_whole_and_shown_short() {
+        let long = format!("https://a.example/{}", "a".repeat(10_000));
+        let request = Request::parse(&Method::GET, &long.parse().unwrap()).unwrap();
+        assert_eq!(request.uri().unwrap().to_string(), long);
+        assert!(request.shown_url().ends_with("aa…") && request.shown_url().len() < 600);
+        let short = Request::parse(&Method::GET, &"https://a.example/a".parse().unwrap()).unwrap();
+        assert_eq!(short.shown_url(), "https://a.example/a");
     }
 }
