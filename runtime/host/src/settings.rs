@@ -232,6 +232,8 @@ mod tests {
     }
 
     /// Whatever a provider says more than that, the host would have to compare each request with.
+    type Change = fn(&mut info::Settings);
+
     #[test]
     fn settings_are_small_enough_for_every_request_to_be_held_against_them() {
         let with = |change: fn(&mut info::Settings)| {
@@ -250,7 +252,7 @@ mod tests {
         };
         let fits = with(|it| it.rules = vec![rule(); RULES]);
         assert_eq!(fits, None);
-        let rows: [(fn(&mut info::Settings), &str); 6] = [
+        let rows: [(Change, &str); 6] = [
             (|it| it.rules = vec![rule(); RULES + 1], "1001 rules, where at most 1000"),
             (|it| it.rules[0].limits = vec!["reads".to_owned(); KEYS + 1], "rule 1: 17 limits"),
             (|it| it.rules[0].path = format!("/{}", "a".repeat(LONGEST)), "rule 1: a text"),
