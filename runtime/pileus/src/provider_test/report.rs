@@ -25,6 +25,9 @@ use super::check::{self, Check, Failure, Shortfall, Verdict};
 use super::facts::Facts;
 use crate::terminal::styled;
 
+/// The longest detail that people are shown, in characters; machines get all of it.
+const LONGEST: usize = 2_000;
+
 /// The outcome of a conformance test.
 pub(crate) struct Report {
     file: String,
@@ -120,13 +123,21 @@ impl Report {
             lines.push(format!("  {} {id:<30} {claim}", styled(&word, style)));
             lines.extend(details.into_iter().map(|(name, value)| {
                 let name = styled(&format!("{name:<10}"), Style::new().dimmed());
-                format!("           {name} {}", one_line(value))
+                format!("           {name} {}", shown(value))
             }));
         }
         let (passed, failed, not_run) = (self.passed(), self.failed(), self.not_run());
         lines.extend([String::new(), format!("{passed} passed, {failed} failed, {not_run} not run\n")]);
         lines.join("\n")
     }
+}
+
+fn shown(detail: &str) -> String {
+    let mut shown = one_line(&detail.chars().take(LONGEST).collect::<String>());
+    if detail.chars().nth(LONGEST).is_some() {
+        shown.push('…');
+    }
+    shown
 }
 
 fn result(verdict: &Verdict) -> &'static str {
@@ -168,6 +179,12 @@ mod tests {
         let passed = checks.len() - 2;
         assert_eq!(json["summary"], json!({"passed": passed, "failed": 1, "notRun": 1}));
         assert!(text.ends_with(&format!("\n{passed} passed, 1 failed, 1 not run\n")), "{text}");
+    }
+
+    #[test]
+    fn a_detail_is_shown_up_to_a_length() {
+        assert_eq!(shown(&"ä".repeat(LONGEST)), "ä".repeat(LONGEST));
+        assert_eq!(shown(&"ä".repeat(LONGEST + 1)), format!("{}…", "ä".repeat(LONGEST)));
     }
 
     #[test]

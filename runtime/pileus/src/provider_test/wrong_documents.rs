@@ -8,6 +8,15 @@ use super::facts::Expected;
 /// A document of 1 MiB: the largest that fits into a ConfigMap, and so the largest that an operator can have.
 const LARGE: usize = 1 << 20;
 
+/// The most fields that are tried, and the longest name of one, in bytes. The schema is the provider's, and each takes a
+/// call.
+const FIELDS: usize = 100;
+/// See [`FIELDS`].
+const LONGEST: usize = 100;
+
+/// The types that JSON Schema has.
+const TYPES: [&str; 7] = ["null", "boolean", "object", "array", "number", "integer", "string"];
+
 /// What should not be accepted, with what is wrong with it and what is expected.
 pub(super) fn wrong_documents(schema: &Value, right: Option<&str>) -> Vec<(String, String, Expected)> {
     let required = schema["required"].as_array().is_some_and(|required| !required.is_empty());
@@ -35,9 +44,10 @@ pub(super) fn wrong_documents(schema: &Value, right: Option<&str>) -> Vec<(Strin
     documents.push(("a field that nobody knows".to_owned(), with(unknown, json!(1)), of_unknown(unknown)));
     let large = with("__large__", json!("x".repeat(LARGE)));
     documents.push(("1 MiB in a field that nobody knows".to_owned(), large, of_unknown("__large__")));
-    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    for (name, field) in fields.filter(|(name, _)| name.len() <= LONGEST).take(FIELDS) {
         // Of a type that is a name; what is a list of types or a reference can't be told to be wrong from here.
-        let Some(kind) = field["type"].as_str() else { continue };
+        let Some(kind) = field["type"].as_str().filter(|kind| TYPES.contains(kind)) else { continue };
         let wrong = if kind == "object" { json!(7) } else { json!({"__wrong__": [1]}) };
         let what = format!("a wrong type for {name} (the schema says {kind})");
         documents.push((what, with(name, wrong), Expected::Problem(name.clone())));
@@ -64,6 +74,18 @@ mod tests {
         assert!(mistakes.contains(&(r#"{"endpoint":{"__wrong__":[1]}}"#, &names("endpoint"))));
         assert!(mistakes.contains(&(r#"{"endpoint":"x","tags":7}"#, &names("tags"))));
         assert!(!mistakes.iter().any(|(document, _)| document.contains("any")));
+    }
+
+    #[test]
+    fn a_schema_makes_no_more_documents_than_can_be_tried() {
+        let fields = (0..1_000).map(|number| (format!("field-{number}"), json!({"type": "string"})));
+        let strange =
+            [("a".repeat(LONGEST + 1), json!({"type": "string"})), ("b".to_owned(), json!({"type": "x"}))];
+        let properties: serde_json::Map<_, _> = fields.chain(strange).collect();
+        let documents = wrong_documents(&json!({"properties": properties}), None);
+        let of_fields = documents.iter().filter(|(what, _, _)| what.starts_with("a wrong type"));
+        assert_eq!(of_fields.clone().count(), FIELDS - 1, "one of the first has a type that is none");
+        assert!(of_fields.clone().all(|(what, _, _)| what.len() < 200));
     }
 
     #[test]
