@@ -114,8 +114,9 @@ pub enum CompilerEnd {
     },
     /// It crashed, or got no more memory.
     #[error(
-        "the compiler ended with {status}: {}; it may use {} GiB of memory where the machine and the container's limit have it",
+        "the compiler ended with {status}: {}; it may use {} s of processor time, and {} GiB of memory where the machine and the container's limit have it",
         if .last_words.is_empty() { "it said nothing" } else { .last_words },
+        crate::limits::COMPILE_CPU.as_secs(),
         crate::limits::COMPILE_MEMORY >> 30
     )]
     Crashed {

@@ -56,9 +56,13 @@ pub(crate) const LOG_LINES: u32 = 256;
 /// See [`LOG_LINES`].
 pub(crate) const LOG_LINE_BYTES: usize = 8 << 10;
 
-/// How long the compiler may take: a component of 38 MB takes 40 s on a quiet machine, and the compiler gives way to
-/// everybody else.
-pub(crate) const COMPILE_TIME: Duration = Duration::from_mins(3);
+/// How long the compiler may take: a component of 38 MB takes 40 s on a quiet machine, but the compiler gives way to
+/// everybody else, and its container may have a tenth of a processor.
+pub(crate) const COMPILE_TIME: Duration = Duration::from_mins(10);
+
+/// The processor time that the compiler may take, over all its threads: several times what the largest component needs.
+/// It is what bounds a component that was made to be hard to compile, however busy the machine is.
+pub(crate) const COMPILE_CPU: Duration = Duration::from_mins(6);
 
 /// The address space of the compiler's process. It takes some 60 bytes for each of a component, so that Python's 38 MB fit
 /// with room for its threads; a module that was made to be hard to compile took 6.5 GB.

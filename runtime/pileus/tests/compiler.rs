@@ -70,9 +70,7 @@ async fn where_it_gets_no_memory_the_load_fails_and_says_so() {
     let Err(error) = Component::load(&engine, component()).await else { panic!("loaded") };
     assert!(matches!(error, Error::CompilerEnded(CompilerEnd::Crashed { .. })), "{error:?}");
     assert!(
-        error
-            .to_string()
-            .contains("may use 4 GiB of memory where the machine and the container's limit have it"),
+        error.to_string().contains("4 GiB of memory where the machine and the container's limit have it"),
         "{error}"
     );
 }

@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit, Signal, nice, set_parent_process_death_s
 
 use super::{REFUSED, compile, memory};
 use crate::error::Error;
-use crate::limits::{COMPILE_MEMORY, COMPILE_TIME, COMPONENT_CEILING};
+use crate::limits::{COMPILE_CPU, COMPILE_MEMORY, COMPONENT_CEILING};
 
 /// How much the compiler gives way: where others want the processor too, it gets a tenth of what they get.
 const NICENESS: i32 = 10;
@@ -56,12 +56,10 @@ fn confine() -> io::Result<()> {
     let _priority = nice(NICENESS);
     // Where memory is short for the machine, it is the compiler that the kernel ends.
     let _victim = std::fs::write("/proc/self/oom_score_adj", "1000");
-    // Of processor time as much as it could use with two processors; who waits for it is more patient with the clock.
-    let seconds = 2 * COMPILE_TIME.as_secs();
     let limits = [
         (Resource::As, COMPILE_MEMORY),
         (Resource::Data, memory::left().map_or(COMPILE_MEMORY, |left| left.min(COMPILE_MEMORY))),
-        (Resource::Cpu, seconds),
+        (Resource::Cpu, COMPILE_CPU.as_secs()),
         (Resource::Core, 0), // a core file would show the component to whoever finds it
         (Resource::Fsize, 0),
         (Resource::Nofile, DESCRIPTORS),
