@@ -390,6 +390,24 @@ mod tests {
     }
 
     #[test]
+    fn readiness_is_what_the_condition_of_that_name_says() {
+        for (status, readiness) in [
+            ("True", Readiness::True),
+            ("False", Readiness::False),
+            ("Unknown", Readiness::Unknown),
+            ("true", Readiness::Unknown),
+        ] {
+            let conditions = serde_json::json!([
+                {"type": "NetworkUnavailable", "status": "True"},
+                {"type": "Ready", "status": status},
+                {"type": "DiskPressure", "status": "False"},
+            ]);
+            let json = serde_json::json!({"metadata": {"name": "a"}, "status": {"conditions": conditions}});
+            assert_eq!(read(json).unwrap().readiness, readiness, "{status}");
+        }
+    }
+
+    #[test]
     fn a_node_that_is_being_deleted_says_so() {
         let metadata = serde_json::json!({"name": "a", "deletionTimestamp": "2026-01-02T03:04:05Z"});
         assert!(read(serde_json::json!({"metadata": metadata})).unwrap().is_deleting);
