@@ -291,6 +291,16 @@ mod tests {
     }
 
     #[test]
+    fn after_a_look_what_is_free_is_taken_at_once_and_what_is_ones_own_renewed_at_once() {
+        let mut known = read(None, 1.0);
+        assert_eq!(known.due, seconds(0.0), "free");
+        known.wrote(seconds(0.0), "6".to_owned(), held("a"), &candidate());
+        known.failed(&candidate(), seconds(2.0), 1.0);
+        known.read(Some(("6".to_owned(), held("a"))), &candidate(), seconds(4.0), 1.0);
+        assert_eq!(known.due, seconds(4.0), "its own");
+    }
+
+    #[test]
     fn what_a_watch_tells_late_or_before_the_first_look_is_left_aside() {
         let mut known = Observation::none(seconds(0.0));
         assert!(!known.watched("6", Some(held("b")), &candidate(), seconds(1.0), 0.0));

@@ -124,5 +124,6 @@ mod tests {
         let before = Time::now();
         assert!(Time::now() >= before && before.0 > Duration::ZERO);
         assert_eq!(before.since(Time::now() + Duration::MAX), Duration::ZERO);
+        assert_eq!((before + Duration::from_secs(5)).since(before), Duration::from_secs(5));
     }
 }
