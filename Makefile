@@ -8,7 +8,7 @@ PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full lint bench audit guests python-guest stack
+.PHONY: help demo test test-full lint bench mutants audit guests python-guest stack
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,12 @@ bench: stack guests ## Measure against the design's targets (a release build, th
 	@deploy/dev/kubernetes/build --with kwok >/dev/null
 	cargo build --locked --release --workspace --bin simulated-cloud
 	cargo bench --locked --workspace --bench targets
+
+# The seed makes random tests the same each time, so that a figure can be repeated; nobody reads what they shrink to.
+mutants: ## Break what the controllers decide, in 400 ways, and see tests notice (about 40 minutes on two cores)
+	@deploy/dev/require cargo cc cargo-mutants
+	PROPTEST_RNG_SEED=1 PROPTEST_MAX_SHRINK_ITERS=0 PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 \
+		cargo mutants --output $(TARGET)
 
 audit: ## Check dependencies against the RustSec advisories (needs github.com)
 	@deploy/dev/require cargo cc
