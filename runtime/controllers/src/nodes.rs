@@ -13,6 +13,7 @@ use futures::StreamExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use pileus_cloud::ProviderId;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -122,6 +123,11 @@ impl Nodes {
     /// All Nodes as they are known now; none before the first list is complete, which is not the same as no Node.
     pub(crate) fn all(&self) -> Option<Vec<Arc<NodeFacts>>> {
         self.state().store.all()
+    }
+
+    /// The machine of the last Node that bore this name and is gone, as far as is remembered.
+    pub(crate) fn former_machine(&self, name: &str) -> Option<ProviderId> {
+        self.state().store.former_machine(name).cloned()
     }
 
     /// What changes from now on, after all Nodes that are known. Nothing comes before the first list is complete, and

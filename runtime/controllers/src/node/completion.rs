@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::api::Patch;
-use pileus_cloud::{Instance, Retry};
+use pileus_cloud::{Answer, Instance, Purpose, Retry};
 
 use super::Controller;
 use super::apply::write;
@@ -33,6 +33,10 @@ impl Controller {
         let mut node = looked_up;
         let mut done = Done::Unchanged;
         let mut tries = 0;
+        if self.may_be_old(&node, machine) && !self.is_there(&node, machine).await {
+            let why = "the cloud still shows the machine of the node that bore this name before";
+            return (node, Done::Failed(Retry::Growing, why.to_owned()));
+        }
         loop {
             let action = match plan(&node, machine) {
                 Plan::Nothing => return (node, done),
@@ -72,6 +76,22 @@ impl Controller {
             }
             node = now;
         }
+    }
+
+    /// Whether an answer may be about a machine that is gone: one that the last Node of this name had. A list may show it
+    /// for a while longer, and a provider ID can't be taken back.
+    fn may_be_old(&self, node: &NodeFacts, machine: &Instance) -> bool {
+        node.provider_id.is_none()
+            && self.nodes.former_machine(&node.name).as_ref() == Some(&machine.provider_id)
+    }
+
+    /// Whether a direct read finds the machine: its Node was deleted by hand and has registered anew.
+    async fn is_there(&self, node: &NodeFacts, machine: &Instance) -> bool {
+        let mut reference = node.reference(&self.provider.node_labels);
+        reference.provider_id = Some(machine.provider_id.clone());
+        let answers = self.instances.lookup(Purpose::Confirm, &[reference]).await;
+        let is_same = |answer: &Answer| matches!(answer, Answer::Found(found) if found.provider_id == machine.provider_id);
+        matches!(answers.as_deref(), Ok([Ok(answer)]) if is_same(answer))
     }
 
     /// Tells that the turn of a Node has failed, for the `failures`th time in a row.

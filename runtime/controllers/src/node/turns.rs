@@ -272,6 +272,8 @@ mod tests {
         machine: Arc<Mutex<Instance>>,
         refusal: Arc<Mutex<Option<Error>>>,
         is_pending: Arc<Mutex<bool>>,
+        /// Whether direct reads find no machine, while lists still show it.
+        is_gone: Arc<Mutex<bool>>,
         refresh_takes: Duration,
     }
 
@@ -291,6 +293,9 @@ mod tests {
             }
             if *self.is_pending.lock().unwrap() {
                 return Ok(vec![Ok(Answer::Pending(secs(5))); nodes.len()]);
+            }
+            if purpose == Purpose::Confirm && *self.is_gone.lock().unwrap() {
+                return Ok(vec![Ok(Answer::Absent); nodes.len()]);
             }
             let machine = self.machine.lock().unwrap().clone();
             let id = |name: &str| ProviderId::parse(&format!("fake://{name}")).unwrap();
@@ -328,6 +333,7 @@ mod tests {
                 machine: Arc::new(Mutex::new(machine)),
                 refusal: Arc::default(),
                 is_pending: Arc::default(),
+                is_gone: Arc::default(),
                 refresh_takes,
             };
             let provider = Provider {
@@ -399,6 +405,24 @@ mod tests {
 
     fn many(kind: fn(&str) -> Stored, count: usize) -> impl Iterator<Item = Stored> {
         (0..count).map(move |n| kind(&format!("n{n}")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_does_not_get_the_machine_of_the_one_before_because_a_list_still_shows_it() {
+        let running = Running::start([working("a")], secs(1));
+        pass(secs(5)).await;
+        running.lookups();
+        *running.cloud.is_gone.lock().unwrap() = true;
+        running.api.put(&waiting("a").with(&json!({"metadata": {"uid": "second"}})));
+        pass(secs(2)).await;
+        assert_eq!(running.lookups()[..2], [(Purpose::Initialise, 1), (Purpose::Confirm, 1)]);
+        assert_eq!(running.api.writes(), [""; 0]);
+        assert_eq!(running.api.events().first().map(String::as_str), Some("CloudInitializationFailed a"));
+        // It was deleted by hand, and registers anew with the machine that it has.
+        *running.cloud.is_gone.lock().unwrap() = false;
+        pass(secs(10)).await;
+        running.api.get("a").assert_is(&working("a").with(&json!({"metadata": {"uid": "second"}})));
+        running.end().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,9 @@
 //! What is known of all Nodes, from the watch and from the answers to our own writes, whichever is newer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+use pileus_cloud::ProviderId;
 
 use crate::facts::node::NodeFacts;
 
@@ -14,6 +16,9 @@ pub(crate) enum Change {
     Gone(String),
 }
 
+/// How many names of Nodes that are gone are remembered: more than go while a cloud's list may still show their machines.
+const FORMER: usize = 10_000;
+
 /// All Nodes by name.
 #[derive(Debug, Default)]
 pub(super) struct Store {
@@ -21,6 +26,9 @@ pub(super) struct Store {
     /// The Nodes of a list that is still coming in.
     listing: BTreeMap<String, NodeFacts>,
     is_synced: bool,
+    /// The machines of Nodes that are gone, by the Node's name, and the names in the order in which they went.
+    former: BTreeMap<String, ProviderId>,
+    went: VecDeque<String>,
 }
 
 impl Store {
@@ -54,6 +62,9 @@ impl Store {
         if self.nodes.get(&facts.name).is_some_and(is_old) {
             return None;
         }
+        if let Some(other) = self.nodes.get(&facts.name).filter(|known| known.uid != facts.uid) {
+            self.remember(&Arc::clone(other));
+        }
         Some(self.keep(Arc::new(facts)))
     }
 
@@ -66,7 +77,26 @@ impl Store {
 
     /// The watch shows that a Node is gone.
     pub(super) fn gone(&mut self, name: &str) -> Option<Change> {
-        self.nodes.remove(name).map(|facts| Change::Gone(facts.name.clone()))
+        let facts = self.nodes.remove(name)?;
+        self.remember(&facts);
+        Some(Change::Gone(facts.name.clone()))
+    }
+
+    /// The machine of the last Node that bore this name and is gone.
+    pub(super) fn former_machine(&self, name: &str) -> Option<&ProviderId> {
+        self.former.get(name)
+    }
+
+    fn remember(&mut self, gone: &NodeFacts) {
+        let Some(id) = &gone.provider_id else { return };
+        if self.former.insert(gone.name.clone(), id.clone()).is_none() {
+            self.went.push_back(gone.name.clone());
+        }
+        if self.went.len() > FORMER
+            && let Some(oldest) = self.went.pop_front()
+        {
+            self.former.remove(&oldest);
+        }
     }
 
     fn keep(&mut self, facts: Arc<NodeFacts>) -> Change {
@@ -165,6 +195,27 @@ mod tests {
         assert_eq!(store.gone("a"), None);
         assert_eq!(store.learn(&Arc::new(node("a", "2"))), None);
         assert_eq!(store.all(), Some(Vec::new()));
+    }
+
+    #[test]
+    fn the_machine_of_a_node_that_is_gone_is_remembered_for_a_while() {
+        let id = |number: usize| ProviderId::parse(&format!("fake://{number}")).unwrap();
+        let known = |number: usize| NodeFacts { provider_id: Some(id(number)), ..node("a", "1") };
+        let mut store = synced(&[known(1)]);
+        assert_eq!(store.former_machine("a"), None);
+        store.gone("a");
+        assert_eq!(store.former_machine("a"), Some(&id(1)));
+        store.changed(NodeFacts { uid: "second".to_owned(), ..known(2) });
+        store.changed(NodeFacts { uid: "third".to_owned(), ..node("a", "3") });
+        assert_eq!(store.former_machine("a"), Some(&id(2)), "whose going was not seen");
+        store.gone("a");
+        assert_eq!(store.former_machine("a"), Some(&id(2)), "the third had none");
+        for number in 0..FORMER {
+            let name = format!("n-{number}");
+            store.changed(NodeFacts { provider_id: Some(id(number)), ..node(&name, "1") });
+            store.gone(&name);
+        }
+        assert_eq!((store.former_machine("a"), store.former.len(), store.went.len()), (None, FORMER, FORMER));
     }
 
     #[test]
