@@ -28,16 +28,9 @@ use crate::error::Error;
 use crate::events::Events;
 use crate::facts::node::NodeFacts;
 use crate::metrics::Metrics;
-use crate::nodes::Nodes;
+use crate::nodes::{DRAIN, Nodes, WRITERS};
 use judge::{Answered, Findings, Judge, Now};
 use plan::{Action, Write};
-
-/// Nodes that are written at the same time. The API server takes about a thousand small writes a second from as many
-/// writers; more only wait in its queue.
-const WRITERS: usize = 16;
-
-/// How long writes that are under way at the end are waited for.
-const DRAIN: Duration = Duration::from_secs(25);
 
 /// What an operator may change.
 #[derive(Debug, Clone, Copy)]

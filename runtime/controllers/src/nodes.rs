@@ -33,6 +33,13 @@ const FIELD_MANAGER: &str = "pileus";
 /// broken network has swallowed must not keep its Node, nor a writer, for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Nodes that a controller writes at the same time. The API server takes about a thousand small writes a second from as many
+/// writers; more only wait in its queue.
+pub(crate) const WRITERS: usize = 16;
+
+/// How long writes that are under way at the end are waited for.
+pub(crate) const DRAIN: Duration = Duration::from_secs(25);
+
 /// The Nodes. Clones share them.
 #[derive(Clone)]
 pub struct Nodes {

@@ -14,11 +14,7 @@ use super::Controller;
 use super::decide::{Done, Next, decide, label};
 use super::roster::{Lane, Roster};
 use crate::facts::node::NodeFacts;
-use crate::nodes::Change;
-
-/// Nodes that are written at the same time. The API server takes about a thousand small writes a second from as many
-/// writers; more only wait in its queue.
-const WRITERS: usize = 16;
+use crate::nodes::{Change, DRAIN, WRITERS};
 
 /// How long Nodes that wait are gathered after a lookup before the next one goes out. A Node that joins alone is looked
 /// up at once; a hundred that join within a second would else cost a list for every two or three, as a lookup is faster
@@ -31,9 +27,6 @@ const GATHERING_REFRESHES: Duration = Duration::from_secs(10);
 
 /// How often in a row a cloud may ask for patience before somebody is told: while a machine starts, that is no news.
 const PENDING: u32 = 8;
-
-/// How long writes that are under way at the end are waited for.
-const DRAIN: Duration = Duration::from_secs(25);
 
 /// The controller's state while it runs.
 pub(super) struct Turns {

@@ -161,6 +161,16 @@ impl Resolve for Answers {
     }
 }
 
+/// A resolver that never answers.
+#[derive(Debug)]
+pub(crate) struct Unresolved;
+
+impl Resolve for Unresolved {
+    fn resolve(&self, _: String) -> Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>> {
+        Box::pin(std::future::pending())
+    }
+}
+
 /// The configuration of a provider that may nothing.
 pub(crate) fn nothing() -> Config {
     Config {

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::SHORT;
-use crate::cloud::{Answers, Cloud, NAME, Watched, plenty, text};
+use crate::cloud::{Answers, Cloud, NAME, Unresolved, Watched, plenty, text};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const SOON: Duration = Duration::from_secs(5);
@@ -228,18 +228,8 @@ async fn a_change_that_has_begun_is_finished_though_nobody_waits_for_it() {
 
 #[tokio::test]
 async fn a_change_that_has_not_begun_is_given_up_with_whoever_wanted_it() {
-    #[derive(Debug)]
-    struct Never;
-    impl pileus_gate::Resolve for Never {
-        fn resolve(
-            &self,
-            _: String,
-        ) -> std::pin::Pin<Box<dyn Future<Output = std::io::Result<Vec<std::net::IpAddr>>> + Send>> {
-            Box::pin(std::future::pending())
-        }
-    }
     let cloud = Cloud::answering(OK).await;
-    let gate = Watched::with(vec![cloud.grant()], Arc::new(Never), reads(), Fence::default());
+    let gate = Watched::with(vec![cloud.grant()], Arc::new(Unresolved), reads(), Fence::default());
     let sending = gate.gate.send(request(&cloud, &Method::PUT, "body"), plenty());
     assert!(timeout(SHORT, sending).await.is_err());
     timeout(SOON, gate.gate.writes_ended()).await.unwrap();

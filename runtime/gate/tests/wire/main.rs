@@ -11,7 +11,7 @@ mod limits;
 use std::{sync::atomic::Ordering, time::Duration};
 
 use bytes::Bytes;
-use cloud::{Answers, Cloud, Log, NAME, Watched, get, plenty, text, within};
+use cloud::{Answers, Cloud, Log, NAME, Unresolved, Watched, get, plenty, text, within};
 use futures::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
 use pileus_gate::{Deadlines, Error, Fence, Grant, Missing, Phase, Reason};
@@ -178,18 +178,8 @@ async fn a_cloud_that_never_answers_is_given_up_at_the_first_byte_wish() {
 
 #[tokio::test]
 async fn a_name_that_is_never_resolved_is_given_up_at_the_connect_wish() {
-    #[derive(Debug)]
-    struct Never;
-    impl pileus_gate::Resolve for Never {
-        fn resolve(
-            &self,
-            _: String,
-        ) -> std::pin::Pin<Box<dyn Future<Output = std::io::Result<Vec<std::net::IpAddr>>> + Send>> {
-            Box::pin(std::future::pending())
-        }
-    }
     let cloud = Cloud::answering(OK).await;
-    let gate = Watched::resolving(vec![cloud.grant()], std::sync::Arc::new(Never));
+    let gate = Watched::resolving(vec![cloud.grant()], std::sync::Arc::new(Unresolved));
     for wish in [SHORT, Duration::ZERO] {
         let deadlines = Deadlines { connect: Some(wish), ..plenty() };
         let refused = gate.gate.send(get(&cloud.uri("/")), deadlines).await;
