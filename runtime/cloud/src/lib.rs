@@ -6,15 +6,19 @@
 //! here.
 
 mod address;
+mod cluster;
 mod error;
 mod instance;
 mod node;
 mod provider;
 mod provider_id;
+mod route;
 
 pub use address::{Address, AddressKind};
+pub use cluster::Cluster;
 pub use error::{Error, ErrorKind, Retry};
 pub use instance::{Answer, Instance, Instances, Purpose, State};
 pub use node::NodeReference;
 pub use provider::Provider;
 pub use provider_id::{ParseProviderIdError, ProviderId};
+pub use route::{ListedRoute, Progress, Route, RouteAction, RouteChange, Routes};

@@ -31,6 +31,8 @@ pub enum Reason {
     DeletionHeld,
     /// A Node that takes part in the cluster can't follow its machine before somebody acts. Upstream only logs that.
     CloudRefreshFailed,
+    /// A Node lacks a route for its Pods (upstream's).
+    FailedToCreateRoute,
 }
 
 impl Reason {
@@ -42,6 +44,7 @@ impl Reason {
             Self::DeletingNodeFailed => "DeletingNodeFailed",
             Self::DeletionHeld => "DeletionHeld",
             Self::CloudRefreshFailed => "CloudRefreshFailed",
+            Self::FailedToCreateRoute => "FailedToCreateRoute",
         }
     }
 
@@ -51,7 +54,8 @@ impl Reason {
             Self::CloudInitializationFailed
             | Self::CloudRefreshFailed
             | Self::DeletingNodeFailed
-            | Self::DeletionHeld => EventType::Warning,
+            | Self::DeletionHeld
+            | Self::FailedToCreateRoute => EventType::Warning,
         }
     }
 
@@ -61,6 +65,7 @@ impl Reason {
             Self::Synced | Self::CloudInitializationFailed => "Initialize",
             Self::DeletingNode | Self::DeletingNodeFailed | Self::DeletionHeld => "Delete",
             Self::CloudRefreshFailed => "Refresh",
+            Self::FailedToCreateRoute => "CreateRoute",
         }
     }
 }

@@ -20,6 +20,7 @@ mod model;
 pub mod node;
 pub mod node_lifecycle;
 pub mod nodes;
+pub mod route;
 mod schedule;
 pub mod well_known;
 

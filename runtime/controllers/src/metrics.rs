@@ -20,6 +20,7 @@ pub struct Metrics {
     writes: Family<Write, Counter>,
     events: Family<Event, Counter>,
     pub(crate) lifecycle: crate::node_lifecycle::metrics::Metrics,
+    pub(crate) route: crate::route::metrics::Metrics,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,6 +57,7 @@ impl Metrics {
             writes: Family::default(),
             events: Family::default(),
             lifecycle: crate::node_lifecycle::metrics::Metrics::register(registry),
+            route: crate::route::metrics::Metrics::register(registry),
         };
         registry.register(
             "node_controller_cloud_provider_taint_removal_delay_seconds",

@@ -367,6 +367,8 @@ mod tests {
             schemes: vec!["model".to_owned()],
             node_labels: Vec::new(),
             largest_lookup: 100,
+            largest_route_change: 1,
+            routes: None,
             instances,
         }
     }

@@ -34,6 +34,22 @@ impl Default for Delays {
     }
 }
 
+impl Delays {
+    /// The delay after the n-th failure in a row, from 1. `jitter`, from 0 to 1, spreads what failed together.
+    pub(crate) fn after(self, retry: Retry, failures: u32, jitter: f64) -> Duration {
+        let Self { soon, first, longest, slow } = self;
+        let doublings = failures.saturating_sub(1).min(16);
+        let grown = |least: Duration| least.saturating_mul(1 << doublings).min(longest);
+        match retry {
+            Retry::After(after) => after.max(soon) + first.mul_f64(jitter),
+            // Also what a fresh read should help with, where it doesn't.
+            Retry::Soon => grown(soon).mul_f64(1.0 + jitter),
+            Retry::Slowly => slow.mul_f64(1.0 + jitter / 2.0),
+            Retry::Growing => grown(first).mul_f64(1.0 + jitter / 2.0),
+        }
+    }
+}
+
 /// The objects that need a look, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
@@ -116,15 +132,7 @@ impl Schedule {
         let Some(entry) = self.objects.get_mut(name) else { return 0 };
         entry.failures = entry.failures.saturating_add(1);
         let failures = entry.failures;
-        let Delays { soon, first, longest, slow } = delays;
-        let grown = |least: Duration| least.saturating_mul(1 << (failures - 1).min(16)).min(longest);
-        let after = match retry {
-            Retry::After(after) => after.max(soon) + first.mul_f64(jitter),
-            // Also what a fresh read should help with, where it doesn't.
-            Retry::Soon => grown(soon).mul_f64(1.0 + jitter),
-            Retry::Slowly => slow.mul_f64(1.0 + jitter / 2.0),
-            Retry::Growing => grown(first).mul_f64(1.0 + jitter / 2.0),
-        };
+        let after = delays.after(retry, failures, jitter);
         self.rest(name);
         self.wait_until(name, now + after);
         failures

@@ -75,6 +75,8 @@ impl Guest {
             node_labels: self.description.node_labels.clone(),
             largest_lookup: shape.largest_batch.max(1) as usize,
             instances: has_instances.then(|| Arc::new(self) as Arc<dyn Instances>),
+            largest_route_change: 1,
+            routes: None,
         }
     }
 

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -61,6 +62,8 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
 struct Spec {
     #[serde(rename = "providerID", default)]
     provider_id: String,
+    #[serde(rename = "podCIDRs", default)]
+    pod_cidrs: Vec<String>,
     #[serde(default)]
     taints: Vec<Taint>,
 }
@@ -77,6 +80,8 @@ struct Status {
 struct Condition {
     r#type: String,
     status: String,
+    #[serde(default)]
+    reason: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -150,6 +155,15 @@ pub enum Readiness {
     Unknown,
 }
 
+/// What the condition `NetworkUnavailable` says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkUnavailable {
+    /// Its status: `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Its reason, which tells who wrote it.
+    pub reason: String,
+}
+
 /// What the controllers know of a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeFacts {
@@ -181,6 +195,10 @@ pub struct NodeFacts {
     pub is_held: bool,
     /// The UID that [`ANNOTATION_RELEASE_DELETION`] names.
     pub release_deletion: Option<String>,
+    /// `spec.podCIDRs`, without what is named twice, and without what is no address range.
+    pub pod_cidrs: Vec<IpNet>,
+    /// The condition `NetworkUnavailable`, where somebody has set it.
+    pub network_unavailable: Option<NetworkUnavailable>,
 }
 
 /// A Node that can't be worked on: the problem is the Node's.
@@ -210,10 +228,8 @@ impl NodeFacts {
         };
         let annotation = |key| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
         let owned = annotation(ANNOTATION_OWNED_LABELS).map_or("", String::as_str).split(',');
-        let condition = |kind| {
-            let found = status.conditions.iter().find(|condition| condition.r#type == kind);
-            found.map(|condition| condition.status.as_str())
-        };
+        let find = |kind| status.conditions.iter().find(|condition| condition.r#type == kind);
+        let condition = |kind| find(kind).map(|condition| condition.status.as_str());
         let known =
             |RawAddress { r#type, address }| Some(Address::new(AddressKind::parse(&r#type)?, address));
         Ok(Self {
@@ -227,6 +243,11 @@ impl NodeFacts {
             },
             is_held: condition(CONDITION_MACHINE_ABSENT) == Some("True"),
             release_deletion: annotation(ANNOTATION_RELEASE_DELETION).cloned(),
+            pod_cidrs: ranges(&spec.pod_cidrs),
+            network_unavailable: find("NetworkUnavailable").map(|condition| NetworkUnavailable {
+                status: condition.status.clone(),
+                reason: condition.reason.clone(),
+            }),
             uid: metadata.uid.unwrap_or_default(),
             resource_version: metadata.resource_version.unwrap_or_default(),
             created_at: metadata.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
@@ -260,6 +281,19 @@ impl NodeFacts {
             labels: label_keys.iter().filter_map(label).collect(),
         }
     }
+}
+
+/// Address ranges in their canonical form, each once, in their order.
+fn ranges(texts: &[String]) -> Vec<IpNet> {
+    let mut ranges: Vec<IpNet> = Vec::new();
+    for text in texts {
+        if let Ok(range) = text.parse::<IpNet>().map(|range| range.trunc())
+            && !ranges.contains(&range)
+        {
+            ranges.push(range);
+        }
+    }
+    ranges
 }
 
 /// How much of an annotation that makes no sense is shown, in bytes: two addresses and more.
@@ -316,6 +350,8 @@ impl NodeFacts {
             readiness: Readiness::Unknown,
             is_held: false,
             release_deletion: None,
+            pod_cidrs: Vec::new(),
+            network_unavailable: None,
         }
     }
 }
@@ -344,6 +380,7 @@ mod tests {
             },
             "spec": {
                 "providerID": "simulated://m-1", "podCIDR": "10.1.0.0/24",
+                "podCIDRs": ["10.1.0.0/24", "2001:db8:0::/64", "10.1.0.7/24", "none"],
                 "taints": [{"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"}],
             },
             "status": {
@@ -358,7 +395,11 @@ mod tests {
         .unwrap();
         assert_eq!(facts.owned_labels, ["a.example/x", "b.example/y"].map(str::to_owned).into());
         assert_eq!(facts.readiness, Readiness::False);
-        assert!(facts.is_held);
+        assert_eq!(
+            facts.pod_cidrs.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["10.1.0.0/24", "2001:db8::/64"]
+        );
+        assert!(facts.is_held && facts.network_unavailable.is_none());
         assert_eq!(facts.release_deletion.as_deref(), Some("u"));
         assert_eq!(facts.provider_id.as_ref().unwrap().as_str(), "simulated://m-1");
         assert_eq!(facts.addresses, [Address::new(AddressKind::Hostname, "a")]);

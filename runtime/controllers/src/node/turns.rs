@@ -334,6 +334,8 @@ mod tests {
                 schemes: vec!["fake".to_owned()],
                 node_labels: Vec::new(),
                 largest_lookup: 500,
+                largest_route_change: 1,
+                routes: None,
                 instances: Some(Arc::new(cloud.clone())),
             };
             let mut counts = Registry::default();

@@ -61,6 +61,8 @@ fn provider() -> Provider {
         schemes: vec!["model".to_owned()],
         node_labels: Vec::new(),
         largest_lookup: 7,
+        largest_route_change: 1,
+        routes: None,
         instances: None,
     }
 }

@@ -44,6 +44,8 @@ fn writes(node: NodeFacts, answer: &Result<Answer, Error>) -> Option<Write> {
         schemes: vec!["fake".to_owned()],
         node_labels: Vec::new(),
         largest_lookup: 1,
+        largest_route_change: 1,
+        routes: None,
         instances: None,
     };
     let (mut judge, mut findings) = (Judge::new(provider, false), Findings::default());

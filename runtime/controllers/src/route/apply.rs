@@ -1,0 +1,175 @@
+//! What a pass changes: routes at the cloud, the deletions first, and then the conditions of Nodes that tell of it.
+
+use std::pin::pin;
+
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use kube::api::Patch;
+use pileus_cloud::{Error as CloudError, Progress, RouteAction, RouteChange};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::ledger::Key;
+use super::plan::{Known, Plan, Wanted, condition, conditions, route, says};
+use super::{Controller, Memory, create_key, delete_key};
+use crate::error::Error;
+use crate::events::Reason;
+use crate::facts::node::NodeFacts;
+use crate::nodes::{DRAIN, Part, WRITERS};
+
+impl Controller {
+    /// Deletes the routes that are due, and takes those that are gone out of the table.
+    pub(super) async fn delete(&self, memory: &mut Memory, plan: &Plan) {
+        let now = Instant::now();
+        let due = |known: &&Known| known.is_listed && memory.ledger.is_due(&delete_key(known), now);
+        let due: Vec<_> = plan.deletes.iter().filter(due).collect();
+        for chunk in due.chunks(self.provider.largest_route_change.max(1)) {
+            let changes = chunk.iter().map(|known| RouteChange {
+                action: RouteAction::Delete(known.route.clone()),
+                resume: memory.ledger.resume(&delete_key(known)),
+            });
+            let outcomes = self.change("delete", changes.collect()).await;
+            for (known, outcome) in chunk.iter().zip(outcomes) {
+                let (name, destination) = (&known.route.name, &known.route.destination);
+                if memory.came(delete_key(known), &outcome, (self.jitter)()) {
+                    tracing::info!(route = %name, %destination, "route deleted: no node wants it");
+                    memory.table.iter_mut().for_each(|table| table.retain(|there| there != *known));
+                } else if let Err(error) = outcome {
+                    tracing::warn!(route = %name, %destination, "route not deleted: {error}");
+                }
+            }
+        }
+    }
+
+    /// Creates the routes that are due. One whose range still leads elsewhere waits until that route is gone.
+    pub(super) async fn create(&self, memory: &mut Memory, plan: &Plan) {
+        let now = Instant::now();
+        let is_taken = |wanted: &Wanted| {
+            let left = memory.table.iter().flatten().filter(|known| plan.deletes.contains(known));
+            left.filter_map(|known| known.destination).any(|range| range == wanted.range)
+        };
+        let due = |wanted: &&Wanted| memory.ledger.is_due(&create_key(wanted), now) && !is_taken(wanted);
+        let due: Vec<_> = plan.creates.iter().filter(due).collect();
+        for chunk in due.chunks(self.provider.largest_route_change.max(1)) {
+            let changes = chunk.iter().map(|wanted| RouteChange {
+                action: RouteAction::Create(route(wanted)),
+                resume: memory.ledger.resume(&create_key(wanted)),
+            });
+            let outcomes = self.change("create", changes.collect()).await;
+            for (wanted, outcome) in chunk.iter().zip(outcomes) {
+                let Wanted { node, range } = wanted;
+                if memory.came(create_key(wanted), &outcome, (self.jitter)()) {
+                    tracing::debug!(node = %node.name, %range, "route created");
+                    memory.table.iter_mut().for_each(|table| table.push(Known::created(&route(wanted))));
+                } else if let Err(error) = outcome {
+                    let note = format!("Could not create route for {range}: {error}");
+                    tracing::warn!(node = %node.name, %range, "route not created: {error}");
+                    self.events.about_node(node, Reason::FailedToCreateRoute, note);
+                }
+            }
+        }
+        self.metrics.route.missing(plan.creates.len() + plan.contested.len() - memory.created(plan));
+    }
+
+    /// One call, with an outcome for each change.
+    async fn change(
+        &self,
+        action: &'static str,
+        changes: Vec<RouteChange>,
+    ) -> Vec<Result<Progress, CloudError>> {
+        let outcomes = self.routes.change(&self.settings.cluster, &changes).await;
+        let outcomes = outcomes.unwrap_or_else(|error| vec![Err(error); changes.len()]);
+        for outcome in &outcomes {
+            self.metrics.route.changed(action, outcome);
+        }
+        outcomes
+    }
+
+    /// Writes the conditions that aren't what they should be. Once it is told to stop no write begins, and those that have
+    /// begun are awaited.
+    pub(super) async fn tell(&self, memory: &mut Memory, plan: &Plan, stop: &CancellationToken) {
+        let now = Instant::now();
+        let due = |node: &NodeFacts| memory.ledger.is_due(&Key::Condition(node.name.clone()), now);
+        let wanted = conditions(plan, memory.table.as_deref().unwrap_or_default());
+        let wanted: Vec<_> = wanted.into_iter().filter(|(node, _)| due(node)).collect();
+        let writes = stream::iter(wanted).take_while(|_| std::future::ready(!stop.is_cancelled()));
+        let writes = writes.map(|(node, is_available)| async move {
+            let written = self.write_condition(&node, is_available).await;
+            (node, written)
+        });
+        let mut writes = pin!(writes.buffer_unordered(WRITERS));
+        let mut last_moment = pin!(async {
+            stop.cancelled().await;
+            tokio::time::sleep(DRAIN).await;
+        });
+        loop {
+            let (node, written) = tokio::select! {
+                next = writes.next() => match next {
+                    Some(written) => written,
+                    None => return,
+                },
+                () = &mut last_moment => {
+                    tracing::warn!("stopped before all conditions of nodes were written");
+                    return;
+                }
+            };
+            let key = Key::Condition(node.name.clone());
+            match written {
+                Ok(()) => memory.ledger.done(&key),
+                // Its news brings the next pass.
+                Err(Error::Conflict | Error::Gone) => {}
+                Err(error) => {
+                    tracing::warn!(node = %node.name, "condition NetworkUnavailable not written: {error}");
+                    memory.ledger.failed(key, Instant::now(), error.retry(), (self.jitter)());
+                }
+            }
+        }
+    }
+
+    async fn write_condition(&self, node: &NodeFacts, is_available: bool) -> Result<(), Error> {
+        let patch = Patch::Strategic(condition_patch(node, is_available, Timestamp::now()));
+        let now = self.nodes.patch(node, "set_network_unavailable", Part::Status, &patch).await?;
+        // Else it would be written again in each pass.
+        if says(&now, is_available) {
+            Ok(())
+        } else {
+            Err(Error::Refused("it is changed back at once: look for an admission policy".to_owned()))
+        }
+    }
+}
+
+impl Memory {
+    /// How many of the routes that were missing are there now.
+    fn created(&self, plan: &Plan) -> usize {
+        let is_there = |wanted: &&Wanted| {
+            let route = Known::created(&route(wanted));
+            self.table.iter().flatten().any(|known| *known == route)
+        };
+        plan.creates.iter().filter(is_there).count()
+    }
+}
+
+/// A strategic merge patch, which keeps the conditions of others: they are merged by type. A transition is one of the
+/// status; its time stays where only the reason changes.
+pub(super) fn condition_patch(node: &NodeFacts, is_available: bool, now: Timestamp) -> Value {
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let (status, reason) = condition(is_available);
+    let message = if is_available {
+        "The cloud has a route for each of the node's ranges of Pod addresses"
+    } else {
+        "The cloud lacks a route for the node's range of Pod addresses"
+    };
+    let mut condition = json!({
+        "type": "NetworkUnavailable",
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": now,
+    });
+    let is_transition = node.network_unavailable.as_ref().is_none_or(|before| before.status != status);
+    if is_transition && let Some(condition) = condition.as_object_mut() {
+        condition.insert("lastTransitionTime".to_owned(), json!(now));
+    }
+    json!({"metadata": {"uid": node.uid}, "status": {"conditions": [condition]}})
+}

@@ -1,0 +1,68 @@
+//! What this controller counts.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use pileus_cloud::{Error, Progress};
+
+/// The metric families. Clones share their values.
+#[derive(Clone, Default)]
+pub(crate) struct Metrics {
+    passes: Counter,
+    missing: Gauge,
+    lists: Family<Listed, Counter>,
+    changes: Family<Changed, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Listed {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Changed {
+    action: &'static str,
+    result: &'static str,
+}
+
+impl Metrics {
+    /// Makes the families and registers them.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "route_controller_route_sync",
+            "Comparisons of the cloud's routes with the Nodes",
+            metrics.passes.clone(),
+        );
+        let prefix = registry.sub_registry_with_prefix("pileus_route");
+        prefix.register("missing", "Routes that Nodes lack after the last pass", metrics.missing.clone());
+        prefix.register("lists", "Lists of the cloud's routes", metrics.lists.clone());
+        prefix.register("changes", "Changes of routes, by what became of them", metrics.changes.clone());
+        metrics
+    }
+
+    pub(super) fn pass(&self) {
+        self.passes.inc();
+    }
+
+    pub(super) fn missing(&self, count: usize) {
+        self.missing.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn listed(&self, error: Option<&Error>) {
+        let result = error.map_or("ok", |error| error.kind.as_str());
+        self.lists.get_or_create(&Listed { result }).inc();
+    }
+
+    pub(super) fn changed(&self, action: &'static str, outcome: &Result<Progress, Error>) {
+        let result = match outcome {
+            Ok(Progress::Done) => "done",
+            Ok(Progress::Under { .. }) => "in_progress",
+            Err(error) => error.kind.as_str(),
+        };
+        self.changes.get_or_create(&Changed { action, result }).inc();
+    }
+}
