@@ -276,3 +276,278 @@ async fn until(due: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use pileus_cloud::{ListedRoute, Route, RouteAction, RouteChange};
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api_server::ApiServer;
+    use crate::health::Health;
+    use crate::scenarios::Stored;
+
+    /// How long a call takes.
+    const LATENCY: Duration = Duration::from_millis(20);
+    const AUDIT: Duration = Duration::from_mins(30);
+
+    /// A cloud's table, and what becomes of changes to a range before they succeed.
+    #[derive(Clone, Default)]
+    struct Cloud(Arc<Mutex<Table>>);
+
+    #[derive(Default)]
+    struct Table {
+        routes: Vec<ListedRoute>,
+        calls: Vec<String>,
+        outcomes: BTreeMap<String, VecDeque<Result<Progress, Error>>>,
+        lists: VecDeque<Error>,
+    }
+
+    impl Cloud {
+        fn calls(&self) -> Vec<String> {
+            std::mem::take(&mut self.0.lock().unwrap().calls)
+        }
+
+        fn has(&self, node: &str, destination: &str) {
+            self.0.lock().unwrap().routes.push(there(node, destination));
+        }
+
+        fn answers(&self, destination: &str, outcomes: Vec<Result<Progress, Error>>) {
+            self.0.lock().unwrap().outcomes.insert(destination.to_owned(), outcomes.into());
+        }
+    }
+
+    fn there(node: &str, destination: &str) -> ListedRoute {
+        ListedRoute {
+            name: format!("to {destination}"),
+            node: Some(node.to_owned()),
+            target: None,
+            addresses: Vec::new(),
+            destination: destination.to_owned(),
+            is_blackhole: false,
+            extra: vec![("etag".to_owned(), "1".to_owned())],
+        }
+    }
+
+    #[async_trait]
+    impl Routes for Cloud {
+        async fn list(&self, _: &Cluster) -> Result<Vec<ListedRoute>, Error> {
+            tokio::time::sleep(LATENCY).await;
+            let mut table = self.0.lock().unwrap();
+            table.calls.push("list".to_owned());
+            table.lists.pop_front().map_or_else(|| Ok(table.routes.clone()), Err)
+        }
+
+        async fn change(
+            &self,
+            _: &Cluster,
+            changes: &[RouteChange],
+        ) -> Result<Vec<Result<Progress, Error>>, Error> {
+            tokio::time::sleep(LATENCY).await;
+            let mut table = self.0.lock().unwrap();
+            let mut one = |RouteChange { action, resume }: &RouteChange| {
+                let (verb, destination) = match action {
+                    RouteAction::Delete(route) => ("delete", route.destination.clone()),
+                    RouteAction::Create(route) => ("create", route.destination.to_string()),
+                };
+                let note = resume.as_ref().map(|note| format!(" {note}")).unwrap_or_default();
+                table.calls.push(format!("{verb} {destination}{note}"));
+                let planned = table.outcomes.get_mut(&destination).and_then(VecDeque::pop_front);
+                if let Some(outcome) = planned {
+                    return outcome;
+                }
+                match action {
+                    RouteAction::Delete(route) => table.routes.retain(|there| there != route),
+                    RouteAction::Create(Route { node, destination, .. }) => {
+                        table.routes.push(there(node, &destination.to_string()));
+                    }
+                }
+                Ok(Progress::Done)
+            };
+            Ok(changes.iter().map(&mut one).collect())
+        }
+    }
+
+    struct World {
+        api: ApiServer,
+        cloud: Cloud,
+        stop: CancellationToken,
+    }
+
+    impl World {
+        /// A controller that runs, and these Nodes with their ranges.
+        fn new(nodes: &[(&str, &str)]) -> Self {
+            let (api, cloud, stop) = (ApiServer::new(), Cloud::default(), CancellationToken::new());
+            let world = Self { api, cloud, stop };
+            nodes.iter().for_each(|(name, range)| world.join(name, range));
+            world
+        }
+
+        fn start(&self) {
+            let metrics = Metrics::register(&mut Registry::default());
+            let nodes = Nodes::new(self.api.client(), metrics.clone(), &Health::default());
+            let (events, _) = Events::start(self.api.client(), "test", "test", metrics.clone());
+            let provider = Provider {
+                name: "test".to_owned(),
+                schemes: Vec::new(),
+                node_labels: Vec::new(),
+                largest_lookup: 1,
+                instances: None,
+                largest_route_change: 2,
+                routes: Some(Arc::new(self.cloud.clone())),
+            };
+            let settings = Settings {
+                cluster: Cluster { name: "test".to_owned(), uid: None },
+                cluster_ranges: vec!["10.0.0.0/8".parse().unwrap()],
+                audit_period: AUDIT,
+            };
+            let controller = Controller::new(nodes.clone(), provider, events, metrics, settings, || 0.0);
+            tokio::spawn(controller.unwrap().run(self.stop.clone()));
+            tokio::spawn(async move { nodes.watch(CancellationToken::new()).await });
+        }
+
+        fn join(&self, name: &str, range: &str) {
+            let node = json!({
+                "metadata": {"name": name, "uid": format!("uid-{name}")},
+                "spec": {"taints": null, "podCIDRs": [range]},
+                "status": {"addresses": [{"type": "InternalIP", "address": "10.200.0.1"}]},
+            });
+            self.api.put(&Stored::registered(&node));
+        }
+
+        async fn after(&self, time: Duration) -> Vec<String> {
+            tokio::time::sleep(time).await;
+            self.cloud.calls()
+        }
+
+        fn network(&self, name: &str) -> String {
+            self.api.get(name).facts().network_unavailable.map_or("untold".to_owned(), |told| told.status)
+        }
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_joins_costs_one_write_and_no_list_and_nothing_happens_after() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
+        assert_eq!(world.network("a"), "False");
+        world.join("b", "10.1.1.0/24");
+        assert_eq!(world.after(SECOND).await, ["create 10.1.1.0/24"]);
+        assert_eq!(world.network("b"), "False");
+        assert_eq!(world.api.writes(), ["PATCH a/status", "PATCH b/status"]);
+        // Until the audit, which finds all as it was.
+        assert_eq!(world.after(AUDIT - SECOND * 5).await, Vec::<String>::new());
+        assert_eq!(world.after(SECOND * 10).await, ["list"]);
+        assert_eq!(world.api.writes(), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_changed_behind_our_back_is_put_right_by_the_audit() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        world.start();
+        world.after(SECOND).await;
+        world.cloud.0.lock().unwrap().routes.clear();
+        world.cloud.has("x", "10.1.9.0/24");
+        assert_eq!(world.after(AUDIT + SECOND).await, ["list", "delete 10.1.9.0/24", "create 10.1.0.0/24"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_route_is_deleted_only_as_a_fresh_list_shows_it() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        world.cloud.has("a", "10.1.0.0/24");
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list"]);
+        let node = world.api.get("a");
+        world.api.put(&node.with(&json!({"spec": {"podCIDRs": ["10.1.7.0/24"]}})));
+        assert_eq!(world.after(SECOND).await, ["list", "delete 10.1.0.0/24", "create 10.1.7.0/24"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_range_moves_from_one_node_to_another_only_once_it_is_free() {
+        let world = World::new(&[("b", "10.1.0.0/24")]);
+        world.cloud.has("gone", "10.1.0.0/24");
+        let error = Error::new(ErrorKind::Unavailable, "down");
+        world.cloud.answers("10.1.0.0/24", vec![Err(error)]);
+        world.start();
+        assert_eq!(world.after(SECOND / 4).await, ["list", "delete 10.1.0.0/24"]);
+        assert_eq!(world.network("b"), "True");
+        assert_eq!(world.after(SECOND).await, ["list", "delete 10.1.0.0/24", "create 10.1.0.0/24"]);
+        assert_eq!(world.network("b"), "False");
+        assert_eq!(world.after(SECOND * 60).await, Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_fails_waits_alone_and_its_node_is_told() {
+        let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.1.0/24"), ("c", "10.1.2.0/24")]);
+        let error = || Err(Error::new(ErrorKind::Unavailable, "the table is locked"));
+        world.cloud.answers("10.1.1.0/24", vec![error(), error()]);
+        world.start();
+        let first = world.after(SECOND / 4).await;
+        assert_eq!(first, ["list", "create 10.1.0.0/24", "create 10.1.1.0/24", "create 10.1.2.0/24"]);
+        assert_eq!(["a", "b", "c"].map(|name| world.network(name)), ["False", "True", "False"]);
+        assert_eq!(world.after(SECOND * 3).await, ["create 10.1.1.0/24", "create 10.1.1.0/24"]);
+        assert_eq!(world.network("b"), "False");
+        let note = "b: Could not create route for 10.1.1.0/24: the table is locked";
+        assert!(world.api.notes().iter().any(|told| told.ends_with(note)), "{:?}", world.api.notes());
+        assert!(world.api.events().contains(&"FailedToCreateRoute b".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_takes_its_time_is_asked_about_with_its_note() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        let resume = Some("operation 7".to_owned());
+        world.cloud.answers("10.1.0.0/24", vec![Ok(Progress::Under { after: SECOND * 5, resume })]);
+        world.start();
+        assert_eq!(world.after(SECOND * 4).await, ["list", "create 10.1.0.0/24"]);
+        assert_eq!(world.network("a"), "True");
+        assert_eq!(world.after(SECOND * 4).await, ["create 10.1.0.0/24 operation 7"]);
+        assert_eq!(world.network("a"), "False");
+        assert!(world.api.events().is_empty(), "it is no failure");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_has_the_table_read_again() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        world.cloud.answers("10.1.0.0/24", vec![Err(Error::new(ErrorKind::Conflict, "it has changed"))]);
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24", "list", "create 10.1.0.0/24"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_the_table_is_not_known_nothing_is_changed_and_nothing_told() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        let error = || Error::new(ErrorKind::Unavailable, "down");
+        world.cloud.0.lock().unwrap().lists.extend([error(), error()]);
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "list"]);
+        assert_eq!(world.network("a"), "untold");
+        assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_nodes_of_one_range_make_no_storm() {
+        let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.0.0/24")]);
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
+        assert_eq!(["a", "b"].map(|name| world.network(name)), ["False", "True"]);
+        assert!(world.api.events().contains(&"FailedToCreateRoute b".to_owned()));
+        assert_eq!(world.after(SECOND * 30).await, Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_admission_policy_that_changes_the_condition_back_makes_no_storm() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        let condition = json!([{"type": "NetworkUnavailable", "status": "Unknown", "reason": "Policy"}]);
+        world.api.enforce(json!({"status": {"conditions": condition}}));
+        world.start();
+        world.after(SECOND * 30).await;
+        assert!((1..=2).contains(&world.api.writes().len()));
+    }
+}
