@@ -19,12 +19,41 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # The host's cache
+//!
+//! An answer to a read that one of the provider's rules is about may come from the host's cache, as old as the purpose of
+//! the call allows: 30 s for Nodes that join, 5 s for a round of refreshes, and never older than the call where a deletion
+//! is confirmed. A provider needs to do nothing for that. Where it wants newer answers than the host would give, it says
+//! so with [`Request::max_age`] or [`Request::no_cache`]; where it can do with what is there and knows another way if
+//! nothing is, with [`Request::send_if_cached`]:
+//!
+//! ```no_run
+//! # async fn example(id: &str) -> Result<(), pileus_guest::Error> {
+//! # #[derive(serde::Deserialize)] struct Machine { id: String }
+//! use pileus_guest::http;
+//!
+//! let all = http::get("https://cloud.example/v1/machines");
+//! let listed = match all.send_if_cached().await? {
+//!     Some(response) => response.json::<Vec<Machine>>()?.into_iter().find(|machine| machine.id == id),
+//!     None => None,
+//! };
+//! let machine = match listed {
+//!     Some(machine) => machine,
+//!     None => http::get(format!("https://cloud.example/v1/machines/{id}")).send().await?.json()?,
+//! };
+//! # drop(machine);
+//! # Ok(())
+//! # }
+//! ```
 
 mod base_url;
 pub(crate) mod failure;
 mod response;
 mod slots;
-mod status;
+pub(crate) mod status;
+
+use std::time::Duration;
 
 pub use ::http::{HeaderMap, Method, StatusCode};
 use ::http::{HeaderName, HeaderValue, Uri, header};
@@ -37,6 +66,9 @@ use crate::{Error, deadline, host};
 /// The most requests in flight. The host gives a call a connection for each, and past this a faster provider would only
 /// fill the gate's queue.
 pub const IN_FLIGHT: usize = 64;
+
+/// The directive of a request that the host's cache answers or nobody.
+pub(crate) const ONLY_IF_CACHED: &str = "only-if-cached";
 
 /// A request as it leaves the SDK.
 pub(crate) struct Outgoing {
@@ -127,6 +159,27 @@ impl Request {
         self
     }
 
+    /// Takes no answer from the host's cache that was asked for longer ago than this, in whole seconds.
+    pub fn max_age(self, age: Duration) -> Self {
+        self.cache_control(&format!("max-age={}", age.as_secs()))
+    }
+
+    /// Takes no answer from the host's cache that was asked for before the call began.
+    pub fn no_cache(self) -> Self {
+        self.cache_control("no-cache")
+    }
+
+    /// Adds a directive of `Cache-Control`, all on one line.
+    fn cache_control(mut self, directive: &str) -> Self {
+        let given = self.headers.get(header::CACHE_CONTROL).and_then(|given| given.to_str().ok());
+        let all = given.map_or_else(|| directive.to_owned(), |given| format!("{given}, {directive}"));
+        match HeaderValue::try_from(all) {
+            Ok(value) => drop(self.headers.insert(header::CACHE_CONTROL, value)),
+            Err(_) => self.mistake = Some("the header cache-control is not valid".to_owned()),
+        }
+        self
+    }
+
     /// Sets the body to a value as JSON.
     pub fn json(mut self, value: &impl Serialize) -> Self {
         match serde_json::to_vec(value) {
@@ -174,6 +227,17 @@ impl Request {
         }
         let Incoming { status, headers, bytes } = host::exchange(outgoing).await?;
         Ok(Response { status, headers, bytes, subject })
+    }
+
+    /// Reads the answer from the host's cache, and none where there is none that is new enough: nothing is sent to the
+    /// cloud, nothing waits, and no limit is touched. What a cached list lacks may be there since: ask for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send).
+    pub async fn send_if_cached(self) -> Result<Option<Response>, Error> {
+        let response = self.cache_control(ONLY_IF_CACHED).send().await?;
+        Ok(Some(response).filter(|response| !status::is_not_cached(response.status, &response.headers)))
     }
 
     fn build(self) -> Result<Outgoing, Error> {
@@ -240,6 +304,45 @@ mod tests {
         );
         assert_eq!(form.header("content-type"), Some("application/x-www-form-urlencoded"));
         assert_eq!(form.body, b"a=1%202&b=3");
+    }
+
+    #[test]
+    fn what_the_cache_may_answer_is_said_in_one_header() {
+        let url = "http://cloud.test/";
+        let said = |request: Request| {
+            let outgoing = request.build().unwrap();
+            outgoing.headers.get("cache-control").map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(said(get(url)), None);
+        assert_eq!(said(get(url).no_cache()).as_deref(), Some("no-cache"));
+        let both = get(url).header("cache-control", "no-store").max_age(Duration::from_millis(5_900));
+        assert_eq!(said(both).as_deref(), Some("no-store, max-age=5"));
+    }
+
+    #[test]
+    fn only_what_is_cached_answers_a_request_for_that_and_what_is_not_is_no_error() {
+        let url = "http://cloud.test/a";
+        let host = testing::Host::new()
+            .exchange(testing::get(url).body("from the cloud"))
+            .exchange(testing::get(url).body("from the cache").cached());
+        let ask = || get(url).max_age(Duration::from_secs(7)).send_if_cached();
+        let bytes = |response: Option<Response>| response.map(|response| response.bytes);
+        let cached = host.run(ask()).unwrap();
+        assert_eq!(bytes(cached).as_deref(), Some(&b"from the cache"[..]));
+        assert_eq!(bytes(host.run(ask()).unwrap()), None);
+        assert_eq!(bytes(host.run(get(url).send()).ok()).as_deref(), Some(&b"from the cloud"[..]));
+        assert_eq!(host.requests()[0].header("cache-control"), Some("max-age=7, only-if-cached"));
+    }
+
+    #[test]
+    fn a_gateway_of_the_cloud_that_times_out_is_not_the_cache_that_has_nothing() {
+        let url = "http://cloud.test/a";
+        let host = testing::Host::new().exchange(testing::get(url).status(504).cached());
+        let answered = host.run(async {
+            let response = get(url).send_if_cached().await.unwrap();
+            response.map(|response| response.error_for_status().map_err(|error| error.kind).err())
+        });
+        assert_eq!(answered, Some(Some(ErrorKind::Unavailable)));
     }
 
     #[test]

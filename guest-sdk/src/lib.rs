@@ -25,4 +25,4 @@ pub use error::{Error, ErrorKind, Extra};
 pub use instances::{Answer, Instance, Instances, Purpose, State, one_by_one};
 pub use node::{Address, AddressKind, NodeReference};
 pub use provider::{Problem, Provider};
-pub use settings::{Effect, Endpoint, Limit, Operation, OperationPlace, Rule, Settings};
+pub use settings::{Effect, Endpoint, Limit, Operation, Place, Rule, Settings};

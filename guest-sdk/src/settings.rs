@@ -34,9 +34,9 @@ pub enum Effect {
     OperationPoll,
 }
 
-/// Where an API that has one path for everything says which operation it wants.
+/// Where a request says what its method and its path don't.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OperationPlace {
+pub enum Place {
     /// The query parameter of this name.
     Query(String),
     /// The header of this name.
@@ -47,11 +47,11 @@ pub enum OperationPlace {
     JsonField(String),
 }
 
-/// The operation that a rule is about.
+/// The operation that a rule is about, in an API that has one path for everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
     /// Where the request names it.
-    pub place: OperationPlace,
+    pub place: Place,
     /// Its name, or a pattern with one `*` that stands for any text.
     pub name: String,
 }
@@ -74,6 +74,8 @@ pub struct Rule {
     /// The name of what it reads or changes as a whole, for the cache; `{n}` stands for the n-th segment that a `*`
     /// matched, from 1. None is the scope of everything that the provider reads.
     pub cache_scope: Option<String>,
+    /// For a list that comes in pages: where a request names the page that it wants.
+    pub page: Option<Place>,
     /// Whether the cloud takes two paths that differ only in case for the same.
     pub fold_case: bool,
 }
@@ -95,13 +97,14 @@ impl Rule {
             effect,
             limits: Vec::new(),
             cache_scope: None,
+            page: None,
             fold_case: false,
         }
     }
 
     /// Narrows it to an operation.
     #[must_use]
-    pub fn operation(mut self, place: OperationPlace, name: impl Into<String>) -> Self {
+    pub fn operation(mut self, place: Place, name: impl Into<String>) -> Self {
         self.operation = Some(Operation { place, name: name.into() });
         self
     }
@@ -117,6 +120,15 @@ impl Rule {
     #[must_use]
     pub fn cache_scope(mut self, scope: impl Into<String>) -> Self {
         self.cache_scope = Some(scope.into());
+        self
+    }
+
+    /// Says that it is about a list that comes in pages, and where a request names the page that it wants. A request that
+    /// names none wants the first one. The host keeps the pages of one sweep together or not at all, and lets one sweep at
+    /// a time run for all who ask for the same list.
+    #[must_use]
+    pub fn page(mut self, place: Place) -> Self {
+        self.page = Some(place);
         self
     }
 

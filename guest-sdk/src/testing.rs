@@ -22,6 +22,7 @@ pub use exchange::{Exchange, delete, get, patch, post, put};
 use serde::Serialize;
 use tracing::Level;
 
+use crate::http::ONLY_IF_CACHED;
 use crate::log::HostLog;
 use crate::{
     Answer, Error, Instances, NodeReference, Problem, Provider, Purpose, Settings, configuration, export,
@@ -45,6 +46,11 @@ impl Sent {
     /// The value of a header, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether it was for the host's cache alone, and nothing of it reached the cloud.
+    pub fn is_for_the_cache(&self) -> bool {
+        self.header("cache-control").is_some_and(|value| value.contains(ONLY_IF_CACHED))
     }
 }
 

@@ -7,8 +7,8 @@ use crate::bindings::exports::pileus::provider::{info, instances};
 use crate::bindings::pileus::provider::types;
 use crate::{
     Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, Description, Effect,
-    Endpoint, Error, ErrorKind, Instance, Limit, NodeReference, Operation, OperationPlace, Problem, Purpose,
-    Rule, Settings, State,
+    Endpoint, Error, ErrorKind, Instance, Limit, NodeReference, Operation, Place, Problem, Purpose, Rule,
+    Settings, State,
 };
 
 fn milliseconds(time: Duration) -> u64 {
@@ -168,22 +168,33 @@ pub(crate) fn settings(settings: Settings) -> info::Settings {
 }
 
 fn rule(rule: Rule) -> info::Rule {
-    let Rule { host, method, path, operation, effect, limits, cache_scope, fold_case } = rule;
+    let Rule { host, method, path, operation, effect, limits, cache_scope, page, fold_case } = rule;
     let effect = match effect {
         Effect::Read => info::Effect::Read,
         Effect::Write => info::Effect::Write,
         Effect::OperationPoll => info::Effect::OperationPoll,
     };
-    let operation = operation.map(|Operation { place, name }| {
-        let place = match place {
-            OperationPlace::Query(parameter) => info::OperationPlace::Query(parameter),
-            OperationPlace::Header(header) => info::OperationPlace::Header(header),
-            OperationPlace::FormField(field) => info::OperationPlace::FormField(field),
-            OperationPlace::JsonField(field) => info::OperationPlace::JsonField(field),
-        };
-        info::Operation { place, name }
-    });
-    info::Rule { host, method, path, operation, effect, limits, cache_scope, fold_case, extra: Vec::new() }
+    info::Rule {
+        host,
+        method,
+        path,
+        operation: operation.map(|Operation { place: at, name }| info::Operation { place: place(at), name }),
+        effect,
+        limits,
+        cache_scope,
+        page: page.map(place),
+        fold_case,
+        extra: Vec::new(),
+    }
+}
+
+fn place(place: Place) -> info::Place {
+    match place {
+        Place::Query(parameter) => info::Place::Query(parameter),
+        Place::Header(header) => info::Place::Header(header),
+        Place::FormField(field) => info::Place::FormField(field),
+        Place::JsonField(field) => info::Place::JsonField(field),
+    }
 }
 
 #[cfg(test)]
@@ -250,15 +261,21 @@ mod tests {
     #[test]
     fn a_rule_leaves_with_all_that_it_says() {
         let rule = Rule::new("cloud.test", "POST", "/", Effect::OperationPoll)
-            .operation(OperationPlace::FormField("Action".to_owned()), "Describe*")
+            .operation(Place::FormField("Action".to_owned()), "Describe*")
             .limit("reads")
             .cache_scope("{1}")
+            .page(Place::JsonField("NextToken".to_owned()))
             .fold_case();
         let left = settings(Settings::default().rule(rule).limit("reads", 200, 600));
         let shown = format!("{left:?}");
-        for part in
-            ["OperationPoll", "FormField(\"Action\")", "Describe*", "Some(\"{1}\")", "fold-case: true"]
-        {
+        for part in [
+            "OperationPoll",
+            "FormField(\"Action\")",
+            "Describe*",
+            "Some(\"{1}\")",
+            "page: Some(Place::JsonField(\"NextToken\"))",
+            "fold-case: true",
+        ] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         assert_eq!((left.limits[0].capacity, left.limits[0].per_minute), (200, 600));

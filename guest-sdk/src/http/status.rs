@@ -9,7 +9,7 @@ use super::Response;
 use crate::{Error, ErrorKind};
 
 /// The header by which the host's gate marks an answer of its own.
-const GATE: &str = "pileus-gate";
+pub(crate) const GATE: &str = "pileus-gate";
 
 /// The headers in which clouds put the id of a request, for a ticket with their support.
 const REQUEST_IDS: [&str; 5] =
@@ -29,6 +29,11 @@ pub(super) fn kind(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> 
         408 | 425 | 500..=599 => Some(ErrorKind::Unavailable),
         _ => Some(ErrorKind::Broken),
     }
+}
+
+/// Whether this is the gate's word that its cache has no such answer. A gateway in front of a cloud says 504 too.
+pub(super) fn is_not_cached(status: StatusCode, headers: &HeaderMap) -> bool {
+    status == StatusCode::GATEWAY_TIMEOUT && headers.contains_key(GATE)
 }
 
 /// When the cloud wants to be asked again. A date counts from the answer's own `Date` where there is one, as the cloud's

@@ -128,13 +128,15 @@ impl Double {
     /// Finds the exchange that a request belongs to and uses it up by one.
     fn take(&self, sent: Sent) -> Exchange {
         let mut script = self.script.borrow_mut();
-        let found = script.iter_mut().find(|exchange| exchange.matches(&sent.method, &sent.url));
+        let found = script.iter_mut().find(|exchange| exchange.matches(&sent));
         let exchange = found.map(|exchange| {
             if let Uses::Exactly(left) = &mut exchange.left {
                 *left -= 1;
             }
             exchange.clone()
         });
+        let exchange = exchange
+            .or_else(|| sent.is_for_the_cache().then(|| Exchange::not_cached(&sent.method, &sent.url)));
         let missing = format!("{} {} is not in the script", sent.method, sent.url);
         self.sent.borrow_mut().push(sent);
         exchange.expect(&missing)

@@ -8,8 +8,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Sent;
 use crate::Error;
 use crate::http::Incoming;
+use crate::http::status::GATE;
 
 /// One request that a test expects, and its answer: status 200 with an empty body, unless told otherwise.
 #[must_use = "an exchange does nothing until it is part of a script"]
@@ -21,6 +23,7 @@ pub struct Exchange {
     headers: HeaderMap,
     bytes: Vec<u8>,
     failure: Option<Error>,
+    is_cached: bool,
     pub(super) hangs: bool,
     pub(super) takes: Duration,
     pub(super) left: Uses,
@@ -68,6 +71,7 @@ impl Exchange {
             headers: HeaderMap::new(),
             bytes: Vec::new(),
             failure: None,
+            is_cached: false,
             hangs: false,
             takes: Duration::ZERO,
             left: Uses::Exactly(1),
@@ -116,6 +120,14 @@ impl Exchange {
         self
     }
 
+    /// Answers from the host's cache: only this is an answer to
+    /// [`send_if_cached`](crate::http::Request::send_if_cached), and to nothing else. What isn't in the script isn't in
+    /// the cache.
+    pub fn cached(mut self) -> Self {
+        self.is_cached = true;
+        self
+    }
+
     /// Never answers: the deadline of the call comes first.
     pub fn hanging(mut self) -> Self {
         self.hangs = true;
@@ -145,8 +157,16 @@ impl Exchange {
         matches!(self.left, Uses::Exactly(left) if left > 0)
     }
 
-    pub(super) fn matches(&self, method: &str, url: &str) -> bool {
-        self.left != Uses::Exactly(0) && self.method == method && self.url == url
+    /// What the host says of a request for what its cache hasn't.
+    pub(super) fn not_cached(method: &str, url: &str) -> Self {
+        Self::new(method, url).status(504).header(GATE, "not-cached").cached()
+    }
+
+    pub(super) fn matches(&self, sent: &Sent) -> bool {
+        self.left != Uses::Exactly(0)
+            && self.method == sent.method
+            && self.url == sent.url
+            && self.is_cached == sent.is_for_the_cache()
     }
 
     pub(super) fn answer(&self) -> Result<Incoming, Error> {

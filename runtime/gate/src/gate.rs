@@ -13,6 +13,7 @@ use tracing::{Instrument, debug_span};
 
 use crate::{
     body::{self, Answer, Body},
+    cache::{CacheState, View},
     deadlines::Deadlines,
     dial::{self, Resolve},
     error::{Error, Missing, Phase},
@@ -23,7 +24,7 @@ use crate::{
     limits::{HeldBack, Limit, Limiter, LimitsState, Turn, Urgency},
     record::{Metrics, Record},
     request::{Host, Request},
-    rules::{Effect, Rule, Rules},
+    rules::{Effect, Meaning, Rule, Rules},
     stand_in::{Course, StandIn},
     under_way::UnderWay,
     way::{Answered, Way, answered, behind, outgoing},
@@ -54,6 +55,7 @@ pub struct Config {
 pub struct Gate {
     inner: Arc<Inner>,
     urgency: Urgency,
+    view: Option<View>,
     stand_in: Option<Arc<dyn StandIn>>,
 }
 
@@ -68,6 +70,16 @@ struct Inner {
     under_way: UnderWay,
     metrics: Metrics,
     failures: Arc<Failures>,
+}
+
+/// A request of which everything is known that decides how it is carried.
+struct Asked {
+    way: Way,
+    request: Request,
+    headers: HeaderMap,
+    body: Bytes,
+    meaning: Meaning,
+    urgency: Urgency,
 }
 
 /// Who answered a request.
@@ -105,7 +117,7 @@ impl Gate {
         let limiter = Limiter::new(provider.clone(), &rules, limits, tightened, metrics.clone())?;
         let failures = Arc::new(Failures::new(Instant::now()));
         let inner = Inner { provider, none, rules, limiter, ways, under_way, metrics, failures };
-        Ok(Self { inner: Arc::new(inner), stand_in: None, urgency: Urgency::default() })
+        Ok(Self { inner: Arc::new(inner), stand_in: None, view: None, urgency: Urgency::default() })
     }
 
     /// Takes no request any more, and gives up the reads that wait for an answer and the writes that haven't begun. Writes
@@ -134,6 +146,18 @@ impl Gate {
     #[must_use]
     pub fn with_urgency(self, urgency: Urgency) -> Self {
         Self { urgency, ..self }
+    }
+
+    /// The same gate for a call that may be answered from the cache within the bounds of this view. Without it a gate
+    /// reads nothing from its cache and puts nothing into it; what a change drops from it is dropped in any case.
+    #[must_use]
+    pub fn with_view(self, view: View) -> Self {
+        Self { view: Some(view), ..self }
+    }
+
+    /// What the cache is like now.
+    pub fn cache(&self) -> CacheState {
+        CacheState::default()
     }
 
     /// Empties all limits, so that they fill from now on as they do in a new gate: for a leader whose predecessor may
@@ -190,8 +214,7 @@ impl Gate {
         }
     }
 
-    /// The chain: canonical request, grant, rule, limits, then the dial; the caller finishes the record. What answers
-    /// without the cloud belongs between rule and limits, what adds to a request between limits and dial.
+    /// The chain: canonical request, grant, rule, stand-in, then what carries it; the caller finishes the record.
     async fn pass<B>(
         &self,
         request: Box<http::Request<B>>,
@@ -202,7 +225,7 @@ impl Gate {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let Inner { provider, rules, limiter, ways, under_way, .. } = &*self.inner;
+        let Inner { provider, rules, ways, under_way, .. } = &*self.inner;
         under_way.check()?;
         let (request, headers, body) = apart(request, record)?;
         let way = decide(ways, &request).map_err(|missing| denied(provider, &request, missing))?;
@@ -217,15 +240,30 @@ impl Gate {
             "cloud request", %provider, grant = %way.label, effect = meaning.effect.label(),
             method = %request.method, url = request.shown_url(),
         );
-        record.span = span.clone();
+        record.span = span;
         match self.stand_in.as_ref().map(|stand_in| stand_in.decide(&request, &body, &meaning)) {
             None | Some(Course::Carry) => {}
             Some(Course::Answer(response)) => return Ok(Answerer::StandIn(response)),
             Some(Course::Fail(error)) => return Err(error),
             Some(Course::Silence) => return Err(silence(&request.host, *deadlines).await),
         }
+        let asked = Asked { way: way.clone(), request, headers, body, meaning, urgency: self.urgency };
+        self.inner.carry(asked, *deadlines, record).await
+    }
+}
+
+impl Inner {
+    /// The rest of the chain: limits, then the dial.
+    async fn carry(
+        &self,
+        asked: Asked,
+        deadlines: Deadlines,
+        record: &mut Record,
+    ) -> Result<Answerer, Error> {
+        let Self { limiter, under_way, .. } = self;
+        let Asked { way, request, headers, body, meaning, urgency } = asked;
         let bytes = body.len() + headers::size(&headers) + request.path.len();
-        let turn = Turn { request: &request, meaning: &meaning, urgency: self.urgency, bytes };
+        let turn = Turn { request: &request, meaning: &meaning, urgency, bytes };
         // Pinned here, or each future around it would hold a place for it.
         let turn = pin!(limiter.turn(turn, deadlines.soft));
         let permit = match under_way.read(async { Ok(turn.await) }).await? {
@@ -237,14 +275,14 @@ impl Gate {
         let carry = Box::pin(async {
             let outgoing = outgoing(&request, headers, body)?;
             let exchange =
-                |fence: Fence| way.exchange(&request.host, behind(fence, outgoing), *deadlines, permit);
+                |fence: Fence| way.exchange(&request.host, behind(fence, outgoing), deadlines, permit);
             match meaning.effect {
                 Effect::Write => under_way.write(exchange).await,
                 Effect::Read | Effect::OperationPoll => under_way.read(exchange(Fence::default())).await,
             }
         });
-        let answer = carry.instrument(span).await?;
-        answered(&request.host, answer, *deadlines, record).map(Answerer::Cloud)
+        let answer = carry.instrument(record.span.clone()).await?;
+        answered(&request.host, answer, deadlines, record).map(Answerer::Cloud)
     }
 }
 
@@ -291,7 +329,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::rules::{Effect, Meaning};
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_is_late_or_a_deadline_that_is_past_sends_nothing() {

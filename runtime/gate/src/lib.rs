@@ -2,7 +2,7 @@
 //! what the request is, what it means, whether the operator granted it and which addresses it may be carried to, then
 //! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
 //!
-//! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `limits` its turn;
+//! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `cache` spares the cloud a question, `limits` are its turn;
 //! `headers` and `body` bound and clean what is carried; `way`, `address` and `dial` do the sending and the connecting, in
 //! whose place a `stand_in` may answer; `record` counts, and `failures` keeps a flood from the log. `fence` and `under_way` keep
 //! changes from being begun or given up at the wrong moment. `pattern` and `path` hold the small languages in which operators and providers write hosts, methods,
@@ -10,6 +10,7 @@
 
 mod address;
 mod body;
+mod cache;
 mod deadlines;
 mod dial;
 mod error;
@@ -30,6 +31,7 @@ mod way;
 
 pub use address::Reason;
 pub use body::Body;
+pub use cache::{CacheState, Evidence, View};
 pub use deadlines::Deadlines;
 pub use dial::Resolve;
 pub use error::{Error, Missing, Phase};
@@ -41,5 +43,5 @@ pub use path::{KeyPattern, PathPattern, PathPrefix};
 pub use pattern::{HostPattern, MethodPattern, TextPattern};
 pub use record::Metrics;
 pub use request::{Host, Request};
-pub use rules::{Effect, LimitKey, Limits, Meaning, Operation, Place, Rule, Rules};
+pub use rules::{Effect, LimitKey, Limits, Meaning, Operation, Page, Place, Rule, Rules};
 pub use stand_in::{Course, StandIn};

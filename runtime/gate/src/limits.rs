@@ -298,6 +298,7 @@ mod tests {
             limits: vec!["reads".parse().unwrap()],
             cache_scope: None,
             fold_case: false,
+            page: None,
         };
         let rules = Rules::new(vec![rule]).unwrap();
         let metrics = Metrics::register(&mut Registry::default());
@@ -308,7 +309,8 @@ mod tests {
     async fn turn(limiter: &Limiter, urgency: Urgency, patience: Duration) -> Result<Permit, HeldBack> {
         let request = Request::parse(&http::Method::GET, &"https://a.example/".parse().unwrap()).unwrap();
         let limits = crate::rules::Limits::AllOfHost;
-        let meaning = Meaning { effect: Effect::Read, limits, cache_scope: None, fold_case: false };
+        let meaning =
+            Meaning { effect: Effect::Read, limits, cache_scope: None, fold_case: false, page: None };
         let soft = Instant::now() + patience;
         limiter.turn(Turn { request: &request, meaning: &meaning, urgency, bytes: 100 }, soft).await
     }

@@ -53,6 +53,23 @@ pub enum Place {
     JsonField(String),
 }
 
+impl Place {
+    /// Whether a request has anything at this place. What can't be read might have.
+    fn is_named(&self, request: &Request, headers: &HeaderMap, body: &[u8]) -> bool {
+        let has_field = |encoded, name: &str| form_urlencoded::parse(encoded).any(|(key, _)| key == name);
+        match self {
+            Self::Query(name) => has_field(request.query.as_deref().unwrap_or_default().as_bytes(), name),
+            Self::Header(name) => headers.contains_key(name),
+            Self::FormField(name) => has_field(body, name),
+            Self::JsonField(name) if !body.is_empty() => {
+                let fields = serde_json::from_slice::<HashMap<String, IgnoredAny>>(body);
+                fields.map_or(true, |fields| fields.contains_key(name))
+            }
+            Self::JsonField(_) => false,
+        }
+    }
+}
+
 /// The operation that a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
@@ -81,6 +98,9 @@ pub struct Rule {
     pub cache_scope: Option<KeyPattern>,
     /// Whether the cloud takes two paths that differ only in case for the same.
     pub fold_case: bool,
+    /// Where they name the page of a list that they ask for, if they ask for pages of a list. One that doesn't name a
+    /// page there asks for the first.
+    pub page: Option<Place>,
 }
 
 /// What one request means.
@@ -94,6 +114,17 @@ pub struct Meaning {
     pub cache_scope: Option<String>,
     /// Whether paths that differ only in case are one to the cloud.
     pub fold_case: bool,
+    /// Which page of a list it asks for; `None` where its answer is no page of a list.
+    pub page: Option<Page>,
+}
+
+/// Which page of a list a request asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// Where requests for this list name the page.
+    pub place: Place,
+    /// Whether it asks for the first: it names none at all.
+    pub is_first: bool,
 }
 
 /// The limits that a request counts against.
@@ -159,9 +190,14 @@ impl Rules {
                 limits: Limits::Keys(rule.limits.iter().map(|key| LimitKey::new(key, &segments)).collect()),
                 cache_scope: rule.cache_scope.as_ref().map(|scope| scope.fill(&segments)),
                 fold_case: rule.fold_case,
+                page: rule.page.as_ref().map(|place| {
+                    let is_first = !place.is_named(request, headers, body);
+                    Page { place: place.clone(), is_first }
+                }),
             };
         }
-        Meaning { effect: Effect::Write, limits: Limits::AllOfHost, cache_scope: None, fold_case: false }
+        let limits = Limits::AllOfHost;
+        Meaning { effect: Effect::Write, limits, cache_scope: None, fold_case: false, page: None }
     }
 }
 
@@ -249,6 +285,7 @@ mod tests {
             limits: Vec::new(),
             cache_scope: None,
             fold_case: false,
+            page: None,
         }
     }
 
@@ -291,7 +328,13 @@ mod tests {
             Rules::default().meaning(&request(&Method::GET, "https://a.example/"), &HeaderMap::new(), b"");
         assert_eq!(
             meaning,
-            Meaning { effect: Effect::Write, limits: Limits::AllOfHost, cache_scope: None, fold_case: false }
+            Meaning {
+                effect: Effect::Write,
+                limits: Limits::AllOfHost,
+                cache_scope: None,
+                fold_case: false,
+                page: None
+            }
         );
     }
 
@@ -310,6 +353,32 @@ mod tests {
         assert_eq!(meaning.limits, Limits::Keys(vec![key("reads/{}", "reads/s1"), key("all", "")]));
         assert_eq!(meaning.cache_scope.as_deref(), Some("s1/g2"));
         assert!(meaning.fold_case);
+    }
+
+    #[test]
+    fn a_page_is_the_first_only_if_the_request_surely_names_none() {
+        let token = || "token".to_owned();
+        let header = || Place::Header(HeaderName::from_static("x-token"));
+        let rows = [
+            (Place::Query(token()), "?a=1", &b""[..], true),
+            (Place::Query(token()), "?a=1&%74oken=x", b"", false),
+            (Place::Query(token()), "?token=", b"", false),
+            (Place::Query(token()), "?token=a&token=b", b"", false),
+            (header(), "?token=a", b"", true),
+            (Place::FormField(token()), "?token=a", b"a=1", true),
+            (Place::FormField(token()), "", b"a=1&token=x", false),
+            (Place::JsonField(token()), "", b"", true),
+            (Place::JsonField(token()), "", br#"{"a": {"token": 1}}"#, true),
+            (Place::JsonField(token()), "", br#"{"token": null}"#, false),
+            (Place::JsonField(token()), "", br#"{"a": 1"#, false),
+        ];
+        for (place, query, body, is_first) in rows {
+            let rule = Rule { page: Some(place.clone()), ..rule("POST", "/", Effect::Read) };
+            let asked = request(&Method::POST, &format!("https://api.example.com/{query}"));
+            let meaning = Rules::new(vec![rule]).unwrap().meaning(&asked, &HeaderMap::new(), body);
+            let name = format!("{place:?} {query} {}", String::from_utf8_lossy(body));
+            assert_eq!(meaning.page, Some(Page { place, is_first }), "{name}");
+        }
     }
 
     #[test]

@@ -24,8 +24,8 @@ use crate::{
     request::{Host, Request},
 };
 
-/// A grant and the connections under it.
-#[derive(Debug)]
+/// A grant and the connections under it, which clones share.
+#[derive(Debug, Clone)]
 pub(crate) struct Way {
     grant: Arc<Grant>,
     pub(crate) label: Arc<str>,

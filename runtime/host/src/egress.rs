@@ -2,8 +2,10 @@
 //!
 //! The client that wasmtime could bring is not compiled in, so there is none that could pass the gate by.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use http::{StatusCode, Uri};
 use http_body_util::BodyExt as _;
 use pileus_gate::{Deadlines, Error, Gate, Phase};
 use tokio::sync::Semaphore;
@@ -13,14 +15,45 @@ use wasmtime_wasi_http::{Error as WasiError, RequestOptions, WasiBody, WasiHttpH
 use crate::limits::{BODY_CHUNK, REQUESTS};
 use crate::sandbox::Call;
 
-/// The first request of a call that was denied, in the gate's words: what the operator should grant. The guest gets to
-/// see no more than a code, so this is how the sentence reaches the error that the operator sees.
+/// What a call was refused, for the error that the operator sees: the guest gets to see no more than a code, so this is how
+/// the gate's sentence about what to grant reaches it. Clones are the same.
 #[derive(Clone, Default)]
-pub(crate) struct Denial(Arc<OnceLock<String>>);
+pub(crate) struct Denial(Arc<Refusals>);
+
+#[derive(Default)]
+struct Refusals {
+    first: OnceLock<Denied>,
+    /// The cloud refused something too.
+    by_cloud: AtomicBool,
+}
+
+/// A request that was denied here.
+struct Denied {
+    url: String,
+    reason: String,
+}
 
 impl Denial {
+    /// What was denied first, and why.
     pub(crate) fn reason(&self) -> Option<&str> {
-        self.0.get().map(String::as_str)
+        self.0.first.get().map(|denied| denied.reason.as_str())
+    }
+
+    /// The same as an explanation of a provider's error that something was denied: none where that may have been the
+    /// cloud's doing.
+    pub(crate) fn explains(&self, message: &str) -> Option<&str> {
+        let is_ours = |url: &str| message.contains(url) || !self.0.by_cloud.load(Ordering::Relaxed);
+        self.0.first.get().filter(|denied| is_ours(&denied.url)).map(|denied| denied.reason.as_str())
+    }
+
+    fn denied(&self, url: String, reason: String) {
+        let _first = self.0.first.set(Denied { url, reason });
+    }
+
+    fn answered(&self, status: StatusCode) {
+        if matches!(status.as_u16(), 401 | 403 | 407) {
+            self.0.by_cloud.store(true, Ordering::Relaxed);
+        }
     }
 }
 
@@ -29,6 +62,8 @@ pub(crate) struct Egress {
     /// None where the function has no business with the network; then every request is denied.
     gate: Option<Gate>,
     denial: Denial,
+    /// The function that is called, for the log.
+    function: &'static str,
     /// What the host holds for a guest is bounded by what it has under way, not by how many handles it opens.
     under_way: Arc<Semaphore>,
     /// Past it nothing new is sent.
@@ -42,7 +77,7 @@ impl Egress {
     pub(crate) fn new(gate: Option<Gate>, denial: Denial, call: &Call) -> Self {
         let under_way = Arc::new(Semaphore::new(REQUESTS));
         let cut = call.soft + call.hard.saturating_duration_since(call.soft) / 2;
-        Self { gate, denial, under_way, soft: call.soft, cut }
+        Self { gate, denial, function: call.function, under_way, soft: call.soft, cut }
     }
 
     fn deadlines(&self, options: Option<RequestOptions>) -> Deadlines {
@@ -72,18 +107,25 @@ impl WasiHttpHooks for Egress {
     ) -> Box<dyn Future<Output = Result<(http::Response<WasiBody>, Finished), WasiError>> + Send> {
         let (gate, denial) = (self.gate.clone(), self.denial.clone());
         let under_way = Arc::clone(&self.under_way);
-        let deadlines = self.deadlines(options);
+        let (function, deadlines) = (self.function, self.deadlines(options));
         Box::new(async move {
-            let gate = gate.ok_or(WasiError::HttpRequestDenied)?;
+            let url = shown(request.uri());
+            let Some(gate) = gate else {
+                let reason = format!("{} {url} is denied: {function} has no network", request.method());
+                tracing::warn!(%reason, "the provider asks for what the contract rules out");
+                denial.denied(url, reason);
+                return Err(WasiError::HttpRequestDenied);
+            };
             let turn = timeout_at(deadlines.soft, under_way.acquire_owned()).await;
             let turn = turn.map_err(|_| to_wasi(&Error::DeadlinePassed))?;
             let turn = turn.map_err(|_| WasiError::ConnectionLimitReached)?;
             let response = gate.send(request, deadlines).await.map_err(|error| {
                 if matches!(error, Error::Denied { .. } | Error::AddressBlocked { .. }) {
-                    let _first = denial.0.set(error.to_string());
+                    denial.denied(url, error.to_string());
                 }
                 to_wasi(&error)
             })?;
+            denial.answered(response.status());
             let response = response.map(|body| {
                 let body = body.map_err(move |error| {
                     let _until_the_body_is_dropped = &turn;
@@ -95,6 +137,12 @@ impl WasiHttpHooks for Egress {
             Ok((response, Box::new(std::future::ready(Ok(()))) as Finished))
         })
     }
+}
+
+/// A URL without its query, which may hold a secret.
+fn shown(uri: &Uri) -> String {
+    let (scheme, authority) = (uri.scheme_str().unwrap_or_default(), uri.authority());
+    format!("{scheme}://{}{}", authority.map_or("", |authority| authority.as_str()), uri.path())
 }
 
 /// What the guest gets to see of an error. The operator sees all of it in the gate's log and metrics.
@@ -117,5 +165,37 @@ fn to_wasi(error: &Error) -> WasiError {
         Error::Protocol { .. } => WasiError::HttpProtocolError,
         // Both end a load; no request brings them.
         Error::Syntax { .. } | Error::Roots { .. } => WasiError::ConfigurationError,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_denial_explains_its_own_error_and_none_that_may_be_the_clouds() {
+        let denial = Denial::default();
+        assert_eq!(denial.explains("GET http://a.example/x was refused"), None);
+        denial.denied("http://a.example/x".to_owned(), "add a grant".to_owned());
+        denial.denied("http://b.example/".to_owned(), "add another".to_owned());
+        for message in ["GET http://a.example/x was refused", "it was denied"] {
+            assert_eq!(denial.explains(message), Some("add a grant"), "{message}");
+        }
+        denial.answered(StatusCode::NOT_FOUND);
+        assert_eq!(denial.explains("it was denied"), Some("add a grant"));
+        denial.answered(StatusCode::FORBIDDEN);
+        for (message, expected) in [
+            ("GET http://a.example/x was refused", Some("add a grant")),
+            ("GET http://c.example/ answered 403 Forbidden", None),
+            ("it was denied", None),
+        ] {
+            assert_eq!(denial.explains(message), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_shown_without_its_query() {
+        let uri: Uri = "https://cloud.example:8443/v1/x?token=secret".parse().unwrap();
+        assert_eq!(shown(&uri), "https://cloud.example:8443/v1/x");
     }
 }

@@ -23,6 +23,7 @@ mod egress;
 mod engine;
 mod error;
 mod fault;
+mod freshness;
 mod guest;
 mod guest_log;
 mod halves;

@@ -21,6 +21,7 @@ pub struct Metrics {
     dropped_log_lines: Family<Provider, Counter>,
     repeats: Family<Function, Counter>,
     culprits: Family<Function, Counter>,
+    doubted: Family<Function, Counter>,
     compiled_code: Family<Lookup, Counter>,
     info: Family<Loaded, Gauge>,
 }
@@ -71,6 +72,7 @@ impl Metrics {
             dropped_log_lines: Family::default(),
             repeats: Family::default(),
             culprits: Family::default(),
+            doubted: Family::default(),
             compiled_code: Family::default(),
             info: Family::default(),
         };
@@ -89,6 +91,8 @@ impl Metrics {
         prefix.register("repeats", help, metrics.repeats.clone());
         let help = "Items that a provider failed at, each found by repeating";
         prefix.register("culprits", help, metrics.culprits.clone());
+        let help = "Answers that rested on what was cached for too long to say so, and were asked for again";
+        prefix.register("doubted", help, metrics.doubted.clone());
         let help = "Loads that looked for compiled code on disk, by what was there: hit, miss or invalid";
         prefix.register("compiled_code", help, metrics.compiled_code.clone());
         prefix.register("info", "The provider versions that are loaded", metrics.info.clone());
@@ -129,6 +133,12 @@ impl Metrics {
     pub(crate) fn found_culprit(&self, provider: &str, function: &str) {
         let labels = Function { provider: provider.to_owned(), function: function.to_owned() };
         self.culprits.get_or_create(&labels).inc();
+    }
+
+    /// So many answers were asked for again past the cache.
+    pub(crate) fn doubted(&self, provider: &str, function: &str, answers: usize) {
+        let labels = Function { provider: provider.to_owned(), function: function.to_owned() };
+        self.doubted.get_or_create(&labels).inc_by(u64::try_from(answers).unwrap_or(u64::MAX));
     }
 
     /// What a call used.

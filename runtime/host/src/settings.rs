@@ -19,9 +19,9 @@ use crate::wire::text;
 /// machines take some 50.
 const RULES: usize = 1_000;
 
-/// The most places where requests name their operation. For each, a body of up to 8 MiB may have to be read through; an
-/// API has one.
-const PLACES: usize = 4;
+/// The most places where requests name their operation or their page. For each, a body of up to 8 MiB may have to be read
+/// through; an API has one of the first kind, and has rarely more than two words for the second.
+const PLACES: usize = 8;
 
 /// The most endpoints, and limits.
 const ENDPOINTS: usize = 100;
@@ -78,7 +78,9 @@ impl Component {
         metrics: &Metrics,
     ) -> Result<Settings, Error> {
         let (info, document) = (self.info.clone(), document.to_owned());
-        let answer = call(self, info_terms("configure", limits, metrics), move |store, instance| {
+        let terms = info_terms("configure", limits, metrics);
+        let denial = terms.denial.clone();
+        let answer = call(self, terms, move |store, instance| {
             Box::pin(async move { info.load(&mut *store, &instance)?.call_configure(store, &document).await })
         })
         .await
@@ -90,7 +92,12 @@ impl Component {
             Err(problems) if problems.is_empty() => {
                 Err(Error::Description("configure failed without saying what is wrong".to_owned()))
             }
-            Err(problems) => Err(Error::Configuration(problems.into_iter().map(problem).collect())),
+            Err(problems) => {
+                // Maybe it found something wrong because it was refused what it asked for.
+                let denied =
+                    denial.reason().map(|reason| Problem { path: String::new(), message: text(reason) });
+                Err(Error::Configuration(problems.into_iter().map(problem).chain(denied).collect()))
+            }
         }
     }
 }
@@ -107,8 +114,10 @@ fn settings(answer: info::Settings) -> Result<Settings, Error> {
     };
     let rules = rules.into_iter().enumerate().map(|(index, answer)| rule(index, answer));
     let rules: Vec<_> = rules.collect::<Result<_, _>>()?;
-    let places = rules.iter().filter_map(|rule| Some(&rule.operation.as_ref()?.place));
-    at_most(PLACES, places.collect::<HashSet<_>>().len(), "places of operations")?;
+    let operations = rules.iter().filter_map(|rule| Some(&rule.operation.as_ref()?.place));
+    let pages = rules.iter().filter_map(|rule| rule.page.as_ref());
+    let places: HashSet<_> = operations.chain(pages).collect();
+    at_most(PLACES, places.len(), "places of operations and pages")?;
     Ok(Settings {
         wishes: endpoints.into_iter().map(wish).collect::<Result<_, _>>()?,
         rules,
@@ -130,7 +139,7 @@ fn wish(answer: info::Endpoint) -> Result<Wish, Error> {
 }
 
 fn rule(index: usize, answer: info::Rule) -> Result<Rule, Error> {
-    let info::Rule { host, method, path, operation, effect, limits, cache_scope, fold_case, extra: _ } =
+    let info::Rule { host, method, path, operation, effect, limits, cache_scope, page, fold_case, extra: _ } =
         answer;
     let rule_is_wrong = |why: String| Error::Settings(format!("rule {}: {}", index + 1, text(&why)));
     let wrong = |error: pileus_gate::Error| rule_is_wrong(error.to_string());
@@ -146,6 +155,9 @@ fn rule(index: usize, answer: info::Rule) -> Result<Rule, Error> {
         info::Effect::Write => Effect::Write,
         info::Effect::OperationPoll => Effect::OperationPoll,
     };
+    if page.is_some() && effect != Effect::Read {
+        return Err(rule_is_wrong("only a read has pages".to_owned()));
+    }
     Ok(Rule {
         host: host.parse().map_err(wrong)?,
         method: method.parse().map_err(wrong)?,
@@ -154,29 +166,37 @@ fn rule(index: usize, answer: info::Rule) -> Result<Rule, Error> {
         effect,
         limits: limits.iter().map(|key| key.parse()).collect::<Result<_, _>>().map_err(wrong)?,
         cache_scope: cache_scope.as_deref().map(KeyPattern::from_str).transpose().map_err(wrong)?,
+        page: page.map(rule_place).transpose().map_err(rule_is_wrong)?,
         fold_case,
     })
 }
 
 fn rule_operation(answer: info::Operation) -> Result<Operation, String> {
     let info::Operation { place, name } = answer;
-    let (info::OperationPlace::Query(place_name)
-    | info::OperationPlace::Header(place_name)
-    | info::OperationPlace::FormField(place_name)
-    | info::OperationPlace::JsonField(place_name)) = &place;
-    if name.len().max(place_name.len()) > LONGEST {
+    if name.len() > LONGEST {
         return Err(format!("a text of its operation is longer than {LONGEST} bytes"));
     }
-    let place = match place {
-        info::OperationPlace::Query(name) => Place::Query(name),
-        info::OperationPlace::Header(name) => {
+    let name = TextPattern::from_str(&name).map_err(|error| error.to_string())?;
+    Ok(Operation { place: rule_place(place)?, name })
+}
+
+fn rule_place(answer: info::Place) -> Result<Place, String> {
+    let (info::Place::Query(name)
+    | info::Place::Header(name)
+    | info::Place::FormField(name)
+    | info::Place::JsonField(name)) = &answer;
+    if name.len() > LONGEST {
+        return Err(format!("the name of a place of it is longer than {LONGEST} bytes"));
+    }
+    Ok(match answer {
+        info::Place::Query(name) => Place::Query(name),
+        info::Place::Header(name) => {
             let header = http::HeaderName::from_str(&name);
             Place::Header(header.map_err(|_| format!("{:?} is no header name", text(&name)))?)
         }
-        info::OperationPlace::FormField(name) => Place::FormField(name),
-        info::OperationPlace::JsonField(name) => Place::JsonField(name),
-    };
-    Ok(Operation { place, name: TextPattern::from_str(&name).map_err(|error| error.to_string())? })
+        info::Place::FormField(name) => Place::FormField(name),
+        info::Place::JsonField(name) => Place::JsonField(name),
+    })
 }
 
 #[cfg(test)]
@@ -192,6 +212,7 @@ mod tests {
             effect: info::Effect::Read,
             limits: vec!["reads".to_owned()],
             cache_scope: Some("servers-{1}".to_owned()),
+            page: None,
             fold_case: false,
             extra: Vec::new(),
         }
@@ -206,7 +227,7 @@ mod tests {
         })
     }
 
-    fn named(place: info::OperationPlace) -> info::Operation {
+    fn named(place: info::Place) -> info::Operation {
         info::Operation { place, name: "Describe*".to_owned() }
     }
 
@@ -218,8 +239,11 @@ mod tests {
             info::Rule { method: "get it".to_owned(), ..rule() },
             info::Rule { path: "servers".to_owned(), ..rule() },
             info::Rule { cache_scope: Some("{".to_owned()), ..rule() },
+            info::Rule { operation: Some(named(info::Place::Header("no header".to_owned()))), ..rule() },
+            info::Rule { page: Some(info::Place::Header("no header".to_owned())), ..rule() },
             info::Rule {
-                operation: Some(named(info::OperationPlace::Header("no header".to_owned()))),
+                page: Some(info::Place::Query("cursor".to_owned())),
+                effect: info::Effect::OperationPoll,
                 ..rule()
             },
         ] {
@@ -227,7 +251,7 @@ mod tests {
             let error = read(wrong).expect_err(&text).to_string();
             assert!(error.contains("rule 1: "), "{error}");
         }
-        let query = named(info::OperationPlace::Query("Action".to_owned()));
+        let query = named(info::Place::Query("Action".to_owned()));
         assert!(read(info::Rule { operation: Some(query), ..rule() }).is_ok());
     }
 
@@ -247,12 +271,16 @@ mod tests {
             settings(answer).err().map(|error| error.to_string())
         };
         let json = |number: usize| {
-            let place = info::OperationPlace::JsonField(format!("field-{number}"));
-            info::Rule { operation: Some(named(place)), ..rule() }
+            let place = info::Place::JsonField(format!("field-{number}"));
+            if number % 2 == 0 {
+                info::Rule { operation: Some(named(place)), ..rule() }
+            } else {
+                info::Rule { page: Some(place), ..rule() }
+            }
         };
         let fits = with(|it| it.rules = vec![rule(); RULES]);
         assert_eq!(fits, None);
-        let rows: [(Change, &str); 6] = [
+        let rows: [(Change, &str); 8] = [
             (|it| it.rules = vec![rule(); RULES + 1], "1001 rules, where at most 1000"),
             (|it| it.rules[0].limits = vec!["reads".to_owned(); KEYS + 1], "rule 1: 17 limits"),
             (|it| it.rules[0].path = format!("/{}", "a".repeat(LONGEST)), "rule 1: a text"),
@@ -260,8 +288,20 @@ mod tests {
             (|it| it.rules[0].cache_scope = Some("a".repeat(LONGEST + 1)), "rule 1: a text"),
             (
                 |it| {
-                    let place = info::OperationPlace::FormField("a".repeat(LONGEST + 1));
+                    let place = info::Place::FormField("a".repeat(LONGEST + 1));
                     it.rules[0].operation = Some(named(place));
+                },
+                "rule 1: the name of a place",
+            ),
+            (
+                |it| it.rules[0].page = Some(info::Place::Query("a".repeat(LONGEST + 1))),
+                "rule 1: the name of a place",
+            ),
+            (
+                |it| {
+                    let name = "a".repeat(LONGEST + 1);
+                    let place = info::Place::Query("Action".to_owned());
+                    it.rules[0].operation = Some(info::Operation { place, name });
                 },
                 "rule 1: a text of its operation",
             ),
@@ -275,7 +315,7 @@ mod tests {
             settings(info::Settings { endpoints: Vec::new(), rules, limits: Vec::new(), extra: Vec::new() })
         };
         assert!(of(PLACES).is_ok());
-        assert!(of(PLACES + 1).is_err_and(|error| error.to_string().contains("5 places of operations")));
+        assert!(of(PLACES + 1).is_err_and(|error| error.to_string().contains("9 places of operations")));
     }
 
     #[test]

@@ -1,15 +1,18 @@
 //! The provider for the simulated cloud, and the model for authors: what it does for the API of that cloud, another
-//! provider does for its own. `machine` is what the API says, this file what Pileus wants to know.
+//! provider does for its own. `machine` is what the API says, `list` finds Nodes' machines among many, this file is what
+//! Pileus wants to know.
 
+mod list;
 mod machine;
 
-use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
+use list::{List, Listed};
 use machine::{Machine, Page};
 use pileus_guest::{
-    Answer, Description, Effect, Error, Instances, NodeReference, Problem, Provider, Purpose, Settings,
-    export_provider, http, one_by_one,
+    Answer, Description, Effect, Error, Instances, NodeReference, Place, Problem, Provider, Purpose,
+    Settings, export_provider, http, one_by_one,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -32,11 +35,24 @@ const CREATION: Duration = Duration::from_secs(5);
 pub struct Configuration {
     /// Where the simulated cloud's API is, as in `http://simulator:8080`.
     endpoint: http::BaseUrl,
+    /// How many lists and reads the cloud lets through, if it was started with quotas.
+    reads: Option<Quota>,
+}
+
+/// How many requests a cloud lets through.
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Quota {
+    /// How many may come at once.
+    burst: NonZeroU32,
+    /// How many more each second.
+    per_second: NonZeroU32,
 }
 
 /// The simulated cloud.
 pub struct Simulated {
     cloud: http::BaseUrl,
+    reads: Option<Quota>,
 }
 
 export_provider!(Simulated, instances);
@@ -48,16 +64,22 @@ impl Provider for Simulated {
         Description::new("simulated", env!("CARGO_PKG_VERSION")).provider_id_scheme(SCHEME)
     }
 
-    fn configure(Configuration { endpoint }: Configuration) -> Result<Self, Vec<Problem>> {
-        Ok(Self { cloud: endpoint })
+    fn configure(Configuration { endpoint, reads }: Configuration) -> Result<Self, Vec<Problem>> {
+        Ok(Self { cloud: endpoint, reads })
     }
 
     fn settings(&self) -> Settings {
         let read = |path| self.cloud.rule("GET", path, Effect::Read).limit("reads").cache_scope("machines");
-        Settings::default()
+        let settings = Settings::default()
             .endpoint(self.cloud.endpoint("to read the machines behind Nodes"))
-            .rule(read("/v1/machines"))
-            .rule(read("/v1/machines/*"))
+            .rule(read("/v1/machines").page(Place::Query("cursor".to_owned())))
+            .rule(read("/v1/machines/*"));
+        match self.reads {
+            Some(Quota { burst, per_second }) => {
+                settings.limit("reads", burst.get(), per_second.get().saturating_mul(60))
+            }
+            None => settings,
+        }
     }
 }
 
@@ -80,29 +102,19 @@ impl Instances for Simulated {
         nodes: &[NodeReference],
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
         // A Node may be deleted on the answer to `confirm`, so that reads its machine however many there are.
-        if purpose == Purpose::Confirm || nodes.len() <= HANDFUL {
+        if purpose == Purpose::Confirm {
             return Ok(one_by_one(self, purpose, nodes).await);
         }
-        let (machines, end) = self.list().await;
-        let by_id: HashMap<&str, &Machine> =
-            machines.iter().map(|machine| (machine.id.as_str(), machine)).collect();
-        let mut by_name: HashMap<&str, Vec<&Machine>> = HashMap::new();
-        for machine in &machines {
-            by_name.entry(&machine.name).or_default().push(machine);
+        if nodes.len() <= HANDFUL {
+            return Ok(self.lookup_few(purpose, nodes).await);
         }
-        let look = |node: &NodeReference| {
-            let found = match machine_id(node)? {
-                Some(id) => by_id.get(id).copied(),
-                // Another machine of the same name may be in the part that is missing.
-                None if end.is_err() => None,
-                None => only(by_name.get(&*node.name).map_or(&[][..], Vec::as_slice), &node.name)?.copied(),
-            };
-            match (found, &end) {
-                (Some(machine), _) => Ok(answer(machine.clone())),
-                (None, Ok(())) => Ok(Answer::Absent),
-                // What a list lacks that broke off is not absent.
-                (None, Err(error)) => Err(error.clone().about(format_args!("node {}", node.name))),
-            }
+        let list = self.list(http::Request::send).await;
+        let listed = Listed::new(&list);
+        let look = |node: &NodeReference| match (listed.find(node)?, &list.end) {
+            (Some(machine), _) => Ok(answer(machine.clone())),
+            (None, Ok(())) => Ok(Answer::Absent),
+            // What a list lacks that broke off is not absent.
+            (None, Err(error)) => Err(error.clone().about(format_args!("node {}", node.name))),
         };
         Ok(nodes.iter().map(look).collect())
     }
@@ -122,21 +134,40 @@ impl Simulated {
         Ok(only(&machines, name)?.cloned())
     }
 
-    /// Lists all machines, with what ended the list: all that there are only where nothing failed.
-    async fn list(&self) -> (Vec<Machine>, Result<(), Error>) {
-        let mut all = Vec::new();
+    /// Looks a handful of Nodes up: in the list of all machines while the host has it from a moment ago, which costs the
+    /// cloud nothing, and one by one where it hasn't, or the list lacks them.
+    async fn lookup_few(&self, purpose: Purpose, nodes: &[NodeReference]) -> Vec<Result<Answer, Error>> {
+        let cached = self.list(async |page: http::Request| {
+            page.send_if_cached().await?.ok_or_else(|| Error::unavailable("the list is not cached"))
+        });
+        let list = cached.await;
+        let listed = Listed::new(&list);
+        let found: Vec<_> = nodes.iter().map(|node| listed.find(node).ok().flatten()).collect();
+        let left = nodes.iter().zip(&found).filter(|(_, found)| found.is_none());
+        let left: Vec<_> = left.map(|(node, _)| node.clone()).collect();
+        let mut read = one_by_one(self, purpose, &left).await.into_iter();
+        let answers = found.into_iter().map(|found| match found {
+            Some(machine) => Some(Ok(answer(machine.clone()))),
+            None => read.next(),
+        });
+        answers.flatten().collect()
+    }
+
+    /// Lists all machines, each page sent in this way.
+    async fn list(&self, send: impl AsyncFn(http::Request) -> Result<http::Response, Error>) -> List {
+        let mut machines = Vec::new();
         let mut cursor: Option<String> = None;
         loop {
             let from = cursor.as_ref().map(|cursor| ("cursor", cursor));
             let request = http::get(self.cloud.join(["v1", "machines"])).query("limit", PAGE).queries(from);
-            let Page { mut machines, next } = match request.send().await.and_then(http::Response::json) {
+            let Page { machines: mut more, next } = match send(request).await.and_then(http::Response::json) {
                 Ok(page) => page,
-                Err(error) => return (all, Err(error)),
+                Err(error) => return List { machines, end: Err(error) },
             };
-            all.append(&mut machines);
+            machines.append(&mut more);
             match next {
                 Some(next) => cursor = Some(next),
-                None => return (all, Ok(())),
+                None => return List { machines, end: Ok(()) },
             }
         }
     }
@@ -173,7 +204,7 @@ fn answer(machine: Machine) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use pileus_guest::testing::{Exchange, Host, get, schema};
+    use pileus_guest::testing::{Exchange, Host, Sent, get, schema};
     use pileus_guest::{Address, AddressKind, ErrorKind, Instance, State};
     use serde_json::{Value, json};
 
@@ -291,6 +322,30 @@ mod tests {
     }
 
     #[test]
+    fn a_handful_is_looked_for_in_the_list_that_the_host_has_and_read_where_that_lacks_it() {
+        let nodes = [known(1), new(2), new(3)];
+        let pages = |cached: fn(Exchange) -> Exchange| {
+            let first = get(format!("{MACHINES}?limit=1000")).json(page(&[machine(1)], Some("2")));
+            let second = get(format!("{MACHINES}?limit=1000&cursor=2")).json(page(&[machine(2)], None));
+            [first, second].map(cached)
+        };
+        let [first, second] = pages(Exchange::cached);
+        let host =
+            cloud().exchange(first.clone()).exchange(second).exchange(by_name(3).json(page(&[], None)));
+        let answers = host.lookup::<Simulated>(Purpose::Initialise, &nodes).unwrap();
+        let [one, two] = [1, 2].map(|number| Ok(found(number, State::Running)));
+        assert_eq!(answers, [one.clone(), two.clone(), Ok(Answer::Absent)]);
+
+        // Of half a list, only an id tells whose machine it is.
+        let host = cloud()
+            .exchange(first)
+            .exchange(by_name(2).json(page(&[machine(2)], None)))
+            .exchange(by_name(3).json(page(&[], None)));
+        let answers = host.lookup::<Simulated>(Purpose::Refresh, &nodes).unwrap();
+        assert_eq!(answers, [one, two, Ok(Answer::Absent)]);
+    }
+
+    #[test]
     fn many_nodes_are_answered_from_one_list_of_all_pages() {
         let first = [machine(1), machine(2)];
         let second = [in_state(3, "creating"), machine(9)];
@@ -338,6 +393,10 @@ mod tests {
         let host = (1..=5).map(|number| by_id(number).status(404)).fold(cloud(), Host::exchange);
         let answers = host.lookup::<Simulated>(Purpose::Confirm, &nodes).unwrap();
         assert!(answers.iter().all(|answer| *answer == Ok(Answer::Absent)));
+        assert!(!host.requests().iter().any(Sent::is_for_the_cache));
+        let one = cloud().exchange(by_id(1).status(404));
+        one.lookup::<Simulated>(Purpose::Confirm, &[known(1)]).unwrap();
+        assert!(!one.requests().iter().any(Sent::is_for_the_cache));
     }
 
     #[test]
@@ -349,6 +408,21 @@ mod tests {
         let paths: Vec<_> = settings.rules.iter().map(|rule| &rule.path[..]).collect();
         assert_eq!(paths, ["/sim/v1/machines", "/sim/v1/machines/*"]);
         assert!(settings.rules.iter().all(|rule| rule.effect == Effect::Read && rule.limits == ["reads"]));
+        let pages: Vec<_> = settings.rules.iter().map(|rule| rule.page.clone()).collect();
+        assert_eq!(pages, [Some(Place::Query("cursor".to_owned())), None]);
+    }
+
+    #[test]
+    fn the_cloud_has_a_limit_where_it_has_quotas() {
+        let limits = |document: Value| {
+            let settings = Host::new().configuration(document).configure::<Simulated>().unwrap();
+            settings.limits.into_iter().map(|limit| (limit.key, limit.capacity, limit.per_minute)).collect()
+        };
+        let none: Vec<_> = limits(json!({"endpoint": "http://cloud.test"}));
+        assert_eq!(none, []);
+        let reads = json!({"burst": 250, "perSecond": 25});
+        let some: Vec<_> = limits(json!({"endpoint": "http://cloud.test", "reads": reads}));
+        assert_eq!(some, [("reads".to_owned(), 250, 1_500)]);
     }
 
     #[test]
@@ -357,6 +431,7 @@ mod tests {
             (json!({}), "", "missing field `endpoint`"),
             (json!({"endpoint": "cloud.test"}), "endpoint", "must start with"),
             (json!({"endpoint": "http://cloud.test", "zone": 1}), "zone", "unknown field"),
+            (json!({"endpoint": "http://cloud.test", "reads": {"burst": 0}}), "reads.burst", "nonzero"),
         ];
         for (document, path, message) in rows {
             let problems = Host::new().configuration(&document).configure::<Simulated>().unwrap_err();

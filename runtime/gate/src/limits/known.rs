@@ -238,6 +238,7 @@ mod tests {
             limits: limits.iter().map(|key| key.parse().unwrap()).collect(),
             cache_scope: None,
             fold_case: false,
+            page: None,
         }
     }
 

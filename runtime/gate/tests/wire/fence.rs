@@ -42,6 +42,7 @@ pub(crate) fn reads() -> Vec<Rule> {
         limits: Vec::new(),
         cache_scope: None,
         fold_case: false,
+        page: None,
     }]
 }
 

@@ -36,6 +36,7 @@ fn gate_for(cloud: &Cloud, effect: Effect, burst: u32, per_second: f64) -> Watch
         limits: vec!["reads".parse().unwrap()],
         cache_scope: None,
         fold_case: false,
+        page: None,
     };
     let config = Config {
         grants: vec![cloud.grant()],

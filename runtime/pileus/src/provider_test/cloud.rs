@@ -222,7 +222,7 @@ mod tests {
             let cloud = Cloud::new();
             cloud.begin(scene, &[]);
             let request = Request::parse(&method, &"https://cloud.example/a".parse().unwrap()).unwrap();
-            let meaning = Meaning { effect, limits, cache_scope: None, fold_case: false };
+            let meaning = Meaning { effect, limits, cache_scope: None, fold_case: false, page: None };
             let course = cloud.decide(&request, b"", &meaning);
             assert_eq!(cloud.seen().len(), 1, "it is written down in any case");
             matches!(course, Course::Carry)

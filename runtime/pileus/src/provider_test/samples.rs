@@ -94,6 +94,7 @@ fn settings() -> Settings {
         limits: Vec::new(),
         cache_scope: None,
         fold_case: false,
+        page: None,
     };
     Settings { wishes: Vec::new(), rules: vec![rule], limits: Vec::new() }
 }

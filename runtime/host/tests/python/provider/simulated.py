@@ -52,9 +52,12 @@ class Info(exports.Info):
             raise Err(problems)
         host = f"[{cloud.hostname}]" if ":" in cloud.hostname else cloud.hostname
         wish = info.Endpoint(cloud.scheme == "https", host, cloud.port, "to read the machines behind Nodes", [])
-        paths = (f"{cloud.path}/v1/machines", f"{cloud.path}/v1/machines/*")
+        pages = {f"{cloud.path}/v1/machines": info.Place_Query("cursor"), f"{cloud.path}/v1/machines/*": None}
         read = info.Effect.READ
-        rules = [info.Rule(host, "GET", path, None, read, ["reads"], "machines", False, []) for path in paths]
+        rules = [
+            info.Rule(host, "GET", path, None, read, ["reads"], "machines", page, False, [])
+            for path, page in pages.items()
+        ]
         return info.Settings([wish], rules, limits=[], extra=[])
 
 

@@ -1,0 +1,172 @@
+//! Lookups out of calls: one call that is about all Nodes, more where it fails at one of them, and one more where answers
+//! rest on what is too old to say so much.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use pileus_cloud::{Answer, Error, ErrorKind, Instances, NodeReference, Purpose};
+use pileus_gate::View;
+use tokio::time::Instant;
+
+use super::{Answers, Guest, Question};
+use crate::fault::Fault;
+use crate::freshness::{self, Basis};
+use crate::halves::Halves;
+
+/// Repeats of a failed lookup begin within so many times what a lookup may take, 60 s by default. A provider that hangs at
+/// one Node among 5,000 takes 10 s, 5 s, and 11 times 2.5 s of that at worst, which leaves a quarter for the neighbours'
+/// answers. Longer should nobody wait who isn't the culprit: the next lookup goes out when this one has ended.
+const REPEATING: u32 = 3;
+
+#[async_trait]
+impl Instances for Guest {
+    async fn lookup(&self, purpose: Purpose, nodes: &[NodeReference]) -> Answers {
+        let began = Instant::now();
+        let view = freshness::view(purpose);
+        let mut answers = self.lookup_or_halves(purpose, nodes, &view).await?;
+        let basis = Basis::new(&view.evidence(), began, Instant::now(), Timestamp::now());
+        let doubtful: Vec<_> = answers
+            .iter_mut()
+            .zip(nodes)
+            .filter(|(answer, node)| is_doubtful(answer, node, &basis))
+            .collect();
+        if !doubtful.is_empty() {
+            self.lookup_again(purpose, doubtful, began.elapsed()).await;
+        }
+        Ok(answers)
+    }
+}
+
+/// Makes of an absence that nothing new confirms what it is.
+fn not_absent(answer: &mut Result<Answer, Error>) {
+    if let Ok(Answer::Absent) = answer {
+        *answer = Ok(Answer::Pending(freshness::AGAIN));
+    }
+}
+
+fn is_doubtful(answer: &Result<Answer, Error>, node: &NodeReference, basis: &Basis) -> bool {
+    answer.as_ref().is_ok_and(|answer| !basis.supports(answer, node.created_at))
+}
+
+impl Guest {
+    async fn lookup_or_halves(&self, purpose: Purpose, nodes: &[NodeReference], view: &View) -> Answers {
+        let question = self.question(purpose, nodes, view);
+        match self.counted_lookup(question).await {
+            Ok(answers) => answers,
+            Err(fault) if fault.is_providers() && nodes.len() > 1 => {
+                Ok(self.lookup_in_halves(question, fault).await)
+            }
+            Err(fault) => Err(self.failed("lookup", &fault)),
+        }
+    }
+
+    fn question<'a>(&self, purpose: Purpose, nodes: &'a [NodeReference], view: &'a View) -> Question<'a> {
+        let (soft, hard) = (self.limits.lookup_soft, self.limits.lookup_hard);
+        Question { purpose, nodes, view: Some(view), soft, hard }
+    }
+
+    /// Looks Nodes up once more, past all that was asked for before, in what is left of a lookup that took so long. Where
+    /// that brings nothing new, none of them is absent.
+    async fn lookup_again(
+        &self,
+        purpose: Purpose,
+        doubtful: Vec<(&mut Result<Answer, Error>, &NodeReference)>,
+        took: Duration,
+    ) {
+        let (answers, nodes): (Vec<_>, Vec<_>) =
+            doubtful.into_iter().map(|(answer, node)| (answer, node.clone())).unzip();
+        self.metrics.doubted(&self.name, "lookup", nodes.len());
+        let (began, view) = (Instant::now(), View::fresh());
+        let whole = self.question(purpose, &nodes, &view);
+        let [soft, hard] = [whole.soft, whole.hard].map(|time| time.saturating_sub(took));
+        if soft.is_zero() {
+            return answers.into_iter().for_each(not_absent);
+        }
+        let new = match self.counted_lookup(Question { soft, hard, ..whole }).await {
+            Ok(Ok(new)) => new,
+            Ok(Err(error)) => vec![Err(error); nodes.len()],
+            Err(fault) => vec![Err(self.failed("lookup", &fault)); nodes.len()],
+        };
+        let basis = Basis::new(&view.evidence(), began, Instant::now(), Timestamp::now());
+        for ((answer, node), new) in answers.into_iter().zip(&nodes).zip(new) {
+            *answer = new;
+            if is_doubtful(answer, node, &basis) {
+                not_absent(answer);
+            }
+        }
+    }
+
+    async fn counted_lookup(&self, question: Question<'_>) -> Result<Answers, Fault> {
+        let started = Instant::now();
+        let result = self.call_lookup(question).await;
+        let label = match &result {
+            Ok(Ok(_)) => "ok",
+            Ok(Err(error)) => error.kind.as_str(),
+            Err(fault) => fault.label(),
+        };
+        self.metrics.call_ended(&self.name, "lookup", label, started.elapsed());
+        result
+    }
+
+    /// Finds the Nodes that the provider fails at, and answers for all others.
+    async fn lookup_in_halves(&self, whole: Question<'_>, fault: Fault) -> Vec<Result<Answer, Error>> {
+        let nodes = whole.nodes;
+        let until = Instant::now() + self.limits.lookup_hard * REPEATING;
+        let mut halves = Halves::of(nodes.len(), fault);
+        let mut settled = Vec::new();
+        let mut throttled = None;
+        while Instant::now() < until
+            && throttled.is_none()
+            && let Some(part) = halves.next()
+        {
+            self.metrics.repeated(&self.name, "lookup");
+            let (start, asked) = (part.nodes.start, nodes.get(part.nodes.clone()).unwrap_or_default());
+            let (soft, hard) = (whole.soft / part.haste, whole.hard / part.haste);
+            let answers = match self.counted_lookup(Question { nodes: asked, soft, hard, ..whole }).await {
+                Ok(Ok(answers)) => {
+                    halves.answered(&part);
+                    answers
+                }
+                // It got through, but without an answer that tells where the culprit is not.
+                Ok(Err(error)) => vec![Err(error); asked.len()],
+                Err(fault) if !fault.is_providers() => vec![Err(self.failed("lookup", &fault)); asked.len()],
+                Err(fault) => {
+                    let culprit =
+                        if let [node] = asked { Some(Err(self.culprit(node, &fault))) } else { None };
+                    halves.failed(part, fault);
+                    culprit.into_iter().collect()
+                }
+            };
+            throttled = answers.iter().find_map(throttling);
+            settled.push((start, answers));
+        }
+        for part in halves.rest() {
+            let error = throttled.clone().unwrap_or_else(|| {
+                self.failed(&format!("lookup of {} nodes", part.nodes.len()), &part.because)
+            });
+            tracing::warn!(nodes = part.nodes.len(), %error, "the rest is not looked up in smaller parts now");
+            settled.push((part.nodes.start, vec![Err(error); part.nodes.len()]));
+        }
+        settled.sort_by_key(|(start, _)| *start);
+        settled.into_iter().flat_map(|(_, answers)| answers).collect()
+    }
+
+    fn culprit(&self, node: &NodeReference, fault: &Fault) -> Error {
+        self.metrics.found_culprit(&self.name, "lookup");
+        let error = self.failed(&format!("lookup of node {}", node.name), fault);
+        tracing::warn!(node = %node.name, %error, "the provider fails at this node; its neighbours were looked up without it");
+        error
+    }
+
+    /// What a fault means to whoever wanted an answer.
+    fn failed(&self, what: &str, fault: &Fault) -> Error {
+        let kind = if fault.is_providers() { ErrorKind::Broken } else { ErrorKind::Unavailable };
+        Error::new(kind, format!("provider {}: {what} {fault}", self.name))
+    }
+}
+
+/// What says that the cloud has had enough: more repeats would be more of what it had enough of.
+fn throttling(answer: &Result<Answer, Error>) -> Option<Error> {
+    answer.as_ref().err().filter(|error| matches!(error.kind, ErrorKind::Throttled(_))).cloned()
+}
