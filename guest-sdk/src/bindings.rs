@@ -1,14 +1,25 @@
 //! The contract as `wit-bindgen` generates it, and nothing else: `wire` turns it into the types that authors see. Public
 //! only because the export macro expands in the author's crate. The interfaces of WASI are those of the crate `wasip2`,
 //! which `wstd` uses as well, so that a component imports each of them once.
+//!
+//! A world can't make an export optional, so there is one for what every provider has, and one for each capability: a
+//! component is of the worlds whose exports the macro puts into it.
 
 #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::pedantic, reason = "generated code")]
 
 wit_bindgen::generate!({
     path: "../wit",
-    world: "provides-instances",
+    inline: "
+        package pileus:sdk;
+        world provider {
+            include pileus:provider/host@0.1.0;
+            export pileus:provider/info@0.1.0;
+        }
+    ",
+    world: "pileus:sdk/provider",
     pub_export_macro: true,
     default_bindings_module: "pileus_guest::bindings",
+    generate_all,
     with: {
         "wasi:clocks/monotonic-clock@0.2.12": wasip2::clocks::monotonic_clock,
         "wasi:clocks/wall-clock@0.2.12": wasip2::clocks::wall_clock,
@@ -21,3 +32,39 @@ wit_bindgen::generate!({
         "wasi:random/random@0.2.12": wasip2::random::random,
     },
 });
+
+/// The export of `instances`.
+pub mod instances {
+    wit_bindgen::generate!({
+        path: "../wit",
+        inline: "
+            package pileus:sdk;
+            world instances {
+                export pileus:provider/instances@0.1.0;
+            }
+        ",
+        world: "pileus:sdk/instances",
+        pub_export_macro: true,
+        export_macro_name: "export_instances",
+        default_bindings_module: "pileus_guest::bindings::instances",
+        with: { "pileus:provider/types@0.1.0": crate::bindings::pileus::provider::types },
+    });
+}
+
+/// The export of `routes`.
+pub mod routes {
+    wit_bindgen::generate!({
+        path: "../wit",
+        inline: "
+            package pileus:sdk;
+            world routes {
+                export pileus:provider/routes@0.1.0;
+            }
+        ",
+        world: "pileus:sdk/routes",
+        pub_export_macro: true,
+        export_macro_name: "export_routes",
+        default_bindings_module: "pileus_guest::bindings::routes",
+        with: { "pileus:provider/types@0.1.0": crate::bindings::pileus::provider::types },
+    });
+}

@@ -7,6 +7,8 @@ use crate::Extra;
 pub enum Capability {
     /// The machines behind Nodes.
     Instances,
+    /// The routes of Pods' traffic.
+    Routes,
 }
 
 /// How the host should call a capability.
@@ -22,6 +24,10 @@ impl CallShape {
     /// What suits lookups: they change nothing, and 5,000 is the size of the largest cluster that Kubernetes supports,
     /// so one list of the cloud's machines answers for all of it.
     pub const INSTANCES: Self = Self { largest_batch: 5_000, side_by_side: true };
+
+    /// What suits changes of routes: as many as most clouds take within the time of a call, one call at a time, as routes
+    /// of one table often can't be written side by side.
+    pub const ROUTES: Self = Self { largest_batch: 1_000, side_by_side: false };
 }
 
 /// The type of an annotation's value, for the reference that users read and for a check before the provider sees it.
@@ -68,6 +74,8 @@ pub struct Description {
     pub node_labels: Vec<String>,
     /// How to call `instances`.
     pub instances: CallShape,
+    /// How to call `routes`.
+    pub routes: CallShape,
     /// See [`Extra`].
     pub extra: Extra,
 }
@@ -82,6 +90,7 @@ impl Description {
             service_annotations: Vec::new(),
             node_labels: Vec::new(),
             instances: CallShape::INSTANCES,
+            routes: CallShape::ROUTES,
             extra: Extra::new(),
         }
     }
@@ -111,6 +120,13 @@ impl Description {
     #[must_use]
     pub fn instances(mut self, shape: CallShape) -> Self {
         self.instances = shape;
+        self
+    }
+
+    /// Says how to call `routes`, where [`CallShape::ROUTES`] doesn't suit.
+    #[must_use]
+    pub fn routes(mut self, shape: CallShape) -> Self {
+        self.routes = shape;
         self
     }
 }

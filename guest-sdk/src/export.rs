@@ -4,38 +4,39 @@
 //!
 //! [`export_provider!`]: crate::export_provider
 
-use crate::bindings::exports::pileus::provider::{info, instances};
+use crate::bindings::exports::pileus::provider::info;
+use crate::bindings::instances::exports::pileus::provider::instances;
 use crate::bindings::pileus::provider::types;
+use crate::bindings::routes::exports::pileus::provider::routes;
 use crate::error::AFTER_DEADLINE;
 use crate::{
-    Answer, Capability, Error, Instances, NodeReference, Provider, Purpose, configuration, host, log, wire,
+    Answer, Capability, Cluster, Error, Instances, ListedRoute, NodeReference, Progress, Provider, Purpose,
+    RouteChange, Routes, configuration, host, log, wire,
 };
 
-/// Exports a provider with the capabilities that it implements.
+/// Exports a provider with the capabilities that it implements: `instances`, `routes`, or both.
 ///
 /// ```ignore
-/// pileus_guest::export_provider!(Simulated, instances);
+/// pileus_guest::export_provider!(Simulated, instances, routes);
 /// ```
 ///
 /// Outside of a component it only checks that the traits are there.
 #[macro_export]
 macro_rules! export_provider {
-    ($provider:ty, instances $(,)?) => {
+    ($provider:ty, $($capability:ident),+ $(,)?) => {
         const _: () = {
-            const fn implements<P: $crate::Instances>() {}
-            implements::<$provider>();
+            $($crate::export_provider!(@implements $capability $provider);)+
         };
 
         #[cfg(target_arch = "wasm32")]
         const _: () = {
-            use $crate::bindings::exports::pileus::provider::{info, instances};
-            use $crate::bindings::pileus::provider::types;
+            use $crate::bindings::exports::pileus::provider::info;
 
             struct Exported;
 
             impl info::Guest for Exported {
                 fn describe() -> info::Description {
-                    $crate::export::describe::<$provider>(&[$crate::Capability::Instances])
+                    $crate::export::describe::<$provider>(&[$($crate::export_provider!(@named $capability)),+])
                 }
 
                 fn configure(document: String) -> Result<info::Settings, Vec<info::Problem>> {
@@ -43,7 +44,34 @@ macro_rules! export_provider {
                 }
             }
 
-            impl instances::Guest for Exported {
+            $crate::bindings::export!(Exported with_types_in $crate::bindings);
+
+            $($crate::export_provider!(@exported $capability Exported $provider);)+
+        };
+    };
+
+    (@implements instances $provider:ty) => {
+        const _: () = {
+            const fn implements<P: $crate::Instances>() {}
+            implements::<$provider>();
+        };
+    };
+    (@implements routes $provider:ty) => {
+        const _: () = {
+            const fn implements<P: $crate::Routes>() {}
+            implements::<$provider>();
+        };
+    };
+
+    (@named instances) => { $crate::Capability::Instances };
+    (@named routes) => { $crate::Capability::Routes };
+
+    (@exported instances $exported:ident $provider:ty) => {
+        const _: () = {
+            use $crate::bindings::instances::exports::pileus::provider::instances;
+            use $crate::bindings::pileus::provider::types;
+
+            impl instances::Guest for $exported {
                 fn lookup(
                     purpose: instances::Purpose,
                     nodes: Vec<types::NodeReference>,
@@ -52,7 +80,28 @@ macro_rules! export_provider {
                 }
             }
 
-    $crate::bindings::export!(Exported with_types_in $crate::bindings);
+            $crate::bindings::instances::export_instances!($exported with_types_in $crate::bindings::instances);
+        };
+    };
+    (@exported routes $exported:ident $provider:ty) => {
+        const _: () = {
+            use $crate::bindings::pileus::provider::types;
+            use $crate::bindings::routes::exports::pileus::provider::routes;
+
+            impl routes::Guest for $exported {
+                fn list(cluster: types::Cluster) -> Result<Vec<routes::Listed>, types::Error> {
+                    $crate::export::list_routes::<$provider>(cluster)
+                }
+
+                fn change(
+                    cluster: types::Cluster,
+                    changes: Vec<routes::RouteChange>,
+                ) -> Result<Vec<routes::Outcome>, types::Error> {
+                    $crate::export::change_routes::<$provider>(cluster, changes)
+                }
+            }
+
+            $crate::bindings::routes::export_routes!($exported with_types_in $crate::bindings::routes);
         };
     };
 }
@@ -90,8 +139,7 @@ pub(crate) async fn answer<P: Instances>(
     purpose: Purpose,
     nodes: &[NodeReference],
 ) -> Result<Vec<Result<Answer, Error>>, Error> {
-    let provider: P =
-        configuration::read(&host::configuration()).map_err(|problems| configuration::rejected(&problems))?;
+    let provider: P = configured()?;
     let unknown_yet = || Ok(Answer::Pending(AFTER_DEADLINE));
     match provider.lookup_many(purpose, nodes).await {
         Ok(answers) => Ok(answers
@@ -102,6 +150,60 @@ pub(crate) async fn answer<P: Instances>(
             })
             .collect()),
         Err(error) if error.is_deadline() => Ok(nodes.iter().map(|_| unknown_yet()).collect()),
+        Err(error) => Err(error),
+    }
+}
+
+/// `routes.list`.
+pub fn list_routes<P: Routes>(cluster: types::Cluster) -> Result<Vec<routes::Listed>, types::Error> {
+    log::install();
+    match host::block_on(listed::<P>(&wire::cluster(cluster))) {
+        Ok(listed) => Ok(listed.into_iter().map(wire::listed).collect()),
+        Err(error) => Err(wire::error(error)),
+    }
+}
+
+/// `routes.change`.
+pub fn change_routes<P: Routes>(
+    cluster: types::Cluster,
+    changes: Vec<routes::RouteChange>,
+) -> Result<Vec<routes::Outcome>, types::Error> {
+    log::install();
+    let changes: Vec<RouteChange> = changes.into_iter().map(wire::route_change).collect();
+    match host::block_on(changed::<P>(&wire::cluster(cluster), &changes)) {
+        Ok(outcomes) => Ok(outcomes.into_iter().map(wire::route_outcome).collect()),
+        Err(error) => Err(wire::error(error)),
+    }
+}
+
+/// The provider of this call.
+fn configured<P: Provider>() -> Result<P, Error> {
+    configuration::read(&host::configuration()).map_err(|problems| configuration::rejected(&problems))
+}
+
+/// A list of routes in the SDK's own words.
+pub(crate) async fn listed<P: Routes>(cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
+    configured::<P>()?.list_routes(cluster).await
+}
+
+/// Changes of routes in the SDK's own words. What the soft deadline cut short is under way.
+pub(crate) async fn changed<P: Routes>(
+    cluster: &Cluster,
+    changes: &[RouteChange],
+) -> Result<Vec<Result<Progress, Error>>, Error> {
+    let later = |change: &RouteChange| {
+        Ok(Progress::InProgress { after: AFTER_DEADLINE, resume: change.resume.clone() })
+    };
+    match configured::<P>()?.change_routes(cluster, changes).await {
+        Ok(outcomes) => Ok(outcomes
+            .into_iter()
+            .zip(changes)
+            .map(|(outcome, change)| match outcome {
+                Err(error) if error.is_deadline() => later(change),
+                outcome => outcome,
+            })
+            .collect()),
+        Err(error) if error.is_deadline() => Ok(changes.iter().map(later).collect()),
         Err(error) => Err(error),
     }
 }

@@ -15,6 +15,7 @@ mod instances;
 mod log;
 mod node;
 mod provider;
+mod routes;
 mod settings;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
@@ -25,4 +26,7 @@ pub use error::{Error, ErrorKind, Extra};
 pub use instances::{Answer, Instance, Instances, Purpose, State, one_by_one};
 pub use node::{Address, AddressKind, NodeReference};
 pub use provider::{Problem, Provider};
+pub use routes::{
+    Cluster, ListedRoute, Progress, Route, RouteAction, RouteChange, Routes, change_one_by_one,
+};
 pub use settings::{Effect, Endpoint, Limit, Operation, Place, Rule, Settings};

@@ -25,7 +25,8 @@ use tracing::Level;
 use crate::http::ONLY_IF_CACHED;
 use crate::log::HostLog;
 use crate::{
-    Answer, Error, Instances, NodeReference, Problem, Provider, Purpose, Settings, configuration, export,
+    Answer, Cluster, Error, Instances, ListedRoute, NodeReference, Problem, Progress, Provider, Purpose,
+    RouteChange, Routes, Settings, configuration, export,
 };
 use double::Double;
 
@@ -167,6 +168,38 @@ impl Host {
         let answers = self.run(export::answer::<P>(purpose, nodes))?;
         assert_eq!(answers.len(), nodes.len(), "a lookup gives one answer for each Node");
         Ok(answers)
+    }
+
+    /// Makes one call of `routes.list`, exactly as a component does.
+    ///
+    /// # Errors
+    ///
+    /// What the provider answers.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run).
+    pub fn list_routes<P: Routes>(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
+        self.run(export::listed::<P>(cluster))
+    }
+
+    /// Makes one call of `routes.change`, exactly as a component does.
+    ///
+    /// # Errors
+    ///
+    /// What the provider answers for the call as a whole.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run), and where there is not one outcome for each change.
+    pub fn change_routes<P: Routes>(
+        &self,
+        cluster: &Cluster,
+        changes: &[RouteChange],
+    ) -> Result<Vec<Result<Progress, Error>>, Error> {
+        let outcomes = self.run(export::changed::<P>(cluster, changes))?;
+        assert_eq!(outcomes.len(), changes.len(), "a call gives one outcome for each change");
+        Ok(outcomes)
     }
 
     /// The requests that were sent, in their order.

@@ -1,15 +1,19 @@
 //! Between the contract's generated types and the ones that authors see. Every record is taken apart by name and every
 //! variant matched without a wildcard, so that a contract that gains a field doesn't compile here until it is carried.
 
+mod routes;
+
 use std::time::{Duration, SystemTime};
 
-use crate::bindings::exports::pileus::provider::{info, instances};
+use crate::bindings::exports::pileus::provider::info;
+use crate::bindings::instances::exports::pileus::provider::instances;
 use crate::bindings::pileus::provider::types;
 use crate::{
     Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, Description, Effect,
     Endpoint, Error, ErrorKind, Instance, Limit, NodeReference, Operation, Place, Problem, Purpose, Rule,
     Settings, State,
 };
+pub(crate) use routes::{cluster, listed, route_change, route_outcome};
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
@@ -26,16 +30,6 @@ pub(crate) fn purpose(purpose: instances::Purpose) -> Purpose {
 pub(crate) fn node_reference(node: types::NodeReference) -> NodeReference {
     let types::NodeReference { name, uid, provider_id, created_at, addresses, node_ips, labels, extra } =
         node;
-    let addresses = addresses.into_iter().map(|types::Address { kind, value }| {
-        let kind = match kind {
-            types::AddressKind::Hostname => AddressKind::Hostname,
-            types::AddressKind::InternalIp => AddressKind::InternalIp,
-            types::AddressKind::ExternalIp => AddressKind::ExternalIp,
-            types::AddressKind::InternalDns => AddressKind::InternalDns,
-            types::AddressKind::ExternalDns => AddressKind::ExternalDns,
-        };
-        Address { kind, value }
-    });
     NodeReference {
         name,
         uid,
@@ -44,11 +38,35 @@ pub(crate) fn node_reference(node: types::NodeReference) -> NodeReference {
         created_at: SystemTime::UNIX_EPOCH
             .checked_add(Duration::from_secs(created_at))
             .unwrap_or(SystemTime::UNIX_EPOCH),
-        addresses: addresses.collect(),
+        addresses: addresses.into_iter().map(address).collect(),
         node_ips,
         labels,
         extra,
     }
+}
+
+fn address(address: types::Address) -> Address {
+    let types::Address { kind, value } = address;
+    let kind = match kind {
+        types::AddressKind::Hostname => AddressKind::Hostname,
+        types::AddressKind::InternalIp => AddressKind::InternalIp,
+        types::AddressKind::ExternalIp => AddressKind::ExternalIp,
+        types::AddressKind::InternalDns => AddressKind::InternalDns,
+        types::AddressKind::ExternalDns => AddressKind::ExternalDns,
+    };
+    Address { kind, value }
+}
+
+fn address_back(address: Address) -> types::Address {
+    let Address { kind, value } = address;
+    let kind = match kind {
+        AddressKind::Hostname => types::AddressKind::Hostname,
+        AddressKind::InternalIp => types::AddressKind::InternalIp,
+        AddressKind::ExternalIp => types::AddressKind::ExternalIp,
+        AddressKind::InternalDns => types::AddressKind::InternalDns,
+        AddressKind::ExternalDns => types::AddressKind::ExternalDns,
+    };
+    types::Address { kind, value }
 }
 
 pub(crate) fn answer(answer: Result<Answer, Error>) -> instances::Answer {
@@ -63,16 +81,6 @@ pub(crate) fn answer(answer: Result<Answer, Error>) -> instances::Answer {
 
 fn instance(instance: Instance) -> types::Instance {
     let Instance { provider_id, instance_type, zone, region, addresses, labels, state, extra } = instance;
-    let addresses = addresses.into_iter().map(|Address { kind, value }| {
-        let kind = match kind {
-            AddressKind::Hostname => types::AddressKind::Hostname,
-            AddressKind::InternalIp => types::AddressKind::InternalIp,
-            AddressKind::ExternalIp => types::AddressKind::ExternalIp,
-            AddressKind::InternalDns => types::AddressKind::InternalDns,
-            AddressKind::ExternalDns => types::AddressKind::ExternalDns,
-        };
-        types::Address { kind, value }
-    });
     let state = match state {
         State::Running => types::State::Running,
         State::Stopped => types::State::Stopped,
@@ -83,7 +91,7 @@ fn instance(instance: Instance) -> types::Instance {
         instance_type,
         zone,
         region,
-        addresses: addresses.collect(),
+        addresses: addresses.into_iter().map(address_back).collect(),
         labels,
         state,
         extra,
@@ -119,10 +127,12 @@ pub(crate) fn description(
         service_annotations,
         node_labels,
         instances,
+        routes,
         extra,
     } = description;
     let call_shapes = capabilities.iter().map(|capability| match capability {
         Capability::Instances => call_shape(info::Capability::Instances, instances),
+        Capability::Routes => call_shape(info::Capability::Routes, routes),
     });
     info::Description {
         name,

@@ -2,6 +2,7 @@
 //! `guest` look inside.
 
 #[allow(
+    dead_code,
     missing_docs,
     unreachable_pub,
     clippy::all,
@@ -11,7 +12,7 @@
 mod generated {
     wasmtime::component::bindgen!({
         path: "../../wit",
-        world: "provides-instances",
+        world: "provider",
         imports: { default: trappable },
         exports: { default: async },
         require_store_data_send: true,
@@ -24,7 +25,7 @@ mod generated {
     });
 }
 
-pub(crate) use generated::exports::pileus::provider::{info, instances};
+pub(crate) use generated::exports::pileus::provider::{info, instances, routes};
 pub(crate) use generated::pileus::provider::{call, logging, types};
 
 use wasmtime::component::{HasSelf, Linker};

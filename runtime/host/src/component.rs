@@ -9,7 +9,7 @@ use std::path::Path;
 use tokio::io::AsyncReadExt as _;
 use wasmtime::component::InstancePre;
 
-use crate::bindings::{info, instances};
+use crate::bindings::{info, instances, routes};
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::{Error, some_of};
@@ -61,6 +61,7 @@ pub struct Component {
     pub(crate) pre: InstancePre<Sandbox>,
     pub(crate) info: info::GuestIndices,
     pub(crate) instances: Option<instances::GuestIndices>,
+    pub(crate) routes: Option<routes::GuestIndices>,
     /// What the folder for compiled code had of it.
     pub(crate) kept: Kept,
     /// What it is called.
@@ -132,11 +133,15 @@ impl Component {
         let knows_machines = capabilities.contains(&Capability::Instances);
         let instances =
             knows_machines.then(|| instances::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
+        let programs_routes = capabilities.contains(&Capability::Routes);
+        let routes =
+            programs_routes.then(|| routes::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
         Ok(Self {
             engine,
             pre,
             info,
             instances,
+            routes,
             kept,
             digest,
             size,

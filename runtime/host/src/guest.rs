@@ -1,11 +1,14 @@
-//! A provider that is loaded, and how its component is called. `instances` makes lookups out of such calls.
+//! A provider that is loaded, and how its component is called. `instances` makes lookups out of such calls,
+//! `routes` changes of routes.
 
 mod instances;
+mod parts;
+mod routes;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, ErrorKind, Instances, NodeReference, Provider, Purpose};
+use pileus_cloud::{Answer, Error, ErrorKind, Instances, NodeReference, Provider, Purpose, Routes};
 use pileus_gate::{Gate, Urgency, View};
 
 use crate::call::{Terms, call};
@@ -73,16 +76,20 @@ impl Guest {
 
     /// The provider as controllers hold it.
     pub fn provider(self) -> Provider {
-        let shape = self.description.call_shape(Capability::Instances);
-        let has_instances = self.component.instances.is_some();
+        let largest = |capability| self.description.call_shape(capability).largest_batch.max(1) as usize;
+        let (largest_lookup, largest_route_change) =
+            (largest(Capability::Instances), largest(Capability::Routes));
+        let [has_instances, has_routes] =
+            [self.component.instances.is_some(), self.component.routes.is_some()];
+        let guest = Arc::new(self);
         Provider {
-            name: self.name.to_string(),
-            schemes: self.description.provider_id_schemes.clone(),
-            node_labels: self.description.node_labels.clone(),
-            largest_lookup: shape.largest_batch.max(1) as usize,
-            instances: has_instances.then(|| Arc::new(self) as Arc<dyn Instances>),
-            largest_route_change: 1,
-            routes: None,
+            name: guest.name.to_string(),
+            schemes: guest.description.provider_id_schemes.clone(),
+            node_labels: guest.description.node_labels.clone(),
+            largest_lookup,
+            instances: has_instances.then(|| Arc::clone(&guest) as Arc<dyn Instances>),
+            largest_route_change,
+            routes: has_routes.then(|| Arc::clone(&guest) as Arc<dyn Routes>),
         }
     }
 

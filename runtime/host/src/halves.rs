@@ -20,8 +20,8 @@ const LEAST_TIME: u32 = 8;
 /// A part of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// The places of its Nodes in the batch; never empty.
-    pub(crate) nodes: Range<usize>,
+    /// The places of its things in the batch; never empty.
+    pub(crate) items: Range<usize>,
     /// How many times less time than a call it has.
     pub(crate) haste: u32,
     /// What became of the call that it was a part of.
@@ -39,9 +39,9 @@ pub(crate) struct Halves {
 
 impl Halves {
     /// Begins after a call about this many Nodes, at least two, has failed.
-    pub(crate) fn of(nodes: usize, fault: Fault) -> Self {
+    pub(crate) fn of(items: usize, fault: Fault) -> Self {
         let mut halves = Self { waiting: VecDeque::new(), repeats: 0 };
-        halves.split(Part { nodes: 0..nodes, haste: 1, because: fault, is_first: false });
+        halves.split(Part { items: 0..items, haste: 1, because: fault, is_first: false });
         halves
     }
 
@@ -58,7 +58,7 @@ impl Halves {
     /// The part has its answers.
     pub(crate) fn answered(&mut self, part: &Part) {
         if part.is_first
-            && let Some(other) = self.waiting.pop_front_if(|other| other.nodes.len() > 1)
+            && let Some(other) = self.waiting.pop_front_if(|other| other.items.len() > 1)
         {
             self.split(other);
         }
@@ -66,7 +66,7 @@ impl Halves {
 
     /// The call about the part failed for the provider's fault. One of a single Node has no halves: that is a culprit.
     pub(crate) fn failed(&mut self, part: Part, fault: Fault) {
-        if part.nodes.len() > 1 {
+        if part.items.len() > 1 {
             self.split(Part { because: fault, ..part });
         }
     }
@@ -79,12 +79,12 @@ impl Halves {
     /// Puts the halves of a part behind all that wait, which are no smaller. The second is the larger one, as it is the
     /// one that may not have to be asked about.
     fn split(&mut self, part: Part) {
-        let Part { nodes: Range { start, end }, haste, because, is_first: _ } = part;
+        let Part { items: Range { start, end }, haste, because, is_first: _ } = part;
         let middle = start.midpoint(end);
         let is_late = matches!(because, Fault::Deadline { .. });
         let haste = if is_late { haste.saturating_mul(2).min(LEAST_TIME) } else { haste };
-        for (nodes, is_first) in [(start..middle, true), (middle..end, false)] {
-            self.waiting.push_back(Part { nodes, haste, because: because.clone(), is_first });
+        for (items, is_first) in [(start..middle, true), (middle..end, false)] {
+            self.waiting.push_back(Part { items, haste, because: because.clone(), is_first });
         }
     }
 }
@@ -106,18 +106,18 @@ mod tests {
         let mut ends: Vec<Option<Result<(), bool>>> = vec![None; nodes];
         let mut asked = Vec::new();
         let mut settle = |part: &Part, end| {
-            for place in part.nodes.clone() {
+            for place in part.items.clone() {
                 assert_eq!(ends[place].replace(end), None, "node {place} was settled twice");
             }
         };
         let mut halves = Halves::of(nodes, fault.clone());
         while let Some(part) = halves.next() {
             asked.push(part.clone());
-            if culprits.range(part.nodes.clone()).next().is_none() {
+            if culprits.range(part.items.clone()).next().is_none() {
                 settle(&part, Ok(()));
                 halves.answered(&part);
             } else {
-                if part.nodes.len() == 1 {
+                if part.items.len() == 1 {
                     settle(&part, Err(true));
                 }
                 halves.failed(part, fault.clone());
@@ -139,7 +139,7 @@ mod tests {
         let repeats = |culprit| {
             let mut halves = Halves::of(5_000, exhausted());
             while let Some(part) = halves.next() {
-                if part.nodes.contains(&culprit) {
+                if part.items.contains(&culprit) {
                     halves.failed(part, exhausted());
                 } else {
                     halves.answered(&part);
@@ -169,7 +169,7 @@ mod tests {
         let spread = (0..8).map(|number| number * 600).collect();
         let (ends, repeats, asked) = search(5_000, &spread, &exhausted());
         assert_eq!(repeats, REPEATS);
-        assert!(asked.is_sorted_by_key(|part| std::cmp::Reverse(part.nodes.len().next_power_of_two())));
+        assert!(asked.is_sorted_by_key(|part| std::cmp::Reverse(part.items.len().next_power_of_two())));
         let answered = ends.iter().filter(|end| end.is_ok()).count();
         assert!(answered > 3_000, "{answered}");
     }
@@ -179,7 +179,7 @@ mod tests {
         let late = Fault::Deadline { limit: Duration::from_secs(20) };
         let hastes = |fault| {
             let asked = search(64, &BTreeSet::from([0]), &fault).2;
-            let of_culprit = asked.iter().filter(|part| part.nodes.start == 0);
+            let of_culprit = asked.iter().filter(|part| part.items.start == 0);
             of_culprit.map(|part| part.haste).collect::<Vec<_>>()
         };
         assert_eq!(hastes(late), [2, 4, 8, 8, 8, 8]);

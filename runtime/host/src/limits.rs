@@ -88,6 +88,10 @@ pub struct Limits {
     pub lookup_soft: Duration,
     /// How long a lookup may take at all.
     pub lookup_hard: Duration,
+    /// The same for changes.
+    pub change_soft: Duration,
+    /// How long changes may take at all. What a cloud takes longer for is asked about again.
+    pub change_hard: Duration,
     /// How long `info` may take, which computes and never waits: five times its processor time, as others may want the
     /// machine too.
     pub info: Duration,
@@ -101,6 +105,8 @@ impl Default for Limits {
             cpu: Duration::from_secs(2),
             lookup_soft: Duration::from_secs(10),
             lookup_hard: Duration::from_secs(20),
+            change_soft: Duration::from_secs(20),
+            change_hard: Duration::from_secs(60),
             info: Duration::from_secs(10),
         }
     }

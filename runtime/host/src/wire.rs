@@ -3,6 +3,8 @@
 //! Records are taken apart by name and variants matched without a wildcard, so that whatever the contract gains stops
 //! the build where a decision is due. What a provider says is not trusted: ids are parsed, texts are cut.
 
+mod routes;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use pileus_cloud::{
 
 use crate::bindings::{instances, types};
 use crate::one_line::{is_obeyed, one_line};
+pub(crate) use routes::{cluster_to_wire, route_change_to_wire, route_from_wire, route_outcome_from_wire};
 
 /// The longest message of a provider that is kept, in bytes: an event's note may have 1 KiB.
 const MESSAGE: usize = 1 << 10;

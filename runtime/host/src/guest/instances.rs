@@ -4,15 +4,16 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt as _;
 use jiff::Timestamp;
-use pileus_cloud::{Answer, Error, ErrorKind, Instances, NodeReference, Purpose};
+use pileus_cloud::{Answer, Error, Instances, NodeReference, Purpose};
 use pileus_gate::View;
 use tokio::time::Instant;
 
+use super::parts::Whole;
 use super::{Answers, Guest, Question};
 use crate::fault::Fault;
 use crate::freshness::{self, Basis};
-use crate::halves::Halves;
 
 /// Repeats of a failed lookup begin within so many times what a lookup may take, 60 s by default. A provider that hangs at
 /// one Node among 5,000 takes 10 s, 5 s, and 11 times 2.5 s of that at worst, which leaves a quarter for the neighbours'
@@ -55,7 +56,14 @@ impl Guest {
         match self.counted_lookup(question).await {
             Ok(answers) => answers,
             Err(fault) if fault.is_providers() && nodes.len() > 1 => {
-                Ok(self.lookup_in_halves(question, fault).await)
+                let until = Instant::now() + self.limits.lookup_hard * REPEATING;
+                let name = |node: &NodeReference| format!("node {}", node.name);
+                let whole = Whole { function: "lookup", items: nodes, name, until };
+                let ask = |nodes, haste| {
+                    let (soft, hard) = (question.soft / haste, question.hard / haste);
+                    self.counted_lookup(Question { nodes, soft, hard, ..question }).boxed()
+                };
+                Ok(self.in_parts(whole, fault, ask).await)
             }
             Err(fault) => Err(self.failed("lookup", &fault)),
         }
@@ -108,65 +116,4 @@ impl Guest {
         self.metrics.call_ended(&self.name, "lookup", label, started.elapsed());
         result
     }
-
-    /// Finds the Nodes that the provider fails at, and answers for all others.
-    async fn lookup_in_halves(&self, whole: Question<'_>, fault: Fault) -> Vec<Result<Answer, Error>> {
-        let nodes = whole.nodes;
-        let until = Instant::now() + self.limits.lookup_hard * REPEATING;
-        let mut halves = Halves::of(nodes.len(), fault);
-        let mut settled = Vec::new();
-        let mut throttled = None;
-        while Instant::now() < until
-            && throttled.is_none()
-            && let Some(part) = halves.next()
-        {
-            self.metrics.repeated(&self.name, "lookup");
-            let (start, asked) = (part.nodes.start, nodes.get(part.nodes.clone()).unwrap_or_default());
-            let (soft, hard) = (whole.soft / part.haste, whole.hard / part.haste);
-            let answers = match self.counted_lookup(Question { nodes: asked, soft, hard, ..whole }).await {
-                Ok(Ok(answers)) => {
-                    halves.answered(&part);
-                    answers
-                }
-                // It got through, but without an answer that tells where the culprit is not.
-                Ok(Err(error)) => vec![Err(error); asked.len()],
-                Err(fault) if !fault.is_providers() => vec![Err(self.failed("lookup", &fault)); asked.len()],
-                Err(fault) => {
-                    let culprit =
-                        if let [node] = asked { Some(Err(self.culprit(node, &fault))) } else { None };
-                    halves.failed(part, fault);
-                    culprit.into_iter().collect()
-                }
-            };
-            throttled = answers.iter().find_map(throttling);
-            settled.push((start, answers));
-        }
-        for part in halves.rest() {
-            let error = throttled.clone().unwrap_or_else(|| {
-                self.failed(&format!("lookup of {} nodes", part.nodes.len()), &part.because)
-            });
-            tracing::warn!(nodes = part.nodes.len(), %error, "the rest is not looked up in smaller parts now");
-            settled.push((part.nodes.start, vec![Err(error); part.nodes.len()]));
-        }
-        settled.sort_by_key(|(start, _)| *start);
-        settled.into_iter().flat_map(|(_, answers)| answers).collect()
-    }
-
-    fn culprit(&self, node: &NodeReference, fault: &Fault) -> Error {
-        self.metrics.found_culprit(&self.name, "lookup");
-        let error = self.failed(&format!("lookup of node {}", node.name), fault);
-        tracing::warn!(node = %node.name, %error, "the provider fails at this node; its neighbours were looked up without it");
-        error
-    }
-
-    /// What a fault means to whoever wanted an answer.
-    fn failed(&self, what: &str, fault: &Fault) -> Error {
-        let kind = if fault.is_providers() { ErrorKind::Broken } else { ErrorKind::Unavailable };
-        Error::new(kind, format!("provider {}: {what} {fault}", self.name))
-    }
-}
-
-/// What says that the cloud has had enough: more repeats would be more of what it had enough of.
-fn throttling(answer: &Result<Answer, Error>) -> Option<Error> {
-    answer.as_ref().err().filter(|error| matches!(error.kind, ErrorKind::Throttled(_))).cloned()
 }

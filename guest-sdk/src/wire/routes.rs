@@ -1,0 +1,51 @@
+//! Routes between the contract's generated types and the ones that authors see.
+
+use super::{address, address_back, error, milliseconds};
+use crate::bindings::pileus::provider::types;
+use crate::bindings::routes::exports::pileus::provider::routes;
+use crate::{Cluster, Error, ListedRoute, Progress, Route, RouteAction, RouteChange};
+
+pub(crate) fn cluster(cluster: types::Cluster) -> Cluster {
+    let types::Cluster { name, uid, extra } = cluster;
+    Cluster { name, uid, extra }
+}
+
+pub(crate) fn listed(route: ListedRoute) -> routes::Listed {
+    let ListedRoute { name, node, target, addresses, destination, blackhole, extra } = route;
+    let addresses = addresses.into_iter().map(address_back).collect();
+    routes::Listed { name, node, target, addresses, destination, blackhole, extra }
+}
+
+pub(crate) fn route_change(change: routes::RouteChange) -> RouteChange {
+    let routes::RouteChange { action, resume, extra } = change;
+    let action = match action {
+        routes::Action::Delete(routes::Listed {
+            name,
+            node,
+            target,
+            addresses,
+            destination,
+            blackhole,
+            extra,
+        }) => {
+            let addresses = addresses.into_iter().map(address).collect();
+            RouteAction::Delete(ListedRoute { name, node, target, addresses, destination, blackhole, extra })
+        }
+        routes::Action::Create(routes::Route { name_hint, node, target, addresses, destination, extra }) => {
+            let addresses = addresses.into_iter().map(address).collect();
+            RouteAction::Create(Route { name_hint, node, target, addresses, destination, extra })
+        }
+    };
+    RouteChange { action, resume, extra }
+}
+
+pub(crate) fn route_outcome(outcome: Result<Progress, Error>) -> routes::Outcome {
+    match outcome {
+        Ok(Progress::Done) => routes::Outcome::Done,
+        Ok(Progress::InProgress { after, resume }) => {
+            let after = milliseconds(after);
+            routes::Outcome::InProgress(types::InProgress { after, resume, extra: Vec::new() })
+        }
+        Err(failed) => routes::Outcome::Failed(error(failed)),
+    }
+}

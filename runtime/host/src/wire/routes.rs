@@ -1,0 +1,159 @@
+//! Routes between the contract's records and `pileus-cloud`'s words.
+
+use pileus_cloud::{
+    Cluster, Error, ErrorKind, ListedRoute, Progress, ProviderId, Route, RouteAction, RouteChange,
+};
+
+use super::{MANY, address_from_wire, address_to_wire, error_from_wire, text, wait};
+use crate::bindings::{routes, types};
+
+/// The longest name or range of a route, and the longest of what a provider notes beside it, in bytes: an id of Azure's
+/// resource manager has some 200.
+const LONGEST: usize = 1 << 10;
+
+/// The longest note that a provider leaves for itself, in bytes.
+const RESUME: usize = 2 << 10;
+
+pub(crate) fn cluster_to_wire(cluster: &Cluster) -> types::Cluster {
+    let Cluster { name, uid } = cluster;
+    types::Cluster { name: name.clone(), uid: uid.clone(), extra: Vec::new() }
+}
+
+pub(crate) fn route_change_to_wire(change: &RouteChange) -> routes::RouteChange {
+    let RouteChange { action, resume } = change;
+    let action = match action {
+        RouteAction::Delete(route) => routes::Action::Delete(listed_to_wire(route)),
+        RouteAction::Create(route) => routes::Action::Create(route_to_wire(route)),
+    };
+    routes::RouteChange { action, resume: resume.clone(), extra: Vec::new() }
+}
+
+fn route_to_wire(route: &Route) -> routes::Route {
+    let Route { name_hint, node, target, addresses, destination } = route;
+    routes::Route {
+        name_hint: name_hint.clone(),
+        node: node.clone(),
+        target: target.as_ref().map(ToString::to_string),
+        addresses: addresses.iter().map(address_to_wire).collect(),
+        destination: destination.to_string(),
+        extra: Vec::new(),
+    }
+}
+
+fn listed_to_wire(route: &ListedRoute) -> routes::Listed {
+    let ListedRoute { name, node, target, addresses, destination, is_blackhole, extra } = route;
+    routes::Listed {
+        name: name.clone(),
+        node: node.clone(),
+        target: target.as_ref().map(ToString::to_string),
+        addresses: addresses.iter().map(address_to_wire).collect(),
+        destination: destination.clone(),
+        blackhole: *is_blackhole,
+        extra: extra.clone(),
+    }
+}
+
+/// A route of the cloud's table. A table with one that makes no sense isn't known, and nothing is changed after it.
+pub(crate) fn route_from_wire(route: routes::Listed) -> Result<ListedRoute, Error> {
+    let routes::Listed { name, node, target, addresses, destination, blackhole, extra } = route;
+    let shown = text(name.get(..name.floor_char_boundary(80)).unwrap_or_default());
+    let broken = |problem: String| Error::new(ErrorKind::Broken, format!("route {shown:?}: {problem}"));
+    let notes = extra.iter().flat_map(|(key, value)| [key, value]);
+    let texts = [&name, &destination].into_iter().chain(&node).chain(notes);
+    if let Some(long) = texts.map(String::len).find(|length| *length > LONGEST) {
+        return Err(broken(format!("a text of {long} bytes, where {LONGEST} are taken")));
+    }
+    if addresses.len() > MANY || extra.len() > MANY {
+        return Err(broken(format!(
+            "{} addresses and {} notes, at most {MANY} of each are taken",
+            addresses.len(),
+            extra.len()
+        )));
+    }
+    let target =
+        target.map(|id| ProviderId::parse(&id)).transpose().map_err(|error| broken(error.to_string()))?;
+    Ok(ListedRoute {
+        target,
+        addresses: addresses.into_iter().map(address_from_wire).collect::<Result<_, _>>().map_err(broken)?,
+        name,
+        node: node.filter(|node| !node.is_empty()),
+        destination,
+        is_blackhole: blackhole,
+        extra,
+    })
+}
+
+pub(crate) fn route_outcome_from_wire(outcome: routes::Outcome) -> Result<Progress, Error> {
+    match outcome {
+        routes::Outcome::Done => Ok(Progress::Done),
+        routes::Outcome::InProgress(types::InProgress { after, resume, extra: _ }) => {
+            // It is a hint: one that is too long is as good as lost.
+            let resume = resume.filter(|note| note.len() <= RESUME);
+            Ok(Progress::Under { after: wait(after), resume })
+        }
+        routes::Outcome::Failed(error) => Err(error_from_wire(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    use pileus_cloud::{Address, AddressKind};
+
+    use super::*;
+
+    fn listed() -> routes::Listed {
+        routes::Listed {
+            name: "r".to_owned(),
+            node: Some("a".to_owned()),
+            target: Some("sim://m-1".to_owned()),
+            addresses: vec![types::Address {
+                kind: types::AddressKind::InternalIp,
+                value: "2001:DB8::1".to_owned(),
+            }],
+            destination: "10.0.0.0/24".to_owned(),
+            blackhole: true,
+            extra: vec![("etag".to_owned(), "7".to_owned())],
+        }
+    }
+
+    #[test]
+    fn a_route_goes_back_as_it_was_listed() {
+        let mut route = route_from_wire(listed()).unwrap();
+        let address: IpAddr = route.addresses[0].value.parse().unwrap();
+        assert_eq!(address, "2001:db8::1".parse::<IpAddr>().unwrap());
+        route.addresses[0] = Address::new(AddressKind::InternalIp, "2001:DB8::1");
+        let back = listed_to_wire(&route);
+        assert_eq!(format!("{back:?}"), format!("{:?}", listed()));
+    }
+
+    #[test]
+    fn a_route_that_makes_no_sense_is_no_answer() {
+        for (name, route) in [
+            ("long name", routes::Listed { name: "n".repeat(LONGEST + 1), ..listed() }),
+            (
+                "long note",
+                routes::Listed { extra: vec![(String::new(), "n".repeat(LONGEST + 1))], ..listed() },
+            ),
+            ("target", routes::Listed { target: Some("m-1".to_owned()), ..listed() }),
+            ("many notes", routes::Listed { extra: vec![Default::default(); MANY + 1], ..listed() }),
+        ] {
+            assert_eq!(route_from_wire(route).unwrap_err().kind, ErrorKind::Broken, "{name}");
+        }
+        let unnamed = routes::Listed { node: Some(String::new()), target: None, ..listed() };
+        assert_eq!(route_from_wire(unnamed).unwrap().node, None);
+    }
+
+    #[test]
+    fn a_note_is_given_back_unless_it_is_too_long() {
+        for (length, is_kept) in [(RESUME, true), (RESUME + 1, false)] {
+            let progress =
+                types::InProgress { after: 5000, resume: Some("n".repeat(length)), extra: Vec::new() };
+            let outcome = route_outcome_from_wire(routes::Outcome::InProgress(progress)).unwrap();
+            let Progress::Under { after, resume } = outcome else { panic!("{outcome:?}") };
+            assert_eq!((after, resume.is_some()), (Duration::from_secs(5), is_kept));
+        }
+    }
+}
