@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 
+use crate::credentials::Credentials;
 use crate::quotas::Quotas;
+use crate::refusal::Refusal;
 use crate::server::Settings;
 use crate::world::Place;
 
@@ -32,13 +34,21 @@ pub struct Arguments {
     /// {"read": {"burst": 250, "perSecond": 25}}. What is left out is unlimited.
     #[arg(long, value_name = "QUOTAS", default_value = "{}")]
     pub quotas: Quotas,
+    /// A file with the credentials of the only client, as JSON. With it, requests need a token; without it nobody does.
+    #[arg(long, value_name = "FILE", value_parser = read_credentials)]
+    pub credentials: Option<Credentials>,
+}
+
+fn read_credentials(path: &str) -> Result<Credentials, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("can't be read: {error}"))?;
+    text.parse().map_err(|refusal: Refusal| refusal.to_string())
 }
 
 impl Arguments {
     /// What the server needs to know of it.
     pub fn settings(self) -> Settings {
-        let Self { listen: _, region, zones, machines, seed, quotas } = self;
-        Settings { place: Place::new(region, zones), machines, seed, quotas }
+        let Self { listen: _, region, zones, machines, seed, quotas, credentials } = self;
+        Settings { place: Place::new(region, zones), machines, seed, quotas, credentials }
     }
 }
 

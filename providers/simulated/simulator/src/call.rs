@@ -17,11 +17,13 @@ pub enum Kind {
     Change,
     /// An object's removal.
     Delete,
+    /// A token, for all the others.
+    Token,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::List, Self::Get, Self::Create, Self::Change, Self::Delete];
+    pub const ALL: [Self; 6] = [Self::List, Self::Get, Self::Create, Self::Change, Self::Delete, Self::Token];
     /// The kinds that change something.
     pub const WRITES: [Self; 3] = [Self::Create, Self::Change, Self::Delete];
 
@@ -39,6 +41,8 @@ pub enum Outcome {
     Ok,
     /// There is no such object.
     NotFound,
+    /// Refused for want of a token, or of a right to one.
+    Unauthorized,
     /// Refused as one too many.
     Throttled,
     /// Refused for any other reason, or failed.
@@ -49,12 +53,14 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 5] = [Self::Ok, Self::NotFound, Self::Throttled, Self::Error, Self::Lost];
+    pub const ALL: [Self; 6] =
+        [Self::Ok, Self::NotFound, Self::Unauthorized, Self::Throttled, Self::Error, Self::Lost];
 
     /// The outcome of a call that was answered with this HTTP status.
     pub fn of_status(status: u16) -> Self {
         match status {
-            ..400 => Self::Ok,
+            ..=399 => Self::Ok,
+            401 => Self::Unauthorized,
             404 => Self::NotFound,
             429 => Self::Throttled,
             _ => Self::Error,
@@ -72,6 +78,7 @@ mod tests {
             (200, Outcome::Ok),
             (204, Outcome::Ok),
             (400, Outcome::Error),
+            (401, Outcome::Unauthorized),
             (404, Outcome::NotFound),
             (409, Outcome::Error),
             (429, Outcome::Throttled),

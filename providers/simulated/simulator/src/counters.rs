@@ -92,8 +92,10 @@ mod tests {
     #[test]
     fn every_kind_and_outcome_is_shown_in_plain_words() {
         let json = serde_json::to_value(Counters::default()).unwrap();
-        let none = serde_json::json!({"ok": 0, "not-found": 0, "throttled": 0, "error": 0, "lost": 0});
-        for kind in ["list", "get", "create", "change", "delete"] {
+        let none = serde_json::json!({
+            "ok": 0, "not-found": 0, "unauthorized": 0, "throttled": 0, "error": 0, "lost": 0,
+        });
+        for kind in ["list", "get", "create", "change", "delete", "token"] {
             assert_eq!(json["calls"][kind], none, "{kind}");
         }
     }

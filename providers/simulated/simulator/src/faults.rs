@@ -146,6 +146,8 @@ pub enum Fate {
         /// `Retry-After`, in seconds.
         retry_after_seconds: u32,
     },
+    /// It is not carried out: it came without a token that is good. No fault makes that; it is decided before them.
+    TurnAway,
     /// It is not carried out: it fails with this status.
     Fail {
         /// The status of the answer.
@@ -223,16 +225,21 @@ impl Random {
         Self { state: seed }
     }
 
-    /// The next number, evenly spread from 0 up to but not including 1.
-    pub fn share(&mut self) -> f64 {
+    /// The next number, evenly spread over all.
+    pub fn number(&mut self) -> u32 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.state;
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         bits ^= bits >> 31;
-        // 32 bits fit a double exactly and are finer than any share that somebody sets.
         let [a, b, c, d, ..] = bits.to_be_bytes();
-        f64::from(u32::from_be_bytes([a, b, c, d])) / 4_294_967_296.0
+        u32::from_be_bytes([a, b, c, d])
+    }
+
+    /// The next number, evenly spread from 0 up to but not including 1.
+    pub fn share(&mut self) -> f64 {
+        // 32 bits fit a double exactly and are finer than any share that somebody sets.
+        f64::from(self.number()) / 4_294_967_296.0
     }
 }
 
@@ -318,7 +325,7 @@ mod tests {
             (r#"{"throttle":{"retryAfter":1}}"#, "`share`, `retryAfterSeconds`, `kinds`"),
             (r#"{"latency":{"ms":1}}"#, "`fixedMs`, `jitterMs`, `kinds`"),
             (r#"{"lag":{"ms":1}}"#, "`listsMs`"),
-            (r#"{"errors":{"kinds":["read"]}}"#, "`list`, `get`, `create`, `change`, `delete`"),
+            (r#"{"errors":{"kinds":["read"]}}"#, "`list`, `get`, `create`, `change`, `delete`, `token`"),
         ];
         for (json, known) in table {
             assert!(refused(json).contains(known), "{json}: {}", refused(json));

@@ -100,9 +100,14 @@ impl Buckets {
         &self.quotas
     }
 
-    /// Takes a token for a request, or refuses it. Nothing where such requests are unlimited. `now` must not go back.
+    /// Takes a token for a request, or refuses it. Nothing where such requests are unlimited, as those to the identity
+    /// service always are: it is not the service that has these quotas. `now` must not go back.
     pub fn take(&mut self, kind: Kind, now: Duration) -> Option<Standing> {
-        let bucket = if kind.is_write() { &mut self.write } else { &mut self.read };
+        let bucket = match kind {
+            Kind::List | Kind::Get => &mut self.read,
+            Kind::Create | Kind::Change | Kind::Delete => &mut self.write,
+            Kind::Token => return None,
+        };
         bucket.as_mut().map(|bucket| bucket.take(now))
     }
 }
@@ -181,6 +186,7 @@ mod tests {
         assert!(passes(buckets.take(Kind::Create, Duration::ZERO)));
         assert!(!passes(buckets.take(Kind::Delete, Duration::ZERO)), "all writes share one bucket");
         assert_eq!(buckets.take(Kind::Get, Duration::ZERO), None);
+        assert_eq!(Buckets::new(Quotas::azure()).take(Kind::Token, Duration::ZERO), None);
         let mut azure = Buckets::new(quotas("azure"));
         let first = |kind, buckets: &mut Buckets| buckets.take(kind, Duration::ZERO).unwrap().remaining;
         assert_eq!((first(Kind::Get, &mut azure), first(Kind::Change, &mut azure)), (249, 199));

@@ -8,6 +8,9 @@ pub enum Refusal {
     /// There is no such object: not, or not any more.
     #[error("no {0}")]
     NotFound(String),
+    /// It came without a token that is good. The caller gets one, or a new one.
+    #[error("{0}")]
+    Unauthorized(String),
     /// It contradicts what is there. The caller reads again and decides anew.
     #[error("{0}")]
     Conflict(String),
@@ -33,6 +36,7 @@ impl Refusal {
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound(_) => "not-found",
+            Self::Unauthorized(_) => "unauthorized",
             Self::Conflict(_) => "conflict",
             Self::Invalid(_) => "invalid",
             Self::CursorExpired(_) => "cursor-expired",
@@ -45,6 +49,7 @@ impl Refusal {
     pub fn status(&self) -> u16 {
         match self {
             Self::Invalid(_) | Self::CursorExpired(_) => 400,
+            Self::Unauthorized(_) => 401,
             Self::NotFound(_) => 404,
             Self::WrongMethod(_) => 405,
             Self::Conflict(_) => 409,

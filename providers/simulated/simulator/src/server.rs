@@ -6,6 +6,7 @@ mod admin;
 mod answer;
 mod machines;
 mod passage;
+mod tokens;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +29,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::call::Kind;
 use crate::counters::Counters;
+use crate::credentials::{Credentials, Tokens};
 use crate::faults::{Faults, Random};
 use crate::page;
 use crate::quotas::{Buckets, Quotas};
@@ -67,6 +69,8 @@ pub struct Settings {
     pub seed: u64,
     /// How many requests it lets through.
     pub quotas: Quotas,
+    /// Who may call it; everybody, where nobody is named.
+    pub credentials: Option<Credentials>,
 }
 
 /// All that the cloud is made of.
@@ -74,6 +78,7 @@ struct Simulation {
     world: World,
     faults: Faults,
     buckets: Buckets,
+    tokens: Tokens,
     random: Random,
     counters: Counters,
     requests: Requests,
@@ -85,11 +90,12 @@ struct Shared(Arc<(Instant, Mutex<Simulation>)>);
 
 impl Shared {
     fn new(settings: Settings) -> Self {
-        let Settings { place, machines, seed, quotas } = settings;
+        let Settings { place, machines, seed, quotas, credentials } = settings;
         let simulation = Simulation {
             world: World::new(place, Timestamp::now(), machines),
             faults: Faults::default(),
             buckets: Buckets::new(quotas),
+            tokens: Tokens::new(credentials, seed),
             random: Random::seeded(seed),
             counters: Counters::default(),
             requests: Requests::default(),
@@ -182,8 +188,15 @@ fn router(shared: Shared) -> Router {
         .route("/v1/machines/{id}", one)
         .route("/v1/machines/{id}/stop", call(Kind::Change, post(machines::stop)))
         .route("/v1/machines/{id}/start", call(Kind::Change, post(machines::start)))
+        .route("/oauth2/token", call(Kind::Token, post(tokens::by_grant)))
+        .route("/metadata/identity/oauth2/token", call(Kind::Token, get(tokens::by_machine)))
         .route("/admin/faults", get(admin::faults).put(admin::set_faults).delete(admin::reset_faults))
         .route("/admin/quotas", get(admin::quotas).put(admin::set_quotas).delete(admin::reset_quotas))
+        .route(
+            "/admin/credentials",
+            get(admin::credentials).put(admin::set_credentials).delete(admin::reset_credentials),
+        )
+        .route("/admin/tokens", delete(admin::revoke_tokens))
         .route("/admin/counters", get(admin::counters).delete(admin::reset_counters))
         .route("/admin/requests", get(admin::requests))
         .route("/admin/state", get(admin::state))

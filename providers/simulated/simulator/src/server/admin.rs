@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::Shared;
 use super::answer::{self, Answer};
 use crate::counters::Counters;
+use crate::credentials::{self, Credentials};
 use crate::faults::Faults;
 use crate::quotas::{Buckets, Quotas};
 use crate::requests::Entry;
@@ -26,6 +27,7 @@ struct Overview {
     machines: Summary,
     faults: Faults,
     quotas: Quotas,
+    credentials: credentials::Overview,
     counters: Counters,
 }
 
@@ -64,6 +66,26 @@ pub(super) async fn reset_quotas(State(shared): State<Shared>) -> StatusCode {
     StatusCode::NO_CONTENT
 }
 
+pub(super) async fn credentials(State(shared): State<Shared>) -> Response {
+    answer::json(StatusCode::OK, &shared.with(|simulation, now| simulation.tokens.overview(now)))
+}
+
+pub(super) async fn set_credentials(State(shared): State<Shared>, body: String) -> Answer {
+    let credentials: Credentials = body.parse()?;
+    shared.with(|simulation, _| simulation.tokens.replace(Some(credentials)));
+    Ok(self::credentials(State(shared)).await)
+}
+
+pub(super) async fn reset_credentials(State(shared): State<Shared>) -> StatusCode {
+    shared.with(|simulation, _| simulation.tokens.replace(None));
+    StatusCode::NO_CONTENT
+}
+
+pub(super) async fn revoke_tokens(State(shared): State<Shared>) -> StatusCode {
+    shared.with(|simulation, _| simulation.tokens.revoke());
+    StatusCode::NO_CONTENT
+}
+
 pub(super) async fn counters(State(shared): State<Shared>) -> Response {
     answer::json(StatusCode::OK, &shared.with(|simulation, _| simulation.counters.clone()))
 }
@@ -85,6 +107,7 @@ pub(super) async fn state(State(shared): State<Shared>) -> Response {
         machines: simulation.world.summary(now, SHOWN),
         faults: simulation.faults.clone(),
         quotas: simulation.buckets.quotas().clone(),
+        credentials: simulation.tokens.overview(now),
         counters: simulation.counters.clone(),
     });
     answer::json(StatusCode::OK, &overview)

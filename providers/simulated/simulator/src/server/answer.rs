@@ -39,6 +39,11 @@ pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        wrong(self.status(), self.code(), &self.to_string())
+        let mut response = wrong(self.status(), self.code(), &self.to_string());
+        if matches!(self, Self::Unauthorized(_)) {
+            let challenge = HeaderValue::from_static(r#"Bearer realm="simulated cloud""#);
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        response
     }
 }

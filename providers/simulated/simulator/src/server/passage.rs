@@ -1,9 +1,12 @@
-//! What every call to the cloud goes through: it is counted, takes its token, waits, meets its fate and is written down. A request that
-//! has arrived is carried out to its end also when the client hangs up meanwhile, as in any cloud.
+//! What every call to the cloud goes through: it is counted, shows who sends it, takes from a quota, waits, meets its
+//! fate and is written down. A request that has arrived is carried out to its end also when the client hangs up
+//! meanwhile, as in any cloud.
+
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use thiserror::Error;
@@ -35,6 +38,9 @@ pub(super) async fn pass(
     next: Next,
 ) -> Response {
     let entry = note(&shared, &request, Some(kind));
+    let is_let_in = shared.with(|simulation, now| {
+        kind == Kind::Token || simulation.tokens.admits(now, token(request.headers()))
+    });
     let (parts, body) = request.into_parts();
     // The body first: a client that hangs up later has then said all that it wanted, and one that hangs up before has
     // never made a request.
@@ -42,6 +48,10 @@ pub(super) async fn pass(
     let request = body.map(|body: Bytes| Request::from_parts(parts, Body::from(body)));
     let (decision, standing) = shared.with(|simulation, now| {
         simulation.counters.arrived();
+        // Who isn't known can't use up the quota of who is.
+        if !is_let_in {
+            return (Decision { delay: Duration::ZERO, fate: Fate::TurnAway }, None);
+        }
         let standing = simulation.buckets.take(kind, now);
         let over_quota = standing.and_then(|standing| standing.retry_after_seconds);
         (simulation.faults.decide(kind, over_quota, &mut simulation.random), standing)
@@ -98,6 +108,10 @@ async fn meet(decision: Decision, request: Request, next: Next) -> Response {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds));
             response
         }
+        Fate::TurnAway => {
+            let message = "a token is needed that is good now: Authorization: Bearer TOKEN";
+            Refusal::Unauthorized(message.to_owned()).into_response()
+        }
         Fate::Fail { status } => {
             answer::wrong(status, "unavailable", "the cloud has a problem, try again later")
         }
@@ -112,6 +126,12 @@ fn remaining_header(kind: Kind) -> HeaderName {
     } else {
         "x-ratelimit-remaining-reads"
     })
+}
+
+/// The token that a request came with.
+fn token(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then_some(token)
 }
 
 fn settle(shared: &Shared, kind: Kind, entry: Entry, response: &Response) {

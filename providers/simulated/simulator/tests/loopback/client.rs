@@ -33,7 +33,7 @@ pub(crate) async fn cloud(machines: u32) -> Client {
     let listener = server::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
     let place = Place::new("sim-1".to_owned(), Vec::new());
-    let settings = Settings { place, machines, seed: 7, quotas: Quotas::default() };
+    let settings = Settings { place, machines, seed: 7, quotas: Quotas::default(), credentials: None };
     tokio::spawn(server::serve(listener, settings, std::future::pending()));
     Client::connect(address).await
 }

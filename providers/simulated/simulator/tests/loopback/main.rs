@@ -12,3 +12,4 @@ mod faults;
 mod operator;
 mod process;
 mod quotas;
+mod tokens;

@@ -55,6 +55,26 @@ async fn the_same_seed_meets_the_same_faults() {
 }
 
 #[tokio::test]
+async fn credentials_come_from_a_file_and_what_is_wrong_with_it_is_said_without_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("credentials.json");
+    let arguments = ["--machines", "1", "--credentials", path.to_str().unwrap()];
+    for wrong in [None, Some(r#"{"secret":"hush"}"#)] {
+        if let Some(wrong) = wrong {
+            std::fs::write(&path, wrong).unwrap();
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_simulated-cloud"));
+        let output = command.args(arguments).output().await.unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(message.contains("--credentials <FILE>") && !message.contains("hush"), "{message}");
+    }
+    std::fs::write(&path, r#"{"clientID":"pileus","secret":"hush"}"#).unwrap();
+    let (_child, _stdout, mut client) = start(&arguments).await;
+    assert_eq!(client.get("/v1/machines/m-000001").await.status, 401);
+}
+
+#[tokio::test]
 async fn an_address_that_is_taken_ends_it_with_a_sentence() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
