@@ -1,9 +1,10 @@
 //! The provider for the simulated cloud, and the model for authors: what it does for the API of that cloud, another
 //! provider does for its own. `machine` is what the API says, `list` finds Nodes' machines among many, this file is what
-//! Pileus wants to know.
+//! Pileus wants to know; `route` is the second capability.
 
 mod list;
 mod machine;
+mod route;
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -37,6 +38,8 @@ pub struct Configuration {
     endpoint: http::BaseUrl,
     /// How many lists and reads the cloud lets through, if it was started with quotas.
     reads: Option<Quota>,
+    /// How many changes it lets through.
+    writes: Option<Quota>,
 }
 
 /// How many requests a cloud lets through.
@@ -53,9 +56,10 @@ pub struct Quota {
 pub struct Simulated {
     cloud: http::BaseUrl,
     reads: Option<Quota>,
+    writes: Option<Quota>,
 }
 
-export_provider!(Simulated, instances);
+export_provider!(Simulated, instances, routes);
 
 impl Provider for Simulated {
     type Configuration = Configuration;
@@ -64,22 +68,32 @@ impl Provider for Simulated {
         Description::new("simulated", env!("CARGO_PKG_VERSION")).provider_id_scheme(SCHEME)
     }
 
-    fn configure(Configuration { endpoint, reads }: Configuration) -> Result<Self, Vec<Problem>> {
-        Ok(Self { cloud: endpoint, reads })
+    fn configure(configuration: Configuration) -> Result<Self, Vec<Problem>> {
+        let Configuration { endpoint: cloud, reads, writes } = configuration;
+        Ok(Self { cloud, reads, writes })
     }
 
     fn settings(&self) -> Settings {
-        let read = |path| self.cloud.rule("GET", path, Effect::Read).limit("reads").cache_scope("machines");
+        let read = |path, scope| self.cloud.rule("GET", path, Effect::Read).limit("reads").cache_scope(scope);
+        let write = |method| {
+            let rule = self.cloud.rule(method, "/v1/routes/*", Effect::Write);
+            rule.limit("writes").cache_scope("routes")
+        };
+        let page = || Place::Query("cursor".to_owned());
         let settings = Settings::default()
-            .endpoint(self.cloud.endpoint("to read the machines behind Nodes"))
-            .rule(read("/v1/machines").page(Place::Query("cursor".to_owned())))
-            .rule(read("/v1/machines/*"));
-        match self.reads {
+            .endpoint(self.cloud.endpoint("to read the machines behind Nodes, and to program routes to them"))
+            .rule(read("/v1/machines", "machines").page(page()))
+            .rule(read("/v1/machines/*", "machines"))
+            .rule(read("/v1/routes", "routes").page(page()))
+            .rule(write("PUT"))
+            .rule(write("DELETE"));
+        let quotas = [("reads", self.reads), ("writes", self.writes)];
+        quotas.into_iter().fold(settings, |settings, (key, quota)| match quota {
             Some(Quota { burst, per_second }) => {
-                settings.limit("reads", burst.get(), per_second.get().saturating_mul(60))
+                settings.limit(key, burst.get(), per_second.get().saturating_mul(60))
             }
             None => settings,
-        }
+        })
     }
 }
 
@@ -175,13 +189,18 @@ impl Simulated {
 
 /// The id of the machine that a Node says it is; none where it doesn't say yet.
 fn machine_id(node: &NodeReference) -> Result<Option<&str>, Error> {
-    let Some(provider_id) = &node.provider_id else { return Ok(None) };
+    let id = node.provider_id.as_deref().map(machine_of).transpose();
+    id.map_err(|error| error.about(format_args!("node {}", node.name)))
+}
+
+/// The id of a machine out of a provider ID.
+fn machine_of(provider_id: &str) -> Result<&str, Error> {
     match provider_id.strip_prefix(SCHEME).and_then(|rest| rest.strip_prefix("://")) {
-        Some(id) if !id.is_empty() && !id.contains('/') => Ok(Some(id)),
-        _ => Err(Error::invalid(format!(
-            "node {} has provider ID `{provider_id}`, which is not of the form `{SCHEME}://m-000001`",
-            node.name
-        ))),
+        Some(id) if !id.is_empty() && !id.contains('/') => Ok(id),
+        _ => {
+            let expected = format_args!("{SCHEME}://m-000001");
+            Err(Error::invalid(format!("provider ID `{provider_id}` is not of the form `{expected}`")))
+        }
     }
 }
 
@@ -406,10 +425,18 @@ mod tests {
         let [endpoint] = &settings.endpoints[..] else { panic!("{settings:?}") };
         assert_eq!((endpoint.tls, &endpoint.host[..], endpoint.port), (true, "cloud.test", Some(8443)));
         let paths: Vec<_> = settings.rules.iter().map(|rule| &rule.path[..]).collect();
-        assert_eq!(paths, ["/sim/v1/machines", "/sim/v1/machines/*"]);
-        assert!(settings.rules.iter().all(|rule| rule.effect == Effect::Read && rule.limits == ["reads"]));
-        let pages: Vec<_> = settings.rules.iter().map(|rule| rule.page.clone()).collect();
-        assert_eq!(pages, [Some(Place::Query("cursor".to_owned())), None]);
+        let list = "/sim/v1/routes";
+        let one = "/sim/v1/routes/*";
+        assert_eq!(paths, ["/sim/v1/machines", "/sim/v1/machines/*", list, one, one]);
+        for rule in &settings.rules {
+            let limit = if rule.effect == Effect::Write { "writes" } else { "reads" };
+            assert_eq!(
+                (rule.effect == Effect::Read, &rule.limits[..]),
+                (rule.method == "GET", &[limit.to_owned()][..])
+            );
+            let is_list = !rule.path.ends_with('*');
+            assert_eq!(rule.page, is_list.then(|| Place::Query("cursor".to_owned())), "{rule:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod admin;
 mod answer;
 mod machines;
 mod passage;
+mod routes;
 mod tokens;
 
 use std::net::SocketAddr;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
-use axum::routing::{MethodRouter, delete, get, patch, post};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
@@ -188,6 +189,11 @@ fn router(shared: Shared) -> Router {
         .route("/v1/machines/{id}", one)
         .route("/v1/machines/{id}/stop", call(Kind::Change, post(machines::stop)))
         .route("/v1/machines/{id}/start", call(Kind::Change, post(machines::start)))
+        .route("/v1/routes", call(Kind::List, get(routes::list)))
+        .route(
+            "/v1/routes/{name}",
+            call(Kind::Create, put(routes::put)).merge(call(Kind::Delete, delete(routes::delete))),
+        )
         .route("/oauth2/token", call(Kind::Token, post(tokens::by_grant)))
         .route("/metadata/identity/oauth2/token", call(Kind::Token, get(tokens::by_machine)))
         .route("/admin/faults", get(admin::faults).put(admin::set_faults).delete(admin::reset_faults))

@@ -8,6 +8,7 @@ mod batch;
 mod command;
 mod history;
 mod machine;
+mod route;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
@@ -21,6 +22,8 @@ use self::history::{History, Revision};
 pub use self::machine::{
     Address, AddressKind, Batch, Changes, LARGEST_BATCH, Machine, MachineId, NewMachine, State,
 };
+use self::route::Routes;
+pub use self::route::{NewRoute, Route, RoutePage};
 use crate::refusal::Refusal;
 
 /// The furthest that a list may lag.
@@ -38,6 +41,7 @@ pub struct World {
     place: Place,
     born: Timestamp,
     machines: History<Machine>,
+    routes: Routes,
     /// The names that are taken, and by which number.
     names: HashMap<String, u64>,
     /// The number of the machine that was made last.
@@ -55,6 +59,7 @@ impl World {
             place,
             born,
             machines: History::default(),
+            routes: Routes::default(),
             names: HashMap::new(),
             last: 0,
             creating: BTreeSet::new(),
@@ -118,10 +123,7 @@ impl World {
     /// (and only once something has changed), and [`Refusal::Invalid`] for a limit or a cursor that can't be.
     pub fn list(&mut self, now: Duration, listing: &Listing, lag: Duration) -> Result<Page, Refusal> {
         self.advance(now);
-        let limit = listing.limit.unwrap_or(100);
-        if !(1..=LARGEST_PAGE).contains(&limit) {
-            return Err(Refusal::Invalid(format!("limit is {limit}, it goes from 1 to {LARGEST_PAGE}")));
-        }
+        let limit = listing.page_limit()?;
         let Cursor { revision, behind } = match &listing.cursor {
             None => Cursor { revision: self.revision_before(lag), behind: 0 },
             Some(text) => self.cursor(text)?,
@@ -134,6 +136,48 @@ impl World {
             _ => None,
         };
         Ok(Page { machines, next })
+    }
+
+    /// Makes a route to a machine that is there, or finds it made.
+    pub fn put_route(&mut self, now: Duration, name: &str, route: NewRoute) -> Result<Arc<Route>, Refusal> {
+        self.advance(now);
+        self.present(route.machine)?;
+        self.routes.put(self.now, name, route)
+    }
+
+    /// Removes a route.
+    pub fn delete_route(&mut self, now: Duration, name: &str) -> Result<(), Refusal> {
+        self.advance(now);
+        self.routes.delete(self.now, name)
+    }
+
+    /// One page of the route table, as [`World::list`] shows machines. Whether a route leads nowhere is told as of now.
+    pub fn list_routes(
+        &mut self,
+        now: Duration,
+        listing: &Listing,
+        lag: Duration,
+    ) -> Result<RoutePage, Refusal> {
+        self.advance(now);
+        let limit = listing.page_limit()?;
+        let Cursor { revision, behind } = match &listing.cursor {
+            None => Cursor { revision: self.routes.revision_before(self.now, lag), behind: 0 },
+            Some(text) => Cursor::parse(text)
+                .filter(|cursor| self.routes.remembers(cursor.revision))
+                .ok_or_else(|| Refusal::CursorExpired(text.clone()))?,
+        };
+        let wanted =
+            |(_, route): &(u64, &Arc<Route>)| listing.name.as_ref().is_none_or(|name| *name == route.name);
+        let mut rest = self.routes.behind(behind, revision).filter(wanted);
+        let mut page = RoutePage { routes: Vec::new(), next: None };
+        let mut last = behind;
+        for (number, route) in rest.by_ref().take(limit) {
+            let blackhole = self.machines.current(route.machine.0).is_none();
+            page.routes.push(Route { blackhole, ..Route::clone(route) });
+            last = number;
+        }
+        page.next = rest.next().map(|_| Cursor { revision, behind: last }.to_string());
+        Ok(page)
     }
 
     /// How many machines of which sort there are, and the first `first` of them.
@@ -149,7 +193,7 @@ impl World {
             }
         }
         let first = self.machines.all().take(first).cloned().collect();
-        Summary { total: self.names.len(), by_state, by_zone, first }
+        Summary { total: self.names.len(), by_state, by_zone, routes: self.routes.count(), first }
     }
 
     /// Lets time pass: machines come up when they are due, and the distant past is forgotten.
@@ -164,6 +208,7 @@ impl World {
         }
         if let Some(horizon) = self.now.checked_sub(MEMORY) {
             self.machines.forget(horizon);
+            self.routes.forget(horizon);
         }
     }
 

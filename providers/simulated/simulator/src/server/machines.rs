@@ -35,6 +35,12 @@ pub(super) struct ListQuery {
     name: Option<String>,
 }
 
+impl From<ListQuery> for Listing {
+    fn from(ListQuery { limit, cursor, name }: ListQuery) -> Self {
+        Self { limit, cursor, name }
+    }
+}
+
 #[derive(Serialize)]
 struct Created {
     created: usize,
@@ -52,8 +58,7 @@ pub(super) async fn list(
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Answer {
     let Query(query) = query.map_err(|error| Refusal::Invalid(error.body_text()))?;
-    let ListQuery { limit, cursor, name } = query;
-    let listing = Listing { limit, cursor, name };
+    let listing = Listing::from(query);
     let page = shared.with(|simulation, now| {
         let mut page = simulation.world.list(now, &listing, simulation.faults.lag.lists)?;
         page.machines.retain(|machine| !simulation.faults.hidden.lists.contains(machine));

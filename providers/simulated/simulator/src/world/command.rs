@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Batch, Changes, Machine, MachineId, NewMachine, State};
+use crate::refusal::Refusal;
 
 /// The most machines that one page shows.
 pub const LARGEST_PAGE: usize = 1_000;
@@ -96,6 +97,18 @@ pub struct Listing {
     pub name: Option<String>,
 }
 
+impl Listing {
+    /// The most things on the page.
+    pub(super) fn page_limit(&self) -> Result<usize, Refusal> {
+        let limit = self.limit.unwrap_or(100);
+        if (1..=LARGEST_PAGE).contains(&limit) {
+            Ok(limit)
+        } else {
+            Err(Refusal::Invalid(format!("limit is {limit}, it goes from 1 to {LARGEST_PAGE}")))
+        }
+    }
+}
+
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
@@ -116,6 +129,8 @@ pub struct Summary {
     pub by_state: BTreeMap<State, usize>,
     /// How many of them are in which zone.
     pub by_zone: BTreeMap<String, usize>,
-    /// The first of them, by id.
+    /// How many routes there are.
+    pub routes: usize,
+    /// The first machines, by id.
     pub first: Vec<Arc<Machine>>,
 }

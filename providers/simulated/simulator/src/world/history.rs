@@ -78,9 +78,19 @@ impl<T> History<T> {
 
     /// What was there at a revision, by number, beginning behind a number. The revision must be remembered.
     pub(super) fn behind(&self, number: u64, revision: Revision) -> impl Iterator<Item = &Arc<T>> {
+        self.numbered_behind(number, revision).map(|(_, thing)| thing)
+    }
+
+    /// The same, with the number of each.
+    pub(super) fn numbered_behind(
+        &self,
+        number: u64,
+        revision: Revision,
+    ) -> impl Iterator<Item = (u64, &Arc<T>)> {
         let range = (Bound::Excluded(number), Bound::Unbounded);
-        self.things.range(range).filter_map(move |(_, versions)| {
-            versions.iter().rev().find(|version| version.from <= revision)?.thing.as_ref()
+        self.things.range(range).filter_map(move |(number, versions)| {
+            let version = versions.iter().rev().find(|version| version.from <= revision)?;
+            Some((*number, version.thing.as_ref()?))
         })
     }
 

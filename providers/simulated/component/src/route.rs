@@ -1,0 +1,192 @@
+//! Routes: what the simulated cloud's table says of them, and how it is changed. The cloud knows machines; the Node and the
+//! cluster of a route are labels that are written on it.
+
+use std::collections::BTreeMap;
+
+use pileus_guest::{Cluster, Error, ListedRoute, Progress, Route, Routes, http};
+use serde::{Deserialize, Serialize};
+
+use crate::{PAGE, SCHEME, Simulated, machine_of};
+
+/// The label with the name of the Node.
+const NODE: &str = "pileus-node";
+
+/// The label with the cluster's UID, so that clusters that share a table know their own.
+const CLUSTER: &str = "pileus-cluster";
+
+#[derive(Deserialize)]
+struct Page {
+    routes: Vec<TableRoute>,
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct TableRoute {
+    name: String,
+    destination: String,
+    machine: String,
+    blackhole: bool,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+struct NewRoute<'a> {
+    destination: &'a str,
+    machine: &'a str,
+    labels: BTreeMap<&'static str, &'a str>,
+}
+
+impl Routes for Simulated {
+    async fn list_routes(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
+        let mut routes = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let from = cursor.as_ref().map(|cursor| ("cursor", cursor));
+            let request = http::get(self.cloud.join(["v1", "routes"])).query("limit", PAGE).queries(from);
+            let page: Page = request.send().await?.json()?;
+            routes.extend(page.routes.into_iter().map(|route| listed(route, cluster)));
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => return Ok(routes),
+            }
+        }
+    }
+
+    async fn create_route(
+        &self,
+        cluster: &Cluster,
+        route: &Route,
+        _: Option<&str>,
+    ) -> Result<Progress, Error> {
+        let Some(target) = &route.target else {
+            return Err(Error::invalid(format!("node {} has no machine yet", route.node)));
+        };
+        let labels =
+            [(NODE, &*route.node)].into_iter().chain(cluster.uid.as_deref().map(|uid| (CLUSTER, uid)));
+        let new = NewRoute {
+            destination: &route.destination,
+            machine: machine_of(target)?,
+            labels: labels.collect(),
+        };
+        let url = self.cloud.join(["v1", "routes", &route.name_hint]);
+        http::put(url).json(&new).send().await?.error_for_status()?;
+        Ok(Progress::Done)
+    }
+
+    async fn delete_route(
+        &self,
+        _: &Cluster,
+        route: &ListedRoute,
+        _: Option<&str>,
+    ) -> Result<Progress, Error> {
+        let url = self.cloud.join(["v1", "routes", &route.name]);
+        http::delete(url).send().await?.or_absent()?;
+        Ok(Progress::Done)
+    }
+}
+
+fn listed(route: TableRoute, cluster: &Cluster) -> ListedRoute {
+    let TableRoute { name, destination, machine, blackhole, mut labels } = route;
+    // The Nodes of another cluster may bear the same names.
+    let is_ours = labels.get(CLUSTER) == cluster.uid.as_ref();
+    ListedRoute {
+        name,
+        node: labels.remove(NODE).filter(|_| is_ours),
+        target: Some(format!("{SCHEME}://{machine}")),
+        destination,
+        blackhole,
+        ..ListedRoute::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pileus_guest::testing::{Host, delete, get, put};
+    use pileus_guest::{ErrorKind, RouteAction, RouteChange};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const ROUTES: &str = "http://cloud.test/v1/routes";
+
+    fn cloud() -> Host {
+        Host::new().configuration(json!({"endpoint": "http://cloud.test"}))
+    }
+
+    fn cluster() -> Cluster {
+        Cluster { uid: Some("c".to_owned()), ..Cluster::default() }
+    }
+
+    fn there(name: &str, cluster: &str) -> Value {
+        json!({
+            "name": name, "destination": "10.0.0.0/24", "machine": "m-000001", "blackhole": false,
+            "labels": {"pileus-node": "node-1", "pileus-cluster": cluster},
+        })
+    }
+
+    fn route(name: &str, node: Option<&str>) -> ListedRoute {
+        ListedRoute {
+            name: name.to_owned(),
+            node: node.map(str::to_owned),
+            target: Some("simulated://m-000001".to_owned()),
+            destination: "10.0.0.0/24".to_owned(),
+            ..ListedRoute::default()
+        }
+    }
+
+    fn change(action: RouteAction) -> RouteChange {
+        RouteChange { action, resume: None, extra: Vec::new() }
+    }
+
+    fn create(target: Option<&str>) -> RouteChange {
+        change(RouteAction::Create(Route {
+            name_hint: "a".to_owned(),
+            node: "node-1".to_owned(),
+            target: target.map(str::to_owned),
+            destination: "10.0.0.0/24".to_owned(),
+            ..Route::default()
+        }))
+    }
+
+    #[test]
+    fn all_pages_are_listed_and_nodes_of_other_clusters_are_nobodys() {
+        let host = cloud()
+            .exchange(
+                get(format!("{ROUTES}?limit=1000")).json(json!({"routes": [there("a", "c")], "next": "n"})),
+            )
+            .exchange(
+                get(format!("{ROUTES}?limit=1000&cursor=n")).json(json!({"routes": [there("b", "other")]})),
+            );
+        let listed = host.list_routes::<Simulated>(&cluster()).unwrap();
+        assert_eq!(listed, [route("a", Some("node-1")), route("b", None)]);
+    }
+
+    #[test]
+    fn routes_are_deleted_before_others_are_created() {
+        let host = cloud()
+            .exchange(delete(format!("{ROUTES}/b")).status(404))
+            .exchange(put(format!("{ROUTES}/a")).json(there("a", "c")));
+        let changes = [create(Some("simulated://m-000001")), change(RouteAction::Delete(route("b", None)))];
+        let outcomes = host.change_routes::<Simulated>(&cluster(), &changes).unwrap();
+        assert_eq!(outcomes, [Ok(Progress::Done), Ok(Progress::Done)]);
+        let [deleted, created] = host.requests().try_into().unwrap();
+        assert_eq!((&*deleted.method, &*created.method), ("DELETE", "PUT"));
+        let sent: Value = serde_json::from_slice(&created.body).unwrap();
+        let labels = json!({"pileus-node": "node-1", "pileus-cluster": "c"});
+        assert_eq!(sent, json!({"destination": "10.0.0.0/24", "machine": "m-000001", "labels": labels}));
+    }
+
+    #[test]
+    fn what_the_cloud_refuses_is_told_as_what_to_do() {
+        for (status, kind) in [(409, ErrorKind::Conflict), (404, ErrorKind::Broken), (403, ErrorKind::Denied)]
+        {
+            let host = cloud().exchange(put(format!("{ROUTES}/a")).status(status));
+            let outcomes =
+                host.change_routes::<Simulated>(&cluster(), &[create(Some("simulated://m-000001"))]);
+            assert_eq!(outcomes.unwrap()[0].as_ref().unwrap_err().kind, kind, "{status}");
+        }
+        let outcomes = cloud().change_routes::<Simulated>(&cluster(), &[create(None)]).unwrap();
+        assert_eq!(outcomes[0].as_ref().unwrap_err().kind, ErrorKind::Invalid);
+    }
+}
