@@ -33,6 +33,10 @@ pub enum Reason {
     CloudRefreshFailed,
     /// A Node lacks a route for its Pods (upstream's).
     FailedToCreateRoute,
+    /// A credential for the cloud can't be acquired or renewed.
+    CredentialFailed,
+    /// It can be again.
+    CredentialRestored,
 }
 
 impl Reason {
@@ -45,17 +49,20 @@ impl Reason {
             Self::DeletionHeld => "DeletionHeld",
             Self::CloudRefreshFailed => "CloudRefreshFailed",
             Self::FailedToCreateRoute => "FailedToCreateRoute",
+            Self::CredentialFailed => "CredentialFailed",
+            Self::CredentialRestored => "CredentialRestored",
         }
     }
 
     const fn kind(self) -> EventType {
         match self {
-            Self::Synced | Self::DeletingNode => EventType::Normal,
+            Self::Synced | Self::DeletingNode | Self::CredentialRestored => EventType::Normal,
             Self::CloudInitializationFailed
             | Self::CloudRefreshFailed
             | Self::DeletingNodeFailed
             | Self::DeletionHeld
-            | Self::FailedToCreateRoute => EventType::Warning,
+            | Self::FailedToCreateRoute
+            | Self::CredentialFailed => EventType::Warning,
         }
     }
 
@@ -66,6 +73,7 @@ impl Reason {
             Self::DeletingNode | Self::DeletingNodeFailed | Self::DeletionHeld => "Delete",
             Self::CloudRefreshFailed => "Refresh",
             Self::FailedToCreateRoute => "CreateRoute",
+            Self::CredentialFailed | Self::CredentialRestored => "Authenticate",
         }
     }
 }
@@ -138,7 +146,30 @@ impl Events {
     }
 
     /// Tells something about a Node.
-    pub(crate) fn about_node(&self, node: &NodeFacts, reason: Reason, mut note: String) {
+    pub(crate) fn about_node(&self, node: &NodeFacts, reason: Reason, note: String) {
+        let object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(node.name.clone()),
+            uid: Some(node.uid.clone()),
+            ..ObjectReference::default()
+        };
+        self.about(object, reason, note);
+    }
+
+    /// Tells something about a provider, by the name of its document. As an event about something that is in no namespace
+    /// it is found in the namespace `default`.
+    pub fn about_provider(&self, name: &str, reason: Reason, note: String) {
+        let object = ObjectReference {
+            api_version: Some("pileus.dev/v1alpha1".to_owned()),
+            kind: Some("CloudProvider".to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectReference::default()
+        };
+        self.about(object, reason, note);
+    }
+
+    fn about(&self, object: ObjectReference, reason: Reason, mut note: String) {
         note.truncate(note.floor_char_boundary(NOTE));
         let event = Event {
             type_: reason.kind(),
@@ -146,13 +177,6 @@ impl Events {
             note: Some(note),
             action: reason.action().to_owned(),
             secondary: None,
-        };
-        let object = ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Node".to_owned()),
-            name: Some(node.name.clone()),
-            uid: Some(node.uid.clone()),
-            ..ObjectReference::default()
         };
         if self.queue.try_send((event, object)).is_err() {
             self.metrics.event("dropped");

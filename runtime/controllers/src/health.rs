@@ -24,7 +24,8 @@ pub struct Condition {
 
 #[derive(Debug, Clone)]
 enum State {
-    Holds,
+    /// With what isn't well nevertheless.
+    Holds(Option<String>),
     Fails(String),
     /// Fails until then, unless it is said again.
     Troubled(String, Instant),
@@ -38,13 +39,14 @@ impl Health {
         condition
     }
 
-    /// All conditions by name, and why those fail that do.
-    pub fn report(&self, now: Instant) -> Vec<(String, Result<(), String>)> {
+    /// All conditions by name: why those fail that do, and what isn't well about those that hold.
+    pub fn report(&self, now: Instant) -> Vec<(String, Result<Option<String>, String>)> {
         let conditions = self.conditions.lock().unwrap_or_else(PoisonError::into_inner);
         let judge = |state: &State| match state {
             State::Fails(reason) => Err(reason.clone()),
             State::Troubled(reason, until) if now < *until => Err(reason.clone()),
-            State::Troubled(..) | State::Holds => Ok(()),
+            State::Troubled(..) => Ok(None),
+            State::Holds(remark) => Ok(remark.clone()),
         };
         conditions.iter().map(|(name, state)| (name.clone(), judge(state))).collect()
     }
@@ -53,7 +55,12 @@ impl Health {
 impl Condition {
     /// The part works.
     pub fn holds(&self) {
-        self.set(State::Holds);
+        self.set(State::Holds(None));
+    }
+
+    /// The part works, but somebody should look after it before it doesn't.
+    pub fn holds_but(&self, remark: impl Into<String>) {
+        self.set(State::Holds(Some(remark.into())));
     }
 
     /// The part doesn't work, and why, until it is said to hold.
@@ -84,7 +91,9 @@ mod tests {
         let _other = health.condition("provider", "not loaded");
         assert!(health.report(now).iter().all(|(_, state)| state.is_err()));
         watch.holds();
-        assert_eq!(health.report(now)[0], ("node-watch".to_owned(), Ok(())));
+        assert_eq!(health.report(now)[0], ("node-watch".to_owned(), Ok(None)));
+        watch.holds_but("a page was read again");
+        assert_eq!(health.report(now)[0].1, Ok(Some("a page was read again".to_owned())));
         watch.fails("the list has failed");
         let later = now + Duration::from_hours(1);
         assert_eq!(health.report(later)[0].1, Err("the list has failed".to_owned()));

@@ -32,5 +32,5 @@ mod scenarios;
 mod error;
 
 pub use error::Error;
-pub use health::Health;
+pub use health::{Condition, Health};
 pub use metrics::Metrics;

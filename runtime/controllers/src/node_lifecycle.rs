@@ -23,6 +23,7 @@ use jiff::Timestamp;
 use pileus_cloud::{Instances, Provider, Purpose};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, info_span};
 
 use crate::error::Error;
 use crate::events::Events;
@@ -89,7 +90,8 @@ impl Controller {
         let mut wait = stop.run_until_cancelled(nodes.recv()).await.map(drop);
         drop(nodes);
         while wait.is_some() {
-            self.pass(&mut memory, &stop).await;
+            let span = info_span!("reconcile", controller = "cloud-node-lifecycle");
+            self.pass(&mut memory, &stop).instrument(span).await;
             wait = stop.run_until_cancelled(tokio::time::sleep(self.settings.period)).await;
         }
         self.lifecycle.leaves();

@@ -143,6 +143,15 @@ pub(crate) fn permit(address: IpAddr, granted: &[IpNet], denied: &[IpNet]) -> Re
     }
 }
 
+/// Whether an address is of the machine itself, of its own link or of the metadata service behind it, so that by the way
+/// of another machine it would be that one's.
+pub(crate) fn is_near(address: IpAddr) -> bool {
+    let address = address.to_canonical();
+    let near =
+        |address| matches!(reason(address), Some(Reason::Loopback | Reason::LinkLocal | Reason::Metadata));
+    near(address) || embedded(address).is_some_and(|embedded| near(IpAddr::V4(embedded)))
+}
+
 fn reason(address: IpAddr) -> Option<Reason> {
     let known = RANGES.iter().find(|(range, _)| range.contains(&address)).map(|(_, reason)| *reason);
     let unassigned = address.is_ipv6() && !GLOBAL.contains(&address);

@@ -17,27 +17,31 @@ use bytes::Bytes;
 use http::Uri;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::{
     client::legacy::{self, Client, connect::capture_connection},
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use ipnet::IpNet;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
 use crate::{
-    address,
+    address::{self, Reason},
+    connection::Proxy,
     error::{Error, Phase},
     fence::Fenced,
     grants::Grant,
     headers::MOST_HEADERS,
+    proxy::{NoTunnel, open_tunnel},
     request::{Host, default_port},
 };
 
 /// A connection that isn't there by then won't come; also bounds what goes on connecting after its request was dropped.
 const CONNECT: Duration = Duration::from_secs(10);
+/// A tunnel through the proxy, so that there is a second left for TLS with the cloud, and it is known who was late.
+const TUNNEL: Duration = Duration::from_secs(9);
 /// Shorter than clouds keep an idle connection (Azure's front ends 4 minutes, AWS's 1 minute and more).
 const IDLE: Duration = Duration::from_secs(50);
 /// As many as a call may have requests in flight.
@@ -67,23 +71,6 @@ impl Resolve for System {
     }
 }
 
-/// TLS as every gate speaks it: TLS 1.2 and 1.3 with ring, trusting the roots of the system. They are read from disk,
-/// so only where TLS is spoken at all.
-///
-/// Errors: [`Error::Roots`].
-pub(crate) fn tls(spoken: bool) -> Result<ClientConfig, Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("ring supports the default versions of TLS");
-    let config = if spoken {
-        config.with_native_roots().map_err(|source| Error::Roots { source: Arc::new(source) })?
-    } else {
-        config.with_root_certificates(RootCertStore::empty())
-    };
-    Ok(config.with_no_client_auth())
-}
-
 /// How long the stages of an exchange may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
@@ -91,22 +78,28 @@ pub(crate) struct Patience {
     pub(crate) first_byte: Duration,
 }
 
+/// What all connections of a gate have in common.
+#[derive(Debug, Clone)]
+pub(crate) struct Network {
+    /// What is never dialled.
+    pub(crate) denied: Vec<IpNet>,
+    pub(crate) resolver: Arc<dyn Resolve>,
+    pub(crate) tls: ClientConfig,
+    pub(crate) proxy: Option<Proxy>,
+}
+
 /// Carries requests under one grant. Clones share its connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Dialler {
     client: Client<Connector, Fenced<Full<Bytes>>>,
+    network: Arc<Network>,
 }
 
 impl Dialler {
-    pub(crate) fn new(
-        grant: Arc<Grant>,
-        denied: Arc<[IpNet]>,
-        resolver: Arc<dyn Resolve>,
-        tls: ClientConfig,
-    ) -> Self {
-        let filter = Filter { grant, denied, resolver };
+    pub(crate) fn new(grant: Arc<Grant>, network: Arc<Network>) -> Self {
+        let filter = Filter { grant, network: network.clone() };
         let https = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
+            .with_tls_config(network.tls.clone())
             .https_or_http()
             .enable_http1()
             .wrap_connector(filter);
@@ -117,7 +110,7 @@ impl Dialler {
             .http1_max_buf_size(MOST_HEAD)
             .http1_max_headers(MOST_HEADERS)
             .build(Connector { https });
-        Self { client }
+        Self { client, network }
     }
 
     /// Sends a request and waits for the head of its answer. A request is sent twice only if the connection that it was
@@ -128,7 +121,10 @@ impl Dialler {
         mut request: http::Request<Fenced<Full<Bytes>>>,
         patience: Patience,
     ) -> Result<http::Response<Incoming>, Error> {
-        let late = |phase, after| Error::Timeout { phase, host: host.to_string(), after };
+        let late = |phase, after| match (phase, self.network.proxy_to(host)) {
+            (Phase::Connect, Some(proxy)) => no_tunnel(proxy, host, NoTunnel::Late(after)),
+            _ => Error::Timeout { phase, host: host.to_string(), after },
+        };
         let mut captured = capture_connection(&mut request);
         let mut answer = self.client.request(request);
         let connected = async {
@@ -198,12 +194,11 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Opens a TCP connection to the first address that the grant permits and that answers.
+/// Opens a TCP connection to the first address that the grant permits and that answers, or a tunnel through the proxy.
 #[derive(Debug, Clone)]
 struct Filter {
     grant: Arc<Grant>,
-    denied: Arc<[IpNet]>,
-    resolver: Arc<dyn Resolve>,
+    network: Arc<Network>,
 }
 
 impl Service<Uri> for Filter {
@@ -219,8 +214,7 @@ impl Service<Uri> for Filter {
         let filter = self.clone();
         Box::pin(async move {
             let (host, port) = filter.target(&uri)?;
-            let permitted = filter.permitted(&host).await?;
-            dial(&host, port, &permitted).await.map(TokioIo::new)
+            filter.open(&host, port).await.map(TokioIo::new)
         })
     }
 }
@@ -242,32 +236,82 @@ impl Filter {
         }
     }
 
+    async fn open(&self, host: &Host, port: u16) -> Result<TcpStream, Error> {
+        let Some(proxy) = self.network.proxy_to(host) else {
+            let permitted = self.permitted(host).await?;
+            let refused = |source| Error::Connect { host: host.to_string(), source: Arc::new(source) };
+            return dial(port, &permitted).await.map_err(refused);
+        };
+        if matches!(host, Host::Ip(_)) {
+            self.permitted(host).await?;
+        }
+        let opening = self.network.tunnel(proxy, format!("{host}:{port}"));
+        let opened = timeout(TUNNEL, opening).await.unwrap_or(Err(NoTunnel::Late(TUNNEL)));
+        opened.map_err(|cause| no_tunnel(proxy, host, cause))
+    }
+
     async fn permitted(&self, host: &Host) -> Result<Vec<IpAddr>, Error> {
-        let unresolved = |source| Error::Dns { host: host.to_string(), source: Arc::new(source) };
+        let permitted = self.network.permitted(host, &self.grant.addresses).await;
+        permitted.map_err(|nowhere| match nowhere {
+            Nowhere::Unresolved(source) => Error::Dns { host: host.to_string(), source: Arc::new(source) },
+            Nowhere::Refused(refused) => {
+                Error::AddressBlocked { host: host.to_string(), grant: self.grant.label(), refused }
+            }
+        })
+    }
+}
+
+/// Why there is nothing to dial.
+enum Nowhere {
+    Unresolved(io::Error),
+    Refused(Vec<(IpAddr, Reason)>),
+}
+
+impl Network {
+    /// The proxy by which a host is reached.
+    fn proxy_to(&self, host: &Host) -> Option<&Proxy> {
+        let is_near = matches!(host, Host::Ip(address) if address::is_near(*address));
+        self.proxy.as_ref().filter(|_| !is_near)
+    }
+
+    /// The addresses of a host that may be dialled where these ranges are opened.
+    async fn permitted(&self, host: &Host, opened: &[IpNet]) -> Result<Vec<IpAddr>, Nowhere> {
         let found = match host {
             Host::Ip(address) => vec![*address],
-            Host::Name(name) => self.resolver.resolve(name.clone()).await.map_err(unresolved)?,
+            Host::Name(name) => self.resolver.resolve(name.clone()).await.map_err(Nowhere::Unresolved)?,
         };
         if found.is_empty() {
-            return Err(unresolved(io::Error::new(io::ErrorKind::NotFound, "no address")));
+            return Err(Nowhere::Unresolved(io::Error::new(io::ErrorKind::NotFound, "no address")));
         }
         let mut permitted = Vec::new();
         let mut refused = Vec::new();
         for address in found {
-            match address::permit(address, &self.grant.addresses, &self.denied) {
+            match address::permit(address, opened, &self.denied) {
                 Ok(()) => permitted.push(address),
                 Err(reason) => refused.push((address, reason)),
             }
         }
-        if permitted.is_empty() {
-            return Err(Error::AddressBlocked { host: host.to_string(), grant: self.grant.label(), refused });
-        }
-        Ok(permitted)
+        if permitted.is_empty() { Err(Nowhere::Refused(refused)) } else { Ok(permitted) }
+    }
+
+    async fn tunnel(&self, proxy: &Proxy, target: String) -> Result<TcpStream, NoTunnel> {
+        let Proxy { url, login, addresses } = proxy;
+        let permitted = self.permitted(&url.host, addresses).await.map_err(|nowhere| match nowhere {
+            Nowhere::Unresolved(source) => NoTunnel::Unresolved(Arc::new(source)),
+            Nowhere::Refused(refused) => NoTunnel::Blocked(refused),
+        })?;
+        let unconnected = |source| NoTunnel::Unconnected(Arc::new(source));
+        let stream = dial(url.port, &permitted).await.map_err(unconnected)?;
+        open_tunnel(stream, &target, login.as_ref()).await
     }
 }
 
+fn no_tunnel(proxy: &Proxy, host: &Host, cause: NoTunnel) -> Error {
+    Error::Proxy { proxy: proxy.url.to_string(), host: host.to_string(), cause }
+}
+
 /// Tries the addresses in order. Each has an equal share of the time, so a dead first one leaves time for the second.
-async fn dial(host: &Host, port: u16, permitted: &[IpAddr]) -> Result<TcpStream, Error> {
+async fn dial(port: u16, permitted: &[IpAddr]) -> io::Result<TcpStream> {
     let share = CONNECT / u32::try_from(permitted.len().max(1)).unwrap_or(u32::MAX);
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in permitted {
@@ -281,7 +325,7 @@ async fn dial(host: &Host, port: u16, permitted: &[IpAddr]) -> Result<TcpStream,
             Err(_) => last = io::Error::from(io::ErrorKind::TimedOut),
         }
     }
-    Err(Error::Connect { host: host.to_string(), source: Arc::new(last) })
+    Err(last)
 }
 
 #[cfg(test)]
@@ -310,8 +354,13 @@ mod tests {
             paths: Vec::new(),
             addresses: addresses.iter().map(|range| range.parse().unwrap()).collect(),
         };
-        let denied = ["10.96.0.1/32".parse().unwrap()];
-        Filter { grant: Arc::new(grant), denied: Arc::new(denied), resolver: Arc::new(Fixed(answers)) }
+        let network = Network {
+            denied: vec!["10.96.0.1/32".parse().unwrap()],
+            resolver: Arc::new(Fixed(answers)),
+            tls: crate::trust::tls(false, None).unwrap(),
+            proxy: None,
+        };
+        Filter { grant: Arc::new(grant), network: Arc::new(network) }
     }
 
     /// The addresses that would be dialled. Nothing here waits, so no runtime is needed.

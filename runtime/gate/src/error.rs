@@ -2,9 +2,9 @@
 //! into the error code that the guest sees, and a message names the thing and the next step for the operator. No
 //! message holds a query string, a header value or a part of a body, since these carry secrets.
 
-use std::{fmt, io, net::IpAddr, sync::Arc, time::Duration};
+use std::{fmt, io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use crate::address::Reason;
+use crate::{address::Reason, problem::Problem, proxy::NoTunnel};
 
 /// Why a request wasn't carried or its answer not delivered.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -22,6 +22,15 @@ pub enum Error {
         /// Examples of right ones.
         example: &'static str,
     },
+    /// What the gate is to be made from isn't right. Fatal at load; no request causes it.
+    #[error(
+        "no gate can be made of the CloudProvider document and the provider's settings:{}",
+        Problem::list(problems)
+    )]
+    Config {
+        /// All that is wrong.
+        problems: Vec<Problem>,
+    },
     /// The machine has no certificates to check a cloud's with. Fatal at load.
     #[error(
         "trust roots of the system couldn't be loaded: {source}; install ca-certificates or let SSL_CERT_FILE name a \
@@ -30,6 +39,17 @@ pub enum Error {
     Roots {
         /// What the loader said.
         source: Arc<io::Error>,
+    },
+    /// The certificates of the operator's bundle can't be used. Fatal at load.
+    #[error(
+        "certificates in {} couldn't be used: {cause}; `caBundle` in the CloudProvider document names a file of whole \
+         certificates in PEM form", file.display()
+    )]
+    ExtraRoots {
+        /// The bundle.
+        file: PathBuf,
+        /// What is wrong with it.
+        cause: String,
     },
     /// The request has no one meaning, or was left unfinished by its sender. The provider must send another.
     #[error("request refused: its {part} {found:?} {cause}")]
@@ -84,6 +104,14 @@ pub enum Error {
     /// The soft deadline of the call is past. The request wasn't sent; the provider should answer what it has.
     #[error("request not sent: the call's time for new requests is over")]
     DeadlinePassed,
+    /// The credential for the request can't be had now. The request wasn't sent; trying again later can help.
+    #[error("request not sent: there is no valid credential {credential}: {cause}")]
+    Credential {
+        /// Its name in the document.
+        credential: String,
+        /// Why it couldn't be acquired, without anything secret.
+        cause: String,
+    },
     /// This process may not change anything now: it isn't the leader (any more), or it is about to end. The request wasn't
     /// sent, and another process does the work.
     #[error(
@@ -120,6 +148,16 @@ pub enum Error {
         /// What the last address said.
         source: Arc<io::Error>,
     },
+    /// The proxy didn't let the request through. The request wasn't sent, and nothing of this is the host's answer.
+    #[error("{host} wasn't reached through proxy {proxy}: {cause}")]
+    Proxy {
+        /// The proxy, as in `http://proxy.corp:3128`.
+        proxy: String,
+        /// The host of the request.
+        host: String,
+        /// Why.
+        cause: NoTunnel,
+    },
     /// The host isn't who the request was for, or doesn't speak TLS. The request wasn't sent.
     #[error(
         "TLS with {host} failed: {source}; check its certificate, the trust roots and `tls` of the grant"
@@ -155,16 +193,20 @@ impl Error {
     pub(crate) fn is_before_sending(&self) -> bool {
         match self {
             Self::Syntax { .. }
+            | Self::Config { .. }
             | Self::Roots { .. }
+            | Self::ExtraRoots { .. }
             | Self::Malformed { .. }
             | Self::Denied { .. }
             | Self::AddressBlocked { .. }
             | Self::HeadersTooLarge { .. }
             | Self::BodyTooLarge { .. }
             | Self::DeadlinePassed
+            | Self::Credential { .. }
             | Self::Fenced
             | Self::Dns { .. }
             | Self::Connect { .. }
+            | Self::Proxy { .. }
             | Self::Tls { .. } => true,
             Self::Timeout { phase, .. } => *phase == Phase::Connect,
             Self::Closed | Self::ResponseTooLarge { .. } | Self::Protocol { .. } => false,
@@ -175,18 +217,22 @@ impl Error {
     pub fn label(&self) -> &'static str {
         match self {
             Self::Syntax { .. } => "syntax",
+            Self::Config { .. } => "config",
             Self::Roots { .. } => "roots",
+            Self::ExtraRoots { .. } => "extra_roots",
             Self::Malformed { .. } => "malformed",
             Self::Denied { .. } => "denied",
             Self::AddressBlocked { .. } => "address_blocked",
             Self::HeadersTooLarge { .. } => "headers_too_large",
             Self::BodyTooLarge { .. } => "body_too_large",
             Self::DeadlinePassed => "deadline_passed",
+            Self::Credential { .. } => "credential_error",
             Self::Fenced => "fenced",
             Self::Closed => "closed",
             Self::Timeout { .. } => "timeout",
             Self::Dns { .. } => "dns_error",
             Self::Connect { .. } => "connect_error",
+            Self::Proxy { .. } => "proxy_error",
             Self::Tls { .. } => "tls_error",
             Self::ResponseTooLarge { .. } => "response_too_large",
             Self::Protocol { .. } => "protocol_error",
@@ -264,7 +310,8 @@ impl fmt::Display for Phase {
     }
 }
 
-struct Refused<'a>(&'a [(IpAddr, Reason)]);
+/// Addresses that aren't dialled, as text.
+pub(crate) struct Refused<'a>(pub(crate) &'a [(IpAddr, Reason)]);
 
 impl fmt::Display for Refused<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,23 +9,27 @@ use http::HeaderMap;
 use http_body_util::{BodyExt, Full};
 use ipnet::IpNet;
 use tokio::time::{Instant, sleep, timeout_at};
-use tracing::{Instrument, debug_span};
+use tracing::Instrument;
 
 use crate::{
     body::{self, Answer, Body},
     cache::{CacheState, View},
+    connection::Connection,
+    credentials::{Credential, CredentialState, Credentials},
     deadlines::Deadlines,
-    dial::{self, Resolve},
+    dial::{self, Network, Resolve},
     error::{Error, Missing, Phase},
-    failures::Failures,
     fence::Fence,
     grants::{Grant, decide},
     headers,
-    limits::{HeldBack, Limit, Limiter, LimitsState, Turn, Urgency},
-    record::{Metrics, Record},
+    limits::{self, HeldBack, Limit, Limiter, LimitsState, Turn, Urgency},
+    problem::Problem,
+    recent::{Seen, Source},
+    record::{Metrics, Record, Records},
     request::{Host, Request},
-    rules::{Effect, Meaning, Rule, Rules},
+    rules::{self, Effect, Meaning, Rule, Rules},
     stand_in::{Course, StandIn},
+    trust,
     under_way::UnderWay,
     way::{Answered, Way, answered, behind, outgoing},
 };
@@ -44,10 +48,32 @@ pub struct Config {
     pub limits: Vec<Limit>,
     /// What the operator allows at most, by the same keys.
     pub tightened: Vec<Limit>,
+    /// Who the requests are from. The first that is for a host is attached to its requests.
+    pub credentials: Vec<Credential>,
     /// Addresses that are never dialled, whatever a grant says: the API server's own.
     pub denied_ranges: Vec<IpNet>,
     /// While it is closed, nothing is sent that may change something.
     pub fence: Fence,
+    /// How the cloud is reached.
+    pub connection: Connection,
+}
+
+impl Config {
+    /// Refuses parts that are each written as they must be, but don't go together.
+    ///
+    /// Errors: [`Error::Config`] with all that is wrong.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self { rules, limits, tightened, credentials, .. } = self;
+        let of_limits = limits::problems(rules, limits, tightened);
+        let of_credentials = credentials.iter().enumerate().flat_map(|(index, credential)| {
+            let at = move |(field, error): (&str, Error)| {
+                Problem::at(format!("spec.credentials[{index}].{field}"), error.to_string())
+            };
+            credential.mistakes().into_iter().map(at)
+        });
+        let problems: Vec<_> = rules::problems(rules).chain(of_limits).chain(of_credentials).collect();
+        if problems.is_empty() { Ok(()) } else { Err(Error::Config { problems }) }
+    }
 }
 
 /// The way of one provider to its cloud. Cheap to clone; clones share connections and limits.
@@ -62,20 +88,18 @@ pub struct Gate {
 #[derive(Debug)]
 struct Inner {
     provider: Arc<str>,
-    /// The label of grant where there is none.
-    none: Arc<str>,
     rules: Rules,
     limiter: Limiter,
+    credentials: Credentials,
     ways: Vec<Way>,
     under_way: UnderWay,
-    metrics: Metrics,
-    failures: Arc<Failures>,
+    records: Arc<Records>,
 }
 
 /// A request of which everything is known that decides how it is carried.
 struct Asked {
     way: Way,
-    request: Request,
+    request: Arc<Request>,
     headers: HeaderMap,
     body: Bytes,
     meaning: Meaning,
@@ -93,10 +117,10 @@ enum Answerer {
 }
 
 impl Gate {
-    /// Makes the gate of a provider. It has connections of its own, shared with no other gate.
+    /// Makes the gate of a provider. With credentials it needs a tokio runtime, as it begins to acquire them at once. It has connections of its own, shared with no other gate.
     ///
-    /// Errors: [`Error::Syntax`] for a rule whose keys don't fit its path and for a limit of the operator that the
-    /// provider doesn't have, [`Error::Roots`] without trust roots.
+    /// Errors: [`Error::Config`] with all that is wrong with the config, [`Error::Roots`] and [`Error::ExtraRoots`] without
+    /// trust roots.
     pub fn new(config: Config, metrics: &Metrics) -> Result<Self, Error> {
         Self::with_resolver(config, metrics, Arc::new(dial::System))
     }
@@ -107,16 +131,30 @@ impl Gate {
         metrics: &Metrics,
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, Error> {
-        let Config { provider, grants, rules, limits, tightened, denied_ranges, fence } = config;
-        let denied: Arc<[IpNet]> = denied_ranges.into();
-        let tls = dial::tls(grants.iter().any(|grant| grant.tls))?;
-        let way = move |grant| Way::new(grant, denied.clone(), resolver.clone(), tls.clone());
-        let ways = grants.into_iter().map(way).collect();
-        let (provider, none): (Arc<str>, _) = (provider.into(), "none".into());
-        let (rules, under_way, metrics) = (Rules::new(rules)?, UnderWay::new(fence), metrics.clone());
-        let limiter = Limiter::new(provider.clone(), &rules, limits, tightened, metrics.clone())?;
-        let failures = Arc::new(Failures::new(Instant::now()));
-        let inner = Inner { provider, none, rules, limiter, ways, under_way, metrics, failures };
+        config.check()?;
+        let Config {
+            provider,
+            grants,
+            rules,
+            limits,
+            tightened,
+            credentials,
+            denied_ranges,
+            fence,
+            connection,
+        } = config;
+        let Connection { extra_roots, proxy } = connection;
+        let speaks_tls =
+            grants.iter().any(|grant| grant.tls) || credentials.iter().any(Credential::speaks_tls);
+        let tls = trust::tls(speaks_tls, extra_roots.as_deref())?;
+        let network = Arc::new(Network { denied: denied_ranges, resolver, tls, proxy });
+        let ways = grants.into_iter().map(|grant| Way::new(grant, network.clone())).collect();
+        let provider: Arc<str> = provider.into();
+        let (rules, under_way) = (Rules::new(rules)?, UnderWay::new(fence));
+        let limiter = Limiter::new(provider.clone(), &rules, limits, tightened, metrics.clone());
+        let credentials = Credentials::new(credentials, &provider, &network, metrics.credentials());
+        let records = Arc::new(Records::new(provider.clone(), metrics.clone()));
+        let inner = Inner { provider, rules, limiter, credentials, ways, under_way, records };
         Ok(Self { inner: Arc::new(inner), stand_in: None, view: None, urgency: Urgency::default() })
     }
 
@@ -171,6 +209,21 @@ impl Gate {
         self.inner.limiter.state()
     }
 
+    /// The operator's name for the provider.
+    pub fn provider(&self) -> &str {
+        &self.inner.provider
+    }
+
+    /// The last requests, from the one that ended last. They hold no secret.
+    pub fn recent(&self) -> Vec<Seen> {
+        self.inner.records.recent.list()
+    }
+
+    /// What the credentials are like now, in the order of the document.
+    pub fn credentials(&self) -> Vec<CredentialState> {
+        self.inner.credentials.state()
+    }
+
     /// Carries a request and returns the answer as the cloud gave it, redirects and failures included.
     ///
     /// Guarantees: nothing is sent that no grant allows, to no address that its grant doesn't open, nothing after the
@@ -189,22 +242,22 @@ impl Gate {
     {
         // Boxed, so that what waits for its turn doesn't hold a place for what it was made from.
         let request = Box::new(request);
-        let Inner { provider, none, metrics, failures, .. } = &*self.inner;
         async move {
-            let mut record = metrics.begin(provider.clone(), none.clone(), failures.clone());
+            let mut record = self.inner.records.begin(self.urgency);
             match self.pass(request, &deadlines, &mut record).await {
                 Ok(Answerer::Cloud(Answered { head, incoming, bounds })) => {
-                    record.answered(head.status);
+                    record.answered(head.status, Source::Cloud);
                     let body = Answer::new(incoming, bounds, record).boxed_unsync();
                     Ok(http::Response::from_parts(head, body))
                 }
                 Ok(Answerer::StandIn(response)) => {
-                    record.answered(response.status());
+                    record.answered(response.status(), Source::StandIn);
                     Ok(whole(response))
                 }
                 Ok(Answerer::Limits(held_back)) => {
-                    record.held_back();
-                    Ok(whole(held_back.into_response()))
+                    let response = held_back.into_response();
+                    record.held_back(response.status());
+                    Ok(whole(response))
                 }
                 Err(error) => {
                     record.failed(&error);
@@ -228,19 +281,15 @@ impl Gate {
         let Inner { provider, rules, ways, under_way, .. } = &*self.inner;
         under_way.check()?;
         let (request, headers, body) = apart(request, record)?;
+        let request = Arc::new(request);
+        record.asks(&request);
         let way = decide(ways, &request).map_err(|missing| denied(provider, &request, missing))?;
-        record.grant = way.label.clone();
+        record.granted(&way.label);
 
         // Some APIs name the operation in the body. One that isn't granted is not worth the memory.
         let body = gather_until(deadlines.soft, body).await?;
         let meaning = rules.meaning(&request, &headers, &body);
         record.means(meaning.effect);
-
-        let span = debug_span!(
-            "cloud request", %provider, grant = %way.label, effect = meaning.effect.label(),
-            method = %request.method, url = request.shown_url(),
-        );
-        record.span = span;
         match self.stand_in.as_ref().map(|stand_in| stand_in.decide(&request, &body, &meaning)) {
             None | Some(Course::Carry) => {}
             Some(Course::Answer(response)) => return Ok(Answerer::StandIn(response)),
@@ -260,13 +309,16 @@ impl Inner {
         deadlines: Deadlines,
         record: &mut Record,
     ) -> Result<Answerer, Error> {
-        let Self { limiter, under_way, .. } = self;
+        let Self { limiter, credentials, under_way, .. } = self;
         let Asked { way, request, headers, body, meaning, urgency } = asked;
         let bytes = body.len() + headers::size(&headers) + request.path.len();
         let turn = Turn { request: &request, meaning: &meaning, urgency, bytes };
         // Pinned here, or each future around it would hold a place for it.
         let turn = pin!(limiter.turn(turn, deadlines.soft));
-        let permit = match under_way.read(async { Ok(turn.await) }).await? {
+        record.waits();
+        let turn = under_way.read(async { Ok(turn.await) }).await?;
+        record.waited();
+        let permit = match turn {
             Ok(permit) => permit,
             Err(held_back) => return Ok(Answerer::Limits(held_back)),
         };
@@ -274,14 +326,27 @@ impl Inner {
         // Boxed, since this is the largest part of what a request that waits above would hold.
         let carry = Box::pin(async {
             let outgoing = outgoing(&request, headers, body)?;
-            let exchange =
-                |fence: Fence| way.exchange(&request.host, behind(fence, outgoing), deadlines, permit);
-            match meaning.effect {
-                Effect::Write => under_way.write(exchange).await,
-                Effect::Read | Effect::OperationPoll => under_way.read(exchange(Fence::default())).await,
+            let (outgoing, attached) =
+                under_way.read(credentials.attach(&request, outgoing, deadlines.soft)).await?;
+            let exchange = async |outgoing, permit| {
+                let exchange =
+                    |fence: Fence| way.exchange(&request.host, behind(fence, outgoing), deadlines, permit);
+                match meaning.effect {
+                    Effect::Write => under_way.write(exchange).await,
+                    Effect::Read | Effect::OperationPoll => under_way.read(exchange(Fence::default())).await,
+                }
+            };
+            let again = attached.zip(permit.again());
+            let answer = exchange(outgoing, permit).await?;
+            let Some((attached, again)) = again else { return Ok(answer) };
+            let newer = attached.again(answer.status(), deadlines.soft);
+            let Some(outgoing) = under_way.read(async { Ok(newer.await) }).await? else { return Ok(answer) };
+            match again.permit() {
+                Some(permit) => exchange(outgoing, permit).await,
+                None => Ok(answer),
             }
         });
-        let answer = carry.instrument(record.span.clone()).await?;
+        let answer = carry.instrument(record.span()).await?;
         answered(&request.host, answer, deadlines, record).map(Answerer::Cloud)
     }
 }
@@ -367,8 +432,10 @@ mod tests {
             rules: Vec::new(),
             limits: Vec::new(),
             tightened: Vec::new(),
+            credentials: Vec::new(),
             denied_ranges: Vec::new(),
             fence: Fence::default(),
+            connection: Connection::default(),
         };
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let send = async |course, path: &str| {

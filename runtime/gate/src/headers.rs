@@ -81,7 +81,7 @@ pub(crate) fn edit_response(mut headers: HeaderMap) -> (HeaderMap, u64) {
     (headers, stripped)
 }
 
-fn is_hop_by_hop(name: &str) -> bool {
+pub(crate) fn is_hop_by_hop(name: &str) -> bool {
     HOP_BY_HOP.contains(&name) || name.starts_with("proxy-")
 }
 

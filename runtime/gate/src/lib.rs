@@ -2,15 +2,19 @@
 //! what the request is, what it means, whether the operator granted it and which addresses it may be carried to, then
 //! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
 //!
-//! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `cache` spares the cloud a question, `limits` are its turn;
+//! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `cache` spares the cloud
+//! a question, `limits` are its turn;
 //! `headers` and `body` bound and clean what is carried; `way`, `address` and `dial` do the sending and the connecting, in
-//! whose place a `stand_in` may answer; `record` counts, and `failures` keeps a flood from the log. `fence` and `under_way` keep
-//! changes from being begun or given up at the wrong moment. `pattern` and `path` hold the small languages in which operators and providers write hosts, methods,
-//! paths and keys.
+//! whose place a `stand_in` may answer; `record` counts, `recent` keeps the last ones for a page, and `failures` keeps a
+//! flood from the log. `fence` and `under_way` keep changes from being begun or given up at the wrong moment. `pattern`
+//! and `path` hold the small languages in which operators and providers write hosts, methods, paths and keys, and a
+//! `problem` says where something in these is wrong.
 
 mod address;
 mod body;
 mod cache;
+mod connection;
+mod credentials;
 mod deadlines;
 mod dial;
 mod error;
@@ -22,16 +26,25 @@ mod headers;
 mod limits;
 mod path;
 mod pattern;
+mod problem;
+mod proxy;
+mod recent;
 mod record;
 mod request;
 mod rules;
 mod stand_in;
+mod trust;
 mod under_way;
 mod way;
 
 pub use address::Reason;
 pub use body::Body;
 pub use cache::{CacheState, Evidence, View};
+pub use connection::{Connection, Login, Proxy, ProxyUrl};
+pub use credentials::{
+    Credential, CredentialKind, CredentialState, Failing, OAuthClient, Secret, SecretFile, SecretSource,
+    TokenUrl,
+};
 pub use deadlines::Deadlines;
 pub use dial::Resolve;
 pub use error::{Error, Missing, Phase};
@@ -41,7 +54,11 @@ pub use grants::{Coverage, Endpoint, Grant};
 pub use limits::{Limit, LimitState, LimitsState, Rate, Urgency};
 pub use path::{KeyPattern, PathPattern, PathPrefix};
 pub use pattern::{HostPattern, MethodPattern, TextPattern};
+pub use problem::Problem;
+pub use proxy::NoTunnel;
+pub use recent::{Seen, Source};
 pub use record::Metrics;
 pub use request::{Host, Request};
 pub use rules::{Effect, LimitKey, Limits, Meaning, Operation, Page, Place, Rule, Rules};
+pub use secrecy::{ExposeSecret, SecretString};
 pub use stand_in::{Course, StandIn};

@@ -7,6 +7,7 @@ mod bucket;
 mod buckets;
 mod closures;
 mod decide;
+mod gauges;
 mod known;
 mod permit;
 mod queue;
@@ -26,14 +27,16 @@ use tokio::{
 };
 
 use crate::{
-    error::Error,
     record::Metrics,
     request::Request,
     rules::{Effect, Meaning, Rules},
 };
+pub(crate) use answer::retry_after;
 use closures::Resource;
 use decide::{State, Verdict, Wanted};
+pub(crate) use gauges::Gauges;
 use known::Known;
+pub(crate) use known::problems;
 pub use known::{Limit, LimitState, LimitsState, Rate};
 pub(crate) use permit::Permit;
 use queue::Ticket;
@@ -83,20 +86,19 @@ type Outcome = Result<Taken, Refusal>;
 impl Limiter {
     /// The limits that the rules name and that provider and operator declare. All buckets are empty at first: what they
     /// would hold may just have been spent, by the process or the version of the provider before.
-    ///
-    /// Errors: [`Error::Syntax`] for a limit of the operator that the provider doesn't have, and for too many.
     pub(crate) fn new(
         provider: Arc<str>,
         rules: &Rules,
         declared: Vec<Limit>,
         operator: Vec<Limit>,
         metrics: Metrics,
-    ) -> Result<Self, Error> {
-        let known = Known::new(rules, declared, operator)?;
+    ) -> Self {
+        let known = Known::new(rules, declared, operator);
         let state = State::new(known.most(), Instant::now().into_std());
         let inner = Mutex::new(Inner { state, waiting: HashMap::new(), served_at: None });
-        let shared = Shared { provider, known, metrics, inner, earlier: Notify::new() };
-        Ok(Self { names: RandomState::new(), shared: Arc::new(shared) })
+        let shared = Arc::new(Shared { provider, known, metrics, inner, earlier: Notify::new() });
+        shared.metrics.gauges().add(&shared);
+        Self { names: RandomState::new(), shared }
     }
 
     /// Empties all buckets.
@@ -106,8 +108,7 @@ impl Limiter {
 
     /// What the limits are like now.
     pub(crate) fn state(&self) -> LimitsState {
-        let now = Instant::now().into_std();
-        self.shared.known.describe(now, &mut self.shared.lock().state)
+        self.shared.state()
     }
 
     /// Waits for the turn of a request, at most until its soft deadline. It has its place from this call on; dropping
@@ -158,6 +159,11 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // No code that holds it can panic halfway through a change.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn state(&self) -> LimitsState {
+        let now = Instant::now().into_std();
+        self.known.describe(now, &mut self.lock().state)
     }
 
     fn ask(self: &Arc<Self>, wanted: Wanted<'_>) -> Asked {
@@ -285,7 +291,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::rules::Rule;
+    use crate::{error::Error, rules::Rule};
 
     /// A limiter with one limit for everything.
     fn limiter(burst: u32, per_second: f64) -> Limiter {
@@ -303,7 +309,7 @@ mod tests {
         let rules = Rules::new(vec![rule]).unwrap();
         let metrics = Metrics::register(&mut Registry::default());
         let limits = vec![Limit::new("reads", burst, per_second).unwrap()];
-        Limiter::new("test".into(), &rules, limits, Vec::new(), metrics).unwrap()
+        Limiter::new("test".into(), &rules, limits, Vec::new(), metrics)
     }
 
     async fn turn(limiter: &Limiter, urgency: Urgency, patience: Duration) -> Result<Permit, HeldBack> {

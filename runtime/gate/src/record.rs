@@ -1,12 +1,9 @@
-//! What is remembered of each request: counters, an event at its end and one more if it failed. Every label is from the
-//! operator's document or from a fixed set, so neither a provider nor a cloud can make series; no query, header or body
-//! is ever written. A record counts itself when it is dropped, so an exchange that is given up halfway is counted like
+//! What is remembered of each request: counters, an event at its end and one more if it failed, and a line among the last
+//! ones (`recent`). Every label is from the operator's document or from a fixed set, so neither a provider nor a cloud can
+//! make series; no query, header or body is ever written. A record counts itself when it is dropped, so an exchange that is given up halfway is counted like
 //! any other, and once.
 
-use std::{
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
 use prometheus_client::{
@@ -15,9 +12,17 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use tokio::time::Instant;
-use tracing::Span;
+use tracing::{Span, debug_span, field::Empty};
 
-use crate::{error::Error, failures::Failures, limits::Urgency, rules::Effect};
+use crate::{
+    credentials::Counters,
+    error::Error,
+    failures::Failures,
+    limits::{Gauges, Urgency},
+    recent::{Recent, Seen, Source},
+    request::Request,
+    rules::Effect,
+};
 
 /// The gate's metrics, one set for all gates of a process.
 #[derive(Debug, Clone)]
@@ -26,6 +31,7 @@ pub struct Metrics(Arc<Families>);
 #[derive(Debug)]
 struct Families {
     requests: Family<RequestLabels, Counter>,
+    in_flight: Family<ProviderLabels, Gauge>,
     duration: Family<GrantLabels, Histogram, fn() -> Histogram>,
     sent: Family<GrantLabels, Counter>,
     received: Family<GrantLabels, Counter>,
@@ -34,7 +40,13 @@ struct Families {
     waits: Family<UrgencyLabels, Histogram, fn() -> Histogram>,
     held_back: Family<RefusalLabels, Counter>,
     closures: Family<LimitLabels, Counter>,
-    rates: Family<LimitLabels, Gauge<f64, AtomicU64>>,
+    gauges: Gauges,
+    credentials: Counters,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ProviderLabels {
+    provider: Arc<str>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -80,6 +92,7 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let families = Families {
             requests: Family::default(),
+            in_flight: Family::default(),
             duration: Family::new_with_constructor(duration_histogram),
             sent: Family::default(),
             received: Family::default(),
@@ -88,11 +101,17 @@ impl Metrics {
             waits: Family::new_with_constructor(duration_histogram),
             held_back: Family::default(),
             closures: Family::default(),
-            rates: Family::default(),
+            gauges: Gauges::default(),
+            credentials: Counters::register(registry),
         };
         families.register_limits(registry);
-        let Families { requests, duration, sent, received, stripped, .. } = &families;
+        let Families { requests, in_flight, duration, sent, received, stripped, .. } = &families;
         registry.register("pileus_gate_requests", "Requests of providers to clouds", requests.clone());
+        registry.register(
+            "pileus_gate_in_flight",
+            "Requests that aren't over: they wait for their turn or the cloud, or their answer is still read",
+            in_flight.clone(),
+        );
         registry.register_with_unit(
             "pileus_gate_answer_duration",
             "Time from a provider's request to the head of its answer",
@@ -112,6 +131,11 @@ impl Metrics {
             stripped.clone(),
         );
         Self(Arc::new(families))
+    }
+
+    /// What is counted of credentials.
+    pub(crate) fn credentials(&self) -> &Counters {
+        &self.0.credentials
     }
 
     /// A request of this provider begins to wait, or waits no longer.
@@ -136,34 +160,15 @@ impl Metrics {
         self.0.closures.get_or_create(&LimitLabels { provider: provider.clone(), limit }).inc();
     }
 
-    /// So many requests a second is what a limit lets through.
-    pub(crate) fn rate(&self, provider: &Arc<str>, limit: Arc<str>, per_second: f64) {
-        self.0.rates.get_or_create(&LimitLabels { provider: provider.clone(), limit }).set(per_second);
-    }
-
-    /// Begins the record of a request of this provider. Until more is known it has no grant and no effect, and if it is
-    /// dropped so, it was cancelled.
-    pub(crate) fn begin(&self, provider: Arc<str>, none: Arc<str>, failures: Arc<Failures>) -> Record {
-        Record {
-            metrics: self.clone(),
-            failures,
-            provider,
-            grant: none,
-            effect: "unknown",
-            result: "cancelled",
-            span: Span::none(),
-            begun: Instant::now(),
-            answered: None,
-            sent: 0,
-            received: 0,
-            stripped: 0,
-        }
+    /// The gauges of all limits.
+    pub(crate) fn gauges(&self) -> &Gauges {
+        &self.0.gauges
     }
 }
 
 impl Families {
     fn register_limits(&self, registry: &mut Registry) {
-        let Self { waiting, waits, held_back, closures, rates, .. } = self;
+        let Self { waiting, waits, held_back, closures, gauges, .. } = self;
         registry.register("pileus_gate_waiting", "Requests that wait for their turn", waiting.clone());
         registry.register_with_unit(
             "pileus_gate_wait_duration",
@@ -181,26 +186,73 @@ impl Families {
             "Times that a limit was closed because the cloud refused",
             closures.clone(),
         );
-        registry.register(
-            "pileus_gate_limit_rate",
-            "Requests a second that a limit lets through, as far as the cloud has shown; the slowest bucket of several",
-            rates.clone(),
-        );
+        registry.register_collector(Box::new(gauges.clone()));
+    }
+}
+
+/// Where a gate keeps what it remembers of its requests.
+#[derive(Debug)]
+pub(crate) struct Records {
+    metrics: Metrics,
+    provider: Arc<str>,
+    /// The label of grant where there is none.
+    none: Arc<str>,
+    failures: Failures,
+    pub(crate) recent: Recent,
+}
+
+impl Records {
+    pub(crate) fn new(provider: Arc<str>, metrics: Metrics) -> Self {
+        let failures = Failures::new(Instant::now());
+        Self { metrics, provider, none: "none".into(), failures, recent: Recent::default() }
+    }
+
+    fn in_flight(&self, change: i64) {
+        let labels = ProviderLabels { provider: self.provider.clone() };
+        self.metrics.0.in_flight.get_or_create(&labels).inc_by(change);
+    }
+
+    /// Begins the record of a request. Until more is known it has no grant and no effect, and if it is dropped so, it was
+    /// cancelled.
+    pub(crate) fn begin(self: &Arc<Self>, urgency: Urgency) -> Record {
+        self.in_flight(1);
+        Record {
+            records: self.clone(),
+            request: None,
+            urgency,
+            grant: self.none.clone(),
+            effect: "unknown",
+            result: "cancelled",
+            status: None,
+            source: Source::Nobody,
+            span: Span::none(),
+            begun: Instant::now(),
+            waits_since: None,
+            waited: Duration::ZERO,
+            answered: None,
+            sent: 0,
+            received: 0,
+            stripped: 0,
+        }
     }
 }
 
 /// What is known of one request. Counted when dropped.
 #[derive(Debug)]
 pub(crate) struct Record {
-    metrics: Metrics,
-    failures: Arc<Failures>,
-    provider: Arc<str>,
-    pub(crate) grant: Arc<str>,
+    records: Arc<Records>,
+    request: Option<Arc<Request>>,
+    urgency: Urgency,
+    grant: Arc<str>,
     effect: &'static str,
     result: &'static str,
-    /// Says in the event which request it was.
-    pub(crate) span: Span,
+    status: Option<StatusCode>,
+    source: Source,
+    /// Says in each event which request it was.
+    span: Span,
     begun: Instant,
+    waits_since: Option<Instant>,
+    waited: Duration,
     answered: Option<Duration>,
     pub(crate) sent: u64,
     pub(crate) received: u64,
@@ -208,71 +260,122 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Notes which request it is.
+    pub(crate) fn asks(&mut self, request: &Arc<Request>) {
+        self.span = debug_span!(
+            "cloud request", provider = %self.records.provider, method = %request.method, url = request.shown_url(),
+            grant = Empty, effect = Empty,
+        );
+        self.request = Some(request.clone());
+    }
+
+    /// The span of the request, below that of its call.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
+    }
+
+    /// Notes which grant allows it.
+    pub(crate) fn granted(&mut self, grant: &Arc<str>) {
+        self.grant = grant.clone();
+        self.span.record("grant", &**grant);
+    }
+
     pub(crate) fn means(&mut self, effect: Effect) {
         self.effect = effect.label();
+        self.span.record("effect", self.effect);
+    }
+
+    /// It waits for its turn from now on.
+    pub(crate) fn waits(&mut self) {
+        self.waits_since = Some(Instant::now());
+    }
+
+    /// It waits no longer.
+    pub(crate) fn waited(&mut self) {
+        if let Some(since) = self.waits_since.take() {
+            self.waited += since.elapsed();
+        }
     }
 
     /// Notes what went wrong, and tells the operator unless there is a flood: the provider only sees a code of it.
     pub(crate) fn failed(&mut self, error: &Error) {
         self.result = error.label();
-        let Self { provider, grant, .. } = &*self;
+        let (Records { provider, failures, .. }, grant) = (&*self.records, &self.grant);
         let _entered = self.span.enter();
         if matches!(error, Error::DeadlinePassed | Error::Fenced | Error::Closed) {
             // Part of the ordinary life of a long call, and of a process.
             tracing::debug!(%provider, %grant, %error, "request to the cloud not sent");
-        } else if let Some(untold) = self.failures.note(Instant::now()) {
+        } else if let Some(untold) = failures.note(Instant::now()) {
             let untold = (untold > 0).then_some(untold);
             tracing::warn!(%provider, %grant, %error, untold, "request to the cloud failed");
         }
     }
 
     /// Notes that the gate answered in the cloud's place, since a limit forbids to send.
-    pub(crate) fn held_back(&mut self) {
+    pub(crate) fn held_back(&mut self, status: StatusCode) {
         self.result = "held_back";
+        self.status = Some(status);
+        self.source = Source::Gate;
     }
 
-    /// Notes the head of the answer. What goes wrong with the body after it overrides the result.
-    pub(crate) fn answered(&mut self, status: StatusCode) {
+    /// Notes the head of the answer and whose it is. What goes wrong with the body after it overrides the result.
+    pub(crate) fn answered(&mut self, status: StatusCode, source: Source) {
         self.answered = Some(self.begun.elapsed());
+        self.status = Some(status);
+        self.source = source;
         self.result = match status.as_u16() {
             ..400 => "ok",
             400..500 => "http_4xx",
             500.. => "http_5xx",
         };
     }
+
+    /// Takes it down to what pages show.
+    fn seen(&self) -> Seen {
+        let request = self.request.as_ref();
+        Seen {
+            begun: self.begun,
+            grant: self.grant.clone(),
+            method: request.map(|request| request.method.to_string()).unwrap_or_default(),
+            url: request.map(|request| request.shown_url()).unwrap_or_default(),
+            effect: self.effect,
+            urgency: self.urgency,
+            result: self.result,
+            status: self.status,
+            source: self.source,
+            sent: self.sent,
+            received: self.received,
+            waited: self.waited,
+            answered: self.answered,
+            took: self.begun.elapsed(),
+            outlived: false,
+        }
+    }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        let Self {
-            metrics,
-            failures: _,
-            provider,
-            grant,
-            effect,
-            result,
-            span,
-            begun,
-            answered,
-            sent,
-            received,
-            stripped,
-        } = self;
+        self.waited();
+        let seen = self.seen();
+        let Self { records, grant, effect, result, answered, sent, received, stripped, .. } = self;
+        let Records { metrics: Metrics(families), provider, recent, .. } = &**records;
+        records.in_flight(-1);
         let labels = GrantLabels { provider: provider.clone(), grant: grant.clone() };
         if let Some(answered) = answered {
-            metrics.0.duration.get_or_create(&labels).observe(answered.as_secs_f64());
+            families.duration.get_or_create(&labels).observe(answered.as_secs_f64());
         }
-        metrics.0.sent.get_or_create(&labels).inc_by(*sent);
-        metrics.0.received.get_or_create(&labels).inc_by(*received);
-        metrics.0.stripped.get_or_create(&labels).inc_by(*stripped);
+        families.sent.get_or_create(&labels).inc_by(*sent);
+        families.received.get_or_create(&labels).inc_by(*received);
+        families.stripped.get_or_create(&labels).inc_by(*stripped);
         let labels = RequestLabels { provider: provider.clone(), grant: grant.clone(), effect, result };
-        metrics.0.requests.get_or_create(&labels).inc();
-        span.in_scope(|| {
+        families.requests.get_or_create(&labels).inc();
+        self.span.in_scope(|| {
             tracing::debug!(
-                %provider, %grant, effect, result, sent, received, stripped, elapsed = ?begun.elapsed(),
+                %provider, %grant, effect, result, sent, received, stripped, elapsed = ?seen.took,
                 "request to the cloud finished",
             );
         });
+        recent.note(seen);
     }
 }
 
@@ -280,8 +383,8 @@ impl Drop for Record {
 mod tests {
     use super::*;
 
-    fn failures() -> Arc<Failures> {
-        Arc::new(Failures::new(Instant::now()))
+    fn records(metrics: &Metrics) -> Arc<Records> {
+        Arc::new(Records::new("azure".into(), metrics.clone()))
     }
 
     fn text(registry: &Registry) -> String {
@@ -290,14 +393,26 @@ mod tests {
         text
     }
 
-    #[test]
-    fn a_record_that_is_dropped_unfinished_counts_as_cancelled_once() {
+    #[tokio::test(start_paused = true)]
+    async fn a_record_that_is_dropped_unfinished_counts_as_cancelled_once_and_is_in_flight_until_then() {
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
-        drop(metrics.begin("azure".into(), "none".into(), failures()));
-        let line = r#"pileus_gate_requests_total{provider="azure",grant="none",effect="unknown",result="cancelled"} 1"#;
+        let records = records(&Metrics::register(&mut registry));
+        let mut record = records.begin(Urgency::User);
+        record.waits();
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert!(text(&registry).contains(r#"pileus_gate_in_flight{provider="azure"} 1"#));
+        drop(record);
         let text = text(&registry);
-        assert!(text.contains(line), "{text}");
+        for line in [
+            r#"pileus_gate_requests_total{provider="azure",grant="none",effect="unknown",result="cancelled"} 1"#,
+            r#"pileus_gate_in_flight{provider="azure"} 0"#,
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        let seen = records.recent.list();
+        let [seen]: [Seen; 1] = seen.try_into().unwrap();
+        assert_eq!((seen.result, seen.source, seen.urgency), ("cancelled", Source::Nobody, Urgency::User));
+        assert_eq!((seen.waited, seen.took), (Duration::from_secs(2), Duration::from_secs(2)));
     }
 
     #[test]
@@ -311,8 +426,8 @@ mod tests {
             (500, "http_5xx"),
             (999, "http_5xx"),
         ] {
-            let mut record = metrics.begin("azure".into(), "a.example".into(), failures());
-            record.answered(StatusCode::from_u16(status).unwrap());
+            let mut record = records(&metrics).begin(Urgency::default());
+            record.answered(StatusCode::from_u16(status).unwrap(), Source::Cloud);
             assert_eq!(record.result, result, "{status}");
         }
     }

@@ -122,9 +122,17 @@ impl Request {
         text.parse().map_err(|_| malformed("URI", "", "is longer than 64 KiB; send the query in a body"))
     }
 
-    /// As [`Self::url`], cut to what a log and an event can hold: a path may have 64 KiB.
+    /// As [`Self::url`], cut to what a log and an event can hold: a path may have 64 KiB. Of a segment that is too long
+    /// for a name only the beginning is shown, as it may be a token or a signature.
     pub(crate) fn shown_url(&self) -> String {
         let mut url = self.url();
+        if url.split('/').any(|segment| segment.len() > LONGEST_NAME) {
+            let shown = |segment: &str| match segment.get(..NAME_SHOWN) {
+                Some(start) if segment.len() > LONGEST_NAME => format!("{start}…"),
+                _ => segment.to_owned(),
+            };
+            url = url.split('/').map(shown).collect::<Vec<_>>().join("/");
+        }
         if url.len() > LONGEST_SHOWN {
             url.truncate(url.floor_char_boundary(LONGEST_SHOWN));
             url.push('…');
@@ -145,6 +153,16 @@ impl Request {
 
 /// The longest URL in a log or a message, in bytes: Azure's longest have some 400.
 const LONGEST_SHOWN: usize = 512;
+
+/// The longest path segment that is shown as it is, in bytes. Azure's longest names have 90 characters; a signed token has
+/// several hundred.
+const LONGEST_NAME: usize = 128;
+
+/// So much of a longer one shows its kind and gives nothing away: it is what all tokens of an issuer begin with.
+const NAME_SHOWN: usize = 8;
+
+/// The longest method in bytes: the longest one that is registered (UPDATEREDIRECTREF) has 17, and it stands in logs.
+const LONGEST_METHOD: usize = 32;
 
 /// The port of a scheme where none is written.
 pub(crate) fn default_port(tls: bool) -> u16 {
@@ -210,14 +228,18 @@ fn has_dot_segment(canonical: &str) -> bool {
 
 fn canonical_method(method: &Method) -> Result<Method, Error> {
     let text = method.as_str();
-    if !text.bytes().all(|byte| byte.is_ascii_uppercase()) {
-        return Err(malformed("method", text, "must be in upper-case letters"));
+    if text.len() > LONGEST_METHOD || !text.bytes().all(|byte| byte.is_ascii_uppercase()) {
+        return Err(malformed("method", text, "must be in upper-case letters, at most 32 of them"));
     }
-    // CONNECT asks for a tunnel past the gate; TRACE sends back the credential that the gate added.
-    if matches!(text, "CONNECT" | "TRACE") {
-        return Err(malformed("method", text, "isn't carried"));
+    match text {
+        "CONNECT" => {
+            Err(malformed("method", text, "isn't carried, since it asks for a tunnel past the gate"))
+        }
+        "TRACE" => {
+            Err(malformed("method", text, "isn't carried, since its answer repeats the host's credential"))
+        }
+        _ => Ok(method.clone()),
     }
-    Ok(method.clone())
 }
 
 fn canonical_authority(authority: &str) -> Result<(Host, Option<u16>), Error> {
@@ -406,6 +428,7 @@ mod tests {
             ("CONNECT", false),
             ("TRACE", false),
             ("get", false),
+            (&*"A".repeat(33), false),
         ] {
             let method = Method::from_bytes(text.as_bytes()).unwrap();
             let found = Request::from_parts(&method, "https", "a.example", "/", None);
@@ -459,11 +482,16 @@ mod tests {
 
     #[test]
     fn a_url_is_sent_whole_and_shown_short() {
-        let long = format!("https://a.example/{}", "a".repeat(10_000));
-        let request = Request::parse(&Method::GET, &long.parse().unwrap()).unwrap();
-        assert_eq!(request.uri().unwrap().to_string(), long);
-        assert!(request.shown_url().ends_with("aa…") && request.shown_url().len() < 600);
-        let short = Request::parse(&Method::GET, &"https://a.example/a".parse().unwrap()).unwrap();
-        assert_eq!(short.shown_url(), "https://a.example/a");
+        let (long, token) = ("a/".repeat(5_000), "eyJhbGci.".repeat(20));
+        let rows = [
+            ("https://a.example/a?sig=hunter2".to_owned(), "https://a.example/a".to_owned()),
+            (format!("https://a.example/{long}"), format!("https://a.example/{}…", &long[..494])),
+            (format!("https://a.example/b/{token}/c"), "https://a.example/b/eyJhbGci…/c".to_owned()),
+            (format!("https://a.example/{}", &token[..128]), format!("https://a.example/{}", &token[..128])),
+        ];
+        for (url, shown) in rows {
+            let request = Request::parse(&Method::GET, &url.parse().unwrap()).unwrap();
+            assert_eq!((request.uri().unwrap().to_string(), request.shown_url()), (url, shown));
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::{
     error::Error,
     path::{KeyPattern, PathPattern},
     pattern::{HostPattern, MethodPattern, TextPattern},
+    problem::Problem,
     request::Request,
 };
 
@@ -103,6 +104,17 @@ pub struct Rule {
     pub page: Option<Place>,
 }
 
+impl Rule {
+    /// What is wrong with a rule each of whose parts is written as it must be, with the field as the contract calls it:
+    /// keys that refer to segments that its path doesn't have.
+    pub fn mistakes(&self) -> impl Iterator<Item = (String, Error)> {
+        let limits = self.limits.iter().enumerate();
+        let limits = limits.map(|(number, key)| (format!("limits[{number}]"), key));
+        let scope = self.cache_scope.iter().map(|key| ("cache-scope".to_owned(), key));
+        limits.chain(scope).filter_map(|(field, key)| Some((field, key.check(&self.path).err()?)))
+    }
+}
+
 /// What one request means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
@@ -164,14 +176,10 @@ impl Rules {
 
     /// Takes rules whose keys refer only to segments that their paths have.
     ///
-    /// Errors: [`Error::Syntax`] for the first key that refers to another.
+    /// Errors: [`Error::Config`] with each key that refers to another.
     pub fn new(rules: Vec<Rule>) -> Result<Self, Error> {
-        for rule in &rules {
-            for key in rule.limits.iter().chain(&rule.cache_scope) {
-                key.check(&rule.path)?;
-            }
-        }
-        Ok(Self(rules))
+        let problems: Vec<_> = problems(&rules).collect();
+        if problems.is_empty() { Ok(Self(rules)) } else { Err(Error::Config { problems }) }
     }
 
     /// Says what a request with these headers and this body means.
@@ -199,6 +207,16 @@ impl Rules {
         let limits = Limits::AllOfHost;
         Meaning { effect: Effect::Write, limits, cache_scope: None, fold_case: false, page: None }
     }
+}
+
+/// What is wrong with rules, by their place in the provider's settings.
+pub(crate) fn problems(rules: &[Rule]) -> impl Iterator<Item = Problem> {
+    rules.iter().enumerate().flat_map(|(index, rule)| {
+        let at = move |(field, error): (String, Error)| {
+            Problem::at(format!("settings.rules[{index}].{field}"), error.to_string())
+        };
+        rule.mistakes().map(at)
+    })
 }
 
 /// The operation names of one request. Each place is read once, however many rules ask for it: a table for an API with
@@ -383,8 +401,18 @@ mod tests {
 
     #[test]
     fn a_key_for_a_segment_that_the_path_lacks_is_refused_at_load() {
-        let rule = Rule { cache_scope: Some("{2}".parse().unwrap()), ..rule("GET", "/a/*", Effect::Read) };
-        assert!(Rules::new(vec![rule]).unwrap_err().to_string().contains("{2}"));
+        let wrong = Rule {
+            limits: ["reads", "vm/{1}", "vm/{3}"].map(|key| key.parse().unwrap()).to_vec(),
+            cache_scope: Some("{2}".parse().unwrap()),
+            ..rule("GET", "/a/*", Effect::Read)
+        };
+        let rules = vec![rule("GET", "/a", Effect::Read), wrong];
+        let Error::Config { problems } = Rules::new(rules).unwrap_err() else { panic!("of another kind") };
+        let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        let expected =
+            ["settings.rules[1].limits[2]: key \"vm/{3}\"", "settings.rules[1].cache-scope: key \"{2}\""];
+        assert!(told.iter().zip(expected).all(|(told, expected)| told.starts_with(expected)), "{told:#?}");
+        assert_eq!(told.len(), expected.len(), "{told:#?}");
     }
 
     #[test]

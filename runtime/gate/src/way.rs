@@ -7,14 +7,12 @@ use http::{HeaderMap, Method};
 use http_body::Body as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use ipnet::IpNet;
-use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
     body::{self, Bounds},
     deadlines::Deadlines,
-    dial::{Dialler, Patience, Resolve},
+    dial::{Dialler, Network, Patience},
     error::{Error, Phase},
     fence::{Fence, Fenced},
     grants::Grant,
@@ -69,15 +67,9 @@ pub(crate) fn behind(fence: Fence, outgoing: http::Request<Bytes>) -> http::Requ
 }
 
 impl Way {
-    pub(crate) fn new(
-        grant: Grant,
-        denied: Arc<[IpNet]>,
-        resolver: Arc<dyn Resolve>,
-        tls: ClientConfig,
-    ) -> Self {
+    pub(crate) fn new(grant: Grant, network: Arc<Network>) -> Self {
         let (label, grant) = (grant.label().into(), Arc::new(grant));
-        let dialler = Dialler::new(grant.clone(), denied, resolver, tls);
-        Self { grant, label, dialler }
+        Self { dialler: Dialler::new(grant.clone(), network), grant, label }
     }
 
     /// Sends what was decided on and waits for the head of the answer. Nothing of it is borrowed, so that it can outlive

@@ -4,11 +4,13 @@
 //! that waits, and the gate stops what a request of it waits for.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+use tracing::{Instrument as _, Span, error_span};
 use wasmtime::Store;
 use wasmtime::component::Instance;
 
@@ -38,11 +40,31 @@ pub(crate) struct Terms {
     pub(crate) metrics: Metrics,
 }
 
-/// Calls a function of the component in a fresh instance.
-///
+/// The span of a call, which its log lines and its requests to the cloud are in. Its target is that of the guest's own
+/// lines, and its level the highest, so that it is there whichever of them are kept: they say of which call they are, and
+/// nothing but.
+fn span(provider: &str, function: &'static str) -> Span {
+    /// Tells the calls of a process apart.
+    static CALLS: AtomicU64 = AtomicU64::new(1);
+    let number = CALLS.fetch_add(1, Ordering::Relaxed);
+    error_span!(target: "provider", "call", provider, function, number)
+}
+
+/// Calls a function of the component in a fresh instance, in a span of its own.
+pub(crate) async fn call<T, F>(component: &Component, terms: Terms, function: F) -> Result<T, Fault>
+where
+    T: Send + 'static,
+    F: for<'a> FnOnce(&'a mut Store<Sandbox>, Instance) -> BoxFuture<'a, wasmtime::Result<T>>
+        + Send
+        + 'static,
+{
+    let span = span(&terms.provider, terms.function);
+    call_in_span(component, terms, function).instrument(span).await
+}
+
 /// The call runs in a task of its own, so that a guest that computes doesn't hold up the caller's other work and a
 /// panic in a host function stays with the call. Dropping the future ends the call.
-pub(crate) async fn call<T, F>(component: &Component, terms: Terms, function: F) -> Result<T, Fault>
+async fn call_in_span<T, F>(component: &Component, terms: Terms, function: F) -> Result<T, Fault>
 where
     T: Send + 'static,
     F: for<'a> FnOnce(&'a mut Store<Sandbox>, Instance) -> BoxFuture<'a, wasmtime::Result<T>>
@@ -51,19 +73,13 @@ where
 {
     let slot = component.engine.slots().take(terms.urgency, terms.patience).await?;
     let now = Instant::now();
-    let call = Call {
-        provider: Arc::clone(&terms.provider),
-        function: terms.function,
-        configuration: terms.configuration,
-        soft: now + terms.soft,
-        hard: now + terms.hard,
-    };
-    let egress = Egress::new(terms.gate, terms.denial, &call);
+    let call = Call { configuration: terms.configuration, soft: now + terms.soft, hard: now + terms.hard };
+    let egress = Egress::new(terms.gate, terms.denial, terms.function, &call);
     let store = Sandbox::store(&component.engine, &terms.limits, call, egress);
     let pre = component.pre.clone();
     let (limit, metrics) = (terms.hard, terms.metrics);
     let (provider, name) = (terms.provider, terms.function);
-    let task = tokio::spawn(async move {
+    let task = async move {
         let mut store = store;
         let cpu = store.data().cpu();
         let run = async {
@@ -82,6 +98,7 @@ where
         drop(store);
         drop(slot);
         result
-    });
+    };
+    let task = tokio::spawn(task.in_current_span());
     AbortOnDropHandle::new(task).await.unwrap_or_else(|error| Err(Fault::Host(error.to_string())))
 }

@@ -10,6 +10,7 @@ use http_body_util::BodyExt as _;
 use pileus_gate::{Deadlines, Error, Gate, Phase};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
+use tracing::Instrument as _;
 use wasmtime_wasi_http::{Error as WasiError, RequestOptions, WasiBody, WasiHttpHooks};
 
 use crate::limits::{BODY_CHUNK, REQUESTS};
@@ -74,10 +75,10 @@ pub(crate) struct Egress {
 }
 
 impl Egress {
-    pub(crate) fn new(gate: Option<Gate>, denial: Denial, call: &Call) -> Self {
+    pub(crate) fn new(gate: Option<Gate>, denial: Denial, function: &'static str, call: &Call) -> Self {
         let under_way = Arc::new(Semaphore::new(REQUESTS));
         let cut = call.soft + call.hard.saturating_duration_since(call.soft) / 2;
-        Self { gate, denial, function: call.function, under_way, soft: call.soft, cut }
+        Self { gate, denial, function, under_way, soft: call.soft, cut }
     }
 
     fn deadlines(&self, options: Option<RequestOptions>) -> Deadlines {
@@ -108,7 +109,7 @@ impl WasiHttpHooks for Egress {
         let (gate, denial) = (self.gate.clone(), self.denial.clone());
         let under_way = Arc::clone(&self.under_way);
         let (function, deadlines) = (self.function, self.deadlines(options));
-        Box::new(async move {
+        let send = async move {
             let url = shown(request.uri());
             let Some(gate) = gate else {
                 let reason = format!("{} {url} is denied: {function} has no network", request.method());
@@ -135,7 +136,9 @@ impl WasiHttpHooks for Egress {
             });
             // Hyper drives the connection in its own task, so nothing is left to do here.
             Ok((response, Box::new(std::future::ready(Ok(()))) as Finished))
-        })
+        };
+        // It is run by a task of wasmtime's.
+        Box::new(send.in_current_span())
     }
 }
 
@@ -160,11 +163,16 @@ fn to_wasi(error: &Error) -> WasiError {
         }
         Error::Dns { .. } => WasiError::DnsError { rcode: None, info_code: None },
         Error::Connect { .. } => WasiError::ConnectionRefused,
+        Error::Proxy { .. } => WasiError::DestinationUnavailable,
         Error::Tls { .. } => WasiError::TlsCertificateError,
         Error::ResponseTooLarge { .. } => WasiError::HttpResponseBodySize(None),
         Error::Protocol { .. } => WasiError::HttpProtocolError,
-        // Both end a load; no request brings them.
-        Error::Syntax { .. } | Error::Roots { .. } => WasiError::ConfigurationError,
+        // The first is the host's affair, and passes; the others end a load, and no request brings them.
+        Error::Credential { .. }
+        | Error::Syntax { .. }
+        | Error::Config { .. }
+        | Error::Roots { .. }
+        | Error::ExtraRoots { .. } => WasiError::ConfigurationError,
     }
 }
 

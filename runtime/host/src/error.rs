@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use pileus_gate::Problem;
+
 use crate::fault::Fault;
 
 /// A component that can't be used, or a machine that can't run any.
@@ -88,12 +90,12 @@ pub enum Error {
     /// The provider says something about itself that can't be.
     #[error("the provider describes itself wrongly: {0}")]
     Description(String),
-    /// The provider doesn't accept its configuration.
-    #[error("the provider does not accept its configuration: {}", list(.0))]
+    /// The provider doesn't accept its configuration, in its own words, by paths in `spec.configuration`.
+    #[error("the provider does not accept its configuration:{}", Problem::list(.0))]
     Configuration(Vec<Problem>),
     /// What the provider wants from the gate can't be.
-    #[error("the provider's settings are wrong: {0}")]
-    Settings(String),
+    #[error("the provider's settings are wrong:{}", Problem::list(.0))]
+    Settings(Vec<Problem>),
 }
 
 impl Error {
@@ -127,15 +129,6 @@ pub enum CompilerEnd {
     },
 }
 
-/// One thing that is wrong with a provider's configuration, in the provider's words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Where; empty for the document as a whole.
-    pub path: String,
-    /// What is wrong and what would be right.
-    pub message: String,
-}
-
 /// Names in a row, of which a component may have a million.
 pub(crate) fn some_of(names: &[String]) -> String {
     const SHOWN: usize = 10;
@@ -144,16 +137,4 @@ pub(crate) fn some_of(names: &[String]) -> String {
         0 => shown,
         more => format!("{shown} and {more} more"),
     }
-}
-
-fn list(problems: &[Problem]) -> String {
-    let lines: Vec<_> = problems
-        .iter()
-        .map(
-            |Problem { path, message }| {
-                if path.is_empty() { message.clone() } else { format!("{path}: {message}") }
-            },
-        )
-        .collect();
-    lines.join("; ")
 }

@@ -1,4 +1,5 @@
-//! Where a guest's words go: into the host's log, bounded, on one line, and marked as the provider's.
+//! Where a guest's words go: into the host's log, bounded, on one line, and marked as the provider's. Which provider's, and
+//! of which call, says the span of the call.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,13 +12,10 @@ use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use crate::bindings::logging;
 use crate::limits::{LOG_LINE_BYTES, LOG_LINES};
-use crate::sandbox::Call;
 
 /// The log of one call. Clones write to the same one.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct GuestLog {
-    provider: Arc<str>,
-    function: &'static str,
     state: Arc<Mutex<State>>,
 }
 
@@ -30,10 +28,6 @@ struct State {
 }
 
 impl GuestLog {
-    pub(crate) fn new(call: &Call) -> Self {
-        Self { provider: Arc::clone(&call.provider), function: call.function, state: Arc::default() }
-    }
-
     /// Whether the host keeps lines of this level.
     pub(crate) fn enabled(level: logging::Level) -> bool {
         match tracing_level(level) {
@@ -69,13 +63,13 @@ impl GuestLog {
             }
         }
         let line = cut(line);
-        let (provider, function, source) = (&*self.provider, self.function, cut(one_line(target)));
+        let source = cut(one_line(target));
         match tracing_level(level) {
-            Level::TRACE => tracing::trace!(target: "provider", provider, function, source, "{line}"),
-            Level::DEBUG => tracing::debug!(target: "provider", provider, function, source, "{line}"),
-            Level::INFO => tracing::info!(target: "provider", provider, function, source, "{line}"),
-            Level::WARN => tracing::warn!(target: "provider", provider, function, source, "{line}"),
-            _ => tracing::error!(target: "provider", provider, function, source, "{line}"),
+            Level::TRACE => tracing::trace!(target: "provider", source, "{line}"),
+            Level::DEBUG => tracing::debug!(target: "provider", source, "{line}"),
+            Level::INFO => tracing::info!(target: "provider", source, "{line}"),
+            Level::WARN => tracing::warn!(target: "provider", source, "{line}"),
+            _ => tracing::error!(target: "provider", source, "{line}"),
         }
     }
 

@@ -45,7 +45,7 @@ pub use component::{CONTRACT, Capability, Component, read};
 pub use description::{Annotation, CallShape, Description};
 pub use digest::Digest;
 pub use engine::Engine;
-pub use error::{CompilerEnd, Error, Problem};
+pub use error::{CompilerEnd, Error};
 pub use fault::Fault;
 pub use guest::Guest;
 pub use limits::Limits;

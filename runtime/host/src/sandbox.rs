@@ -20,13 +20,9 @@ use crate::guest_log::GuestLog;
 use crate::limits::{CROSSING_CEILING, HANDLES, HEADER_BYTES, Limits, RANDOM_BYTES};
 use crate::turns::Turn;
 
-/// What a call is about and how long it may take; the guest reads some of it through `call`.
+/// What a call brings and how long it may take; the guest reads some of it through `call`.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    /// The provider, for the log.
-    pub(crate) provider: Arc<str>,
-    /// The function, for the log.
-    pub(crate) function: &'static str,
     /// The configuration that the provider accepted; empty while it is being asked.
     pub(crate) configuration: Arc<str>,
     /// Past it the gate takes no new request.
@@ -49,7 +45,7 @@ pub(crate) struct Sandbox {
 impl Sandbox {
     /// A store for one call: no argument, no variable, no file, no socket, and every limit set.
     pub(crate) fn store(engine: &Engine, limits: &Limits, call: Call, egress: Egress) -> Store<Self> {
-        let log = GuestLog::new(&call);
+        let log = GuestLog::default();
         let wasi = WasiCtx::builder()
             .max_random_size(RANDOM_BYTES)
             .stdout(log.output(false))

@@ -1,16 +1,19 @@
 //! What follows from a provider's configuration, in the provider's opinion: the hosts that it needs, what its requests
-//! mean, and what its cloud allows. Parsed into the gate's own types, so that nothing of it can be misread later.
+//! mean, and what its cloud allows. Parsed into the gate's own types, so that nothing of it can be misread later, and all that
+//! is wrong is told at once.
+
+mod rule;
 
 use std::collections::HashSet;
 use std::str::FromStr;
 
-use pileus_gate::{Effect, Endpoint, HostPattern, KeyPattern, Operation, Place, Rule, TextPattern};
+use pileus_gate::{Endpoint, HostPattern, Limit, Problem, Rule};
 
 use crate::bindings::info;
 use crate::call::call;
 use crate::component::Component;
 use crate::description::info_terms;
-use crate::error::{Error, Problem};
+use crate::error::Error;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::wire::text;
@@ -28,10 +31,7 @@ const ENDPOINTS: usize = 100;
 /// See [`ENDPOINTS`].
 const LIMITS: usize = 1_000;
 
-/// The most limits that a request counts against: one of the account, and one of the kind of thing, most often.
-const KEYS: usize = 16;
-
-/// The longest text in a rule, in bytes.
+/// The longest text that is parsed, in bytes.
 const LONGEST: usize = 1 << 10;
 
 /// What follows from a provider's configuration.
@@ -55,7 +55,7 @@ pub struct Wish {
 }
 
 /// A limit that a cloud publishes: a bucket that holds so many requests and fills at such a rate.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PublishedLimit {
     /// The name by which rules refer to it.
     pub key: String,
@@ -63,6 +63,8 @@ pub struct PublishedLimit {
     pub capacity: u32,
     /// The requests that flow in each minute.
     pub per_minute: u32,
+    /// The same as the gate takes it.
+    pub limit: Limit,
 }
 
 impl Component {
@@ -70,7 +72,7 @@ impl Component {
     ///
     /// # Errors
     /// [`Error::Configuration`] with all that is wrong with it, [`Error::Info`] where the provider doesn't answer,
-    /// [`Error::Settings`] where what it wants can't be.
+    /// [`Error::Settings`] with all that can't be of what it wants.
     pub async fn configure(
         &self,
         document: &str,
@@ -104,99 +106,81 @@ impl Component {
 
 fn settings(answer: info::Settings) -> Result<Settings, Error> {
     let info::Settings { endpoints, rules, limits, extra: _ } = answer;
-    at_most(ENDPOINTS, endpoints.len(), "endpoints")?;
-    at_most(RULES, rules.len(), "rules")?;
-    at_most(LIMITS, limits.len(), "limits")?;
-    let limit = |info::Limit { key, capacity, per_minute, extra: _ }| PublishedLimit {
-        key: text(&key),
-        capacity,
-        per_minute,
+    let mut found = Vec::new();
+    let settings = Settings {
+        wishes: each("endpoints", ENDPOINTS, endpoints, &mut found, wish),
+        rules: each("rules", RULES, rules, &mut found, rule::rule),
+        limits: each("limits", LIMITS, limits, &mut found, limit),
     };
-    let rules = rules.into_iter().enumerate().map(|(index, answer)| rule(index, answer));
-    let rules: Vec<_> = rules.collect::<Result<_, _>>()?;
-    let operations = rules.iter().filter_map(|rule| Some(&rule.operation.as_ref()?.place));
-    let pages = rules.iter().filter_map(|rule| rule.page.as_ref());
-    let places: HashSet<_> = operations.chain(pages).collect();
-    at_most(PLACES, places.len(), "places of operations and pages")?;
-    Ok(Settings {
-        wishes: endpoints.into_iter().map(wish).collect::<Result<_, _>>()?,
-        rules,
-        limits: limits.into_iter().map(limit).collect(),
-    })
-}
-
-fn at_most(most: usize, found: usize, what: &str) -> Result<(), Error> {
-    if found > most {
-        return Err(Error::Settings(format!("{found} {what}, where at most {most} are taken")));
+    let operations = settings.rules.iter().filter_map(|rule| Some(&rule.operation.as_ref()?.place));
+    let pages = settings.rules.iter().filter_map(|rule| rule.page.as_ref());
+    let places = operations.chain(pages).collect::<HashSet<_>>().len();
+    if places > PLACES {
+        let message = format!("{places} places of operations and pages, where at most {PLACES} are taken");
+        found.push(Problem::at("settings.rules", message));
     }
-    Ok(())
+    if found.is_empty() { Ok(settings) } else { Err(Error::Settings(found)) }
 }
 
-fn wish(answer: info::Endpoint) -> Result<Wish, Error> {
+/// Reads each of a list, unless there are too many to go through.
+fn each<A, T>(
+    name: &str,
+    most: usize,
+    answers: Vec<A>,
+    found: &mut Vec<Problem>,
+    read: impl Fn(A, &mut Mistakes<'_>) -> Option<T>,
+) -> Vec<T> {
+    let path = format!("settings.{name}");
+    if answers.len() > most {
+        let message = format!("{} {name}, where at most {most} are taken", answers.len());
+        found.push(Problem::at(path, message));
+        return Vec::new();
+    }
+    let read = |(index, answer)| read(answer, &mut Mistakes { path: format!("{path}[{index}]"), found });
+    answers.into_iter().enumerate().filter_map(read).collect()
+}
+
+/// What is wrong with one thing, in the words of its parser and by the names of the contract.
+struct Mistakes<'f> {
+    path: String,
+    found: &'f mut Vec<Problem>,
+}
+
+impl Mistakes<'_> {
+    /// Notes that a field is wrong.
+    fn note(&mut self, field: &str, message: &str) {
+        self.found.push(Problem::at(format!("{}.{field}", self.path), text(message)));
+    }
+
+    /// The value, if it is right.
+    fn right<T>(&mut self, field: &str, parsed: Result<T, String>) -> Option<T> {
+        parsed.inspect_err(|message| self.note(field, message)).ok()
+    }
+
+    /// What a text says, if that is right.
+    fn parse<T: FromStr<Err = pileus_gate::Error>>(&mut self, field: &str, text: &str) -> Option<T> {
+        let parsed = short(text).and_then(|text| text.parse().map_err(|error: T::Err| error.to_string()));
+        self.right(field, parsed)
+    }
+}
+
+fn short(text: &str) -> Result<&str, String> {
+    if text.len() > LONGEST { Err(format!("it is longer than {LONGEST} bytes")) } else { Ok(text) }
+}
+
+fn wish(answer: info::Endpoint, mistakes: &mut Mistakes<'_>) -> Option<Wish> {
     let info::Endpoint { tls, host, port, reason, extra: _ } = answer;
-    let host = HostPattern::from_str(&host).map_err(|error| Error::Settings(text(&error.to_string())))?;
-    Ok(Wish { endpoint: Endpoint::new(tls, host, port), reason: text(&reason) })
+    let host: HostPattern = mistakes.parse("host", &host)?;
+    Some(Wish { endpoint: Endpoint::new(tls, host, port), reason: text(&reason) })
 }
 
-fn rule(index: usize, answer: info::Rule) -> Result<Rule, Error> {
-    let info::Rule { host, method, path, operation, effect, limits, cache_scope, page, fold_case, extra: _ } =
-        answer;
-    let rule_is_wrong = |why: String| Error::Settings(format!("rule {}: {}", index + 1, text(&why)));
-    let wrong = |error: pileus_gate::Error| rule_is_wrong(error.to_string());
-    let texts = [&host, &method, &path].into_iter().chain(&limits).chain(&cache_scope);
-    if texts.map(String::len).max().is_some_and(|longest| longest > LONGEST) {
-        return Err(rule_is_wrong(format!("a text of it is longer than {LONGEST} bytes")));
-    }
-    if limits.len() > KEYS {
-        return Err(rule_is_wrong(format!("{} limits, where at most {KEYS} are taken", limits.len())));
-    }
-    let effect = match effect {
-        info::Effect::Read => Effect::Read,
-        info::Effect::Write => Effect::Write,
-        info::Effect::OperationPoll => Effect::OperationPoll,
-    };
-    if page.is_some() && effect != Effect::Read {
-        return Err(rule_is_wrong("only a read has pages".to_owned()));
-    }
-    Ok(Rule {
-        host: host.parse().map_err(wrong)?,
-        method: method.parse().map_err(wrong)?,
-        path: path.parse().map_err(wrong)?,
-        operation: operation.map(rule_operation).transpose().map_err(rule_is_wrong)?,
-        effect,
-        limits: limits.iter().map(|key| key.parse()).collect::<Result<_, _>>().map_err(wrong)?,
-        cache_scope: cache_scope.as_deref().map(KeyPattern::from_str).transpose().map_err(wrong)?,
-        page: page.map(rule_place).transpose().map_err(rule_is_wrong)?,
-        fold_case,
-    })
-}
-
-fn rule_operation(answer: info::Operation) -> Result<Operation, String> {
-    let info::Operation { place, name } = answer;
-    if name.len() > LONGEST {
-        return Err(format!("a text of its operation is longer than {LONGEST} bytes"));
-    }
-    let name = TextPattern::from_str(&name).map_err(|error| error.to_string())?;
-    Ok(Operation { place: rule_place(place)?, name })
-}
-
-fn rule_place(answer: info::Place) -> Result<Place, String> {
-    let (info::Place::Query(name)
-    | info::Place::Header(name)
-    | info::Place::FormField(name)
-    | info::Place::JsonField(name)) = &answer;
-    if name.len() > LONGEST {
-        return Err(format!("the name of a place of it is longer than {LONGEST} bytes"));
-    }
-    Ok(match answer {
-        info::Place::Query(name) => Place::Query(name),
-        info::Place::Header(name) => {
-            let header = http::HeaderName::from_str(&name);
-            Place::Header(header.map_err(|_| format!("{:?} is no header name", text(&name)))?)
-        }
-        info::Place::FormField(name) => Place::FormField(name),
-        info::Place::JsonField(name) => Place::JsonField(name),
-    })
+fn limit(answer: info::Limit, mistakes: &mut Mistakes<'_>) -> Option<PublishedLimit> {
+    let info::Limit { key, capacity, per_minute, extra: _ } = answer;
+    let limit = short(&key).and_then(|key| {
+        Limit::new(key, capacity, f64::from(per_minute) / 60.0).map_err(|error| error.to_string())
+    });
+    let limit = mistakes.right("key", limit)?;
+    Some(PublishedLimit { key: text(&key), capacity, per_minute, limit })
 }
 
 #[cfg(test)]
@@ -232,25 +216,71 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_makes_no_sense_is_refused_with_its_number() {
+    fn all_that_makes_no_sense_is_told_at_once_with_its_place() {
         assert_eq!(read(rule()).unwrap().rules.len(), 1);
-        for wrong in [
-            info::Rule { host: "https://api".to_owned(), ..rule() },
-            info::Rule { method: "get it".to_owned(), ..rule() },
-            info::Rule { path: "servers".to_owned(), ..rule() },
-            info::Rule { cache_scope: Some("{".to_owned()), ..rule() },
-            info::Rule { operation: Some(named(info::Place::Header("no header".to_owned()))), ..rule() },
-            info::Rule { page: Some(info::Place::Header("no header".to_owned())), ..rule() },
-            info::Rule {
-                page: Some(info::Place::Query("cursor".to_owned())),
-                effect: info::Effect::OperationPoll,
-                ..rule()
-            },
-        ] {
-            let text = format!("{wrong:?}");
-            let error = read(wrong).expect_err(&text).to_string();
-            assert!(error.contains("rule 1: "), "{error}");
-        }
+        let endpoint = |host: &str| info::Endpoint {
+            tls: true,
+            host: host.to_owned(),
+            port: None,
+            reason: String::new(),
+            extra: Vec::new(),
+        };
+        let limit = |key: &str, capacity, per_minute| info::Limit {
+            key: key.to_owned(),
+            capacity,
+            per_minute,
+            extra: Vec::new(),
+        };
+        let wrong = info::Rule {
+            host: "https://api".to_owned(),
+            method: "get it".to_owned(),
+            path: "servers".to_owned(),
+            operation: Some(info::Operation {
+                place: info::Place::Header("no header".to_owned()),
+                name: "a*b*".to_owned(),
+            }),
+            effect: info::Effect::OperationPoll,
+            limits: vec!["reads".to_owned(), "{".to_owned()],
+            cache_scope: Some("{".to_owned()),
+            page: Some(info::Place::Header("nor this".to_owned())),
+            ..rule()
+        };
+        let misfit =
+            info::Rule { limits: vec!["vm/{2}".to_owned()], cache_scope: Some("{3}".to_owned()), ..rule() };
+        let answer = info::Settings {
+            endpoints: vec![endpoint("a.example"), endpoint("a b")],
+            rules: vec![rule(), wrong, rule(), misfit],
+            limits: vec![limit("reads", 1, 60), limit("{", 1, 60), limit("a", 0, 60), limit("b", 1, 0)],
+            extra: Vec::new(),
+        };
+        let Err(Error::Settings(problems)) = settings(answer) else { panic!("it is refused as settings") };
+        assert_eq!(
+            problems.iter().map(|problem| problem.path.as_str()).collect::<Vec<_>>(),
+            [
+                "settings.endpoints[1].host",
+                "settings.rules[1].host",
+                "settings.rules[1].method",
+                "settings.rules[1].path",
+                "settings.rules[1].operation.name",
+                "settings.rules[1].operation.place",
+                "settings.rules[1].limits[1]",
+                "settings.rules[1].cache-scope",
+                "settings.rules[1].page",
+                "settings.rules[1].page",
+                "settings.rules[3].limits[0]",
+                "settings.rules[3].cache-scope",
+                "settings.limits[1].key",
+                "settings.limits[2].key",
+                "settings.limits[3].key",
+            ]
+        );
+        let told = Error::Settings(problems).to_string();
+        assert!(
+            told.starts_with(
+                "the provider's settings are wrong:\n  settings.endpoints[1].host: host \"a b\""
+            ),
+            "{told}"
+        );
         let query = named(info::Place::Query("Action".to_owned()));
         assert!(read(info::Rule { operation: Some(query), ..rule() }).is_ok());
     }
@@ -281,21 +311,30 @@ mod tests {
         let fits = with(|it| it.rules = vec![rule(); RULES]);
         assert_eq!(fits, None);
         let rows: [(Change, &str); 8] = [
-            (|it| it.rules = vec![rule(); RULES + 1], "1001 rules, where at most 1000"),
-            (|it| it.rules[0].limits = vec!["reads".to_owned(); KEYS + 1], "rule 1: 17 limits"),
-            (|it| it.rules[0].path = format!("/{}", "a".repeat(LONGEST)), "rule 1: a text"),
-            (|it| it.rules[0].limits = vec!["a".repeat(LONGEST + 1)], "rule 1: a text"),
-            (|it| it.rules[0].cache_scope = Some("a".repeat(LONGEST + 1)), "rule 1: a text"),
+            (|it| it.rules = vec![rule(); RULES + 1], "settings.rules: 1001 rules, where at most 1000"),
+            (|it| it.rules[0].limits = vec!["reads".to_owned(); 17], "settings.rules[0].limits: 17 limits"),
+            (
+                |it| it.rules[0].path = format!("/{}", "a".repeat(LONGEST)),
+                "settings.rules[0].path: it is longer",
+            ),
+            (
+                |it| it.rules[0].limits = vec!["a".repeat(LONGEST + 1)],
+                "settings.rules[0].limits[0]: it is longer",
+            ),
+            (
+                |it| it.rules[0].cache_scope = Some("a".repeat(LONGEST + 1)),
+                "settings.rules[0].cache-scope: it is longer",
+            ),
             (
                 |it| {
                     let place = info::Place::FormField("a".repeat(LONGEST + 1));
                     it.rules[0].operation = Some(named(place));
                 },
-                "rule 1: the name of a place",
+                "settings.rules[0].operation.place: it is longer",
             ),
             (
                 |it| it.rules[0].page = Some(info::Place::Query("a".repeat(LONGEST + 1))),
-                "rule 1: the name of a place",
+                "settings.rules[0].page: it is longer",
             ),
             (
                 |it| {
@@ -303,7 +342,7 @@ mod tests {
                     let place = info::Place::Query("Action".to_owned());
                     it.rules[0].operation = Some(info::Operation { place, name });
                 },
-                "rule 1: a text of its operation",
+                "settings.rules[0].operation.name: it is longer",
             ),
         ];
         for (change, expected) in rows {
@@ -322,7 +361,10 @@ mod tests {
     fn a_wish_has_the_port_of_its_scheme() {
         let wished = |tls, port| {
             let host = "cloud.example".to_owned();
-            wish(info::Endpoint { tls, host, port, reason: String::new(), extra: Vec::new() }).unwrap()
+            let mut found = Vec::new();
+            let mut mistakes = Mistakes { path: String::new(), found: &mut found };
+            wish(info::Endpoint { tls, host, port, reason: String::new(), extra: Vec::new() }, &mut mistakes)
+                .unwrap()
         };
         assert_eq!(wished(true, None).endpoint.to_string(), "https://cloud.example:443");
         assert_eq!(wished(false, None).endpoint.to_string(), "http://cloud.example:80");

@@ -71,13 +71,14 @@ fn router(shown: Shown) -> Router {
 }
 
 /// 200 where every condition holds, else 503; each condition on a line in the form that Kubernetes' own endpoints
-/// have, and with the reason where it fails. A replica that stands by is ready; a line tells who leads.
+/// have, and with the reason where it fails or may soon. A replica that stands by is ready; a line tells who leads.
 async fn readyz(State(shown): State<Shown>) -> Response {
     let report = shown.health.report(Instant::now());
     let standing = shown.leader.borrow().clone();
     let passed = report.iter().all(|(_, state)| state.is_ok()) && standing.is_well();
-    let line = |(name, state): &(String, Result<(), String>)| match state {
-        Ok(()) => format!("[+]{name} ok\n"),
+    let line = |(name, state): &(String, Result<Option<String>, String>)| match state {
+        Ok(None) => format!("[+]{name} ok\n"),
+        Ok(Some(remark)) => format!("[+]{name} ok: {remark}\n"),
         Err(reason) => format!("[-]{name} failed: {reason}\n"),
     };
     let mut body: String = report.iter().map(line).collect();

@@ -21,58 +21,94 @@
 //!     reads:
 //!       burst: 100                      # at once
 //!       perSecond: 2.5                  # in the long run
+//!   credentials:                        # who requests are from; the provider sees none of it
+//!     - name: main
+//!       hosts: [management.azure.com]   # attached to requests to these, over TLS
+//!       plain: false                    # whether also without TLS, and its token fetched without
+//!       addresses: []                   # where the token's endpoint may be beyond the internet, as in grants
+//!       clientSecret:                   # exactly one kind; a value that is secret is {file: …} or {secret: {name, key}}
+//!         tokenURL: https://login.microsoftonline.com/TENANT/oauth2/v2.0/token
+//!         clientID: ID
+//!         scope: https://management.azure.com/.default
+//!         secret: {file: /etc/pileus/secret}
+//!       # clientCertificate: {tokenURL, clientID, scope, certificate: {file}, key: {file}}
+//!       # workloadIdentity:  {tokenURL, clientID, scope, token: {file}}
+//!       # managedIdentity:   {endpoint, resource, clientID}
+//!       # bearer:            {token: {secret: {name: cloud, key: token}}}
+//!       # basic:             {username, password: {file}}
+//!       # header:            {name: X-Auth-Token, value: {file}}
+//!       # awsSigV4:          {region, service, accessKeyID: {file}, secretAccessKey: {file}, sessionToken: {file}}
+//!   connection:                         # how the cloud is reached from here
+//!     caBundle: /etc/ssl/corporate.pem  # certificates to trust beside the system's
+//!     proxy: {url: http://proxy.corp:3128, username: pileus, password: {file: /etc/pileus/proxy}, addresses: [10.0.0.0/8]}
 //! ```
 //!
 //! It is read strictly: a field that isn't known is a mistake, as it would otherwise be a grant or a limit that
 //! somebody relies on and that doesn't hold. All mistakes are told at once.
 
+mod connection;
+mod credentials;
 mod fields;
 
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
-use pileus_gate::{Grant, HostPattern, Limit, MethodPattern, PathPrefix};
+use pileus_gate::{Connection, Credential, Grant, HostPattern, Limit, MethodPattern, PathPrefix, Problem};
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::secrets::Secrets;
 use fields::Fields;
-pub use fields::Problem;
 
 /// The version of the document that this program reads.
 const API_VERSION: &str = "pileus.dev/v1alpha1";
 
 /// A CloudProvider document.
 #[derive(Debug)]
-pub struct CloudProvider {
+pub(crate) struct CloudProvider {
     /// The operator's name for the provider.
-    pub name: String,
+    pub(crate) name: String,
     /// The component file.
-    pub component: PathBuf,
+    pub(crate) component: PathBuf,
     /// The provider's configuration, JSON text.
-    pub configuration: String,
+    pub(crate) configuration: String,
     /// What it may reach.
-    pub grants: Vec<Grant>,
+    pub(crate) grants: Vec<Grant>,
     /// How much of it at most, where that is less than the provider declares.
-    pub limits: Vec<Limit>,
+    pub(crate) limits: Vec<Limit>,
+    /// Who its requests are from.
+    pub(crate) credentials: Vec<Credential>,
+    /// How its cloud is reached.
+    pub(crate) connection: Connection,
+}
+
+/// What the places in a document are relative to.
+struct Origin<'a> {
+    /// The document's folder.
+    folder: &'a Path,
+    /// The cluster's Secrets.
+    secrets: &'a Secrets,
 }
 
 impl CloudProvider {
-    /// Reads a document from a file. A relative path in it is relative to the document.
+    /// Reads a document from a file. A relative path in it is relative to the document. `secrets` is where
+    /// its credentials find Kubernetes Secrets.
     ///
     /// # Errors
     /// [`Error::DocumentUnreadable`], [`Error::Document`].
-    pub fn read(path: &Path) -> Result<Self, Error> {
+    pub(crate) fn read(path: &Path, secrets: &Secrets) -> Result<Self, Error> {
         let unreadable = |source| Error::DocumentUnreadable { path: path.to_owned(), source };
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&text, folder).map_err(|problems| Error::Document { path: path.to_owned(), problems })
+        let origin = Origin { folder, secrets };
+        Self::parse(&text, &origin).map_err(|problems| Error::Document { path: path.to_owned(), problems })
     }
 
     /// Reads a document from its text.
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, Vec<Problem>> {
+    fn parse(text: &str, origin: &Origin<'_>) -> Result<Self, Vec<Problem>> {
         let value: Value = serde_saphyr::from_str(text)
             .map_err(|error| vec![Problem::at("", format!("this is not YAML: {}", first_line(&error)))])?;
         let mut problems = Vec::new();
@@ -84,18 +120,26 @@ impl CloudProvider {
         metadata.end();
         let mut spec = document.object("spec");
         let mut source = spec.object("source");
-        let component = source.required("file", |file| Ok(folder.join(file)));
+        let component = source.required("file", |file| Ok(origin.folder.join(file)));
         source.end();
         let configuration = spec.json_object("configuration");
-        let grants = spec.objects("grants", grant);
-        let limits = spec.named("limits", limit);
+        let before = spec.problems();
+        let grants: Vec<_> = spec.objects("grants", grant).into_iter().flatten().collect();
+        let grants_are_right = spec.problems() == before;
+        let limits = spec.named("limits", limit).into_iter().flatten().collect();
+        let before = spec.problems();
+        let credentials = spec.objects("credentials", |fields| credentials::credential(fields, origin));
+        let credentials: Vec<_> = credentials.into_iter().flatten().collect();
+        // Beside grants or credentials that aren't as they are meant, more would seem wrong than is.
+        if grants_are_right && spec.problems() == before {
+            spec.report(credentials::problems(&credentials, &grants));
+        }
+        let connection = connection::connection(&mut spec, origin);
         spec.end();
         document.end();
         match (name, component) {
             (Some(name), Some(component)) if problems.is_empty() => {
-                let grants = grants.into_iter().flatten().collect();
-                let limits = limits.into_iter().flatten().collect();
-                Ok(Self { name, component, configuration, grants, limits })
+                Ok(Self { name, component, configuration, grants, limits, credentials, connection })
             }
             _ => Err(problems),
         }
@@ -108,11 +152,7 @@ fn grant(fields: &mut Fields<'_>) -> Option<Grant> {
     let port = fields.port("port", if tls { 443 } else { 80 });
     let methods = fields.list("methods", &["*"], parsed::<MethodPattern>);
     let paths = fields.list("paths", &["/"], parsed::<PathPrefix>);
-    let addresses = fields.list("addresses", &[], |text| {
-        let range =
-            text.parse::<IpNet>().ok().or_else(|| text.parse().ok().map(|ip: std::net::IpAddr| ip.into()));
-        range.ok_or_else(|| format!("{text:?} is no address range; write it as in 10.0.0.0/8"))
-    });
+    let addresses = fields.list("addresses", &[], range);
     Some(Grant { tls, host: host?, port, methods, paths, addresses })
 }
 
@@ -132,6 +172,20 @@ fn limit(key: &str, fields: &mut Fields<'_>) -> Option<Limit> {
             fields.wrong(error.to_string());
             None
         }
+    }
+}
+
+fn range(text: &str) -> Result<IpNet, String> {
+    let range =
+        text.parse::<IpNet>().ok().or_else(|| text.parse().ok().map(|ip: std::net::IpAddr| ip.into()));
+    range.ok_or_else(|| format!("{text:?} is no address range; write it as in 10.0.0.0/8"))
+}
+
+fn some_text(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        Err("expected a text that isn't empty".to_owned())
+    } else {
+        Ok(text.to_owned())
     }
 }
 
@@ -180,15 +234,27 @@ spec:
   limits:
     reads: {burst: 100, perSecond: 2.5}
     'vm/{1}': {burst: 3, perSecond: 1}
+  credentials:
+    - name: main
+      hosts: [api.example.com]
+      bearer: {token: {file: token}}
+  connection:
+    caBundle: corporate.pem
+    proxy: {url: http://proxy.corp:3128, username: pileus, password: {file: proxy}, addresses: [10.0.0.0/8]}
 ";
 
+    fn parse(text: &str, folder: &str) -> Result<CloudProvider, Vec<Problem>> {
+        let origin = Origin { folder: Path::new(folder), secrets: &Secrets::default() };
+        CloudProvider::parse(text, &origin)
+    }
+
     fn problems(text: &str) -> Vec<String> {
-        CloudProvider::parse(text, Path::new("/etc")).unwrap_err().iter().map(ToString::to_string).collect()
+        parse(text, "/etc").unwrap_err().iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_good_document_is_read_with_its_defaults() {
-        let document = CloudProvider::parse(GOOD, Path::new("/etc/pileus")).unwrap();
+        let document = parse(GOOD, "/etc/pileus").unwrap();
         assert_eq!(document.name, "simulated");
         assert_eq!(document.component, Path::new("/etc/pileus/provider.wasm"));
         assert_eq!(
@@ -200,14 +266,25 @@ spec:
         assert_eq!((second.tls, second.port, second.methods.len(), second.paths.len()), (true, 443, 1, 1));
         let limits = [Limit::new("reads", 100, 2.5).unwrap(), Limit::new("vm/{1}", 3, 1.0).unwrap()];
         assert_eq!(document.limits, limits);
+        let [credential] = document.credentials.as_slice() else { panic!("one credential") };
+        assert_eq!(
+            (credential.name.as_str(), credential.kind.label(), credential.plain),
+            ("main", "bearer", false)
+        );
+        let Connection { extra_roots, proxy } = document.connection;
+        assert_eq!(extra_roots.as_deref(), Some(Path::new("/etc/pileus/corporate.pem")));
+        let proxy = proxy.unwrap();
+        assert_eq!((proxy.url.to_string().as_str(), proxy.addresses.len()), ("http://proxy.corp:3128", 1));
+        assert!(proxy.login.is_some());
     }
 
     #[test]
-    fn a_configuration_grants_and_limits_may_be_missing() {
+    fn all_but_the_component_may_be_missing() {
         let text = GOOD.split("  configuration:").next().unwrap();
-        let document = CloudProvider::parse(text, Path::new("")).unwrap();
-        let CloudProvider { configuration, grants, limits, .. } = document;
+        let document = parse(text, "").unwrap();
+        let CloudProvider { configuration, grants, limits, credentials, connection, .. } = document;
         assert_eq!((configuration.as_str(), grants.len(), limits.len()), ("{}", 0, 0));
+        assert!(credentials.is_empty() && connection.extra_roots.is_none() && connection.proxy.is_none());
     }
 
     #[test]
@@ -233,6 +310,15 @@ spec:
     reads: {burst: 0, perSecond: fast, per_second: 1}
     'vm/{0}': {burst: 1, perSecond: 1}
     writes: 5
+  credentials:
+    - {name: A, hosts: [], bearer: {token: hunter2}, basic: {}}
+    - {name: a, host: a.example, plain: 1, addresses: x}
+    - {hosts: ['*'], clientSecret: {tokenURL: 'http://login.example/t', scope: '', secret: {}}}
+    - 5
+  connection:
+    caBundle: ''
+    proxy: {url: https://proxy.corp, username: a, password: hunter2, addresses: [a], port: 1}
+    socks: 1
 extra: 1
 ";
         assert_eq!(
@@ -261,9 +347,42 @@ extra: 1
                 "spec.limits.reads.per_second",
                 "spec.limits.vm/{0}",
                 "spec.limits.writes",
+                "spec.credentials[0].name",
+                "spec.credentials[0].hosts",
+                "spec.credentials[0]",
+                "spec.credentials[1].hosts",
+                "spec.credentials[1].plain",
+                "spec.credentials[1].addresses",
+                "spec.credentials[1]",
+                "spec.credentials[1].host",
+                "spec.credentials[2].name",
+                "spec.credentials[2].hosts[0]",
+                "spec.credentials[2].clientSecret.clientID",
+                "spec.credentials[2].clientSecret.scope",
+                "spec.credentials[2].clientSecret.secret",
+                "spec.credentials[3]",
+                "spec.connection.caBundle",
+                "spec.connection.proxy.url",
+                "spec.connection.proxy.password",
+                "spec.connection.proxy.addresses[0]",
+                "spec.connection.proxy.port",
+                "spec.connection.socks",
                 "extra",
             ]
         );
+    }
+
+    #[test]
+    fn a_login_of_the_proxy_is_whole_and_can_be_sent() {
+        let proxy = "username: pileus, password: {file: proxy}";
+        for (with, expected) in [
+            ("username: pileus", "spec.connection.proxy.password: this field is missing"),
+            ("password: {file: proxy}", "spec.connection.proxy.username: this field is missing"),
+            ("username: 'a:b', password: {file: proxy}", "spec.connection.proxy.username: user name \"a:b\""),
+        ] {
+            let found = problems(&GOOD.replace(proxy, with));
+            assert!(found.len() == 1 && found[0].starts_with(expected), "{with}: {found:#?}");
+        }
     }
 
     /// Each row changes one thing of the good document.

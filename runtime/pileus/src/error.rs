@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::document::Problem;
+use pileus_gate::Problem;
 
 /// Why the program ends.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The document is wrong.
-    #[error("the CloudProvider document {} is wrong:{}", path.display(), list(.problems))]
+    #[error("the CloudProvider document {} is wrong:{}", path.display(), Problem::list(problems))]
     Document {
         /// Which file.
         path: PathBuf,
@@ -111,8 +111,16 @@ impl Error {
             | Self::DocumentUnreadable { .. }
             | Self::Document { .. }
             | Self::Kubeconfig(_) => 2,
-            Self::Gate { source, .. } if matches!(**source, pileus_gate::Error::Roots { .. }) => 1,
-            Self::Gate { .. } => 4,
+            Self::Gate { source, .. } => match &**source {
+                pileus_gate::Error::Roots { .. } => 1,
+                pileus_gate::Error::ExtraRoots { .. } => 2,
+                pileus_gate::Error::Config { problems }
+                    if problems.iter().all(|problem| problem.path.starts_with("spec.")) =>
+                {
+                    2
+                }
+                _ => 4,
+            },
             Self::NothingToDo { .. } => 3,
             Self::Nonconforming { .. } => 5,
             Self::NotHeld(_) | Self::Cluster { .. } => 6,
@@ -133,6 +141,15 @@ impl Error {
             },
         })
     }
+}
+
+/// An error with its causes, as kube's errors keep the interesting part at the end.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| {
+        let cause = cause.to_string();
+        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
+    })
 }
 
 fn list(problems: &[impl ToString]) -> String {

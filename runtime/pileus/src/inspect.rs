@@ -8,17 +8,19 @@ mod json;
 mod text;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
-use pileus_gate::Coverage;
 use pileus_host::{Capability, Code, Component, Description, Engine, Limits, Settings};
 use prometheus_client::registry::Registry;
 
-use crate::cli;
+use crate::comparison::Comparison;
 use crate::document::CloudProvider;
 use crate::error::Error;
-use crate::provider::{compiled_code, compiler, coverage};
+use crate::provider::{compiled_code, compiler, gate_config};
+use crate::secrets::Secrets;
 use crate::terminal;
+use crate::{cli, comparison};
 use binary::Binary;
 
 /// All that can be told of a component.
@@ -39,8 +41,8 @@ struct Inspection {
     description: Description,
     /// What follows from its configuration; none where that has to be given first.
     settings: Option<Settings>,
-    /// The wishes against the grants of the document; none without a document.
-    coverage: Option<Coverage>,
+    /// What of it the document gives; none without a document.
+    comparison: Option<Comparison>,
 }
 
 #[derive(Clone, Copy)]
@@ -52,7 +54,8 @@ enum CodeSource {
 /// Prints what a component is.
 pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
     let cli::Inspect { component: path, provider, json, compiled } = arguments;
-    let document = provider.as_deref().map(CloudProvider::read).transpose()?;
+    let read = |path| CloudProvider::read(path, &Secrets::default());
+    let document = provider.as_deref().map(read).transpose()?;
     let failed = |source| Error::Provider { provider: path.display().to_string(), source };
     let limits = Limits::default();
     let metrics = pileus_host::Metrics::register(&mut Registry::default());
@@ -68,7 +71,10 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         (Err(pileus_host::Error::Configuration(_)), None) => None,
         (Err(error), _) => return Err(failed(error)),
     };
-    let both = document.zip(settings.as_ref());
+    let comparison = match (document, &settings) {
+        (Some(document), Some(settings)) => Some(compare(document, settings, &path)?),
+        _ => None,
+    };
     let inspection = Inspection {
         file: path.display().to_string(),
         digest: component.digest.to_string(),
@@ -84,13 +90,22 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         binary,
         limits,
         description,
-        coverage: both.map(|(document, settings)| coverage(&document.grants, settings)),
+        comparison,
         settings,
     };
     let text = if json { terminal::json(&json::object(&inspection)) } else { text::report(&inspection) };
     // A reader that has gone away (`pileus inspect … | head -1`) is no failure.
     let _gone = std::io::stdout().write_all(text.as_bytes());
     Ok(())
+}
+
+/// Holds settings against a document, and refuses what a run would refuse.
+fn compare(document: CloudProvider, settings: &Settings, component: &Path) -> Result<Comparison, Error> {
+    let comparison = Comparison::new(settings, &document);
+    let no_gate =
+        |source| Error::Gate { provider: component.display().to_string(), source: Box::new(source) };
+    gate_config(document, settings.clone()).check().map_err(no_gate)?;
+    Ok(comparison)
 }
 
 /// The controllers of this host that use a capability.
@@ -119,21 +134,10 @@ fn gives(import: &str) -> Option<&'static str> {
     }
 }
 
-/// What became of a wish.
-enum Verdict<'a> {
-    /// Nobody asked: there is no document.
-    Open,
-    /// These grants name it.
-    Granted(&'a [String]),
-    /// No grant names it.
-    Missing,
-}
-
 impl Inspection {
-    fn verdict(&self, wish: &pileus_host::Wish) -> Verdict<'_> {
-        let Some(coverage) = &self.coverage else { return Verdict::Open };
-        let found = coverage.granted.iter().find(|(endpoint, _)| *endpoint == wish.endpoint);
-        found.map_or(Verdict::Missing, |(_, grants)| Verdict::Granted(grants))
+    /// What the document gives of a wish; none without a document.
+    fn given(&self, wish: &pileus_host::Wish) -> Option<&comparison::Wish> {
+        self.comparison.as_ref()?.wishes.iter().find(|given| given.endpoint == wish.endpoint)
     }
 }
 

@@ -22,13 +22,16 @@
 mod admin;
 pub mod cli;
 mod cluster;
-pub mod document;
+mod comparison;
+mod credentials;
+mod document;
 mod error;
 mod inspect;
 mod leader;
 mod provider;
 mod provider_test;
 mod release;
+mod secrets;
 mod start;
 mod telemetry;
 mod terminal;

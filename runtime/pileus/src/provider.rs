@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use pileus_cloud::Provider;
-use pileus_gate::{Coverage, Fence, Gate};
-use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits, PublishedLimit, Settings};
+use pileus_gate::{Fence, Gate};
+use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits, Settings};
 
 use crate::cli;
+use crate::comparison::Comparison;
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::start::Metrics;
@@ -21,11 +22,11 @@ pub(crate) async fn load(
     fence: Fence,
     metrics: &Metrics,
 ) -> Result<(Provider, Gate), Error> {
-    let CloudProvider { name, component, configuration, grants, limits: tightened } = document;
+    let (name, configuration) = (document.name.clone(), document.configuration.clone());
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let limits = Limits::default();
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let bytes = pileus_host::read(&component).await.map_err(failed)?;
+    let bytes = pileus_host::read(&document.component).await.map_err(failed)?;
     let component = Component::load(&engine, bytes).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics.host).await.map_err(failed)?;
     let settings = component.configure(&configuration, &limits, &metrics.host).await.map_err(failed)?;
@@ -38,32 +39,29 @@ pub(crate) async fn load(
         digest = %component.digest, contract = %component.contract, capabilities = ?component.capabilities,
         code_from = source, took_ms = took.as_millis(), "provider loaded"
     );
-    let coverage = coverage(&grants, &settings);
-    for (endpoint, grants) in &coverage.granted {
-        tracing::info!(provider = %name, %endpoint, ?grants, "the provider may reach what it asks for");
-    }
-    for endpoint in &coverage.missing {
-        tracing::warn!(provider = %name, %endpoint, "the provider asks for a host that no grant names; requests to it will be denied");
-    }
+    Comparison::new(&settings, &document).log(&name);
     let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
+    let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };
     let no_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
-    let limits = settings.limits.iter().map(published).collect::<Result<_, _>>().map_err(no_gate)?;
-    let (provider, rules) = (name.clone(), settings.rules);
-    let config = pileus_gate::Config { provider, grants, rules, limits, tightened, denied_ranges, fence };
     let gate = Gate::new(config, &metrics.gate).map_err(no_gate)?;
     let guest = Guest::new(component, &name, description, &configuration, gate.clone(), &metrics.host);
     Ok((guest.provider(), gate))
 }
 
-/// A limit as the gate takes it.
-fn published(limit: &PublishedLimit) -> Result<pileus_gate::Limit, pileus_gate::Error> {
-    let PublishedLimit { key, capacity, per_minute } = limit;
-    pileus_gate::Limit::new(key, *capacity, f64::from(*per_minute) / 60.0)
-}
-
-/// What the provider wishes, against what it has.
-pub(crate) fn coverage(grants: &[pileus_gate::Grant], settings: &Settings) -> Coverage {
-    Coverage::new(grants, settings.wishes.iter().map(|wish| wish.endpoint.clone()))
+/// What a gate is made from, as far as document and settings say it.
+pub(crate) fn gate_config(document: CloudProvider, settings: Settings) -> pileus_gate::Config {
+    let CloudProvider { name, grants, limits: tightened, credentials, connection, .. } = document;
+    pileus_gate::Config {
+        provider: name,
+        grants,
+        rules: settings.rules,
+        limits: settings.limits.into_iter().map(|published| published.limit).collect(),
+        tightened,
+        credentials,
+        denied_ranges: Vec::new(),
+        fence: Fence::default(),
+        connection,
+    }
 }
 
 /// The folder for compiled code, where there is one that can be used. A relative or empty `XDG_CACHE_HOME` doesn't

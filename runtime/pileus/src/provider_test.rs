@@ -40,7 +40,7 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
         arguments;
     telemetry::start(LogFormat::Text, &log_filter)?;
     let given = Given::read(component, provider.as_deref(), config.as_deref(), grant)?;
-    let Given { component: path, configuration, grants } = given;
+    let Given { component: path, configuration, access } = given;
     let file = path.display().to_string();
     let failed = |source| Error::Provider { provider: file.clone(), source };
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
@@ -52,7 +52,7 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     let (digest, contract) = (component.digest.to_string(), component.contract.clone());
     // Random, so that it is nobody's however often a cloud was tested.
     let nobody = format!("pileus-nobody-{:08x}", RandomState::new().hash_one(0_u8) >> 32);
-    let subject = Subject { component, configuration, grants, nodes: node, gone, nobody };
+    let subject = Subject { component, configuration, access, nodes: node, gone, nobody };
     let facts = gather::facts(subject, &mut progress).await;
     clear_progress();
     let facts = facts?;

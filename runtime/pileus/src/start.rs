@@ -18,7 +18,8 @@ use tokio_util::sync::CancellationToken;
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::leader::{Election, End, Leadership};
-use crate::{admin, cli, cluster, leader, provider, telemetry};
+use crate::secrets::Secrets;
+use crate::{admin, cli, cluster, credentials, leader, provider, telemetry};
 
 /// How long events that are still queued at the end are waited for: they tell, they don't promise.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -48,7 +49,8 @@ impl Metrics {
 pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     telemetry::start(arguments.log_format, &arguments.log_filter)?;
     let stop = stop_on_signal()?;
-    let document = CloudProvider::read(&arguments.provider)?;
+    let secrets = Secrets::default();
+    let document = CloudProvider::read(&arguments.provider, &secrets)?;
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -64,14 +66,23 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let api_server = cluster.cluster_url.to_string();
     let client = leader::fenced(cluster.clone(), fence.clone())
         .map_err(|error| Error::Kubeconfig(error.to_string()))?;
+    secrets.open(client.clone(), &cluster.default_namespace);
     let denied = cluster::addresses(&cluster);
     let loading = provider::load(document, arguments.compiled, denied, fence, &metrics);
     // A large component may take longer than a Pod has to stop in.
     let Some(done) = stop.run_until_cancelled(loading).await else { return Ok(()) };
     let (provider, gate) = done?;
+    let credentials = credentials::Shown::new(gate.clone(), &health);
     loaded.holds();
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health);
-    let cast = Cast { client, nodes: nodes.clone(), provider, metrics: metrics.controllers, host };
+    let cast = Cast {
+        client,
+        nodes: nodes.clone(),
+        provider,
+        gate: gate.clone(),
+        metrics: metrics.controllers,
+        host,
+    };
     let (controllers, events) = cast.controllers(&arguments.node_controllers)?;
     let serve = async {
         tracing::info!(%api_server, identity = election.identity(), "ready to lead");
@@ -91,6 +102,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     tokio::select! {
         served = serve => served?,
         () = nodes.watch(CancellationToken::new()) => {}
+        () = credentials.follow() => {}
     }
     if tokio::time::timeout(LAST_WORDS, join_all(events)).await.is_err() {
         tracing::warn!("stopped before all events were sent");
@@ -104,6 +116,7 @@ struct Cast {
     client: Client,
     nodes: Nodes,
     provider: Provider,
+    gate: Gate,
     metrics: pileus_controllers::Metrics,
     /// The name of this machine or Pod.
     host: String,
@@ -113,6 +126,11 @@ struct Cast {
 struct Controllers {
     node: node::Controller,
     node_lifecycle: node_lifecycle::Controller,
+    gate: Gate,
+    /// The operator's name for the provider.
+    provider: String,
+    /// What is told of its credentials.
+    events: Events,
 }
 
 impl Cast {
@@ -141,16 +159,23 @@ impl Cast {
             metrics.clone(),
             flags.node_lifecycle(),
         );
+        let of_credentials = events("pileus");
         let nothing_to_do = || Error::NothingToDo { provider: provider.name.clone() };
         let (node, node_lifecycle) = node.zip(node_lifecycle).ok_or_else(nothing_to_do)?;
-        Ok((Controllers { node, node_lifecycle }, sending))
+        let (gate, provider) = (self.gate, provider.name.clone());
+        Ok((Controllers { node, node_lifecycle, gate, provider, events: of_credentials }, sending))
     }
 }
 
 impl Controllers {
     /// Works until all have ended after they were told to stop.
     async fn run(self, stop: &CancellationToken) {
-        tokio::join!(self.node.run(stop.clone()), self.node_lifecycle.run(stop.clone()));
+        let Self { node, node_lifecycle, gate, provider, events } = self;
+        let controllers = async { tokio::join!(node.run(stop.clone()), node_lifecycle.run(stop.clone())) };
+        tokio::select! {
+            _ = controllers => {}
+            () = credentials::tell(&gate, &provider, &events) => {}
+        }
     }
 }
 
@@ -226,8 +251,10 @@ mod tests {
             rules: Vec::new(),
             limits: Vec::new(),
             tightened: Vec::new(),
+            credentials: Vec::new(),
             denied_ranges: Vec::new(),
             fence: pileus_gate::Fence::default(),
+            connection: pileus_gate::Connection::default(),
         };
         Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
     }

@@ -61,7 +61,7 @@ pub(super) fn issue(folder: &Path, port: u16) -> Result<(), Error> {
     for user in User::ALL {
         let token = token()?;
         tokens.push(format!("{token},{}", user.identity()));
-        write(&kubeconfig(folder, user), &kubeconfig_text(folder, port, &token))?;
+        write(&kubeconfig(folder, user), &kubeconfig_text(folder, port, user, &token))?;
     }
     write(&folder.join("tokens.csv"), &tokens.join("\n"))
 }
@@ -94,13 +94,15 @@ pub(super) async fn client(path: &Path) -> Result<Client, Error> {
 }
 
 /// A kubeconfig. JSON, since every JSON document is YAML.
-fn kubeconfig_text(folder: &Path, port: u16, token: &str) -> String {
+fn kubeconfig_text(folder: &Path, port: u16, user: User, token: &str) -> String {
     let name = "pileus-dev";
+    // A Pod's namespace is that of its service account.
+    let namespace = if matches!(user, User::Pileus) { "kube-system" } else { "default" };
     json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": name,
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": namespace}}],
         "clusters": [{"name": name, "cluster": {
             "server": format!("https://127.0.0.1:{port}"),
             // The certificate followed by that of the authority that signed it.

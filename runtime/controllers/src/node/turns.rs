@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, info_span};
 
 use super::Controller;
 use super::decide::{Done, Next, decide, label};
@@ -117,15 +118,18 @@ impl Turns {
         }
         let most = self.controller.provider.largest_lookup;
         let nodes = self.roster.take(lane, now, most);
-        tracing::debug!(nodes = nodes.len(), ?lane, "looking up machines");
+        // What the provider and the gate say about this lookup says so in its span.
+        let span = info_span!("reconcile", controller = "cloud-node", ?lane, nodes = nodes.len());
+        span.in_scope(|| tracing::debug!("looking up machines"));
         self.progress_mut(lane).is_looking_up = true;
         let instances = Arc::clone(&self.controller.instances);
         let labels = self.controller.provider.node_labels.clone();
-        self.lookups.spawn(async move {
+        let lookup = async move {
             let references: Vec<_> = nodes.iter().map(|node| node.reference(&labels)).collect();
             let answers = instances.lookup(lane.purpose(), &references).await;
             Found { lane, is_full: nodes.len() == most, nodes, answers }
-        });
+        };
+        self.lookups.spawn(lookup.instrument(span));
     }
 
     /// Sorts what a lookup brought: what is to be written waits for a writer.

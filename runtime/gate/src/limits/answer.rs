@@ -53,7 +53,7 @@ impl Answer {
 }
 
 /// `Retry-After` in seconds, or as a date: then against the cloud's own `Date`, as its clock may differ from ours.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let date = |name| httpdate::parse_http_date(text(headers, name)?).ok();
     let stated = text(headers, RETRY_AFTER)?;
     let after = if stated.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -93,7 +93,7 @@ impl Bucket {
     /// Empties the bucket, as though everything that it held had been spent just now.
     pub(crate) fn empty(&mut self, now: Instant) {
         self.fill(now);
-        self.tokens = 0.0;
+        self.tokens = self.tokens.min(0.0);
     }
 
     /// Brings the bucket to this time. All other functions expect that it was.
@@ -129,10 +129,12 @@ impl Bucket {
 
     /// How many whole requests may go now, as a number that may be negative or broken.
     pub(crate) fn free(&self, now: Instant) -> f64 {
-        match &self.closure {
-            Some(closure) if closure.opens(now) > now => 0.0,
-            Some(_) | None => self.tokens + DUST,
-        }
+        if self.is_open(now) { self.tokens + DUST } else { 0.0 }
+    }
+
+    /// Whether no closure holds requests back now.
+    pub(crate) fn is_open(&self, now: Instant) -> bool {
+        self.closure.as_ref().is_none_or(|closure| closure.opens(now) <= now)
     }
 
     /// When so many tokens can be had, if nothing changes; now, if they can be had at once.
@@ -163,9 +165,16 @@ impl Bucket {
         self.learned.per_second * span.as_secs_f64()
     }
 
-    /// Takes a token.
+    /// Takes a token that is there.
     pub(crate) fn take(&mut self, now: Instant) -> Token {
-        self.tokens = (self.tokens - 1.0).max(0.0);
+        let token = self.take_in_advance(now);
+        self.tokens = self.tokens.max(0.0);
+        Token { left: self.tokens, ..token }
+    }
+
+    /// Takes a token whether it is there or not. What is missing flows in before the next one can be had.
+    pub(crate) fn take_in_advance(&mut self, now: Instant) -> Token {
+        self.tokens -= 1.0;
         self.under_way = self.under_way.saturating_add(1);
         self.out += 1.0;
         if let Some(closure) = &mut self.closure {
@@ -281,6 +290,11 @@ impl Bucket {
         self.most
     }
 
+    /// How many requests it would let through at once if it weren't closed.
+    pub(crate) fn tokens(&self) -> f64 {
+        self.tokens
+    }
+
     /// Until when nothing may be sent.
     pub(crate) fn closed_until(&self, now: Instant) -> Option<Instant> {
         self.closure.as_ref().map(Closure::until).filter(|until| *until > now)
@@ -320,6 +334,20 @@ mod tests {
     fn full(burst: f64, per_second: f64) -> (Bucket, Instant) {
         let now = Instant::now();
         (Bucket::new(rate(burst, per_second), now, now + seconds(1e6)), now + seconds(1e6))
+    }
+
+    #[test]
+    fn a_token_taken_in_advance_is_missing_later() {
+        let (mut bucket, now) = full(1.0, 0.5);
+        let wait = |bucket: &Bucket| (bucket.when(now, 1.0) - now).as_secs_f64();
+        bucket.take(now);
+        let second = bucket.take_in_advance(now);
+        assert!(near(wait(&bucket), 4.0), "for the one that is missing and the one that is wanted");
+        bucket.put_back(second);
+        assert!(near(wait(&bucket), 2.0));
+        bucket.take_in_advance(now);
+        bucket.empty(now);
+        assert!(near(wait(&bucket), 4.0), "emptying forgives nothing");
     }
 
     #[test]

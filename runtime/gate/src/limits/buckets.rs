@@ -147,9 +147,14 @@ impl Buckets {
         self.slots.get_mut(id)?.as_mut()
     }
 
-    /// The buckets of one limit.
-    pub(crate) fn of_limit(&mut self, limit: LimitId) -> impl Iterator<Item = &mut Slot> {
-        self.slots.iter_mut().flatten().filter(move |slot| slot.limit == limit)
+    /// How many limits there are.
+    pub(crate) fn limits(&self) -> usize {
+        self.most.len()
+    }
+
+    /// All of them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut().flatten()
     }
 
     fn make(&mut self, limit: LimitId, value: Arc<str>, now: Instant) -> BucketId {

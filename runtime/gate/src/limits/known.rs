@@ -1,15 +1,21 @@
 //! Which limits there are: those that rules name, with the numbers that the provider declares and the operator
 //! tightens. Their keys are known from the start, so that metrics can carry them.
 
-use std::{collections::HashMap, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::RangeInclusive,
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     error::Error,
     limits::{buckets::LimitId, decide::State, supply::Look, urgency::Urgency},
     path::KeyPattern,
     pattern::HostPattern,
+    problem::Problem,
     request::Host,
-    rules::{Limits, Rules},
+    rules::{Limits, Rule, Rules},
 };
 
 /// The most limits that a provider may have: each has series in metrics. Azure publishes about 30.
@@ -67,6 +73,21 @@ impl Limit {
         }
         Ok(Self { key: key.parse()?, rate: Rate { burst: f64::from(burst), per_second } })
     }
+
+    /// Its key.
+    pub fn key(&self) -> &KeyPattern {
+        &self.key
+    }
+
+    /// How many requests it lets through.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Whether both are about the same: the numbers in a key are those of the path of a rule, and don't tell limits apart.
+    pub fn is_the_same_as(&self, other: &Self) -> bool {
+        self.key.name() == other.key.name()
+    }
 }
 
 /// What one limit is like at some time.
@@ -80,6 +101,10 @@ pub struct LimitState {
     pub configured: Option<Rate>,
     /// What the cloud has shown to let through, where that is less; of several buckets the slowest.
     pub learned: Option<Rate>,
+    /// What it lets through now: the least of all these, or so much that it holds nothing back.
+    pub rate: Rate,
+    /// How many requests it would let through at once if it weren't closed; of several buckets the emptiest.
+    pub tokens: f64,
     /// How many buckets it has at the moment.
     pub buckets: usize,
     /// For how long it is still closed, since the cloud refused; of several buckets the longest.
@@ -109,6 +134,25 @@ struct One {
     configured: Option<Rate>,
 }
 
+/// What is wrong with limits that are each written as they must be: the provider has too many, or the operator names one
+/// that it doesn't have, which would hold nothing back.
+pub(crate) fn problems(rules: &[Rule], declared: &[Limit], operator: &[Limit]) -> Vec<Problem> {
+    let declared = declared.iter().map(|limit| &limit.key);
+    let keys = declared.chain(rules.iter().flat_map(|rule| &rule.limits));
+    let names: HashSet<_> = keys.map(KeyPattern::name).collect();
+    let unknown =
+        operator.iter().filter(|limit| !names.contains(&limit.key.name())).map(|Limit { key, .. }| {
+            let message =
+                "the provider has no such limit; `pileus inspect` shows those that its rules and limits name";
+            Problem::at(format!("spec.limits.{key}"), message)
+        });
+    let too_many = (names.len() > MOST).then(|| {
+        let message = format!("rules and limits name {} limits, where at most {MOST} are taken", names.len());
+        Problem::at("settings.limits", message)
+    });
+    too_many.into_iter().chain(unknown).collect()
+}
+
 /// The limits of a provider.
 #[derive(Debug)]
 pub(crate) struct Known {
@@ -119,8 +163,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Errors: [`Error::Syntax`] for a limit of the operator that the provider doesn't have, and for too many.
-    pub(crate) fn new(rules: &Rules, declared: Vec<Limit>, operator: Vec<Limit>) -> Result<Self, Error> {
+    pub(crate) fn new(rules: &Rules, declared: Vec<Limit>, operator: Vec<Limit>) -> Self {
         let mut known = Self { limits: Vec::new(), by_name: HashMap::new(), none: "none".into() };
         let lesser = |rate: Rate, other: Option<Rate>| Some(other.map_or(rate, |other| other.least(rate)));
         for Limit { key, rate } in declared {
@@ -135,23 +178,11 @@ impl Known {
                 }
             }
         }
-        let wrong = |key: &KeyPattern, cause| Error::Syntax {
-            kind: "limit",
-            text: key.to_string(),
-            cause,
-            example: "one of the limits that `pileus inspect` shows",
-        };
         for Limit { key, rate } in operator {
-            if !known.by_name.contains_key(&key.name()) {
-                return Err(wrong(&key, "is none that the provider's rules or limits name"));
-            }
             let one = known.find_or_add(&key);
             one.configured = lesser(rate, one.configured);
         }
-        match known.limits.get(MOST) {
-            Some(one) => Err(wrong(&one.label.parse()?, "is one too many; a provider may have 256 limits")),
-            None => Ok(known),
-        }
+        known
     }
 
     fn find_or_add(&mut self, key: &KeyPattern) -> &mut One {
@@ -205,18 +236,20 @@ impl Known {
 
     /// What the limits are like now.
     pub(crate) fn describe(&self, now: std::time::Instant, state: &mut State) -> LimitsState {
-        let describe = |(id, one): (LimitId, &One)| {
-            let Look { learned, buckets, closed_until } = state.supply.look(id, now);
+        let describe = |(one, look): (&One, Look)| {
+            let Look { rate, learned, tokens, buckets, closed_until } = look;
             LimitState {
                 key: one.label.to_string(),
                 declared: one.declared,
                 configured: one.configured,
                 learned,
+                rate: rate.unwrap_or(Rate::UNDECLARED),
+                tokens: tokens.unwrap_or_default(),
                 buckets,
                 closed_for: closed_until.map(|until| until.saturating_duration_since(now)),
             }
         };
-        let limits = self.limits.iter().enumerate().map(describe).collect();
+        let limits = self.limits.iter().zip(state.supply.looks(now)).map(describe).collect();
         let waiting = Urgency::ALL.map(|urgency| (urgency, state.queue.count(urgency)));
         let closed_resources = state.supply.closures.count(now);
         LimitsState { limits, closed_resources, waiting, waiting_bytes: state.queue.bytes() }
@@ -242,43 +275,58 @@ mod tests {
         }
     }
 
-    fn known(declared: &[(&str, u32)], operator: &[(&str, u32)]) -> Result<Known, Error> {
-        let rules = [rule("a.example", &["reads", "each/{1}"]), rule("b.example", &["each/{2}", "other"])];
-        let limits = |all: &[(&str, u32)]| {
-            all.iter().map(|(key, burst)| Limit::new(key, *burst, f64::from(*burst)).unwrap()).collect()
-        };
-        Known::new(&Rules::new(rules.to_vec()).unwrap(), limits(declared), limits(operator))
+    fn rules() -> Vec<Rule> {
+        vec![rule("a.example", &["reads", "each/{1}"]), rule("b.example", &["each/{2}", "other"])]
+    }
+
+    fn limits(all: &[(&str, u32)]) -> Vec<Limit> {
+        all.iter().map(|(key, burst)| Limit::new(key, *burst, f64::from(*burst)).unwrap()).collect()
+    }
+
+    fn known(declared: &[(&str, u32)], operator: &[(&str, u32)]) -> Known {
+        Known::new(&Rules::new(rules()).unwrap(), limits(declared), limits(operator))
     }
 
     #[test]
     fn the_lesser_of_what_provider_and_operator_say_holds() {
         let known = known(&[("reads", 10), ("each/{1}", 5)], &[("reads", 20), ("each/{7}", 3), ("other", 4)]);
-        let bursts: Vec<_> = known.unwrap().most().iter().map(|rate| rate.burst).collect();
+        let bursts: Vec<_> = known.most().iter().map(|rate| rate.burst).collect();
         assert_eq!(bursts, [10.0, 3.0, 4.0]);
     }
 
     #[test]
     fn a_limit_without_numbers_holds_nothing_back() {
-        assert_eq!(known(&[], &[]).unwrap().most(), [Rate::UNDECLARED; 3]);
+        assert_eq!(known(&[], &[]).most(), [Rate::UNDECLARED; 3]);
     }
 
     #[test]
     fn a_limit_of_the_operator_that_the_provider_does_not_have_is_a_mistake() {
-        let error = known(&[("unused", 1)], &[("unused", 1), ("raeds", 1)]).unwrap_err().to_string();
-        assert!(error.contains("raeds") && error.contains("pileus inspect"), "{error}");
+        let operator = limits(&[("unused", 1), ("raeds", 1), ("each/{9}", 1), ("other/{1}", 1)]);
+        let told: Vec<_> = problems(&rules(), &limits(&[("unused", 1)]), &operator)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        let expected =
+            ["spec.limits.raeds: the provider has no such limit", "spec.limits.other/{1}: the provider"];
+        assert!(told.iter().zip(expected).all(|(told, expected)| told.starts_with(expected)), "{told:#?}");
+        assert_eq!(told.len(), expected.len(), "{told:#?}");
     }
 
     #[test]
     fn a_provider_has_no_more_limits_than_metrics_can_bear() {
         let many: Vec<_> = (0..254).map(|number| format!("limit{number}")).collect();
         let many: Vec<_> = many.iter().map(|key| (key.as_str(), 1)).collect();
-        assert!(known(&many[..253], &[]).is_ok());
-        assert!(known(&many, &[]).unwrap_err().to_string().contains("256"));
+        assert_eq!(problems(&rules(), &limits(&many[..253]), &[]), []);
+        let told = problems(&rules(), &limits(&many), &[]);
+        assert!(
+            told.len() == 1 && told[0].to_string().contains("name 257 limits, where at most 256"),
+            "{told:?}"
+        );
     }
 
     #[test]
     fn a_request_that_no_rule_matches_counts_against_every_plain_limit_of_its_host() {
-        let known = known(&[("unused", 1)], &[]).unwrap();
+        let known = known(&[("unused", 1)], &[]);
         let labels = |limits: &Limits, host: &str| {
             let found = known.of(limits, &Host::parse(host).unwrap());
             found

@@ -30,19 +30,18 @@ impl Permit {
         self.is_sent = true;
     }
 
+    /// What a second permit for the same request is made from.
+    pub(crate) fn again(&self) -> Option<Again> {
+        let taken = self.taken.clone()?;
+        Some(Again { shared: self.shared.clone(), taken })
+    }
+
     /// The cloud answered. What its answer says about limits is learned.
     pub(crate) fn answered(mut self, status: StatusCode, headers: &HeaderMap) {
         let Some(taken) = self.taken.take() else { return };
         let answer = Answer::read(status, headers, SystemTime::now());
         let Shared { provider, known, metrics, .. } = &*self.shared;
-        let (closed, rates) = self.shared.change(|state, now| {
-            let closed = state.answered(now, &taken, answer);
-            (closed, state.supply.rates(&taken))
-        });
-        for (limit, per_second) in rates {
-            metrics.rate(provider, known.label(Some(limit)), per_second);
-        }
-        for closed in closed {
+        for closed in self.shared.change(|state, now| state.answered(now, &taken, answer)) {
             let limit = known.label(Some(closed.limit));
             let Rate { burst, per_second } = closed.learned;
             tracing::info!(
@@ -56,6 +55,26 @@ impl Permit {
     /// The request failed. It counts unless it never left.
     pub(crate) fn failed(mut self, error: &Error) {
         self.is_sent = !error.is_before_sending();
+    }
+}
+
+/// The leave to send a request a second time.
+///
+/// It doesn't wait: the request has had its turn, and whoever sent it waits for the answer by now. Its tokens are taken
+/// even where there are none, so that whoever comes next waits for those as well, and no more is sent over time than a
+/// limit lets through.
+#[derive(Debug)]
+pub(crate) struct Again {
+    shared: Arc<Shared>,
+    taken: Taken,
+}
+
+impl Again {
+    /// None where a limit or the resource is closed by now.
+    pub(crate) fn permit(self) -> Option<Permit> {
+        let Self { shared, taken } = self;
+        let taken = shared.change(|state, now| state.supply.take_again(now, &taken))?;
+        Some(Permit::new(shared, taken))
     }
 }
 

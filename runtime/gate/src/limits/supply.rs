@@ -15,7 +15,7 @@ use std::{
 
 use crate::limits::{
     answer::{Answer, Refused},
-    bucket::Token,
+    bucket::{Bucket, Token},
     buckets::{BucketId, Buckets, LimitId, Slot, Suspect},
     closures::{Closures, Resource},
     known::Rate,
@@ -71,8 +71,12 @@ pub(crate) struct Closed {
 /// What the buckets of one limit are like.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Look {
+    /// The least of what they let through.
+    pub(crate) rate: Option<Rate>,
     /// The least of what they learned, where that is less than was declared.
     pub(crate) learned: Option<Rate>,
+    /// The least of what they hold.
+    pub(crate) tokens: Option<f64>,
     pub(crate) buckets: usize,
     pub(crate) closed_until: Option<Instant>,
 }
@@ -146,6 +150,24 @@ impl Supply {
         let tokens = buckets.iter().filter_map(take).collect();
         self.closures.sent(resource, now);
         Taken { buckets: buckets.clone(), tokens, resource, at: now }
+    }
+
+    /// Takes the tokens of a request that is sent a second time, without waiting for them. None where something that it
+    /// needs is closed.
+    pub(crate) fn take_again(&mut self, now: Instant, taken: &Taken) -> Option<Taken> {
+        let Taken { buckets, tokens: _, resource, at: _ } = taken;
+        let is_open = |id: &BucketId| self.buckets.get(*id).is_some_and(|slot| slot.bucket.is_open(now));
+        if self.closures.opens(*resource, now) > now || !buckets.iter().all(is_open) {
+            return None;
+        }
+        let take = |id: &BucketId| {
+            let slot = self.buckets.get_mut(*id)?;
+            slot.bucket.fill(now);
+            Some(slot.bucket.take_in_advance(now))
+        };
+        let tokens = buckets.iter().filter_map(take).collect();
+        self.closures.sent(*resource, now);
+        Some(Taken { buckets: buckets.clone(), tokens, resource: *resource, at: now })
     }
 
     /// A request that had its tokens surely wasn't sent.
@@ -234,24 +256,30 @@ impl Supply {
         buckets
     }
 
-    /// The rates of the buckets that a request took its tokens from.
-    pub(crate) fn rates(&self, taken: &Taken) -> Vec<(LimitId, f64)> {
-        let slots = taken.buckets.iter().filter_map(|id| self.buckets.get(*id));
-        slots.map(|slot| (slot.limit, slot.bucket.learned().per_second)).collect()
-    }
-
-    /// What a limit is like now.
-    pub(crate) fn look(&mut self, limit: LimitId, now: Instant) -> Look {
-        self.buckets.of_limit(limit).fold(Look::default(), |look, slot| {
+    /// What each limit is like now, by [`LimitId`].
+    pub(crate) fn looks(&mut self, now: Instant) -> Vec<Look> {
+        let mut looks = vec![Look::default(); self.buckets.limits()];
+        for slot in self.buckets.iter_mut() {
             slot.bucket.fill(now);
-            let learned = Some(slot.bucket.learned()).filter(|learned| *learned != slot.bucket.most());
-            let least = |one: Rate| look.learned.map_or(one, |other| one.least(other));
-            Look {
-                learned: learned.map(least).or(look.learned),
-                buckets: look.buckets + 1,
-                closed_until: look.closed_until.max(slot.bucket.closed_until(now)),
+            if let Some(look) = looks.get_mut(slot.limit) {
+                look.add(&slot.bucket, now);
             }
-        })
+        }
+        looks
+    }
+}
+
+impl Look {
+    fn add(&mut self, bucket: &Bucket, now: Instant) {
+        let rate = bucket.learned();
+        let least = |other: Option<Rate>| Some(other.map_or(rate, |other| other.least(rate)));
+        self.rate = least(self.rate);
+        if rate != bucket.most() {
+            self.learned = least(self.learned);
+        }
+        self.tokens = Some(self.tokens.map_or(bucket.tokens(), |tokens| tokens.min(bucket.tokens())));
+        self.buckets += 1;
+        self.closed_until = self.closed_until.max(bucket.closed_until(now));
     }
 }
 
@@ -296,8 +324,29 @@ mod tests {
         assert_eq!(world.supply.closures.count(world.now), 1);
         assert_eq!(world.refuse(&[2, 0], 1, None), [0; 0], "the same once more, from before it was closed");
         assert_eq!(world.refuse(&[2, 0], 2, None), [0]);
-        assert!(world.supply.look(0, world.now).closed_until.is_some());
-        assert!(world.supply.look(2, world.now).closed_until.is_none());
+        assert!(world.supply.looks(world.now)[0].closed_until.is_some());
+        assert!(world.supply.looks(world.now)[2].closed_until.is_none());
+    }
+
+    #[test]
+    fn a_second_sending_takes_tokens_that_are_not_there_unless_something_is_closed() {
+        let mut world = World::new();
+        let first = world.send(&[0], 1);
+        for _ in 0..99 {
+            world.send(&[0], 1);
+        }
+        let again = world.supply.take_again(world.now, &first).unwrap();
+        let ids = world.supply.buckets_of(&[(0, "")], world.now);
+        let wait = world.supply.opens(world.now, &ids, 9, |_| 0.0) - world.now;
+        assert!((0.39..0.41).contains(&wait.as_secs_f64()), "two tokens at 5 a second, not one: {wait:?}");
+        world.supply.put_back(world.now, &again);
+        let wait = world.supply.opens(world.now, &ids, 9, |_| 0.0) - world.now;
+        assert!((0.19..0.21).contains(&wait.as_secs_f64()), "{wait:?}");
+        world.refuse(&[1], 1, None);
+        assert_eq!(world.supply.take_again(world.now, &first), None, "its resource is closed");
+        let other = world.send(&[0], 2);
+        world.refuse(&[0], 3, Some(0));
+        assert_eq!(world.supply.take_again(world.now, &other), None, "its limit is closed");
     }
 
     #[test]
@@ -349,7 +398,7 @@ mod tests {
             let refused = Some(Refused { after: Some(Duration::from_secs(5)), throttled: false });
             world.supply.answered(world.now, &taken, Answer { refused, remaining: None });
         }
-        let Look { learned, closed_until, .. } = world.supply.look(0, world.now);
+        let Look { learned, closed_until, .. } = world.supply.looks(world.now)[0];
         assert_eq!((learned, closed_until), (None, Some(world.now + Duration::from_secs(5))));
     }
 

@@ -19,8 +19,8 @@ pub(crate) const SHARE: u32 = 16;
 impl Urgency {
     pub(crate) const ALL: [Self; 3] = [Self::User, Self::Initialise, Self::Background];
 
-    /// The value of the `urgency` label in metrics.
-    pub(crate) fn label(self) -> &'static str {
+    /// The value of the `urgency` label in metrics, and what pages call it.
+    pub fn label(self) -> &'static str {
         match self {
             Self::User => "user",
             Self::Initialise => "initialise",

@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use pileus_gate::{Body, Config, Deadlines, Error, Fence, Gate, Grant, Metrics, Resolve, Rule};
+use pileus_gate::{Body, Config, Connection, Deadlines, Error, Fence, Gate, Grant, Metrics, Resolve, Rule};
 use prometheus_client::registry::Registry;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -179,8 +179,10 @@ pub(crate) fn nothing() -> Config {
         rules: Vec::new(),
         limits: Vec::new(),
         tightened: Vec::new(),
+        credentials: Vec::new(),
         denied_ranges: Vec::new(),
         fence: Fence::default(),
+        connection: Connection::default(),
     }
 }
 

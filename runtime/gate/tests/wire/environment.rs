@@ -52,7 +52,7 @@ async fn proxies_in_the_environment_are_ignored() {
 }
 
 /// Answers two TLS connections with the certificate and key in a folder.
-fn serve_tls(folder: &Path) -> u16 {
+pub(crate) fn serve_tls(folder: &Path) -> u16 {
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     let certificate = CertificateDer::from(read("certificate.der"));
     let key = PrivateKeyDer::try_from(read("key.der")).unwrap();

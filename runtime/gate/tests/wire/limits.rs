@@ -175,6 +175,9 @@ async fn what_would_be_too_late_is_answered_at_once_with_the_time_at_which_it_wo
         r#"pileus_gate_held_back_total{provider="test",limit="reads",reason="rate"} 1"#,
         r#"effect="read",result="held_back"} 1"#,
         r#"pileus_gate_limit_rate{provider="test",limit="reads"} 0.5"#,
+        r#"pileus_gate_limit_declared_rate{provider="test",limit="reads"} 0.5"#,
+        r#"pileus_gate_limit_closed_seconds{provider="test",limit="reads"} 0.0"#,
+        r#"pileus_gate_limit_tokens{provider="test",limit="reads"} 0.0"#,
         r#"pileus_gate_wait_duration_seconds_count{provider="test",urgency="background"} 2"#,
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");

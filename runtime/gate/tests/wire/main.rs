@@ -7,6 +7,8 @@ mod cloud;
 mod environment;
 mod fence;
 mod limits;
+mod proxy;
+mod recent;
 
 use std::{sync::atomic::Ordering, time::Duration};
 

@@ -60,8 +60,10 @@ async fn provider_with(configuration: &str, port: u16, limits: Limits) -> Guest 
         rules: Vec::new(),
         limits: Vec::new(),
         tightened: Vec::new(),
+        credentials: Vec::new(),
         denied_ranges: Vec::new(),
         fence: pileus_gate::Fence::default(),
+        connection: pileus_gate::Connection::default(),
     };
     let gate = Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap();
     Guest::new(component, "python", description, configuration, gate, &metrics()).with_limits(limits)

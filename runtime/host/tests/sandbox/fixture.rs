@@ -33,8 +33,10 @@ pub(crate) fn gate(grants: Vec<Grant>) -> Gate {
         rules: Vec::new(),
         limits: Vec::new(),
         tightened: Vec::new(),
+        credentials: Vec::new(),
         denied_ranges: Vec::new(),
         fence: pileus_gate::Fence::default(),
+        connection: pileus_gate::Connection::default(),
     };
     Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
 }

@@ -11,4 +11,5 @@ mod fixture;
 mod halves;
 mod loading;
 mod slots;
+mod spans;
 mod tables;

@@ -154,8 +154,10 @@ pub(crate) async fn provider(
         rules: settings.rules,
         limits: Vec::new(),
         tightened: Vec::new(),
+        credentials: Vec::new(),
         denied_ranges: Vec::new(),
         fence: pileus_gate::Fence::default(),
+        connection: pileus_gate::Connection::default(),
     };
     let gate = Gate::new(config, &pileus_gate::Metrics::register(&mut registry))?;
     let guest = Guest::new(component, "bench", description, configuration, gate, &metrics);

@@ -2,34 +2,9 @@
 //! mistake as serde does.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
+use pileus_gate::Problem;
 use serde_json::{Map, Value};
-
-/// One thing that is wrong with a document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Where, as in `spec.grants[0].host`; empty for the document as a whole.
-    pub path: String,
-    /// What is wrong and what would be right.
-    pub message: String,
-}
-
-impl Problem {
-    pub(super) fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), message: message.into() }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.is_empty() {
-            f.write_str(&self.message)
-        } else {
-            write!(f, "{}: {}", self.path, self.message)
-        }
-    }
-}
 
 /// The fields of one object. Whoever has read those that it knows calls [`Fields::end`], which reports the others.
 pub(super) struct Fields<'p> {
@@ -68,6 +43,28 @@ impl<'p> Fields<'p> {
         let (path, items) = self.items(name);
         let each = items.iter().enumerate();
         each.filter_map(|(index, item)| self.item(&format!("{path}[{index}]"), item, &mut read)).collect()
+    }
+
+    /// An object that must be there and is what somebody who wrote something else should have written.
+    pub(super) fn object_of<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        read: impl FnOnce(&mut Fields<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let (path, value) = self.take(name);
+        match value {
+            None => self.problem(path, "this field is missing"),
+            Some(value) if !value.is_object() => {
+                self.problem(path, format!("expected {expected}; found {}", kind(&value)))
+            }
+            Some(value) => {
+                let mut fields = Fields::of(&path, Some(&value), self.problems);
+                let result = read(&mut fields);
+                fields.end();
+                result
+            }
+        }
     }
 
     /// Objects under names of the writer's choice, each read by `read`, which needn't call `end`.
@@ -119,9 +116,40 @@ impl<'p> Fields<'p> {
         read(&value).or_else(|| self.problem(path, format!("expected {expected}, found {value}")))
     }
 
+    /// How many problems were found so far, here and elsewhere.
+    pub(super) fn problems(&self) -> usize {
+        self.problems.len()
+    }
+
+    /// Reports problems with paths of their own.
+    pub(super) fn report(&mut self, problems: Vec<Problem>) {
+        self.problems.extend(problems);
+    }
+
+    /// Whether a field is there and not null.
+    pub(super) fn has(&mut self, name: &'static str) -> bool {
+        self.take(name).1.is_some()
+    }
+
+    /// Whether a field is a list with nothing in it.
+    pub(super) fn is_empty_list(&mut self, name: &'static str) -> bool {
+        self.take(name).1.is_some_and(|value| value.as_array().is_some_and(Vec::is_empty))
+    }
+
     /// Reports that the object as a whole is wrong.
     pub(super) fn wrong(&mut self, message: impl Into<String>) {
         self.problems.push(Problem::at(self.path.clone(), message));
+    }
+
+    /// Reports that a field is wrong, also one further inside.
+    pub(super) fn wrong_at(&mut self, name: &str, message: impl Into<String>) {
+        self.problems.push(Problem::at(self.path_of(name), message));
+    }
+
+    /// Reports that the object as a whole is wrong, and that there is nothing in its place.
+    pub(super) fn none<T>(&mut self, message: impl Into<String>) -> Option<T> {
+        self.wrong(message);
+        None
     }
 
     /// A text that must be there, as `parse` understands it.
@@ -135,6 +163,16 @@ impl<'p> Fields<'p> {
             None => self.problem(path, "this field is missing"),
             Some(value) => self.text(path, &value, &parse),
         }
+    }
+
+    /// A text that may be missing, as `parse` understands it.
+    pub(super) fn optional<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let (path, value) = self.take(name);
+        self.text(path, &value?, &parse)
     }
 
     /// A text that can only be this.

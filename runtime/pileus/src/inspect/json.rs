@@ -18,8 +18,9 @@
 //!     "configurationSchema": {}
 //!   },
 //!   "settings": {
-//!     "wishes": [{"endpoint": "https://api.example:443", "reason": "…", "grantedBy": ["api.example"]}],
+//!     "wishes": [{"endpoint": "https://api.example:443", "reason": "…", "grantedBy": ["api.example"], "credentials": ["main"]}],
 //!     "limits": [{"key": "reads", "capacity": 100, "perMinute": 600}],
+//!     "tightened": [{"key": "reads", "burst": 50, "perSecond": 5}],
 //!     "rules": 4
 //!   }
 //! }
@@ -27,13 +28,14 @@
 //!
 //! `gives` is null for an import that is linked but grants nothing, `code.from` is `compiler` or `cache`, `settings` is
 //! null where they need a configuration that wasn't given, `grantedBy` is null without a document and empty for a wish
-//! that no grant names.
+//! that no grant names. So are `credentials`, those that may be attached to its requests. `tightened` are the document's limits.
 
 use pileus_host::{Annotation, Capability, Description, PublishedLimit, Settings, Wish};
 use serde_json::{Value, json};
 
 use super::binary::Producer;
-use super::{CodeSource, Inspection, Verdict, controllers, gives};
+use super::{CodeSource, Inspection, controllers, gives};
+use crate::comparison::Tightened;
 
 /// The object.
 pub(super) fn object(inspection: &Inspection) -> Value {
@@ -50,7 +52,7 @@ pub(super) fn object(inspection: &Inspection) -> Value {
         limits,
         description,
         settings,
-        coverage: _, // shown with each wish
+        comparison: _, // shown with the settings
     } = inspection;
     let from = match source {
         CodeSource::Compiler => "compiler",
@@ -109,17 +111,21 @@ fn provider(description: &Description) -> Value {
 fn wished(settings: &Settings, inspection: &Inspection) -> Value {
     let Settings { wishes, rules, limits } = settings;
     let wish = |wish: &Wish| {
-        let granted_by = match inspection.verdict(wish) {
-            Verdict::Open => Value::Null,
-            Verdict::Granted(grants) => json!(grants),
-            Verdict::Missing => json!([]),
-        };
-        json!({"endpoint": wish.endpoint.to_string(), "reason": wish.reason, "grantedBy": granted_by})
+        let given = inspection.given(wish);
+        json!({
+            "endpoint": wish.endpoint.to_string(),
+            "reason": wish.reason,
+            "grantedBy": given.map(|given| &given.granted_by),
+            "credentials": given.map(|given| &given.credentials),
+        })
     };
-    let limit = |PublishedLimit { key, capacity, per_minute }: &PublishedLimit| json!({"key": key, "capacity": capacity, "perMinute": per_minute});
+    let limit = |PublishedLimit { key, capacity, per_minute, limit: _ }: &PublishedLimit| json!({"key": key, "capacity": capacity, "perMinute": per_minute});
+    let tightened = |Tightened { key, declared: _, allowed }: &Tightened| json!({"key": key, "burst": allowed.burst, "perSecond": allowed.per_second});
+    let compared = inspection.comparison.as_ref();
     json!({
         "wishes": wishes.iter().map(wish).collect::<Vec<_>>(),
         "limits": limits.iter().map(limit).collect::<Vec<_>>(),
+        "tightened": compared.map(|compared| compared.limits.iter().map(tightened).collect::<Vec<_>>()),
         "rules": rules.len(),
     })
 }

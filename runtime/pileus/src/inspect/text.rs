@@ -4,7 +4,8 @@ use owo_colors::Style;
 use pileus_host::{Capability, Description, PublishedLimit, Settings, Wish, one_line};
 
 use super::binary::{Binary, Producer};
-use super::{CodeSource, Inspection, Verdict, controllers, gives};
+use super::{CodeSource, Inspection, controllers, gives};
+use crate::comparison::{Tightened, rate};
 use crate::terminal::styled;
 
 /// How many more than one of a list are shown: a provider may say thousands, to hide what comes before.
@@ -101,10 +102,16 @@ fn fields_of(schema: &serde_json::Value) -> Vec<String> {
 fn say_settings(report: &mut Report, settings: &Settings, inspection: &Inspection) {
     let Settings { wishes, rules, limits } = settings;
     let wish = |wish: &Wish| {
-        let verdict = match inspection.verdict(wish) {
-            Verdict::Open => String::new(),
-            Verdict::Granted(grants) => format!(" [granted by {}]", grants.join(", ")),
-            Verdict::Missing => " [NOT GRANTED]".to_owned(),
+        let verdict = match inspection.given(wish) {
+            None => String::new(),
+            Some(given) if given.granted_by.is_empty() => " [NOT GRANTED]".to_owned(),
+            Some(given) => {
+                let credentials = match given.credentials.as_slice() {
+                    [] => "no credential".to_owned(),
+                    names => format!("credential {}", names.join(", ")),
+                };
+                format!(" [granted by {}, {credentials}]", given.granted_by.join(", "))
+            }
         };
         format!("{}{verdict}: {}", wish.endpoint, wish.reason)
     };
@@ -113,6 +120,12 @@ fn say_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
         format!("{}: {} at once, {} a minute", limit.key, limit.capacity, limit.per_minute)
     };
     report.list("cloud's limits", &limits.iter().map(limit).collect::<Vec<_>>());
+    let tightened = inspection.comparison.iter().flat_map(|compared| &compared.limits);
+    let tightened = tightened.map(|Tightened { key, declared, allowed }| {
+        let declared = declared.map_or_else(|| "no number".to_owned(), rate);
+        format!("{key}: {}, where the cloud's is {declared}", rate(*allowed))
+    });
+    report.list("tightened to", &tightened.collect::<Vec<_>>());
     report.line("rules", &format!("{} about what its requests mean", rules.len()));
 }
 

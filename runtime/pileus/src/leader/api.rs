@@ -11,6 +11,7 @@ use kube::{Api, Client, Resource as _};
 use tokio::sync::mpsc;
 
 use super::observation::Record;
+use crate::error::chain;
 
 /// One Lease.
 #[derive(Clone)]
@@ -144,15 +145,6 @@ async fn answered<T>(
         Ok(Err(error)) => Err(Failure::Failed(chain(&error))),
         Err(_elapsed) => Err(Failure::Failed(format!("no answer within {patience:?}"))),
     }
-}
-
-/// An error with its causes, as kube's errors keep the interesting part at the end.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| {
-        let cause = cause.to_string();
-        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
-    })
 }
 
 fn seen(lease: Lease) -> (String, Record) {

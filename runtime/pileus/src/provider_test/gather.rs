@@ -4,12 +4,13 @@
 use std::time::{Duration, Instant};
 
 use pileus_cloud::{NodeReference, ProviderId, Purpose};
-use pileus_gate::{Coverage, Gate, Grant};
+use pileus_gate::{Coverage, Gate};
 use pileus_host::{Capability, Component, Description, Guest, Limits, Metrics, Settings};
 use serde_json::Value;
 
 use super::cloud::{Cloud, Scene};
 use super::facts::{Alone, Call, Configured, Facts, Known, Lookups, Outcome, Refusal, Refused};
+use super::subject::Access;
 use super::wrong_documents::wrong_documents;
 use crate::error::Error;
 
@@ -29,7 +30,7 @@ pub(crate) struct Subject {
     pub(crate) component: Component,
     /// JSON text; none where none was given.
     pub(crate) configuration: Option<String>,
-    pub(crate) grants: Vec<Grant>,
+    pub(crate) access: Access,
     /// Nodes that the cloud knows, and their provider IDs where the author expects some.
     pub(crate) nodes: Vec<(String, Option<ProviderId>)>,
     /// The provider ID of a machine that is gone.
@@ -65,7 +66,7 @@ pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> R
                 component.configure(document, &limits, &metrics).await.map_err(refused).and_then(usable),
             ];
             let wishes = answers[0].iter().flat_map(|settings| &settings.wishes);
-            let coverage = Coverage::new(&subject.grants, wishes.map(|wish| wish.endpoint.clone()));
+            let coverage = Coverage::new(&subject.access.grants, wishes.map(|wish| wish.endpoint.clone()));
             Some(Configured { document: document.clone(), answers, coverage })
         }
     };
@@ -104,7 +105,8 @@ fn caller(
     configuration: &str,
     metrics: &Metrics,
 ) -> Result<Caller, Error> {
-    let Subject { component, configuration: _, grants, nodes, gone, nobody } = subject;
+    let Subject { component, configuration: _, access, nodes, gone, nobody } = subject;
+    let Access { grants, credentials, connection } = access;
     let provider = description.name.clone();
     let config = pileus_gate::Config {
         provider: provider.clone(),
@@ -112,8 +114,10 @@ fn caller(
         rules,
         limits: Vec::new(),
         tightened: Vec::new(),
+        credentials,
         denied_ranges: Vec::new(),
         fence: pileus_gate::Fence::default(),
+        connection,
     };
     let registry = &mut prometheus_client::registry::Registry::default();
     let gate = Gate::new(config, &pileus_gate::Metrics::register(registry))

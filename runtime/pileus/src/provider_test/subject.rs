@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use http::Uri;
 use ipnet::IpNet;
 use pileus_cloud::ProviderId;
-use pileus_gate::Grant;
+use pileus_gate::{Connection, Credential, Grant};
 use serde_json::Value;
 
 use crate::document::CloudProvider;
 use crate::error::Error;
+use crate::secrets::Secrets;
 
 /// What the author gave.
 pub(crate) struct Given {
@@ -18,7 +19,15 @@ pub(crate) struct Given {
     pub(crate) component: PathBuf,
     /// JSON text; none where none was given.
     pub(crate) configuration: Option<String>,
+    pub(crate) access: Access,
+}
+
+/// What it may reach, as whom, and on which way.
+#[derive(Default)]
+pub(crate) struct Access {
     pub(crate) grants: Vec<Grant>,
+    pub(crate) credentials: Vec<Credential>,
+    pub(crate) connection: Connection,
 }
 
 impl Given {
@@ -32,16 +41,19 @@ impl Given {
         configuration: Option<&str>,
         grants: Vec<Grant>,
     ) -> Result<Self, Error> {
-        match (document.map(CloudProvider::read).transpose()?, component) {
+        let read = |path| CloudProvider::read(path, &Secrets::default());
+        match (document.map(read).transpose()?, component) {
             (Some(document), component) => {
-                let CloudProvider { name: _, component: own, configuration, grants, limits: _ } = document;
+                let CloudProvider { component: own, configuration, grants, credentials, connection, .. } =
+                    document;
+                let access = Access { grants, credentials, connection };
                 let component = component.unwrap_or(own);
-                Ok(Self { component, configuration: Some(configuration), grants })
+                Ok(Self { component, configuration: Some(configuration), access })
             }
             (None, component) => Ok(Self {
                 component: component.unwrap_or_default(), // the command line demands one of the two
                 configuration: configuration.map(configuration_text).transpose()?,
-                grants,
+                access: Access { grants, ..Access::default() },
             }),
         }
     }

@@ -73,6 +73,11 @@ impl Cloud {
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
+    /// Replaces what it knows of its only client: from now on each request needs a token.
+    pub(crate) async fn set_credentials(&self, credentials: Value) {
+        self.order(Method::PUT, "/admin/credentials", &credentials, 200).await;
+    }
+
     /// How many lists it was asked for that ended so.
     pub(crate) async fn lists(&self, outcome: &str) -> u64 {
         lists(&self.web.get("/admin/counters").await.json(), outcome)

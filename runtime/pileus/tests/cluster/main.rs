@@ -14,6 +14,7 @@
 mod api_server;
 mod cloud;
 mod cloud_faults;
+mod credentials;
 mod history;
 mod interruptions;
 mod joining;

@@ -250,6 +250,18 @@ impl Run {
         self.web.until("/readyz", wanted).await.body
     }
 
+    /// Waits for a line of `/readyz` that starts and goes on like this, and for its status.
+    pub(crate) async fn shows(&self, status: u16, line: &str, part: &str) {
+        let is_shown = |found: &str| found.starts_with(line) && found.contains(part);
+        let wanted = |answer: &Answer| answer.status == status && answer.body.lines().any(is_shown);
+        self.web.until("/readyz", wanted).await;
+    }
+
+    /// The lines of its log so far.
+    pub(crate) fn log(&self) -> Vec<String> {
+        self.process.as_ref().unwrap().log()
+    }
+
     pub(crate) async fn is_alive(&self) -> bool {
         self.web.get("/livez").await.status == 200
     }

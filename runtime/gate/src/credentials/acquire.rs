@@ -1,0 +1,282 @@
+//! One attempt to acquire a credential: its sources are read, and where it is a token, its endpoint is asked. Nothing is
+//! remembered between attempts, so what an operator changes anywhere counts from the next one on.
+
+use std::{
+    fmt::Write,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use http::HeaderName;
+use ipnet::IpNet;
+use ring::rand::{SecureRandom, SystemRandom};
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use crate::{
+    credentials::{
+        assertion::{self, Claims},
+        declared::{Credential, CredentialKind, OAuthClient},
+        endpoint::Endpoint,
+        oauth,
+        sigv4::Signer,
+        source::Secret,
+        token::Token,
+        value::Value,
+    },
+    dial::Network,
+};
+
+/// What isn't there by then won't come.
+pub(crate) const LONGEST_TRY: Duration = Duration::from_secs(10);
+
+/// What an attempt brought.
+pub(crate) struct Acquired {
+    pub(crate) value: Value,
+    /// How long it lives from when the attempt began; none for ever.
+    pub(crate) lifetime: Option<Duration>,
+}
+
+/// Why an attempt brought nothing. Holds no secret and nothing that an endpoint could have put there.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Failure {
+    /// The value of the label `result` in metrics: one of a fixed set.
+    pub(crate) result: &'static str,
+    pub(crate) cause: String,
+    /// When the endpoint wants to be asked again, if it says so.
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl Failure {
+    pub(crate) fn new(result: &'static str, cause: impl Into<String>) -> Self {
+        Self { result, cause: cause.into(), retry_after: None }
+    }
+}
+
+/// How one credential is acquired.
+pub(crate) struct Acquirer {
+    kind: CredentialKind,
+    endpoint: Option<Endpoint>,
+}
+
+impl Acquirer {
+    pub(crate) fn new(credential: Credential, network: &Arc<Network>) -> Self {
+        let Credential { name: _, hosts: _, plain: _, mut addresses, kind } = credential;
+        let mut network = network.clone();
+        if let CredentialKind::ManagedIdentity { endpoint, .. } = &kind {
+            addresses.extend(endpoint.literal().map(IpNet::from));
+            // A proxy would be given its own machine's identity.
+            network = Arc::new(Network { proxy: None, ..(*network).clone() });
+        }
+        let endpoint = kind.endpoint().map(|(_, url)| Endpoint::new(url, addresses, network));
+        Self { kind, endpoint }
+    }
+
+    pub(crate) async fn acquire(&self) -> Result<Acquired, Failure> {
+        timeout(LONGEST_TRY, self.attempt())
+            .await
+            .unwrap_or_else(|_| Err(Failure::new("timeout", "it took longer than 10 s")))
+    }
+
+    async fn attempt(&self) -> Result<Acquired, Failure> {
+        let lasting = match &self.kind {
+            CredentialKind::ClientSecret { client, secret } => {
+                let form = oauth::with_secret(client, &read(secret).await?);
+                return self.token(Question::Form(form)).await;
+            }
+            CredentialKind::ClientCertificate { client, certificate, key } => {
+                let assertion = assertion(client, certificate, key).await?;
+                return self.token(Question::Form(oauth::with_assertion(client, &assertion))).await;
+            }
+            CredentialKind::WorkloadIdentity { client, token } => {
+                let assertion = read(token).await?;
+                let form = oauth::with_assertion(client, assertion.expose_secret());
+                return self.token(Question::Form(form)).await;
+            }
+            CredentialKind::ManagedIdentity { endpoint: _, resource, client_id } => {
+                return self
+                    .token(Question::Metadata(oauth::metadata_query(resource, client_id.as_deref())))
+                    .await;
+            }
+            CredentialKind::Bearer { token } => bearer(token).await,
+            CredentialKind::Basic { username, password } => basic(username, password).await,
+            CredentialKind::Header { name, value } => header(name, value).await,
+            CredentialKind::AwsSigV4 { region, service, access_key_id, secret_access_key, session_token } => {
+                let (id, key) = (read(access_key_id).await?, read(secret_access_key).await?);
+                let token = match session_token {
+                    Some(token) => Some(read(token).await?),
+                    None => None,
+                };
+                Signer::new(region, service, id, key, token)
+                    .map(|signer| Value::Signature(Arc::new(signer)))
+                    .ok_or_else(|| unfit(access_key_id, "an access key's ID, or its session's token is none"))
+            }
+        };
+        Ok(Acquired { value: lasting?, lifetime: None })
+    }
+
+    async fn token(&self, question: Question) -> Result<Acquired, Failure> {
+        let endpoint = self.endpoint.as_ref().expect("whatever asks for a token has an endpoint");
+        let Token { token, lifetime } = match question {
+            Question::Form(form) => endpoint.post(form).await?,
+            Question::Metadata(query) => endpoint.get(query).await?,
+        };
+        let value = Value::bearer(token.expose_secret())
+            .ok_or_else(|| Failure::new("malformed", "the token endpoint gave a token that can't be sent"))?;
+        Ok(Acquired { value, lifetime: Some(lifetime) })
+    }
+}
+
+enum Question {
+    Form(Zeroizing<String>),
+    Metadata(String),
+}
+
+/// Reads a secret, without the white space around it: editors and `echo` end files with a new line.
+async fn read(source: &Secret) -> Result<SecretString, Failure> {
+    let read = source.read().await;
+    let value = read.map_err(|error| Failure::new("source", format!("{source} can't be read: {error}")))?;
+    match value.expose_secret().trim() {
+        "" => Err(Failure::new("source", format!("{source} is empty"))),
+        trimmed => Ok(SecretString::from(trimmed)),
+    }
+}
+
+fn unfit(source: &Secret, what: &str) -> Failure {
+    Failure::new("source", format!("{source} doesn't hold {what}"))
+}
+
+async fn bearer(token: &Secret) -> Result<Value, Failure> {
+    let value = Value::bearer(read(token).await?.expose_secret());
+    value.ok_or_else(|| unfit(token, "a token: it has characters besides the visible ones of ASCII"))
+}
+
+async fn basic(username: &str, password: &Secret) -> Result<Value, Failure> {
+    let value = Value::basic(username, read(password).await?.expose_secret());
+    value.ok_or_else(|| unfit(password, "a password that can be sent"))
+}
+
+async fn header(name: &HeaderName, source: &Secret) -> Result<Value, Failure> {
+    let text = Zeroizing::new(read(source).await?.expose_secret().to_owned());
+    Value::header(name.clone(), text)
+        .ok_or_else(|| unfit(source, "the value of a header: it has control characters"))
+}
+
+async fn assertion(
+    client: &OAuthClient,
+    certificate: &Secret,
+    key: &Secret,
+) -> Result<Zeroizing<String>, Failure> {
+    let (chain, pem) = (read(certificate).await?, read(key).await?);
+    let audience = client.token_url.to_string();
+    let id = identity()?;
+    let claims =
+        Claims { audience: &audience, client_id: &client.client_id, id: &id, now: SystemTime::now() };
+    let signed = assertion::sign(claims, chain.expose_secret(), pem.expose_secret());
+    signed.map_err(|cause| Failure::new("source", format!("in {certificate} and {key}: {cause}")))
+}
+
+/// A name that no other assertion has.
+fn identity() -> Result<String, Failure> {
+    let mut bytes = [0_u8; 16];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| Failure::new("source", "the system gives no random numbers"))?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string can't fail");
+        text
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fmt, io, pin::Pin};
+
+    use super::*;
+
+    /// A source with this value, or one that fails.
+    #[derive(Debug)]
+    struct Planted(Option<&'static str>);
+
+    impl fmt::Display for Planted {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("file x")
+        }
+    }
+
+    impl crate::SecretSource for Planted {
+        fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
+            let value = self.0.map(SecretString::from);
+            Box::pin(async move { value.ok_or_else(|| io::Error::other("gone")) })
+        }
+    }
+
+    fn secret(value: &'static str) -> Secret {
+        Arc::new(Planted(Some(value)))
+    }
+
+    async fn failure(kind: CredentialKind) -> Option<String> {
+        let failure = Acquirer { kind, endpoint: None }.acquire().await.err()?;
+        assert_eq!(failure.result, "source");
+        Some(failure.cause)
+    }
+
+    #[tokio::test]
+    async fn what_a_source_holds_is_trimmed_and_checked_and_never_repeated() {
+        let bearer = |value| CredentialKind::Bearer { token: secret(value) };
+        let basic = |value| CredentialKind::Basic { username: "u".into(), password: secret(value) };
+        let header =
+            |value| CredentialKind::Header { name: HeaderName::from_static("x-key"), value: secret(value) };
+        let aws = |id| CredentialKind::AwsSigV4 {
+            region: "r".into(),
+            service: "s".into(),
+            access_key_id: secret(id),
+            secret_access_key: secret("planted"),
+            session_token: None,
+        };
+        let gone = CredentialKind::Bearer { token: Arc::new(Planted(None)) };
+        let rows = [
+            (bearer(" token\n"), None),
+            (basic("pass word\n"), None),
+            (header("any value\n"), None),
+            (aws("AKID\n"), None),
+            (gone, Some("file x can't be read: gone")),
+            (bearer(" \n"), Some("file x is empty")),
+            (
+                bearer("planted planted"),
+                Some("file x doesn't hold a token: it has characters besides the visible ones of ASCII"),
+            ),
+            (
+                header("planted\r\nplanted"),
+                Some("file x doesn't hold the value of a header: it has control characters"),
+            ),
+            (
+                aws("planted planted"),
+                Some("file x doesn't hold an access key's ID, or its session's token is none"),
+            ),
+        ];
+        for (kind, expected) in rows {
+            let shown = format!("{kind:?}");
+            assert_eq!(failure(kind).await.as_deref(), expected, "{shown}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_does_not_answer_is_given_up() {
+        #[derive(Debug)]
+        struct Silent;
+        impl fmt::Display for Silent {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("silent")
+            }
+        }
+        impl crate::SecretSource for Silent {
+            fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
+                Box::pin(std::future::pending())
+            }
+        }
+        let kind = CredentialKind::Bearer { token: Arc::new(Silent) };
+        let failure = Acquirer { kind, endpoint: None }.acquire().await.err().unwrap();
+        assert_eq!(failure.cause, "it took longer than 10 s");
+    }
+}

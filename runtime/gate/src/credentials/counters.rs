@@ -1,0 +1,61 @@
+//! What metrics say of credentials. Every label is from the operator's document or from a fixed set.
+
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::{Registry, Unit},
+};
+
+/// The metrics of credentials, one set for all gates of a process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counters {
+    acquisitions: Family<ResultLabels, Counter>,
+    expiry: Family<Labels, Gauge<f64, AtomicU64>>,
+}
+
+/// Which credential.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Labels {
+    pub(crate) provider: Arc<str>,
+    pub(crate) credential: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabels {
+    provider: Arc<str>,
+    credential: Arc<str>,
+    result: &'static str,
+}
+
+impl Counters {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let counters = Self::default();
+        registry.register(
+            "pileus_gate_credential_acquisitions",
+            "Attempts to acquire a credential; of looks at a value that is used as it is, those that found a new one or failed",
+            counters.acquisitions.clone(),
+        );
+        registry.register_with_unit(
+            "pileus_gate_credential_expiry",
+            "Unix time at which a token expires, or expired",
+            Unit::Seconds,
+            counters.expiry.clone(),
+        );
+        counters
+    }
+
+    pub(crate) fn attempted(&self, labels: &Labels, result: &'static str) {
+        let Labels { provider, credential } = labels.clone();
+        self.acquisitions.get_or_create(&ResultLabels { provider, credential, result }).inc();
+    }
+
+    pub(crate) fn expires(&self, labels: &Labels, until: SystemTime) {
+        let unix = until.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.expiry.get_or_create(labels).set(unix.as_secs_f64().round());
+    }
+}

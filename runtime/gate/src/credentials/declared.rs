@@ -1,0 +1,310 @@
+//! Credentials as the operator writes them: what is acquired, from where, and for which hosts. Plain data; secret values
+//! stand here only as the sources that hold them.
+
+use std::{fmt, net::IpAddr, str::FromStr};
+
+use http::{HeaderName, header};
+use ipnet::IpNet;
+
+use crate::{
+    credentials::source::Secret,
+    error::Error,
+    headers,
+    pattern::HostPattern,
+    request::{Host, Request},
+};
+
+/// A credential and what it is for.
+#[derive(Debug, Clone)]
+pub struct Credential {
+    /// What metrics, logs and messages call it. No two of a provider have the same.
+    pub name: String,
+    /// The hosts whose requests it is attached to. Of several credentials for a host the first one is.
+    pub hosts: Vec<HostPattern>,
+    /// Whether it is attached to requests without TLS as well, and its token fetched without: for tests and for networks
+    /// that nobody else is on.
+    pub plain: bool,
+    /// The address ranges beyond the internet's that the token endpoint may resolve to.
+    pub addresses: Vec<IpNet>,
+    /// How it is acquired.
+    pub kind: CredentialKind,
+}
+
+/// How a credential is acquired, and in which form it is attached.
+#[derive(Debug, Clone)]
+pub enum CredentialKind {
+    /// A token that somebody else acquires: `Authorization: Bearer TOKEN`.
+    Bearer {
+        /// The token.
+        token: Secret,
+    },
+    /// User name and password (RFC 7617).
+    Basic {
+        /// The user name, without a colon.
+        username: String,
+        /// The password.
+        password: Secret,
+    },
+    /// A header of the cloud's own.
+    Header {
+        /// The header's name.
+        name: HeaderName,
+        /// Its value.
+        value: Secret,
+    },
+    /// OAuth 2.0 client credentials with a secret, sent in the form (RFC 6749, 2.3.1 and 4.4).
+    ClientSecret {
+        /// Who is asked, for whom and for what.
+        client: OAuthClient,
+        /// The client's secret.
+        secret: Secret,
+    },
+    /// OAuth 2.0 client credentials with an assertion signed by a certificate's RSA key (RFC 7523), as Microsoft Entra
+    /// takes it.
+    ClientCertificate {
+        /// Who is asked, for whom and for what.
+        client: OAuthClient,
+        /// The certificate in PEM, its chain after it.
+        certificate: Secret,
+        /// Its RSA key in PEM, PKCS#8 or PKCS#1. It may be the same source as the certificate.
+        key: Secret,
+    },
+    /// OAuth 2.0 client credentials with a token of the cluster as the assertion (workload identity federation).
+    WorkloadIdentity {
+        /// Who is asked, for whom and for what.
+        client: OAuthClient,
+        /// The projected token of the service account.
+        token: Secret,
+    },
+    /// A token of the machine's own identity, from the metadata service in the form of Azure's.
+    ManagedIdentity {
+        /// The endpoint. Where its host is an address, that address may be dialled whatever it is.
+        endpoint: TokenUrl,
+        /// What the token is for, as in `https://management.azure.com/`.
+        resource: String,
+        /// Which identity, where the machine has several.
+        client_id: Option<String>,
+    },
+    /// AWS Signature Version 4, over all of the request.
+    AwsSigV4 {
+        /// The region, as in `eu-central-1`.
+        region: String,
+        /// The service, as in `ec2`.
+        service: String,
+        /// The access key's ID.
+        access_key_id: Secret,
+        /// The access key.
+        secret_access_key: Secret,
+        /// The session's token, where the key is a temporary one.
+        session_token: Option<Secret>,
+    },
+}
+
+/// An OAuth 2.0 client and the endpoint that gives it tokens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OAuthClient {
+    /// The token endpoint.
+    pub token_url: TokenUrl,
+    /// The client's ID.
+    pub client_id: String,
+    /// What the token is for, as in `https://management.azure.com/.default`.
+    pub scope: String,
+}
+
+/// The URL of an endpoint that gives tokens: scheme, host, port and path, without a user name, query and fragment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenUrl(pub(crate) Request);
+
+impl FromStr for TokenUrl {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |cause| Error::Syntax {
+            kind: "token URL",
+            text: text.to_owned(),
+            cause,
+            example: "https://login.example.com/TENANT/oauth2/v2.0/token",
+        };
+        if text.contains(['?', '#', '@']) {
+            return Err(wrong("has a user name, a query or a fragment"));
+        }
+        let uri = text.parse().map_err(|_| wrong("is no URL"))?;
+        Request::parse(&http::Method::POST, &uri)
+            .map(Self)
+            .map_err(|_| wrong("is no URL of a path at a host, by http or https"))
+    }
+}
+
+impl fmt::Display for TokenUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.url())
+    }
+}
+
+impl TokenUrl {
+    /// The address where it stands in place of a name.
+    pub(crate) fn literal(&self) -> Option<IpAddr> {
+        match self.0.host {
+            Host::Ip(address) => Some(address),
+            Host::Name(_) => None,
+        }
+    }
+}
+
+impl Credential {
+    /// Whether its token endpoint is spoken to over TLS.
+    pub(crate) fn speaks_tls(&self) -> bool {
+        self.kind.endpoint().is_some_and(|(_, url)| url.0.tls)
+    }
+
+    /// What is wrong with it, each with the field as the document calls it. A gate takes only credentials without.
+    pub fn mistakes(&self) -> Vec<(&'static str, Error)> {
+        let mut mistakes = Vec::new();
+        let mut wrong = |field, text: &str, cause, example| {
+            mistakes
+                .push((field, Error::Syntax { kind: "credential", text: text.to_owned(), cause, example }));
+        };
+        if self.hosts.is_empty() {
+            wrong("hosts", &self.name, "is for no host", "hosts: [management.example.com]");
+        }
+        if let Some((field, url)) = self.kind.endpoint()
+            && !(url.0.tls || self.plain || (field == "managedIdentity.endpoint" && url.literal().is_some()))
+        {
+            wrong(field, &url.to_string(), "would carry secrets without TLS", "https://… or `plain: true`");
+        }
+        match &self.kind {
+            CredentialKind::Basic { username, .. } if username.contains(':') => {
+                wrong("basic.username", username, "holds a colon", "a name without one");
+            }
+            CredentialKind::Header { name, .. } if is_not_a_credentials(name) => {
+                wrong("header.name", name.as_str(), "frames or directs the request", "X-Auth-Token");
+            }
+            CredentialKind::AwsSigV4 { region, .. } if !is_a_name(region) => {
+                wrong("awsSigV4.region", region, "isn't a name of AWS", "eu-central-1");
+            }
+            CredentialKind::AwsSigV4 { service, .. } if !is_a_name(service) => {
+                wrong("awsSigV4.service", service, "isn't a name of AWS", "ec2");
+            }
+            _ => {}
+        }
+        mistakes
+    }
+}
+
+/// Whether a header says something else than who asks, so that a secret as its value can only be a slip.
+fn is_not_a_credentials(name: &HeaderName) -> bool {
+    *name == header::HOST || *name == header::CONTENT_LENGTH || headers::is_hop_by_hop(name.as_str())
+}
+
+fn is_a_name(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+impl CredentialKind {
+    /// What the document calls it.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::Bearer { .. } => "bearer",
+            Self::Basic { .. } => "basic",
+            Self::Header { .. } => "header",
+            Self::ClientSecret { .. } => "clientSecret",
+            Self::ClientCertificate { .. } => "clientCertificate",
+            Self::WorkloadIdentity { .. } => "workloadIdentity",
+            Self::ManagedIdentity { .. } => "managedIdentity",
+            Self::AwsSigV4 { .. } => "awsSigV4",
+        }
+    }
+
+    /// The endpoint that gives its tokens, with the field that names it.
+    pub(crate) fn endpoint(&self) -> Option<(&'static str, &TokenUrl)> {
+        match self {
+            Self::ClientSecret { client, .. } => Some(("clientSecret.tokenURL", &client.token_url)),
+            Self::ClientCertificate { client, .. } => Some(("clientCertificate.tokenURL", &client.token_url)),
+            Self::WorkloadIdentity { client, .. } => Some(("workloadIdentity.tokenURL", &client.token_url)),
+            Self::ManagedIdentity { endpoint, .. } => Some(("managedIdentity.endpoint", endpoint)),
+            Self::Bearer { .. } | Self::Basic { .. } | Self::Header { .. } | Self::AwsSigV4 { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::credentials::source::SecretFile;
+
+    fn secret() -> Secret {
+        Arc::new(SecretFile::new("/secret"))
+    }
+
+    fn client(url: &str) -> OAuthClient {
+        OAuthClient { token_url: url.parse().unwrap(), client_id: "id".into(), scope: "all".into() }
+    }
+
+    fn managed(url: &str) -> CredentialKind {
+        CredentialKind::ManagedIdentity {
+            endpoint: url.parse().unwrap(),
+            resource: "r".into(),
+            client_id: None,
+        }
+    }
+
+    #[test]
+    fn a_mistake_is_named_by_its_field() {
+        let secretly = |url| CredentialKind::ClientSecret { client: client(url), secret: secret() };
+        let basic = |name: &str| CredentialKind::Basic { username: name.into(), password: secret() };
+        let header = |name: &str| CredentialKind::Header { name: name.parse().unwrap(), value: secret() };
+        let aws = |region: &str, service: &str| CredentialKind::AwsSigV4 {
+            region: region.into(),
+            service: service.into(),
+            access_key_id: secret(),
+            secret_access_key: secret(),
+            session_token: None,
+        };
+        let rows: Vec<(CredentialKind, bool, Option<&str>)> = vec![
+            (secretly("https://login.example/token"), false, None),
+            (secretly("http://login.example/token"), false, Some("clientSecret.tokenURL")),
+            (secretly("http://login.example/token"), true, None),
+            (secretly("http://10.0.0.1/token"), false, Some("clientSecret.tokenURL")),
+            (managed("http://169.254.169.254/token"), false, None),
+            (managed("http://metadata.example/token"), false, Some("managedIdentity.endpoint")),
+            (basic("user"), false, None),
+            (basic("us:er"), false, Some("basic.username")),
+            (header("x-auth-token"), false, None),
+            (header("host"), false, Some("header.name")),
+            (header("transfer-encoding"), false, Some("header.name")),
+            (header("proxy-authorization"), false, Some("header.name")),
+            (aws("eu-central-1", "ec2"), false, None),
+            (aws("", "ec2"), false, Some("awsSigV4.region")),
+            (aws("eu-central-1", "ec2/\n"), false, Some("awsSigV4.service")),
+        ];
+        for (kind, plain, expected) in rows {
+            let shown = format!("{kind:?}");
+            let hosts = vec!["api.example".parse().unwrap()];
+            let credential = Credential { name: "main".into(), hosts, plain, addresses: Vec::new(), kind };
+            let fields: Vec<_> = credential.mistakes().into_iter().map(|(field, _)| field).collect();
+            assert_eq!(fields, Vec::from_iter(expected), "{shown} {plain}");
+            let nowhere = Credential { hosts: Vec::new(), ..credential };
+            assert_eq!(nowhere.mistakes().len(), fields.len() + 1, "all at once: {shown}");
+        }
+    }
+
+    #[test]
+    fn a_token_url_has_no_user_query_or_fragment() {
+        let url: TokenUrl = "https://Login.Example:8443/tenant/token".parse().unwrap();
+        assert_eq!(url.to_string(), "https://login.example:8443/tenant/token");
+        for text in [
+            "",
+            "login.example",
+            "ftp://a.example/",
+            "https://u:p@a.example/",
+            "https://a.example/?q=1",
+            "https://a.example/#f",
+            "https://a.example/../b",
+            "/token",
+        ] {
+            assert!(text.parse::<TokenUrl>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What token endpoints answer. Of a refusal only what is on a list gets into messages: an endpoint may repeat all that
+//! it was sent, the secret included, in any text of its answer.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::StatusCode;
+use secrecy::SecretString;
+use serde::Deserialize;
+
+/// What a token lives that doesn't say: short, and a cloud that refuses it earlier gets another.
+const UNSAID: Duration = Duration::from_mins(5);
+/// One that says more is renewed each day nonetheless.
+const LONGEST: Duration = Duration::from_hours(24);
+
+/// The refusals of RFC 6749, OpenID Connect and Microsoft Entra. Others are left out of messages.
+const ERRORS: &[&str] = &[
+    "access_denied",
+    "consent_required",
+    "identity_not_found",
+    "interaction_required",
+    "invalid_client",
+    "invalid_grant",
+    "invalid_request",
+    "invalid_resource",
+    "invalid_scope",
+    "invalid_target",
+    "login_required",
+    "server_error",
+    "temporarily_unavailable",
+    "unauthorized_client",
+    "unsupported_grant_type",
+    "unsupported_response_type",
+];
+
+/// A token, and how long it lives from when it was asked for.
+pub(crate) struct Token {
+    pub(crate) token: SecretString,
+    pub(crate) lifetime: Duration,
+}
+
+#[derive(Deserialize)]
+struct Granted {
+    access_token: SecretString,
+    token_type: Option<String>,
+    expires_in: Option<Number>,
+    /// Unix time, in Azure's metadata service.
+    expires_on: Option<Number>,
+}
+
+/// Seconds, which some endpoints write as a string.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Number(u64),
+    Text(String),
+    Other(serde::de::IgnoredAny),
+}
+
+impl Number {
+    fn seconds(&self) -> Option<Duration> {
+        let seconds = match self {
+            Self::Number(seconds) => Some(*seconds),
+            Self::Text(text) => text.parse().ok(),
+            Self::Other(_) => None,
+        };
+        seconds.map(Duration::from_secs)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Refused {
+    error: Option<String>,
+    /// Microsoft Entra's, which its documentation explains one by one.
+    error_codes: Vec<u32>,
+}
+
+/// Reads the answer with a token. The failure is what is wrong with it, as a verb phrase.
+pub(crate) fn read(body: &[u8], now: SystemTime) -> Result<Token, &'static str> {
+    // The library's own message would repeat parts of the answer.
+    let granted: Granted = serde_json::from_slice(body).map_err(|_| "isn't JSON with an `access_token`")?;
+    let Granted { access_token, token_type, expires_in, expires_on } = granted;
+    if token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+        return Err("holds a token that isn't of the type Bearer");
+    }
+    let said = expires_in.and_then(|number| number.seconds());
+    let until = || {
+        let unix = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some(expires_on?.seconds()?.saturating_sub(unix))
+    };
+    let lifetime = said.or_else(until).unwrap_or(UNSAID).min(LONGEST);
+    if lifetime.is_zero() {
+        return Err("holds a token that is over already");
+    }
+    Ok(Token { token: access_token, lifetime })
+}
+
+/// What an answer without a token says of itself: its status, and what of its body is safe to repeat.
+pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> String {
+    let Refused { error, error_codes } = serde_json::from_slice(body).unwrap_or_default();
+    let mut text = format!("answered {}", status.as_u16());
+    if status.is_redirection() {
+        text.push_str(", a redirect, which isn't followed");
+    }
+    if let Some(known) = ERRORS.iter().find(|known| error.as_deref() == Some(**known)) {
+        text.push_str(": ");
+        text.push_str(known);
+    }
+    // Its codes have up to 8 digits, and there is one a refusal as a rule.
+    for code in error_codes.iter().filter(|code| **code < 100_000_000).take(2) {
+        text.push_str(&format!(" AADSTS{code}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret;
+
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+    fn lifetime(fields: &str) -> Result<u64, &'static str> {
+        let body = format!(r#"{{"access_token": "planted", "more": [1]{fields}}}"#);
+        let token = read(body.as_bytes(), UNIX_EPOCH + NOW)?;
+        assert_eq!(token.token.expose_secret(), "planted");
+        Ok(token.lifetime.as_secs())
+    }
+
+    #[test]
+    fn a_lifetime_is_read_in_all_its_spellings() {
+        let over = Err("holds a token that is over already");
+        for (fields, expected) in [
+            ("", Ok(300)),
+            (r#", "expires_in": 3599"#, Ok(3599)),
+            (r#", "expires_in": "3599""#, Ok(3599)),
+            (r#", "token_type": "bearer", "expires_in": 3599"#, Ok(3599)),
+            (r#", "expires_on": "1800003600""#, Ok(3600)),
+            (r#", "expires_on": 1800003600"#, Ok(3600)),
+            (r#", "expires_in": "60", "expires_on": "1800003600""#, Ok(60)),
+            (r#", "expires_in": -5, "expires_on": "1800003600""#, Ok(3600)),
+            (r#", "expires_in": "soon""#, Ok(300)),
+            (r#", "expires_in": null"#, Ok(300)),
+            (r#", "expires_in": 1e99"#, Ok(300)),
+            (r#", "expires_in": 31536000"#, Ok(86_400)),
+            (r#", "expires_in": 18446744073709551615"#, Ok(86_400)),
+            (r#", "expires_in": 0"#, over),
+            (r#", "expires_on": "1700000000""#, over),
+        ] {
+            assert_eq!(lifetime(fields), expected, "{fields}");
+        }
+    }
+
+    #[test]
+    fn what_holds_no_bearer_token_is_refused_without_a_word_of_it() {
+        for body in [
+            "",
+            "<html>",
+            "[]",
+            "{}",
+            r#"{"access_token": 5}"#,
+            r#"{"access_token": "a", "token_type": "planted"}"#,
+        ] {
+            let refused = read(body.as_bytes(), UNIX_EPOCH).err().unwrap();
+            assert!(!refused.contains("planted"), "{body}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_repeats_only_what_is_known() {
+        for (status, body, expected) in [
+            (
+                401,
+                r#"{"error": "invalid_client", "error_description": "planted", "error_codes": [7000215]}"#,
+                "answered 401: invalid_client AADSTS7000215",
+            ),
+            (
+                400,
+                r#"{"error": "planted", "error_codes": [700016, 1, 2]}"#,
+                "answered 400 AADSTS700016 AADSTS1",
+            ),
+            (400, r#"{"error": ["planted"]}"#, "answered 400"),
+            (400, r#"{"error": "invalid_scope", "error_codes": ["planted"]}"#, "answered 400"),
+            (400, r#"{"error_codes": [4294967295]}"#, "answered 400"),
+            (500, "planted", "answered 500"),
+            (302, "", "answered 302, a redirect, which isn't followed"),
+        ] {
+            assert_eq!(refusal(StatusCode::from_u16(status).unwrap(), body.as_bytes()), expected);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The gauges of limits. They are read when somebody scrapes, since tokens and closures change by the clock alone; what
+//! nobody scrapes costs nothing.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder},
+    metrics::{MetricType, gauge::ConstGauge},
+    registry::Unit,
+};
+
+use crate::limits::{
+    Shared,
+    known::{LimitState, LimitsState, Rate},
+};
+
+/// The limits of all gates of a process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gauges(Arc<Mutex<Vec<Weak<Shared>>>>);
+
+/// The name of a gauge, what it says, and how it is read off a limit.
+type OfLimit = (&'static str, &'static str, fn(&LimitState) -> Option<f64>);
+
+const OF_LIMITS: [OfLimit; 4] = [
+    (
+        "pileus_gate_limit_rate",
+        "Requests a second that a limit lets through, as far as the cloud has shown; the slowest bucket of several",
+        |limit| Some(limit.rate.per_second),
+    ),
+    (
+        "pileus_gate_limit_declared_rate",
+        "Requests a second that the provider declares a limit to let through",
+        |limit| limit.declared.map(per_second),
+    ),
+    (
+        "pileus_gate_limit_configured_rate",
+        "Requests a second that the operator lets a limit let through at most",
+        |limit| limit.configured.map(per_second),
+    ),
+    (
+        "pileus_gate_limit_tokens",
+        "Requests that a limit would let through at once; the emptiest bucket of several",
+        |limit| Some(limit.tokens),
+    ),
+];
+
+impl Gauges {
+    /// Shows these limits, too, for as long as they are there.
+    pub(super) fn add(&self, limits: &Arc<Shared>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|limits| limits.strong_count() > 0);
+        all.push(Arc::downgrade(limits));
+    }
+
+    /// The state of each provider's limits, those of its newest gate.
+    fn states(&self) -> Vec<(Arc<str>, LimitsState)> {
+        let all: Vec<_> = {
+            let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            all.iter().rev().filter_map(Weak::upgrade).collect()
+        };
+        let mut states: Vec<(Arc<str>, LimitsState)> = Vec::new();
+        for limits in all {
+            if states.iter().all(|(provider, _)| *provider != limits.provider) {
+                states.push((limits.provider.clone(), limits.state()));
+            }
+        }
+        states
+    }
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let states = self.states();
+        for (name, help, read) in OF_LIMITS {
+            of_limits(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?, &states, read)?;
+        }
+        let help =
+            "For how long a limit is still closed since the cloud refused; the longest of several buckets";
+        let (name, unit) = ("pileus_gate_limit_closed", Some(&Unit::Seconds));
+        let closed_for = |limit: &LimitState| Some(limit.closed_for.map_or(0.0, |time| time.as_secs_f64()));
+        of_limits(encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?, &states, closed_for)?;
+
+        let (name, help) = (
+            "pileus_gate_closed_resources",
+            "Resources that are closed for themselves since the cloud refused",
+        );
+        let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        of_providers(gauge, &states, |state| state.closed_resources)?;
+        let help = "Memory of the requests that wait for their turn";
+        let (name, unit) = ("pileus_gate_waiting", Some(&Unit::Bytes));
+        let gauge = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        of_providers(gauge, &states, |state| state.waiting_bytes)
+    }
+}
+
+fn per_second(rate: Rate) -> f64 {
+    rate.per_second
+}
+
+fn of_limits(
+    mut gauge: MetricEncoder,
+    states: &[(Arc<str>, LimitsState)],
+    read: impl Fn(&LimitState) -> Option<f64>,
+) -> fmt::Result {
+    for (provider, limit) in
+        states.iter().flat_map(|(provider, state)| state.limits.iter().map(move |limit| (provider, limit)))
+    {
+        if let Some(value) = read(limit) {
+            let labels = [("provider", &**provider), ("limit", &*limit.key)];
+            ConstGauge::new(value).encode(gauge.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn of_providers(
+    mut gauge: MetricEncoder,
+    states: &[(Arc<str>, LimitsState)],
+    read: impl Fn(&LimitsState) -> usize,
+) -> fmt::Result {
+    for (provider, state) in states {
+        let labels = [("provider", &**provider)];
+        let value = i64::try_from(read(state)).unwrap_or(i64::MAX);
+        ConstGauge::new(value).encode(gauge.encode_family(&labels)?)?;
+    }
+    Ok(())
+}

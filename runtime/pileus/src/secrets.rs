@@ -1,0 +1,178 @@
+//! Secret values that lie in the cluster, as keys of Kubernetes Secrets in the namespace that Pileus runs in: that of its
+//! Pod, or that of the kubeconfig's context.
+//!
+//! A value is read when the gate wants it (for each new token, and every 10 s where the value is used as it is) by a `get`
+//! of that one Secret. A watch would be told of changes at once, but costs a connection for each Secret, two more verbs
+//! in the role and a copy of all its keys that stays; what is read here is wiped as soon as the key is taken out.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::GetParams;
+use kube::core::Request;
+use kube::{Client, Resource as _};
+use pileus_gate::{SecretSource, SecretString};
+use zeroize::{Zeroize as _, Zeroizing};
+
+/// The Secrets of one namespace. Clones share the way to them, which may be opened after the document was read.
+#[derive(Clone, Default)]
+pub(crate) struct Secrets {
+    way: Arc<OnceLock<(Client, String)>>,
+}
+
+/// A key of one of them.
+struct Key {
+    secrets: Secrets,
+    name: String,
+    key: String,
+}
+
+impl Secrets {
+    /// Where a value lies.
+    pub(crate) fn source(&self, name: &str, key: &str) -> pileus_gate::Secret {
+        Arc::new(Key { secrets: self.clone(), name: name.to_owned(), key: key.to_owned() })
+    }
+
+    /// Opens the way to all of them.
+    pub(crate) fn open(&self, client: Client, namespace: &str) {
+        // Whoever opened it before knows the same cluster.
+        let _first = self.way.set((client, namespace.to_owned()));
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { secrets, name, key } = self;
+        match secrets.way.get() {
+            Some((_, namespace)) => write!(f, "key {key} of Secret {namespace}/{name}"),
+            None => write!(f, "key {key} of Secret {name}"),
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl SecretSource for Key {
+    fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
+        Box::pin(async {
+            let Self { secrets, name, key } = self;
+            let Some((client, namespace)) = secrets.way.get() else {
+                return Err(io::Error::other(
+                    "only `pileus run` reads Secrets of a cluster; name a file here",
+                ));
+            };
+            let path = Secret::url_path(&(), Some(namespace));
+            let request = Request::new(path).get(name, &GetParams::default()).map_err(io::Error::other)?;
+            let answer = client.request_text(request.map(Into::into)).await;
+            let text = answer.map(Zeroizing::new).map_err(|error| refusal(&error, namespace, name))?;
+            // What the parser says may hold a part of the text.
+            let secret: Secret = serde_json::from_str(&text)
+                .map_err(|_| io::Error::other("the API server's answer is no Secret"))?;
+            value(secret, key)
+        })
+    }
+}
+
+/// Takes one value out and wipes all.
+fn value(secret: Secret, key: &str) -> io::Result<SecretString> {
+    let mut data = secret.data.unwrap_or_default();
+    let value = match data.get(key) {
+        Some(value) => std::str::from_utf8(&value.0)
+            .map(SecretString::from)
+            .map_err(|_| io::Error::other("it holds no UTF-8 text")),
+        None => {
+            let keys: Vec<_> = data.keys().map(String::as_str).collect();
+            let has =
+                if keys.is_empty() { "is empty".to_owned() } else { format!("has {}", keys.join(", ")) };
+            Err(io::Error::new(io::ErrorKind::NotFound, format!("the Secret has no such key, it {has}")))
+        }
+    };
+    data.values_mut().for_each(|value| value.0.zeroize());
+    value
+}
+
+/// What the operator can do about an answer that isn't the Secret.
+fn refusal(error: &kube::Error, namespace: &str, name: &str) -> io::Error {
+    let code = match error {
+        kube::Error::Api(status) => status.code,
+        _ => 0,
+    };
+    match code {
+        403 => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!(
+                "the API server doesn't let Pileus read it; give its service account a Role in namespace \
+                 {namespace} with the rule {{apiGroups: [\"\"], resources: [secrets], resourceNames: [{name}], verbs: \
+                 [get]}}, as at the end of deploy/rbac.yaml"
+            ),
+        ),
+        404 => io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("there is no Secret {name} in namespace {namespace}; create it, or name another"),
+        ),
+        _ => io::Error::other(crate::error::chain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::client::Body;
+    use pileus_gate::ExposeSecret as _;
+
+    use super::*;
+
+    fn answers(status: u16, body: &'static str) -> Secrets {
+        let api = tower::service_fn(move |request: http::Request<Body>| async move {
+            assert_eq!(request.uri().path(), "/api/v1/namespaces/clouds/secrets/main");
+            assert_eq!(request.method(), http::Method::GET);
+            let answer = http::Response::builder().status(status).body(Body::from(body.as_bytes().to_vec()));
+            Ok::<_, std::convert::Infallible>(answer.unwrap())
+        });
+        let secrets = Secrets::default();
+        secrets.open(Client::new(api, "default"), "clouds");
+        secrets
+    }
+
+    #[tokio::test]
+    async fn a_value_is_one_key_of_one_secret() {
+        let found =
+            r#"{"kind": "Secret", "apiVersion": "v1", "data": {"token": "cGxhbnRlZA==", "b": "/w=="}}"#;
+        let secrets = answers(200, found);
+        let token = secrets.source("main", "token");
+        assert_eq!(token.read().await.unwrap().expose_secret(), "planted");
+        assert_eq!(format!("{token} {token:?}"), ["key token of Secret clouds/main"; 2].join(" "));
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_named_with_what_to_do_and_no_value_is_told() {
+        let denied = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden"}"#;
+        let missing = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}"#;
+        let broken = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "etcd is away"}"#;
+        let rows = [
+            (200, r#"{"data": {"other": "cGxhbnRlZA==", "and": ""}}"#, "no such key, it has and, other"),
+            (200, r#"{"data": {}}"#, "no such key, it is empty"),
+            (200, r#"{"data": {"token": "/w=="}}"#, "no UTF-8 text"),
+            (200, r#"{"data": {"token": "planted"}}"#, "answer is no Secret"),
+            (
+                403,
+                denied,
+                "resources: [secrets], resourceNames: [main], verbs: [get]}, as at the end of deploy/rbac",
+            ),
+            (404, missing, "there is no Secret main in namespace clouds; create it"),
+            (500, broken, "etcd is away"),
+        ];
+        for (status, body, expected) in rows {
+            let error = answers(status, body).source("main", "token").read().await.unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains("planted"), "{body}: {error}");
+        }
+        let nowhere = Secrets::default().source("main", "token").read().await.unwrap_err().to_string();
+        assert!(nowhere.contains("only `pileus run`"), "{nowhere}");
+    }
+}
