@@ -4,6 +4,8 @@
 //! another provider. Nothing is followed, decoded or taken from proxy settings in the environment, since nothing here
 //! would do so.
 
+mod connections;
+
 use std::{
     fmt, io,
     net::{IpAddr, SocketAddr},
@@ -24,7 +26,10 @@ use hyper_util::{
 };
 use ipnet::IpNet;
 use rustls::ClientConfig;
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout},
+};
 use tower_service::Service;
 
 use crate::{
@@ -37,6 +42,8 @@ use crate::{
     proxy::{NoTunnel, open_tunnel},
     request::{Host, default_port},
 };
+pub(crate) use connections::Connections;
+use connections::Labels;
 
 /// A connection that isn't there by then won't come; also bounds what goes on connecting after its request was dropped.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -86,6 +93,10 @@ pub(crate) struct Network {
     pub(crate) resolver: Arc<dyn Resolve>,
     pub(crate) tls: ClientConfig,
     pub(crate) proxy: Option<Proxy>,
+    /// The operator's name for the provider, for metrics.
+    pub(crate) provider: Arc<str>,
+    /// Where they are counted.
+    pub(crate) connections: Connections,
 }
 
 /// Carries requests under one grant. Clones share its connections.
@@ -97,6 +108,8 @@ pub(crate) struct Dialler {
 
 impl Dialler {
     pub(crate) fn new(grant: Arc<Grant>, network: Arc<Network>) -> Self {
+        let labels = Labels { provider: network.provider.clone(), grant: grant.label().into() };
+        let connections = network.connections.clone();
         let filter = Filter { grant, network: network.clone() };
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(network.tls.clone())
@@ -109,7 +122,7 @@ impl Dialler {
             .pool_max_idle_per_host(MOST_IDLE)
             .http1_max_buf_size(MOST_HEAD)
             .http1_max_headers(MOST_HEADERS)
-            .build(Connector { https });
+            .build(Connector { https, connections, labels });
         Self { client, network }
     }
 
@@ -162,10 +175,12 @@ fn told_apart(error: &legacy::Error, host: &Host) -> Error {
     Error::Protocol { host: host.to_string(), source: Arc::new(io::Error::other(innermost)) }
 }
 
-/// Opens a connection, TLS included, within `CONNECT`.
+/// Opens a connection, TLS included, within `CONNECT`, and counts it.
 #[derive(Debug, Clone)]
 struct Connector {
     https: HttpsConnector<Filter>,
+    connections: Connections,
+    labels: Labels,
 }
 
 impl Service<Uri> for Connector {
@@ -180,8 +195,9 @@ impl Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let host = uri.host().unwrap_or_default().to_owned();
         let opening = self.https.call(uri);
+        let (begun, connections, labels) = (Instant::now(), self.connections.clone(), self.labels.clone());
         Box::pin(async move {
-            match timeout(CONNECT, opening).await {
+            let opened = match timeout(CONNECT, opening).await {
                 Ok(Ok(stream)) => Ok(stream),
                 Ok(Err(cause)) => Err(match cause.downcast::<Error>() {
                     Ok(own) => *own,
@@ -189,7 +205,9 @@ impl Service<Uri> for Connector {
                     Err(cause) => Error::Tls { host, source: cause.into() },
                 }),
                 Err(_) => Err(Error::Timeout { phase: Phase::Connect, host, after: CONNECT }),
-            }
+            };
+            connections.tried(&labels, &opened, begun.elapsed());
+            opened
         })
     }
 }
@@ -331,6 +349,7 @@ async fn dial(port: u16, permitted: &[IpAddr]) -> io::Result<TcpStream> {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use prometheus_client::registry::Registry;
     use proptest::prelude::*;
 
     use super::*;
@@ -359,6 +378,8 @@ mod tests {
             resolver: Arc::new(Fixed(answers)),
             tls: crate::trust::tls(false, None).unwrap(),
             proxy: None,
+            provider: "test".into(),
+            connections: Connections::register(&mut Registry::default()),
         };
         Filter { grant: Arc::new(grant), network: Arc::new(network) }
     }

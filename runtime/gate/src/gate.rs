@@ -147,9 +147,11 @@ impl Gate {
         let speaks_tls =
             grants.iter().any(|grant| grant.tls) || credentials.iter().any(Credential::speaks_tls);
         let tls = trust::tls(speaks_tls, extra_roots.as_deref())?;
-        let network = Arc::new(Network { denied: denied_ranges, resolver, tls, proxy });
+        let (provider, connections): (Arc<str>, _) = (provider.into(), metrics.connections().clone());
+        let network =
+            Network { denied: denied_ranges, resolver, tls, proxy, provider: provider.clone(), connections };
+        let network = Arc::new(network);
         let ways = grants.into_iter().map(|grant| Way::new(grant, network.clone())).collect();
-        let provider: Arc<str> = provider.into();
         let (rules, under_way) = (Rules::new(rules)?, UnderWay::new(fence));
         let limiter = Limiter::new(provider.clone(), &rules, limits, tightened, metrics.clone());
         let credentials = Credentials::new(credentials, &provider, &network, metrics.credentials());

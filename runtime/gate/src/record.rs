@@ -16,6 +16,7 @@ use tracing::{Span, debug_span, field::Empty};
 
 use crate::{
     credentials::Counters,
+    dial::Connections,
     error::Error,
     failures::Failures,
     limits::{Gauges, Urgency},
@@ -42,6 +43,7 @@ struct Families {
     closures: Family<LimitLabels, Counter>,
     gauges: Gauges,
     credentials: Counters,
+    connections: Connections,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -103,6 +105,7 @@ impl Metrics {
             closures: Family::default(),
             gauges: Gauges::default(),
             credentials: Counters::register(registry),
+            connections: Connections::register(registry),
         };
         families.register_limits(registry);
         let Families { requests, in_flight, duration, sent, received, stripped, .. } = &families;
@@ -131,6 +134,11 @@ impl Metrics {
             stripped.clone(),
         );
         Self(Arc::new(families))
+    }
+
+    /// What is counted of connections.
+    pub(crate) fn connections(&self) -> &Connections {
+        &self.0.connections
     }
 
     /// What is counted of credentials.

@@ -73,13 +73,20 @@ where
 {
     let slot = component.engine.slots().take(terms.urgency, terms.patience).await?;
     let now = Instant::now();
-    let call = Call { configuration: terms.configuration, soft: now + terms.soft, hard: now + terms.hard };
+    let call = Call {
+        function: terms.function,
+        configuration: terms.configuration,
+        soft: now + terms.soft,
+        hard: now + terms.hard,
+    };
     let egress = Egress::new(terms.gate, terms.denial, terms.function, &call);
     let store = Sandbox::store(&component.engine, &terms.limits, call, egress);
     let pre = component.pre.clone();
     let (limit, metrics) = (terms.hard, terms.metrics);
     let (provider, name) = (terms.provider, terms.function);
+    let in_flight = metrics.call_begins(&provider, name);
     let task = async move {
+        let _in_flight = in_flight;
         let mut store = store;
         let cpu = store.data().cpu();
         let run = async {

@@ -16,6 +16,7 @@ use crate::native::Kept;
 #[derive(Clone)]
 pub struct Metrics {
     calls: Family<Outcome, Counter>,
+    in_flight: Family<Function, Gauge>,
     seconds: Family<Function, Histogram>,
     memory: Family<Function, Histogram>,
     dropped_log_lines: Family<Provider, Counter>,
@@ -67,6 +68,7 @@ impl Metrics {
         let bytes = || Histogram::new((20..=28).map(|power| f64::from(1_u32 << power)));
         let metrics = Self {
             calls: Family::default(),
+            in_flight: Family::default(),
             seconds: Family::new_with_constructor(seconds as fn() -> Histogram),
             memory: Family::new_with_constructor(bytes as fn() -> Histogram),
             dropped_log_lines: Family::default(),
@@ -78,6 +80,8 @@ impl Metrics {
         };
         let prefix = registry.sub_registry_with_prefix("pileus_provider");
         prefix.register("calls", "Calls to a provider, by what became of them", metrics.calls.clone());
+        let help = "Calls that have a sandbox and aren't over";
+        prefix.register("in_flight", help, metrics.in_flight.clone());
         prefix.register_with_unit("call", "Time of a call", Unit::Seconds, metrics.seconds.clone());
         prefix.register_with_unit(
             "memory",
@@ -113,6 +117,14 @@ impl Metrics {
         }
         let (digest, contract) = (component.digest.short(), component.contract.clone());
         self.info.get_or_create(&Loaded { provider, version, digest, contract }).set(1);
+    }
+
+    /// A call begins; it is over when what this returns is dropped.
+    pub(crate) fn call_begins(&self, provider: &str, function: &str) -> InFlight {
+        let labels = Function { provider: provider.to_owned(), function: function.to_owned() };
+        let calls = self.in_flight.get_or_create_owned(&labels);
+        calls.inc();
+        InFlight(calls)
     }
 
     /// A call is over. `result` is `ok`, a fault's label or an error kind's.
@@ -151,5 +163,14 @@ impl Metrics {
                 .get_or_create(&Provider { provider: provider.to_owned() })
                 .inc_by(dropped_lines);
         }
+    }
+}
+
+/// A call that isn't over.
+pub(crate) struct InFlight(Gauge);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

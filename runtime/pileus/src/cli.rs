@@ -1,10 +1,10 @@
 //! The command line, and nothing that it does.
 
+mod admin_server;
 mod duration;
 mod leader_election;
 mod node_controllers;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -13,6 +13,7 @@ use pileus_gate::Grant;
 
 use crate::provider_test::subject;
 
+pub use admin_server::AdminServer;
 pub use leader_election::LeaderElection;
 pub use node_controllers::NodeControllers;
 
@@ -69,9 +70,9 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Where to serve /livez, /readyz and /metrics, over plain HTTP; port 0 takes any that is free
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10258")]
-    pub admin_address: SocketAddr,
+    /// Where the admin server listens.
+    #[command(flatten)]
+    pub admin_server: AdminServer,
 
     /// How to write the log
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]

@@ -13,8 +13,10 @@ pub enum Error {
     #[error("this machine can't run pileus: {0}")]
     Machine(std::io::Error),
     /// The admin server can't listen.
-    #[error("can't serve /readyz and /metrics on {address}: {source}; choose another --admin-address")]
+    #[error("can't listen on {address}: {source}; choose another --{flag}")]
     Admin {
+        /// Which flag says so.
+        flag: &'static str,
         /// Where.
         address: SocketAddr,
         /// Why.

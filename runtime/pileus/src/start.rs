@@ -1,5 +1,6 @@
 //! The composition root: the one place where document, cluster, provider, gate and controllers meet.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -11,6 +12,7 @@ use pileus_controllers::{Health, node, node_lifecycle};
 use pileus_gate::Gate;
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -59,8 +61,18 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let cluster = cluster::config(arguments.kubeconfig, election.identity()).await?;
     let health = Health::default();
     let loaded = health.condition(format!("provider-{}", document.name), "it is being loaded");
-    let address = admin::start(arguments.admin_address, health.clone(), election.standing(), registry)?;
-    tracing::info!(%address, "serving /livez, /readyz and /metrics");
+    let show_gate = watch::Sender::new(None);
+    let shown = admin::Shown {
+        health: health.clone(),
+        leader: election.standing(),
+        registry: Arc::new(registry),
+        gate: show_gate.subscribe(),
+    };
+    let admin::Listening { admin, debug } = admin::start(&arguments.admin_server, shown)?;
+    tracing::info!(address = %admin, "serving /livez, /readyz and /metrics");
+    if let Some(address) = debug {
+        tracing::info!(%address, "serving /debug/gate");
+    }
 
     let fence = election.fence();
     let api_server = cluster.cluster_url.to_string();
@@ -74,6 +86,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let (provider, gate) = done?;
     let credentials = credentials::Shown::new(gate.clone(), &health);
     loaded.holds();
+    show_gate.send_replace(Some(gate.clone()));
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health);
     let cast = Cast {
         client,

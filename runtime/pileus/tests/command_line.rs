@@ -145,9 +145,13 @@ async fn help_teaches_and_the_version_is_one_line() {
         assert!(stdout.contains("Exit codes:") && stdout.contains("Usage: pileus"), "{stdout}");
     }
     let run = bench.call(&["run", "--help"]).await.stdout;
-    for part in
-        ["--provider <FILE.yaml>", "--kubeconfig <FILE>", "in KUBECONFIG", "[default: 127.0.0.1:10258]"]
-    {
+    for part in [
+        "--provider <FILE.yaml>",
+        "--kubeconfig <FILE>",
+        "in KUBECONFIG",
+        "[default: 127.0.0.1:10258]",
+        "--debug-address <LOOPBACK:PORT>",
+    ] {
         assert!(run.contains(part), "{part}: {run}");
     }
     let version = bench.call(&["--version"]).await;
@@ -354,6 +358,12 @@ async fn flags_that_make_no_sense_are_named_with_their_value() {
     bench
         .refusal(&["run", "--provider", "a", "--admin-address", "here"], 2, &["--admin-address", "here"])
         .await;
+    let run = [&RUN[..], &["--debug-address", &taken]].concat();
+    bench.refusal(&run, 1, &[&taken, "in use", "choose another --debug-address"]).await;
+    for address in ["0.0.0.0:10259", "[::]:10259", "10.0.0.1:10259", "[::ffff:10.0.0.1]:10259", "localhost"] {
+        let run = ["run", "--provider", "a", "--debug-address", address];
+        bench.refusal(&run, 2, &["--debug-address", address, "127.0.0.1:10259"]).await;
+    }
 }
 
 #[tokio::test]

@@ -176,10 +176,13 @@ impl Turns {
             match self.roster.current(lane, &looked_up) {
                 Some(node) => {
                     let controller = Arc::clone(&self.controller);
-                    self.writes.spawn(async move {
+                    // It may ask the provider once more.
+                    let span = info_span!("reconcile", controller = "cloud-node", ?lane, node = %node.name);
+                    let write = async move {
                         let (node, done) = controller.complete(node, &machine).await;
                         (lane, node, done)
-                    });
+                    };
+                    self.writes.spawn(write.instrument(span));
                 }
                 None => drop(self.ended(lane, &looked_up, &Done::Unchanged, Instant::now(), 0.0)),
             }

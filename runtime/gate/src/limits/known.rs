@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    fmt,
     ops::RangeInclusive,
     sync::Arc,
     time::Duration,
@@ -38,6 +39,13 @@ impl Rate {
     pub(crate) fn least(self, other: Self) -> Self {
         let Self { burst, per_second } = other;
         Self { burst: self.burst.min(burst), per_second: self.per_second.min(per_second) }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { burst, per_second } = self;
+        write!(f, "{per_second} a second, {burst} at once")
     }
 }
 

@@ -359,6 +359,18 @@ async fn metadata_services_are_denied_without_a_grant_and_blocked_by_address_wit
 }
 
 #[tokio::test]
+async fn a_connection_that_is_not_opened_is_counted_with_the_reason() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::new(vec![Grant { addresses: Vec::new(), ..cloud.grant() }]);
+    assert!(gate.get(&cloud.uri("/")).await.is_err());
+    let grant = format!("http://{NAME}:{}", cloud.port);
+    let line = format!(
+        r#"pileus_gate_connections_total{{provider="test",grant="{grant}",result="address_blocked"}} 1"#
+    );
+    assert!(gate.metrics().contains(&line), "{}", gate.metrics());
+}
+
+#[tokio::test]
 async fn a_denial_names_what_was_wished_and_what_to_add_but_no_query() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::new(vec![cloud.grant()]);
@@ -386,6 +398,9 @@ async fn metrics_carry_the_labels_of_grants_and_neither_hosts_nor_queries_of_req
             .to_owned(),
         format!("pileus_gate_received_bytes_total{{{label}}} 2"),
         format!("pileus_gate_answer_duration_seconds_count{{{label}}} 1"),
+        format!(r#"pileus_gate_connections_total{{{label},result="ok"}} 1"#),
+        format!("pileus_gate_connect_duration_seconds_count{{{label}}} 1"),
+        r#"pileus_gate_in_flight{provider="test"} 0"#.to_owned(),
     ] {
         assert!(metrics.contains(&line), "{line} in {metrics}");
     }

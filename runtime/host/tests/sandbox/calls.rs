@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{Answer, ErrorKind, Instances as _, Purpose};
-use pileus_host::{Component, Fault, Guest, Limits};
+use pileus_host::{Component, Fault, Guest, Limits, Metrics};
+use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 
-use crate::fixture::{engine, guest, hostile, node};
+use crate::fixture::{configured, engine, gate, guest, hostile, node};
 
 /// Short, so that the tests are; the relations are those of the defaults.
 fn limits() -> Limits {
@@ -57,6 +58,27 @@ async fn every_misdeed_has_its_own_fault_and_the_engine_does_not_care() {
     let echo = hostile(&engine, "echo", limits()).await;
     let Ok(Ok(Answer::Found(found))) = lookup(&echo).await else { panic!("the engine is hurt") };
     assert_eq!(found.provider_id.as_str(), "hostile://a");
+}
+
+#[tokio::test]
+async fn a_call_is_in_flight_until_it_is_over_or_given_up() {
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let in_flight = |count| {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = format!("pileus_provider_in_flight{{provider=\"hostile\",function=\"lookup\"}} {count}\n");
+        text.contains(&line)
+    };
+    let guest =
+        configured(&engine(), r#"{"behaviour": "sleep"}"#, gate(Vec::new()), limits(), &metrics).await;
+    let mut call = Box::pin(guest.lookup_or_fault(Purpose::Initialise, &[]));
+    assert!(futures::poll!(call.as_mut()).is_pending());
+    assert!(in_flight(1));
+    drop(call);
+    while !in_flight(0) {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

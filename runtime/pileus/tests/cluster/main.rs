@@ -15,6 +15,7 @@ mod api_server;
 mod cloud;
 mod cloud_faults;
 mod credentials;
+mod gate;
 mod history;
 mod interruptions;
 mod joining;

@@ -262,6 +262,11 @@ impl Run {
         self.process.as_ref().unwrap().log()
     }
 
+    /// A page of its admin server.
+    pub(crate) async fn page(&self, path: &str) -> Answer {
+        self.web.get(path).await
+    }
+
     pub(crate) async fn is_alive(&self) -> bool {
         self.web.get("/livez").await.status == 200
     }

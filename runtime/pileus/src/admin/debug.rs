@@ -1,0 +1,177 @@
+//! `/debug/gate`: what the gate of the provider is doing, for whoever is woken at night. A table is for people with curl,
+//! `/debug/gate.json` or an `Accept` header for machines.
+//!
+//! It shows the URLs of a cloud's resources, so it is served on loopback alone: to whoever may run a process on this
+//! machine or in this Pod, or forward a port to it. A page in a browser of that person is a stranger nevertheless, and is
+//! told nothing: what it sends carries an `Origin`, or its own name in `Host` where it had the name point to loopback.
+
+mod json;
+mod table;
+mod text;
+mod view;
+
+use std::net::IpAddr;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use pileus_gate::Gate;
+use tokio::sync::watch;
+
+use crate::terminal;
+use view::View;
+
+/// The gate, once there is one.
+pub(super) type Shown = watch::Receiver<Option<Gate>>;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// The pages.
+pub(super) fn router(gate: Shown) -> Router {
+    Router::new()
+        .route("/debug/gate", get(page))
+        .route("/debug/gate.json", get(async |State(gate): State<Shown>| answer(&gate, JSON)))
+        .layer(middleware::from_fn(to_nobody_else))
+        .with_state(gate)
+}
+
+async fn page(State(gate): State<Shown>, headers: HeaderMap) -> Response {
+    let accepts = |value: &header::HeaderValue| value.to_str().is_ok_and(|value| value.contains(JSON));
+    answer(&gate, if headers.get_all(header::ACCEPT).iter().any(accepts) { JSON } else { TEXT })
+}
+
+fn answer(gate: &Shown, kind: &'static str) -> Response {
+    let Some(gate) = gate.borrow().clone() else {
+        let wait = "there is no gate yet: the provider is being loaded\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, wait).into_response();
+    };
+    let view = View::of(&gate);
+    let body = if kind == JSON { terminal::json(&json::object(&view)) } else { text::page(&view) };
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, body).into_response()
+}
+
+async fn to_nobody_else(request: Request, next: Next) -> Response {
+    match stranger(request.headers()) {
+        None => next.run(request).await,
+        Some(why) => {
+            let advice = "ask for it with curl, by the address or as localhost";
+            (StatusCode::FORBIDDEN, format!("refused: the request {why}; {advice}\n")).into_response()
+        }
+    }
+}
+
+/// Why a request comes from a page in a browser, as a verb phrase; none where it doesn't.
+fn stranger(headers: &HeaderMap) -> Option<&'static str> {
+    if headers.contains_key(header::ORIGIN) {
+        return Some("comes from a page in a browser");
+    }
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let (host, other) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next());
+    match (host, other) {
+        (Some(host), None) if is_loopback(host) => None,
+        _ => Some("isn't addressed to this machine"),
+    }
+}
+
+/// Whether a `Host` header names the machine itself.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    name.eq_ignore_ascii_case("localhost")
+        || address.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use http_body_util::BodyExt as _;
+    use prometheus_client::registry::Registry;
+    use serde_json::Value;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    fn gate() -> Gate {
+        let config = pileus_gate::Config {
+            provider: "test".to_owned(),
+            grants: Vec::new(),
+            rules: Vec::new(),
+            limits: vec![pileus_gate::Limit::new("reads", 10, 1.0).unwrap()],
+            tightened: Vec::new(),
+            credentials: Vec::new(),
+            denied_ranges: Vec::new(),
+            fence: pileus_gate::Fence::default(),
+            connection: pileus_gate::Connection::default(),
+        };
+        Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
+    }
+
+    async fn ask(gate: Option<Gate>, path: &str, headers: &[(&str, &str)]) -> (u16, String, String) {
+        let (_sender, shown) = watch::channel(gate);
+        let mut request = Request::get(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = router(shown).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        let kind = answer.headers().get("content-type").map_or("", |kind| kind.to_str().unwrap()).to_owned();
+        let status = answer.status().as_u16();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, kind, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn people_get_a_table_and_machines_an_object() {
+        let host = ("host", "127.0.0.1:10258");
+        let (status, kind, text) = ask(Some(gate()), "/debug/gate", &[host, ("accept", "*/*")]).await;
+        assert_eq!((status, kind.as_str()), (200, TEXT));
+        assert!(text.starts_with("provider test, ") && text.contains("reads    1 (10)"), "{text}");
+        for (path, accept) in [("/debug/gate.json", "*/*"), ("/debug/gate", "text/csv, application/json")] {
+            let (status, kind, json) = ask(Some(gate()), path, &[host, ("accept", accept)]).await;
+            assert_eq!((status, kind.as_str()), (200, JSON), "{path}");
+            let json: Value = serde_json::from_str(&json).unwrap();
+            assert_eq!((&json["provider"], &json["limits"][0]["key"]), (&"test".into(), &"reads".into()));
+        }
+        let (status, _, text) = ask(None, "/debug/gate", &[host]).await;
+        assert_eq!((status, text.as_str()), (503, "there is no gate yet: the provider is being loaded\n"));
+    }
+
+    #[tokio::test]
+    async fn a_page_in_a_browser_is_told_nothing() {
+        let rows: [(&[(&str, &str)], u16); 15] = [
+            (&[("host", "127.0.0.1:10258")], 200),
+            (&[("host", "127.9.9.9")], 200),
+            (&[("host", "localhost:10258")], 200),
+            (&[("host", "LOCALHOST")], 200),
+            (&[("host", "[::1]:10258")], 200),
+            (&[("host", "[::1]")], 200),
+            (&[("host", "evil.example:10258")], 403),
+            (&[("host", "localhost.evil.example:10258")], 403),
+            (&[("host", "127.0.0.1.evil.example")], 403),
+            (&[("host", "10.0.0.1:10258")], 403),
+            (&[("host", "localhost:evil")], 403),
+            (&[("host", "localhost"), ("host", "evil.example")], 403),
+            (&[], 403),
+            (&[("host", "localhost"), ("origin", "https://evil.example")], 403),
+            (&[("host", "localhost"), ("origin", "null")], 403),
+        ];
+        for (headers, expected) in rows {
+            for path in ["/debug/gate", "/debug/gate.json"] {
+                let (status, _, body) = ask(Some(gate()), path, headers).await;
+                assert_eq!(status, expected, "{headers:?} {body}");
+                assert!(status == 200 || !body.contains("reads"), "{body}");
+            }
+        }
+    }
+}

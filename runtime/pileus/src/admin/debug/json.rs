@@ -1,0 +1,102 @@
+//! The page for machines, as one object. Fields may be added, none goes and none changes its meaning; what there is none
+//! of is null or an empty list.
+//!
+//! ```json
+//! {
+//!   "provider": "azure", "time": "2026-11-28T03:00:00Z", "writesUnderWay": 0,
+//!   "waiting": {"user": 0, "initialise": 2, "background": 40}, "waitingBytes": 5000, "closedResources": 0,
+//!   "limits": [{
+//!     "key": "reads", "declared": {"perSecond": 25.0, "burst": 250.0}, "configured": null, "learned": null,
+//!     "inForce": {"perSecond": 25.0, "burst": 250.0}, "tokens": 3.5, "buckets": 1, "closedForSeconds": null
+//!   }],
+//!   "cache": {
+//!     "entries": 3, "bytes": 4096, "flights": 0, "cached": 90, "shared": 8, "revalidated": 2, "missed": 5
+//!   },
+//!   "credentials": [{
+//!     "name": "main", "kind": "clientSecret", "ready": true, "until": "2026-11-28T04:00:00Z",
+//!     "failing": {"since": "2026-11-28T02:50:00Z", "cause": "…"}
+//!   }],
+//!   "requests": [{
+//!     "came": "2026-11-28T02:59:59.5Z", "method": "GET", "url": "https://cloud.example/v1/machines",
+//!     "grant": "https://cloud.example", "effect": "read", "urgency": "background", "result": "ok", "status": 200,
+//!     "from": "cloud", "outlived": false, "sentBytes": 0, "receivedBytes": 4096,
+//!     "waitedSeconds": 0.0, "answeredSeconds": 0.02, "tookSeconds": 0.025
+//!   }]
+//! }
+//! ```
+
+use pileus_gate::{CacheState, CredentialState, LimitState, LimitsState, Rate, Seen};
+use serde_json::{Map, Value, json};
+
+use super::view::{View, seconds, timestamp};
+
+/// The object.
+pub(super) fn object(view: &View) -> Value {
+    let View { provider, at, now: _, writes_under_way, limits, cache, credentials, requests } = view;
+    let LimitsState { limits, closed_resources, waiting, waiting_bytes } = limits;
+    let waiting: Map<_, _> =
+        waiting.iter().map(|(urgency, count)| (urgency.label().to_owned(), json!(count))).collect();
+    let CacheState { entries, bytes, flights, cached, shared, revalidated, missed } = cache;
+    json!({
+        "provider": provider,
+        "time": at.to_string(),
+        "writesUnderWay": writes_under_way,
+        "waiting": waiting,
+        "waitingBytes": waiting_bytes,
+        "closedResources": closed_resources,
+        "limits": limits.iter().map(of_limit).collect::<Vec<_>>(),
+        "cache": {
+            "entries": entries, "bytes": bytes, "flights": flights,
+            "cached": cached, "shared": shared, "revalidated": revalidated, "missed": missed,
+        },
+        "credentials": credentials.iter().map(of_credential).collect::<Vec<_>>(),
+        "requests": requests.iter().map(|seen| of_request(view, seen)).collect::<Vec<_>>(),
+    })
+}
+
+fn of_limit(limit: &LimitState) -> Value {
+    let LimitState { key, declared, configured, learned, rate, tokens, buckets, closed_for } = limit;
+    let of_rate = |rate: &Rate| json!({"perSecond": rate.per_second, "burst": rate.burst});
+    json!({
+        "key": key,
+        "declared": declared.as_ref().map(of_rate),
+        "configured": configured.as_ref().map(of_rate),
+        "learned": learned.as_ref().map(of_rate),
+        "inForce": of_rate(rate),
+        "tokens": tokens,
+        "buckets": buckets,
+        "closedForSeconds": closed_for.map(seconds),
+    })
+}
+
+fn of_credential(credential: &CredentialState) -> Value {
+    let CredentialState { name, kind, is_ready, until, failing } = credential;
+    let time = |time| timestamp(time).map(|time| time.to_string());
+    json!({
+        "name": name,
+        "kind": kind,
+        "ready": is_ready,
+        "until": until.and_then(time),
+        "failing": failing.as_ref().map(|failing| json!({"since": time(failing.since), "cause": failing.cause})),
+    })
+}
+
+fn of_request(view: &View, seen: &Seen) -> Value {
+    json!({
+        "came": view.came_at(seen).to_string(),
+        "method": seen.method,
+        "url": seen.url,
+        "grant": &*seen.grant,
+        "effect": seen.effect,
+        "urgency": seen.urgency.label(),
+        "result": seen.result,
+        "status": seen.status.map(|status| status.as_u16()),
+        "from": seen.source.label(),
+        "outlived": seen.outlived,
+        "sentBytes": seen.sent,
+        "receivedBytes": seen.received,
+        "waitedSeconds": seconds(seen.waited),
+        "answeredSeconds": seen.answered.map(seconds),
+        "tookSeconds": seconds(seen.took),
+    })
+}

@@ -1,0 +1,51 @@
+//! What is to be seen of a gate at one time.
+
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use pileus_gate::{CacheState, CredentialState, Gate, LimitsState, Seen};
+use tokio::time::Instant;
+
+/// A gate at one time.
+pub(super) struct View {
+    pub(super) provider: String,
+    /// That time, by both clocks.
+    pub(super) at: Timestamp,
+    pub(super) now: Instant,
+    pub(super) writes_under_way: usize,
+    pub(super) limits: LimitsState,
+    pub(super) cache: CacheState,
+    pub(super) credentials: Vec<CredentialState>,
+    pub(super) requests: Vec<Seen>,
+}
+
+impl View {
+    pub(super) fn of(gate: &Gate) -> Self {
+        Self {
+            provider: gate.provider().to_owned(),
+            writes_under_way: gate.writes_under_way(),
+            limits: gate.limits(),
+            cache: gate.cache(),
+            credentials: gate.credentials(),
+            requests: gate.recent(),
+            at: Timestamp::now(),
+            now: Instant::now(),
+        }
+    }
+
+    /// When a request came, by the clock on the wall.
+    pub(super) fn came_at(&self, request: &Seen) -> Timestamp {
+        let ago = self.now.saturating_duration_since(request.begun);
+        self.at.checked_sub(ago).unwrap_or(self.at)
+    }
+}
+
+/// A time of the system's clock, which may be set to anything.
+pub(super) fn timestamp(time: SystemTime) -> Option<Timestamp> {
+    Timestamp::try_from(time).ok()
+}
+
+/// Seconds are what people and machines compare. Three decimals are more than the network keeps to.
+pub(super) fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1000.0).round() / 1000.0
+}
