@@ -20,6 +20,9 @@ mod dial;
 mod error;
 mod failures;
 mod fence;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzz;
 mod gate;
 mod grants;
 mod headers;

@@ -79,7 +79,7 @@ impl Request {
         Self::from_parts(method, scheme, authority.as_str(), uri.path(), uri.query())
     }
 
-    fn from_parts(
+    pub(crate) fn from_parts(
         method: &Method,
         scheme: &str,
         authority: &str,

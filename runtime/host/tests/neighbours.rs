@@ -51,7 +51,7 @@ const TICK: Duration = Duration::from_millis(10);
 const KEPT: u64 = 16 << 20;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn honest_calls_are_answered_beside_every_misdeed_and_memory_comes_back() {
+async fn row_18_honest_calls_are_answered_beside_every_misdeed_and_memory_comes_back() {
     let engine = engine();
     let honest = hostile(&engine, "echo", Limits::default()).await;
     let mut guests = Vec::new();

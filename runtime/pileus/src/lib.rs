@@ -23,6 +23,7 @@ mod admin;
 pub mod cli;
 mod cluster;
 mod comparison;
+mod core_dumps;
 mod credentials;
 mod document;
 mod error;
@@ -48,7 +49,11 @@ use cli::{Command, Pileus, ProviderCommand};
 /// What the user should read, with the exit code that belongs to it.
 pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
     match pileus.command {
-        Command::Run(arguments) => block_on(start::run(arguments))?,
+        Command::Run(arguments) => {
+            // Before anything secret is read.
+            core_dumps::forbid().map_err(Error::Machine)?;
+            block_on(start::run(arguments))?;
+        }
         Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
         Command::Provider(provider) => match provider.command {

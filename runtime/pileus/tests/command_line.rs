@@ -338,6 +338,54 @@ async fn who_is_stopped_while_the_provider_is_loaded_stops_at_once() {
     assert_eq!(status.code(), Some(0));
 }
 
+/// A program with no rights but its user's. Root's may look into every process, unless it has given up its capabilities.
+fn without_capabilities(program: &str) -> Command {
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-all", program]);
+        command
+    } else {
+        Command::new(program)
+    };
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
+/// Whether another process of the same user may look into the memory of this one.
+async fn may_be_looked_into(process: &Child) -> bool {
+    let program = format!("/proc/{}/exe", process.id().unwrap());
+    let look = without_capabilities("readlink").arg(program).stdout(Stdio::null()).status().await;
+    look.unwrap().success()
+}
+
+#[tokio::test]
+async fn a_run_leaves_no_core_dump_and_nobody_looks_into_its_memory() {
+    let bench = Bench::new();
+    let mut command = without_capabilities(env!("CARGO_BIN_EXE_pileus"));
+    // Empty, so that the compiler's process has to start.
+    command.env("PILEUS_COMPILED_CODE", bench.path("compiled"));
+    let mut run = command.args(RUN).current_dir(bench.folder.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(run.stderr.take().unwrap()).lines();
+    let started = time::timeout(SOON, async {
+        while !log.next_line().await.unwrap().unwrap().contains("serving /livez") {}
+    });
+    started.await.unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", run.id().unwrap())).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    let words: Vec<_> = core.split_whitespace().collect();
+    assert_eq!(words[4..6], ["0", "0"], "{core}");
+    assert!(!may_be_looked_into(&run).await);
+    let other = without_capabilities("sleep").arg("60").spawn().unwrap();
+    let looked = async {
+        // At first it is setpriv still.
+        while !may_be_looked_into(&other).await {}
+    };
+    time::timeout(SOON, looked).await.expect("others may be looked into");
+    // The compiler's process starts all the same.
+    let loaded = async { while !log.next_line().await.unwrap().unwrap().contains("ready to lead") {} };
+    time::timeout(SOON, loaded).await.unwrap();
+}
+
 fn pid(child: &Child) -> rustix::process::Pid {
     rustix::process::Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap()
 }

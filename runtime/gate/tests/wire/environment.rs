@@ -35,7 +35,7 @@ pub(crate) fn is_child() -> bool {
 }
 
 #[tokio::test]
-async fn proxies_in_the_environment_are_ignored() {
+async fn row_16_proxies_in_the_environment_are_ignored() {
     if is_child() {
         let cloud = Cloud::answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
         let gate = Watched::new(vec![cloud.grant()]);
@@ -47,7 +47,7 @@ async fn proxies_in_the_environment_are_ignored() {
     let url = format!("http://{}", proxy.local_addr().unwrap());
     let names = ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
     let variables = names.map(|name| (name, url.clone()));
-    run_with("environment::proxies_in_the_environment_are_ignored", &variables);
+    run_with("environment::row_16_proxies_in_the_environment_are_ignored", &variables);
     assert!(proxy.accept().is_err(), "no connection came to the proxy");
 }
 

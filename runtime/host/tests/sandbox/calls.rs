@@ -29,7 +29,7 @@ async fn lookup(guest: &Guest) -> Result<Result<Answer, pileus_cloud::Error>, Fa
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_misdeed_has_its_own_fault_and_the_engine_does_not_care() {
+async fn row_18_every_misdeed_has_its_own_fault_and_the_engine_does_not_care() {
     let engine = engine();
     let rows: [(&str, Check); 11] = [
         ("loop", |fault| *fault == Fault::Cpu { limit: limits().cpu }),
@@ -146,7 +146,7 @@ async fn a_host_that_was_not_granted_is_denied_and_the_provider_may_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn there_is_nothing_to_see_in_a_sandbox() {
+async fn row_19_there_is_nothing_to_see_in_a_sandbox() {
     let engine = engine();
     let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
     for linked in

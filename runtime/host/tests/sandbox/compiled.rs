@@ -25,7 +25,7 @@ fn only_file(folder: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn code_is_compiled_once_and_whatever_is_wrong_with_it_is_a_miss() {
+async fn row_20_code_is_compiled_once_and_whatever_is_wrong_with_it_is_a_miss() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("compiled");
     assert!(!is_cached(&folder).await, "the first start compiles");
@@ -78,7 +78,7 @@ async fn the_code_of_one_component_is_not_taken_for_anothers() {
 }
 
 #[tokio::test]
-async fn what_was_on_disk_is_counted_and_a_file_that_was_never_finished_does_no_harm() {
+async fn row_20_what_was_on_disk_is_counted_and_a_file_that_was_never_finished_does_no_harm() {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let folder = tempfile::tempdir().unwrap();

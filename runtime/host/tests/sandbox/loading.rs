@@ -103,7 +103,7 @@ async fn a_component_without_info_or_capability_is_no_provider() {
 }
 
 #[tokio::test]
-async fn an_unknown_import_is_refused_at_load_by_name() {
+async fn row_19_an_unknown_import_is_refused_at_load_by_name() {
     let wit = "package pileus:provider@0.1.0;
         interface info { describe: func() -> string; }
         interface instances { lookup: func() -> string; }

@@ -48,7 +48,7 @@ async fn fault(elements: u32) -> Fault {
 }
 
 #[tokio::test]
-async fn the_tables_of_a_call_are_counted_together() {
+async fn row_18_the_tables_of_a_call_are_counted_together() {
     let limit = Limits::default().table_elements;
     assert!(matches!(fault(10_000).await, Fault::Trapped { .. }), "what is allowed is given");
     for (each, wanted) in [(40_000, 80_002), (u32::MAX, u32::MAX as usize + 2), (60_000, 60_002)] {

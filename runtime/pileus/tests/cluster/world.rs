@@ -250,6 +250,11 @@ impl Run {
         self.web.until("/readyz", wanted).await.body
     }
 
+    /// A page of its admin server.
+    pub(crate) async fn page(&self, path: &str) -> Answer {
+        self.web.get(path).await
+    }
+
     /// Waits for a line of `/readyz` that starts and goes on like this, and for its status.
     pub(crate) async fn shows(&self, status: u16, line: &str, part: &str) {
         let is_shown = |found: &str| found.starts_with(line) && found.contains(part);
@@ -260,11 +265,6 @@ impl Run {
     /// The lines of its log so far.
     pub(crate) fn log(&self) -> Vec<String> {
         self.process.as_ref().unwrap().log()
-    }
-
-    /// A page of its admin server.
-    pub(crate) async fn page(&self, path: &str) -> Answer {
-        self.web.get(path).await
     }
 
     pub(crate) async fn is_alive(&self) -> bool {

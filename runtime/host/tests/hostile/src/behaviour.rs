@@ -7,6 +7,7 @@ use pileus_guest::bindings::pileus::provider::logging;
 use pileus_guest::{Answer, Error, Instance, NodeReference, http};
 
 use crate::Behaviour;
+use crate::attempt::{self, Attempt};
 
 /// More than any limit on one text lets through, and well under the memory that a guest may have.
 const LONG: usize = 1 << 20;
@@ -19,11 +20,18 @@ const PIECE: u64 = 16 << 20;
 const HOUR: u64 = 3_600_000_000_000;
 
 /// Does what is wanted, and answers with the instance where that ends.
-pub(crate) async fn misbehave(behaviour: Behaviour, instance: Instance) -> Result<Answer, Error> {
+pub(crate) async fn misbehave(
+    behaviour: Behaviour,
+    attempts: &[Attempt],
+    instance: Instance,
+) -> Result<Answer, Error> {
     match behaviour {
-        Behaviour::Echo | Behaviour::Misaligned | Behaviour::Ask | Behaviour::Overload => {
-            Ok(Answer::Found(instance))
-        }
+        Behaviour::Echo
+        | Behaviour::Misaligned
+        | Behaviour::Ask
+        | Behaviour::Overload
+        | Behaviour::Leak
+        | Behaviour::LeakAndPanic => Ok(Answer::Found(instance)),
         Behaviour::Loop | Behaviour::LoopInConfigure => forever(),
         Behaviour::Recurse => Ok(Answer::Found(Instance { zone: Some(recurse(1).to_string()), ..instance })),
         Behaviour::Grow => grow(),
@@ -50,6 +58,19 @@ pub(crate) async fn misbehave(behaviour: Behaviour, instance: Instance) -> Resul
         Behaviour::HugeAnswer => Ok(huge(instance)),
         Behaviour::RandomFlood => Ok(random(instance)),
         Behaviour::Handles => handles(),
+        Behaviour::Attempt => {
+            let outcomes = attempts.iter().map(Attempt::outcome).enumerate();
+            let labels = outcomes.map(|(number, outcome)| (number.to_string(), outcome)).collect();
+            Ok(Answer::Found(Instance { labels, ..instance }))
+        }
+        Behaviour::Hoard => {
+            let opened = attempts.first().map_or(0, |attempt| attempt::hoard(attempt, 1000));
+            Ok(Answer::Found(Instance { zone: Some(opened.to_string()), ..instance }))
+        }
+        Behaviour::Abandon => {
+            attempt::abandon(attempts);
+            Ok(Answer::Found(instance))
+        }
         Behaviour::Peek => Ok(Answer::Found(Instance { labels: peek(), ..instance })),
     }
 }

@@ -2,10 +2,13 @@
 //! where the SDK lets it misbehave and goes behind its back where it doesn't. `describe` has no configuration, so it
 //! alone is always well-behaved.
 
+mod attempt;
 mod behaviour;
+mod leak;
 
 use std::hint::black_box;
 
+use attempt::Attempt;
 use behaviour::{forever, misbehave, overload};
 use pileus_guest::{
     Answer, Description, Error, Instance, Instances, NodeReference, Problem, Provider, Purpose, Settings,
@@ -53,6 +56,16 @@ enum Behaviour {
     Handles,
     /// Looks at the environment and answers with what it saw, as labels.
     Peek,
+    /// Tries the requests of its configuration, and answers with what became of each, as labels.
+    Attempt,
+    /// Makes the first request of its configuration a thousand times, reads no answer, and says how many there were.
+    Hoard,
+    /// Begins the requests of its configuration, and answers while they are under way.
+    Abandon,
+    /// Prints, sends to its cloud and answers with all that it can see, its whole memory included.
+    Leak,
+    /// Panics with all that it can see.
+    LeakAndPanic,
     /// Panics where it is asked about more than four Nodes, and says of fewer that the cloud has had enough.
     Overload,
     /// Computes without end as soon as it is configured.
@@ -70,6 +83,9 @@ pub struct Configuration {
     only: Option<String>,
     /// Where a cloud is that answers about a Node at the path of its name.
     cloud: Option<http::BaseUrl>,
+    /// Requests that it tries.
+    #[serde(default)]
+    attempts: Vec<Attempt>,
 }
 
 /// The provider.
@@ -77,6 +93,7 @@ pub struct Hostile {
     behaviour: Behaviour,
     only: Option<String>,
     cloud: Option<http::BaseUrl>,
+    attempts: Vec<Attempt>,
 }
 
 export_provider!(Hostile, instances);
@@ -88,11 +105,12 @@ impl Provider for Hostile {
         Description::new("hostile", env!("CARGO_PKG_VERSION")).provider_id_scheme("hostile")
     }
 
-    fn configure(Configuration { behaviour, only, cloud }: Configuration) -> Result<Self, Vec<Problem>> {
+    fn configure(configuration: Configuration) -> Result<Self, Vec<Problem>> {
+        let Configuration { behaviour, only, cloud, attempts } = configuration;
         if behaviour == Behaviour::LoopInConfigure {
             forever();
         }
-        Ok(Self { behaviour, only, cloud })
+        Ok(Self { behaviour, only, cloud, attempts })
     }
 
     fn settings(&self) -> Settings {
@@ -106,7 +124,10 @@ impl Instances for Hostile {
         if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behaviour::Ask) {
             http::get(cloud.join([&node.name])).send().await?.error_for_status()?;
         }
-        misbehave(behaviour, echo(node)).await
+        if let Behaviour::Leak | Behaviour::LeakAndPanic = behaviour {
+            return Ok(self.leak(behaviour, echo(node)));
+        }
+        misbehave(behaviour, &self.attempts, echo(node)).await
     }
 
     async fn lookup_many(

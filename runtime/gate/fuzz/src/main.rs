@@ -1,0 +1,25 @@
+//! libFuzzer around the properties in `pileus_gate::fuzz`: `deploy/dev/fuzz` builds and runs it. What it is to be about
+//! stands in `PILEUS_FUZZ`, since the arguments are libFuzzer's.
+
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+mod fuzz {
+    use std::sync::LazyLock;
+
+    use libfuzzer_sys::fuzz_target;
+    use pileus_gate::fuzz::{PROPERTIES, Property};
+
+    static PROPERTY: LazyLock<Property> = LazyLock::new(|| {
+        let wanted = std::env::var("PILEUS_FUZZ").expect("PILEUS_FUZZ names a folder of the corpus");
+        PROPERTIES.iter().find(|(name, _)| *name == wanted).expect("PILEUS_FUZZ names a property").1
+    });
+
+    fuzz_target!(|data: &[u8]| PROPERTY(data));
+}
+
+#[cfg(not(fuzzing))]
+fn main() {
+    eprintln!("gate-fuzz: run deploy/dev/fuzz, which builds it with libFuzzer");
+    std::process::exit(2);
+}

@@ -1,0 +1,40 @@
+//! What must hold for the gate's decisions whatever bytes come: canonical form, header rules, address filter. `gate-fuzz`
+//! looks for input that breaks it, and a test here holds it for all input of the corpus (`fuzz/corpus`), where everything
+//! belongs that was ever found. Not a part of any program.
+
+mod addresses;
+mod headers;
+mod request;
+
+/// Panics where it doesn't hold for some input.
+pub type Property = fn(&[u8]);
+
+/// Every property, by the name of its folder in the corpus.
+pub const PROPERTIES: &[(&str, Property)] =
+    &[("addresses", addresses::hold), ("headers", headers::hold), ("request", request::hold)];
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, path::Path};
+
+    use super::*;
+
+    #[test]
+    fn every_property_holds_for_its_corpus() {
+        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+        let folders = std::fs::read_dir(&corpus).unwrap();
+        let folders: BTreeSet<_> =
+            folders.map(|folder| folder.unwrap().file_name().into_string().unwrap()).collect();
+        let properties: BTreeSet<_> = PROPERTIES.iter().map(|(name, _)| (*name).to_owned()).collect();
+        assert_eq!(folders, properties);
+        for (name, hold) in PROPERTIES {
+            let inputs: Vec<_> = std::fs::read_dir(corpus.join(name)).unwrap().collect();
+            assert!(inputs.len() >= 5, "{name}");
+            for input in inputs {
+                let path = input.unwrap().path();
+                println!("{}", path.display());
+                hold(&std::fs::read(path).unwrap());
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What is sent and what comes back: framing, headers, bodies, and what is left unfinished or belongs to others.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::{BodyExt, Full, StreamBody};
+use pileus_gate::{Config, Deadlines, Error, Fence, Grant, Limit, Phase, Rule};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::mpsc,
+    time::timeout,
+};
+
+use crate::{
+    OK, SHORT,
+    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
+    fence,
+};
+
+#[tokio::test]
+async fn row_07_row_08_exactly_one_framing_and_no_forbidden_header_arrive() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::new(vec![cloud.grant()]);
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("authorization", "Bearer smuggled".parse().unwrap());
+    let frames = [
+        Ok::<_, Error>(http_body::Frame::data(Bytes::from("ab"))),
+        Ok(http_body::Frame::data(Bytes::new())),
+        Ok(http_body::Frame::data(Bytes::from("c"))),
+        Ok(http_body::Frame::trailers(trailers)),
+    ];
+    let request = http::Request::post(cloud.uri("/"))
+        .header("host", "evil.test")
+        .header("content-length", "1")
+        .header("content-length", "9000")
+        .header("transfer-encoding", "chunked")
+        .header("connection", "x-hop, keep-alive")
+        .header("x-hop", "1")
+        .header("trailer", "authorization")
+        .header("authorization", "Bearer own")
+        .header("cookie", "a=b")
+        .header("metadata", "true")
+        .header("x-aws-ec2-metadata-token", "t")
+        .header("accept", "text/plain")
+        .body(StreamBody::new(stream::iter(frames)))
+        .unwrap();
+    text(gate.gate.send(request, plenty()).await.unwrap()).await.unwrap();
+    let arrived = cloud.requests().concat();
+    let (head, body) = arrived.split_once("\r\n\r\n").unwrap();
+    let mut lines: Vec<_> = head.lines().skip(1).collect();
+    lines.sort_unstable();
+    let host = format!("host: {NAME}:{}", cloud.port);
+    assert_eq!(lines, ["accept: text/plain", "content-length: 3", host.as_str()]);
+    assert_eq!(body, "abc");
+    let empty = http::Request::post(cloud.uri("/empty")).body(Full::<Bytes>::default()).unwrap();
+    text(gate.gate.send(empty, plenty()).await.unwrap()).await.unwrap();
+    let arrived = cloud.requests().concat();
+    assert_eq!(arrived.matches("content-length: 0\r\n").count(), 1, "servers want it of a POST: {arrived}");
+    // All but Host, the two Content-Length and Accept.
+    let label = format!(r#"provider="test",grant="http://{NAME}:{}""#, cloud.port);
+    let line = format!("pileus_gate_stripped_headers_total{{{label}}} 8\n");
+    assert!(gate.metrics().contains(&line), "{}", gate.metrics());
+}
+
+/// A cloud that sends a piece of an endless body as often as said.
+async fn dripping(every: Duration) -> Cloud {
+    Cloud::serving(move |mut stream, seen| async move {
+        seen.request(&mut stream).await;
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nx").await;
+        while stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(every).await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn row_11_a_body_that_stalls_ends_at_the_between_bytes_wish_and_one_that_drips_at_the_hard_deadline() {
+    let stalls = dripping(Duration::from_mins(1)).await;
+    let gate = Watched::new(vec![stalls.grant()]);
+    let deadlines = Deadlines { between_bytes: Some(SHORT), ..plenty() };
+    let answer = gate.gate.send(get(&stalls.uri("/")), deadlines).await.unwrap();
+    // The provider's own pause isn't the cloud's.
+    tokio::time::sleep(SHORT * 2).await;
+    let broken = text(answer).await;
+    assert!(matches!(broken, Err(Error::Timeout { phase: Phase::BetweenBytes, .. })), "{broken:?}");
+    assert!(gate.metrics().contains(r#"result="timeout"} 1"#), "{}", gate.metrics());
+
+    let drips = dripping(Duration::from_millis(10)).await;
+    let gate = Watched::new(vec![drips.grant()]);
+    let deadlines = Deadlines { between_bytes: Some(SHORT), ..within(SHORT * 3) };
+    let answer = gate.gate.send(get(&drips.uri("/")), deadlines).await.unwrap();
+    let broken = text(answer).await;
+    assert!(matches!(broken, Err(Error::Timeout { phase: Phase::Call, .. })), "{broken:?}");
+}
+
+#[tokio::test]
+async fn row_11_an_endless_answer_is_cut_at_its_cap_and_a_declared_one_refused_at_once() {
+    let (closed, mut watch) = mpsc::unbounded_channel();
+    let endless = Cloud::serving(move |mut stream, seen| {
+        let closed = closed.clone();
+        async move {
+            seen.request(&mut stream).await;
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await;
+            let chunk = [b"10000\r\n".to_vec(), vec![b'x'; 0x10000], b"\r\n".to_vec()].concat();
+            while stream.write_all(&chunk).await.is_ok() {}
+            let _ = closed.send(());
+        }
+    })
+    .await;
+    let gate = Watched::new(vec![endless.grant()]);
+    let mut body = gate.get(&endless.uri("/")).await.unwrap().into_body();
+    let mut received = 0;
+    let refused = loop {
+        match body.frame().await.unwrap() {
+            Ok(frame) => received += frame.into_data().unwrap().len(),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::ResponseTooLarge { part: "body", .. }), "{refused:?}");
+    assert!(received <= 16 << 20 && received > 15 << 20, "{received}");
+    assert!(body.frame().await.is_none(), "nothing comes after the refusal");
+    timeout(Duration::from_secs(5), watch.recv()).await.expect("the connection is closed");
+
+    let declared = Cloud::answering("HTTP/1.1 200 OK\r\ncontent-length: 16777217\r\n\r\n").await;
+    let gate = Watched::new(vec![declared.grant()]);
+    let refused = gate.get(&declared.uri("/")).await;
+    assert!(matches!(refused, Err(Error::ResponseTooLarge { part: "body", .. })), "{refused:?}");
+    let head = http::Request::head(declared.uri("/")).body(Full::<Bytes>::default()).unwrap();
+    assert_eq!(gate.gate.send(head, plenty()).await.unwrap().status(), 200, "a HEAD has no body to refuse");
+}
+
+#[tokio::test]
+async fn row_11_a_huge_head_of_an_answer_is_refused() {
+    let lines = "x-a: b\r\n".repeat(101);
+    let long = format!("x-a: {}\r\n", "b".repeat(1 << 20));
+    for headers in [lines, long] {
+        let cloud = Cloud::answering(format!("HTTP/1.1 200 OK\r\n{headers}content-length: 0\r\n\r\n")).await;
+        let gate = Watched::new(vec![cloud.grant()]);
+        let refused = gate.get(&cloud.uri("/")).await;
+        assert!(matches!(refused, Err(Error::ResponseTooLarge { part: "head", .. })), "{refused:?}");
+    }
+}
+
+/// 1 MiB of zeros in 1 kB: compressed once more by whoever made it, it would be 1 GiB.
+#[tokio::test]
+async fn row_11_what_is_compressed_stays_so() {
+    let begin = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03\xed\xc1\x31\x01\0\0\0\xc2\xa0\xf5\x4f\x6d\x08\x5f\xa0";
+    let end = b"\x3e\x03\x1c\xea\x38\xa7\0\0\x10\0";
+    let bomb = [&begin[..], &[0; 1016], end].concat();
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n\r\n", bomb.len());
+    let cloud = Cloud::answering([head.as_bytes(), &bomb].concat()).await;
+    let gate = Watched::new(vec![cloud.grant()]);
+    let answer = gate.get(&cloud.uri("/")).await.unwrap();
+    assert_eq!(answer.headers()["content-encoding"], "gzip");
+    assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), bomb);
+    assert!(!cloud.requests()[0].contains("accept-encoding"), "nobody asked for it on the provider's behalf");
+}
+
+#[tokio::test]
+async fn row_14_dropping_an_unfinished_read_or_body_closes_its_connection_and_counts_it_once() {
+    let (closed, mut watch) = mpsc::unbounded_channel();
+    let cloud = Cloud::serving(move |mut stream, seen| {
+        let closed = closed.clone();
+        async move {
+            if seen.request(&mut stream).await.is_some_and(|request| request.contains("/body")) {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nx").await;
+            }
+            let _ = closed.send(stream.read(&mut [0]).await.unwrap_or(0));
+        }
+    })
+    .await;
+    let gate =
+        Watched::with(vec![cloud.grant()], Answers::new(&[&["127.0.0.1"]]), fence::reads(), Fence::default());
+    let unfinished = timeout(SHORT, gate.get(&cloud.uri("/head"))).await;
+    assert!(unfinished.is_err());
+    assert_eq!(timeout(Duration::from_secs(5), watch.recv()).await.unwrap(), Some(0));
+    drop(gate.get(&cloud.uri("/body")).await.unwrap());
+    assert_eq!(timeout(Duration::from_secs(5), watch.recv()).await.unwrap(), Some(0));
+    let metrics = gate.metrics();
+    for result in ["cancelled", "ok"] {
+        assert!(metrics.contains(&format!(r#"effect="read",result="{result}"}} 1"#)), "{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn row_15_neither_two_providers_nor_two_grants_share_a_connection() {
+    let cloud = Cloud::answering(OK).await;
+    let read = Grant { methods: vec!["GET".parse().unwrap()], ..cloud.grant() };
+    let write = Grant { methods: vec!["PUT".parse().unwrap()], addresses: Vec::new(), ..cloud.grant() };
+    let (one, other) = (Watched::new(vec![read.clone(), write]), Watched::new(vec![read]));
+    for gate in [&one, &other] {
+        text(gate.get(&cloud.uri("/")).await.unwrap()).await.unwrap();
+    }
+    assert_eq!(cloud.connections(), 2);
+    // The idle connection of the first grant would do, but the second one doesn't open loopback.
+    let put = http::Request::put(cloud.uri("/")).body(Full::<Bytes>::default()).unwrap();
+    let refused = one.gate.send(put, plenty()).await;
+    assert!(matches!(refused, Err(Error::AddressBlocked { .. })), "{refused:?}");
+}
+
+/// Two providers whose limits bear the same key: one that has used its own up leaves the other's alone.
+#[tokio::test]
+async fn row_15_a_limit_of_one_provider_is_not_anothers() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = |provider: &str| {
+        let rules = fence::reads().into_iter();
+        let rules = rules.map(|rule| Rule { limits: vec!["reads".parse().unwrap()], ..rule }).collect();
+        let limit = Limit::new("reads", 1, 2.0).unwrap();
+        let (provider, grants) = (provider.to_owned(), vec![cloud.grant()]);
+        let config = Config { provider, grants, rules, limits: vec![limit], ..nothing() };
+        Watched::of(config, Answers::new(&[&["127.0.0.1"]]))
+    };
+    let (one, other) = (gate("one"), gate("other"));
+    // A limit is empty at first. Half a second later both let one request through.
+    assert_eq!(one.get(&cloud.uri("/")).await.unwrap().status(), 200);
+    for (gate, status) in [(&one, 429), (&other, 200)] {
+        let answer = gate.gate.send(get(&cloud.uri("/")), within(SHORT)).await.unwrap();
+        assert_eq!(answer.status(), status);
+    }
+    assert!(one.metrics().contains(r#"provider="one""#) && !one.metrics().contains(r#"provider="other""#));
+}

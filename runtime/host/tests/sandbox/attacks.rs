@@ -1,0 +1,393 @@
+//! The list of attacks that the gate must withstand, as far as it speaks of a guest: the hostile provider in its sandbox,
+//! the gate, and a cloud on a real socket. The number in a name is the row of the list; what is about the wire alone is
+//! among the gate's own tests.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pileus_cloud::{Answer, Purpose};
+use pileus_gate::{Config, Effect, Fence, Gate, Grant, Rule};
+use pileus_host::{Fault, Guest, Limits};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::cloud::{Answers, Cloud, NAME, Watched, nothing};
+use crate::fixture::{configured, engine, metrics, node};
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+/// Long enough for a busy machine, short enough that a test that runs into it fails soon.
+fn limits() -> Limits {
+    let (lookup_soft, lookup_hard) = (Duration::from_secs(5), Duration::from_secs(15));
+    Limits { lookup_soft, lookup_hard, ..Limits::default() }
+}
+
+async fn guest(gate: &Gate, limits: Limits, configuration: &Value) -> Arc<Guest> {
+    configured(&engine(), &configuration.to_string(), gate.clone(), limits, &metrics()).await
+}
+
+/// What becomes of a call in which these requests are tried, one after the other.
+async fn tried(gate: &Gate, attempts: &Value) -> Result<Vec<String>, Fault> {
+    let configuration = json!({"behaviour": "attempt", "attempts": attempts});
+    let guest = guest(gate, limits(), &configuration).await;
+    let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await?.unwrap();
+    let [Ok(Answer::Found(found))] = answers.as_slice() else { panic!("{answers:?}") };
+    Ok(found.labels.iter().map(|(_, outcome)| outcome.clone()).collect())
+}
+
+/// Requests that differ in one field.
+fn each(field: &str, values: &[&str], others: &Value) -> Value {
+    let attempt = |value: &&str| {
+        let mut attempt = others.clone();
+        attempt[field] = json!(value);
+        attempt
+    };
+    values.iter().map(attempt).collect()
+}
+
+fn at(cloud: &Cloud) -> String {
+    format!("{NAME}:{}", cloud.port)
+}
+
+/// A grant of this host on the port of HTTP, and of no address.
+fn anything_at(host: &str) -> Grant {
+    let [methods, paths] = ["*", "/"];
+    Grant {
+        tls: false,
+        host: host.parse().unwrap(),
+        port: 80,
+        methods: vec![methods.parse().unwrap()],
+        paths: vec![paths.parse().unwrap()],
+        addresses: Vec::new(),
+    }
+}
+
+/// Metadata services, and spellings that mean one.
+const METADATA: [&str; 6] = [
+    "169.254.169.254",
+    "[fd00:ec2::254]",
+    "100.100.100.200",
+    "192.0.0.192",
+    "168.63.129.16",
+    "metadata.google.internal",
+];
+const SPELLINGS: [&str; 8] = [
+    "2852039166",
+    "0251.0376.0251.0376",
+    "0xa9fea9fe",
+    "0xA9.0xFE.43518",
+    "169.254.43518",
+    "[::ffff:a9fe:a9fe]",
+    "[64:ff9b::a9fe:a9fe]",
+    "[2002:a9fe:a9fe::1]",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_01_row_02_a_guest_reaches_no_metadata_service_however_it_is_spelled() {
+    let hosts = [&METADATA[..], &SPELLINGS[..]].concat();
+    let attempts = each("authority", &hosts, &json!({"path": "/latest/meta-data"}));
+    let denied = tried(&Watched::new(Vec::new()).gate, &attempts).await.unwrap();
+    let resolver = Answers::new(&[&["169.254.169.254"]]);
+    let granted = hosts.iter().map(|host| anything_at(host)).collect();
+    let blocked = tried(&Watched::resolving(granted, resolver).gate, &attempts).await.unwrap();
+    for (position, host) in hosts.iter().enumerate() {
+        assert!(denied[position].contains("HttpRequestDenied"), "{host}: {}", denied[position]);
+        assert!(blocked[position].contains("DestinationIpProhibited"), "{host}: {}", blocked[position]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_05_an_authority_of_a_guest_is_canonical_or_refused() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::new(vec![cloud.grant()]);
+    let port = cloud.port;
+    let refused = [
+        format!("user@{NAME}:{port}"),
+        format!("user:secret@{NAME}:{port}"),
+        format!("{NAME}:0"),
+        format!("{NAME}:{port}x"),
+        format!("{NAME}:"),
+        format!("cloud.tést:{port}"),
+        format!("xn--cloud.test:{port}"),
+        String::new(),
+    ];
+    let authorities: Vec<_> = refused.iter().map(String::as_str).collect();
+    let outcomes = tried(&gate.gate, &each("authority", &authorities, &json!({}))).await.unwrap();
+    for (authority, outcome) in authorities.iter().zip(&outcomes) {
+        assert!(!outcome.starts_with("200"), "{authority:?}: {outcome}");
+    }
+    assert_eq!(cloud.connections(), 0);
+    let canonical = [format!("Cloud.TEST.:{port}"), format!("{NAME}:0{port}")];
+    let authorities: Vec<_> = canonical.iter().map(String::as_str).collect();
+    let outcomes = tried(&gate.gate, &each("authority", &authorities, &json!({}))).await.unwrap();
+    assert_eq!(outcomes, ["200 ok", "200 ok"]);
+    let host = format!("\r\nhost: {}\r\n", at(&cloud));
+    assert!(cloud.requests().iter().all(|request| request.contains(&host)), "{:?}", cloud.requests());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_06_a_path_of_a_guest_that_reads_in_two_ways_is_refused() {
+    let cloud = Cloud::answering(OK).await;
+    let allowed = Grant { paths: vec!["/allowed".parse().unwrap()], ..cloud.grant() };
+    let gate = Watched::new(vec![allowed]);
+    let paths = [
+        "http://evil.test/",
+        "//evil.test/allowed",
+        "/allowed/a b",
+        "/allowed/a\r\nhost: evil.test",
+        "/allowed/a\nb",
+        "/allowed/a\0",
+        "/allowed/%0d%0a",
+        "/allowed/%00",
+        "/allowed/../secret",
+        "/allowed/%2e%2e/secret",
+        "/allowed%2f..%2fsecret",
+        "/allowed/..;/secret",
+        "/allowed\\..\\secret",
+        "/secret",
+    ];
+    let others = json!({"authority": at(&cloud)});
+    let outcomes = tried(&gate.gate, &each("path", &paths, &others)).await.unwrap();
+    for (path, outcome) in paths.iter().zip(&outcomes) {
+        assert!(!outcome.starts_with("200"), "{path:?}: {outcome}");
+    }
+    assert_eq!(cloud.connections(), 0);
+    assert_eq!(tried(&gate.gate, &each("path", &["/allowed/a"], &others)).await.unwrap(), ["200 ok"]);
+}
+
+/// The lines of the only request that came.
+fn only(cloud: &Cloud) -> (Vec<String>, String) {
+    let requests = cloud.requests();
+    let [request] = requests.as_slice() else { panic!("{requests:?}") };
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let mut lines: Vec<_> = head.lines().skip(1).map(str::to_owned).collect();
+    lines.sort_unstable();
+    (lines, body.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_07_of_a_guests_framing_nothing_is_left_and_exactly_one_arrives() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::new(vec![cloud.grant()]);
+    let attempt = json!({
+        "method": "POST", "authority": at(&cloud), "body": ["ab", "c"], "trailers": true,
+        "headers": [
+            ["host", "evil.test"], ["transfer-encoding", "chunked"], ["connection", "authorization, x-hop"],
+            ["te", "trailers"], ["trailer", "authorization"], ["x-hop", "1"], ["upgrade", "h2c"],
+            ["accept", "text/plain"],
+        ],
+    });
+    assert_eq!(tried(&gate.gate, &json!([attempt])).await.unwrap(), ["200 ok"]);
+    let host = format!("host: {}", at(&cloud));
+    let (lines, body) = only(&cloud);
+    let expected = ["accept: text/plain", "content-length: 3", host.as_str()];
+    // That x-hop belongs to the connection is forgotten where WASI refuses to say so; it is a header like others then.
+    let lines: Vec<_> = lines.iter().map(String::as_str).filter(|line| *line != "x-hop: 1").collect();
+    assert_eq!((&lines[..], body.as_str()), (&expected[..], "abc"));
+
+    // Of two lengths the sandbox takes one. What arrives is framed by what really came.
+    for (lengths, arrives) in [
+        (json!([["content-length", "3"], ["content-length", "9000"]]), true),
+        (json!([["content-length", "9000"]]), false),
+    ] {
+        let cloud = Cloud::answering(OK).await;
+        let gate = Watched::new(vec![cloud.grant()]);
+        let attempt = json!({"method": "POST", "authority": at(&cloud), "body": ["abc"], "headers": lengths});
+        let outcomes = tried(&gate.gate, &json!([attempt])).await.unwrap();
+        assert_eq!(outcomes[0] == "200 ok", arrives, "{lengths}: {outcomes:?}");
+        if arrives {
+            let host = format!("host: {}", at(&cloud));
+            assert_eq!(only(&cloud), (vec!["content-length: 3".to_owned(), host], "abc".to_owned()));
+        } else {
+            assert_eq!(cloud.connections(), 0, "a body that was left unfinished isn't sent");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_08_credentials_and_metadata_headers_of_a_guest_are_stripped_without_an_error() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::new(vec![cloud.grant()]);
+    let attempt = json!({
+        "authority": at(&cloud),
+        "headers": [
+            ["Authorization", "Bearer own"], ["Cookie", "a=b"], ["Metadata", "true"],
+            ["X-aws-ec2-metadata-token", "t"], ["X-Auth-Token", "t"], ["Metadata-Flavor", "Google"],
+            ["accept", "text/plain"],
+        ],
+    });
+    assert_eq!(tried(&gate.gate, &json!([attempt])).await.unwrap(), ["200 ok"]);
+    let host = format!("host: {}", at(&cloud));
+    assert_eq!(only(&cloud).0, ["accept: text/plain", &host]);
+    let stripped = format!(
+        "pileus_gate_stripped_headers_total{{provider=\"test\",grant=\"http://{NAME}:{}\"}} 6",
+        cloud.port
+    );
+    assert!(gate.metrics().contains(&stripped), "{}", gate.metrics());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_09_headers_of_a_guest_that_are_too_many_too_long_or_no_headers_are_refused() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::new(vec![cloud.grant()]);
+    let with = |times: u32, value: &str| json!([{"authority": at(&cloud), "times": times, "headers": [["x-a", value]]}]);
+    // The sandbox keeps no more of a head than 32 KiB, the gate sends no more than 100 lines of it.
+    for (name, attempts) in [("10,000", with(10_000, "b")), ("1 MiB", with(1, &"b".repeat(1 << 20)))] {
+        let fault = tried(&gate.gate, &attempts).await.expect_err(name);
+        assert!(matches!(fault, Fault::Exhausted(_)), "{name}: {fault:?}");
+    }
+    let many = tried(&gate.gate, &with(101, "b")).await.unwrap();
+    assert!(many[0].contains("HttpRequestHeaderSectionSize"), "{many:?}");
+    assert_eq!(cloud.connections(), 0);
+    for value in ["a\r\nb: c", "a\nb", "a\0b", "a\x7fb"] {
+        assert_eq!(tried(&gate.gate, &with(1, value)).await.unwrap(), ["200 ok"], "WASI leaves it out");
+    }
+    assert!(cloud.requests().iter().all(|request| !request.contains("x-a")), "{:?}", cloud.requests());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_10_an_endless_body_of_a_guest_is_capped_in_bytes_and_in_pieces() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::new(vec![cloud.grant()]);
+    for piece in ["x".repeat(4096), "x".to_owned(), String::new()] {
+        let attempt = json!({"method": "PUT", "authority": at(&cloud), "body": [piece], "endless": true});
+        let ended = tried(&gate.gate, &json!([attempt])).await;
+        let is_bounded = match &ended {
+            Ok(outcomes) => outcomes[0].contains("HttpRequestBodySize"),
+            // Pieces so small may cost the guest its time first.
+            Err(fault) => piece.len() < 2 && matches!(fault, Fault::Cpu { .. } | Fault::Deadline { .. }),
+        };
+        assert!(is_bounded, "pieces of {}: {ended:?}", piece.len());
+    }
+    assert_eq!(cloud.connections(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_12_answers_that_a_guest_opens_and_never_reads_are_bounded_and_gone_with_its_call() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::new(vec![cloud.grant()]);
+    let configuration = json!({"behaviour": "hoard", "attempts": [{"authority": at(&cloud)}]});
+    let soft = Duration::from_secs(1);
+    let limits = Limits { lookup_soft: soft, ..limits() };
+    let hoarder = guest(&gate.gate, limits, &configuration).await;
+    // A second call finds all that the first one held.
+    for call in 1..=2 {
+        let answers = hoarder.lookup_or_fault(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
+        let [Ok(Answer::Found(found))] = answers.as_slice() else { panic!("{answers:?}") };
+        assert_eq!(found.zone.as_deref(), Some("64"), "as many as may be under way");
+        assert_eq!(cloud.requests().len(), 64 * call);
+    }
+    let counted = format!(r#"effect="write",result="ok"}} {}"#, 2 * 64);
+    assert!(gate.metrics().contains(&counted), "{}", gate.metrics());
+}
+
+/// A cloud that answers never.
+async fn silent() -> Cloud {
+    Cloud::serving(|mut stream, seen| async move {
+        seen.request(&mut stream).await;
+        std::future::pending::<()>().await;
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_13_timeouts_of_a_guest_are_clamped_between_a_millisecond_and_what_is_left() {
+    let (silent, lively) = (silent().await, Cloud::answering(OK).await);
+    let gate = Watched::new(vec![silent.grant(), lively.grant()]);
+    let limits =
+        Limits { lookup_soft: Duration::from_secs(1), lookup_hard: Duration::from_secs(3), ..limits() };
+    // The gate gives up halfway between the deadlines.
+    let left = Duration::from_secs(2);
+    let (zero, negative, huge) = (0, (-1_i64).cast_unsigned(), u64::MAX / 2);
+    for (cloud, timeout, expected, longest) in [
+        (&silent, zero, "Timeout", Duration::from_millis(900)),
+        (&silent, negative, "HttpResponseTimeout", left + Duration::from_millis(900)),
+        (&silent, huge, "HttpResponseTimeout", left + Duration::from_millis(900)),
+        (&lively, huge, "200 ok", Duration::from_millis(900)),
+    ] {
+        let attempts = json!([{"authority": at(cloud), "timeout": timeout}]);
+        let configuration = json!({"behaviour": "attempt", "attempts": attempts});
+        let guest = guest(&gate.gate, limits.clone(), &configuration).await;
+        let started = Instant::now();
+        let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
+        let took = started.elapsed();
+        let [Ok(Answer::Found(found))] = answers.as_slice() else { panic!("{answers:?}") };
+        assert!(found.labels[0].1.contains(expected), "{timeout}: {:?}", found.labels);
+        assert!(took < longest, "{timeout}: {took:?}");
+        assert!(expected != "HttpResponseTimeout" || took >= left, "{timeout}: {took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_14_what_a_call_leaves_unfinished_is_aborted_if_it_reads_and_finished_if_it_writes() {
+    let (closed, mut watch) = tokio::sync::mpsc::unbounded_channel();
+    let cloud = Cloud::serving(move |mut stream, seen| {
+        let closed = closed.clone();
+        async move {
+            let request = seen.request(&mut stream).await.unwrap();
+            if request.starts_with("PUT") {
+                // Longer than the guest is there.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                stream.write_all(OK.as_bytes()).await.unwrap();
+            }
+            let rest = stream.read(&mut [0]).await.unwrap_or(0);
+            let _heard = closed.send((request[..3].to_owned(), rest));
+        }
+    })
+    .await;
+    let reads = Rule {
+        host: NAME.parse().unwrap(),
+        method: "GET".parse().unwrap(),
+        path: "/**".parse().unwrap(),
+        operation: None,
+        effect: Effect::Read,
+        limits: Vec::new(),
+        cache_scope: None,
+        fold_case: false,
+    };
+    let config =
+        Config { grants: vec![cloud.grant()], rules: vec![reads], fence: Fence::default(), ..nothing() };
+    let gate = Watched::of(config, Answers::new(&[&["127.0.0.1"]]));
+    let attempts = json!([{"authority": at(&cloud)}, {"method": "PUT", "authority": at(&cloud)}]);
+    let guest = guest(&gate.gate, limits(), &json!({"behaviour": "abandon", "attempts": attempts})).await;
+    let started = Instant::now();
+    let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
+    assert!(matches!(answers.as_slice(), [Ok(Answer::Found(_))]), "{answers:?}");
+    assert!(started.elapsed() < Duration::from_secs(1), "nothing holds the call up");
+    assert_eq!(gate.gate.writes_under_way(), 1, "the write goes on");
+    assert_eq!(watch.recv().await, Some(("GET".to_owned(), 0)), "the read's connection is closed");
+    gate.gate.writes_ended().await;
+    assert_eq!(cloud.requests().len(), 2);
+    let metrics = gate.metrics();
+    for (effect, count) in [("read", 1), ("write", 1)] {
+        let lines = metrics.lines().filter(|line| {
+            line.starts_with("pileus_gate_requests_total") && line.contains(&format!("effect=\"{effect}\""))
+        });
+        let counted: u32 = lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u32>().unwrap()).sum();
+        assert_eq!(counted, count, "{effect}: {metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_15_a_guest_has_nothing_of_another_providers() {
+    let (ones, others) = (Cloud::answering(OK).await, Cloud::answering(OK).await);
+    let one = Watched::of(
+        Config { provider: "one".to_owned(), grants: vec![ones.grant()], ..nothing() },
+        loopback(),
+    );
+    let other = Watched::of(
+        Config { provider: "other".to_owned(), grants: vec![others.grant()], ..nothing() },
+        loopback(),
+    );
+    let attempts = json!([{"authority": at(&ones)}, {"authority": at(&others)}]);
+    let (of_one, of_other) =
+        (tried(&one.gate, &attempts).await.unwrap(), tried(&other.gate, &attempts).await.unwrap());
+    assert!(of_one[0] == "200 ok" && of_one[1].contains("HttpRequestDenied"), "{of_one:?}");
+    assert!(of_other[1] == "200 ok" && of_other[0].contains("HttpRequestDenied"), "{of_other:?}");
+    assert_eq!((ones.connections(), others.connections()), (1, 1));
+    assert!(!one.metrics().contains("\"other\"") && !other.metrics().contains("\"one\""));
+}
+
+fn loopback() -> Arc<Answers> {
+    Answers::new(&[&["127.0.0.1"]])
+}
