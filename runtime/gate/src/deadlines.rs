@@ -21,6 +21,12 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
+    /// The same for a write, which isn't given up once it was begun: it has so long from then on, whoever waits for it.
+    pub(crate) fn of_write(self, longest: Duration, now: Instant) -> Self {
+        let connect = self.clamp(self.connect, now);
+        Self { hard: now + connect + longest, connect: Some(connect), first_byte: Some(longest), ..self }
+    }
+
     /// How long a stage may take that has this wish.
     pub(crate) fn clamp(&self, wish: Option<Duration>, now: Instant) -> Duration {
         let left = self.hard.saturating_duration_since(now);

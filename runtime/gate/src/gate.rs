@@ -7,6 +7,7 @@ use std::{pin::pin, sync::Arc};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::Instrument;
@@ -22,7 +23,7 @@ use crate::{
     fence::Fence,
     grants::{Grant, decide},
     headers,
-    limits::{self, HeldBack, Limit, Limiter, LimitsState, Turn, Urgency},
+    limits::{self, HeldBack, Limit, Limiter, LimitsState, Permit, Turn, Urgency},
     problem::Problem,
     recent::{Seen, Source},
     record::{Metrics, Record, Records},
@@ -32,6 +33,7 @@ use crate::{
     trust,
     under_way::UnderWay,
     way::{Answered, Way, answered, behind, outgoing},
+    writes::{self, Write, Writes},
 };
 
 /// What a gate is made from. All of it comes from the operator's document and, for the rules, from the provider's
@@ -93,6 +95,7 @@ struct Inner {
     credentials: Credentials,
     ways: Vec<Way>,
     under_way: UnderWay,
+    writes: Writes,
     records: Arc<Records>,
 }
 
@@ -104,6 +107,14 @@ struct Asked {
     body: Bytes,
     meaning: Meaning,
     urgency: Urgency,
+    deadlines: Deadlines,
+}
+
+/// What a request comes to before anybody is asked.
+enum Examined {
+    Asks(Box<Asked>),
+    /// Whoever stands in for the cloud has answered.
+    Answered(http::Response<Bytes>),
 }
 
 /// Who answered a request.
@@ -152,11 +163,12 @@ impl Gate {
             Network { denied: denied_ranges, resolver, tls, proxy, provider: provider.clone(), connections };
         let network = Arc::new(network);
         let ways = grants.into_iter().map(|grant| Way::new(grant, network.clone())).collect();
-        let (rules, under_way) = (Rules::new(rules)?, UnderWay::new(fence));
+        let (rules, under_way) = (Rules::new(rules)?, UnderWay::default());
+        let writes = Writes::new(fence, under_way.clone());
         let limiter = Limiter::new(provider.clone(), &rules, limits, tightened, metrics.clone());
         let credentials = Credentials::new(credentials, &provider, &network, metrics.credentials());
         let records = Arc::new(Records::new(provider.clone(), metrics.clone()));
-        let inner = Inner { provider, rules, limiter, credentials, ways, under_way, records };
+        let inner = Inner { provider, rules, limiter, credentials, ways, under_way, writes, records };
         Ok(Self { inner: Arc::new(inner), stand_in: None, view: None, urgency: Urgency::default() })
     }
 
@@ -168,12 +180,12 @@ impl Gate {
 
     /// How many writes may have begun and are unanswered.
     pub fn writes_under_way(&self) -> usize {
-        self.inner.under_way.writes()
+        self.inner.writes.count()
     }
 
     /// Waits until no write is under way.
     pub async fn writes_ended(&self) {
-        self.inner.under_way.writes_ended().await;
+        self.inner.writes.ended().await;
     }
 
     /// The same gate, with somebody who sees each request before it is sent and may answer it in the cloud's place.
@@ -231,8 +243,8 @@ impl Gate {
     /// Guarantees: nothing is sent that no grant allows, to no address that its grant doesn't open, nothing after the
     /// soft deadline, nothing over a limit, and no change while the fence is closed. What a limit doesn't let through in
     /// time is answered 429 here, with a header `Pileus-Gate` that no answer of a cloud has. Dropping the future or the
-    /// answer's body closes what was opened for it; only a change whose sending has begun is finished, until its hard
-    /// deadline. Each request is counted once. Needs a tokio runtime with time and I/O.
+    /// answer's body closes what was opened for it; only a change whose sending has begun is finished, for up to a
+    /// minute, and later ones to the same resource wait for it. Each request is counted once. Needs a tokio runtime with time and I/O.
     pub fn send<B>(
         &self,
         request: http::Request<B>,
@@ -269,13 +281,30 @@ impl Gate {
         }
     }
 
-    /// The chain: canonical request, grant, rule, stand-in, then what carries it; the caller finishes the record.
+    /// The chain: what comes before anybody is asked, then what carries it; the caller finishes the record.
     async fn pass<B>(
         &self,
         request: Box<http::Request<B>>,
         deadlines: &Deadlines,
         record: &mut Record,
     ) -> Result<Answerer, Error>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
+        match self.examine(request, deadlines, record).await? {
+            Examined::Asks(asked) => self.inner.carry(asked, record).await,
+            Examined::Answered(response) => Ok(Answerer::StandIn(response)),
+        }
+    }
+
+    /// Canonical request, grant, rule, stand-in.
+    async fn examine<B>(
+        &self,
+        request: Box<http::Request<B>>,
+        deadlines: &Deadlines,
+        record: &mut Record,
+    ) -> Result<Examined, Error>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
@@ -294,62 +323,122 @@ impl Gate {
         record.means(meaning.effect);
         match self.stand_in.as_ref().map(|stand_in| stand_in.decide(&request, &body, &meaning)) {
             None | Some(Course::Carry) => {}
-            Some(Course::Answer(response)) => return Ok(Answerer::StandIn(response)),
+            Some(Course::Answer(response)) => return Ok(Examined::Answered(response)),
             Some(Course::Fail(error)) => return Err(error),
             Some(Course::Silence) => return Err(silence(&request.host, *deadlines).await),
         }
-        let asked = Asked { way: way.clone(), request, headers, body, meaning, urgency: self.urgency };
-        self.inner.carry(asked, *deadlines, record).await
+        let (way, urgency, deadlines) = (way.clone(), self.urgency, *deadlines);
+        Ok(Examined::Asks(Box::new(Asked { way, request, headers, body, meaning, urgency, deadlines })))
     }
 }
 
 impl Inner {
     /// The rest of the chain: limits, then the dial.
-    async fn carry(
-        &self,
-        asked: Asked,
-        deadlines: Deadlines,
-        record: &mut Record,
-    ) -> Result<Answerer, Error> {
-        let Self { limiter, credentials, under_way, .. } = self;
-        let Asked { way, request, headers, body, meaning, urgency } = asked;
-        let bytes = body.len() + headers::size(&headers) + request.path.len();
-        let turn = Turn { request: &request, meaning: &meaning, urgency, bytes };
-        // Pinned here, or each future around it would hold a place for it.
-        let turn = pin!(limiter.turn(turn, deadlines.soft));
+    async fn carry(&self, asked: Box<Asked>, record: &mut Record) -> Result<Answerer, Error> {
         record.waits();
-        let turn = under_way.read(async { Ok(turn.await) }).await?;
-        record.waited();
-        let permit = match turn {
-            Ok(permit) => permit,
-            Err(held_back) => return Ok(Answerer::Limits(held_back)),
+        let turn = {
+            // Pinned here, or each future around it would hold a place for it.
+            let turn = pin!(self.turn(&asked));
+            self.under_way.read(async { Ok(turn.await) }).await?
         };
+        record.waited();
+        match turn {
+            // Boxed, since this is the largest part of what a request that waits above would hold.
+            Ok(permit) => Box::pin(self.exchange(asked, permit, record)).await.map(Answerer::Cloud),
+            Err(held_back) => Ok(Answerer::Limits(held_back)),
+        }
+    }
+
+    /// Sends a request with its credential, and once more with a newer one if that was refused.
+    async fn exchange(
+        &self,
+        asked: Box<Asked>,
+        permit: Permit,
+        record: &mut Record,
+    ) -> Result<Answered, Error> {
+        let Self { credentials, under_way, writes, .. } = self;
+        let write = asked.as_write(writes);
+        let Asked { way, request, headers, body, deadlines, .. } = *asked;
         record.sent = u64::try_from(body.len()).unwrap_or(u64::MAX);
-        // Boxed, since this is the largest part of what a request that waits above would hold.
-        let carry = Box::pin(async {
-            let outgoing = outgoing(&request, headers, body)?;
-            let (outgoing, attached) =
-                under_way.read(credentials.attach(&request, outgoing, deadlines.soft)).await?;
-            let exchange = async |outgoing, permit| {
-                let exchange =
-                    |fence: Fence| way.exchange(&request.host, behind(fence, outgoing), deadlines, permit);
-                match meaning.effect {
-                    Effect::Write => under_way.write(exchange).await,
-                    Effect::Read | Effect::OperationPoll => under_way.read(exchange(Fence::default())).await,
-                }
-            };
-            let again = attached.zip(permit.again());
-            let answer = exchange(outgoing, permit).await?;
-            let Some((attached, again)) = again else { return Ok(answer) };
+        let outgoing = outgoing(&request, headers, body)?;
+        let (outgoing, attached) =
+            under_way.read(credentials.attach(&request, outgoing, deadlines.soft)).await?;
+        let way = Carried { way, write, deadlines, host: &request.host };
+        let again = attached.zip(permit.again());
+        let mut answer = self.send(&way, outgoing, permit, record).await?;
+        if let Some((attached, again)) = again {
             let newer = attached.again(answer.status(), deadlines.soft);
-            let Some(outgoing) = under_way.read(async { Ok(newer.await) }).await? else { return Ok(answer) };
-            match again.permit() {
-                Some(permit) => exchange(outgoing, permit).await,
-                None => Ok(answer),
+            if let Some(outgoing) = under_way.read(async { Ok(newer.await) }).await?
+                && let Some(permit) = again.permit()
+            {
+                answer = self.send(&way, outgoing, permit, record).await?;
             }
-        });
-        let answer = carry.instrument(record.span()).await?;
-        answered(&request.host, answer, deadlines, record).map(Answerer::Cloud)
+        }
+        answered(&request.host, answer, deadlines, record)
+    }
+
+    async fn send(
+        &self,
+        carried: &Carried<'_>,
+        outgoing: http::Request<Bytes>,
+        permit: Permit,
+        record: &mut Record,
+    ) -> Result<http::Response<Incoming>, Error> {
+        let Carried { way, write, deadlines, host } = carried;
+        let exchange = |fence, deadlines| way.exchange(host, behind(fence, outgoing), deadlines, permit);
+        let span = record.span();
+        match write {
+            Some(write) => {
+                let theirs = deadlines.of_write(writes::LONGEST, Instant::now());
+                let carry = self.writes.carry(*write, record, *deadlines, |fence| exchange(fence, theirs));
+                carry.instrument(span).await
+            }
+            None => self.under_way.read(exchange(Fence::default(), *deadlines)).instrument(span).await,
+        }
+    }
+
+    /// Waits for the turn of a request: a write first for what was left unfinished at its resource, and once more if
+    /// that came while it waited for the limits.
+    async fn turn(&self, asked: &Asked) -> Result<Permit, HeldBack> {
+        let Self { limiter, writes, .. } = self;
+        let (write, soft) = (asked.as_write(writes), asked.deadlines.soft);
+        loop {
+            if let Some(write) = write {
+                writes.turn(write, soft).await.map_err(|after| limiter.unfinished(after))?;
+            }
+            let permit = limiter.turn(asked.turn(), soft).await?;
+            if write.is_none_or(|write| writes.is_free(write)) {
+                return Ok(permit);
+            }
+        }
+    }
+}
+
+/// How a request is carried, each time that it is.
+struct Carried<'a> {
+    way: Way,
+    write: Option<Write>,
+    deadlines: Deadlines,
+    host: &'a Host,
+}
+
+impl Asked {
+    /// What it is to the limits.
+    fn turn(&self) -> Turn<'_> {
+        let Self { request, meaning, urgency, .. } = self;
+        Turn { request, meaning, urgency: *urgency, bytes: self.bytes() }
+    }
+
+    /// What it is to other writes, if it is one.
+    fn as_write(&self, writes: &Writes) -> Option<Write> {
+        let Self { request, meaning, body, .. } = self;
+        let is_write = meaning.effect == Effect::Write;
+        is_write.then(|| writes.write(request, meaning, body, self.bytes()))
+    }
+
+    /// What it holds in memory.
+    fn bytes(&self) -> usize {
+        self.body.len() + headers::size(&self.headers) + self.request.path.len()
     }
 }
 

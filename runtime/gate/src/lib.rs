@@ -39,6 +39,7 @@ mod stand_in;
 mod trust;
 mod under_way;
 mod way;
+mod writes;
 
 pub use address::Reason;
 pub use body::Body;

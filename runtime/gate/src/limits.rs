@@ -19,6 +19,7 @@ use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use tokio::{
@@ -140,6 +141,15 @@ impl Limiter {
                 }
             }
         }
+    }
+
+    /// What is told to a write that isn't sent since another one of its resource isn't over, where that will be after
+    /// this time for sure.
+    pub(crate) fn unfinished(&self, after: Duration) -> HeldBack {
+        let (shared, reason) = (&self.shared, supply::Reason::Unfinished);
+        let limit = shared.known.label(None);
+        shared.metrics.held_back(&shared.provider, limit.clone(), reason.label());
+        HeldBack::new(limit, Refusal { limit: None, reason, after })
     }
 
     fn resource(&self, request: &Request, meaning: &Meaning) -> Resource {
@@ -285,7 +295,7 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
-    use std::{pin::pin, time::Duration};
+    use std::pin::pin;
 
     use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
     use prometheus_client::registry::Registry;

@@ -224,6 +224,10 @@ impl Records {
     /// cancelled.
     pub(crate) fn begin(self: &Arc<Self>, urgency: Urgency) -> Record {
         self.in_flight(1);
+        self.blank(urgency)
+    }
+
+    fn blank(self: &Arc<Self>, urgency: Urgency) -> Record {
         Record {
             records: self.clone(),
             request: None,
@@ -241,6 +245,8 @@ impl Records {
             sent: 0,
             received: 0,
             stripped: 0,
+            outlived: false,
+            is_handed_over: false,
         }
     }
 }
@@ -265,9 +271,33 @@ pub(crate) struct Record {
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) stripped: u64,
+    /// Whether it was finished although nobody waited for it any more.
+    outlived: bool,
+    /// Whether another record stands for the request.
+    is_handed_over: bool,
 }
 
 impl Record {
+    /// Hands it to whoever ends the request in any case. What stays tells the log what becomes of its caller, and is
+    /// never counted.
+    pub(crate) fn hand_over(&mut self) -> Self {
+        let mut stays = self.records.blank(self.urgency);
+        stays.is_handed_over = true;
+        stays.grant = self.grant.clone();
+        stays.span = self.span.clone();
+        std::mem::replace(self, stays)
+    }
+
+    /// The host of the request, for messages.
+    pub(crate) fn host(&self) -> String {
+        self.request.as_ref().map(|request| request.host.to_string()).unwrap_or_default()
+    }
+
+    /// Nobody waits for the request any more, and it is finished nonetheless.
+    pub(crate) fn outlived(&mut self) {
+        self.outlived = true;
+    }
+
     /// Notes which request it is.
     pub(crate) fn asks(&mut self, request: &Arc<Request>) {
         self.span = debug_span!(
@@ -356,13 +386,16 @@ impl Record {
             waited: self.waited,
             answered: self.answered,
             took: self.begun.elapsed(),
-            outlived: false,
+            outlived: self.outlived,
         }
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
+        if self.is_handed_over {
+            return;
+        }
         self.waited();
         let seen = self.seen();
         let Self { records, grant, effect, result, answered, sent, received, stripped, .. } = self;
@@ -380,6 +413,7 @@ impl Drop for Record {
         self.span.in_scope(|| {
             tracing::debug!(
                 %provider, %grant, effect, result, sent, received, stripped, elapsed = ?seen.took,
+                outlived = seen.outlived,
                 "request to the cloud finished",
             );
         });

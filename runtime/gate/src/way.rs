@@ -27,7 +27,7 @@ use crate::{
 pub(crate) struct Way {
     grant: Arc<Grant>,
     pub(crate) label: Arc<str>,
-    dialler: Dialler,
+    dialler: Arc<Dialler>,
 }
 
 impl AsRef<Grant> for Way {
@@ -69,7 +69,7 @@ pub(crate) fn behind(fence: Fence, outgoing: http::Request<Bytes>) -> http::Requ
 impl Way {
     pub(crate) fn new(grant: Grant, network: Arc<Network>) -> Self {
         let (label, grant) = (grant.label().into(), Arc::new(grant));
-        Self { dialler: Dialler::new(grant.clone(), network), grant, label }
+        Self { dialler: Arc::new(Dialler::new(grant.clone(), network)), grant, label }
     }
 
     /// Sends what was decided on and waits for the head of the answer. Nothing of it is borrowed, so that it can outlive

@@ -28,6 +28,7 @@ impl Reason {
             Self::Closed => "closed",
             Self::Resource => "resource_closed",
             Self::Full => "queue_full",
+            Self::Unfinished => "write_unfinished",
         }
     }
 }

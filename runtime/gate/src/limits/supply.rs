@@ -58,6 +58,8 @@ pub(crate) enum Reason {
     Resource,
     /// Room in the queue.
     Full,
+    /// The end of a write whose caller has gone.
+    Unfinished,
 }
 
 /// A limit that was closed because the cloud refused.

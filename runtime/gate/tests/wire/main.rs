@@ -10,6 +10,7 @@ mod fence;
 mod limits;
 mod proxy;
 mod recent;
+mod writes;
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -68,7 +69,9 @@ async fn a_cloud_that_never_answers_is_given_up_at_the_first_byte_wish() {
         }
     })
     .await;
-    let gate = Watched::new(vec![cloud.grant()]);
+    // Of a read; a write is waited for, though not by its caller.
+    let gate =
+        Watched::with(vec![cloud.grant()], Answers::new(&[&["127.0.0.1"]]), fence::reads(), Fence::default());
     let refused =
         gate.gate.send(get(&cloud.uri("/")), Deadlines { first_byte: Some(SHORT), ..plenty() }).await;
     assert!(matches!(refused, Err(Error::Timeout { phase: Phase::FirstByte, .. })), "{refused:?}");
