@@ -164,7 +164,7 @@ impl Request {
         self.cache_control(&format!("max-age={}", age.as_secs()))
     }
 
-    /// Takes no answer from the host's cache that was asked for before the call began.
+    /// Takes no answer from the host's cache that was asked for before this request was sent.
     pub fn no_cache(self) -> Self {
         self.cache_control("no-cache")
     }
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn no_request_leaves_after_the_soft_deadline() {
-        let host = testing::Host::new().remaining(std::time::Duration::ZERO);
+        let host = testing::Host::new().remaining(Duration::ZERO);
         let error = host.run(get("http://cloud.test/").send()).err().unwrap();
         assert!(error.is_deadline());
         assert!(host.requests().is_empty());

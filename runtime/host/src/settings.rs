@@ -302,7 +302,7 @@ mod tests {
         };
         let json = |number: usize| {
             let place = info::Place::JsonField(format!("field-{number}"));
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 info::Rule { operation: Some(named(place)), ..rule() }
             } else {
                 info::Rule { page: Some(place), ..rule() }

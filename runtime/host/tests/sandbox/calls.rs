@@ -8,7 +8,7 @@ use pileus_host::{Component, Fault, Guest, Limits, Metrics};
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 
-use crate::fixture::{configured, engine, gate, guest, hostile, node};
+use crate::fixture::{configured, engine, gate, guest, hostile, metrics, node};
 
 /// Short, so that the tests are; the relations are those of the defaults.
 fn limits() -> Limits {
@@ -143,6 +143,17 @@ async fn a_host_that_was_not_granted_is_denied_and_the_provider_may_say_so() {
     for part in ["GET http://denied.example/", "provider hostile", "add a grant", "`port: 80`"] {
         assert!(error.message.contains(part), "{part:?} is missing: {error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_provider_asks_for_while_it_is_configured_is_denied_and_told() {
+    let component = Component::load(&engine(), guest("hostile_provider")).await.unwrap();
+    let document = r#"{"behaviour": "ask-in-configure"}"#;
+    let error = component.configure(document, &limits(), &metrics()).await.unwrap_err().to_string();
+    for part in ["HttpRequestDenied", "GET http://denied.example/path is denied: configure has no network"] {
+        assert!(error.contains(part), "{part:?} is missing: {error}");
+    }
+    assert!(!error.contains("secret"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

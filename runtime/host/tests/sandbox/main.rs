@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod attacks;
+mod bodies;
 mod calls;
 #[expect(dead_code, reason = "shared with the tests of the gate, which use all of it")]
 #[path = "../../../gate/tests/wire/cloud.rs"]

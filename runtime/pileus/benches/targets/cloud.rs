@@ -23,6 +23,7 @@ pub(crate) struct Cloud {
     _process: Process,
     address: String,
     machines: usize,
+    is_limited: bool,
 }
 
 /// The calls that a cloud was sent.
@@ -46,14 +47,16 @@ impl Cloud {
         let process = Process::start("simulated-cloud", &command)?;
         let line = process.await_line(|line| line.contains("http://"), DEADLINE).await?;
         let address = line.rsplit("http://").next().unwrap_or_default().to_owned();
-        let cloud = Self { _process: process, address, machines };
+        let cloud = Self { _process: process, address, machines, is_limited: false };
         let faults = json!({"latency": {"fixedMs": LATENCY_MS}});
         cloud.ask("PUT", "/admin/faults", &faults.to_string()).await?;
         Ok(cloud)
     }
 
-    /// Limits it to what upstream was measured with: reads 250 and 25 a second, writes 200 and 10 a second.
-    pub(crate) async fn limit(&self) -> Result<(), Failure> {
+    /// Limits it to what upstream was measured with: reads 250 and 25 a second, writes 200 and 10 a second. Providers
+    /// know that, as a cloud publishes its quotas.
+    pub(crate) async fn limit(&mut self) -> Result<(), Failure> {
+        self.is_limited = true;
         self.ask("PUT", "/admin/quotas", "azure").await.map(drop)
     }
 
@@ -113,13 +116,14 @@ impl Cloud {
     pub(crate) fn document(&self, component: &Path) -> Result<Value, Failure> {
         let (host, port) = self.address.rsplit_once(':').ok_or("no port")?;
         let port: u16 = port.parse()?;
+        let reads = self.is_limited.then(|| json!({"burst": 250, "perSecond": 25}));
         Ok(json!({
             "apiVersion": "pileus.dev/v1alpha1",
             "kind": "CloudProvider",
             "metadata": {"name": "simulated"},
             "spec": {
                 "source": {"file": component},
-                "configuration": {"endpoint": format!("http://{}", self.address)},
+                "configuration": {"endpoint": format!("http://{}", self.address), "reads": reads},
                 "grants": [{"host": host, "port": port, "tls": false, "addresses": ["127.0.0.0/8"]}],
             },
         }))

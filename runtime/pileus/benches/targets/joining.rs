@@ -71,7 +71,7 @@ pub(crate) async fn measure() -> Result<(), Failure> {
         let floor = server::measure(&cluster, count).await?;
         for (is_limited, is_running) in [(false, false), (false, true), (true, false), (true, true)] {
             let case = Case { count, is_running, is_limited };
-            let cloud = Cloud::start(count).await?;
+            let mut cloud = Cloud::start(count).await?;
             if is_limited {
                 cloud.limit().await?;
             }

@@ -33,7 +33,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(65);
 /// Measures both.
 pub(crate) async fn measure() -> Result<(), Failure> {
     let cluster = Cluster::start(Options::default()).await?;
-    let cloud = Cloud::start(NODES).await?;
+    let mut cloud = Cloud::start(NODES).await?;
     cluster.settle(&cloud, |kubelet| kubelet.images(IMAGES)).await?;
     let pileus = cluster.pileus(&cloud)?;
     sleep(GRACE).await;

@@ -21,7 +21,7 @@
 //!     "wishes": [{"endpoint": "https://api.example:443", "reason": "…", "grantedBy": ["api.example"], "credentials": ["main"]}],
 //!     "limits": [{"key": "reads", "capacity": 100, "perMinute": 600}],
 //!     "tightened": [{"key": "reads", "burst": 50, "perSecond": 5}],
-//!     "rules": 4
+//!     "rules": 4, "listsInPages": 1
 //!   }
 //! }
 //! ```
@@ -127,5 +127,6 @@ fn wished(settings: &Settings, inspection: &Inspection) -> Value {
         "limits": limits.iter().map(limit).collect::<Vec<_>>(),
         "tightened": compared.map(|compared| compared.limits.iter().map(tightened).collect::<Vec<_>>()),
         "rules": rules.len(),
+        "listsInPages": rules.iter().filter(|rule| rule.page.is_some()).count(),
     })
 }

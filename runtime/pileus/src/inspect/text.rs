@@ -126,7 +126,9 @@ fn say_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
         format!("{key}: {}, where the cloud's is {declared}", rate(*allowed))
     });
     report.list("tightened to", &tightened.collect::<Vec<_>>());
-    report.line("rules", &format!("{} about what its requests mean", rules.len()));
+    let lists = rules.iter().filter(|rule| rule.page.is_some()).count();
+    let lists = if lists > 0 { format!(", {lists} about lists in pages") } else { String::new() };
+    report.line("rules", &format!("{} about what its requests mean{lists}", rules.len()));
 }
 
 /// Lines of a name and what stands beside it.

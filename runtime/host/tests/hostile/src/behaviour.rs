@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use pileus_guest::bindings::pileus::provider::logging;
 use pileus_guest::{Answer, Error, Instance, NodeReference, http};
+use wasip2::http::outgoing_handler;
+use wasip2::http::types::{Fields, OutgoingRequest, Scheme};
 
 use crate::Behaviour;
 use crate::attempt::{self, Attempt};
@@ -31,7 +33,9 @@ pub(crate) async fn misbehave(
         | Behaviour::Ask
         | Behaviour::Overload
         | Behaviour::Leak
-        | Behaviour::LeakAndPanic => Ok(Answer::Found(instance)),
+        | Behaviour::LeakAndPanic
+        | Behaviour::Bodies
+        | Behaviour::AskInConfigure => Ok(Answer::Found(instance)),
         Behaviour::Loop | Behaviour::LoopInConfigure => forever(),
         Behaviour::Recurse => Ok(Answer::Found(Instance { zone: Some(recurse(1).to_string()), ..instance })),
         Behaviour::Grow => grow(),
@@ -84,6 +88,21 @@ pub(crate) fn forever() -> ! {
     let mut turns = 0_u64;
     loop {
         turns = black_box(turns.wrapping_add(1));
+    }
+}
+
+/// Asks where there is no network, and says what came of it.
+pub(crate) fn ask_at_once() -> String {
+    let request = OutgoingRequest::new(Fields::new());
+    let is_set = request.set_scheme(Some(&Scheme::Http)).is_ok()
+        && request.set_authority(Some("denied.example")).is_ok()
+        && request.set_path_with_query(Some("/path?secret")).is_ok();
+    match outgoing_handler::handle(request, None) {
+        Ok(answer) => {
+            answer.subscribe().block();
+            format!("{is_set} {:?}", answer.get().map(|answer| answer.map(|answer| answer.map(drop))))
+        }
+        Err(code) => format!("{is_set} {code:?}"),
     }
 }
 

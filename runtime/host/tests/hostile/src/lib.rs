@@ -9,7 +9,7 @@ mod leak;
 use std::hint::black_box;
 
 use attempt::Attempt;
-use behaviour::{forever, misbehave, overload};
+use behaviour::{ask_at_once, forever, misbehave, overload};
 use pileus_guest::{
     Answer, Description, Error, Instance, Instances, NodeReference, Problem, Provider, Purpose, Settings,
     State, export_provider, http, one_by_one,
@@ -40,6 +40,9 @@ enum Behaviour {
     Nap,
     /// Asks the cloud about each Node. No misdeed.
     Ask,
+    /// Sends the cloud a body of so many bytes for each Node, and answers with the size of what came back. No misdeed,
+    /// within bounds.
+    Bodies,
     /// Asks a host that it may not ask, and answers with the error.
     DeniedHost,
     /// Writes to standard output without end.
@@ -70,6 +73,8 @@ enum Behaviour {
     Overload,
     /// Computes without end as soon as it is configured.
     LoopInConfigure,
+    /// Asks a host while it is configured, and finds its configuration wrong where it isn't answered.
+    AskInConfigure,
 }
 
 /// The configuration of the provider.
@@ -86,6 +91,9 @@ pub struct Configuration {
     /// Requests that it tries.
     #[serde(default)]
     attempts: Vec<Attempt>,
+    /// How many bytes it sends.
+    #[serde(default)]
+    bytes: usize,
 }
 
 /// The provider.
@@ -94,6 +102,7 @@ pub struct Hostile {
     only: Option<String>,
     cloud: Option<http::BaseUrl>,
     attempts: Vec<Attempt>,
+    bytes: usize,
 }
 
 export_provider!(Hostile, instances);
@@ -106,11 +115,12 @@ impl Provider for Hostile {
     }
 
     fn configure(configuration: Configuration) -> Result<Self, Vec<Problem>> {
-        let Configuration { behaviour, only, cloud, attempts } = configuration;
-        if behaviour == Behaviour::LoopInConfigure {
-            forever();
+        let Configuration { behaviour, only, cloud, attempts, bytes } = configuration;
+        match behaviour {
+            Behaviour::LoopInConfigure => forever(),
+            Behaviour::AskInConfigure => Err(vec![Problem::new("cloud", ask_at_once())]),
+            _ => Ok(Self { behaviour, only, cloud, attempts, bytes }),
         }
-        Ok(Self { behaviour, only, cloud, attempts })
     }
 
     fn settings(&self) -> Settings {
@@ -126,6 +136,11 @@ impl Instances for Hostile {
         }
         if let Behaviour::Leak | Behaviour::LeakAndPanic = behaviour {
             return Ok(self.leak(behaviour, echo(node)));
+        }
+        if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behaviour::Bodies) {
+            let request = http::post(cloud.join([&node.name])).body("text/plain", vec![b'x'; self.bytes]);
+            let answer = request.send().await?.error_for_status()?.bytes;
+            return Ok(Answer::Found(Instance { zone: Some(answer.len().to_string()), ..echo(node) }));
         }
         misbehave(behaviour, &self.attempts, echo(node)).await
     }

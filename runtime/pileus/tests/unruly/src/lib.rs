@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use machine::{Machine, Page};
 use pileus_guest::{
-    Answer, CallShape, Description, Effect, Error, Instance, Instances, NodeReference, Problem, Provider,
-    Purpose, Settings, export_provider, http, one_by_one,
+    Answer, CallShape, Description, Effect, Error, Instance, Instances, NodeReference, Place, Problem,
+    Provider, Purpose, Settings, export_provider, http, one_by_one,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -122,8 +122,9 @@ impl Provider for Unruly {
         if self.breaks == Breaks::NoRules {
             return settings;
         }
+        let pages = Place::Query("cursor".to_owned());
         settings
-            .rule(self.cloud.rule("GET", "/v1/machines", Effect::Read))
+            .rule(self.cloud.rule("GET", "/v1/machines", Effect::Read).page(pages))
             .rule(self.cloud.rule("GET", "/v1/machines/*", Effect::Read))
             .rule(self.cloud.rule("POST", "/v1/machines/*/start", Effect::Write))
     }
