@@ -35,13 +35,16 @@ pub struct Quotas {
     /// Of everything that changes something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<Quota>,
+    /// Whether answers keep what is left of them to themselves, as most clouds' do.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
 }
 
 impl Quotas {
     /// What Azure's resource manager lets each principal do in a subscription and region.
     pub fn azure() -> Self {
         let quota = |burst, per_second| Some(Quota { burst, per_second });
-        Self { read: quota(250, 25.0), write: quota(200, 10.0) }
+        Self { read: quota(250, 25.0), write: quota(200, 10.0), silent: false }
     }
 }
 
@@ -196,7 +199,7 @@ mod tests {
     fn quotas_that_make_no_sense_are_refused_with_what_would() {
         let rows = [
             ("gcp", "they are azure or JSON"),
-            (r#"{"reads":{}}"#, "expected `read` or `write`"),
+            (r#"{"reads":{}}"#, "expected one of `read`, `write`, `silent`"),
             (r#"{"read":{"burst":1}}"#, "missing field `perSecond`"),
             (r#"{"read":{"burst":0,"perSecond":1}}"#, "read.burst is 0"),
             (r#"{"write":{"burst":1,"perSecond":0}}"#, "write.perSecond is 0, it goes from 0.001 to 1000000"),
@@ -215,7 +218,7 @@ mod tests {
             gaps in prop::collection::vec(0_u64..300, 1..200),
         ) {
             let quota = Quota { burst, per_second };
-            let mut buckets = Buckets::new(Quotas { read: Some(quota), write: None });
+            let mut buckets = Buckets::new(Quotas { read: Some(quota), ..Quotas::default() });
             let mut now = Duration::ZERO;
             let mut passed = Vec::new();
             for gap in gaps {

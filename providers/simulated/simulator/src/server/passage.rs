@@ -46,7 +46,7 @@ pub(super) async fn pass(
     // never made a request.
     let body = to_bytes(body, LARGEST_BODY).await;
     let request = body.map(|body: Bytes| Request::from_parts(parts, Body::from(body)));
-    let (decision, standing) = shared.with(|simulation, now| {
+    let (decision, told) = shared.with(|simulation, now| {
         simulation.counters.arrived();
         // Who isn't known can't use up the quota of who is.
         if !is_let_in {
@@ -54,14 +54,15 @@ pub(super) async fn pass(
         }
         let standing = simulation.buckets.take(kind, now);
         let over_quota = standing.and_then(|standing| standing.retry_after_seconds);
-        (simulation.faults.decide(kind, over_quota, &mut simulation.random), standing)
+        let told = standing.filter(|_| !simulation.buckets.quotas().silent);
+        (simulation.faults.decide(kind, over_quota, &mut simulation.random), told)
     });
     let carried_out = tokio::spawn(async move {
         let mut response = match request {
             Ok(request) => meet(decision, request, next).await,
             Err(_) => Refusal::TooLarge { limit: LARGEST_BODY }.into_response(),
         };
-        if let Some(Standing { remaining, .. }) = standing {
+        if let Some(Standing { remaining, .. }) = told {
             response.headers_mut().insert(remaining_header(kind), HeaderValue::from(remaining));
         }
         settle(&shared, kind, entry, &response);

@@ -37,6 +37,15 @@ async fn what_is_left_is_told_with_each_answer_also_with_one_that_is_not_found()
     for path in ["/v1/machines/m-000001", "/v1/machines/m-000009", "/v1/machines"] {
         left.push(client.get(path).await.headers["x-ratelimit-remaining-reads"].clone());
     }
+    client.set_quotas(&format!(r#"{{"read":{ONE},"silent":true}}"#)).await;
+    for status in [200, 429] {
+        let answer = client.get("/v1/machines").await;
+        assert_eq!(
+            (answer.status, answer.headers.get("x-ratelimit-remaining-reads")),
+            (status, None),
+            "silent"
+        );
+    }
     // Tokens come back at 25 a second, so that a slow machine may see the same number twice.
     assert!(left.iter().all(|left| ["249", "248", "247"].contains(&left.to_str().unwrap())), "{left:?}");
 }
