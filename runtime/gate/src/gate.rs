@@ -128,7 +128,8 @@ enum Answerer {
 }
 
 impl Gate {
-    /// Makes the gate of a provider. With credentials it needs a tokio runtime, as it begins to acquire them at once. It has connections of its own, shared with no other gate.
+    /// Makes the gate of a provider. It has connections of its own, shared with no other gate. With credentials it needs a
+    /// tokio runtime, since it begins to acquire them at once.
     ///
     /// Errors: [`Error::Config`] with all that is wrong with the config, [`Error::Roots`] and [`Error::ExtraRoots`] without
     /// trust roots.
@@ -333,7 +334,7 @@ impl Gate {
 }
 
 impl Inner {
-    /// The rest of the chain: limits, then the dial.
+    /// The rest of the chain: limits, credential, then the dial.
     async fn carry(&self, asked: Box<Asked>, record: &mut Record) -> Result<Answerer, Error> {
         record.waits();
         let turn = {

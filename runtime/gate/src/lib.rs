@@ -3,7 +3,7 @@
 //! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
 //!
 //! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `cache` spares the cloud
-//! a question, `limits` are its turn;
+//! a question, `limits` are its turn, `credentials` say to the cloud who asks;
 //! `headers` and `body` bound and clean what is carried; `way`, `address` and `dial` do the sending and the connecting, in
 //! whose place a `stand_in` may answer; `record` counts, `recent` keeps the last ones for a page, and `failures` keeps a
 //! flood from the log. `fence` and `under_way` keep changes from being begun or given up at the wrong moment. `pattern`

@@ -151,7 +151,7 @@ impl State {
 /// How long after it was asked for a token with this lifetime is renewed.
 fn renewal(lifetime: Duration, chance: f64) -> Duration {
     let early = lifetime.mul_f64(0.75);
-    let early = if lifetime < LONG { early } else { early.min(lifetime - SPARE) };
+    let early = if lifetime < LONG { early } else { early.min(lifetime.saturating_sub(SPARE)) };
     early.mul_f64(1.0 - SPREAD * chance).max(SOONEST)
 }
 
@@ -182,7 +182,7 @@ mod tests {
         for (lifetime, chance, expected) in [
             (24 * HOUR, 0.0, 18 * HOUR),
             (HOUR, 0.0, 45 * MINUTE),
-            (HOUR, 1.0, 45 * MINUTE - 270 * SECOND),
+            (HOUR, 1.0, 2430 * SECOND),
             (20 * MINUTE, 0.0, 15 * MINUTE),
             (12 * MINUTE, 0.0, 7 * MINUTE),
             (10 * MINUTE, 0.0, 5 * MINUTE),
@@ -211,15 +211,15 @@ mod tests {
     #[test]
     fn a_token_goes_on_until_it_expires_whatever_fails() {
         let (mut state, now) = holding(Some(HOUR));
-        let ends = now + HOUR;
-        state.failed(ends - MINUTE, None, 0.0);
-        assert_eq!(state.condition(ends - SECOND), Condition::Failing);
-        assert_eq!((state.valid(ends - SECOND), state.valid(ends)), (Some(1), None));
-        state.failed(ends + MINUTE, None, 0.0);
-        assert_eq!(state.condition(ends + MINUTE), Condition::Missing);
-        assert_eq!(state.failing_since(), Some(ends - MINUTE), "since the first failure");
-        state.acquired(ends + 2 * MINUTE, Some(HOUR), true, 0.0);
-        assert_eq!(state.condition(ends + 2 * MINUTE), Condition::Ready);
+        let (late, last, over) = (now + 59 * MINUTE, now + 3599 * SECOND, now + HOUR);
+        state.failed(late, None, 0.0);
+        assert_eq!(state.condition(last), Condition::Failing);
+        assert_eq!((state.valid(last), state.valid(over)), (Some(1), None));
+        state.failed(over + MINUTE, None, 0.0);
+        assert_eq!(state.condition(over + MINUTE), Condition::Missing);
+        assert_eq!(state.failing_since(), Some(late), "since the first failure");
+        state.acquired(over + 2 * MINUTE, Some(HOUR), true, 0.0);
+        assert_eq!(state.condition(over + 2 * MINUTE), Condition::Ready);
         assert_eq!(state.failing_since(), None);
     }
 
@@ -245,16 +245,16 @@ mod tests {
     #[test]
     fn a_refused_value_is_acquired_anew_once_and_only_where_that_may_help() {
         type Given = fn(&mut State, Instant);
-        let rows: [(&str, Option<Duration>, Given, u64, u64, Verdict); 9] = [
-            ("an old token", Some(HOUR), |_, _| {}, 30, 1, Verdict::Await(2)),
-            ("a token that was just acquired", Some(HOUR), |_, _| {}, 29, 1, Verdict::Keep),
-            ("a value that was looked at before", None, |_, _| {}, 2, 1, Verdict::Await(2)),
-            ("a value that was just looked at", None, |_, _| {}, 0, 1, Verdict::Keep),
+        type Row = (&'static str, Option<Duration>, Given, u64, Verdict);
+        let rows: [Row; 9] = [
+            ("an old token", Some(HOUR), |_, _| {}, 30, Verdict::Await(2)),
+            ("a token that was just acquired", Some(HOUR), |_, _| {}, 29, Verdict::Keep),
+            ("a value that was looked at before", None, |_, _| {}, 2, Verdict::Await(2)),
+            ("a value that was just looked at", None, |_, _| {}, 0, Verdict::Keep),
             (
                 "one that has a successor",
                 Some(HOUR),
                 |s, t| s.acquired(t, Some(HOUR), true, 0.0),
-                1,
                 1,
                 Verdict::Newer,
             ),
@@ -263,7 +263,6 @@ mod tests {
                 Some(HOUR),
                 |s, t| s.acquired(t, Some(HOUR), false, 0.0),
                 1,
-                1,
                 Verdict::Keep,
             ),
             (
@@ -271,24 +270,19 @@ mod tests {
                 Some(HOUR),
                 |s, t| s.failed(t + 40 * SECOND, None, 0.0),
                 40,
-                1,
                 Verdict::Keep,
             ),
-            ("after it", Some(HOUR), |s, t| s.failed(t + 40 * SECOND, None, 0.0), 41, 1, Verdict::Await(3)),
-            ("while it is renewed", Some(HOUR), |_, _| {}, 45 * 60, 1, Verdict::Await(2)),
+            ("after it", Some(HOUR), |s, t| s.failed(t + 40 * SECOND, None, 0.0), 41, Verdict::Await(3)),
+            ("while it is renewed", Some(HOUR), |_, _| {}, 45 * 60, Verdict::Await(2)),
         ];
-        for (name, lifetime, given, after, number, expected) in rows {
+        for (name, lifetime, given, after, expected) in rows {
             let (mut state, now) = holding(lifetime);
             given(&mut state, now);
             let then = now + Duration::from_secs(after);
-            assert_eq!(state.refused(then, number), expected, "{name}");
+            assert_eq!(state.refused(then, 1), expected, "{name}");
             if let Verdict::Await(_) = expected {
                 assert!(state.due() <= then, "{name}");
-                assert_eq!(
-                    state.refused(then, number),
-                    expected,
-                    "{name}, for all that were refused together"
-                );
+                assert_eq!(state.refused(then, 1), expected, "{name}, for all that were refused together");
             }
         }
         let (mut nothing, now) = state();

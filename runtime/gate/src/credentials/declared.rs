@@ -173,8 +173,10 @@ impl Credential {
             wrong(field, &url.to_string(), "would carry secrets without TLS", "https://… or `plain: true`");
         }
         match &self.kind {
-            CredentialKind::Basic { username, .. } if username.contains(':') => {
-                wrong("basic.username", username, "holds a colon", "a name without one");
+            CredentialKind::Basic { username, .. }
+                if username.contains(|letter: char| letter == ':' || letter.is_control()) =>
+            {
+                wrong("basic.username", username, "holds a colon or a control character", "pileus");
             }
             CredentialKind::Header { name, .. } if is_not_a_credentials(name) => {
                 wrong("header.name", name.as_str(), "frames or directs the request", "X-Auth-Token");

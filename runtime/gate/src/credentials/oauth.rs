@@ -6,8 +6,9 @@ use zeroize::Zeroizing;
 
 use crate::credentials::declared::OAuthClient;
 
-/// More than the longest secret or assertion takes, so that a form never grows and leaves copies behind.
-const CAPACITY: usize = 3 * 64 * 1024;
+/// More than the longest secret or assertion takes with all of it percent-encoded, so that a form never grows and leaves
+/// copies behind.
+const CAPACITY: usize = 4 * 64 * 1024;
 
 const ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 

@@ -5,7 +5,7 @@
 use std::{fmt, io, path::PathBuf, pin::Pin, sync::Arc};
 
 use secrecy::SecretString;
-use tokio::{fs::File, io::AsyncReadExt};
+use tokio::{fs, io::AsyncReadExt};
 use zeroize::Zeroizing;
 
 /// A certificate with its chain and a key take some 20 KiB.
@@ -45,10 +45,11 @@ impl fmt::Display for SecretFile {
 impl SecretSource for SecretFile {
     fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
         Box::pin(async {
-            let file = File::open(&self.0).await?;
-            if !file.metadata().await?.is_file() {
+            // Asked before it is opened: opening a pipe that nobody writes to would hold a thread for ever.
+            if !fs::metadata(&self.0).await?.is_file() {
                 return Err(io::Error::other("it is no regular file"));
             }
+            let file = fs::File::open(&self.0).await?;
             // All of the capacity at once: growing would leave copies behind.
             let mut bytes = Zeroizing::new(Vec::with_capacity(1 + usize::try_from(LONGEST).unwrap_or(0)));
             file.take(LONGEST + 1).read_to_end(&mut bytes).await?;

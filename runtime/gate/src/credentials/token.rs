@@ -51,7 +51,7 @@ struct Granted {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Number {
-    Number(u64),
+    Whole(u64),
     Text(String),
     Other(serde::de::IgnoredAny),
 }
@@ -59,7 +59,7 @@ enum Number {
 impl Number {
     fn seconds(&self) -> Option<Duration> {
         let seconds = match self {
-            Self::Number(seconds) => Some(*seconds),
+            Self::Whole(seconds) => Some(*seconds),
             Self::Text(text) => text.parse().ok(),
             Self::Other(_) => None,
         };
@@ -98,19 +98,13 @@ pub(crate) fn read(body: &[u8], now: SystemTime) -> Result<Token, &'static str> 
 /// What an answer without a token says of itself: its status, and what of its body is safe to repeat.
 pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> String {
     let Refused { error, error_codes } = serde_json::from_slice(body).unwrap_or_default();
-    let mut text = format!("answered {}", status.as_u16());
-    if status.is_redirection() {
-        text.push_str(", a redirect, which isn't followed");
-    }
-    if let Some(known) = ERRORS.iter().find(|known| error.as_deref() == Some(**known)) {
-        text.push_str(": ");
-        text.push_str(known);
-    }
+    let redirects = if status.is_redirection() { ", a redirect, which isn't followed" } else { "" };
+    let known = ERRORS.iter().find(|known| error.as_deref() == Some(**known));
+    let known = known.map(|known| format!(": {known}")).unwrap_or_default();
     // Its codes have up to 8 digits, and there is one a refusal as a rule.
-    for code in error_codes.iter().filter(|code| **code < 100_000_000).take(2) {
-        text.push_str(&format!(" AADSTS{code}"));
-    }
-    text
+    let codes = error_codes.iter().filter(|code| **code < 100_000_000).take(2);
+    let codes: Vec<_> = codes.map(|code| format!(" AADSTS{code}")).collect();
+    format!("answered {}{redirects}{known}{}", status.as_u16(), codes.concat())
 }
 
 #[cfg(test)]
@@ -119,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    const NOW: Duration = Duration::from_secs(1_800_000_000);
+    const NOW: Duration = Duration::from_hours(500_000);
 
     fn lifetime(fields: &str) -> Result<u64, &'static str> {
         let body = format!(r#"{{"access_token": "planted", "more": [1]{fields}}}"#);

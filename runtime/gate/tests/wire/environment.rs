@@ -53,6 +53,11 @@ async fn row_16_proxies_in_the_environment_are_ignored() {
 
 /// Answers two TLS connections with the certificate and key in a folder.
 pub(crate) fn serve_tls(folder: &Path) -> u16 {
+    serve_tls_with(folder, |_| "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned())
+}
+
+/// Answers the first request of two TLS connections so.
+pub(crate) fn serve_tls_with(folder: &Path, answer: impl Fn(&str) -> String + Send + 'static) -> u16 {
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     let certificate = CertificateDer::from(read("certificate.der"));
     let key = PrivateKeyDer::try_from(read("key.der")).unwrap();
@@ -70,8 +75,10 @@ pub(crate) fn serve_tls(folder: &Path) -> u16 {
             let mut stream =
                 StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream.unwrap());
             // Whoever refuses the certificate sends nothing.
-            if matches!(stream.read(&mut [0; 1024]), Ok(1..)) {
-                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+            let mut request = [0; 1024];
+            if let Ok(1..) = stream.read(&mut request) {
+                let request = String::from_utf8_lossy(&request);
+                stream.write_all(answer(&request).as_bytes()).unwrap();
                 stream.flush().unwrap();
             }
         }

@@ -5,11 +5,13 @@
 
 mod attacks;
 mod cloud;
+mod credentials;
 mod environment;
 mod fence;
 mod limits;
 mod proxy;
 mod recent;
+mod token_endpoints;
 mod writes;
 
 use std::{sync::atomic::Ordering, time::Duration};

@@ -44,7 +44,7 @@ impl Resolve for Names {
 }
 
 /// A proxy that opens every tunnel to a port of loopback.
-async fn opening() -> Cloud {
+pub(crate) async fn opening() -> Cloud {
     Cloud::serving(|mut stream, seen| async move {
         let Some(request) = seen.request(&mut stream).await else { return };
         let target = request.split([' ', ':']).nth(2).unwrap().parse().unwrap();
@@ -56,7 +56,7 @@ async fn opening() -> Cloud {
 }
 
 /// How a proxy on loopback is written.
-fn proxy(at: &Cloud) -> Proxy {
+pub(crate) fn proxy(at: &Cloud) -> Proxy {
     let url = format!("http://{PROXY}:{}", at.port).parse().unwrap();
     Proxy { url, login: None, addresses: vec!["127.0.0.0/8".parse().unwrap()] }
 }
