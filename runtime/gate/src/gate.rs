@@ -372,6 +372,8 @@ impl Inner {
             if let Some(outgoing) = under_way.read(async { Ok(newer.await) }).await?
                 && let Some(permit) = again.permit()
             {
+                // Its connection is let go before another is asked for.
+                drop(answer);
                 answer = self.send(&way, outgoing, permit, record).await?;
             }
         }

@@ -153,7 +153,9 @@ impl KeyPattern {
     }
 
     /// Refuses a key with a number for which the path has no `*`.
-    pub(crate) fn check(&self, path: &PathPattern) -> Result<(), Error> {
+    ///
+    /// Errors: [`Error::Syntax`].
+    pub fn check(&self, path: &PathPattern) -> Result<(), Error> {
         let wildcards = path.wildcards();
         if self.0.iter().any(|piece| matches!(piece, Piece::Segment(index) if *index >= wildcards)) {
             return Err(wrong_key(&self.to_string(), "has a number for which the path of its rule has no *"));

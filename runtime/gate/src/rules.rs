@@ -104,17 +104,6 @@ pub struct Rule {
     pub page: Option<Place>,
 }
 
-impl Rule {
-    /// What is wrong with a rule each of whose parts is written as it must be, with the field as the contract calls it:
-    /// keys that refer to segments that its path doesn't have.
-    pub fn mistakes(&self) -> impl Iterator<Item = (String, Error)> {
-        let limits = self.limits.iter().enumerate();
-        let limits = limits.map(|(number, key)| (format!("limits[{number}]"), key));
-        let scope = self.cache_scope.iter().map(|key| ("cache-scope".to_owned(), key));
-        limits.chain(scope).filter_map(|(field, key)| Some((field, key.check(&self.path).err()?)))
-    }
-}
-
 /// What one request means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meaning {
@@ -209,13 +198,17 @@ impl Rules {
     }
 }
 
-/// What is wrong with rules, by their place in the provider's settings.
+/// What is wrong with rules each of whose parts is written as it must be, by their place in the provider's settings: keys
+/// that refer to segments that the path doesn't have.
 pub(crate) fn problems(rules: &[Rule]) -> impl Iterator<Item = Problem> {
     rules.iter().enumerate().flat_map(|(index, rule)| {
-        let at = move |(field, error): (String, Error)| {
-            Problem::at(format!("settings.rules[{index}].{field}"), error.to_string())
-        };
-        rule.mistakes().map(at)
+        let limits = rule.limits.iter().enumerate();
+        let limits = limits.map(|(number, key)| (format!("limits[{number}]"), key));
+        let scope = rule.cache_scope.iter().map(|key| ("cache-scope".to_owned(), key));
+        limits.chain(scope).filter_map(move |(field, key)| {
+            let error = key.check(&rule.path).err()?;
+            Some(Problem::at(format!("settings.rules[{index}].{field}"), error.to_string()))
+        })
     })
 }
 

@@ -245,8 +245,12 @@ mod tests {
             page: Some(info::Place::Header("nor this".to_owned())),
             ..rule()
         };
-        let misfit =
-            info::Rule { limits: vec!["vm/{2}".to_owned()], cache_scope: Some("{3}".to_owned()), ..rule() };
+        let misfit = info::Rule {
+            limits: vec!["vm/{2}".to_owned()],
+            cache_scope: Some("{3}".to_owned()),
+            host: String::new(),
+            ..rule()
+        };
         let answer = info::Settings {
             endpoints: vec![endpoint("a.example"), endpoint("a b")],
             rules: vec![rule(), wrong, rule(), misfit],
@@ -267,6 +271,7 @@ mod tests {
                 "settings.rules[1].cache-scope",
                 "settings.rules[1].page",
                 "settings.rules[1].page",
+                "settings.rules[3].host",
                 "settings.rules[3].limits[0]",
                 "settings.rules[3].cache-scope",
                 "settings.limits[1].key",

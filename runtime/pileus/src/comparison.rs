@@ -12,6 +12,8 @@ pub(crate) struct Comparison {
     pub(crate) wishes: Vec<Wish>,
     /// The document's limits.
     pub(crate) limits: Vec<Tightened>,
+    /// The document's credentials.
+    pub(crate) credentials: Vec<Credential>,
 }
 
 /// A host that a provider wishes.
@@ -50,7 +52,11 @@ impl Comparison {
             let declared = declared.map(|published| published.limit.rate());
             Tightened { key: limit.key().to_string(), declared, allowed: limit.rate() }
         };
-        Self { wishes: wished.map(wish).collect(), limits: tightened.iter().map(limit).collect() }
+        Self {
+            wishes: wished.map(wish).collect(),
+            limits: tightened.iter().map(limit).collect(),
+            credentials: credentials.clone(),
+        }
     }
 
     /// Writes it to the log.
@@ -61,6 +67,10 @@ impl Comparison {
             } else {
                 tracing::info!(%provider, %endpoint, grants = ?granted_by, ?credentials, "the provider may reach what it asks for");
             }
+        }
+        for Credential { name, hosts, kind, .. } in &self.credentials {
+            let (kind, hosts) = (kind.label(), hosts.iter().map(ToString::to_string).collect::<Vec<_>>());
+            tracing::info!(%provider, credential = %name, %kind, ?hosts, "the document has a credential");
         }
         for Tightened { key, declared, allowed } in &self.limits {
             let declared = declared.map_or_else(|| "nothing".to_owned(), rate);

@@ -131,6 +131,16 @@ fn simulated() -> Value {
     json!({"endpoint": "http://cloud.example:8080"})
 }
 
+/// A document with a credential and a limit.
+fn with_credentials() -> Value {
+    let mut document: Value = serde_json::from_str(&document("simulated-provider", &simulated())).unwrap();
+    document["spec"]["limits"] = json!({"reads": {"burst": 5, "perSecond": 1.5}});
+    document["spec"]["credentials"] = json!([{
+        "name": "main", "hosts": ["cloud.example"], "plain": true, "bearer": {"token": {"file": "token"}},
+    }]);
+    document
+}
+
 const RUN: [&str; 7] =
     ["run", "--provider", "provider.yaml", "--kubeconfig", "kubeconfig", "--admin-address", "127.0.0.1:0"];
 
@@ -269,9 +279,11 @@ async fn all_mistakes_of_a_document_are_told_at_once() {
     bench.write(
         "provider.yaml",
         "apiVersion: pileus.dev/v2\nkind: CloudProvider\nmetadata: {name: My Cloud}\nspec:\n  source: {}\n  \
-         grants:\n    - host: a.example\n      port: 70000\n      hots: 1\n",
+         grants:\n    - host: a.example\n      port: 70000\n      hots: 1\n  \
+         limits: {reads: {burst: 0, perSecond: 1}}\n  credentials:\n    - name: main\n      hosts: [a.example]\n      \
+         bearer: {token: hunter2}\n  connection: {proxy: {url: 'https://proxy.example'}}\n",
     );
-    bench
+    let told = bench
         .refusal(
             &RUN,
             2,
@@ -282,11 +294,56 @@ async fn all_mistakes_of_a_document_are_told_at_once() {
                 "\n  spec.source.file: this field is missing",
                 "\n  spec.grants[0].port: expected a port from 1 to 65535, found 70000",
                 "\n  spec.grants[0].hots: this field is not known; known here are ",
+                "\n  spec.limits.reads.burst: expected a whole number from 1 to 1000000, found 0",
+                "\n  spec.credentials[0].bearer.token: expected where the value lies, never the value itself",
+                "\n  spec.connection.proxy.url: proxy \"https://proxy.example\" isn't valid",
             ],
         )
         .await;
+    assert!(!told.contains("hunter2"), "a secret is repeated: {told}");
     bench.write("provider.yaml", "a: [");
     bench.refusal(&RUN, 2, &["provider.yaml is wrong", "this is not YAML"]).await;
+}
+
+/// What a document says about a provider can be judged only beside what that provider says.
+#[tokio::test]
+async fn a_document_that_does_not_fit_its_provider_is_refused_with_all_that_does_not_fit() {
+    let bench = Bench::new();
+    let component = artifact::component("simulated-provider").unwrap();
+    let inspect = ["inspect", component.to_str().unwrap(), "--provider", "provider.yaml"];
+    let mut document: Value = serde_json::from_str(&document("simulated-provider", &simulated())).unwrap();
+    let limit = json!({"burst": 1, "perSecond": 1});
+    document["spec"]["limits"] = json!({"raeds": limit, "reads": limit, "wirtes": limit});
+    bench.write("provider.yaml", document.to_string());
+    let parts = [
+        "\n  spec.limits.raeds: the provider has no such limit; `pileus inspect` shows those",
+        "\n  spec.limits.wirtes: the provider has no such limit",
+    ];
+    for command in [&RUN[..], &inspect] {
+        let told = bench.refusal(command, 2, &parts).await;
+        assert!(!told.contains("spec.limits.reads"), "{told}");
+    }
+    document["spec"].as_object_mut().unwrap().remove("limits");
+    document["spec"]["connection"] = json!({"caBundle": "none.pem"});
+    bench.write("provider.yaml", document.to_string());
+    bench.refusal(&RUN, 2, &["none.pem"]).await;
+}
+
+#[tokio::test]
+async fn all_that_is_wrong_with_a_providers_settings_is_told_with_an_end() {
+    let bench = Bench::new();
+    bench.write("provider.yaml", document("hostile-provider", &json!({"behaviour": "wrong-settings"})));
+    let parts = [
+        "provider mine: the provider's settings are wrong:\n",
+        "\n  settings.endpoints[0].host: host \"a b\" isn't valid",
+        "\n  settings.rules[0].host: host \"https://cloud\" isn't valid",
+        "\n  settings.rules[0].path: path \"machines\" isn't valid",
+        "\n  settings.rules[1].host: ",
+        "\n  settings.rules[1].cache-scope: key \"{1}\" isn't valid",
+    ];
+    let told = bench.refusal(&RUN, 4, &parts).await;
+    let problems = told.lines().filter(|line| line.starts_with("  settings.")).count();
+    assert!(problems == 50 && told.contains("\n  and 154 more"), "{told}");
 }
 
 #[tokio::test]
@@ -462,8 +519,18 @@ async fn inspect_shows_what_a_component_is_and_what_it_wishes() {
     let inspect = ["inspect", component, "--provider", "provider.yaml"];
     let granted = bench.call(&inspect).await;
     assert_eq!(granted.code, Some(0), "{granted:#?}");
-    let wish = "http://cloud.example:8080 [granted by http://cloud.example:8080]: to read the machines";
+    let wish = "http://cloud.example:8080 [granted by http://cloud.example:8080, no credential]: to read the machines";
     assert!(granted.stdout.contains(wish), "{granted:#?}");
+
+    bench.write("provider.yaml", with_credentials().to_string());
+    let compared = bench.call(&inspect).await;
+    for part in [
+        "[granted by http://cloud.example:8080, credential main]: ",
+        "credentials       main: bearer, for cloud.example, also without TLS",
+        "tightened to      reads: 5 at once, 90 a minute, where the cloud's is ",
+    ] {
+        assert!(compared.stdout.contains(part), "{part}: {}", compared.stdout);
+    }
 
     let elsewhere = json!({"endpoint": "https://elsewhere.example"});
     bench.write("provider.yaml", document("simulated-provider", &elsewhere));
@@ -544,11 +611,21 @@ async fn inspect_tells_machines_the_same_as_people() {
         }
     }
 
-    let elsewhere = json!({"endpoint": "https://elsewhere.example"});
-    bench.write("provider.yaml", document("simulated-provider", &elsewhere));
     let inspect = ["inspect", component, "--provider", "provider.yaml", "--json"];
-    let json: Value = serde_json::from_str(&bench.call(&inspect).await.stdout).unwrap();
-    assert_eq!(json["settings"]["wishes"][0]["grantedBy"], json!([]));
+    let told = async |document: String| -> Value {
+        bench.write("provider.yaml", document);
+        serde_json::from_str::<Value>(&bench.call(&inspect).await.stdout).unwrap()["settings"].take()
+    };
+    let elsewhere = json!({"endpoint": "https://elsewhere.example"});
+    let settings = told(document("simulated-provider", &elsewhere)).await;
+    let given = |field: &str| settings["wishes"][0][field].clone();
+    assert_eq!((given("grantedBy"), given("credentials")), (json!([]), json!([])));
+    assert_eq!(settings["tightened"], json!([]));
+    let settings = told(with_credentials().to_string()).await;
+    assert_eq!(settings["wishes"][0]["credentials"], json!(["main"]));
+    assert_eq!(settings["tightened"], json!([{"key": "reads", "burst": 5.0, "perSecond": 1.5}]));
+    let credential = json!({"name": "main", "kind": "bearer", "hosts": ["cloud.example"], "plain": true});
+    assert_eq!(settings["credentials"], json!([credential]));
 }
 
 #[tokio::test]

@@ -51,12 +51,12 @@ async fn row_16_proxies_in_the_environment_are_ignored() {
     assert!(proxy.accept().is_err(), "no connection came to the proxy");
 }
 
-/// Answers two TLS connections with the certificate and key in a folder.
+/// Answers three TLS connections with the certificate and key in a folder.
 pub(crate) fn serve_tls(folder: &Path) -> u16 {
     serve_tls_with(folder, |_| "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned())
 }
 
-/// Answers the first request of two TLS connections so.
+/// Answers the first request of three TLS connections so.
 pub(crate) fn serve_tls_with(folder: &Path, answer: impl Fn(&str) -> String + Send + 'static) -> u16 {
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     let certificate = CertificateDer::from(read("certificate.der"));
@@ -71,7 +71,7 @@ pub(crate) fn serve_tls_with(folder: &Path, answer: impl Fn(&str) -> String + Se
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
-        for stream in listener.incoming().take(2) {
+        for stream in listener.incoming().take(3) {
             let mut stream =
                 StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream.unwrap());
             // Whoever refuses the certificate sends nothing.

@@ -72,8 +72,12 @@ async fn a_cloud_that_never_answers_is_given_up_at_the_first_byte_wish() {
     })
     .await;
     // Of a read; a write is waited for, though not by its caller.
-    let gate =
-        Watched::with(vec![cloud.grant()], Answers::new(&[&["127.0.0.1"]]), fence::reads(), Fence::default());
+    let gate = Watched::with(
+        vec![cloud.grant()],
+        Answers::new(&[&["127.0.0.1"]]),
+        fence::reads(),
+        pileus_gate::Fence::default(),
+    );
     let refused =
         gate.gate.send(get(&cloud.uri("/")), Deadlines { first_byte: Some(SHORT), ..plenty() }).await;
     assert!(matches!(refused, Err(Error::Timeout { phase: Phase::FirstByte, .. })), "{refused:?}");

@@ -234,11 +234,15 @@ async fn over_tls_both_the_token_and_its_use_are_checked_against_the_trusted_roo
         };
         let kind = CredentialKind::ClientSecret { client, secret: secret(&folder.join("secret")) };
         let credentials = vec![Credential { plain: false, ..credential(kind) }];
+        let alone = Config { credentials: credentials.clone(), ..nothing() };
         let config = Config { grants: vec![grant], credentials, ..nothing() };
-        let gate = Watched::of(config, Answers::new(&[&["127.0.0.1"]]));
+        let [alone, gate] =
+            [alone, config].map(|config| Watched::of(config, Answers::new(&[&["127.0.0.1"]])));
         if std::env::var_os("TRUSTED").is_some() {
             let answer = gate.get(&format!("https://{NAME}:{port}/")).await.unwrap();
             assert_eq!(text(answer).await.unwrap(), "Bearer over-tls");
+            // Also where no grant speaks TLS.
+            until(&alone, |state| state.is_ready).await;
         } else {
             until(&gate, |state| state.failing.is_some()).await;
             let cause = state(&gate).failing.unwrap().cause;

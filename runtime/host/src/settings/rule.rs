@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use pileus_gate::{Effect, KeyPattern, Operation, Place, Rule, TextPattern};
+use pileus_gate::{Effect, KeyPattern, Operation, PathPattern, Place, Rule, TextPattern};
 
 use super::{Mistakes, short};
 use crate::bindings::info;
@@ -20,15 +20,15 @@ pub(super) fn rule(answer: info::Rule, mistakes: &mut Mistakes<'_>) -> Option<Ru
         info::Effect::OperationPoll => Effect::OperationPoll,
     };
     let (host, method) = (mistakes.parse("host", &host), mistakes.parse("method", &method));
-    let path = mistakes.parse("path", &path);
+    let path: Option<PathPattern> = mistakes.parse("path", &path);
     let operation = optional(operation, |answer| rule_operation(answer, mistakes));
-    let limits = rule_limits(&limits, mistakes);
-    let cache_scope = optional(cache_scope, |key| mistakes.parse::<KeyPattern>("cache-scope", &key));
+    let limits = rule_limits(&limits, path.as_ref(), mistakes);
+    let cache_scope = optional(cache_scope, |key| rule_key("cache-scope", &key, path.as_ref(), mistakes));
     if page.is_some() && effect != Effect::Read {
         mistakes.note("page", "only a read has pages");
     }
     let page = optional(page, |answer| mistakes.right("page", rule_place(answer)));
-    let rule = Rule {
+    Some(Rule {
         host: host?,
         method: method?,
         path: path?,
@@ -38,11 +38,7 @@ pub(super) fn rule(answer: info::Rule, mistakes: &mut Mistakes<'_>) -> Option<Ru
         cache_scope: cache_scope?,
         page: page?,
         fold_case,
-    };
-    for (field, error) in rule.mistakes() {
-        mistakes.note(&field, &error.to_string());
-    }
-    Some(rule)
+    })
 }
 
 /// None where something is there and wrong.
@@ -50,14 +46,31 @@ fn optional<A, T>(answer: Option<A>, read: impl FnOnce(A) -> Option<T>) -> Optio
     answer.map_or(Some(None), |answer| read(answer).map(Some))
 }
 
-fn rule_limits(limits: &[String], mistakes: &mut Mistakes<'_>) -> Option<Vec<KeyPattern>> {
+fn rule_limits(
+    limits: &[String],
+    path: Option<&PathPattern>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<Vec<KeyPattern>> {
     if limits.len() > KEYS {
         mistakes.note("limits", &format!("{} limits, where at most {KEYS} are taken", limits.len()));
         return None;
     }
     let each = limits.iter().enumerate();
-    let keys: Vec<_> = each.map(|(number, key)| mistakes.parse(&format!("limits[{number}]"), key)).collect();
+    let keys: Vec<_> =
+        each.map(|(number, key)| rule_key(&format!("limits[{number}]"), key, path, mistakes)).collect();
     keys.into_iter().collect()
+}
+
+/// Reads a key, and whether it refers only to what the path has, where that is right.
+fn rule_key(
+    field: &str,
+    text: &str,
+    path: Option<&PathPattern>,
+    mistakes: &mut Mistakes<'_>,
+) -> Option<KeyPattern> {
+    let key: KeyPattern = mistakes.parse(field, text)?;
+    let fits = path.map_or(Ok(()), |path| key.check(path));
+    mistakes.right(field, fits.map(|()| key).map_err(|error| error.to_string()))
 }
 
 fn rule_operation(answer: info::Operation, mistakes: &mut Mistakes<'_>) -> Option<Operation> {

@@ -343,6 +343,7 @@ async fn row_14_what_a_call_leaves_unfinished_is_aborted_if_it_reads_and_finishe
         effect: Effect::Read,
         limits: Vec::new(),
         cache_scope: None,
+        page: None,
         fold_case: false,
     };
     let config =

@@ -92,7 +92,10 @@ fn is_never_attached(
              credential have `plain: true`"
         ));
     }
-    let first = before.iter().find(|other| other.hosts.iter().any(|wider| wider.covers(host)))?;
+    // One for plain hosts, too, still has those behind one that isn't.
+    let is_as_plain = |other: &&Credential| other.plain || !plain;
+    let covers = |other: &&Credential| other.hosts.iter().any(|wider| wider.covers(host));
+    let first = before.iter().filter(is_as_plain).find(covers)?;
     Some(format!("requests to {host} have credential {:?}; put the one for fewer hosts first", first.name))
 }
 
@@ -376,6 +379,9 @@ mod tests {
             format!("[{{name: a, hosts: ['*.cloud.example'], {token}}}]"),
             format!("[{{name: a, hosts: ['*.example'], {token}}}]"),
             format!("[{{name: a, hosts: [plain.example], plain: true, {token}}}]"),
+            format!(
+                "[{{name: a, hosts: ['*.example'], {token}}}, {{name: b, hosts: [plain.example], plain: true, {token}}}]"
+            ),
             format!(
                 "[{{name: a, hosts: [b.cloud.example], {token}}}, {{name: b, hosts: ['*.cloud.example'], {token}}}]"
             ),
