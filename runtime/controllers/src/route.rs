@@ -83,6 +83,13 @@ impl Controller {
         Some(Self { nodes, routes, provider, events, metrics, settings, jitter })
     }
 
+    /// The same for a cluster whose UID is known.
+    #[must_use]
+    pub fn of_cluster(mut self, uid: Option<String>) -> Self {
+        self.settings.cluster.uid = uid;
+        self
+    }
+
     /// Works until it is told to stop. What it has begun at the cloud is finished there, or found by the next list.
     pub async fn run(self, stop: CancellationToken) {
         let mut memory = Memory {

@@ -4,6 +4,7 @@ mod admin_server;
 mod duration;
 mod leader_election;
 mod node_controllers;
+mod route_controller;
 
 use std::path::PathBuf;
 
@@ -16,6 +17,7 @@ use crate::provider_test::subject;
 pub use admin_server::AdminServer;
 pub use leader_election::LeaderElection;
 pub use node_controllers::NodeControllers;
+pub use route_controller::RouteController;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -94,6 +96,10 @@ pub struct Run {
     /// How Nodes are kept.
     #[command(flatten)]
     pub node_controllers: NodeControllers,
+
+    /// How routes are kept.
+    #[command(flatten)]
+    pub route_controller: RouteController,
 }
 
 /// Where compiled code is kept.

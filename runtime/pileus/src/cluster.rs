@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
-use kube::Config;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
 
 use crate::error::Error;
 
 /// How long a connection to the API server may be silent while something is expected on it. A watch without events is
 /// ended by the server within 5 minutes; one that is silent for longer has lost its other end.
 const SILENCE: Duration = Duration::from_secs(330);
+
+/// When the API server is asked again that didn't answer.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// How to reach the API server: the kubeconfig that was named, else those in `KUBECONFIG`, else the Pod's service account.
 /// Nothing is sent yet: one that doesn't answer shows in `/readyz`, and is asked again. The cluster's audit log knows who
@@ -41,6 +45,28 @@ pub(crate) async fn config(path: Option<PathBuf>, who: &str) -> Result<Config, E
         config.headers.push((USER_AGENT, agent));
     }
     Ok(config)
+}
+
+/// The UID of the namespace kube-system, by which what belongs to this cluster is told from what belongs to others, of
+/// which many bear the same name. It is asked for until the API server answers; none where it doesn't let us read it.
+pub(crate) async fn uid(client: &Client) -> Option<String> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    loop {
+        match namespaces.get("kube-system").await {
+            Ok(namespace) => return namespace.metadata.uid,
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403 | 404) => {
+                tracing::warn!(
+                    error = %status.message,
+                    "the UID of namespace kube-system can't be read, so what this cluster creates isn't marked as its own"
+                );
+                return None;
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the UID of namespace kube-system is not known yet");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
 }
 
 /// The API server's own address, which a provider has no business with. On loopback, where only a developer's is, it

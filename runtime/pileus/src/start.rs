@@ -8,7 +8,7 @@ use kube::{Client, Config};
 use pileus_cloud::Provider;
 use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
-use pileus_controllers::{Health, node, node_lifecycle};
+use pileus_controllers::{Health, node, node_lifecycle, route};
 use pileus_gate::Gate;
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
@@ -50,6 +50,7 @@ impl Metrics {
 /// ended.
 pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     telemetry::start(arguments.log_format, &arguments.log_filter)?;
+    let routes = arguments.route_controller.route()?;
     let stop = stop_on_signal()?;
     let secrets = Secrets::default();
     let document = CloudProvider::read(&arguments.provider, &secrets)?;
@@ -96,7 +97,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
         metrics: metrics.controllers,
         host,
     };
-    let (controllers, events) = cast.controllers(&arguments.node_controllers)?;
+    let (controllers, events) = cast.controllers(&arguments.node_controllers, routes)?;
     let serve = async {
         tracing::info!(%api_server, identity = election.identity(), "ready to lead");
         let Some(leadership) = lead(election, cluster, &stop).await? else { return Ok(()) };
@@ -137,8 +138,10 @@ struct Cast {
 
 /// The controllers, ready to run.
 struct Controllers {
-    node: node::Controller,
-    node_lifecycle: node_lifecycle::Controller,
+    client: Client,
+    node: Option<node::Controller>,
+    node_lifecycle: Option<node_lifecycle::Controller>,
+    route: Option<route::Controller>,
     gate: Gate,
     /// The operator's name for the provider.
     provider: String,
@@ -148,7 +151,11 @@ struct Controllers {
 
 impl Cast {
     /// Puts the controllers together, and returns with them what still sends their events when they have ended.
-    fn controllers(self, flags: &cli::NodeControllers) -> Result<(Controllers, Vec<JoinHandle<()>>), Error> {
+    fn controllers(
+        self,
+        flags: &cli::NodeControllers,
+        routes: Option<route::Settings>,
+    ) -> Result<(Controllers, Vec<JoinHandle<()>>), Error> {
         let mut sending = Vec::new();
         let mut events = |component| {
             let (events, task) =
@@ -172,19 +179,42 @@ impl Cast {
             metrics.clone(),
             flags.node_lifecycle(),
         );
+        let route = routes.and_then(|settings| {
+            let events = events("route_controller");
+            let (nodes, provider) = (nodes.clone(), provider.clone());
+            route::Controller::new(nodes, provider, events, metrics.clone(), settings, jitter)
+        });
         let of_credentials = events("pileus");
-        let nothing_to_do = || Error::NothingToDo { provider: provider.name.clone() };
-        let (node, node_lifecycle) = node.zip(node_lifecycle).ok_or_else(nothing_to_do)?;
-        let (gate, provider) = (self.gate, provider.name.clone());
-        Ok((Controllers { node, node_lifecycle, gate, provider, events: of_credentials }, sending))
+        if node.is_none() && node_lifecycle.is_none() && route.is_none() {
+            return Err(Error::NothingToDo { provider: provider.name.clone() });
+        }
+        let (client, gate, provider) = (self.client, self.gate, provider.name.clone());
+        let events = of_credentials;
+        Ok((Controllers { client, node, node_lifecycle, route, gate, provider, events }, sending))
     }
 }
 
 impl Controllers {
     /// Works until all have ended after they were told to stop.
     async fn run(self, stop: &CancellationToken) {
-        let Self { node, node_lifecycle, gate, provider, events } = self;
-        let controllers = async { tokio::join!(node.run(stop.clone()), node_lifecycle.run(stop.clone())) };
+        let Self { client, node, node_lifecycle, route, gate, provider, events } = self;
+        let of_nodes = async {
+            if let Some(node) = node {
+                node.run(stop.clone()).await;
+            }
+        };
+        let of_lifecycles = async {
+            if let Some(node_lifecycle) = node_lifecycle {
+                node_lifecycle.run(stop.clone()).await;
+            }
+        };
+        let of_routes = async {
+            let Some(route) = route else { return };
+            if let Some(uid) = stop.run_until_cancelled(cluster::uid(&client)).await {
+                route.of_cluster(uid).run(stop.clone()).await;
+            }
+        };
+        let controllers = async { tokio::join!(of_nodes, of_lifecycles, of_routes) };
         tokio::select! {
             _ = controllers => {}
             () = credentials::tell(&gate, &provider, &events) => {}
