@@ -67,6 +67,19 @@ impl Cloud {
         page["machines"].as_array().unwrap().clone()
     }
 
+    /// All routes; fewer than a page holds.
+    pub(crate) async fn routes(&self) -> Vec<Value> {
+        let answer = self.web.get("/v1/routes?limit=1000").await;
+        // A fault may be meant for somebody else, and hit this.
+        if answer.status == 200 { answer.json()["routes"].as_array().unwrap().clone() } else { Vec::new() }
+    }
+
+    /// Makes a route that is none of Pileus'.
+    pub(crate) async fn put_route(&self, name: &str, destination: &str, machine: &str) {
+        let route = json!({"destination": destination, "machine": machine});
+        self.order(Method::PUT, &format!("/v1/routes/{name}"), &route, 200).await;
+    }
+
     /// Replaces all faults.
     pub(crate) async fn set_faults(&self, faults: Value) {
         let answer = self.web.send(Method::PUT, "/admin/faults", &faults.to_string()).await;

@@ -26,6 +26,7 @@ mod providers;
 mod proxy;
 mod random;
 mod refresh;
+mod routes;
 mod web;
 mod world;
 

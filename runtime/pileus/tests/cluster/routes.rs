@@ -1,0 +1,176 @@
+//! Routes follow the Nodes' ranges of Pod addresses, whatever the cloud, this process and somebody else do meanwhile.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use pileus_dev::kubernetes::Options;
+use pileus_dev::nodes::{await_node, node};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time;
+
+use crate::SOON;
+use crate::world::{Run, World};
+
+async fn world() -> World {
+    let mut world = World::with(Options { audit: true }).await;
+    world.flags = vec!["--cluster-cidr=10.244.0.0/16,fd00:10::/48", "--leader-elect=false"];
+    world
+}
+
+/// Machines of these names, and Nodes with a range of each family.
+async fn join(world: &World, names: &[&str]) -> Vec<String> {
+    let mut machines = Vec::new();
+    for name in names {
+        machines.push(world.cloud.create(json!({"name": name})).await);
+    }
+    world.register(names.iter().map(|name| node(name))).await;
+    for (name, machine) in names.iter().zip(&machines) {
+        let number: u32 = machine.trim_start_matches("m-").parse().unwrap();
+        give_ranges(world, name, number).await;
+    }
+    machines
+}
+
+async fn give_ranges(world: &World, name: &str, number: u32) {
+    let ranges = [format!("10.244.{number}.0/24"), format!("fd00:10:0:{number}::/64")];
+    let patch = Patch::Merge(json!({"spec": {"podCIDR": ranges[0], "podCIDRs": ranges}}));
+    Api::<Node>::all(world.client.clone()).patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The status and the reason of a Node's condition.
+fn network(node: &Node) -> Option<(String, String)> {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut found = conditions.filter(|condition| condition.type_ == "NetworkUnavailable");
+    found.next().map(|condition| (condition.status.clone(), condition.reason.clone().unwrap_or_default()))
+}
+
+async fn is_told(world: &World, name: &str, status: &str, reason: &str) {
+    let told = Some((status.to_owned(), reason.to_owned()));
+    await_node(&world.client, name, |node| network(node) == told, SOON).await.unwrap();
+}
+
+/// The machine that each range is carried to.
+async fn table(world: &World) -> BTreeMap<String, String> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let routes = world.cloud.routes().await;
+    routes.iter().map(|route| (text(&route["destination"]), text(&route["machine"]))).collect()
+}
+
+async fn becomes(world: &World, expected: &[(String, String)]) {
+    let expected: BTreeMap<_, _> = expected.iter().cloned().collect();
+    let reached = async {
+        while table(world).await != expected {
+            time::sleep(time::Duration::from_millis(50)).await;
+        }
+    };
+    if time::timeout(SOON, reached).await.is_err() {
+        assert_eq!(table(world).await, expected);
+    }
+}
+
+fn both(machines: &[String]) -> Vec<(String, String)> {
+    let of = |machine: &String| {
+        let number: u32 = machine.trim_start_matches("m-").parse().unwrap();
+        [format!("10.244.{number}.0/24"), format!("fd00:10:0:{number}::/64")]
+            .map(|range| (range, machine.clone()))
+    };
+    machines.iter().flat_map(of).collect()
+}
+
+async fn writes(run: &Run) -> u64 {
+    run.metric("pileus_route_changes_total", &[]).await
+}
+
+#[tokio::test]
+async fn routes_follow_nodes_and_nothing_else_is_touched_nor_written_twice() {
+    let world = world().await;
+    let run = world.start().await;
+    let machines = join(&world, &["a", "b"]).await;
+    world.cloud.put_route("foreign", "192.168.0.0/24", &machines[0]).await;
+    world.cloud.put_route("wider", "10.0.0.0/8", &machines[0]).await;
+    let foreign = [("192.168.0.0/24", 0), ("10.0.0.0/8", 0)];
+    let foreign = foreign.map(|(range, machine)| (range.to_owned(), machines[machine].clone()));
+    let all = |machines: &[String]| [both(machines), foreign.to_vec()].concat();
+    becomes(&world, &all(&machines)).await;
+    for name in ["a", "b"] {
+        is_told(&world, name, "False", "RouteCreated").await;
+    }
+    let is_ours =
+        |route: &Value| route["labels"]["pileus-cluster"].as_str().is_some_and(|uid| uid.len() == 36);
+    assert_eq!(world.cloud.routes().await.iter().filter(|route| is_ours(route)).count(), 4);
+
+    // A Node goes, and so do its routes.
+    Api::<Node>::all(world.client.clone()).delete("b", &DeleteParams::default()).await.unwrap();
+    becomes(&world, &all(&machines[..1])).await;
+    assert!(run.stop().await.success());
+
+    // The next start finds all as it should be.
+    let writes_before = world.writes().len();
+    let run = world.start().await;
+    run.counted("pileus_route_lists_total", &[r#"result="ok""#]).await;
+    let new = join(&world, &["c"]).await;
+    becomes(&world, &all(&[machines[0].clone(), new[0].clone()])).await;
+    assert_eq!(writes(&run).await, 2, "only what joined was written");
+    let told = world.writes().split_off(writes_before);
+    assert!(told.iter().all(|write| write["objectRef"]["name"] == "c"), "{told:#?}");
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn what_the_cloud_refuses_is_told_on_the_node_and_done_when_it_lets_it() {
+    let world = world().await;
+    world
+        .cloud
+        .set_faults(json!({"errors": {"share": 1, "status": 503, "kinds": ["create", "delete"]}}))
+        .await;
+    let run = world.start().await;
+    // Machines are made by the same kind of call, so that it lets this one be made.
+    world.cloud.set_faults(json!({})).await;
+    let machine = world.cloud.create(json!({"name": "a"})).await;
+    world
+        .cloud
+        .set_faults(json!({"errors": {"share": 1, "status": 503, "kinds": ["create", "delete"]}}))
+        .await;
+    world.register([node("a")]).await;
+    give_ranges(&world, "a", 1).await;
+    is_told(&world, "a", "True", "NoRouteCreated").await;
+    let note = world.event("a", "FailedToCreateRoute").await.message.unwrap();
+    assert!(note.contains("10.244.1.0/24") || note.contains("fd00:10:0:1::/64"), "{note}");
+    assert!(note.contains("503"), "{note}");
+    world.cloud.set_faults(json!({})).await;
+    is_told(&world, "a", "False", "RouteCreated").await;
+    becomes(&world, &both(&[machine])).await;
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn killed_at_any_moment_and_with_answers_lost_the_table_comes_out_right() {
+    let world = world().await;
+    let machines = join(&world, &["a", "b", "c", "d"]).await;
+    world
+        .cloud
+        .set_faults(json!({
+            "latency": {"fixedMs": 20, "jitterMs": 60},
+            "lost": {"share": 0.3, "kinds": ["create", "delete"]},
+        }))
+        .await;
+    // The first dies with nothing done, and each later one a little further on.
+    for step in 0..6 {
+        let run = world.start().await;
+        time::sleep(time::Duration::from_millis(step * 60)).await;
+        run.signal(Signal::KILL);
+        assert!(!run.ended().await.success());
+        if step == 3 {
+            Api::<Node>::all(world.client.clone()).delete("d", &DeleteParams::default()).await.unwrap();
+        }
+    }
+    let run = world.start().await;
+    becomes(&world, &both(&machines[..3])).await;
+    for name in ["a", "b", "c"] {
+        is_told(&world, name, "False", "RouteCreated").await;
+    }
+    assert!(run.stop().await.success());
+}
