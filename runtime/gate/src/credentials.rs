@@ -24,7 +24,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::Instant;
 
-use crate::{dial::Network, error::Error, pattern::HostPattern, request::Request};
+use crate::{error::Error, network::Network, pattern::HostPattern, request::Request};
 use acquire::Acquirer;
 pub(crate) use counters::Counters;
 use counters::Labels;

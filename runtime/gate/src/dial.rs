@@ -1,14 +1,13 @@
-//! Connections to the cloud. A name is resolved here, once a connection, and only addresses that passed the filter are
-//! dialled, so what was checked is what is reached, however often the name's owner changes its mind. Each grant has a
-//! pool of its own: a connection that was opened under one grant's address ranges is never used under another's, nor by
+//! Connections to the cloud, and the requests on them. What a connection is opened to is held against its grant once
+//! more, and its addresses are found and dialled by `network`. Each grant has a pool of its own: a connection that was opened under one grant's address ranges is never used under another's, nor by
 //! another provider. Nothing is followed, decoded or taken from proxy settings in the environment, since nothing here
 //! would do so.
 
 mod connections;
 
 use std::{
-    fmt, io,
-    net::{IpAddr, SocketAddr},
+    io,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -24,8 +23,6 @@ use hyper_util::{
     client::legacy::{self, Client, connect::capture_connection},
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
-use ipnet::IpNet;
-use rustls::ClientConfig;
 use tokio::{
     net::TcpStream,
     time::{Instant, timeout},
@@ -33,20 +30,20 @@ use tokio::{
 use tower_service::Service;
 
 use crate::{
-    address::{self, Reason},
     connection::Proxy,
     error::{Error, Phase},
     fence::Fenced,
     grants::Grant,
     headers::MOST_HEADERS,
-    proxy::{NoTunnel, open_tunnel},
+    network::{Network, Nowhere, dial},
+    proxy::NoTunnel,
     request::{Host, default_port},
 };
 pub(crate) use connections::Connections;
 use connections::Labels;
 
 /// A connection that isn't there by then won't come; also bounds what goes on connecting after its request was dropped.
-const CONNECT: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT: Duration = Duration::from_secs(10);
 /// A tunnel through the proxy, so that there is a second left for TLS with the cloud, and it is known who was late.
 const TUNNEL: Duration = Duration::from_secs(9);
 /// Shorter than clouds keep an idle connection (Azure's front ends 4 minutes, AWS's 1 minute and more).
@@ -59,25 +56,6 @@ const MOST_HEAD: usize = 64 * 1024;
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// Turns names into addresses.
-pub trait Resolve: fmt::Debug + Send + Sync {
-    /// The addresses of a name, in the order in which they should be tried. Dropping the future gives up; it need not
-    /// stop at once.
-    fn resolve(&self, name: String) -> BoxFuture<io::Result<Vec<IpAddr>>>;
-}
-
-/// The system's resolver: `/etc/hosts` and the DNS servers of `/etc/resolv.conf`.
-#[derive(Debug)]
-pub(crate) struct System;
-
-impl Resolve for System {
-    fn resolve(&self, name: String) -> BoxFuture<io::Result<Vec<IpAddr>>> {
-        Box::pin(
-            async move { Ok(tokio::net::lookup_host((name, 0)).await?.map(|found| found.ip()).collect()) },
-        )
-    }
-}
-
 /// How long the stages of an exchange may take.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
@@ -85,24 +63,11 @@ pub(crate) struct Patience {
     pub(crate) first_byte: Duration,
 }
 
-/// What all connections of a gate have in common.
-#[derive(Debug, Clone)]
-pub(crate) struct Network {
-    /// What is never dialled.
-    pub(crate) denied: Vec<IpNet>,
-    pub(crate) resolver: Arc<dyn Resolve>,
-    pub(crate) tls: ClientConfig,
-    pub(crate) proxy: Option<Proxy>,
-    /// The operator's name for the provider, for metrics.
-    pub(crate) provider: Arc<str>,
-    /// Where they are counted.
-    pub(crate) connections: Connections,
-}
-
 /// Carries requests under one grant. Clones share its connections.
 #[derive(Debug, Clone)]
 pub(crate) struct Dialler {
-    client: Client<Connector, Fenced<Full<Bytes>>>,
+    /// Shared, since each request that waits for its turn holds a clone.
+    client: Arc<Client<Connector, Fenced<Full<Bytes>>>>,
     network: Arc<Network>,
 }
 
@@ -123,7 +88,7 @@ impl Dialler {
             .http1_max_buf_size(MOST_HEAD)
             .http1_max_headers(MOST_HEADERS)
             .build(Connector { https, connections, labels });
-        Self { client, network }
+        Self { client: Arc::new(client), network }
     }
 
     /// Sends a request and waits for the head of its answer. A request is sent twice only if the connection that it was
@@ -279,71 +244,8 @@ impl Filter {
     }
 }
 
-/// Why there is nothing to dial.
-enum Nowhere {
-    Unresolved(io::Error),
-    Refused(Vec<(IpAddr, Reason)>),
-}
-
-impl Network {
-    /// The proxy by which a host is reached.
-    fn proxy_to(&self, host: &Host) -> Option<&Proxy> {
-        let is_near = matches!(host, Host::Ip(address) if address::is_near(*address));
-        self.proxy.as_ref().filter(|_| !is_near)
-    }
-
-    /// The addresses of a host that may be dialled where these ranges are opened.
-    async fn permitted(&self, host: &Host, opened: &[IpNet]) -> Result<Vec<IpAddr>, Nowhere> {
-        let found = match host {
-            Host::Ip(address) => vec![*address],
-            Host::Name(name) => self.resolver.resolve(name.clone()).await.map_err(Nowhere::Unresolved)?,
-        };
-        if found.is_empty() {
-            return Err(Nowhere::Unresolved(io::Error::new(io::ErrorKind::NotFound, "no address")));
-        }
-        let mut permitted = Vec::new();
-        let mut refused = Vec::new();
-        for address in found {
-            match address::permit(address, opened, &self.denied) {
-                Ok(()) => permitted.push(address),
-                Err(reason) => refused.push((address, reason)),
-            }
-        }
-        if permitted.is_empty() { Err(Nowhere::Refused(refused)) } else { Ok(permitted) }
-    }
-
-    async fn tunnel(&self, proxy: &Proxy, target: String) -> Result<TcpStream, NoTunnel> {
-        let Proxy { url, login, addresses } = proxy;
-        let permitted = self.permitted(&url.host, addresses).await.map_err(|nowhere| match nowhere {
-            Nowhere::Unresolved(source) => NoTunnel::Unresolved(Arc::new(source)),
-            Nowhere::Refused(refused) => NoTunnel::Blocked(refused),
-        })?;
-        let unconnected = |source| NoTunnel::Unconnected(Arc::new(source));
-        let stream = dial(url.port, &permitted).await.map_err(unconnected)?;
-        open_tunnel(stream, &target, login.as_ref()).await
-    }
-}
-
 fn no_tunnel(proxy: &Proxy, host: &Host, cause: NoTunnel) -> Error {
     Error::Proxy { proxy: proxy.url.to_string(), host: host.to_string(), cause }
-}
-
-/// Tries the addresses in order. Each has an equal share of the time, so a dead first one leaves time for the second.
-async fn dial(port: u16, permitted: &[IpAddr]) -> io::Result<TcpStream> {
-    let share = CONNECT / u32::try_from(permitted.len().max(1)).unwrap_or(u32::MAX);
-    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in permitted {
-        match timeout(share, TcpStream::connect(SocketAddr::new(*address, port))).await {
-            // A request goes out in one or two writes; waiting to fill a packet only costs time.
-            Ok(Ok(stream)) => match stream.set_nodelay(true) {
-                Ok(()) => return Ok(stream),
-                Err(error) => last = error,
-            },
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::Error::from(io::ErrorKind::TimedOut),
-        }
-    }
-    Err(last)
 }
 
 #[cfg(test)]
@@ -353,6 +255,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::network::Resolve;
 
     #[derive(Debug)]
     struct Fixed(Vec<IpAddr>);

@@ -7,7 +7,6 @@ use std::{pin::pin, sync::Arc};
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::Instrument;
@@ -18,12 +17,12 @@ use crate::{
     connection::Connection,
     credentials::{Credential, CredentialState, Credentials},
     deadlines::Deadlines,
-    dial::{self, Network, Resolve},
     error::{Error, Missing, Phase},
     fence::Fence,
     grants::{Grant, decide},
     headers,
     limits::{self, HeldBack, Limit, Limiter, LimitsState, Permit, Turn, Urgency},
+    network::{self, Network, Resolve},
     problem::Problem,
     recent::{Seen, Source},
     record::{Metrics, Record, Records},
@@ -134,7 +133,7 @@ impl Gate {
     /// Errors: [`Error::Config`] with all that is wrong with the config, [`Error::Roots`] and [`Error::ExtraRoots`] without
     /// trust roots.
     pub fn new(config: Config, metrics: &Metrics) -> Result<Self, Error> {
-        Self::with_resolver(config, metrics, Arc::new(dial::System))
+        Self::with_resolver(config, metrics, Arc::new(network::System))
     }
 
     /// Makes the gate of a provider that resolves names in its own way.
@@ -219,6 +218,13 @@ impl Gate {
         self.inner.limiter.empty();
     }
 
+    /// Goes on with what the limits of another gate of the same provider have learned, with what the cloud has closed for
+    /// it and with what its buckets hold: for a new version of a provider, at the moment when it takes over. The other
+    /// one's limits are empty then, so both together send no more than one.
+    pub fn take_over(&self, predecessor: &Self) {
+        self.inner.limiter.take_over(&predecessor.inner.limiter);
+    }
+
     /// What the limits are like now.
     pub fn limits(&self) -> LimitsState {
         self.inner.limiter.state()
@@ -293,10 +299,12 @@ impl Gate {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        match self.examine(request, deadlines, record).await? {
-            Examined::Asks(asked) => self.inner.carry(asked, record).await,
-            Examined::Answered(response) => Ok(Answerer::StandIn(response)),
-        }
+        // Boxed, so that what waits for its turn doesn't hold a place for how it was examined.
+        let asked = match Box::pin(self.examine(request, deadlines, record)).await? {
+            Examined::Asks(asked) => asked,
+            Examined::Answered(response) => return Ok(Answerer::StandIn(response)),
+        };
+        self.inner.carry(asked, record).await
     }
 
     /// Canonical request, grant, rule, stand-in.
@@ -334,7 +342,7 @@ impl Gate {
 }
 
 impl Inner {
-    /// The rest of the chain: limits, credential, then the dial.
+    /// The rest of the chain: limits, credential, then the dial; once more from the credential on where it was refused.
     async fn carry(&self, asked: Box<Asked>, record: &mut Record) -> Result<Answerer, Error> {
         record.waits();
         let turn = {
@@ -343,14 +351,16 @@ impl Inner {
             self.under_way.read(async { Ok(turn.await) }).await?
         };
         record.waited();
-        match turn {
-            // Boxed, since this is the largest part of what a request that waits above would hold.
-            Ok(permit) => Box::pin(self.exchange(asked, permit, record)).await.map(Answerer::Cloud),
-            Err(held_back) => Ok(Answerer::Limits(held_back)),
-        }
+        let permit = match turn {
+            Ok(permit) => permit,
+            Err(held_back) => return Ok(Answerer::Limits(held_back)),
+        };
+        let span = record.span();
+        // Boxed, since this is the largest part of what a request that waits above would hold.
+        let exchange = Box::pin(self.exchange(asked, permit, record).instrument(span));
+        exchange.await.map(Answerer::Cloud)
     }
 
-    /// Sends a request with its credential, and once more with a newer one if that was refused.
     async fn exchange(
         &self,
         asked: Box<Asked>,
@@ -364,40 +374,27 @@ impl Inner {
         let outgoing = outgoing(&request, headers, body)?;
         let (outgoing, attached) =
             under_way.read(credentials.attach(&request, outgoing, deadlines.soft)).await?;
-        let way = Carried { way, write, deadlines, host: &request.host };
+        let exchange = async |outgoing, permit, record: &mut Record| {
+            let exchange =
+                |fence, deadlines| way.exchange(&request.host, behind(fence, outgoing), deadlines, permit);
+            let Some(write) = write else {
+                return under_way.read(exchange(Fence::default(), deadlines)).await;
+            };
+            let theirs = deadlines.of_write(writes::LONGEST, Instant::now());
+            writes.carry(write, record, deadlines, |fence| exchange(fence, theirs)).await
+        };
         let again = attached.zip(permit.again());
-        let mut answer = self.send(&way, outgoing, permit, record).await?;
+        let mut answer = exchange(outgoing, permit, record).await?;
         if let Some((attached, again)) = again {
             let newer = attached.again(answer.status(), deadlines.soft);
-            if let Some(outgoing) = under_way.read(async { Ok(newer.await) }).await?
-                && let Some(permit) = again.permit()
-            {
+            let newer = under_way.read(async { Ok(newer.await) }).await?;
+            if let Some((outgoing, permit)) = newer.and_then(|newer| Some((newer, again.permit()?))) {
                 // Its connection is let go before another is asked for.
                 drop(answer);
-                answer = self.send(&way, outgoing, permit, record).await?;
+                answer = exchange(outgoing, permit, record).await?;
             }
         }
         answered(&request.host, answer, deadlines, record)
-    }
-
-    async fn send(
-        &self,
-        carried: &Carried<'_>,
-        outgoing: http::Request<Bytes>,
-        permit: Permit,
-        record: &mut Record,
-    ) -> Result<http::Response<Incoming>, Error> {
-        let Carried { way, write, deadlines, host } = carried;
-        let exchange = |fence, deadlines| way.exchange(host, behind(fence, outgoing), deadlines, permit);
-        let span = record.span();
-        match write {
-            Some(write) => {
-                let theirs = deadlines.of_write(writes::LONGEST, Instant::now());
-                let carry = self.writes.carry(*write, record, *deadlines, |fence| exchange(fence, theirs));
-                carry.instrument(span).await
-            }
-            None => self.under_way.read(exchange(Fence::default(), *deadlines)).instrument(span).await,
-        }
     }
 
     /// Waits for the turn of a request: a write first for what was left unfinished at its resource, and once more if
@@ -415,14 +412,6 @@ impl Inner {
             }
         }
     }
-}
-
-/// How a request is carried, each time that it is.
-struct Carried<'a> {
-    way: Way,
-    write: Option<Write>,
-    deadlines: Deadlines,
-    host: &'a Host,
 }
 
 impl Asked {

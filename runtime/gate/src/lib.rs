@@ -4,9 +4,11 @@
 //!
 //! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `cache` spares the cloud
 //! a question, `limits` are its turn, `credentials` say to the cloud who asks;
-//! `headers` and `body` bound and clean what is carried; `way`, `address` and `dial` do the sending and the connecting, in
-//! whose place a `stand_in` may answer; `record` counts, `recent` keeps the last ones for a page, and `failures` keeps a
-//! flood from the log. `fence` and `under_way` keep changes from being begun or given up at the wrong moment. `pattern`
+//! `headers` and `body` bound and clean what is carried; `way`, `address`, `dial` and `network` do the sending and the
+//! connecting, by the `proxy` and to those whom the operator's `connection` and the system `trust`, in whose place a
+//! `stand_in` may answer; `record` counts, `recent` keeps the last ones for a page, and `failures` keeps a
+//! flood from the log. `fence` and `under_way` keep changes from being begun or given up at the wrong moment, and
+//! `writes` finishes those whose callers have gone. `pattern`
 //! and `path` hold the small languages in which operators and providers write hosts, methods, paths and keys, and a
 //! `problem` says where something in these is wrong.
 
@@ -27,6 +29,7 @@ mod gate;
 mod grants;
 mod headers;
 mod limits;
+mod network;
 mod path;
 mod pattern;
 mod problem;
@@ -50,12 +53,12 @@ pub use credentials::{
     TokenUrl,
 };
 pub use deadlines::Deadlines;
-pub use dial::Resolve;
 pub use error::{Error, Missing, Phase};
 pub use fence::{Fence, Fenced};
 pub use gate::{Config, Gate};
 pub use grants::{Coverage, Endpoint, Grant};
 pub use limits::{Limit, LimitState, LimitsState, Rate, Urgency};
+pub use network::Resolve;
 pub use path::{KeyPattern, PathPattern, PathPrefix};
 pub use pattern::{HostPattern, MethodPattern, TextPattern};
 pub use problem::Problem;

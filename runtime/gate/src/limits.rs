@@ -8,6 +8,7 @@ mod buckets;
 mod closures;
 mod decide;
 mod gauges;
+mod handover;
 mod known;
 mod permit;
 mod queue;
@@ -18,7 +19,7 @@ mod urgency;
 use std::{
     collections::HashMap,
     hash::{BuildHasher, RandomState},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -46,11 +47,13 @@ use refusal::Refusal;
 use supply::Taken;
 pub use urgency::Urgency;
 
+/// Makes the names of resources, which a cloud or a provider can't foresee. One for all gates, so that what is closed
+/// can be handed from one to the next.
+static NAMES: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
 /// The limits of one provider.
 #[derive(Debug)]
 pub(crate) struct Limiter {
-    /// Makes the names of resources, which a cloud or a provider can't foresee.
-    names: RandomState,
     shared: Arc<Shared>,
 }
 
@@ -99,7 +102,7 @@ impl Limiter {
         let inner = Mutex::new(Inner { state, waiting: HashMap::new(), served_at: None });
         let shared = Arc::new(Shared { provider, known, metrics, inner, earlier: Notify::new() });
         shared.metrics.gauges().add(&shared);
-        Self { names: RandomState::new(), shared }
+        Self { shared }
     }
 
     /// Empties all buckets.
@@ -121,7 +124,7 @@ impl Limiter {
     ) -> impl Future<Output = Result<Permit, HeldBack>> + Send + use<'_> {
         let Turn { request, meaning, urgency, bytes } = turn;
         let limits = self.shared.known.of(&meaning.limits, &request.host);
-        let resource = self.resource(request, meaning);
+        let resource = resource(request, meaning);
         let wanted = Wanted { urgency, limits: &limits, resource, bytes, soft: soft.into_std() };
         let (begun, asked) = (Instant::now(), self.shared.ask(wanted));
         // What waits holds nothing of all this.
@@ -151,13 +154,13 @@ impl Limiter {
         shared.metrics.held_back(&shared.provider, limit.clone(), reason.label());
         HeldBack::new(limit, Refusal { limit: None, reason, after })
     }
+}
 
-    fn resource(&self, request: &Request, meaning: &Meaning) -> Resource {
-        let Request { method: _, tls, host, port, path, query: _ } = request;
-        let folded = meaning.fold_case.then(|| path.to_ascii_lowercase());
-        let path = folded.as_ref().unwrap_or(path);
-        self.names.hash_one((tls, host, port, path, meaning.effect == Effect::Write))
-    }
+fn resource(request: &Request, meaning: &Meaning) -> Resource {
+    let Request { method: _, tls, host, port, path, query: _ } = request;
+    let folded = meaning.fold_case.then(|| path.to_ascii_lowercase());
+    let path = folded.as_ref().unwrap_or(path);
+    NAMES.hash_one((tls, host, port, path, meaning.effect == Effect::Write))
 }
 
 enum Asked {
@@ -393,6 +396,46 @@ mod tests {
         permit.sending();
         permit.failed(&reset);
         assert!(turn(&limiter, Urgency::User, LONG).now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_successor_goes_on_with_what_was_learned_and_closed_and_with_the_tokens() {
+        let (old, new) = (limiter(100, 10.0), limiter(100, 10.0));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let mut permit = turn(&old, Urgency::User, LONG).await.unwrap();
+        permit.sending();
+        let mut headers = http::HeaderMap::new();
+        headers.insert("retry-after", 30.into());
+        headers.insert("ratelimit-remaining", 0.into());
+        permit.answered(http::StatusCode::TOO_MANY_REQUESTS, &headers);
+        let waits = old.state();
+        assert!(new.state().limits[0].closed_for.is_none());
+        new.take_over(&old);
+        let taken = new.state();
+        assert_eq!(
+            (taken.limits[0].learned, taken.limits[0].closed_for),
+            (waits.limits[0].learned, Some(Duration::from_secs(30)))
+        );
+        assert!(taken.limits[0].learned.is_some());
+        assert_eq!(taken.closed_resources, 1);
+        let refused = turn(&new, Urgency::User, Duration::from_secs(5)).now_or_never().unwrap();
+        assert!(refused.is_err(), "the cloud is known to refuse");
+        assert!(turn(&new, Urgency::User, LONG).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_successor_and_its_predecessor_together_send_no_more_than_one() {
+        let (old, new) = (limiter(100, 1.0), limiter(100, 1.0));
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        new.take_over(&old);
+        let send = |limiter: &Limiter| {
+            turn(limiter, Urgency::User, LONG)
+                .now_or_never()
+                .and_then(Result::ok)
+                .map(|mut permit| permit.sending())
+        };
+        let at_once = |limiter| std::iter::from_fn(|| send(limiter)).count();
+        assert_eq!((at_once(&old), at_once(&new)), (0, 50));
     }
 
     #[tokio::test(start_paused = true)]

@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_bundle_is_used_whole_or_refused_with_what_is_wrong() {
         let (one, other) = (authority(), authority());
-        let cut: String = other.lines().take(4).map(|line| format!("{line}\n")).collect();
+        let cut = other.lines().take(4).collect::<Vec<_>>().join("\n");
         let key = rcgen::KeyPair::generate().unwrap().serialize_pem();
         let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         let broken = "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n";

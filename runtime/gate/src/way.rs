@@ -12,12 +12,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::{
     body::{self, Bounds},
     deadlines::Deadlines,
-    dial::{Dialler, Network, Patience},
+    dial::{Dialler, Patience},
     error::{Error, Phase},
     fence::{Fence, Fenced},
     grants::Grant,
     headers,
     limits::Permit,
+    network::Network,
     record::Record,
     request::{Host, Request},
 };

@@ -1,9 +1,10 @@
 //! Writes that are on their way. A write that was begun is never given up halfway, whoever stops waiting for it: nobody
 //! would know whether it was done. It has a task of its own, which waits for its answer for up to a minute, teaches the
-//! limits what it says, and ends its record, exactly once. What waits for what meanwhile is decided in `order`; here are
-//! the task, the caller, and what holds between them when the caller goes away.
+//! limits what it says, and ends its record, exactly once (`task`). What waits for what meanwhile is decided in `order`;
+//! here are the caller, and those who wait.
 
 mod order;
+mod task;
 
 use std::{
     collections::HashMap,
@@ -13,11 +14,10 @@ use std::{
 };
 
 use http::{Method, Response};
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::{
     sync::{Notify, oneshot, watch},
-    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tracing::Instrument;
 
@@ -25,7 +25,6 @@ use crate::{
     deadlines::Deadlines,
     error::{Error, Phase},
     fence::Fence,
-    recent::Source,
     record::Record,
     request::Request,
     rules::Meaning,
@@ -33,11 +32,7 @@ use crate::{
 };
 use order::{Id, Order, Resource, Verdict};
 pub(crate) use order::{LONGEST, Write};
-
-/// The rest of an answer that nobody reads is read where that is cheaper than another connection...
-const MOST_DRAINED: u64 = 64 * 1024;
-/// ...and where it comes at once.
-const DRAINED: Duration = Duration::from_secs(1);
+use task::{Attended, Started, finish};
 
 /// The writes of a gate. Clones are the same.
 #[derive(Debug, Clone)]
@@ -193,68 +188,6 @@ async fn late(begun: &Notify, deadlines: Deadlines, host: String) -> Error {
     Error::Timeout { phase, host, after }
 }
 
-/// The task of a write: waits for its end, and for its caller's.
-async fn finish(
-    started: Started,
-    under_way: UnderWay,
-    exchange: impl Future<Output = Outcome>,
-    record: Record,
-    mut caller: oneshot::Sender<(Record, Outcome)>,
-) {
-    // On the heap already, as the future of the task.
-    let mut exchange = std::pin::pin!(exchange);
-    let outcome = tokio::select! {
-        biased;
-        outcome = &mut exchange => outcome,
-        () = caller.closed() => {
-            if !started.is_begun() {
-                return;
-            }
-            exchange.await
-        }
-        () = under_way.closed() => {
-            if started.is_begun() { exchange.await } else { Err(Error::Closed) }
-        }
-    };
-    // Every write that may have left comes by here once, whoever still waits for it. What has to know that it is over
-    // before the next request is told at this place.
-    drop(started);
-    if let Err((record, outcome)) = caller.send((record, outcome)) {
-        if let Some((record, body)) = end_alone(record, outcome) {
-            drain(record, body).await;
-        }
-    }
-}
-
-/// Ends the record of a write that nobody waits for.
-fn end_alone(mut record: Record, outcome: Outcome) -> Option<(Record, Incoming)> {
-    record.outlived();
-    match outcome {
-        Ok(answer) => {
-            record.answered(answer.status(), Source::Cloud);
-            Some((record, answer.into_body()))
-        }
-        Err(error) => {
-            record.failed(&error);
-            None
-        }
-    }
-}
-
-/// Reads what is left of an answer, so that its connection can be used again.
-async fn drain(mut record: Record, mut body: Incoming) {
-    let rest = async {
-        while let Some(Ok(frame)) = body.frame().await {
-            let length = frame.data_ref().map_or(0, bytes::Bytes::len);
-            record.received = record.received.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
-            if record.received > MOST_DRAINED {
-                break;
-            }
-        }
-    };
-    let _late = timeout(DRAINED, rest).await;
-}
-
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // No code that holds it can panic halfway through a change.
@@ -265,60 +198,6 @@ impl Shared {
     fn begin(&self, id: Id, is_closed: bool) -> bool {
         let mut inner = self.lock();
         (!is_closed || inner.order.is_begun(id)) && inner.order.begin(Instant::now().into_std(), id)
-    }
-}
-
-/// A write that has a task.
-struct Started {
-    shared: Arc<Shared>,
-    id: Id,
-}
-
-impl Started {
-    fn new(shared: Arc<Shared>, write: Write) -> Self {
-        shared.tasks.send_modify(|tasks| *tasks += 1);
-        let id = shared.lock().order.start(write);
-        Self { shared, id }
-    }
-
-    /// Whether it was begun. If not, it never is.
-    fn is_begun(&self) -> bool {
-        self.shared.lock().order.give_up(self.id)
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        let Self { shared, id } = self;
-        {
-            let mut inner = shared.lock();
-            for freed in inner.order.end(*id) {
-                if let Some(waiting) = inner.waiting.remove(&freed) {
-                    // Whoever gave up has taken his place out of the line.
-                    let _heard = waiting.send(());
-                }
-            }
-        }
-        shared.tasks.send_modify(|tasks| *tasks -= 1);
-    }
-}
-
-/// A write that somebody waits for.
-struct Attended {
-    shared: Arc<Shared>,
-    id: Id,
-    told: oneshot::Receiver<(Record, Outcome)>,
-}
-
-impl Drop for Attended {
-    fn drop(&mut self) {
-        let Self { shared, id, told } = self;
-        shared.lock().order.leave(*id);
-        told.close();
-        // It ended in the instant before nobody waited any more. Its answer isn't worth a task to read the rest.
-        if let Ok((record, outcome)) = told.try_recv() {
-            let _ended = end_alone(record, outcome);
-        }
     }
 }
 

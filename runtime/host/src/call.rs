@@ -73,12 +73,7 @@ where
 {
     let slot = component.engine.slots().take(terms.urgency, terms.patience).await?;
     let now = Instant::now();
-    let call = Call {
-        function: terms.function,
-        configuration: terms.configuration,
-        soft: now + terms.soft,
-        hard: now + terms.hard,
-    };
+    let call = Call { configuration: terms.configuration, soft: now + terms.soft, hard: now + terms.hard };
     let egress = Egress::new(terms.gate, terms.denial, terms.function, &call);
     let store = Sandbox::store(&component.engine, &terms.limits, call, egress);
     let pre = component.pre.clone();

@@ -23,8 +23,6 @@ use crate::turns::Turn;
 /// What a call brings and how long it may take; the guest reads some of it through `call`.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
-    /// The function, for messages.
-    pub(crate) function: &'static str,
     /// The configuration that the provider accepted; empty while it is being asked.
     pub(crate) configuration: Arc<str>,
     /// Past it the gate takes no new request.

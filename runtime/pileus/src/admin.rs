@@ -56,6 +56,10 @@ pub(crate) fn start(flags: &cli::AdminServer, shown: Shown) -> Result<Listening,
     let is_debugged = own.is_none() && admin.1.ip().to_canonical().is_loopback();
     let debug = own.as_ref().or(is_debugged.then_some(&admin)).map(|(_, address)| *address);
     let listening = Listening { admin: admin.1, debug };
+    tracing::info!(address = %listening.admin, "serving /livez, /readyz and /metrics");
+    if let Some(address) = debug {
+        tracing::info!(%address, "serving /debug/gate");
+    }
 
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Machine)?;

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use pileus_cloud::Provider;
-use pileus_gate::{Fence, Gate, LimitState};
+use pileus_gate::{Fence, Gate};
 use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits, Settings};
-use tracing::field::display;
 
 use crate::cli;
 use crate::comparison::Comparison;
@@ -45,10 +44,6 @@ pub(crate) async fn load(
     let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };
     let no_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
     let gate = Gate::new(config, &metrics.gate).map_err(no_gate)?;
-    for LimitState { key, declared, configured, .. } in gate.limits().limits {
-        let (declared, configured) = (declared.map(display), configured.map(display));
-        tracing::info!(provider = %name, limit = key, declared, configured, "a limit holds its requests back");
-    }
     let guest = Guest::new(component, &name, description, &configuration, gate.clone(), &metrics.host);
     Ok((guest.provider(), gate))
 }

@@ -69,11 +69,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
         registry: Arc::new(registry),
         gate: show_gate.subscribe(),
     };
-    let admin::Listening { admin, debug } = admin::start(&arguments.admin_server, shown)?;
-    tracing::info!(address = %admin, "serving /livez, /readyz and /metrics");
-    if let Some(address) = debug {
-        tracing::info!(%address, "serving /debug/gate");
-    }
+    admin::start(&arguments.admin_server, shown)?;
 
     let fence = election.fence();
     let api_server = cluster.cluster_url.to_string();

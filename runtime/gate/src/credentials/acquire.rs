@@ -25,7 +25,7 @@ use crate::{
         token::Token,
         value::Value,
     },
-    dial::Network,
+    network::Network,
 };
 
 /// What isn't there by then won't come.

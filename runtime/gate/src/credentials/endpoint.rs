@@ -24,11 +24,12 @@ use crate::{
         declared::TokenUrl,
         token::{self, Token},
     },
-    dial::{Dialler, Network, Patience},
+    dial::{Dialler, Patience},
     error::{Error, Refused},
     fence::Fence,
     grants::Grant,
     limits::retry_after,
+    network::Network,
     pattern::HostPattern,
     way::{behind, outgoing},
 };

@@ -48,7 +48,8 @@ impl Answer {
             StatusCode::SERVICE_UNAVAILABLE if after.is_some() => Some(Refused { after, throttled: false }),
             _ => None,
         };
-        Self { refused, remaining: remaining(headers) }
+        let remaining = remaining(headers).into_iter().chain(standard(headers)).min();
+        Self { refused, remaining }
     }
 }
 
@@ -75,7 +76,7 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 }
 
 /// The least of the quotas that are left, by the headers of Azure (`x-ms-ratelimit-remaining-*`, whose values may be
-/// several, each with the name of a policy before a semicolon) and of the IETF's draft as it is deployed
+/// several, each with the name of a policy before a semicolon) and of an early draft of the IETF's as it is deployed
 /// (`ratelimit-remaining`, often with an `x-` before it and a kind of requests after it).
 fn remaining(headers: &HeaderMap) -> Option<u32> {
     let is_quota = |name: &HeaderName| {
@@ -93,10 +94,58 @@ fn quota(value: &str) -> Option<u32> {
     if value.len() > LONGEST_VALUE {
         return None;
     }
-    let number = value.rsplit(';').next().unwrap_or(value).trim();
+    number(value.rsplit(';').next().unwrap_or(value).trim())
+}
+
+fn number(number: &str) -> Option<u32> {
     let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     // More than that is as good as no limit.
     digits.then(|| number.parse().unwrap_or(u32::MAX))
+}
+
+/// The least of what is left by the header of the IETF's draft (draft-ietf-httpapi-ratelimit-headers), as in
+/// `RateLimit: "hourly";r=50;t=30`, leaving out the policies of which `RateLimit-Policy` says that they count bytes or
+/// anything else than requests.
+fn standard(headers: &HeaderMap) -> Option<u32> {
+    let items = |name: &str| {
+        let lines = headers.get_all(name).iter().take(MOST_LINES).filter_map(|line| line.to_str().ok());
+        lines.flat_map(|line| split(line, ',').into_iter().take(MOST_VALUES)).collect::<Vec<_>>()
+    };
+    let others: Vec<_> = items("ratelimit-policy")
+        .into_iter()
+        .filter_map(|item| Some((item, parameter(item, "qu")?)))
+        .filter(|(_, unit)| unit.trim_matches('"') != "requests")
+        .filter_map(|(item, _)| name(item))
+        .collect();
+    let left = |item| {
+        number(parameter(item, "r").filter(|_| !name(item).is_some_and(|name| others.contains(&name)))?)
+    };
+    items("ratelimit").into_iter().filter(|item| item.len() <= LONGEST_VALUE).filter_map(left).min()
+}
+
+/// What an item of a structured list is about: its text, quoted.
+fn name(item: &str) -> Option<&str> {
+    let name = split(item, ';').first()?.trim();
+    (name.len() > 2 && name.starts_with('"')).then_some(name)
+}
+
+/// The value of a parameter of an item, where there is one and no other.
+fn parameter<'a>(item: &'a str, key: &str) -> Option<&'a str> {
+    let parameters = split(item, ';').into_iter().skip(1).filter_map(|part| part.trim().split_once('='));
+    let mut values = parameters.filter(|(found, _)| *found == key).map(|(_, value)| value);
+    values.next().filter(|_| values.next().is_none())
+}
+
+/// The parts of a structured field, which may hold the separator in quotes.
+fn split(text: &str, separator: char) -> Vec<&str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    let is_end = |c: char| {
+        let ends = c == separator && !is_quoted;
+        is_quoted ^= c == '"' && !is_escaped;
+        is_escaped = c == '\\' && is_quoted && !is_escaped;
+        ends
+    };
+    text.split(is_end).collect()
 }
 
 #[cfg(test)]
@@ -193,6 +242,43 @@ mod tests {
         assert_eq!(remaining(&headers(&lines)), Some(9), "the 17th line isn't read");
     }
 
+    #[test]
+    fn the_standard_header_says_what_is_left_of_requests() {
+        let rows = [
+            (&[("RateLimit", r#""default";r=50;t=30"#)][..], Some(50)),
+            (&[("ratelimit", r#""default" ; r=50 ; t=30"#)], Some(50)),
+            (&[("ratelimit", r#""default";t=30;r=0;pk=:cHsdsRa894==:"#)], Some(0)),
+            (&[("ratelimit", r#""minute";r=7;t=30, "hour";r=900"#)], Some(7)),
+            (&[("ratelimit", r#""hour";r=900"#), ("ratelimit", r#""minute";r=7"#)], Some(7)),
+            (&[("ratelimit", r#""default";r=50"#), ("x-ratelimit-remaining", "3")], Some(3)),
+            (&[("ratelimit", r#""default";r=3"#), ("x-ratelimit-remaining", "50")], Some(3)),
+            (&[("ratelimit", r#""a,b;r=1";r=50"#)], Some(50)),
+            (&[("ratelimit", r#""a\",;r=1";r=50"#)], Some(50)),
+            (&[("ratelimit", "default;r=50")], Some(50)),
+            (&[("ratelimit", r#""default";r=99999999999999999999"#)], Some(u32::MAX)),
+            (
+                &[
+                    ("ratelimit-policy", r#""bytes";q=1000;qu="content-bytes", "requests";q=10;w=60"#),
+                    ("ratelimit", r#""bytes";r=1, "requests";r=9"#),
+                ],
+                Some(9),
+            ),
+            (&[("ratelimit-policy", r#""all";q=10;qu="requests""#), ("ratelimit", r#""all";r=9"#)], Some(9)),
+            (&[("ratelimit-policy", r#""default";q=100;w=60"#)], None),
+            (&[("ratelimit", r#""default";t=30"#)], None),
+            (&[("ratelimit", r#""default";r=-1"#)], None),
+            (&[("ratelimit", r#""default";r=1.5"#)], None),
+            (&[("ratelimit", r#""default";r=?1"#)], None),
+            (&[("ratelimit", r#""default";r"#)], None),
+            (&[("ratelimit", r#""default";r=1;r=2"#)], None),
+            (&[("ratelimit", "")], None),
+        ];
+        for (lines, expected) in rows {
+            let answer = Answer::read(StatusCode::OK, &headers(lines), SystemTime::UNIX_EPOCH);
+            assert_eq!(answer.remaining, expected, "{lines:?}");
+        }
+    }
+
     proptest! {
         #[test]
         fn arbitrary_values_are_read_or_not_but_never_panic(
@@ -200,7 +286,7 @@ mod tests {
         ) {
             let value = HeaderValue::from_bytes(&value).unwrap();
             let mut headers = HeaderMap::new();
-            for name in ["retry-after", "date", "ratelimit-remaining"] {
+            for name in ["retry-after", "date", "ratelimit-remaining", "ratelimit", "ratelimit-policy"] {
                 headers.insert(name, value.clone());
             }
             let Answer { refused, .. } =

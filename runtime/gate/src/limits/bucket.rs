@@ -2,7 +2,11 @@
 //! holds what the operator and the provider allow at most, and below that what the cloud turned out to allow. Pure
 //! arithmetic: every function is told the time, which never runs backwards.
 
+mod heritage;
+
 use std::time::{Duration, Instant};
+
+pub(crate) use heritage::Heritage;
 
 use crate::limits::{closures::Closure, known::Rate};
 

@@ -23,7 +23,7 @@ pub(crate) type LimitId = usize;
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) limit: LimitId,
-    value: Arc<str>,
+    pub(crate) value: Arc<str>,
     pub(crate) bucket: Bucket,
     /// How many wait.
     pub(crate) waiting: Counts,

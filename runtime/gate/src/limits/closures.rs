@@ -22,7 +22,7 @@ const MOST: usize = 10_000;
 const REMEMBERED: Duration = Duration::from_mins(1);
 
 /// A time in which nothing may be sent, and the one request that is sent after it to see whether it is over.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Closure {
     until: Instant,
     /// When the probe was sent that isn't answered yet.
@@ -51,6 +51,11 @@ impl Closure {
         self.until
     }
 
+    /// The same for a successor, which doesn't hear of the probe's answer.
+    pub(crate) fn handed_over(self) -> Self {
+        Self { probe: None, ..self }
+    }
+
     /// It lasts until then, if that is later.
     pub(crate) fn extend(&mut self, until: Instant) {
         self.until = self.until.max(until);
@@ -73,7 +78,7 @@ impl Closure {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Closed {
     /// None once a probe went through.
     closure: Option<Closure>,
@@ -83,7 +88,7 @@ struct Closed {
 }
 
 /// The closed resources.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Closures(HashMap<Resource, Closed>);
 
 impl Closures {
@@ -152,6 +157,17 @@ impl Closures {
                 self.0.insert(resource, Closed::new(Closure::new(now, after, None), now));
                 false
             }
+        }
+    }
+
+    /// Goes on with what a predecessor knows of resources that aren't known here.
+    pub(crate) fn take_over(&mut self, predecessor: &Self) {
+        for (resource, closed) in &predecessor.0 {
+            if self.0.len() >= MOST {
+                return;
+            }
+            let closure = closed.closure.map(Closure::handed_over);
+            self.0.entry(*resource).or_insert(Closed { closure, ..*closed });
         }
     }
 

@@ -277,7 +277,7 @@ impl State {
     }
 
     /// Turns away all whose time will be up before their turn comes.
-    fn refuse_the_late(&mut self, now: Instant) {
+    pub(super) fn refuse_the_late(&mut self, now: Instant) {
         let mut before: HashMap<BucketId, Counts> = HashMap::new();
         let mut late = Vec::new();
         for (ticket, Waiting { buckets, resource, soft, .. }) in self.queue.iter() {

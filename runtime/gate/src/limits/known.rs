@@ -3,7 +3,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt,
     ops::RangeInclusive,
     sync::Arc,
     time::Duration,
@@ -39,13 +38,6 @@ impl Rate {
     pub(crate) fn least(self, other: Self) -> Self {
         let Self { burst, per_second } = other;
         Self { burst: self.burst.min(burst), per_second: self.per_second.min(per_second) }
-    }
-}
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { burst, per_second } = self;
-        write!(f, "{per_second} a second, {burst} at once")
     }
 }
 
@@ -234,6 +226,12 @@ impl Known {
                 all.map(|(id, _)| (id, "")).collect()
             }
         }
+    }
+
+    /// Which limit of these is the one that another set of limits has this number for.
+    pub(crate) fn heirs(&self, other: &Self) -> HashMap<LimitId, LimitId> {
+        let heir = |(name, id): (&String, &LimitId)| Some((*id, *self.by_name.get(name)?));
+        other.by_name.iter().filter_map(heir).collect()
     }
 
     /// What metrics, logs and messages call a limit, or that it is none.

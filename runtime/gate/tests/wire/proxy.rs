@@ -118,6 +118,8 @@ async fn the_password_is_read_for_each_connection_and_without_it_nothing_is_aske
     assert_eq!(tunnels.requests().len(), 2);
 }
 
+type Is<'a> = &'a dyn Fn(&NoTunnel) -> bool;
+
 #[tokio::test]
 async fn what_a_proxy_says_itself_is_an_error_that_names_it_and_never_an_answer() {
     let login = |cause: &NoTunnel| matches!(cause, NoTunnel::Login);
@@ -125,7 +127,6 @@ async fn what_a_proxy_says_itself_is_an_error_that_names_it_and_never_an_answer(
     let answered =
         |status| move |cause: &NoTunnel| matches!(cause, NoTunnel::Answered(found) if *found == status);
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(1 << 20));
-    type Is<'a> = &'a dyn Fn(&NoTunnel) -> bool;
     let rows: [(&str, Is<'_>); 9] = [
         ("HTTP/1.1 407 Who\r\nproxy-authenticate: Basic\r\ncontent-length: 2\r\n\r\nno", &login),
         ("HTTP/1.1 403 No\r\ncontent-length: 2\r\n\r\nno", &answered(403)),

@@ -11,7 +11,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Instrument as _, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
-use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::registry::{LookupSpan, Scope};
 
 use crate::fixture::{configured, engine, gate, hostile, metrics, node};
 
@@ -41,7 +41,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Chains {
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut text = String::new();
-        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+        for span in context.event_scope(event).into_iter().flat_map(Scope::from_root) {
             let extensions = span.extensions();
             write!(text, "{}{} > ", span.name(), extensions.get::<Fields>().unwrap().0).unwrap();
         }

@@ -153,3 +153,120 @@ fn rounded(number: f64) -> f64 {
     let places = if number < 1.0 { 1000.0 } else { 10.0 };
     (number * places).round() / places
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use pileus_gate::{Failing, Source, Urgency};
+    use serde_json::json;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::admin::debug::json::object;
+
+    fn view() -> View {
+        let rate = |per_second, burst| Rate { per_second, burst };
+        let limit = LimitState {
+            key: "reads".to_owned(),
+            declared: Some(rate(25.0, 250.0)),
+            configured: None,
+            learned: Some(rate(0.123_456, 250.0)),
+            rate: rate(0.123_456, 250.0),
+            tokens: 1.9,
+            buckets: 1,
+            closed_for: Some(Duration::from_millis(1_500)),
+        };
+        let now = Instant::now();
+        let seen = Seen {
+            begun: now - Duration::from_secs(2),
+            grant: "cloud.example".into(),
+            method: "GET".to_owned(),
+            url: "https://cloud.example/v1/machines".to_owned(),
+            effect: "read",
+            urgency: Urgency::Background,
+            result: "ok",
+            status: Some(http::StatusCode::OK),
+            source: Source::Shared,
+            sent: 0,
+            received: 4_096,
+            waited: Duration::from_millis(250),
+            answered: Some(Duration::from_millis(900)),
+            took: Duration::from_secs(1),
+            outlived: false,
+        };
+        let failing = Failing { since: SystemTime::UNIX_EPOCH, cause: "the file\nis gone".to_owned() };
+        let credential = CredentialState {
+            name: "main".to_owned(),
+            kind: "bearer",
+            is_ready: true,
+            until: Some(SystemTime::UNIX_EPOCH + Duration::from_mins(1)),
+            failing: Some(failing),
+        };
+        let waiting = [(Urgency::User, 0), (Urgency::Initialise, 1), (Urgency::Background, 40)];
+        View {
+            provider: "azure".to_owned(),
+            at: "2026-11-28T03:00:00Z".parse().unwrap(),
+            now,
+            writes_under_way: 1,
+            limits: LimitsState { limits: vec![limit], closed_resources: 2, waiting, waiting_bytes: 5_000 },
+            cache: CacheState { entries: 3, bytes: 4_096, cached: 90, ..CacheState::default() },
+            credentials: vec![credential],
+            requests: vec![seen],
+        }
+    }
+
+    #[test]
+    fn the_page_says_at_a_glance_what_is_closed_who_waits_and_what_fails() {
+        let page = page(&view());
+        let expected = "\
+provider azure, 2026-11-28T03:00:00Z
+waiting for limits: 0 user, 1 initialise, 40 background (5000 bytes)
+writes under way: 1
+resources that the cloud closed: 2
+
+LIMITS, in requests a second (and at once)
+NAME   DECLARED  CONFIGURED      LEARNED     IN FORCE  TOKENS  BUCKETS  STATE
+reads  25 (250)           -  0.123 (250)  0.123 (250)       1        1  closed for 1.5 s
+
+CACHE
+ENTRIES  BYTES  FLIGHTS  CACHED  SHARED  REVALIDATED  MISSED
+      3   4096        0      90       0            0       0
+
+CREDENTIALS
+NAME  KIND    STATE  UNTIL                 FAILING SINCE         CAUSE
+main  bearer  ready  1970-01-01T00:01:00Z  1970-01-01T00:00:00Z  the file is gone
+
+LAST REQUESTS, times in seconds
+CAME                      METHOD  STATUS  RESULT  FROM    EFFECT  URGENCY     WAITED  ANSWERED   TOOK  SENT  RECEIVED  GRANT          URL
+2026-11-28T02:59:58.000Z  GET        200  ok      shared  read    background   0.250     0.900  1.000     0      4096  cloud.example  https://cloud.example/v1/machines
+";
+        assert_eq!(page, expected, "{page}");
+    }
+
+    #[test]
+    fn machines_are_told_the_same() {
+        let object = object(&view());
+        let limit = json!({
+            "key": "reads", "declared": {"perSecond": 25.0, "burst": 250.0}, "configured": null,
+            "learned": {"perSecond": 0.123_456, "burst": 250.0}, "inForce": {"perSecond": 0.123_456, "burst": 250.0},
+            "tokens": 1.9, "buckets": 1, "closedForSeconds": 1.5,
+        });
+        let credential = json!({
+            "name": "main", "kind": "bearer", "ready": true, "until": "1970-01-01T00:01:00Z",
+            "failing": {"since": "1970-01-01T00:00:00Z", "cause": "the file\nis gone"},
+        });
+        let request = json!({
+            "came": "2026-11-28T02:59:58Z", "method": "GET", "url": "https://cloud.example/v1/machines",
+            "grant": "cloud.example", "effect": "read", "urgency": "background", "result": "ok", "status": 200,
+            "from": "shared", "outlived": false, "sentBytes": 0, "receivedBytes": 4096,
+            "waitedSeconds": 0.25, "answeredSeconds": 0.9, "tookSeconds": 1.0,
+        });
+        assert_eq!(object["limits"], json!([limit]));
+        assert_eq!(object["credentials"], json!([credential]));
+        assert_eq!(object["requests"], json!([request]));
+        assert_eq!(object["waiting"], json!({"user": 0, "initialise": 1, "background": 40}));
+        assert_eq!((&object["provider"], &object["closedResources"]), (&json!("azure"), &json!(2)));
+        assert_eq!((&object["cache"]["cached"], &object["writesUnderWay"]), (&json!(90), &json!(1)));
+    }
+}

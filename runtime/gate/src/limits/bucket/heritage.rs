@@ -1,0 +1,111 @@
+//! What a bucket hands to the one of a successor, so that a new version of a provider needn't learn by refusals what
+//! the old one knew.
+
+use std::time::Instant;
+
+use crate::limits::{bucket::Bucket, closures::Closure, known::Rate};
+
+/// What a bucket hands to the one of a successor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Heritage {
+    tokens: f64,
+    /// The learned rate, and the one that was refused last, where the cloud has shown that it takes less than was
+    /// declared.
+    learned: Option<(Rate, f64)>,
+    closure: Option<Closure>,
+}
+
+impl Bucket {
+    /// Hands over what it holds and knows. It holds nothing then.
+    pub(crate) fn hand_over(&mut self, now: Instant) -> Heritage {
+        self.fill(now);
+        let Self { most, learned, refused_rate, closure, .. } = *self;
+        let learned = (learned != most).then_some((learned, refused_rate));
+        Heritage { tokens: std::mem::take(&mut self.tokens), learned, closure }
+    }
+
+    /// Goes on where another one stopped: with its tokens, so that both together let through no more than one, and with
+    /// what it knew, as far as that is less than what is declared now.
+    pub(crate) fn take_over(&mut self, now: Instant, heritage: Heritage) {
+        self.fill(now);
+        let Heritage { tokens, learned, closure } = heritage;
+        if let Some((learned, refused_rate)) = learned {
+            self.learned = learned.least(self.most);
+            self.refused_rate = refused_rate.min(self.most.per_second);
+        }
+        self.closure = closure.map(Closure::handed_over).or(self.closure);
+        self.tokens = tokens.min(self.room());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn rate(burst: f64, per_second: f64) -> Rate {
+        Rate { burst, per_second }
+    }
+
+    /// A bucket that is full.
+    fn full(most: Rate, now: Instant) -> Bucket {
+        let mut bucket = Bucket::new(most, now, now);
+        bucket.tokens = most.burst;
+        bucket
+    }
+
+    #[test]
+    fn what_was_learned_goes_over_as_far_as_it_is_less_than_what_is_declared_now() {
+        let (most, less, least) = (rate(100.0, 10.0), rate(50.0, 5.0), rate(10.0, 1.0));
+        let rows = [
+            ("nothing learned, the same limit", most, most, most, most),
+            ("nothing learned, a wider limit", less, less, most, most),
+            ("nothing learned, a narrower limit", most, most, less, less),
+            ("learned, the same limit", most, less, most, less),
+            ("learned, a wider limit", less, least, most, least),
+            ("learned, a narrower limit", most, less, least, least),
+        ];
+        for (name, declared, learned, declared_now, expected) in rows {
+            let now = Instant::now();
+            let mut old = full(declared, now);
+            (old.learned, old.refused_rate) = (learned, learned.per_second);
+            let mut new = Bucket::new(declared_now, now, now);
+            new.take_over(now, old.hand_over(now));
+            assert_eq!(new.learned(), expected, "{name}");
+            assert!(new.refused_rate <= declared_now.per_second, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_tokens_go_over_and_no_more_than_fit() {
+        let now = Instant::now();
+        for (burst, expected) in [(100.0, 7.0), (5.0, 5.0)] {
+            let mut old = full(rate(10.0, 1.0), now);
+            (0..3).for_each(|_| _ = old.take(now));
+            let mut new = full(rate(burst, 1.0), now);
+            new.take_over(now, old.hand_over(now));
+            assert!((new.free(now) - expected).abs() < 0.01, "{burst}: {}", new.free(now));
+            assert!(old.free(now) < 0.01, "the old one has none left");
+        }
+    }
+
+    #[test]
+    fn a_closure_goes_over_without_the_probe_that_the_old_one_has_under_way() {
+        let now = Instant::now();
+        let mut old = full(rate(10.0, 1.0), now);
+        let token = old.take(now);
+        assert!(old.refused(now, token, Some(30 * SECOND), true));
+        let later = now + 31 * SECOND;
+        old.fill(later);
+        old.take(later);
+        assert!(old.when(later, 1.0) > later, "its probe is under way");
+        let mut new = full(rate(10.0, 1.0), now);
+        new.take_over(now, old.hand_over(later));
+        assert_eq!(new.closed_until(now), Some(now + 30 * SECOND));
+        new.fill(later + SECOND);
+        assert!(new.when(later + SECOND, 1.0) <= later + SECOND, "it probes for itself");
+    }
+}
