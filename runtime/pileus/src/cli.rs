@@ -128,7 +128,8 @@ pub struct Inspect {
     #[arg(value_name = "FILE.wasm")]
     pub component: PathBuf,
 
-    /// A CloudProvider document: shows what the provider wishes with that configuration, and what is granted
+    /// A CloudProvider document: shows what the provider wishes with that configuration, and what of it is granted, with
+    /// which credentials and under which limits
     #[arg(long, value_name = "FILE.yaml")]
     pub provider: Option<PathBuf>,
 

@@ -337,7 +337,7 @@ async fn all_that_is_wrong_with_a_providers_settings_is_told_with_an_end() {
         "provider mine: the provider's settings are wrong:\n",
         "\n  settings.endpoints[0].host: host \"a b\" isn't valid",
         "\n  settings.rules[0].host: host \"https://cloud\" isn't valid",
-        "\n  settings.rules[0].path: path \"machines\" isn't valid",
+        "\n  settings.rules[0].path: path pattern \"machines\" isn't valid",
         "\n  settings.rules[1].host: ",
         "\n  settings.rules[1].cache-scope: key \"{1}\" isn't valid",
     ];

@@ -10,6 +10,7 @@ use pileus_dev::nodes::node;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::history::History;
 use crate::world::{Run, World};
 
 /// What may be in no log.
@@ -33,7 +34,7 @@ fn secrets(world: &World) -> Api<Secret> {
 }
 
 /// Gives Pileus the right that `deploy/rbac.yaml` keeps ready behind a `#`.
-async fn grant_secret(world: &World) {
+pub(crate) async fn grant_secret(world: &World) {
     let shipped =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml")).unwrap();
     let (_, kept) = shipped.split_once("\n#---\n").unwrap();
@@ -42,6 +43,13 @@ async fn grant_secret(world: &World) {
     let path = file.path().join("role.yaml");
     std::fs::write(&path, role).unwrap();
     world.kubernetes.apply(&path).await.unwrap();
+}
+
+/// Lets a Node join, and waits until it is initialised, which needs the cloud.
+async fn initialised(world: &World, history: &mut History, name: Option<String>) {
+    let name = name.unwrap();
+    world.register([node(&name)]).await;
+    history.initialised(&[name]).await;
 }
 
 /// That no line of the log holds a planted value, nor a token that the cloud gave out.
@@ -54,6 +62,8 @@ fn tells_no_secret(run: &Run) {
 async fn a_token_in_a_secret_is_read_with_one_right_and_changes_while_pileus_runs() {
     let world = World::new().await;
     let mut history = world.history().await;
+    // While the cloud still takes the test's own requests.
+    let mut names = world.cloud.create_many(3).await.into_iter();
     knows(&world, PLANTED[0]).await;
     let token = json!({"secret": {"name": "cloud", "key": "token"}});
     let run = world.start_with(&document(&world, &token)).await;
@@ -64,12 +74,11 @@ async fn a_token_in_a_secret_is_read_with_one_right_and_changes_while_pileus_run
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert!(event.message.unwrap().contains("key token of Secret kube-system/cloud"));
 
-    grant_secret(&world).await;
-    run.shows(503, "[-]credential-main failed: ", "there is no Secret cloud in namespace kube-system").await;
     let secret = |key: &str, value: &str| -> Secret {
         serde_json::from_value(json!({"metadata": {"name": "cloud"}, "stringData": {key: value}})).unwrap()
     };
     secrets(&world).create(&PostParams::default(), &secret("tokn", PLANTED[0])).await.unwrap();
+    grant_secret(&world).await;
     run.shows(503, "[-]credential-main failed: ", "no such key, it has tokn").await;
     let set = async |value: &str| {
         let change = Patch::Merge(json!({"stringData": {"token": value}}));
@@ -78,21 +87,15 @@ async fn a_token_in_a_secret_is_read_with_one_right_and_changes_while_pileus_run
     set(PLANTED[0]).await;
     run.shows(200, "[+]credential-main ok", "").await;
     world.event("simulated", "CredentialRestored").await;
-    let first = world.cloud.create_many(1).await;
-    world.register([node(&first[0])]).await;
-    history.initialised(&first).await;
+    initialised(&world, &mut history, names.next()).await;
 
     knows(&world, PLANTED[1]).await;
     set(PLANTED[1]).await;
-    let second = world.cloud.create_many(1).await;
-    world.register([node(&second[0])]).await;
-    history.initialised(&second).await;
+    initialised(&world, &mut history, names.next()).await;
 
     secrets(&world).delete("cloud", &DeleteParams::default()).await.unwrap();
     run.shows(200, "[+]credential-main ok: bearer can't be acquired since ", "stays in use").await;
-    let third = world.cloud.create_many(1).await;
-    world.register([node(&third[0])]).await;
-    history.initialised(&third).await;
+    initialised(&world, &mut history, names.next()).await;
     tells_no_secret(&run);
     assert!(run.stop().await.success());
 }
@@ -101,6 +104,8 @@ async fn a_token_in_a_secret_is_read_with_one_right_and_changes_while_pileus_run
 async fn a_file_that_vanishes_leaves_the_token_until_it_expires() {
     let world = World::new().await;
     let mut history = world.history().await;
+    // While the cloud still takes the test's own requests.
+    let mut names = world.cloud.create_many(3).await.into_iter();
     let folder = TempDir::new().unwrap();
     let secret: PathBuf = folder.path().join("secret");
     std::fs::write(&secret, PLANTED[0]).unwrap();
@@ -119,17 +124,13 @@ async fn a_file_that_vanishes_leaves_the_token_until_it_expires() {
     run.shows(200, "[+]credential-main ok: clientSecret can't be acquired since ", "is valid until ").await;
     let event = world.event("simulated", "CredentialFailed").await;
     assert!(event.message.unwrap().contains(secret.to_str().unwrap()));
-    let names = world.cloud.create_many(1).await;
-    world.register([node(&names[0])]).await;
-    history.initialised(&names).await;
+    initialised(&world, &mut history, names.next()).await;
     run.shows(503, "[-]credential-main failed: ", "requests to its hosts fail").await;
 
     std::fs::write(&secret, PLANTED[0]).unwrap();
     run.shows(200, "[+]credential-main ok", "").await;
     world.event("simulated", "CredentialRestored").await;
-    let names = world.cloud.create_many(1).await;
-    world.register([node(&names[0])]).await;
-    history.initialised(&names).await;
+    initialised(&world, &mut history, names.next()).await;
     tells_no_secret(&run);
     assert!(run.stop().await.success());
 }

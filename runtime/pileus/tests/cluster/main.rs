@@ -22,6 +22,7 @@ mod joining;
 mod leader;
 mod node;
 mod node_lifecycle;
+mod planted;
 mod providers;
 mod proxy;
 mod random;

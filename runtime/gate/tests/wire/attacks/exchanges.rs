@@ -5,7 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream;
 use http_body_util::{BodyExt, Full, StreamBody};
-use pileus_gate::{Config, Deadlines, Error, Fence, Grant, Limit, Phase, Rule};
+use pileus_gate::{
+    Config, Credential, CredentialKind, Deadlines, Error, Fence, Grant, Limit, Phase, Rule, SecretFile,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::mpsc,
@@ -220,4 +222,33 @@ async fn row_15_a_limit_of_one_provider_is_not_anothers() {
         assert_eq!(answer.status(), status);
     }
     assert!(one.metrics().contains(r#"provider="one""#) && !one.metrics().contains(r#"provider="other""#));
+}
+
+#[tokio::test]
+async fn row_15_a_token_of_one_provider_is_not_sent_for_another() {
+    let cloud = Cloud::answering(OK).await;
+    let folder = tempfile::tempdir().unwrap();
+    let gate = |provider: &str, has_token: bool| {
+        let path = folder.path().join(provider);
+        std::fs::write(&path, format!("token-of-{provider}")).unwrap();
+        let credential = Credential {
+            name: "main".to_owned(),
+            hosts: vec![NAME.parse().unwrap()],
+            plain: true,
+            addresses: Vec::new(),
+            kind: CredentialKind::Bearer { token: std::sync::Arc::new(SecretFile::new(path)) },
+        };
+        let credentials = if has_token { vec![credential] } else { Vec::new() };
+        let (provider, grants) = (provider.to_owned(), vec![cloud.grant()]);
+        let config = Config { provider, grants, credentials, ..nothing() };
+        Watched::of(config, Answers::new(&[&["127.0.0.1"]]))
+    };
+    for (provider, has_token) in [("one", true), ("other", true), ("third", false)] {
+        let gate = gate(provider, has_token);
+        text(gate.get(&cloud.uri("/")).await.unwrap()).await.unwrap();
+        let request = cloud.requests().pop().unwrap();
+        let own = format!("authorization: Bearer token-of-{provider}\r\n");
+        assert_eq!(request.contains(&own), has_token, "{request}");
+        assert_eq!(request.matches("token-of-").count(), usize::from(has_token), "{request}");
+    }
 }

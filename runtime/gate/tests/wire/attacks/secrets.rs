@@ -57,27 +57,28 @@ async fn row_17_no_error_repeats_a_query_a_header_a_body_or_a_password() {
     let userinfo = with_secrets(&format!("http://admin:hunter2@{NAME}:{}/", cloud.port));
     let over_tls = with_secrets(&no_tls.uri("/").replace("http:", "https:"));
     let nowhere = with_secrets("http://denied.test/");
-    let (uri, short) = (cloud.uri("/"), within(SHORT));
-    let past = Deadlines { soft: tokio::time::Instant::now(), ..plenty() };
+    let uri = cloud.uri("/");
+    let short = || within(SHORT);
+    let past = || Deadlines { soft: tokio::time::Instant::now(), ..plenty() };
     let (none, link) = (resolving(&[]), resolving(&[&["169.254.169.254"]]));
     let unheard = resolving(&[&["127.0.0.3"]]);
-    let rows = [
-        ("malformed", &gate, userinfo, plenty()),
-        ("denied", &gate, nowhere, plenty()),
-        ("headers_too_large", &gate, long, plenty()),
-        ("body_too_large", &gate, large_body, plenty()),
+    let rows: [(_, _, _, fn() -> Deadlines); 13] = [
+        ("malformed", &gate, userinfo, plenty),
+        ("denied", &gate, nowhere, plenty),
+        ("headers_too_large", &gate, long, plenty),
+        ("body_too_large", &gate, large_body, plenty),
         ("deadline_passed", &gate, with_secrets(&uri), past),
-        ("fenced", &closed, with_secrets(&uri), plenty()),
-        ("dns_error", &none, with_secrets(&uri), plenty()),
-        ("address_blocked", &link, with_secrets(&uri), plenty()),
-        ("connect_error", &unheard, with_secrets(&uri), plenty()),
-        ("tls_error", &gate, over_tls, plenty()),
+        ("fenced", &closed, with_secrets(&uri), plenty),
+        ("dns_error", &none, with_secrets(&uri), plenty),
+        ("address_blocked", &link, with_secrets(&uri), plenty),
+        ("connect_error", &unheard, with_secrets(&uri), plenty),
+        ("tls_error", &gate, over_tls, plenty),
         ("timeout", &gate, with_secrets(&silent.uri("/")), short),
-        ("response_too_large", &gate, with_secrets(&large.uri("/")), plenty()),
-        ("protocol_error", &gate, with_secrets(&broken.uri("/")), plenty()),
+        ("response_too_large", &gate, with_secrets(&large.uri("/")), plenty),
+        ("protocol_error", &gate, with_secrets(&broken.uri("/")), plenty),
     ];
     for (label, gate, request, deadlines) in rows {
-        let error = gate.gate.send(request, deadlines).await.unwrap_err();
+        let error = gate.gate.send(request, deadlines()).await.unwrap_err();
         assert_eq!(error.label(), label, "{error}");
         let mut said = vec![format!("{error} {error:?} {}", gate.metrics())];
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
