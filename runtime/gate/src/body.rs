@@ -87,6 +87,13 @@ impl Answer {
         let timer = Box::pin(sleep_until(bounds.hard));
         Self { open: Some(Open { incoming, bounds, timer, waiting: false, record }) }
     }
+
+    /// Lets the rest go, since whoever reads it can't take it.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        if let Some(mut open) = self.open.take() {
+            open.record.failed(error);
+        }
+    }
 }
 
 impl http_body::Body for Answer {

@@ -1,17 +1,22 @@
-//! What must hold for the gate's decisions whatever bytes come: canonical form, header rules, address filter. `gate-fuzz`
+//! What must hold for the gate's decisions whatever bytes come: canonical form, header rules, address filter, cache keys. `gate-fuzz`
 //! looks for input that breaks it, and a test here holds it for all input of the corpus (`fuzz/corpus`), where everything
 //! belongs that was ever found. Not a part of any program.
 
 mod addresses;
 mod headers;
+mod keys;
 mod request;
 
 /// Panics where it doesn't hold for some input.
 pub type Property = fn(&[u8]);
 
 /// Every property, by the name of its folder in the corpus.
-pub const PROPERTIES: &[(&str, Property)] =
-    &[("addresses", addresses::hold), ("headers", headers::hold), ("request", request::hold)];
+pub const PROPERTIES: &[(&str, Property)] = &[
+    ("addresses", addresses::hold),
+    ("headers", headers::hold),
+    ("keys", keys::hold),
+    ("request", request::hold),
+];
 
 #[cfg(test)]
 mod tests {

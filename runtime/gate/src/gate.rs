@@ -5,15 +5,16 @@
 use std::{pin::pin, sync::Arc};
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use ipnet::IpNet;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::Instrument;
 
 use crate::{
     body::{self, Answer, Body},
-    cache::{CacheState, View},
+    cache::{Cache, CacheState, Flight, Outcome, Read, Told, View},
     connection::Connection,
     credentials::{Credential, CredentialState, Credentials},
     deadlines::Deadlines,
@@ -90,6 +91,7 @@ pub struct Gate {
 struct Inner {
     provider: Arc<str>,
     rules: Rules,
+    cache: Cache,
     limiter: Limiter,
     credentials: Credentials,
     ways: Vec<Way>,
@@ -120,6 +122,10 @@ enum Examined {
 enum Answerer {
     /// The cloud.
     Cloud(Answered),
+    /// The cache, or whoever asked the cloud for the same; and which of them, and how the record calls it.
+    Cache(http::Response<Bytes>, Source, &'static str),
+    /// Nobody, and the record knows.
+    Nobody(Error),
     /// Whoever stands in for it.
     StandIn(http::Response<Bytes>),
     /// The gate, since a limit doesn't let the request through in time.
@@ -165,10 +171,11 @@ impl Gate {
         let ways = grants.into_iter().map(|grant| Way::new(grant, network.clone())).collect();
         let (rules, under_way) = (Rules::new(rules)?, UnderWay::default());
         let writes = Writes::new(fence, under_way.clone());
+        let cache = Cache::new(provider.clone(), metrics.clone());
         let limiter = Limiter::new(provider.clone(), &rules, limits, tightened, metrics.clone());
         let credentials = Credentials::new(credentials, &provider, &network, metrics.credentials());
         let records = Arc::new(Records::new(provider.clone(), metrics.clone()));
-        let inner = Inner { provider, rules, limiter, credentials, ways, under_way, writes, records };
+        let inner = Inner { provider, rules, cache, limiter, credentials, ways, under_way, writes, records };
         Ok(Self { inner: Arc::new(inner), stand_in: None, view: None, urgency: Urgency::default() })
     }
 
@@ -209,7 +216,7 @@ impl Gate {
 
     /// What the cache is like now.
     pub fn cache(&self) -> CacheState {
-        CacheState::default()
+        self.inner.cache.state()
     }
 
     /// Empties all limits, so that they fill from now on as they do in a new gate: for a leader whose predecessor may
@@ -271,6 +278,11 @@ impl Gate {
                     let body = Answer::new(incoming, bounds, record).boxed_unsync();
                     Ok(http::Response::from_parts(head, body))
                 }
+                Ok(Answerer::Cache(response, source, result)) => {
+                    record.told(response.status(), source, result);
+                    Ok(whole(response))
+                }
+                Ok(Answerer::Nobody(error)) => Err(error),
                 Ok(Answerer::StandIn(response)) => {
                     record.answered(response.status(), Source::StandIn);
                     Ok(whole(response))
@@ -288,7 +300,7 @@ impl Gate {
         }
     }
 
-    /// The chain: what comes before anybody is asked, then what carries it; the caller finishes the record.
+    /// The chain: what comes before anybody is asked, the cache, then what carries it; the caller finishes the record.
     async fn pass<B>(
         &self,
         request: Box<http::Request<B>>,
@@ -304,7 +316,11 @@ impl Gate {
             Examined::Asks(asked) => asked,
             Examined::Answered(response) => return Ok(Answerer::StandIn(response)),
         };
-        self.inner.carry(asked, record).await
+        match &self.view {
+            // Boxed, or whoever has no view would hold a place for it.
+            Some(view) => Box::pin(self.inner.clone().read(view, asked, record)).await,
+            None => self.inner.carry(asked, record, || {}).await,
+        }
     }
 
     /// Canonical request, grant, rule, stand-in.
@@ -342,8 +358,57 @@ impl Gate {
 }
 
 impl Inner {
-    /// The rest of the chain: limits, credential, then the dial; once more from the credential on where it was refused.
-    async fn carry(&self, asked: Box<Asked>, record: &mut Record) -> Result<Answerer, Error> {
+    /// The chain from the cache on: what this view may be told is told, and for anything else follows the rest.
+    async fn read(
+        self: Arc<Self>,
+        view: &View,
+        asked: Box<Asked>,
+        record: &mut Record,
+    ) -> Result<Answerer, Error> {
+        let Asked { request, headers, body, meaning, urgency, deadlines, .. } = &*asked;
+        let Some(read) = Read::new(request, headers, body, meaning, (*urgency, view)) else {
+            return self.carry(asked, record, || {}).await;
+        };
+        let deadlines = *deadlines;
+        let carry = |flight| {
+            let flying = self.clone().fly(asked, record.hand_over(), flight);
+            tokio::spawn(flying).abort_handle()
+        };
+        match self.cache.read(&read, view, &deadlines, &self.under_way, carry).await {
+            Ok(Told::Response(response, source, result)) => Ok(Answerer::Cache(response, source, result)),
+            Ok(Told::HeldBack(held_back)) => Ok(Answerer::Limits(held_back)),
+            Err(error) if record.is_handed_over() => Ok(Answerer::Nobody(error)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Carries a request for everybody who waits for its answer.
+    async fn fly(self: Arc<Self>, mut asked: Box<Asked>, mut record: Record, mut flight: Flight) {
+        if let Some((name, value)) = flight.validator() {
+            asked.headers.insert(name, value);
+        }
+        match self.carry(asked, &mut record, || flight.leaves()).await {
+            // Boxed for the same reason as the exchange.
+            Ok(Answerer::Cloud(answered)) => Box::pin(flight.answered(answered, record)).await,
+            Ok(Answerer::Limits(held_back)) => {
+                record.held_back(StatusCode::TOO_MANY_REQUESTS);
+                flight.failed(Outcome::HeldBack(held_back));
+            }
+            Ok(Answerer::Cache(..) | Answerer::StandIn(_) | Answerer::Nobody(_)) => {}
+            Err(error) => {
+                record.failed(&error);
+                flight.failed(Outcome::Failed(error));
+            }
+        }
+    }
+
+    /// The rest of the chain: limits, credential, then the dial. It says when the request leaves.
+    async fn carry(
+        &self,
+        asked: Box<Asked>,
+        record: &mut Record,
+        leaves: impl FnOnce() + Send,
+    ) -> Result<Answerer, Error> {
         record.waits();
         let turn = {
             // Pinned here, or each future around it would hold a place for it.
@@ -351,14 +416,14 @@ impl Inner {
             self.under_way.read(async { Ok(turn.await) }).await?
         };
         record.waited();
-        let permit = match turn {
-            Ok(permit) => permit,
-            Err(held_back) => return Ok(Answerer::Limits(held_back)),
-        };
-        let span = record.span();
-        // Boxed, since this is the largest part of what a request that waits above would hold.
-        let exchange = Box::pin(self.exchange(asked, permit, record).instrument(span));
-        exchange.await.map(Answerer::Cloud)
+        match turn {
+            Ok(permit) => {
+                leaves();
+                // Boxed, since this is the largest part of what a request that waits above would hold.
+                Box::pin(self.exchange(asked, permit, record)).await.map(Answerer::Cloud)
+            }
+            Err(held_back) => Ok(Answerer::Limits(held_back)),
+        }
     }
 
     async fn exchange(
@@ -369,32 +434,52 @@ impl Inner {
     ) -> Result<Answered, Error> {
         let Self { credentials, under_way, writes, .. } = self;
         let write = asked.as_write(writes);
-        let Asked { way, request, headers, body, deadlines, .. } = *asked;
+        let Asked { way, request, headers, body, meaning, deadlines, .. } = *asked;
         record.sent = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let outgoing = outgoing(&request, headers, body)?;
         let (outgoing, attached) =
             under_way.read(credentials.attach(&request, outgoing, deadlines.soft)).await?;
-        let exchange = async |outgoing, permit, record: &mut Record| {
-            let exchange =
-                |fence, deadlines| way.exchange(&request.host, behind(fence, outgoing), deadlines, permit);
-            let Some(write) = write else {
-                return under_way.read(exchange(Fence::default(), deadlines)).await;
-            };
-            let theirs = deadlines.of_write(writes::LONGEST, Instant::now());
-            writes.carry(write, record, deadlines, |fence| exchange(fence, theirs)).await
-        };
+        let way = Carried { way, write, deadlines, meaning: &meaning, host: &request.host };
         let again = attached.zip(permit.again());
-        let mut answer = exchange(outgoing, permit, record).await?;
+        let mut answer = self.send(&way, outgoing, permit, record).await?;
         if let Some((attached, again)) = again {
             let newer = attached.again(answer.status(), deadlines.soft);
             let newer = under_way.read(async { Ok(newer.await) }).await?;
             if let Some((outgoing, permit)) = newer.and_then(|newer| Some((newer, again.permit()?))) {
                 // Its connection is let go before another is asked for.
                 drop(answer);
-                answer = exchange(outgoing, permit, record).await?;
+                answer = self.send(&way, outgoing, permit, record).await?;
             }
         }
         answered(&request.host, answer, deadlines, record)
+    }
+
+    async fn send(
+        &self,
+        carried: &Carried<'_>,
+        outgoing: http::Request<Bytes>,
+        permit: Permit,
+        record: &mut Record,
+    ) -> Result<http::Response<Incoming>, Error> {
+        let Carried { way, write, deadlines, meaning, host } = carried;
+        let exchange = |fence, deadlines| {
+            // Ends when the exchange does, whoever waits for it.
+            let change = self.cache.change(meaning);
+            let exchange = way.exchange(host, behind(fence, outgoing), deadlines, permit);
+            async move {
+                let _ends = change;
+                exchange.await
+            }
+        };
+        let span = record.span();
+        match write {
+            Some(write) => {
+                let theirs = deadlines.of_write(writes::LONGEST, Instant::now());
+                let carry = self.writes.carry(*write, record, *deadlines, |fence| exchange(fence, theirs));
+                carry.instrument(span).await
+            }
+            None => self.under_way.read(exchange(Fence::default(), *deadlines)).instrument(span).await,
+        }
     }
 
     /// Waits for the turn of a request: a write first for what was left unfinished at its resource, and once more if
@@ -412,6 +497,15 @@ impl Inner {
             }
         }
     }
+}
+
+/// How a request is carried, each time that it is.
+struct Carried<'a> {
+    way: Way,
+    write: Option<Write>,
+    deadlines: Deadlines,
+    meaning: &'a Meaning,
+    host: &'a Host,
 }
 
 impl Asked {

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tracing::{Span, debug_span, field::Empty};
 
 use crate::{
+    cache::{Dropped, Held},
     credentials::Counters,
     dial::Connections,
     error::Error,
@@ -42,8 +43,17 @@ struct Families {
     held_back: Family<RefusalLabels, Counter>,
     closures: Family<LimitLabels, Counter>,
     gauges: Gauges,
+    cache_entries: Family<ProviderLabels, Gauge>,
+    cache_bytes: Family<ProviderLabels, Gauge>,
+    cache_dropped: Family<DroppedLabels, Counter>,
     credentials: Counters,
     connections: Connections,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DroppedLabels {
+    provider: Arc<str>,
+    reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -104,10 +114,14 @@ impl Metrics {
             held_back: Family::default(),
             closures: Family::default(),
             gauges: Gauges::default(),
+            cache_entries: Family::default(),
+            cache_bytes: Family::default(),
+            cache_dropped: Family::default(),
             credentials: Counters::register(registry),
             connections: Connections::register(registry),
         };
         families.register_limits(registry);
+        families.register_cache(registry);
         let Families { requests, in_flight, duration, sent, received, stripped, .. } = &families;
         registry.register("pileus_gate_requests", "Requests of providers to clouds", requests.clone());
         registry.register(
@@ -168,6 +182,28 @@ impl Metrics {
         self.0.closures.get_or_create(&LimitLabels { provider: provider.clone(), limit }).inc();
     }
 
+    /// What a cache of this provider holds, and what it dropped, has changed from one to the other.
+    pub(crate) fn cached(&self, provider: &Arc<str>, before: Held, now: Held) {
+        let labels = ProviderLabels { provider: provider.clone() };
+        // By the difference: during a change of versions two gates of a provider have a cache each.
+        let change = |family: &Family<_, Gauge>, before: usize, now: usize| {
+            if before != now {
+                let signed = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+                family.get_or_create(&labels).inc_by(signed(now) - signed(before));
+            }
+        };
+        change(&self.0.cache_entries, before.entries, now.entries);
+        change(&self.0.cache_bytes, before.bytes, now.bytes);
+        for (reason, (before, now)) in
+            Dropped::ALL.into_iter().zip(before.dropped.into_iter().zip(now.dropped))
+        {
+            if before != now {
+                let labels = DroppedLabels { provider: provider.clone(), reason: reason.label() };
+                self.0.cache_dropped.get_or_create(&labels).inc_by(now - before);
+            }
+        }
+    }
+
     /// The gauges of all limits.
     pub(crate) fn gauges(&self) -> &Gauges {
         &self.0.gauges
@@ -195,6 +231,22 @@ impl Families {
             closures.clone(),
         );
         registry.register_collector(Box::new(gauges.clone()));
+    }
+
+    fn register_cache(&self, registry: &mut Registry) {
+        let Self { cache_entries, cache_bytes, cache_dropped, .. } = self;
+        registry.register("pileus_gate_cache_entries", "Answers in the cache", cache_entries.clone());
+        registry.register_with_unit(
+            "pileus_gate_cache",
+            "What the answers in the cache take in memory",
+            Unit::Bytes,
+            cache_bytes.clone(),
+        );
+        registry.register(
+            "pileus_gate_cache_dropped",
+            "Answers that were dropped from the cache",
+            cache_dropped.clone(),
+        );
     }
 }
 
@@ -366,6 +418,17 @@ impl Record {
             400..500 => "http_4xx",
             500.. => "http_5xx",
         };
+    }
+
+    /// Notes that the cloud didn't give this answer, or not to this request alone; `result` says why.
+    pub(crate) fn told(&mut self, status: StatusCode, source: Source, result: &'static str) {
+        self.answered(status, source);
+        self.result = result;
+    }
+
+    /// Whether another record stands for the request.
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.is_handed_over
     }
 
     /// Takes it down to what pages show.

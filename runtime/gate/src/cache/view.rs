@@ -2,24 +2,34 @@
 //! answers of a call asks here what they prove: found may be old, absent must be new.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::Instant};
+
+use crate::cache::{
+    seen::{Led, Seen},
+    wish::floor,
+};
 
 /// What one call of a provider may read from the cache, and what it was given. Clones are the same view. It belongs to
 /// calls through one gate.
 ///
 /// A list counts as read at the moment at which its first page is: its further pages are of the same sweep, and none of
-/// them was asked for earlier than the first.
+/// them was asked for earlier than the first. Of a request that has to wait, nothing that was asked for after it came is
+/// too old.
 #[derive(Debug, Clone)]
 pub struct View(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     bound: Bound,
-    evidence: Mutex<Evidence>,
+    seen: Mutex<Seen>,
+    /// By which a sweep knows whether the call that began it goes on.
+    is_alive: Arc<()>,
+    /// Who wants to hear when it doesn't.
+    waiting: OnceLock<Arc<Notify>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -50,24 +60,41 @@ impl View {
     }
 
     fn new(bound: Bound) -> Self {
-        Self(Arc::new(Inner { bound, evidence: Mutex::default() }))
+        let (seen, is_alive) = (Mutex::default(), Arc::new(()));
+        Self(Arc::new(Inner { bound, seen, is_alive, waiting: OnceLock::new() }))
     }
 
     /// What the answers so far are worth.
     pub fn evidence(&self) -> Evidence {
-        *self.lock()
+        let seen = self.seen();
+        Evidence { oldest: seen.oldest.map(Instant::from_std), is_torn: seen.is_torn }
     }
 
-    /// Before when nothing may have been asked for that is read at this time.
-    pub(crate) fn floor(&self, now: Instant) -> Option<Instant> {
+    /// Before when nothing may have been asked for that answers a request now which came at `arrived`.
+    pub(crate) fn floor(&self, arrived: Instant, now: Instant) -> Option<std::time::Instant> {
         match self.0.bound {
-            Bound::Since(made) => Some(made),
-            Bound::AtMost(age) => now.checked_sub(age),
+            Bound::Since(made) => Some(made.into_std()),
+            Bound::AtMost(age) => floor(age, arrived.into_std(), now.into_std()),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Evidence> {
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
         // No code that holds it can panic halfway through a change.
-        self.0.evidence.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// By which a sweep knows whether this view goes on, of which these are told as well.
+    pub(crate) fn leading(&self, waiting: &Arc<Notify>) -> Led {
+        self.0.waiting.get_or_init(|| waiting.clone());
+        Arc::downgrade(&self.0.is_alive)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.is_alive = Arc::default();
+        if let Some(waiting) = self.waiting.get() {
+            waiting.notify_waiters();
+        }
     }
 }

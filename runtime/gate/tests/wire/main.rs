@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
 mod attacks;
+mod cache;
 mod cloud;
 mod credentials;
 mod environment;

@@ -1,0 +1,349 @@
+//! By what an answer is known: everything of a request that may decide about its answer. The gate is of one provider
+//! and one identity, so nobody else's answers are near.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, HeaderName};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use url::form_urlencoded;
+
+use crate::{
+    request::Request,
+    rules::{Meaning, Page, Place},
+};
+
+/// By what an answer or a list is known. A digest without collisions that anybody could make, so that neither a provider
+/// nor whoever names a resource in the cloud gets one answer for another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key(pub(crate) [u8; 32]);
+
+/// By what the answer to a request is known, and the list that it is a page of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Keys {
+    pub(crate) answer: Key,
+    pub(crate) list: Option<List>,
+}
+
+/// A list, and which of its pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct List {
+    pub(crate) key: Key,
+    pub(crate) is_first: bool,
+}
+
+/// They only describe the request: another for the same has other values.
+pub(crate) const DESCRIBING: &[&str] = &[
+    "cache-control",
+    "pragma",
+    "user-agent",
+    "date",
+    "traceparent",
+    "tracestate",
+    "x-request-id",
+    "x-correlation-id",
+    "x-ms-client-request-id",
+    "x-ms-correlation-request-id",
+    "x-ms-date",
+    "x-amz-date",
+    "x-amzn-trace-id",
+    "amz-sdk-invocation-id",
+    "amz-sdk-request",
+    "x-cloud-trace-context",
+    "x-openstack-request-id",
+];
+
+impl Keys {
+    /// The keys of a request with these headers and this body.
+    pub(crate) fn of(request: &Request, headers: &HeaderMap, body: &[u8], meaning: &Meaning) -> Self {
+        let query = request.query.as_deref();
+        let mut answer = Digested::new("answer", request, meaning.fold_case);
+        answer.headers(headers, None);
+        // Whether there is a query at all is as written too.
+        answer.part(if query.is_some() { "?" } else { "" });
+        answer.part(query.unwrap_or_default());
+        answer.part(body);
+        let list = meaning.page.as_ref().map(|Page { place, is_first }| {
+            let mut list = Digested::new("list", request, meaning.fold_case);
+            list.list(query.unwrap_or_default(), headers, body, place);
+            List { key: list.key(), is_first: *is_first }
+        });
+        Self { answer: answer.key(), list }
+    }
+}
+
+struct Digested(Sha256);
+
+impl Digested {
+    fn new(what: &str, request: &Request, fold_case: bool) -> Self {
+        let Request { method, tls, host, port, path, query: _ } = request;
+        let mut digested = Self(Sha256::new());
+        digested.part(what);
+        digested.part(method.as_str());
+        digested.part(if *tls { "https" } else { "http" });
+        digested.part(host.to_string());
+        digested.part(port.to_string());
+        if fold_case {
+            digested.part(path.to_ascii_lowercase());
+        } else {
+            digested.part(path);
+        }
+        digested
+    }
+
+    /// With its length, so that what is moved from one part to its neighbour is seen.
+    fn part(&mut self, part: impl AsRef<[u8]>) {
+        let part = part.as_ref();
+        self.0.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        self.0.update(part);
+    }
+
+    /// Of headers of different names the order means nothing.
+    fn headers(&mut self, headers: &HeaderMap, without: Option<&HeaderName>) {
+        let mut lines: Vec<_> = headers
+            .iter()
+            .filter(|(name, _)| Some(*name) != without && !DESCRIBING.contains(&name.as_str()))
+            .collect();
+        lines.sort_by_key(|(name, _)| name.as_str());
+        self.part(lines.len().to_string());
+        for (name, value) in lines {
+            self.part(name);
+            self.part(value);
+        }
+    }
+
+    /// What all pages of a list have in common. Clouds write the address of the next page anew, so that the order of the
+    /// parameters and their encoding may differ from the first one's.
+    fn list(&mut self, query: &str, headers: &HeaderMap, body: &[u8], page: &Place) {
+        let (mut in_query, mut in_header, mut in_form, mut in_json) = (None, None, None, None);
+        match page {
+            Place::Query(name) => in_query = Some(name),
+            Place::Header(name) => in_header = Some(name),
+            Place::FormField(name) => in_form = Some(name),
+            Place::JsonField(name) => in_json = Some(name),
+        }
+        self.headers(headers, in_header);
+        self.fields(query.as_bytes(), in_query);
+        match (in_form, in_json) {
+            (Some(name), _) => self.fields(body, Some(name)),
+            (_, Some(name)) => self.json(body, name),
+            _ => self.part(body),
+        }
+    }
+
+    fn fields(&mut self, encoded: &[u8], without: Option<&String>) {
+        let mut fields: Vec<_> = form_urlencoded::parse(encoded)
+            .filter(|(name, _)| without.is_none_or(|without| name != without))
+            .collect();
+        fields.sort();
+        self.part(fields.len().to_string());
+        for (name, value) in fields {
+            self.part(name.as_bytes());
+            self.part(value.as_bytes());
+        }
+    }
+
+    fn json(&mut self, body: &[u8], without: &str) {
+        // A body that is no object has no field to leave out. No body at all is an object without fields.
+        let body = if body.is_empty() { b"{}" } else { body };
+        match serde_json::from_slice::<BTreeMap<String, Value>>(body) {
+            Ok(mut fields) => {
+                fields.remove(without);
+                for (name, value) in fields {
+                    self.part(name);
+                    self.part(value.to_string());
+                }
+            }
+            Err(_) => self.part(body),
+        }
+    }
+
+    fn key(self) -> Key {
+        Key(self.0.finalize().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Method};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::rules::{Effect, Limits};
+
+    fn meaning(fold_case: bool, page: Option<Page>) -> Meaning {
+        Meaning { effect: Effect::Read, limits: Limits::AllOfHost, cache_scope: None, fold_case, page }
+    }
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        headers
+    }
+
+    type Asked<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
+
+    fn keys((method, uri, lines, body): Asked<'_>, meaning: &Meaning) -> Keys {
+        let request = Request::parse(&method.parse::<Method>().unwrap(), &uri.parse().unwrap()).unwrap();
+        Keys::of(&request, &headers(lines), body.as_bytes(), meaning)
+    }
+
+    #[test]
+    fn what_may_decide_about_the_answer_is_in_the_key_and_nothing_else() {
+        let base: Asked<'_> =
+            ("GET", "https://a.example/b/C?d=e&f=g", &[("accept", "x"), ("range-unit", "y")], "");
+        let rows: [(&str, Asked<'_>, bool, bool); 16] = [
+            ("spelling", ("GET", "https://A.example.:443/%62/C?d=e&f=g", base.2, ""), false, true),
+            ("order of headers", ("GET", base.1, &[("range-unit", "y"), ("accept", "x")], ""), false, true),
+            (
+                "user agent",
+                ("GET", base.1, &[("accept", "x"), ("range-unit", "y"), ("user-agent", "z")], ""),
+                false,
+                true,
+            ),
+            (
+                "ids",
+                (
+                    "GET",
+                    base.1,
+                    &[
+                        ("accept", "x"),
+                        ("range-unit", "y"),
+                        ("X-MS-Client-Request-Id", "1"),
+                        ("date", "2"),
+                        ("traceparent", "3"),
+                        ("cache-control", "no-cache"),
+                    ],
+                    "",
+                ),
+                false,
+                true,
+            ),
+            ("case where it counts", ("GET", "https://a.example/B/c?d=e&f=g", base.2, ""), false, false),
+            ("case where it doesn't", ("GET", "https://a.example/B/c?d=e&f=g", base.2, ""), true, true),
+            ("case of the query", ("GET", "https://a.example/b/C?D=e&f=g", base.2, ""), true, false),
+            ("method", ("HEAD", base.1, base.2, ""), false, false),
+            ("scheme", ("GET", "http://a.example:443/b/C?d=e&f=g", base.2, ""), false, false),
+            ("port", ("GET", "https://a.example:444/b/C?d=e&f=g", base.2, ""), false, false),
+            ("host", ("GET", "https://b.example/b/C?d=e&f=g", base.2, ""), false, false),
+            ("order of the query", ("GET", "https://a.example/b/C?f=g&d=e", base.2, ""), false, false),
+            ("no query", ("GET", "https://a.example/b/C", base.2, ""), false, false),
+            ("value of a header", ("GET", base.1, &[("accept", "z"), ("range-unit", "y")], ""), false, false),
+            (
+                "parts moved",
+                ("GET", base.1, &[("accept", "x"), ("range-unit", "y"), ("a", "")], ""),
+                false,
+                false,
+            ),
+            ("body", ("GET", base.1, base.2, "{}"), false, false),
+        ];
+        for (name, other, fold_case, is_equal) in rows {
+            let meaning = meaning(fold_case, None);
+            assert_eq!(keys(base, &meaning) == keys(other, &meaning), is_equal, "{name}");
+        }
+        let meaning = meaning(false, None);
+        let (with, without) = ("https://a.example/?", "https://a.example/");
+        assert_ne!(keys(("GET", with, &[], ""), &meaning), keys(("GET", without, &[], ""), &meaning));
+        let (one, other) = (
+            ("GET", without, &[("a", "1"), ("a", "2")][..], ""),
+            ("GET", without, &[("a", "2"), ("a", "1")][..], ""),
+        );
+        assert_ne!(keys(one, &meaning), keys(other, &meaning), "of one name the order counts");
+    }
+
+    #[test]
+    fn the_pages_of_a_list_are_of_one_list_and_no_other() {
+        let token = || "token".to_owned();
+        let (query, form, json) =
+            (Place::Query(token()), Place::FormField(token()), Place::JsonField(token()));
+        let header = Place::Header(HeaderName::from_static("x-token"));
+        let (a, b) = ("https://a.example/l", "https://a.example/l?a=1&b=%40");
+        let rows: [(&str, &Place, Asked<'_>, Asked<'_>, bool); 12] = [
+            (
+                "token",
+                &query,
+                ("GET", b, &[], ""),
+                ("GET", "https://a.example/l?a=1&b=%40&token=x", &[], ""),
+                true,
+            ),
+            ("alone", &query, ("GET", a, &[], ""), ("GET", "https://a.example/l?token=x", &[], ""), true),
+            (
+                "written anew",
+                &query,
+                ("GET", b, &[], ""),
+                ("GET", "https://a.example/l?b=@&%74oken=x&a=1", &[], ""),
+                true,
+            ),
+            (
+                "other filter",
+                &query,
+                ("GET", b, &[], ""),
+                ("GET", "https://a.example/l?a=2&b=%40&token=x", &[], ""),
+                false,
+            ),
+            (
+                "other list",
+                &query,
+                ("GET", b, &[], ""),
+                ("GET", "https://a.example/m?a=1&b=%40&token=x", &[], ""),
+                false,
+            ),
+            (
+                "header",
+                &header,
+                ("GET", a, &[("a", "1")], ""),
+                ("GET", a, &[("a", "1"), ("x-token", "x")], ""),
+                true,
+            ),
+            (
+                "other header",
+                &header,
+                ("GET", a, &[("a", "1")], ""),
+                ("GET", a, &[("a", "2"), ("x-token", "x")], ""),
+                false,
+            ),
+            ("form", &form, ("POST", a, &[], "a=1"), ("POST", a, &[], "token=2&a=1"), true),
+            ("other form", &form, ("POST", a, &[], "a=1"), ("POST", a, &[], "token=2&a=2"), false),
+            (
+                "json",
+                &json,
+                ("POST", a, &[], r#"{"a": 1, "b": {}}"#),
+                ("POST", a, &[], r#"{"b":{},"token":"x","a":1}"#),
+                true,
+            ),
+            (
+                "other json",
+                &json,
+                ("POST", a, &[], r#"{"a": 1}"#),
+                ("POST", a, &[], r#"{"token":"x","a":2}"#),
+                false,
+            ),
+            ("no json", &json, ("POST", a, &[], ""), ("POST", a, &[], r#"{"token":"x"}"#), true),
+        ];
+        for (name, place, first, later, is_one) in rows {
+            let of =
+                |asked, is_first| keys(asked, &meaning(false, Some(Page { place: place.clone(), is_first })));
+            let (first, later) = (of(first, true), of(later, false));
+            assert_eq!(first.list.unwrap().key == later.list.unwrap().key, is_one, "{name}");
+            assert_ne!(first.answer, later.answer, "{name}");
+            assert_ne!(first.answer, first.list.unwrap().key, "{name}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn requests_that_differ_in_any_part_have_different_keys(
+            one in ("[a-z/]{0,6}", proptest::option::of("[a-z=&]{0,6}"), "[a-z]{0,6}", "[a-z=&]{0,6}"),
+            other in ("[a-z/]{0,6}", proptest::option::of("[a-z=&]{0,6}"), "[a-z]{0,6}", "[a-z=&]{0,6}"),
+        ) {
+            let of = |(path, query, value, body): &(String, Option<String>, String, String)| {
+                let query = query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
+                let uri = format!("https://a.example/x{path}{query}");
+                keys(("POST", &uri, &[("accept", value)], body), &meaning(false, None))
+            };
+            prop_assert_eq!(one == other, of(&one) == of(&other));
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Which requests the cache knows, and what it has to know of them.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+
+use crate::{
+    cache::{
+        key::{Keys, List},
+        scopes::Scope,
+        view::View,
+        wish::Wish,
+    },
+    limits::Urgency,
+    request::{Host, Request},
+    rules::{Effect, Meaning},
+};
+
+/// The longest body of a request that may be answered from the cache, in bytes: a query of an API that reads by POST has
+/// some kilobytes.
+const LONGEST_BODY: usize = 64 << 10;
+
+/// A read that may be answered from the cache.
+#[derive(Debug, Clone)]
+pub(crate) struct Read {
+    pub(super) keys: Keys,
+    pub(super) scope: Scope,
+    pub(super) wish: Wish,
+    pub(super) urgency: Urgency,
+    pub(super) host: Host,
+}
+
+impl Read {
+    /// The read that a request is; `None` if the cache isn't to know of it, which the view hears of.
+    pub(crate) fn new(
+        request: &Request,
+        headers: &HeaderMap,
+        body: &[u8],
+        meaning: &Meaning,
+        (urgency, view): (Urgency, &View),
+    ) -> Option<Self> {
+        if meaning.effect != Effect::Read {
+            return None;
+        }
+        if body.len() > LONGEST_BODY {
+            view.seen().is_torn |= meaning.page.is_some();
+            return None;
+        }
+        let keys = Keys::of(request, headers, body, meaning);
+        let Some(wish) = Wish::read(headers) else {
+            if let Some(List { key, is_first }) = keys.list {
+                view.seen().passes_by(key, is_first);
+            }
+            return None;
+        };
+        let scope = scope(meaning);
+        Some(Self { keys, scope, wish, urgency, host: request.host.clone() })
+    }
+}
+
+/// What a request reads or changes as a whole.
+pub(super) fn scope(meaning: &Meaning) -> Scope {
+    meaning.cache_scope.as_deref().map(Arc::from)
+}

@@ -1,0 +1,127 @@
+//! Where changes are under way or have just been made. A cloud shows a change only some time after it was made, and what
+//! it answers until then must not be kept.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+/// Longer than a cloud takes until all of its front ends show a change. Azure's resource manager and the lists of EC2
+/// take seconds, seldom 20.
+pub(crate) const SETTLING: Duration = Duration::from_secs(30);
+
+/// What a request reads or changes as a whole; `None` is everything.
+pub(crate) type Scope = Option<Arc<str>>;
+
+/// The changes of one provider, by scope.
+#[derive(Debug, Default)]
+pub(crate) struct Scopes {
+    /// Changes of any scope.
+    any: Changes,
+    /// Changes of everything.
+    all: Changes,
+    of: HashMap<Arc<str>, Changes>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Changes {
+    under_way: usize,
+    settled: Option<Instant>,
+}
+
+impl Changes {
+    fn ended(&mut self, settled: Instant) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.settled = self.settled.max(Some(settled));
+    }
+
+    fn are_settled(&self, now: Instant) -> bool {
+        self.under_way == 0 && self.settled.is_none_or(|settled| now >= settled)
+    }
+}
+
+impl Scopes {
+    pub(crate) fn began(&mut self, scope: &Scope) {
+        for changes in self.concerned(scope) {
+            changes.under_way += 1;
+        }
+    }
+
+    pub(crate) fn ended(&mut self, scope: &Scope, now: Instant) {
+        for changes in self.concerned(scope) {
+            changes.ended(now + SETTLING);
+        }
+        // A provider names scopes as it likes; those without news are as if they had never been named.
+        self.of.retain(|_, changes| !changes.are_settled(now));
+    }
+
+    /// Whether what is asked for now shows all changes that were made.
+    pub(crate) fn are_settled(&self, scope: &Scope, now: Instant) -> bool {
+        match scope {
+            None => self.any.are_settled(now),
+            Some(scope) => {
+                let own = self.of.get(scope).is_none_or(|changes| changes.are_settled(now));
+                own && self.all.are_settled(now)
+            }
+        }
+    }
+
+    fn concerned(&mut self, scope: &Scope) -> [&mut Changes; 2] {
+        let Self { any, all, of } = self;
+        let own = match scope {
+            None => all,
+            Some(scope) => of.entry(scope.clone()).or_default(),
+        };
+        [any, own]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(name: &str) -> Scope {
+        (!name.is_empty()).then(|| name.into())
+    }
+
+    #[test]
+    fn a_scope_is_settled_half_a_minute_after_its_last_change_and_the_last_of_everything() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let rows = [
+            // The scope of the change, of the read, and whether one has to do with the other.
+            ("a", "a", true),
+            ("a", "b", false),
+            ("a", "", true),
+            ("", "a", true),
+            ("", "", true),
+        ];
+        for (changed, read, concerns) in rows {
+            let (changed, read, name) = (scope(changed), scope(read), format!("{changed} {read}"));
+            let mut scopes = Scopes::default();
+            assert!(scopes.are_settled(&read, at(0)), "{name}");
+            scopes.began(&changed);
+            scopes.began(&changed);
+            scopes.ended(&changed, at(1));
+            assert_eq!(scopes.are_settled(&read, at(100)), !concerns, "{name}: one is under way");
+            scopes.ended(&changed, at(101));
+            assert_eq!(scopes.are_settled(&read, at(130)), !concerns, "{name}: just made");
+            assert!(scopes.are_settled(&read, at(131)), "{name}");
+        }
+    }
+
+    #[test]
+    fn scopes_without_news_are_forgotten() {
+        let now = Instant::now();
+        let mut scopes = Scopes::default();
+        for number in 0..1000 {
+            let scope = scope(&number.to_string());
+            scopes.began(&scope);
+            scopes.ended(&scope, now);
+        }
+        scopes.began(&scope("late"));
+        scopes.ended(&scope("late"), now + SETTLING);
+        assert_eq!(scopes.of.len(), 1);
+    }
+}
