@@ -22,10 +22,11 @@ test: python-guest stack guests ## Run all tests
 	deploy/dev/check speed scenarios attacks
 	cargo test --locked --workspace
 
-test-full: test ## Also fuzz the gate, and play an hour of random history; PILEUS_RANDOM_SEED and _SECONDS choose one
+test-full: test ## Also fuzz the gate, load a slow cloud and play an hour of random history; PILEUS_RANDOM_SEED and _SECONDS choose one
 	deploy/dev/fuzz 60
 	PILEUS_RANDOM_SEED=$${PILEUS_RANDOM_SEED:-$$(date +%s)} PILEUS_RANDOM_SECONDS=$${PILEUS_RANDOM_SECONDS:-3600} \
 		cargo test --locked --workspace --test cluster -- random --nocapture
+	cargo test --locked --workspace --test gate -- --ignored --nocapture
 
 lint: ## Check format, lints, licences, sources and architecture
 	@deploy/dev/require cargo cc

@@ -70,6 +70,9 @@ async fn it_shows_what_it_promises_in_plain_text_and_leaves_nothing_behind() {
         "lookup of node node-4 stopped after 2000 ms of processor time",
         r#"result="trap"}"#,
         "[NOT GRANTED]",
+        "http://169.254.169.254/metadata/identity/oauth2/token/node-4",
+        "the metadata service was not asked",
+        "users' work after",
         "node-2 node.kubernetes.io/instance-type: large-8, and",
         "DeletingNode: Deleting node node-3",
         "NotReady True, DeletionHeld 52: worker-1,",
@@ -79,6 +82,7 @@ async fn it_shows_what_it_promises_in_plain_text_and_leaves_nothing_behind() {
         "0 requests reached the cloud",
         "their nodes were held, none was deleted",
         "the 51 others stay, and none is held",
+        "20 late nodes",
         "What next",
         "pileus provider test",
     ];

@@ -10,11 +10,14 @@ mod decide;
 mod gauges;
 mod handover;
 mod known;
+mod learned;
+mod measure;
 mod permit;
 mod queue;
 mod refusal;
 mod supply;
 mod urgency;
+mod window;
 
 use std::{
     collections::HashMap,

@@ -8,31 +8,14 @@ use std::time::{Duration, Instant};
 
 pub(crate) use heritage::Heritage;
 
-use crate::limits::{closures::Closure, known::Rate};
+use crate::limits::{
+    closures::{Closure, PROBE},
+    known::Rate,
+    learned::Learned,
+    measure::Measure,
+    window::Window,
+};
 
-/// However often a cloud refuses, the rate falls no further than to a hundredth, nor below one request a second if it
-/// was more: what is slower than that is kept by closures, and the way back is short.
-const LOWEST: f64 = 0.01;
-/// A refusal takes no more than three quarters at once: one that was another client's fault costs a few minutes.
-const DEEPEST_CUT: f64 = 0.25;
-/// And at least a tenth, or it would be repeated at once.
-const LEAST_CUT: f64 = 0.9;
-/// From fewer accepted requests nothing is measured: the rate is halved, and soon back...
-const CREDIBLE: u32 = 5;
-/// ...unless it is refused again.
-const BLIND_CUT: f64 = 0.5;
-/// The least that is believed of a limit whose numbers nobody declared when it is first met. The tightest that clouds
-/// publish for a whole account are about that (Azure takes 10 writes a second).
-const FIRST_GUESS: f64 = 10.0;
-/// What was accepted longer ago than this before the first refusal says nothing about what the cloud takes.
-const MEASURE: Duration = Duration::from_mins(1);
-/// Nothing is measured over less: the quotient of two small numbers is noise.
-const LEAST_MEASURE: f64 = 1.0;
-/// The learned rate grows by a factor e in this time while it is below nine tenths of the rate that was refused last...
-const REGAIN: f64 = 60.0;
-/// ...and in this time beyond, where a refusal must be expected. From a tenth of the declared rate to all of it takes
-/// 23 minutes.
-const EXPLORE: f64 = 600.0;
 /// What a sum of fractions may lack of a whole token.
 const DUST: f64 = 1e-6;
 /// A token that is worth no more than this is worth nothing.
@@ -48,27 +31,26 @@ pub(crate) struct Token {
     left: f64,
     /// What those that were out had lost before.
     lost: f64,
+    /// Its number since the cloud refused last.
+    number: f64,
 }
 
 /// A token bucket. A request takes a token, and has it back until it is surely sent.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    most: Rate,
-    learned: Rate,
-    /// The learned rate at the last refusal that it was to blame for.
-    refused_rate: f64,
+    learned: Learned,
     tokens: f64,
     filled: Instant,
     closure: Option<Closure>,
-    under_way: u32,
+    window: Window,
+    /// When the last token was taken.
+    taken: Option<Instant>,
     /// How many tokens could be put back. With those that are there never more than fit: what would have run over had
     /// nothing been taken is lost, for all that are out alike.
     out: f64,
     /// What each of them has lost so far, as the logarithm of what it is still worth.
     lost: f64,
-    /// The answers since `measured` that were no refusals.
-    accepted: u32,
-    measured: Instant,
+    measure: Measure,
     /// When the last refusal came that changed anything.
     refused: Option<Instant>,
 }
@@ -77,17 +59,15 @@ impl Bucket {
     /// A bucket that was empty at that time and has been filling since.
     pub(crate) fn new(most: Rate, empty: Instant, now: Instant) -> Self {
         let mut bucket = Self {
-            most,
-            learned: most,
-            refused_rate: most.per_second,
+            learned: Learned::new(most),
             tokens: 0.0,
             filled: empty,
             closure: None,
-            under_way: 0,
+            window: Window::default(),
+            taken: None,
             out: 0.0,
             lost: 0.0,
-            accepted: 0,
-            measured: now,
+            measure: Measure::default(),
             refused: None,
         };
         bucket.fill(now);
@@ -103,37 +83,25 @@ impl Bucket {
     /// Brings the bucket to this time. All other functions expect that it was.
     pub(crate) fn fill(&mut self, now: Instant) {
         let span = now.saturating_duration_since(self.filled).as_secs_f64();
-        self.tokens = (self.tokens + self.learned.per_second * span).min(self.room());
+        self.tokens = (self.tokens + self.learned.rate().per_second * span).min(self.room());
         let space = self.room() - self.tokens;
         if self.out > space {
             let kept = (space / self.out).max(WORTHLESS);
             self.out *= kept;
             self.lost -= kept.ln();
         }
-        self.grow(span);
+        self.learned.grow(span);
         self.filled = self.filled.max(now);
     }
 
     /// A closed bucket keeps no more than the probe's token: what comes after is to come slowly.
     fn room(&self) -> f64 {
-        if self.closure.is_some() { 1.0 } else { self.learned.burst }
-    }
-
-    fn grow(&mut self, mut span: f64) {
-        let Rate { burst, per_second } = &mut self.learned;
-        *burst = (*burst * (span / EXPLORE).exp()).min(self.most.burst);
-        let known = (self.refused_rate * LEAST_CUT).min(self.most.per_second);
-        if *per_second < known {
-            let regained = REGAIN * (known / *per_second).ln();
-            *per_second = (*per_second * (span / REGAIN).exp()).min(known);
-            span = (span - regained).max(0.0);
-        }
-        *per_second = (*per_second * (span / EXPLORE).exp()).min(self.most.per_second);
+        if self.closure.is_some() { 1.0 } else { self.learned.rate().burst }
     }
 
     /// How many whole requests may go now, as a number that may be negative or broken.
     pub(crate) fn free(&self, now: Instant) -> f64 {
-        if self.is_open(now) { self.tokens + DUST } else { 0.0 }
+        if self.is_open(now) { self.tokens.min(self.window.free()) + DUST } else { 0.0 }
     }
 
     /// Whether no closure holds requests back now.
@@ -143,7 +111,14 @@ impl Bucket {
 
     /// When so many tokens can be had, if nothing changes; now, if they can be had at once.
     pub(crate) fn when(&self, now: Instant, tokens: f64) -> Instant {
-        self.holds(now, self.closure.as_ref().map_or(now, |closure| closure.opens(now)), tokens)
+        let opens = self.closure.as_ref().map_or(now, |closure| closure.opens(now));
+        let answered = self.taken.filter(|_| self.window.free() < tokens).map_or(now, |taken| taken + PROBE);
+        self.holds(now, opens.max(answered), tokens)
+    }
+
+    /// Whether the next one has to wait for an answer to one that is under way.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.window.free() < 1.0
     }
 
     /// When so many tokens will be had, if a probe that is under way succeeds at once.
@@ -154,19 +129,19 @@ impl Bucket {
     /// When so many tokens are there, but not before it opens.
     fn holds(&self, now: Instant, opens: Instant, tokens: f64) -> Instant {
         let waited = opens.duration_since(now).as_secs_f64();
-        let held = (self.tokens + self.learned.per_second * waited).min(self.room());
+        let held = (self.tokens + self.learned.rate().per_second * waited).min(self.room());
         let missing = tokens - held - DUST;
         if missing <= 0.0 {
             return opens;
         }
-        let span = Duration::from_secs_f64((missing / self.learned.per_second).min(LONGEST));
+        let span = Duration::from_secs_f64((missing / self.learned.rate().per_second).min(LONGEST));
         // Rounded up, or whoever wakes then would find a fraction missing.
         opens + span + Duration::from_micros(1)
     }
 
     /// What a span of time brings.
     pub(crate) fn brings(&self, span: Duration) -> f64 {
-        self.learned.per_second * span.as_secs_f64()
+        self.learned.rate().per_second * span.as_secs_f64()
     }
 
     /// Takes a token that is there.
@@ -179,24 +154,26 @@ impl Bucket {
     /// Takes a token whether it is there or not. What is missing flows in before the next one can be had.
     pub(crate) fn take_in_advance(&mut self, now: Instant) -> Token {
         self.tokens -= 1.0;
-        self.under_way = self.under_way.saturating_add(1);
+        self.window.sent();
+        self.taken = Some(now);
         self.out += 1.0;
         if let Some(closure) = &mut self.closure {
             closure.probe(now);
         }
-        Token { at: now, left: self.tokens, lost: self.lost }
+        Token { at: now, left: self.tokens, lost: self.lost, number: self.measure.sent(now) }
     }
 
     /// Puts back the token of a request that surely wasn't sent, as far as it wouldn't have run over in the meantime:
     /// more could be sent at once than the burst allows, else.
     pub(crate) fn put_back(&mut self, token: Token) {
         self.tokens = (self.tokens + self.worth(token)).min(self.room());
+        self.measure.put_back();
         self.finished(token);
     }
 
     /// A request that took this token is answered, or won't be.
     pub(crate) fn finished(&mut self, token: Token) {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.window.finished();
         self.out = (self.out - self.worth(token)).max(0.0);
         if let Some(closure) = &mut self.closure {
             closure.free(token.at);
@@ -208,19 +185,16 @@ impl Bucket {
     }
 
     /// The cloud took a request that was sent then.
-    pub(crate) fn accepted(&mut self, now: Instant, sent: Instant) {
+    pub(crate) fn accepted(&mut self, sent: Instant) {
         if self.closure.as_ref().is_some_and(|closure| closure.was_tried(sent)) {
             self.closure = None;
         }
-        if now.saturating_duration_since(self.measured) > MEASURE {
-            (self.accepted, self.measured) = (0, now);
-        }
-        self.accepted = self.accepted.saturating_add(1);
+        self.window.accepted();
     }
 
     /// The cloud says that it takes so many more. What is under way may count against them.
     pub(crate) fn remaining(&mut self, requests: u32) {
-        let requests = f64::from(requests.saturating_sub(self.under_way));
+        let requests = f64::from(requests.saturating_sub(self.window.under_way()));
         // The broken token stays, or a cloud that always says 0 would stop a bucket that fills slowly altogether.
         self.tokens = self.tokens.min(requests + self.tokens.fract());
     }
@@ -250,6 +224,8 @@ impl Bucket {
         // A probe was one request: that it is refused says nothing about how many would have been too many.
         if throttled && !self.was_tried(token.at) {
             self.learn(now, token);
+        } else {
+            self.measure.interrupted(now);
         }
         self.closure = Some(Closure::new(now, after, self.closure));
         self.refused = Some(now);
@@ -257,41 +233,18 @@ impl Bucket {
         true
     }
 
-    /// Learns from a refusal of a request that took this token.
-    ///
-    /// Between two refusals the cloud accepted just what flowed into its own bucket, so that is how fast it fills. If
-    /// that is too little, since there was no more to send, the rate is back in a minute or two. And a request out of a
-    /// store that is left over shows that the cloud's own store is smaller.
     fn learn(&mut self, now: Instant, token: Token) {
-        let span = now.saturating_duration_since(self.measured).as_secs_f64().max(LEAST_MEASURE);
-        let accepted = std::mem::take(&mut self.accepted);
-        let measured = f64::from(accepted) / span;
-        self.measured = now;
-        let Rate { burst, per_second } = self.learned;
-        let lowest = (self.most.per_second * LOWEST).min(1.0);
-        if self.learned == Rate::UNDECLARED {
-            let per_second = measured.max(FIRST_GUESS);
-            self.learned = Rate { burst: per_second, per_second };
-        } else if accepted < CREDIBLE {
-            self.learned.per_second = (per_second * BLIND_CUT).max(lowest);
-        } else {
-            self.refused_rate = per_second;
-            let slower = measured.clamp(per_second * DEEPEST_CUT, per_second * LEAST_CUT);
-            self.learned.per_second = slower.max(lowest);
-        }
-        if token.left + DUST >= 1.0 {
-            let accepted = burst - token.left - 1.0;
-            let smaller = accepted.clamp(burst * DEEPEST_CUT, burst * LEAST_CUT);
-            self.learned.burst = self.learned.burst.min(smaller).max(1.0);
-        }
+        let measured = self.measure.refused(now, token.at, token.number, self.learned.rate().per_second);
+        self.window.refused();
+        self.learned.refused(measured, Some(token.left).filter(|left| left + DUST >= 1.0));
     }
 
     pub(crate) fn learned(&self) -> Rate {
-        self.learned
+        self.learned.rate()
     }
 
     pub(crate) fn most(&self) -> Rate {
-        self.most
+        self.learned.most()
     }
 
     /// How many requests it would let through at once if it weren't closed.
@@ -306,8 +259,8 @@ impl Bucket {
 
     /// Whether a new bucket would be the same.
     pub(crate) fn is_as_new(&self) -> bool {
-        let full = self.tokens + DUST >= self.most.burst;
-        full && self.closure.is_none() && self.under_way == 0 && self.learned == self.most
+        let full = self.tokens + DUST >= self.most().burst;
+        full && self.closure.is_none() && self.window.under_way() == 0 && self.learned.is_as_new()
     }
 }
 
@@ -331,7 +284,7 @@ mod tests {
 
     /// A token that left so many.
     fn left(left: f64) -> Token {
-        Token { at: Instant::now(), left, lost: 0.0 }
+        Token { at: Instant::now(), left, lost: 0.0, number: 0.0 }
     }
 
     /// A bucket that is full, and the time.
@@ -359,9 +312,10 @@ mod tests {
         let (mut bucket, now) = full(2.0, 0.5);
         for _ in 0..2 {
             assert_eq!(bucket.when(now, 1.0), now);
-            bucket.take(now);
+            let token = bucket.take(now);
+            bucket.finished(token);
         }
-        for (tokens, after) in [(1.0, 2.0), (2.0, 4.0), (5.0, 10.0)] {
+        for (tokens, after) in [(1.0, 2.0), (2.0, 4.0), (4.0, 8.0)] {
             let when = bucket.when(now, tokens);
             assert!(near((when - now).as_secs_f64(), after), "{tokens}: {:?}", when - now);
         }
@@ -398,9 +352,9 @@ mod tests {
         let token = bucket.take(now);
         bucket.finished(token);
         bucket.remaining(10);
-        assert!(near(bucket.free(now), 9.0), "one is under way");
+        assert!(near(bucket.tokens(), 9.0), "one is under way");
         bucket.remaining(50);
-        assert!(near(bucket.free(now), 9.0));
+        assert!(near(bucket.tokens(), 9.0));
         bucket.remaining(0);
         for _ in 0..9 {
             now += seconds(0.1);
@@ -426,7 +380,7 @@ mod tests {
             now += seconds(lasts);
         }
         assert!(bucket.learned().per_second > 5.0, "only the first said anything about the rate");
-        bucket.accepted(now, now);
+        bucket.accepted(now);
         let token = bucket.take(now);
         assert!(bucket.refused(now, token, None, true));
         assert_eq!(bucket.closed_until(now), Some(now + seconds(1.0)));
@@ -442,32 +396,42 @@ mod tests {
         let token = bucket.take(now);
         assert!(!bucket.refused(later, token, Some(seconds(7.0)), true));
         assert_eq!(bucket.closed_until(later), Some(later + seconds(7.0)));
-        bucket.accepted(later, now);
+        bucket.accepted(now);
         assert!(bucket.closed_until(later).is_some(), "what was sent before doesn't open it");
     }
 
+    /// Sends so many, one after another with a second between them, and has the next refused, which left so many tokens.
+    fn learn(bucket: &mut Bucket, mut now: Instant, sent: u32, left: f64) {
+        let mut token = Token { at: now, left, lost: 0.0, number: 0.0 };
+        for _ in 0..=sent {
+            bucket.fill(now);
+            token = bucket.take(now);
+            bucket.finished(token);
+            now += seconds(1.0);
+        }
+        bucket.learn(now, Token { left, ..token });
+    }
+
     #[test]
-    fn a_refusal_cuts_the_rate_to_what_was_accepted_and_out_of_a_store_the_burst() {
+    fn a_refusal_cuts_the_rate_and_out_of_a_store_the_burst() {
         let (mut bucket, now) = full(100.0, 10.0);
-        (0..30).for_each(|_| bucket.accepted(now, now));
         bucket.learn(now, left(69.0));
-        assert_eq!(bucket.learned(), rate(30.0, 9.0), "30 went well and the 31st didn't");
-        bucket.learn(now, left(29.0));
-        assert_eq!(bucket.learned(), rate(7.5, 4.5), "no more than three quarters at once, and half blindly");
-        let mut later = now + seconds(10.0);
-        (0..20).for_each(|_| bucket.accepted(later, later));
-        bucket.learn(later, left(0.2));
-        assert_eq!(bucket.learned(), rate(7.5, 2.0), "20 in 10 s, and no store was left");
-        later += seconds(10.0);
-        (0..40).for_each(|_| bucket.accepted(later, later));
-        bucket.learn(later, left(0.2));
-        assert_eq!(bucket.learned(), rate(7.5, 1.8), "a tenth at least");
+        assert_eq!(
+            bucket.learned(),
+            rate(30.0, 5.0),
+            "30 went well and the 31st didn't; of the rate nothing is known"
+        );
+        learn(&mut bucket, now, 20, 29.0);
+        let Rate { burst, per_second } = bucket.learned();
+        assert!((7.5..8.0).contains(&burst), "no more than three quarters at once: {burst}");
+        assert!((1.2..2.0).contains(&per_second), "one a second was sent: {per_second}");
+        learn(&mut bucket, now + seconds(21.0), 9, 0.2);
+        assert!(bucket.learned().burst >= burst, "no store was left: {:?}", bucket.learned());
     }
 
     #[test]
     fn what_was_learned_grows_back_in_its_time_and_not_beyond() {
         let (mut bucket, now) = full(100.0, 10.0);
-        (0..5).for_each(|_| bucket.accepted(now, now));
         bucket.learn(now, left(0.0));
         assert_eq!(bucket.learned(), rate(100.0, 5.0));
         bucket.fill(now + seconds(30.0));
@@ -501,20 +465,31 @@ mod tests {
     /// what the cloud would have taken it took, and which part of all answers were refusals. The first minute, in which
     /// most is learned, doesn't count.
     fn ten_minutes(declared: Rate, hidden: Rate, after: Option<Duration>) -> (f64, f64) {
+        let (accepted, refused) = play(declared, hidden, after, 60_000..600_000);
+        (accepted / (hidden.per_second * 540.0), refused / (accepted + refused))
+    }
+
+    /// How many were accepted and how many refused within these milliseconds.
+    fn play(
+        declared: Rate,
+        hidden: Rate,
+        after: Option<Duration>,
+        counted: std::ops::Range<u64>,
+    ) -> (f64, f64) {
         let start = Instant::now();
         let mut bucket = Bucket::new(declared, start, start);
         let mut cloud = Cloud { rate: hidden, tokens: hidden.burst, filled: start };
         let mut under_way: VecDeque<(Token, bool)> = VecDeque::new();
         let (mut accepted, mut refused) = (0.0, 0.0);
-        for step in 0..600_000 {
+        for step in 0..counted.end {
             let now = start + Duration::from_millis(step);
             bucket.fill(now);
             while under_way.front().is_some_and(|(token, _)| token.at + seconds(0.02) <= now) {
                 let Some((token, takes)) = under_way.pop_front() else { break };
                 bucket.finished(token);
-                let counts = if step > 60_000 { 1.0 } else { 0.0 };
+                let counts = if counted.contains(&step) { 1.0 } else { 0.0 };
                 if takes {
-                    bucket.accepted(now, token.at);
+                    bucket.accepted(token.at);
                     accepted += counts;
                 } else {
                     refused += counts;
@@ -525,7 +500,37 @@ mod tests {
                 under_way.push_back((bucket.take(now), cloud.takes(now)));
             }
         }
-        (accepted / (hidden.per_second * 540.0), refused / (accepted + refused))
+        (accepted, refused)
+    }
+
+    #[test]
+    fn a_hidden_limit_is_found_within_half_a_minute() {
+        let stores = [rate(100.0, 200.0), rate(20.0, 40.0), rate(400.0, 40.0), rate(250.0, 25.0)];
+        for (factor, few) in [(1.2, 0.005), (2.0, 0.006), (5.0, 0.007), (10.0, 0.01)] {
+            for hidden in stores {
+                let declared = rate(hidden.burst * factor, hidden.per_second * factor);
+                let (accepted, refused) = play(declared, hidden, Some(seconds(1.0)), 0..30_000);
+                let used = accepted / (hidden.burst + hidden.per_second * 30.0);
+                let share = refused / (accepted + refused);
+                println!("{factor} times {hidden:?}: {used:.3} used, {refused} = {share:.4} refused");
+                assert!(used > 0.88, "{factor} times {hidden:?}: {used} of what the cloud takes");
+                assert!(share <= few, "{factor} times {hidden:?}: {share} refused");
+            }
+        }
+    }
+
+    #[test]
+    fn until_the_cloud_has_taken_more_few_are_under_way_and_an_answer_makes_room() {
+        let (mut bucket, now) = full(100.0, 100.0);
+        let tokens: Vec<_> = (0..4).map(|_| bucket.take(now)).collect();
+        assert!(bucket.is_crowded() && bucket.tokens() >= 96.0);
+        assert_eq!(
+            bucket.when(now, 1.0),
+            now + PROBE,
+            "an answer that is lost doesn't hold the others back for ever"
+        );
+        bucket.finished(tokens[0]);
+        assert_eq!(bucket.when(now, 1.0), now);
     }
 
     #[test]
@@ -535,7 +540,7 @@ mod tests {
         for _ in 0..100 {
             bucket.fill(now);
             let tokens = [bucket.take(now), bucket.take(now)];
-            bucket.accepted(now, now);
+            bucket.accepted(now);
             bucket.refused(now, tokens[1], Some(seconds(1.0)), true);
             now += seconds(1.0);
         }

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// A probe that isn't answered by then holds the others back no longer.
-const PROBE: Duration = Duration::from_secs(5);
+pub(crate) const PROBE: Duration = Duration::from_secs(5);
 /// How long a closure lasts where the cloud doesn't say; doubled each time that the probe after it is refused...
 const UNSAID: Duration = Duration::from_secs(1);
 /// ...up to this.

@@ -396,6 +396,14 @@ mod tests {
             self.now = end;
         }
 
+        /// All that went are answered.
+        fn answer_all(&mut self) {
+            for (_, taken, _) in self.gone.clone() {
+                self.state.lost(self.now, &taken);
+            }
+            self.note();
+        }
+
         fn order(&self) -> Vec<Ticket> {
             self.gone.iter().map(|(ticket, ..)| *ticket).collect()
         }
@@ -464,7 +472,10 @@ mod tests {
         let background = world.waits(Urgency::Background, &[0]);
         let urgent: Vec<_> = (0..40).map(|_| world.waits(Urgency::User, &[0])).collect();
         let other = world.waits(Urgency::Background, &[0]);
-        world.pass(seconds(42.5));
+        for _ in 0..85 {
+            world.pass(seconds(0.5));
+            world.answer_all();
+        }
         let share = usize::try_from(SHARE).unwrap();
         let mut expected = urgent;
         expected.insert(share, background);

@@ -188,7 +188,7 @@ impl Supply {
         let tried = self.finish(now, taken, |slot, token| {
             slot.bucket.finished(token);
             if refused.is_none() {
-                slot.bucket.accepted(now, taken.at);
+                slot.bucket.accepted(taken.at);
             }
             if let Some(requests) = remaining {
                 slot.bucket.remaining(requests);
@@ -201,13 +201,13 @@ impl Supply {
         (self.refused(now, taken, refused, remaining), tried)
     }
 
-    /// Says whether something was closed, so that others may wait for how this request fared.
+    /// Says whether something was closed or crowded, so that others may wait for how this request fared.
     fn finish(&mut self, now: Instant, taken: &Taken, change: impl Fn(&mut Slot, Token)) -> bool {
         let mut tried = self.closures.until(taken.resource).is_some();
         for (id, token) in taken.buckets.iter().zip(&taken.tokens) {
             let Some(slot) = self.buckets.get_mut(*id) else { continue };
             slot.bucket.fill(now);
-            tried |= slot.bucket.was_tried(token.at);
+            tried |= slot.bucket.was_tried(token.at) || slot.bucket.is_crowded();
             change(slot, *token);
         }
         self.closures.finished(taken.resource, taken.at);
@@ -335,7 +335,8 @@ mod tests {
         let mut world = World::new();
         let first = world.send(&[0], 1);
         for _ in 0..99 {
-            world.send(&[0], 1);
+            let sent = world.send(&[0], 1);
+            world.supply.lost(world.now, &sent);
         }
         let again = world.supply.take_again(world.now, &first).unwrap();
         let ids = world.supply.buckets_of(&[(0, "")], world.now);

@@ -21,6 +21,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", env = "PILEUS_BENCH_QUIET", default_value = "1m", value_parser = duration)]
     pub(crate) quiet: Duration,
 
+    /// Be another process that a part needs, and measure nothing
+    #[arg(long, hide = true)]
+    pub(crate) role: Option<Role>,
+
     /// What cargo passes to each bench
     #[arg(long, hide = true)]
     bench: bool,
@@ -33,11 +37,22 @@ impl Arguments {
     }
 }
 
+/// Another process that a part needs.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Role {
+    /// A web server
+    Bodies,
+    /// A gate in which requests wait
+    Waiting,
+}
+
 /// A part of the bench.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
     /// Calls through the sandbox, against native ones
     Calls,
+    /// Requests through the gate, dialled and cached, against plain HTTP
+    Gate,
     /// Honest calls beside hostile ones
     Neighbours,
     /// From the start of the process to the first Node, and what the program weighs
@@ -55,8 +70,9 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Calls,
+        Self::Gate,
         Self::Neighbours,
         Self::Start,
         Self::Joining,

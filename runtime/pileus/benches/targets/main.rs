@@ -9,9 +9,11 @@
 //! is measured in the same run where that can be, so that a ratio means something on any machine.
 
 mod arguments;
+mod bodies;
 mod calls;
 mod cloud;
 mod cluster;
+mod gate;
 mod joining;
 mod machine;
 mod neighbours;
@@ -28,7 +30,7 @@ mod vanishing;
 use std::error::Error;
 use std::process::ExitCode;
 
-use arguments::{Arguments, Part};
+use arguments::{Arguments, Part, Role};
 use clap::Parser as _;
 
 /// Whatever ends the bench: a developer reads it, nobody branches on it.
@@ -54,6 +56,11 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     // As in the program itself.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    match arguments.role {
+        Some(Role::Bodies) => return runtime.block_on(bodies::serve()),
+        Some(Role::Waiting) => return runtime.block_on(gate::weigh()),
+        None => {}
+    }
     machine::print()?;
     runtime.block_on(measure(arguments))?;
     println!("\nload at the end: {}", machine::load()?);
@@ -64,6 +71,7 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
     for part in arguments.parts() {
         match part {
             Part::Calls => calls::measure().await?,
+            Part::Gate => gate::measure().await?,
             Part::Neighbours => neighbours::measure().await?,
             Part::Start => start::measure().await?,
             Part::Joining => joining::measure().await?,

@@ -15,6 +15,8 @@ const START: Duration = Duration::from_secs(20);
 
 /// What is asked of the cloud without changing anything.
 const READS: [&str; 2] = ["list", "get"];
+/// What changes machines that are there.
+const CHANGES: [&str; 1] = ["change"];
 
 /// A running cloud. Ends when dropped.
 pub(crate) struct Cloud {
@@ -67,14 +69,39 @@ impl Cloud {
         self.order(Method::PUT, "/admin/faults", &json!({"hidden": hidden}), 200).await
     }
 
+    /// Takes no more than so many changes at once, and so many each second, and tells nobody.
+    pub(crate) async fn limit_writes(&self, burst: u32, per_second: u32) -> Result<(), Error> {
+        let quotas = json!({"write": {"burst": burst, "perSecond": per_second}, "silent": true});
+        self.order(Method::PUT, "/admin/quotas", &quotas, 200).await
+    }
+
+    /// Takes whatever comes.
+    pub(crate) async fn unlimit(&self) -> Result<(), Error> {
+        self.order(Method::DELETE, "/admin/quotas", &Value::Null, 204).await
+    }
+
     /// How often something was read from it since its start, whatever came of it.
     pub(crate) async fn reads(&self) -> Result<u64, Error> {
+        self.calls(&READS, |_| true).await
+    }
+
+    /// How many changes it has refused since its start, as it takes no more of them.
+    pub(crate) async fn refused(&self) -> Result<u64, Error> {
+        self.calls(&CHANGES, |outcome| outcome == "throttled").await
+    }
+
+    /// An error about this process, with the end of its log.
+    pub(crate) fn failed(&self, problem: &str) -> Error {
+        self.process.failed(problem)
+    }
+
+    async fn calls(&self, kinds: &[&str], of: impl Fn(&str) -> bool) -> Result<u64, Error> {
         let answer = self.web.get("/admin/counters").await.and_then(expect(200));
         let answer = answer.map_err(|problem| self.process.failed(&problem))?;
         let counters: Value = serde_json::from_str(&answer.body).unwrap_or_default();
         let calls = counters.get("calls").ok_or_else(|| self.process.failed("shows no counters"))?;
-        let outcomes = READS.iter().filter_map(|kind| calls.get(kind)?.as_object());
-        Ok(outcomes.flat_map(|outcomes| outcomes.values().filter_map(Value::as_u64)).sum())
+        let outcomes = kinds.iter().filter_map(|kind| calls.get(kind)?.as_object()).flatten();
+        Ok(outcomes.filter(|(outcome, _)| of(outcome)).filter_map(|(_, count)| count.as_u64()).sum())
     }
 
     async fn order(&self, method: Method, path: &str, body: &Value, status: u16) -> Result<(), Error> {

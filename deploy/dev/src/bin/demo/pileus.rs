@@ -132,6 +132,12 @@ impl Pileus {
         }
     }
 
+    /// How many requests its provider has made, whoever answered them.
+    pub(crate) async fn requests(&self) -> Result<u64, Error> {
+        let answer = self.web.get("/metrics").await.map_err(|problem| self.failed(&problem))?;
+        Ok(sum(&answer.body, "pileus_gate_requests_total"))
+    }
+
     /// Asks it to end and waits until it has.
     pub(crate) async fn stop(self) -> Result<(), Error> {
         let gone = self.failed("did not end well when it was asked to");
@@ -181,6 +187,13 @@ fn find(metrics: &str, name: &str, labels: &[&str]) -> Option<Metric> {
     Some(Metric { series: series.to_owned(), value: value.parse().ok()? })
 }
 
+/// What all series of that name come to.
+fn sum(metrics: &str, name: &str) -> u64 {
+    let values =
+        metrics.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')));
+    values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +208,6 @@ mod tests {
         assert_eq!(value(&[r#"result="cpu""#, r#"function="lookup""#]), Some(1));
         assert_eq!(value(&[r#"function="lookup""#]), Some(3));
         assert_eq!(value(&[r#"result="trap""#]), None);
+        assert_eq!(sum(text, "calls_total"), 4);
     }
 }

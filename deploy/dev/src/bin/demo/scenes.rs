@@ -3,6 +3,7 @@
 
 pub(crate) mod joining;
 pub(crate) mod machines;
+pub(crate) mod throttled;
 pub(crate) mod trouble;
 
 use pileus_dev::Error;

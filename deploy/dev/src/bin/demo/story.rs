@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::guide;
 use crate::scenes::machines::{self, AGE, OFTEN};
 use crate::scenes::trouble::{self, LOOP, TRAP};
-use crate::scenes::{self, joining};
+use crate::scenes::{self, joining, throttled};
 use crate::steps::Steps;
 
 /// What a shell says of a program that Ctrl-C has ended.
@@ -82,12 +82,15 @@ async fn play(keep: bool, steps: &mut Steps) -> Result<(), Error> {
     trouble::suffer(steps, &stage, &LOOP).await?;
     trouble::suffer(steps, &stage, &TRAP).await?;
     trouble::deny(steps, &stage, &endpoint).await?;
+    trouble::refuse(steps, &stage).await?;
+    throttled::drain(steps, &stage).await?;
     let pileus = joining::recover(steps, &stage, good, &OFTEN).await?;
     machines::follow(steps, &stage, &pileus).await?;
     // All Nodes need that age, and it comes while the scenes above pass: what is left is waited for here.
     machines::go(steps, &stage, &pileus, grown_up).await?;
     let vanished = machines::vanish(steps, &stage, &pileus).await?;
     machines::release(steps, &stage, &pileus, &vanished).await?;
+    joining::trickle(steps, &stage, &pileus).await?;
 
     steps.sum_up("Shown");
     if keep {

@@ -3,15 +3,13 @@
 
 use std::time::Instant;
 
-use crate::limits::{bucket::Bucket, closures::Closure, known::Rate};
+use crate::limits::{bucket::Bucket, closures::Closure, learned::Learned};
 
 /// What a bucket hands to the one of a successor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Heritage {
     tokens: f64,
-    /// The learned rate, and the one that was refused last, where the cloud has shown that it takes less than was
-    /// declared.
-    learned: Option<(Rate, f64)>,
+    learned: Learned,
     closure: Option<Closure>,
 }
 
@@ -19,8 +17,7 @@ impl Bucket {
     /// Hands over what it holds and knows. It holds nothing then.
     pub(crate) fn hand_over(&mut self, now: Instant) -> Heritage {
         self.fill(now);
-        let Self { most, learned, refused_rate, closure, .. } = *self;
-        let learned = (learned != most).then_some((learned, refused_rate));
+        let Self { learned, closure, .. } = *self;
         Heritage { tokens: std::mem::take(&mut self.tokens), learned, closure }
     }
 
@@ -29,10 +26,7 @@ impl Bucket {
     pub(crate) fn take_over(&mut self, now: Instant, heritage: Heritage) {
         self.fill(now);
         let Heritage { tokens, learned, closure } = heritage;
-        if let Some((learned, refused_rate)) = learned {
-            self.learned = learned.least(self.most);
-            self.refused_rate = refused_rate.min(self.most.per_second);
-        }
+        self.learned.take_over(learned);
         self.closure = closure.map(Closure::handed_over).or(self.closure);
         self.tokens = tokens.min(self.room());
     }
@@ -43,6 +37,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::limits::known::Rate;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -71,11 +66,10 @@ mod tests {
         for (name, declared, learned, declared_now, expected) in rows {
             let now = Instant::now();
             let mut old = full(declared, now);
-            (old.learned, old.refused_rate) = (learned, learned.per_second);
+            old.learned.take_over(Learned::at(declared, learned));
             let mut new = Bucket::new(declared_now, now, now);
             new.take_over(now, old.hand_over(now));
             assert_eq!(new.learned(), expected, "{name}");
-            assert!(new.refused_rate <= declared_now.per_second, "{name}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pileus_dev::Error;
 use pileus_dev::nodes::{await_node, register};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::trouble::untouched;
 use super::{counted, first, waiting};
@@ -18,6 +18,12 @@ use crate::table::before_and_after;
 
 /// As many as an autoscaler adds on a bad day, and few enough to be seen in a second.
 pub(crate) const CROWD: usize = 100;
+/// Those that join last: so many together, and the others one by one, so far apart that no two are looked up together.
+const TRICKLE: usize = 20;
+const TOGETHER: usize = 8;
+const PACE: Duration = Duration::from_millis(150);
+/// What the names of their machines begin with.
+const LATE: &str = "late-";
 /// What the names of the machines of a crowd begin with.
 pub(crate) const WORKER: &str = "worker-";
 
@@ -144,6 +150,46 @@ pub(crate) async fn recover(
         format!("initialised {took} after the good provider's return"),
     );
     Ok(pileus)
+}
+
+/// Some Nodes join together and some one by one: what the provider asks for, and what of that the cloud sees.
+pub(crate) async fn trickle(steps: &mut Steps, stage: &Stage, pileus: &Pileus) -> Result<(), Error> {
+    steps.begin(
+        "Eight more nodes join, and then twelve one by one",
+        "The eight are looked up together, in a list. Each of the others is looked up by itself as it comes, and found \
+         in the list that the host still has. Found may be old; whoever is absent there is asked for anew.",
+    );
+    stage.cloud.create_many(TRICKLE, LATE).await?;
+    let names: Vec<_> = (1..=TRICKLE).map(|number| format!("{LATE}{number}")).collect();
+    let (asked, seen) = (pileus.requests().await?, stage.cloud.reads().await?);
+    let begun = Instant::now();
+    let joining = async {
+        let (together, one_by_one) = names.split_at(TOGETHER);
+        register(&stage.admin, together.iter().map(|name| kubelet(name))).await?;
+        for name in one_by_one {
+            sleep(PACE).await;
+            register(&stage.admin, [kubelet(name)]).await?;
+        }
+        Ok(())
+    };
+    let initialised = nodes::initialised(&stage.admin, &names, begun);
+    let (done, ()) = tokio::try_join!(initialised, joining).map_err(|error| pileus.blame(&error))?;
+    nodes::lift_not_ready(&stage.admin, &names).await?;
+    let (asked, seen) = (pileus.requests().await? - asked, stage.cloud.reads().await? - seen);
+    let count = done.len();
+    page::table(&[
+        row(
+            "nodes",
+            Tone::Good,
+            format!("all {count} initialised; the last after {}", seconds(latest(&done))),
+        ),
+        row("provider", Tone::Plain, format!("made {asked} requests, those for all other nodes among them")),
+        row("cloud", Tone::Good, format!("saw {seen} of them")),
+    ]);
+    steps.end();
+    let text = format!("the provider made {asked} requests, the cloud saw {seen}");
+    steps.shown(&format!("{count} late nodes"), text);
+    Ok(())
 }
 
 /// The names of the crowd's Nodes.

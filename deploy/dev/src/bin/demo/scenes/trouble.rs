@@ -67,6 +67,30 @@ pub(crate) async fn suffer(steps: &mut Steps, stage: &Stage, villain: &Villain) 
     Ok(())
 }
 
+/// Runs a provider that asks for the machine's own identity, though it was granted its cloud.
+pub(crate) async fn refuse(steps: &mut Steps, stage: &Stage) -> Result<(), Error> {
+    steps.begin(
+        "A greedy provider",
+        "It may ask its cloud, and asks the metadata service as well: there any program on a cloud's machine gets the \
+         machine's own credentials, unless somebody stands in between.",
+    );
+    let document = Document {
+        name: "greedy",
+        package: "hostile-provider",
+        configuration: "{behaviour: ask, cloud: \"http://169.254.169.254/metadata/identity/oauth2/token\"}",
+        granted: Some(&stage.cloud.port()),
+    };
+    let mut pileus = stage.pileus(document, &[]).await?;
+    let (metric, _) = pileus.await_metric("pileus_gate_requests_total", &[r#"result="denied""#]).await?;
+    let warning = nodes::event(&stage.admin, "node-4", "169.254.169.254");
+    let warning = warning.await.map_err(|error| pileus.blame(&error))?;
+    pileus.stop().await?;
+    page::table(&[row("on node-4", Tone::Bad, warning), row("metric", Tone::Good, metric.to_string())]);
+    steps.end();
+    steps.shown("1 greedy provider", "the metadata service was not asked");
+    Ok(())
+}
+
 /// Runs the provider that is meant to run, but grants it nothing.
 pub(crate) async fn deny(steps: &mut Steps, stage: &Stage, endpoint: &str) -> Result<(), Error> {
     steps.begin(
