@@ -24,11 +24,11 @@ impl Problem {
 
     /// All of them, each on a line of its own below what they are about: the first 50, and how many more there are.
     pub fn list(problems: &[Self]) -> String {
-        let mut text: String = problems.iter().take(SHOWN).map(|problem| format!("\n  {problem}")).collect();
+        let mut lines: Vec<_> = problems.iter().take(SHOWN).map(Self::to_string).collect();
         if let Some(more) = problems.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-            text.push_str(&format!("\n  and {more} more"));
+            lines.push(format!("and {more} more"));
         }
-        text
+        lines.iter().flat_map(|line| ["\n  ", line]).collect()
     }
 }
 

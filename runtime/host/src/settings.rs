@@ -7,7 +7,7 @@ mod rule;
 use std::collections::HashSet;
 use std::str::FromStr;
 
-use pileus_gate::{Endpoint, HostPattern, Limit, Problem, Rule};
+use pileus_gate::{Endpoint, HostPattern, KeyPattern, Limit, Problem, Rule};
 
 use crate::bindings::info;
 use crate::call::call;
@@ -176,10 +176,18 @@ fn wish(answer: info::Endpoint, mistakes: &mut Mistakes<'_>) -> Option<Wish> {
 
 fn limit(answer: info::Limit, mistakes: &mut Mistakes<'_>) -> Option<PublishedLimit> {
     let info::Limit { key, capacity, per_minute, extra: _ } = answer;
-    let limit = short(&key).and_then(|key| {
-        Limit::new(key, capacity, f64::from(per_minute) / 60.0).map_err(|error| error.to_string())
-    });
-    let limit = mistakes.right("key", limit)?;
+    let per_second = f64::from(per_minute) / 60.0;
+    let (bursts, rates) = (Limit::BURSTS, Limit::RATES);
+    if !bursts.contains(&capacity) {
+        let (least, most) = (bursts.start(), bursts.end());
+        mistakes.note("capacity", &format!("expected {least} to {most}, found {capacity}"));
+    }
+    if !rates.contains(&per_second) {
+        // The least is one, as the contract has whole numbers.
+        mistakes.note("per-minute", &format!("expected 1 to {}, found {per_minute}", rates.end() * 60.0));
+    }
+    mistakes.parse::<KeyPattern>("key", &key)?;
+    let limit = Limit::new(&key, capacity, per_second).ok()?;
     Some(PublishedLimit { key: text(&key), capacity, per_minute, limit })
 }
 
@@ -275,8 +283,8 @@ mod tests {
                 "settings.rules[3].limits[0]",
                 "settings.rules[3].cache-scope",
                 "settings.limits[1].key",
-                "settings.limits[2].key",
-                "settings.limits[3].key",
+                "settings.limits[2].capacity",
+                "settings.limits[3].per-minute",
             ]
         );
         let told = Error::Settings(problems).to_string();

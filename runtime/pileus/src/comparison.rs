@@ -2,7 +2,7 @@
 //! decided here; requests are decided on one by one in the gate.
 
 use pileus_gate::{Coverage, Credential, Endpoint, Limit, Rate};
-use pileus_host::Settings;
+use pileus_host::{PublishedLimit, Settings};
 
 use crate::document::CloudProvider;
 
@@ -10,8 +10,8 @@ use crate::document::CloudProvider;
 pub(crate) struct Comparison {
     /// In the order in which the provider wishes.
     pub(crate) wishes: Vec<Wish>,
-    /// The document's limits.
-    pub(crate) limits: Vec<Tightened>,
+    /// The limits that the provider declares, and then those that the document alone has numbers for.
+    pub(crate) limits: Vec<ComparedLimit>,
     /// The document's credentials.
     pub(crate) credentials: Vec<Credential>,
 }
@@ -26,14 +26,14 @@ pub(crate) struct Wish {
     pub(crate) credentials: Vec<String>,
 }
 
-/// A limit that the document tightens.
+/// A limit on both sides. One without a number on either is named by the provider's rules alone, and isn't here.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Tightened {
+pub(crate) struct ComparedLimit {
     pub(crate) key: String,
-    /// What the provider declares; none for one that only its rules name.
+    /// What the provider declares.
     pub(crate) declared: Option<Rate>,
     /// What the document allows at most.
-    pub(crate) allowed: Rate,
+    pub(crate) allowed: Option<Rate>,
 }
 
 impl Comparison {
@@ -47,14 +47,9 @@ impl Comparison {
             let credentials = attached(&endpoint, credentials);
             Wish { endpoint, granted_by, credentials }
         };
-        let limit = |limit: &Limit| {
-            let declared = settings.limits.iter().find(|published| published.limit.is_the_same_as(limit));
-            let declared = declared.map(|published| published.limit.rate());
-            Tightened { key: limit.key().to_string(), declared, allowed: limit.rate() }
-        };
         Self {
             wishes: wished.map(wish).collect(),
-            limits: tightened.iter().map(limit).collect(),
+            limits: compare_limits(&settings.limits, tightened),
             credentials: credentials.clone(),
         }
     }
@@ -72,9 +67,9 @@ impl Comparison {
             let (kind, hosts) = (kind.label(), hosts.iter().map(ToString::to_string).collect::<Vec<_>>());
             tracing::info!(%provider, credential = %name, %kind, ?hosts, "the document has a credential");
         }
-        for Tightened { key, declared, allowed } in &self.limits {
-            let declared = declared.map_or_else(|| "nothing".to_owned(), rate);
-            tracing::info!(%provider, limit = %key, %declared, allowed = %rate(*allowed), "the document tightens a limit");
+        for ComparedLimit { key, declared, allowed } in &self.limits {
+            let (declared, allowed) = (declared.map(rate), allowed.map(rate));
+            tracing::info!(%provider, limit = %key, declared, allowed, "a limit holds its requests back");
         }
     }
 }
@@ -82,6 +77,20 @@ impl Comparison {
 /// A rate for people.
 pub(crate) fn rate(Rate { burst, per_second }: Rate) -> String {
     format!("{burst} at once, {} a minute", (per_second * 60.0 * 100.0).round() / 100.0)
+}
+
+fn compare_limits(declared: &[PublishedLimit], tightened: &[Limit]) -> Vec<ComparedLimit> {
+    let both = declared.iter().map(|PublishedLimit { limit, .. }| {
+        let allowed = tightened.iter().find(|tightened| tightened.is_the_same_as(limit)).map(Limit::rate);
+        ComparedLimit { key: limit.key().to_string(), declared: Some(limit.rate()), allowed }
+    });
+    let is_new = |tightened: &&Limit| !declared.iter().any(|it| it.limit.is_the_same_as(tightened));
+    let new = tightened.iter().filter(is_new).map(|limit| ComparedLimit {
+        key: limit.key().to_string(),
+        declared: None,
+        allowed: Some(limit.rate()),
+    });
+    both.chain(new).collect()
 }
 
 /// The credentials that are for an endpoint: the first that is for all of it, and those before that are for a part.
@@ -140,7 +149,7 @@ mod tests {
     #[test]
     fn a_limit_is_beside_what_the_provider_declares_whatever_the_number_in_its_key() {
         let limit = |key: &str, burst| Limit::new(key, burst, 1.0).unwrap();
-        let published = |key: &str| pileus_host::PublishedLimit {
+        let published = |key: &str| PublishedLimit {
             key: key.to_owned(),
             capacity: 9,
             per_minute: 60,
@@ -148,7 +157,7 @@ mod tests {
         };
         let limits = vec![published("reads"), published("vm/{1}")];
         let settings = Settings { wishes: Vec::new(), rules: Vec::new(), limits };
-        let tightened = [limit("vm/{2}", 3), limit("other", 4)];
+        let tightened = [limit("other", 4), limit("vm/{2}", 3)];
         let document = CloudProvider {
             name: String::new(),
             component: "".into(),
@@ -159,8 +168,11 @@ mod tests {
             connection: pileus_gate::Connection::default(),
         };
         let compared = Comparison::new(&settings, &document).limits;
-        let bursts = compared.iter().map(|it| (it.declared.map(|rate| rate.burst), it.allowed.burst));
-        assert_eq!(bursts.collect::<Vec<_>>(), [(Some(9.0), 3.0), (None, 4.0)]);
+        let burst = |rate: Option<Rate>| rate.map(|rate| rate.burst);
+        let told = compared.iter().map(|it| (it.key.as_str(), burst(it.declared), burst(it.allowed)));
+        let expected =
+            [("reads", Some(9.0), None), ("vm/{1}", Some(9.0), Some(3.0)), ("other", None, Some(4.0))];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
         assert_eq!(rate(Rate { burst: 9.0, per_second: 1.0 / 3.0 }), "9 at once, 20 a minute");
     }
 }

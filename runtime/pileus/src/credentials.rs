@@ -131,6 +131,8 @@ fn news(told: &mut BTreeMap<String, Standing>, states: &[CredentialState]) -> Ve
 
 #[cfg(test)]
 mod tests {
+    use Reason::{CredentialFailed as Failed, CredentialRestored as Restored};
+
     use super::*;
 
     fn state(is_ready: bool, until: Option<u64>, cause: Option<&str>) -> CredentialState {
@@ -145,7 +147,6 @@ mod tests {
         let fails = |cause| state(true, Some(3_600), Some(cause));
         let is_missing = |cause| state(false, None, Some(cause));
         let awaited = || state(false, None, None);
-        use Reason::{CredentialFailed as Failed, CredentialRestored as Restored};
         let rows: [(&str, Vec<CredentialState>, Vec<Reason>); 6] = [
             ("all is well", vec![awaited(), well(), well()], vec![]),
             ("it fails and is tried again", vec![well(), fails("a"), fails("b")], vec![Failed]),

@@ -24,7 +24,7 @@ pub(crate) struct Secrets {
 }
 
 /// A key of one of them.
-struct Key {
+struct Entry {
     secrets: Secrets,
     name: String,
     key: String,
@@ -33,7 +33,7 @@ struct Key {
 impl Secrets {
     /// Where a value lies.
     pub(crate) fn source(&self, name: &str, key: &str) -> pileus_gate::Secret {
-        Arc::new(Key { secrets: self.clone(), name: name.to_owned(), key: key.to_owned() })
+        Arc::new(Entry { secrets: self.clone(), name: name.to_owned(), key: key.to_owned() })
     }
 
     /// Opens the way to all of them.
@@ -43,7 +43,7 @@ impl Secrets {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { secrets, name, key } = self;
         match secrets.way.get() {
@@ -53,13 +53,13 @@ impl fmt::Display for Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl SecretSource for Key {
+impl SecretSource for Entry {
     fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
         Box::pin(async {
             let Self { secrets, name, key } = self;
@@ -83,18 +83,17 @@ impl SecretSource for Key {
 /// Takes one value out and wipes all.
 fn value(secret: Secret, key: &str) -> io::Result<SecretString> {
     let mut data = secret.data.unwrap_or_default();
-    let value = match data.get(key) {
-        Some(value) => std::str::from_utf8(&value.0)
-            .map(SecretString::from)
-            .map_err(|_| io::Error::other("it holds no UTF-8 text")),
-        None => {
-            let keys: Vec<_> = data.keys().map(String::as_str).collect();
-            let has =
-                if keys.is_empty() { "is empty".to_owned() } else { format!("has {}", keys.join(", ")) };
-            Err(io::Error::new(io::ErrorKind::NotFound, format!("the Secret has no such key, it {has}")))
-        }
+    let value = if let Some(value) = data.get(key) {
+        let text = std::str::from_utf8(&value.0).map(SecretString::from);
+        text.map_err(|_| io::Error::other("it holds no UTF-8 text"))
+    } else {
+        let keys: Vec<_> = data.keys().map(String::as_str).collect();
+        let has = if keys.is_empty() { "is empty".to_owned() } else { format!("has {}", keys.join(", ")) };
+        Err(io::Error::new(io::ErrorKind::NotFound, format!("the Secret has no such key, it {has}")))
     };
-    data.values_mut().for_each(|value| value.0.zeroize());
+    for value in data.values_mut() {
+        value.0.zeroize();
+    }
     value
 }
 

@@ -1,7 +1,7 @@
 //! What somebody sees who calls the program with right and with wrong arguments: every message names the thing and the
 //! next step, every exit code is the documented one, and what a script reads stays free of what is for people.
 
-#![expect(clippy::unwrap_used, reason = "a test that can't go on should stop")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that can't go on should stop")]
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

@@ -32,18 +32,20 @@ pub(super) fn rule(answer: info::Rule, mistakes: &mut Mistakes<'_>) -> Option<Ru
         host: host?,
         method: method?,
         path: path?,
-        operation: operation?,
+        operation: operation.ok()?,
         effect,
         limits: limits?,
-        cache_scope: cache_scope?,
-        page: page?,
+        cache_scope: cache_scope.ok()?,
+        page: page.ok()?,
         fold_case,
     })
 }
 
-/// None where something is there and wrong.
-fn optional<A, T>(answer: Option<A>, read: impl FnOnce(A) -> Option<T>) -> Option<Option<T>> {
-    answer.map_or(Some(None), |answer| read(answer).map(Some))
+/// Something is there, and wrong.
+struct Wrong;
+
+fn optional<A, T>(answer: Option<A>, read: impl FnOnce(A) -> Option<T>) -> Result<Option<T>, Wrong> {
+    answer.map(|answer| read(answer).ok_or(Wrong)).transpose()
 }
 
 fn rule_limits(

@@ -8,8 +8,11 @@ use pileus_gate::{
 use super::fields::Fields;
 use super::{Origin, name, parsed, some_text};
 
-/// The kinds of credentials and how the fields of each are read.
-const KINDS: [(&str, fn(&mut Fields<'_>, &Origin<'_>) -> Option<CredentialKind>); 8] = [
+/// Reads the fields of one kind of credentials.
+type ReadKind = fn(&mut Fields<'_>, &Origin<'_>) -> Option<CredentialKind>;
+
+/// The kinds of credentials, as the document calls them.
+const KINDS: [(&str, ReadKind); 8] = [
     ("clientSecret", client_secret),
     ("clientCertificate", client_certificate),
     ("workloadIdentity", workload_identity),

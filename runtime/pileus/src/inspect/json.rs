@@ -21,6 +21,7 @@
 //!     "wishes": [{"endpoint": "https://api.example:443", "reason": "…", "grantedBy": ["api.example"], "credentials": ["main"]}],
 //!     "limits": [{"key": "reads", "capacity": 100, "perMinute": 600}],
 //!     "tightened": [{"key": "reads", "burst": 50, "perSecond": 5}],
+//!     "credentials": [{"name": "main", "kind": "bearer", "hosts": ["api.example"], "plain": false}],
 //!     "rules": 4, "listsInPages": 1
 //!   }
 //! }
@@ -28,14 +29,16 @@
 //!
 //! `gives` is null for an import that is linked but grants nothing, `code.from` is `compiler` or `cache`, `settings` is
 //! null where they need a configuration that wasn't given, `grantedBy` is null without a document and empty for a wish
-//! that no grant names. So are `credentials`, those that may be attached to its requests. `tightened` are the document's limits.
+//! that no grant names. So are `credentials`, those that may be attached to its requests. `tightened` and
+//! `credentials` of the settings are the document's.
 
+use pileus_gate::{Credential, Rate};
 use pileus_host::{Annotation, Capability, Description, PublishedLimit, Settings, Wish};
 use serde_json::{Value, json};
 
 use super::binary::Producer;
 use super::{CodeSource, Inspection, controllers, gives};
-use crate::comparison::Tightened;
+use crate::comparison::ComparedLimit;
 
 /// The object.
 pub(super) fn object(inspection: &Inspection) -> Value {
@@ -120,12 +123,19 @@ fn wished(settings: &Settings, inspection: &Inspection) -> Value {
         })
     };
     let limit = |PublishedLimit { key, capacity, per_minute, limit: _ }: &PublishedLimit| json!({"key": key, "capacity": capacity, "perMinute": per_minute});
-    let tightened = |Tightened { key, declared: _, allowed }: &Tightened| json!({"key": key, "burst": allowed.burst, "perSecond": allowed.per_second});
+    let tightened = |ComparedLimit { key, declared: _, allowed }: &ComparedLimit| {
+        allowed.map(|Rate { burst, per_second }| json!({"key": key, "burst": burst, "perSecond": per_second}))
+    };
+    let credential = |Credential { name, hosts, plain, addresses: _, kind }: &Credential| {
+        let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+        json!({"name": name, "kind": kind.label(), "hosts": hosts, "plain": plain})
+    };
     let compared = inspection.comparison.as_ref();
     json!({
         "wishes": wishes.iter().map(wish).collect::<Vec<_>>(),
         "limits": limits.iter().map(limit).collect::<Vec<_>>(),
-        "tightened": compared.map(|compared| compared.limits.iter().map(tightened).collect::<Vec<_>>()),
+        "tightened": compared.map(|compared| compared.limits.iter().filter_map(tightened).collect::<Vec<_>>()),
+        "credentials": compared.map(|compared| compared.credentials.iter().map(credential).collect::<Vec<_>>()),
         "rules": rules.len(),
         "listsInPages": rules.iter().filter(|rule| rule.page.is_some()).count(),
     })

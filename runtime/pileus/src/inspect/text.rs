@@ -5,7 +5,7 @@ use pileus_host::{Capability, Description, PublishedLimit, Settings, Wish, one_l
 
 use super::binary::{Binary, Producer};
 use super::{CodeSource, Inspection, controllers, gives};
-use crate::comparison::{Tightened, rate};
+use crate::comparison::{ComparedLimit, rate};
 use crate::terminal::styled;
 
 /// How many more than one of a list are shown: a provider may say thousands, to hide what comes before.
@@ -121,9 +121,9 @@ fn say_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     };
     report.list("cloud's limits", &limits.iter().map(limit).collect::<Vec<_>>());
     let tightened = inspection.comparison.iter().flat_map(|compared| &compared.limits);
-    let tightened = tightened.map(|Tightened { key, declared, allowed }| {
-        let declared = declared.map_or_else(|| "no number".to_owned(), rate);
-        format!("{key}: {}, where the cloud's is {declared}", rate(*allowed))
+    let tightened = tightened.filter_map(|ComparedLimit { key, declared, allowed }| {
+        let declared = declared.map_or_else(|| "not known".to_owned(), rate);
+        Some(format!("{key}: {}, where the cloud's is {declared}", rate((*allowed)?)))
     });
     report.list("tightened to", &tightened.collect::<Vec<_>>());
     let lists = rules.iter().filter(|rule| rule.page.is_some()).count();

@@ -38,10 +38,10 @@ pub(crate) async fn grant_secret(world: &World) {
     let shipped =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml")).unwrap();
     let (_, kept) = shipped.split_once("\n#---\n").unwrap();
-    let role: String = kept.lines().map(|line| format!("{}\n", line.strip_prefix('#').unwrap())).collect();
+    let role: Vec<_> = kept.lines().map(|line| line.strip_prefix('#').unwrap()).collect();
     let file = TempDir::new().unwrap();
     let path = file.path().join("role.yaml");
-    std::fs::write(&path, role).unwrap();
+    std::fs::write(&path, role.join("\n")).unwrap();
     world.kubernetes.apply(&path).await.unwrap();
 }
 
