@@ -78,7 +78,8 @@ pub trait Instances: Send + Sync {
     ///
     /// # Guarantees
     /// On success the list has exactly one answer for each Node, in the same order; an error of one Node doesn't touch
-    /// its neighbours. [`Answer::Absent`] is only ever the cloud's own word. Dropping the future ends the call.
+    /// its neighbours. What was found may be half a minute old, and for [`Purpose::Confirm`] is new. [`Answer::Absent`] is
+    /// only ever the cloud's own word, from after the Node had registered. Dropping the future ends the call.
     ///
     /// # Errors
     /// The outer error says that no Node could be considered at all.

@@ -60,6 +60,7 @@ use slot::{Landed, Page};
 pub(crate) use slots::{Dropped, Held};
 use stored::Reply;
 pub use view::{Evidence, View};
+pub(crate) use wish::is_for_it_alone;
 
 /// What a gate's cache holds at most, in bytes: some thousand pages of a hundred machines each, compressed.
 const MOST: usize = 32 << 20;
@@ -317,7 +318,11 @@ fn response(reply: &Reply) -> Response<Bytes> {
     response
 }
 
-/// What a provider is told that would rather have nothing than ask the cloud.
+/// What a provider is told that would rather have nothing than ask the cloud, and what that is in metrics.
+pub(crate) fn nothing() -> (Response<Bytes>, &'static str) {
+    (not_cached(), NOT_CACHED)
+}
+
 fn not_cached() -> Response<Bytes> {
     let body = "not sent to the cloud: it was asked for from the cache only, and isn't there\n";
     let mut response = Response::new(Bytes::from_static(body.as_bytes()));

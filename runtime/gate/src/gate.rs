@@ -14,7 +14,7 @@ use tracing::Instrument;
 
 use crate::{
     body::{self, Answer, Body},
-    cache::{Cache, CacheState, Flight, Outcome, Read, Told, View},
+    cache::{self, Cache, CacheState, Flight, Outcome, Read, Told, View},
     connection::Connection,
     credentials::{Credential, CredentialState, Credentials},
     deadlines::Deadlines,
@@ -114,8 +114,8 @@ struct Asked {
 /// What a request comes to before anybody is asked.
 enum Examined {
     Asks(Box<Asked>),
-    /// Whoever stands in for the cloud has answered.
-    Answered(http::Response<Bytes>),
+    /// It is answered: by whoever stands in for the cloud, or since nobody is to be asked.
+    Answered(Box<Answerer>),
 }
 
 /// Who answered a request.
@@ -314,7 +314,7 @@ impl Gate {
         // Boxed, so that what waits for its turn doesn't hold a place for how it was examined.
         let asked = match Box::pin(self.examine(request, deadlines, record)).await? {
             Examined::Asks(asked) => asked,
-            Examined::Answered(response) => return Ok(Answerer::StandIn(response)),
+            Examined::Answered(answerer) => return Ok(*answerer),
         };
         match &self.view {
             // Boxed, or whoever has no view would hold a place for it.
@@ -346,9 +346,16 @@ impl Gate {
         let body = gather_until(deadlines.soft, body).await?;
         let meaning = rules.meaning(&request, &headers, &body);
         record.means(meaning.effect);
+        // Before whoever stands in for the cloud, who isn't to see what the cloud wouldn't.
+        if cache::is_for_it_alone(&headers) && (self.view.is_none() || meaning.effect != Effect::Read) {
+            let (response, result) = cache::nothing();
+            return Ok(Examined::Answered(Box::new(Answerer::Cache(response, Source::Gate, result))));
+        }
         match self.stand_in.as_ref().map(|stand_in| stand_in.decide(&request, &body, &meaning)) {
             None | Some(Course::Carry) => {}
-            Some(Course::Answer(response)) => return Ok(Examined::Answered(response)),
+            Some(Course::Answer(response)) => {
+                return Ok(Examined::Answered(Box::new(Answerer::StandIn(response))));
+            }
             Some(Course::Fail(error)) => return Err(error),
             Some(Course::Silence) => return Err(silence(&request.host, *deadlines).await),
         }
@@ -615,9 +622,10 @@ mod tests {
             connection: Connection::default(),
         };
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
-        let send = async |course, path: &str| {
+        let send_with = async |control, course, path: &str| {
             let gate = Gate::new(config(), &metrics).unwrap().with_stand_in(Arc::new(Everything(course)));
             let request = http::Request::get(format!("http://cloud.invalid{path}"));
+            let request = request.header("cache-control", control);
             let (soft, hard) = (Duration::from_secs(1), Duration::from_secs(9));
             let deadlines = Deadlines {
                 soft: Instant::now() + soft,
@@ -628,6 +636,13 @@ mod tests {
             };
             gate.send(request.body(Full::new(Bytes::new())).unwrap(), deadlines).await
         };
+        let send = async |course, path: &str| send_with("", course, path).await;
+        let for_the_cache = send_with("only-if-cached", || Course::Silence, "/a").await.unwrap();
+        assert_eq!(
+            for_the_cache.status(),
+            http::StatusCode::GATEWAY_TIMEOUT,
+            "there is no view of the cache"
+        );
         let answer = send(|| Course::Answer(http::Response::new(Bytes::from("hello"))), "/a").await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
         let failed = send(|| Course::Fail(Error::DeadlinePassed), "/a").await;

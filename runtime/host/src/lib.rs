@@ -3,7 +3,7 @@
 //! ```text
 //!   controllers                       the cloud
 //!       │ pileus_cloud::Instances        ▲
-//!   guest.rs ── halves.rs, wire.rs       │ pileus-gate
+//!   guest.rs ── freshness.rs, halves.rs  │ pileus-gate
 //!       │ call.rs: slot, store, clocks   │
 //!   sandbox.rs ── component ── wasi:http ── egress.rs
 //! ```

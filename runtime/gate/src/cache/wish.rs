@@ -13,6 +13,9 @@ use http::{
     },
 };
 
+/// What a request says that is for the cache alone.
+const ONLY: &str = "only-if-cached";
+
 /// What a request wishes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Wish {
@@ -49,7 +52,7 @@ impl Wish {
         match name.trim().to_ascii_lowercase().as_str() {
             "no-store" => return None,
             "no-cache" => self.at_most(Duration::ZERO),
-            "only-if-cached" => self.only_if_cached = true,
+            ONLY => self.only_if_cached = true,
             "max-age" => self.at_most(seconds(value)),
             // The others are about freshness, which an answer that says nothing of it hasn't got.
             _ => {}
@@ -65,6 +68,12 @@ impl Wish {
     pub(crate) fn floor(&self, arrived: Instant, now: Instant) -> Option<Instant> {
         floor(self.max_age?, arrived, now)
     }
+}
+
+/// Whether a request with these headers is for the cache alone, and the cloud is never to see it.
+pub(crate) fn is_for_it_alone(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(CACHE_CONTROL).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).any(|directive| directive.trim().eq_ignore_ascii_case(ONLY))
 }
 
 /// Before when nothing may have been asked for that is at most this old now, or that was asked for after whoever wants

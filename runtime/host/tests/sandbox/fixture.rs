@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pileus_cloud::NodeReference;
-use pileus_gate::{Gate, Grant};
+use pileus_gate::{Gate, Grant, Rule};
 use pileus_host::{CompiledCode, Compiler, Component, Engine, Guest, Limits, Metrics};
 use prometheus_client::registry::Registry;
 
@@ -25,12 +25,17 @@ pub(crate) fn metrics() -> Metrics {
     Metrics::register(&mut Registry::default())
 }
 
-/// A gate with these grants and no other.
+/// A gate with these grants and no other, for requests that no rule is about.
 pub(crate) fn gate(grants: Vec<Grant>) -> Gate {
+    gate_with(grants, Vec::new())
+}
+
+/// A gate with these grants and no other, for requests that mean this.
+pub(crate) fn gate_with(grants: Vec<Grant>, rules: Vec<Rule>) -> Gate {
     let config = pileus_gate::Config {
         provider: "hostile".to_owned(),
         grants,
-        rules: Vec::new(),
+        rules,
         limits: Vec::new(),
         tightened: Vec::new(),
         credentials: Vec::new(),
