@@ -38,10 +38,9 @@ use crate::{
     deadlines::Deadlines,
     error::Error,
     headers::OWN,
-    limits::{HeldBack, Urgency},
+    limits::HeldBack,
     recent::Source,
     record::Metrics,
-    request::{Host, Request},
     rules::{Effect, Meaning},
     under_way::UnderWay,
 };
@@ -167,14 +166,16 @@ impl Cache {
                 Asked::Stored(page) => return Ok(stored(&page)),
                 Asked::Nothing => return Ok(Told::Response(not_cached(), Source::Gate, NOT_CACHED)),
                 Asked::Waits(until) => {
-                    under_way.read(async { Ok(timeout_at(until, changed).await) }).await.map(drop)?;
+                    let look = async { Ok(timeout_at(until, changed).await) };
+                    Box::pin(under_way.read(look)).await.map(drop)?;
                     continue;
                 }
                 Asked::Leads(flight, seat) => {
                     seat.carried.by(carry(flight));
                     (seat.own_end().await?, true)
                 }
-                Asked::Joins(seat) => match seat.end(deadlines, &read.host).await? {
+                // Boxed, or whoever carries an exchange himself would hold a place for it.
+                Asked::Joins(seat) => match Box::pin(seat.end(deadlines, &read.host)).await? {
                     Some(end) => (end, false),
                     // The next exchange is its own, or that of another who has more time.
                     None if Instant::now() < deadlines.soft => continue,

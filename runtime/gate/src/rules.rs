@@ -116,8 +116,9 @@ pub struct Meaning {
     pub cache_scope: Option<String>,
     /// Whether paths that differ only in case are one to the cloud.
     pub fold_case: bool,
-    /// Which page of a list it asks for; `None` where its answer is no page of a list.
-    pub page: Option<Page>,
+    /// Which page of a list it asks for; `None` where its answer is no page of a list. In a box, since each request that
+    /// waits for its turn holds a place for it.
+    pub page: Option<Box<Page>>,
 }
 
 /// Which page of a list a request asks for.
@@ -190,7 +191,7 @@ impl Rules {
                 fold_case: rule.fold_case,
                 page: rule.page.as_ref().map(|place| {
                     let is_first = !place.is_named(request, headers, body);
-                    Page { place: place.clone(), is_first }
+                    Box::new(Page { place: place.clone(), is_first })
                 }),
             };
         }
@@ -389,7 +390,7 @@ mod tests {
             let asked = request(&Method::POST, &format!("https://api.example.com/{query}"));
             let meaning = Rules::new(vec![rule]).unwrap().meaning(&asked, &HeaderMap::new(), body);
             let name = format!("{place:?} {query} {}", String::from_utf8_lossy(body));
-            assert_eq!(meaning.page, Some(Page { place, is_first }), "{name}");
+            assert_eq!(meaning.page, Some(Box::new(Page { place, is_first })), "{name}");
         }
     }
 

@@ -1,19 +1,15 @@
 //! Who is answered with what: from what is kept, by an exchange that is on its way, or by one of his own. Pure: the
 //! clock and what happens to the exchanges are arguments, so that any order of events can be tried.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, time::Instant};
 
-use crate::{
-    cache::{
-        ask::{Ask, Verdict},
-        key::{Key, List},
-        scopes::{Scope, Scopes},
-        seen::{FlightId, Led, Reading, Seen},
-        slot::{Flight, Landed, Page, Part},
-        slots::{Dropped, Slots},
-        stored::Stored,
-    },
-    limits::Urgency,
+use crate::cache::{
+    ask::{Ask, Verdict},
+    key::{Key, List},
+    scopes::{Scope, Scopes},
+    seen::{FlightId, Reading, Seen},
+    slot::{Flight, Landed, Page, Part},
+    slots::{Dropped, Slots},
 };
 
 /// What one provider's cache holds, and what is on its way.
@@ -297,13 +293,19 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{sync::Arc, time::Duration};
 
     use bytes::Bytes;
     use http::{HeaderMap, StatusCode};
 
     use super::*;
-    use crate::cache::{stored::Reply, wish::floor};
+    use crate::{
+        cache::{
+            stored::{Reply, Stored},
+            wish::floor,
+        },
+        limits::Urgency,
+    };
 
     fn stored(status: u16) -> Arc<Stored> {
         let headers = HeaderMap::from_iter([(http::header::ETAG, "\"1\"".parse().unwrap())]);
@@ -509,6 +511,7 @@ mod tests {
             ("v=60 v.l1 v.l4 >4 4~ v.l5 w=60 w.l1", "S0 L4 L5 L6"),
             ("v=60 v.l1 v.l4 >4 4x v.l4 >5 5+ v.l4", "S0 L4 L5 S0"),
             ("v=60 v.l1 u.l4 v.l4^ >5 5+ v.l5 >6 6+ +1 >4 4+ u.l5", "S0 L4 L5 L6 L7 torn:u"),
+            ("v=60 v.l1 u.l4 v.l4^ >5 5+ v.l5 >6 6+ +1 >4 4+ w=60 w.l1 w.l4 w.l5", "S0 L4 L5 L6 S1 S1 S1"),
             // One who wants a newer one waits for its end.
             ("+1 v=! v.l1 +1 v.l1", "W L4?"),
             ("+1 v=! v.l1 -u v.l1", "W L4?"),

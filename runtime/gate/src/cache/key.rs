@@ -63,7 +63,7 @@ impl Keys {
         answer.part(if query.is_some() { "?" } else { "" });
         answer.part(query.unwrap_or_default());
         answer.part(body);
-        let list = meaning.page.as_ref().map(|Page { place, is_first }| {
+        let list = meaning.page.as_deref().map(|Page { place, is_first }| {
             let mut list = Digested::new("list", request, meaning.fold_case);
             list.list(query.unwrap_or_default(), headers, body, place);
             List { key: list.key(), is_first: *is_first }
@@ -172,6 +172,7 @@ mod tests {
     use crate::rules::{Effect, Limits};
 
     fn meaning(fold_case: bool, page: Option<Page>) -> Meaning {
+        let page = page.map(Box::new);
         Meaning { effect: Effect::Read, limits: Limits::AllOfHost, cache_scope: None, fold_case, page }
     }
 

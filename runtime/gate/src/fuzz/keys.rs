@@ -46,7 +46,7 @@ fn asked(text: &[u8]) -> Option<Asked> {
 }
 
 fn keys(asked: &Asked, fold_case: bool, page: Option<Page>) -> Keys {
-    let limits = Limits::AllOfHost;
+    let (limits, page) = (Limits::AllOfHost, page.map(Box::new));
     let meaning = Meaning { effect: Effect::Read, limits, cache_scope: None, fold_case, page };
     Keys::of(&asked.request, &asked.headers, &asked.body, &meaning)
 }
