@@ -34,17 +34,9 @@ const NEVER_SENT: &[&str] = &[
 const NEVER_SEEN: &[&str] =
     &["set-cookie", "proxy-authenticate", "transfer-encoding", "trailer", "connection", "upgrade", OWN];
 
-/// The input is lines of `name: value`. Those that can't be headers at all are left out.
+/// The input is lines of `name: value`.
 pub(super) fn hold(data: &[u8]) {
-    let mut given = HeaderMap::new();
-    for line in data.split(|byte| *byte == b'\n') {
-        let mut parts = line.splitn(2, |byte| *byte == b':');
-        let name = parts.next().and_then(|name| HeaderName::from_bytes(name).ok());
-        let value = parts.next().and_then(|value| HeaderValue::from_bytes(value.trim_ascii_start()).ok());
-        if let (Some(name), Some(value)) = (name, value) {
-            given.append(name, value);
-        }
-    }
+    let given = lines(data);
     match edit_request(given.clone()) {
         Err(refusal) => {
             assert!(given.len() > MOST_HEADERS || size(&given) > 32 << 10, "{refusal}");
@@ -61,6 +53,20 @@ pub(super) fn hold(data: &[u8]) {
     are_a_part(&given, &kept, stripped, 0);
     assert!(NEVER_SEEN.iter().all(|name| !kept.contains_key(*name)), "{kept:?}");
     assert_eq!(edit_response(kept.clone()), (kept, 0));
+}
+
+/// Lines of `name: value`. Those that can't be headers at all are left out.
+pub(super) fn lines(data: &[u8]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in data.split(|byte| *byte == b'\n') {
+        let mut parts = line.splitn(2, |byte| *byte == b':');
+        let name = parts.next().and_then(|name| HeaderName::from_bytes(name).ok());
+        let value = parts.next().and_then(|value| HeaderValue::from_bytes(value.trim_ascii_start()).ok());
+        if let (Some(name), Some(value)) = (name, value) {
+            headers.append(name, value);
+        }
+    }
+    headers
 }
 
 /// What was kept is as it was given, and the rest was counted, but for so many lines.
