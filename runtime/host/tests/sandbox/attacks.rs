@@ -39,7 +39,7 @@ async fn tried(gate: &Gate, attempts: &Value) -> Result<Vec<String>, Fault> {
 fn each(field: &str, values: &[&str], others: &Value) -> Value {
     let attempt = |value: &&str| {
         let mut attempt = others.clone();
-        attempt[field] = json!(value);
+        attempt.as_object_mut().unwrap().insert(field.to_owned(), json!(value));
         attempt
     };
     values.iter().map(attempt).collect()

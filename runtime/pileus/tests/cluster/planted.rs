@@ -235,7 +235,7 @@ fn without_credential(request: &Received, found: &mut Vec<&'static str>) -> Rece
 fn holds_no_secret(place: &str, bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     for secret in PLANTED {
-        let hexadecimal: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let hexadecimal = secret.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
         let numbers = format!("{:?}", secret.as_bytes());
         for form in [secret, &hexadecimal, &hexadecimal.to_uppercase(), numbers.trim_matches(['[', ']'])] {
             if let Some(at) = text.find(form) {

@@ -11,13 +11,10 @@ const PIECE: usize = 4096;
 
 impl Hostile {
     /// Sees what it can, and gives it away on every way that there is.
-    #[expect(clippy::panic, reason = "the misdeed")]
     pub(crate) fn leak(&self, behaviour: Behaviour, instance: Instance) -> Answer {
         let seen: Vec<_> = self.attempts.iter().map(see).collect();
         let seen = format!("{seen:?} {:?}", std::env::vars().collect::<Vec<_>>());
-        if behaviour == Behaviour::LeakAndPanic {
-            panic!("{seen} {}", readable());
-        }
+        assert!(behaviour != Behaviour::LeakAndPanic, "{seen} {}", readable());
         for line in seen.as_bytes().chunks(PIECE).map(String::from_utf8_lossy) {
             println!("{line}");
             eprintln!("{line}");
@@ -50,7 +47,7 @@ fn see(attempt: &Attempt) -> String {
 /// What of the memory people could read.
 fn readable() -> String {
     let bytes = (0..memory_size()).step_by(PIECE).flat_map(piece);
-    bytes.filter(|byte| byte.is_ascii_graphic()).map(char::from).collect()
+    bytes.filter(u8::is_ascii_graphic).map(char::from).collect()
 }
 
 /// The size of the memory, in bytes.
