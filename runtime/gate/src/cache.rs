@@ -16,6 +16,7 @@ mod seen;
 mod slot;
 mod slots;
 mod stored;
+mod told;
 mod view;
 mod wish;
 
@@ -25,8 +26,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
 };
 
-use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header::CONTENT_LENGTH};
 use serde::Serialize;
 use tokio::{
     sync::Notify,
@@ -37,9 +36,6 @@ use tokio::{
 use crate::{
     deadlines::Deadlines,
     error::Error,
-    headers::OWN,
-    limits::HeldBack,
-    recent::Source,
     record::Metrics,
     rules::{Effect, Meaning},
     under_way::UnderWay,
@@ -57,18 +53,12 @@ use scopes::Scope;
 use seen::FlightId;
 use slot::{Landed, Page};
 pub(crate) use slots::{Dropped, Held};
-use stored::Reply;
+pub(crate) use told::Told;
 pub use view::{Evidence, View};
 pub(crate) use wish::is_for_it_alone;
 
 /// What a gate's cache holds at most, in bytes: some thousand pages of a hundred machines each, compressed.
 const MOST: usize = 32 << 20;
-
-// What became of a request that the cloud wasn't asked for, as the `result` label in metrics says it.
-const CACHED: &str = "cached";
-const SHARED: &str = "shared";
-const REVALIDATED: &str = "revalidated";
-const NOT_CACHED: &str = "not_cached";
 
 /// What a gate's cache holds at some time, and what it did since the gate was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -110,15 +100,6 @@ struct Inner {
     seats: HashMap<FlightId, FreeSeat>,
     /// What the metrics were told last.
     told: Held,
-}
-
-/// What a read is answered with.
-#[derive(Debug)]
-pub(crate) enum Told {
-    /// With this; whose it is, and the `result` label in metrics.
-    Response(Response<Bytes>, Source, &'static str),
-    /// With the refusal that the exchange got.
-    HeldBack(HeldBack),
 }
 
 impl Cache {
@@ -163,8 +144,11 @@ impl Cache {
             changed.as_mut().enable();
             let (ask, asked) = self.0.ask(read, view, arrived, deadlines);
             let (end, is_own) = match asked {
-                Asked::Stored(page) => return Ok(stored(&page)),
-                Asked::Nothing => return Ok(Told::Response(not_cached(), Source::Gate, NOT_CACHED)),
+                Asked::Stored(page) => {
+                    let age = Instant::now().saturating_duration_since(Instant::from_std(page.sent));
+                    return Ok(Told::kept(&page, age));
+                }
+                Asked::Nothing => return Ok(Told::nothing()),
                 Asked::Waits(until) => {
                     let look = async { Ok(timeout_at(until, changed).await) };
                     Box::pin(under_way.read(look)).await.map(drop)?;
@@ -185,7 +169,7 @@ impl Cache {
             let (outcome, landing) = end;
             State::given(&ask, landing, &mut view.seen(), is_own);
             return match outcome {
-                Outcome::Answer(reply) => Ok(Told::Response(response(&reply), Source::Shared, SHARED)),
+                Outcome::Answer(reply) => Ok(Told::shared(&reply)),
                 Outcome::HeldBack(held_back) => Ok(Told::HeldBack(held_back)),
                 Outcome::Failed(error) => Err(error),
             };
@@ -304,31 +288,4 @@ impl Drop for Change {
         self.shared.change(|state, now| state.change_ended(now, &self.scope));
         self.shared.changed.notify_waiters();
     }
-}
-
-fn stored(page: &Page) -> Told {
-    let age = Instant::now().saturating_duration_since(Instant::from_std(page.sent));
-    Told::Response(response(&page.stored.unpack().aged(age)), Source::Cache, CACHED)
-}
-
-fn response(reply: &Reply) -> Response<Bytes> {
-    let Reply { status, headers, body } = reply;
-    let mut response = Response::new(body.clone());
-    *response.status_mut() = *status;
-    *response.headers_mut() = headers.clone();
-    response
-}
-
-/// What a provider is told that would rather have nothing than ask the cloud, and what that is in metrics.
-pub(crate) fn nothing() -> (Response<Bytes>, &'static str) {
-    (not_cached(), NOT_CACHED)
-}
-
-fn not_cached() -> Response<Bytes> {
-    let body = "not sent to the cloud: it was asked for from the cache only, and isn't there\n";
-    let mut response = Response::new(Bytes::from_static(body.as_bytes()));
-    *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
-    response.headers_mut().insert(CONTENT_LENGTH, body.len().into());
-    response.headers_mut().insert(OWN, HeaderValue::from_static("reason=not_cached"));
-    response
 }

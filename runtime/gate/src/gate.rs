@@ -132,6 +132,15 @@ enum Answerer {
     Limits(HeldBack),
 }
 
+impl From<Told> for Answerer {
+    fn from(told: Told) -> Self {
+        match told {
+            Told::Response(response, source, result) => Self::Cache(response, source, result),
+            Told::HeldBack(held_back) => Self::Limits(held_back),
+        }
+    }
+}
+
 impl Gate {
     /// Makes the gate of a provider. It has connections of its own, shared with no other gate. With credentials it needs a
     /// tokio runtime, since it begins to acquire them at once.
@@ -348,8 +357,7 @@ impl Gate {
         record.means(meaning.effect);
         // Before whoever stands in for the cloud, who isn't to see what the cloud wouldn't.
         if cache::is_for_it_alone(&headers) && (self.view.is_none() || meaning.effect != Effect::Read) {
-            let (response, result) = cache::nothing();
-            return Ok(Examined::Answered(Box::new(Answerer::Cache(response, Source::Gate, result))));
+            return Ok(Examined::Answered(Box::new(Told::nothing().into())));
         }
         match self.stand_in.as_ref().map(|stand_in| stand_in.decide(&request, &body, &meaning)) {
             None | Some(Course::Carry) => {}
@@ -382,8 +390,7 @@ impl Inner {
             tokio::spawn(flying).abort_handle()
         };
         match self.cache.read(&read, view, &deadlines, &self.under_way, carry).await {
-            Ok(Told::Response(response, source, result)) => Ok(Answerer::Cache(response, source, result)),
-            Ok(Told::HeldBack(held_back)) => Ok(Answerer::Limits(held_back)),
+            Ok(told) => Ok(told.into()),
             Err(error) if record.is_handed_over() => Ok(Answerer::Nobody(error)),
             Err(error) => Err(error),
         }

@@ -19,12 +19,13 @@ use tokio::{
 use crate::{
     body::{Answer, Bounds},
     cache::{
-        REVALIDATED, Shared,
+        Shared,
         decide::Landing,
         gathered::{Held, MOST},
         seen::FlightId,
         slot::Landed,
         stored::{Reply, Stored},
+        told::REVALIDATED,
     },
     deadlines::Deadlines,
     error::{Error, Phase},
