@@ -2,9 +2,9 @@
 //! JSON, its facts, the plan, the patches, and the Node as JSON again.
 //!
 //! Each test of a scenario begins its name with the ids that it stands for, as in
-//! `n07_null_metadata_leaves_the_node_alone`: N01 to N42 and H01 to H18 for nodes, L01 to L28 for their lifecycle
-//! (ccm-behaviour 10.1, 10.2, 10.5). What a scenario has become here, where it isn't what upstream does, is said beside
-//! it. `deploy/dev/check scenarios` reads the names from the built tests: each id must be there, once.
+//! `n07_null_metadata_leaves_the_node_alone`: N01 to N42 and H01 to H18 for nodes, L01 to L28 for their lifecycle,
+//! R01 to R42 for routes (ccm-behaviour 10.1 to 10.3, 10.5). What a scenario has become here, where it isn't what upstream
+//! does, is said beside it. `deploy/dev/check scenarios` reads the names from the built tests: each id must be there, once.
 
 use serde_json::{Value, json};
 
