@@ -391,7 +391,9 @@ mod tests {
         fn new(nodes: &[(&str, &str)]) -> Self {
             let (api, cloud, stop) = (ApiServer::new(), Cloud::default(), CancellationToken::new());
             let world = Self { api, cloud, stop };
-            nodes.iter().for_each(|(name, range)| world.join(name, range));
+            for (name, range) in nodes {
+                world.join(name, range);
+            }
             world
         }
 
@@ -450,7 +452,7 @@ mod tests {
         assert_eq!(world.network("b"), "False");
         assert_eq!(world.api.writes(), ["PATCH a/status", "PATCH b/status"]);
         // Until the audit, which finds all as it was.
-        assert_eq!(world.after(AUDIT - SECOND * 5).await, Vec::<String>::new());
+        assert_eq!(world.after(AUDIT.saturating_sub(SECOND * 5)).await, Vec::<String>::new());
         assert_eq!(world.after(SECOND * 10).await, ["list"]);
         assert_eq!(world.api.writes(), Vec::<String>::new());
     }

@@ -645,11 +645,7 @@ mod tests {
         };
         let send = async |course, path: &str| send_with("", course, path).await;
         let for_the_cache = send_with("only-if-cached", || Course::Silence, "/a").await.unwrap();
-        assert_eq!(
-            for_the_cache.status(),
-            http::StatusCode::GATEWAY_TIMEOUT,
-            "there is no view of the cache"
-        );
+        assert_eq!(for_the_cache.status(), StatusCode::GATEWAY_TIMEOUT, "there is no view of the cache");
         let answer = send(|| Course::Answer(http::Response::new(Bytes::from("hello"))), "/a").await.unwrap();
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
         let failed = send(|| Course::Fail(Error::DeadlinePassed), "/a").await;

@@ -106,7 +106,7 @@ impl Default for Limits {
             lookup_soft: Duration::from_secs(10),
             lookup_hard: Duration::from_secs(20),
             change_soft: Duration::from_secs(20),
-            change_hard: Duration::from_secs(60),
+            change_hard: Duration::from_mins(1),
             info: Duration::from_secs(10),
         }
     }

@@ -19,7 +19,7 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use cloud::{Answers, Cloud, NAME, Unresolved, Watched, get, plenty, text, within};
 use http_body_util::BodyExt;
-use pileus_gate::{Deadlines, Error, Fence, Grant, Phase};
+use pileus_gate::{Deadlines, Error, Grant, Phase};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     sync::mpsc,

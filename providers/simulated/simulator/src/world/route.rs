@@ -81,7 +81,8 @@ impl Routes {
         }
         let wanted = Route { name: name.to_owned(), destination, machine, blackhole: false, labels };
         let holders = [self.by_name.get(name), self.by_destination.get(&destination)];
-        for holder in holders.into_iter().flatten().filter_map(|number| self.history.current(*number)) {
+        let holder = holders.into_iter().flatten().find_map(|number| self.history.current(*number));
+        if let Some(holder) = holder {
             if **holder == wanted {
                 return Ok(Arc::clone(holder));
             }
