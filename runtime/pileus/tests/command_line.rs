@@ -606,8 +606,8 @@ async fn inspect_tells_machines_the_same_as_people() {
             assert_eq!(wish["endpoint"], "http://cloud.example:8080");
             assert_eq!(wish["grantedBy"], json!(["http://cloud.example:8080"]));
             assert!(told(&wish["reason"]), "{settings}");
-            assert_eq!((&settings["rules"], &settings["listsInPages"]), (&json!(2), &json!(1)));
-            assert!(text.contains("2 about what its requests mean, 1 about lists in pages"), "{text}");
+            assert_eq!((&settings["rules"], &settings["listsInPages"]), (&json!(5), &json!(2)));
+            assert!(text.contains("5 about what its requests mean, 2 about lists in pages"), "{text}");
         }
     }
 

@@ -146,7 +146,7 @@ async fn a_component_that_starts_with_too_much_memory_is_refused_before_it_runs(
 async fn a_provider_is_loaded_with_all_that_it_says_of_itself() {
     let engine = engine();
     let component = Component::load(&engine, guest("simulated_provider")).await.unwrap();
-    assert_eq!(component.capabilities, [Capability::Instances]);
+    assert_eq!(component.capabilities, [Capability::Instances, Capability::Routes]);
     assert_eq!(component.contract, "0.1.0");
     assert!(component.imports.contains(&"pileus:provider/call@0.1.0".to_owned()), "{:?}", component.imports);
     let limits = Limits::default();
@@ -159,7 +159,7 @@ async fn a_provider_is_loaded_with_all_that_it_says_of_itself() {
         component.configure(r#"{"endpoint": "http://127.0.0.1:8080"}"#, &limits, &metrics()).await.unwrap();
     assert_eq!(settings.wishes.len(), 1);
     assert_eq!(settings.wishes[0].endpoint.to_string(), "http://127.0.0.1:8080");
-    assert_eq!(settings.rules.len(), 2);
+    assert_eq!(settings.rules.len(), 5);
 }
 
 #[tokio::test]
