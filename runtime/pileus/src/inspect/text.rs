@@ -1,6 +1,7 @@
 //! An inspection for people.
 
 use owo_colors::Style;
+use pileus_gate::Credential;
 use pileus_host::{Capability, Description, PublishedLimit, Settings, Wish, one_line};
 
 use super::binary::{Binary, Producer};
@@ -126,6 +127,13 @@ fn say_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
         Some(format!("{key}: {}, where the cloud's is {declared}", rate((*allowed)?)))
     });
     report.list("tightened to", &tightened.collect::<Vec<_>>());
+    let credentials = inspection.comparison.iter().flat_map(|compared| &compared.credentials);
+    let credentials = credentials.map(|Credential { name, hosts, plain, addresses: _, kind }| {
+        let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+        let plain = if *plain { ", also without TLS" } else { "" };
+        format!("{name}: {}, for {}{plain}", kind.label(), hosts.join(", "))
+    });
+    report.list("credentials", &credentials.collect::<Vec<_>>());
     let lists = rules.iter().filter(|rule| rule.page.is_some()).count();
     let lists = if lists > 0 { format!(", {lists} about lists in pages") } else { String::new() };
     report.line("rules", &format!("{} about what its requests mean{lists}", rules.len()));

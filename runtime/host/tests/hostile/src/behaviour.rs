@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use pileus_guest::bindings::pileus::provider::logging;
-use pileus_guest::{Answer, Error, Instance, NodeReference, http};
+use pileus_guest::{Answer, Effect, Endpoint, Error, Instance, NodeReference, Rule, Settings, http};
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{Fields, OutgoingRequest, Scheme};
 
@@ -31,11 +31,12 @@ pub(crate) async fn misbehave(
         Behaviour::Echo
         | Behaviour::Misaligned
         | Behaviour::Ask
+        | Behaviour::Bodies
         | Behaviour::Overload
         | Behaviour::Leak
         | Behaviour::LeakAndPanic
-        | Behaviour::Bodies
-        | Behaviour::AskInConfigure => Ok(Answer::Found(instance)),
+        | Behaviour::AskInConfigure
+        | Behaviour::WrongSettings => Ok(Answer::Found(instance)),
         Behaviour::Loop | Behaviour::LoopInConfigure => forever(),
         Behaviour::Recurse => Ok(Answer::Found(Instance { zone: Some(recurse(1).to_string()), ..instance })),
         Behaviour::Grow => grow(),
@@ -82,6 +83,14 @@ pub(crate) async fn misbehave(
 pub(crate) fn overload(nodes: &[NodeReference]) -> Error {
     assert!(nodes.len() <= 4, "{} nodes", nodes.len());
     Error::throttled(Some(Duration::from_secs(7)), "the cloud has had enough")
+}
+
+/// Settings with something of each kind that no gate takes, and more than anybody reads.
+pub(crate) fn wrong_settings() -> Settings {
+    let rule = |path: &str| Rule::new("https://cloud", "GET", path, Effect::Read).cache_scope("{1}");
+    let settings = Settings::default().endpoint(Endpoint::new("a b", "to see what happens"));
+    let settings = settings.limit("reads", 0, 60).rule(rule("machines"));
+    (0..100).fold(settings, |settings, _| settings.rule(rule("/machines")))
 }
 
 pub(crate) fn forever() -> ! {

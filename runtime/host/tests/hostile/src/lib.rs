@@ -9,7 +9,7 @@ mod leak;
 use std::hint::black_box;
 
 use attempt::Attempt;
-use behaviour::{ask_at_once, forever, misbehave, overload};
+use behaviour::{ask_at_once, forever, misbehave, overload, wrong_settings};
 use pileus_guest::{
     Answer, Description, Error, Instance, Instances, NodeReference, Problem, Provider, Purpose, Settings,
     State, export_provider, http, one_by_one,
@@ -73,6 +73,8 @@ enum Behaviour {
     Overload,
     /// Computes without end as soon as it is configured.
     LoopInConfigure,
+    /// Has settings that no gate takes.
+    WrongSettings,
     /// Asks a host while it is configured, and finds its configuration wrong where it isn't answered.
     AskInConfigure,
 }
@@ -88,12 +90,12 @@ pub struct Configuration {
     only: Option<String>,
     /// Where a cloud is that answers about a Node at the path of its name.
     cloud: Option<http::BaseUrl>,
-    /// Requests that it tries.
-    #[serde(default)]
-    attempts: Vec<Attempt>,
     /// How many bytes it sends.
     #[serde(default)]
     bytes: usize,
+    /// Requests that it tries.
+    #[serde(default)]
+    attempts: Vec<Attempt>,
 }
 
 /// The provider.
@@ -101,8 +103,8 @@ pub struct Hostile {
     behaviour: Behaviour,
     only: Option<String>,
     cloud: Option<http::BaseUrl>,
-    attempts: Vec<Attempt>,
     bytes: usize,
+    attempts: Vec<Attempt>,
 }
 
 export_provider!(Hostile, instances);
@@ -115,16 +117,16 @@ impl Provider for Hostile {
     }
 
     fn configure(configuration: Configuration) -> Result<Self, Vec<Problem>> {
-        let Configuration { behaviour, only, cloud, attempts, bytes } = configuration;
+        let Configuration { behaviour, only, cloud, bytes, attempts } = configuration;
         match behaviour {
             Behaviour::LoopInConfigure => forever(),
             Behaviour::AskInConfigure => Err(vec![Problem::new("cloud", ask_at_once())]),
-            _ => Ok(Self { behaviour, only, cloud, attempts, bytes }),
+            _ => Ok(Self { behaviour, only, cloud, bytes, attempts }),
         }
     }
 
     fn settings(&self) -> Settings {
-        Settings::default()
+        if self.behaviour == Behaviour::WrongSettings { wrong_settings() } else { Settings::default() }
     }
 }
 
@@ -134,13 +136,13 @@ impl Instances for Hostile {
         if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behaviour::Ask) {
             http::get(cloud.join([&node.name])).send().await?.error_for_status()?;
         }
-        if let Behaviour::Leak | Behaviour::LeakAndPanic = behaviour {
-            return Ok(self.leak(behaviour, echo(node)));
-        }
         if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behaviour::Bodies) {
             let request = http::post(cloud.join([&node.name])).body("text/plain", vec![b'x'; self.bytes]);
             let answer = request.send().await?.error_for_status()?.bytes;
             return Ok(Answer::Found(Instance { zone: Some(answer.len().to_string()), ..echo(node) }));
+        }
+        if let Behaviour::Leak | Behaviour::LeakAndPanic = behaviour {
+            return Ok(self.leak(behaviour, echo(node)));
         }
         misbehave(behaviour, &self.attempts, echo(node)).await
     }
