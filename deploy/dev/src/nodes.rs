@@ -89,6 +89,18 @@ impl Kubelet {
         self
     }
 
+    /// As if the controller that gives Nodes their ranges of Pod addresses had given it these.
+    pub fn pod_ranges(mut self, ranges: &[String]) -> Self {
+        self.spec().pod_cidr = ranges.first().cloned();
+        self.spec().pod_cidrs = Some(ranges.to_vec());
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.0.metadata.name.as_deref().unwrap_or_default()
+    }
+
     /// With so many images instead of 50, with which a Node weighs 10.4 kB as the API server stores it.
     pub fn images(mut self, count: usize) -> Self {
         self.status().images = Some((0..count).map(image).collect());

@@ -67,10 +67,12 @@ pub(crate) enum Part {
     Vanishing,
     /// The gap that a restart leaves
     Restart,
+    /// Routes to 5,000 Nodes, with quotas
+    Routes,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Calls,
         Self::Gate,
         Self::Neighbours,
@@ -80,6 +82,7 @@ impl Part {
         Self::NotReady,
         Self::Vanishing,
         Self::Restart,
+        Self::Routes,
     ];
 }
 

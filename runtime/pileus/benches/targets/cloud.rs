@@ -23,7 +23,8 @@ pub(crate) struct Cloud {
     _process: Process,
     address: String,
     machines: usize,
-    is_limited: bool,
+    /// What it was limited to; null where it wasn't.
+    quotas: Value,
 }
 
 /// The calls that a cloud was sent.
@@ -33,6 +34,8 @@ pub(crate) struct Calls {
     pub(crate) lists: u64,
     /// Reads of one machine.
     pub(crate) gets: u64,
+    /// Things that were made.
+    pub(crate) creates: u64,
     /// All, also those that were refused.
     pub(crate) all: u64,
     /// Those that were refused with 429.
@@ -47,7 +50,7 @@ impl Cloud {
         let process = Process::start("simulated-cloud", &command)?;
         let line = process.await_line(|line| line.contains("http://"), DEADLINE).await?;
         let address = line.rsplit("http://").next().unwrap_or_default().to_owned();
-        let cloud = Self { _process: process, address, machines, is_limited: false };
+        let cloud = Self { _process: process, address, machines, quotas: Value::Null };
         let faults = json!({"latency": {"fixedMs": LATENCY_MS}});
         cloud.ask("PUT", "/admin/faults", &faults.to_string()).await?;
         Ok(cloud)
@@ -56,8 +59,22 @@ impl Cloud {
     /// Limits it to what upstream was measured with: reads 250 and 25 a second, writes 200 and 10 a second. Providers
     /// know that, as a cloud publishes its quotas.
     pub(crate) async fn limit(&mut self) -> Result<(), Failure> {
-        self.is_limited = true;
-        self.ask("PUT", "/admin/quotas", "azure").await.map(drop)
+        let quota = |burst, per_second| json!({"burst": burst, "perSecond": per_second});
+        self.limit_to(&json!({"read": quota(250, 25), "write": quota(200, 10)})).await
+    }
+
+    /// Limits it to other quotas, in the simulated cloud's own form. Providers know that, too.
+    pub(crate) async fn limit_to(&mut self, quotas: &Value) -> Result<(), Failure> {
+        self.ask("PUT", "/admin/quotas", &quotas.to_string()).await?;
+        self.quotas = quotas.clone();
+        Ok(())
+    }
+
+    /// How many routes there are. No call.
+    pub(crate) async fn routes(&self) -> Result<usize, Failure> {
+        let state: Value = serde_json::from_str(&self.ask("GET", "/admin/state", "").await?)?;
+        let count = state.pointer("/machines/routes").and_then(Value::as_u64).unwrap_or_default();
+        Ok(usize::try_from(count)?)
     }
 
     /// The calls that a list of all machines takes.
@@ -107,6 +124,7 @@ impl Cloud {
         Ok(Calls {
             lists: sum("list", ""),
             gets: sum("get", ""),
+            creates: sum("create", ""),
             all: sum("", ""),
             throttled: sum("", "throttled"),
         })
@@ -116,14 +134,14 @@ impl Cloud {
     pub(crate) fn document(&self, component: &Path) -> Result<Value, Failure> {
         let (host, port) = self.address.rsplit_once(':').ok_or("no port")?;
         let port: u16 = port.parse()?;
-        let reads = self.is_limited.then(|| json!({"burst": 250, "perSecond": 25}));
+        let [reads, writes] = ["read", "write"].map(|kind| self.quotas.get(kind));
         Ok(json!({
             "apiVersion": "pileus.dev/v1alpha1",
             "kind": "CloudProvider",
             "metadata": {"name": "simulated"},
             "spec": {
                 "source": {"file": component},
-                "configuration": {"endpoint": format!("http://{}", self.address), "reads": reads},
+                "configuration": {"endpoint": format!("http://{}", self.address), "reads": reads, "writes": writes},
                 "grants": [{"host": host, "port": port, "tls": false, "addresses": ["127.0.0.0/8"]}],
             },
         }))

@@ -23,6 +23,7 @@ mod quiet;
 mod relay;
 mod report;
 mod restart;
+mod routes;
 mod server;
 mod start;
 mod vanishing;
@@ -79,6 +80,7 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
             Part::NotReady => not_ready::measure().await?,
             Part::Vanishing => vanishing::measure().await?,
             Part::Restart => restart::measure().await?,
+            Part::Routes => routes::measure().await?,
         }
     }
     Ok(())
