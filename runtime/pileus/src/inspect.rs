@@ -112,7 +112,8 @@ fn compare(document: CloudProvider, settings: &Settings, component: &Path) -> Re
 fn controllers(capability: Capability) -> &'static [&'static str] {
     match capability {
         Capability::Instances => &["cloud-node", "cloud-node-lifecycle"],
-        Capability::LocalInstance | Capability::LoadBalancers | Capability::Routes => &[],
+        Capability::Routes => &["node-route"],
+        Capability::LocalInstance | Capability::LoadBalancers => &[],
     }
 }
 

@@ -354,7 +354,7 @@ async fn a_configuration_that_the_provider_refuses_is_told_with_its_paths() {
         (json!({"endpoint": "ftp://cloud.example"}), &["does not accept its configuration", "endpoint: "]),
         (
             json!({"endpoint": "http://cloud.example:8080", "end-point": 1}),
-            &["end-point: unknown field `end-point`, expected `endpoint`"],
+            &["end-point: unknown field `end-point`, expected one of `endpoint`, `reads`, `writes`"],
         ),
     ];
     for (configuration, parts) in cases {
@@ -558,7 +558,7 @@ async fn inspect_tells_machines_the_same_as_people() {
         assert!(["compiler", "cache"].contains(&json["code"]["from"].as_str().unwrap()), "{json:#}");
         assert_eq!(json["contract"], json!({"version": "0.1.0", "accepted": "0.1.x"}));
         let list = |name: &str| json[name].as_array().unwrap().clone();
-        assert!(list("exports").iter().all(told) && list("exports").len() == 2, "{text} {json:#}");
+        assert!(list("exports").iter().all(told) && list("exports").len() == 3, "{text} {json:#}");
         for import in list("imports") {
             let gives = import["gives"].as_str().unwrap_or("linked, gives nothing");
             assert!(
@@ -572,10 +572,13 @@ async fn inspect_tells_machines_the_same_as_people() {
         );
         assert_eq!(
             json["capabilities"],
-            json!([{
-                "name": "instances", "controllers": ["cloud-node", "cloud-node-lifecycle"],
-                "largestBatch": 5000, "sideBySide": true,
-            }])
+            json!([
+                {
+                    "name": "instances", "controllers": ["cloud-node", "cloud-node-lifecycle"],
+                    "largestBatch": 5000, "sideBySide": true,
+                },
+                {"name": "routes", "controllers": ["node-route"], "largestBatch": 1000, "sideBySide": false},
+            ])
         );
         assert!(
             text.contains(
@@ -583,6 +586,7 @@ async fn inspect_tells_machines_the_same_as_people() {
             ),
             "{text}"
         );
+        assert!(text.contains("routes: up to 1000 a call, one call at a time, used by node-route"), "{text}");
         let memory = &json["memory"];
         let bytes = memory["initialBytes"].as_u64().unwrap();
         assert!(bytes >= 64 << 10 && bytes < memory["limitBytes"].as_u64().unwrap(), "{memory}");

@@ -8,7 +8,7 @@ const FIRST: f64 = 4.0;
 const GROWTH: f64 = 0.125;
 
 /// A bound on the requests that are under way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Window {
     size: f64,
     under_way: u32,
@@ -30,6 +30,11 @@ impl Window {
     /// How many more may be sent before the next answer.
     pub(crate) fn free(&self) -> f64 {
         self.size - f64::from(self.under_way)
+    }
+
+    /// Goes on with as many as another one had come to.
+    pub(crate) fn take_over(&mut self, other: Self) {
+        self.size = other.size;
     }
 
     pub(crate) fn sent(&mut self) {

@@ -3,13 +3,14 @@
 
 use std::time::Instant;
 
-use crate::limits::{bucket::Bucket, closures::Closure, learned::Learned};
+use crate::limits::{bucket::Bucket, closures::Closure, learned::Learned, window::Window};
 
 /// What a bucket hands to the one of a successor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Heritage {
     tokens: f64,
     learned: Learned,
+    window: Window,
     closure: Option<Closure>,
 }
 
@@ -17,16 +18,17 @@ impl Bucket {
     /// Hands over what it holds and knows. It holds nothing then.
     pub(crate) fn hand_over(&mut self, now: Instant) -> Heritage {
         self.fill(now);
-        let Self { learned, closure, .. } = *self;
-        Heritage { tokens: std::mem::take(&mut self.tokens), learned, closure }
+        let Self { learned, window, closure, .. } = *self;
+        Heritage { tokens: std::mem::take(&mut self.tokens), learned, window, closure }
     }
 
     /// Goes on where another one stopped: with its tokens, so that both together let through no more than one, and with
     /// what it knew, as far as that is less than what is declared now.
     pub(crate) fn take_over(&mut self, now: Instant, heritage: Heritage) {
         self.fill(now);
-        let Heritage { tokens, learned, closure } = heritage;
+        let Heritage { tokens, learned, window, closure } = heritage;
         self.learned.take_over(learned);
+        self.window.take_over(window);
         self.closure = closure.map(Closure::handed_over).or(self.closure);
         self.tokens = tokens.min(self.room());
     }
@@ -81,7 +83,7 @@ mod tests {
             (0..3).for_each(|_| _ = old.take(now));
             let mut new = full(rate(burst, 1.0), now);
             new.take_over(now, old.hand_over(now));
-            assert!((new.free(now) - expected).abs() < 0.01, "{burst}: {}", new.free(now));
+            assert!((new.tokens - expected).abs() < 0.01, "{burst}: {}", new.tokens);
             assert!(old.free(now) < 0.01, "the old one has none left");
         }
     }
