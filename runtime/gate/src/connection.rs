@@ -56,7 +56,8 @@ impl Login {
         if username.is_empty() || username.contains(|c: char| c == ':' || c.is_control()) {
             return Err(Error::Syntax {
                 kind: "user name",
-                text: username.to_owned(),
+                // What follows a colon is the password more often than not.
+                text: username.split(':').next().unwrap_or_default().to_owned(),
                 cause: "is empty or holds a colon or a control character",
                 example: "pileus",
             });
@@ -138,8 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_the_url_is_refused_and_not_repeated() {
+    fn a_password_in_a_url_a_user_name_or_a_host_is_refused_and_not_repeated() {
         let refusal = "http://user:hunter2@proxy.corp:3128".parse::<ProxyUrl>().unwrap_err().to_string();
         assert!(!refusal.contains("hunter2") && refusal.contains("user name"), "{refusal}");
+        let password = std::sync::Arc::new(crate::SecretFile::new("/password"));
+        let refusal = Login::new("user:hunter2", password).unwrap_err().to_string();
+        assert!(!refusal.contains("hunter2") && refusal.contains("\"user\""), "{refusal}");
+        let refusal = "user:hunter2@api.example".parse::<crate::HostPattern>().unwrap_err().to_string();
+        assert!(!refusal.contains("hunter2") && refusal.contains("api.example"), "{refusal}");
     }
 }

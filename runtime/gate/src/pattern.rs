@@ -45,7 +45,8 @@ impl FromStr for HostPattern {
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |cause| Error::Syntax {
             kind: "host",
-            text: text.to_owned(),
+            // What stands before an @ is a password more often than not.
+            text: text.rsplit('@').next().unwrap_or_default().to_owned(),
             cause,
             example: "api.example.com, *.example.com or 10.0.0.5, with scheme and port in fields of their own",
         };

@@ -119,19 +119,20 @@ impl FromStr for TokenUrl {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |cause| Error::Syntax {
+        let wrong = |text: &str, cause| Error::Syntax {
             kind: "token URL",
             text: text.to_owned(),
             cause,
             example: "https://login.example.com/TENANT/oauth2/v2.0/token",
         };
         if text.contains(['?', '#', '@']) {
-            return Err(wrong("has a user name, a query or a fragment"));
+            // These parts hold secrets more often than not, so nothing is repeated.
+            return Err(wrong("", "has a user name, a query or a fragment"));
         }
-        let uri = text.parse().map_err(|_| wrong("is no URL"))?;
+        let uri = text.parse().map_err(|_| wrong(text, "is no URL"))?;
         Request::parse(&http::Method::POST, &uri)
             .map(Self)
-            .map_err(|_| wrong("is no URL of a path at a host, by http or https"))
+            .map_err(|_| wrong(text, "is no URL of a path at a host, by http or https"))
     }
 }
 
@@ -176,7 +177,9 @@ impl Credential {
             CredentialKind::Basic { username, .. }
                 if username.contains(|letter: char| letter == ':' || letter.is_control()) =>
             {
-                wrong("basic.username", username, "holds a colon or a control character", "pileus");
+                // What follows a colon is the password more often than not.
+                let name = username.split(':').next().unwrap_or_default();
+                wrong("basic.username", name, "holds a colon or a control character", "pileus");
             }
             CredentialKind::Header { name, .. } if is_not_a_credentials(name) => {
                 wrong("header.name", name.as_str(), "frames or directs the request", "X-Auth-Token");
@@ -308,5 +311,20 @@ mod tests {
         ] {
             assert!(text.parse::<TokenUrl>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_mistake_does_not_repeat_what_may_be_a_secret() {
+        for text in
+            ["https://u:hunter2@a.example/", "https://a.example/?sig=hunter2", "https://a.example/#hunter2"]
+        {
+            let refused = text.parse::<TokenUrl>().unwrap_err();
+            assert!(!format!("{refused} {refused:?}").contains("hunter2"), "{text}");
+        }
+        let kind = CredentialKind::Basic { username: "user:hunter2".into(), password: secret() };
+        let hosts = vec!["api.example".parse().unwrap()];
+        let credential = Credential { name: "main".into(), hosts, plain: false, addresses: Vec::new(), kind };
+        let mistakes = format!("{:?}", credential.mistakes());
+        assert!(mistakes.contains("\"user\"") && !mistakes.contains("hunter2"), "{mistakes}");
     }
 }

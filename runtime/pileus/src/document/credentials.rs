@@ -136,6 +136,12 @@ fn basic(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind>
 
 fn header(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind> {
     let name = fields.required("name", |text| {
+        if text.contains(':') {
+            // What follows it is the value more often than not, so nothing is repeated.
+            return Err(
+                "a header's name stands here alone, as in X-Auth-Token, its value elsewhere".to_owned()
+            );
+        }
         let wrong = |_| format!("{text:?} is no header name; write it as in X-Auth-Token");
         http::HeaderName::try_from(text).map_err(wrong)
     });
@@ -326,6 +332,10 @@ mod tests {
             (&with("bearer: {token: {env: TOKEN}}"), "[0].bearer.token"),
             (&with("basic: {username: 'a:b', password: {file: a}}"), "[0].basic.username: "),
             (&with("header: {name: 'a b', value: {file: a}}"), "[0].header.name: \"a b\" is no header name"),
+            (
+                &with("header: {name: 'X-Auth-Token: hunter2', value: {file: a}}"),
+                "[0].header.name: a header's name stands here alone",
+            ),
             (&with("header: {name: Host, value: {file: a}}"), "[0].header.name: "),
             (
                 &with(
