@@ -112,7 +112,9 @@ impl WasiHttpHooks for Egress {
         let send = async move {
             let url = shown(request.uri());
             let Some(gate) = gate else {
-                let reason = format!("{} {url} is denied: {function} has no network", request.method());
+                let method = request.method().as_str();
+                let method = method.get(..method.floor_char_boundary(LONGEST_SHOWN)).unwrap_or_default();
+                let reason = format!("{method} {url} is denied: {function} has no network");
                 tracing::warn!(%reason, "the provider asks for what the contract rules out");
                 denial.denied(url, reason);
                 return Err(WasiError::HttpRequestDenied);
@@ -142,10 +144,16 @@ impl WasiHttpHooks for Egress {
     }
 }
 
-/// A URL without its query, which may hold a secret.
+/// The longest URL and the longest method that are shown, in bytes: a guest may send 64 KiB.
+const LONGEST_SHOWN: usize = 512;
+
+/// The beginning of a URL without a user name and its query, which may hold a secret.
 fn shown(uri: &Uri) -> String {
     let (scheme, authority) = (uri.scheme_str().unwrap_or_default(), uri.authority());
-    format!("{scheme}://{}{}", authority.map_or("", |authority| authority.as_str()), uri.path())
+    let place = authority.and_then(|authority| authority.as_str().rsplit('@').next()).unwrap_or_default();
+    let mut url = format!("{scheme}://{place}{}", uri.path());
+    url.truncate(url.floor_char_boundary(LONGEST_SHOWN));
+    url
 }
 
 /// What the guest gets to see of an error. The operator sees all of it in the gate's log and metrics.
@@ -205,5 +213,14 @@ mod tests {
     fn a_url_is_shown_without_its_query() {
         let uri: Uri = "https://cloud.example:8443/v1/x?token=secret".parse().unwrap();
         assert_eq!(shown(&uri), "https://cloud.example:8443/v1/x");
+    }
+
+    #[test]
+    fn a_url_is_shown_without_a_password_and_no_longer_than_a_log_line_may_be() {
+        let uri: Uri = "https://user:secret@cloud.example/v1".parse().unwrap();
+        assert_eq!(shown(&uri), "https://cloud.example/v1");
+        let uri: Uri = format!("https://cloud.example/{}", "x".repeat(60_000)).parse().unwrap();
+        let shown = shown(&uri);
+        assert!(shown.len() == LONGEST_SHOWN && uri.to_string().starts_with(&shown), "{}", shown.len());
     }
 }
