@@ -4,6 +4,9 @@
 
 use std::{fmt, str::FromStr};
 
+use base64::{Engine, prelude::BASE64_STANDARD};
+use sha2::{Digest, Sha256};
+
 use crate::{error::Error, request::canonical_path};
 
 /// A path and everything below it: `/subscriptions/1` is for itself and `/subscriptions/1/vms`, not for
@@ -110,6 +113,9 @@ impl FromStr for PathPattern {
     }
 }
 
+/// The longest key that is kept as it is, in bytes: Azure's longest, of a subscription and a resource group, have 150.
+const LONGEST_KEY: usize = 256;
+
 /// The key of a limit or the name of a cache scope, where `{1}` stands for the first segment of the path that a `*`
 /// matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,16 +129,16 @@ enum Piece {
 }
 
 impl KeyPattern {
-    /// The key with the segments filled in. A segment that a path pattern doesn't have stays empty; rules with one are
-    /// refused when they are loaded.
+    /// The key with the segments filled in; a digest of it where it is longer than any name of a cloud, since thousands
+    /// are kept and a provider may send paths of 64 KiB. A segment that a path pattern doesn't have stays empty; rules
+    /// with one are refused when they are loaded.
     pub(crate) fn fill(&self, segments: &[String]) -> String {
-        self.0
-            .iter()
-            .map(|piece| match piece {
-                Piece::Text(text) => text.as_str(),
-                Piece::Segment(index) => segments.get(*index).map_or("", String::as_str),
-            })
-            .collect()
+        let pieces = self.0.iter().map(|piece| match piece {
+            Piece::Text(text) => text.as_str(),
+            Piece::Segment(index) => segments.get(*index).map_or("", String::as_str),
+        });
+        let key: String = pieces.collect();
+        if key.len() <= LONGEST_KEY { key } else { BASE64_STANDARD.encode(Sha256::digest(key)) }
     }
 
     /// The key without its numbers. Keys that differ in nothing else are one limit: the segment that makes the buckets
@@ -276,6 +282,15 @@ mod tests {
         let path: PathPattern = "/a/*".parse().unwrap();
         assert!("x/{1}".parse::<KeyPattern>().unwrap().check(&path).is_ok());
         assert!("x/{2}".parse::<KeyPattern>().unwrap().check(&path).is_err());
+    }
+
+    #[test]
+    fn a_key_of_a_long_path_is_short_and_still_its_own() {
+        let key: KeyPattern = "writes/{1}".parse().unwrap();
+        let filled = |length: usize, end: &str| key.fill(&["x".repeat(length) + end]);
+        assert_eq!(filled(248, "a"), format!("writes/{}a", "x".repeat(248)));
+        let (one, other) = (filled(60_000, "a"), filled(60_000, "b"));
+        assert!(one.len() <= LONGEST_KEY && one != other && one == filled(60_000, "a"), "{one} {other}");
     }
 
     #[test]

@@ -11,6 +11,9 @@ use std::{
 /// take seconds, seldom 20.
 pub(crate) const SETTLING: Duration = Duration::from_secs(30);
 
+/// So many scopes without news are not worth looking for.
+const FEW: usize = 64;
+
 /// What a request reads or changes as a whole; `None` is everything.
 pub(crate) type Scope = Option<Arc<str>>;
 
@@ -22,6 +25,8 @@ pub(crate) struct Scopes {
     /// Changes of everything.
     all: Changes,
     of: HashMap<Arc<str>, Changes>,
+    /// How many scopes had news when it was last looked which still have.
+    swept: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -52,8 +57,12 @@ impl Scopes {
         for changes in self.concerned(scope) {
             changes.ended(now + SETTLING);
         }
-        // A provider names scopes as it likes; those without news are as if they had never been named.
-        self.of.retain(|_, changes| !changes.are_settled(now));
+        // A provider names scopes as it likes; those without news are as if they had never been named. Looked for once
+        // their number has doubled, so that a flood of changes doesn't look at all of them each time.
+        if self.of.len() > 2 * self.swept.max(FEW) {
+            self.of.retain(|_, changes| !changes.are_settled(now));
+            self.swept = self.of.len();
+        }
     }
 
     /// Whether what is asked for now shows all changes that were made.
@@ -68,7 +77,7 @@ impl Scopes {
     }
 
     fn concerned(&mut self, scope: &Scope) -> [&mut Changes; 2] {
-        let Self { any, all, of } = self;
+        let Self { any, all, of, swept: _ } = self;
         let own = match scope {
             None => all,
             Some(scope) => of.entry(scope.clone()).or_default(),
@@ -115,13 +124,16 @@ mod tests {
     fn scopes_without_news_are_forgotten() {
         let now = Instant::now();
         let mut scopes = Scopes::default();
-        for number in 0..1000 {
-            let scope = scope(&number.to_string());
+        let change = |scopes: &mut Scopes, name: u32, now| {
+            let scope = scope(&name.to_string());
             scopes.began(&scope);
             scopes.ended(&scope, now);
-        }
-        scopes.began(&scope("late"));
-        scopes.ended(&scope("late"), now + SETTLING);
-        assert_eq!(scopes.of.len(), 1);
+        };
+        (0..1000).for_each(|name| change(&mut scopes, name, now));
+        (0..2000).for_each(|name| change(&mut scopes, name, now + SETTLING));
+        assert!(scopes.of.len() <= 2000, "{}", scopes.of.len());
+        (2000..6000).for_each(|name| change(&mut scopes, name, now + 3 * SETTLING));
+        let old = |name: u32| scopes.of.contains_key(name.to_string().as_str());
+        assert!((0..2000).all(|name| !old(name)) && old(5999));
     }
 }
