@@ -87,7 +87,9 @@ pub(crate) fn is_hop_by_hop(name: &str) -> bool {
 
 /// Takes out the headers that are unwanted or that `Connection` names, and counts lines.
 fn strip(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) -> u64 {
-    let mut names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name.as_str())).cloned().collect();
+    // Servers that hand headers on as CGI does take an underscore for a dash.
+    let is_unwanted = |name: &&HeaderName| unwanted(&name.as_str().replace('_', "-"));
+    let mut names: Vec<HeaderName> = headers.keys().filter(is_unwanted).cloned().collect();
     let connection = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     names.extend(connection.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()));
     let before = headers.len();
@@ -150,6 +152,8 @@ mod tests {
             ("Upgrade", "h2c"),
             ("HTTP2-Settings", "x"),
             ("Keep-Alive", "5"),
+            ("X_Auth_Token", "x"),
+            ("X-HTTP_Method-Override", "DELETE"),
             ("Connection", "x-secret, accept-charset"),
             ("X-Secret", "named by Connection"),
         ];
