@@ -28,13 +28,15 @@ pub struct Connection {
 /// for targets that are written as addresses and for the proxy itself; which addresses a granted *name* leads to is for
 /// the proxy's own rules to bound. Without a proxy nothing is lost.
 ///
+/// What goes through it without TLS can be read and answered by it, a credential with `plain: true` included.
+///
 /// Targets that are written as addresses of the machine itself or of its own link, as metadata services are, never go
 /// through a proxy: it would reach its own.
 #[derive(Debug, Clone)]
 pub struct Proxy {
     /// Where it is.
     pub url: ProxyUrl,
-    /// Who the gate is to the proxy. It is sent to nobody else, and no credential for a cloud is sent to the proxy.
+    /// Who the gate is to the proxy. It is sent to nobody else.
     pub login: Option<Login>,
     /// The address ranges beyond the internet's that its name may resolve to, as those of a grant.
     pub addresses: Vec<IpNet>,

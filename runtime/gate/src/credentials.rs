@@ -31,6 +31,7 @@ use counters::Labels;
 pub use declared::{Credential, CredentialKind, OAuthClient, TokenUrl};
 use keeper::Keeper;
 pub use source::{Secret, SecretFile, SecretSource};
+pub(crate) use value::sensitive;
 
 /// What a credential is like now. Holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]

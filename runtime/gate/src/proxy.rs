@@ -1,6 +1,7 @@
 //! The tunnel through a proxy. It is asked for with `CONNECT` and nothing but the target and the gate's own login; what
-//! comes after, TLS with the cloud first of all, is nothing that the proxy can read or answer. So whatever the proxy says
-//! itself is an error that names it, and never an answer that a provider could take for its cloud's.
+//! comes after is TLS with the cloud, which the proxy can neither read nor answer, unless the grant is one without. So
+//! whatever the proxy says itself is an error that names it, and never an answer that a provider could take for its
+//! cloud's.
 
 use std::{io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
 
@@ -14,7 +15,9 @@ use secrecy::ExposeSecret;
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
-use crate::{address::Reason, connection::Login, error::Refused, headers::MOST_HEADERS};
+use crate::{
+    address::Reason, connection::Login, credentials::sensitive, error::Refused, headers::MOST_HEADERS,
+};
 
 /// The head of a proxy's answer; what explains a refusal stands in the body, which nobody reads.
 const MOST_HEAD: usize = 16 * 1024;
@@ -98,9 +101,7 @@ async fn basic(login: &Login) -> Result<HeaderValue, NoTunnel> {
     let secret = password.read().await.map_err(unread)?;
     let plain = Zeroizing::new(format!("{username}:{}", secret.expose_secret().trim()));
     let text = Zeroizing::new(format!("Basic {}", BASE64_STANDARD.encode(plain.as_bytes())));
-    let mut value = HeaderValue::from_str(&text).expect("base64 is a header value");
-    value.set_sensitive(true);
-    Ok(value)
+    Ok(sensitive(text).expect("base64 is a header value"))
 }
 
 fn broke(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> NoTunnel {
