@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::{
+    echo::Echo,
     error::{Error, Phase},
     record::Record,
 };
@@ -65,6 +66,7 @@ pub(crate) struct Bounds {
     pub(crate) bytes: u64,
     pub(crate) between: Duration,
     pub(crate) hard: Instant,
+    pub(crate) echo: Echo,
 }
 
 /// The streaming body of an answer. It carries the record of its exchange, which ends when the body ends, fails or is
@@ -125,7 +127,10 @@ impl Open {
             };
             self.waiting = false;
             let data = match frame {
-                None => return Poll::Ready(None),
+                None => {
+                    let rest = self.bounds.echo.rest();
+                    return Poll::Ready((!rest.is_empty()).then_some(Ok(rest)));
+                }
                 Some(Err(cause)) => return Poll::Ready(Some(Err(self.broken(cause)))),
                 Some(Ok(frame)) => frame.into_data(),
             };
@@ -135,8 +140,10 @@ impl Open {
             if self.record.received > self.bounds.bytes {
                 return Poll::Ready(Some(Err(body_too_large(&self.bounds.host, self.bounds.bytes))));
             }
-            if !data.is_empty() {
-                return Poll::Ready(Some(Ok(data)));
+            match self.bounds.echo.pass(data) {
+                None => return Poll::Ready(Some(Err(Error::Echo { host: self.bounds.host.clone() }))),
+                Some(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
+                Some(_) => {}
             }
         }
     }

@@ -21,7 +21,7 @@ mod value;
 use std::{fmt, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{StatusCode, header::ACCEPT_ENCODING};
 use tokio::time::Instant;
 
 use crate::{error::Error, network::Network, pattern::HostPattern, request::Request};
@@ -108,6 +108,8 @@ impl Credentials {
         };
         let Some(Kept { keeper, .. }) = self.0.iter().find(fits) else { return Ok((outgoing, None)) };
         let (number, value) = keeper.value(soft).await?;
+        // A compressed answer couldn't be searched for the credential.
+        outgoing.headers_mut().remove(ACCEPT_ENCODING);
         let bare = outgoing.clone();
         value.attach(&mut outgoing, SystemTime::now());
         Ok((outgoing, Some(Attached { keeper, number, bare })))

@@ -178,6 +178,15 @@ pub enum Error {
         /// The limit, with its unit.
         limit: String,
     },
+    /// The answer shows the credential that the request carried. The request has had its effect.
+    #[error(
+        "answer of {host} refused: it repeats the credential that the gate attached; grant no path that shows the \
+         headers of a request"
+    )]
+    Echo {
+        /// The host of the request.
+        host: String,
+    },
     /// The connection broke, or what came back isn't HTTP. The request may have had its effect.
     #[error("exchange with {host} broke off: {source}")]
     Protocol {
@@ -209,7 +218,7 @@ impl Error {
             | Self::Proxy { .. }
             | Self::Tls { .. } => true,
             Self::Timeout { phase, .. } => *phase == Phase::Connect,
-            Self::Closed | Self::ResponseTooLarge { .. } | Self::Protocol { .. } => false,
+            Self::Closed | Self::ResponseTooLarge { .. } | Self::Echo { .. } | Self::Protocol { .. } => false,
         }
     }
 
@@ -235,6 +244,7 @@ impl Error {
             Self::Proxy { .. } => "proxy_error",
             Self::Tls { .. } => "tls_error",
             Self::ResponseTooLarge { .. } => "response_too_large",
+            Self::Echo { .. } => "credential_shown",
             Self::Protocol { .. } => "protocol_error",
         }
     }

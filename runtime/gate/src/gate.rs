@@ -18,6 +18,7 @@ use crate::{
     connection::Connection,
     credentials::{Credential, CredentialState, Credentials},
     deadlines::Deadlines,
+    echo::Echo,
     error::{Error, Missing, Phase},
     fence::Fence,
     grants::{Grant, decide},
@@ -455,6 +456,7 @@ impl Inner {
             under_way.read(credentials.attach(&request, outgoing, deadlines.soft)).await?;
         let way = Carried { way, write, deadlines, meaning: &meaning, host: &request.host };
         let again = attached.zip(permit.again());
+        let mut echo = Echo::of(outgoing.headers());
         let mut answer = self.send(&way, outgoing, permit, record).await?;
         if let Some((attached, again)) = again {
             let newer = attached.again(answer.status(), deadlines.soft);
@@ -462,10 +464,11 @@ impl Inner {
             if let Some((outgoing, permit)) = newer.and_then(|newer| Some((newer, again.permit()?))) {
                 // Its connection is let go before another is asked for.
                 drop(answer);
+                echo = Echo::of(outgoing.headers());
                 answer = self.send(&way, outgoing, permit, record).await?;
             }
         }
-        answered(&request.host, answer, deadlines, record)
+        answered(&request.host, answer, echo, deadlines, record)
     }
 
     async fn send(

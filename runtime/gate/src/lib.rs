@@ -4,7 +4,7 @@
 //!
 //! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `cache` spares the cloud
 //! a question, `limits` are its turn, `credentials` say to the cloud who asks;
-//! `headers` and `body` bound and clean what is carried; `way`, `address`, `dial` and `network` do the sending and the
+//! `headers` and `body` bound and clean what is carried, and an `echo` of the credential is no answer; `way`, `address`, `dial` and `network` do the sending and the
 //! connecting, by the `proxy` and to those whom the operator's `connection` and the system `trust`, in whose place a
 //! `stand_in` may answer; `record` counts, `recent` keeps the last ones for a page, and `failures` keeps a
 //! flood from the log. `fence` and `under_way` keep changes from being begun or given up at the wrong moment, and
@@ -19,6 +19,7 @@ mod connection;
 mod credentials;
 mod deadlines;
 mod dial;
+mod echo;
 mod error;
 mod failures;
 mod fence;

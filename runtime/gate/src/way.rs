@@ -13,6 +13,7 @@ use crate::{
     body::{self, Bounds},
     deadlines::Deadlines,
     dial::{Dialler, Patience},
+    echo::Echo,
     error::{Error, Phase},
     fence::{Fence, Fenced},
     grants::Grant,
@@ -107,6 +108,7 @@ impl Way {
 pub(crate) fn answered(
     host: &Host,
     answer: http::Response<Incoming>,
+    echo: Echo,
     deadlines: Deadlines,
     record: &mut Record,
 ) -> Result<Answered, Error> {
@@ -116,11 +118,14 @@ pub(crate) fn answered(
         return Err(body::body_too_large(&host, body::MOST_RECEIVED));
     }
     let (headers, stripped) = headers::edit_response(head.headers);
+    if echo.is_in(&headers) {
+        return Err(Error::Echo { host });
+    }
     head.headers = headers;
     // The HTTP library leaves handles of the connection here, which would outlive the body.
     head.extensions = http::Extensions::new();
     record.stripped += stripped;
     let between = deadlines.clamp(deadlines.between_bytes, Instant::now());
-    let bounds = Bounds { host, bytes: body::MOST_RECEIVED, between, hard: deadlines.hard };
+    let bounds = Bounds { host, bytes: body::MOST_RECEIVED, between, hard: deadlines.hard, echo };
     Ok(Answered { head, incoming, bounds })
 }

@@ -174,7 +174,7 @@ fn to_wasi(error: &Error) -> WasiError {
         Error::Proxy { .. } => WasiError::DestinationUnavailable,
         Error::Tls { .. } => WasiError::TlsCertificateError,
         Error::ResponseTooLarge { .. } => WasiError::HttpResponseBodySize(None),
-        Error::Protocol { .. } => WasiError::HttpProtocolError,
+        Error::Echo { .. } | Error::Protocol { .. } => WasiError::HttpProtocolError,
         // The first is the host's affair, and passes; the others end a load, and no request brings them.
         Error::Credential { .. }
         | Error::Syntax { .. }

@@ -25,6 +25,7 @@
 //! 20  compiled code that was tampered with               compiled anew
 //! ```
 
+mod echo;
 mod exchanges;
 mod places;
 mod secrets;
