@@ -461,6 +461,8 @@ impl Inner {
         if let Some((attached, again)) = again {
             let newer = attached.again(answer.status(), deadlines.soft);
             let newer = under_way.read(async { Ok(newer.await) }).await?;
+            // What was left unfinished at its resource meanwhile mustn't be overtaken.
+            let newer = newer.filter(|_| write.is_none_or(|write| writes.is_free(write)));
             if let Some((outgoing, permit)) = newer.and_then(|newer| Some((newer, again.permit()?))) {
                 // Its connection is let go before another is asked for.
                 drop(answer);

@@ -20,6 +20,7 @@ use pileus_gate::{
 };
 use tokio::{
     io::AsyncWriteExt,
+    sync::Notify,
     time::{sleep, timeout},
 };
 
@@ -304,6 +305,53 @@ async fn many_401s_bring_one_new_token_with_which_everything_is_sent_once_more()
     pass(Duration::from_secs(31)).await;
     assert_eq!(send().await, 401, "the second 401 is the provider's to see");
     assert_eq!(issuer.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn a_second_try_overtakes_no_write_that_was_left_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let (goes_on, told) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let waits = goes_on.clone();
+    let issuer = Cloud::serving(move |mut stream, seen| {
+        let (waits, told) = (waits.clone(), told.clone());
+        async move {
+            while seen.request(&mut stream).await.is_some() {
+                let number = 1 + told.fetch_add(1, Ordering::SeqCst);
+                if number > 1 {
+                    waits.notified().await;
+                }
+                stream.write_all(token(number, 3600).as_bytes()).await.unwrap();
+            }
+        }
+    });
+    let issuer = issuer.await;
+    let cloud = Cloud::serving(|mut stream, seen| async move {
+        while let Some(request) = seen.request(&mut stream).await {
+            if request.ends_with("left") {
+                std::future::pending::<()>().await;
+            }
+            stream.write_all(json(401, "{}").as_bytes()).await.unwrap();
+        }
+    });
+    let cloud = cloud.await;
+    let gate = gate_to(&cloud, &issuer, &folder);
+    until(&gate, |state| state.is_ready).await;
+    pass(Duration::from_secs(31)).await;
+    let put = |body: &'static str| {
+        let request = http::Request::put(cloud.uri("/")).body(Full::<Bytes>::from(body)).unwrap();
+        gate.gate.send(request, plenty())
+    };
+    let leaves = async {
+        issuer.arrived(2).await;
+        tokio::select! {
+            _ = put("left") => unreachable!("nobody answers"),
+            () = cloud.arrived(2) => {}
+        }
+        goes_on.notify_one();
+    };
+    let (refused, ()) = tokio::join!(put("refused"), leaves);
+    assert_eq!(refused.unwrap().status(), 401, "the first 401 is the provider's to see");
+    assert_eq!((cloud.requests().len(), gate.gate.writes_under_way()), (2, 1));
 }
 
 #[tokio::test]
