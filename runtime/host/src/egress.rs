@@ -47,8 +47,9 @@ impl Denial {
         self.0.first.get().filter(|denied| is_ours(&denied.url)).map(|denied| denied.reason.as_str())
     }
 
-    fn denied(&self, url: String, reason: String) {
-        let _first = self.0.first.set(Denied { url, reason });
+    /// Notes a denial. Says whether it is the first.
+    fn denied(&self, url: String, reason: String) -> bool {
+        self.0.first.set(Denied { url, reason }).is_ok()
     }
 
     fn answered(&self, status: StatusCode) {
@@ -115,8 +116,10 @@ impl WasiHttpHooks for Egress {
                 let method = request.method().as_str();
                 let method = method.get(..method.floor_char_boundary(LONGEST_SHOWN)).unwrap_or_default();
                 let reason = format!("{method} {url} is denied: {function} has no network");
-                tracing::warn!(%reason, "the provider asks for what the contract rules out");
-                denial.denied(url, reason);
+                // Once a call: a guest that goes on asking would fill the log.
+                if denial.denied(url, reason.clone()) {
+                    tracing::warn!(%reason, "the provider asks for what the contract rules out");
+                }
                 return Err(WasiError::HttpRequestDenied);
             };
             let turn = timeout_at(deadlines.soft, under_way.acquire_owned()).await;
@@ -192,8 +195,8 @@ mod tests {
     fn a_denial_explains_its_own_error_and_none_that_may_be_the_clouds() {
         let denial = Denial::default();
         assert_eq!(denial.explains("GET http://a.example/x was refused"), None);
-        denial.denied("http://a.example/x".to_owned(), "add a grant".to_owned());
-        denial.denied("http://b.example/".to_owned(), "add another".to_owned());
+        assert!(denial.denied("http://a.example/x".to_owned(), "add a grant".to_owned()));
+        assert!(!denial.denied("http://b.example/".to_owned(), "add another".to_owned()));
         for message in ["GET http://a.example/x was refused", "it was denied"] {
             assert_eq!(denial.explains(message), Some("add a grant"), "{message}");
         }
