@@ -57,7 +57,11 @@ pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
         Command::Provider(provider) => match provider.command {
-            ProviderCommand::Test(arguments) => block_on(provider_test::run(arguments))?,
+            ProviderCommand::Test(arguments) => {
+                // It may be given a document with credentials.
+                core_dumps::forbid().map_err(Error::Machine)?;
+                block_on(provider_test::run(arguments))?;
+            }
         },
         Command::Compile => return Ok(pileus_host::compile_child()),
     }
