@@ -7,6 +7,7 @@ use http::{HeaderName, header};
 use ipnet::IpNet;
 
 use crate::{
+    address,
     credentials::source::Secret,
     error::Error,
     headers,
@@ -168,8 +169,12 @@ impl Credential {
         if self.hosts.is_empty() {
             wrong("hosts", &self.name, "is for no host", "hosts: [management.example.com]");
         }
+        // A metadata service has no TLS, but nobody is between it and this machine.
+        let is_near = |field, url: &TokenUrl| {
+            field == "managedIdentity.endpoint" && url.literal().is_some_and(address::is_near)
+        };
         if let Some((field, url)) = self.kind.endpoint()
-            && !(url.0.tls || self.plain || (field == "managedIdentity.endpoint" && url.literal().is_some()))
+            && !(url.0.tls || self.plain || is_near(field, url))
         {
             wrong(field, &url.to_string(), "would carry secrets without TLS", "https://… or `plain: true`");
         }
@@ -272,8 +277,12 @@ mod tests {
             (secretly("http://login.example/token"), false, Some("clientSecret.tokenURL")),
             (secretly("http://login.example/token"), true, None),
             (secretly("http://10.0.0.1/token"), false, Some("clientSecret.tokenURL")),
+            (secretly("http://127.0.0.1/token"), false, Some("clientSecret.tokenURL")),
             (managed("http://169.254.169.254/token"), false, None),
             (managed("http://metadata.example/token"), false, Some("managedIdentity.endpoint")),
+            (managed("http://8.8.8.8/token"), false, Some("managedIdentity.endpoint")),
+            (managed("http://10.0.0.1/token"), false, Some("managedIdentity.endpoint")),
+            (managed("http://127.0.0.1:40342/token"), false, None),
             (basic("user"), false, None),
             (basic("us:er"), false, Some("basic.username")),
             (header("x-auth-token"), false, None),
