@@ -116,6 +116,11 @@ impl Cache {
         CacheState { entries, bytes, flights: inner.state.flights(), cached, shared, revalidated, missed }
     }
 
+    /// Drops everything, since from now on somebody else may be asking. What is on its way isn't kept.
+    pub(crate) fn forget(&self) {
+        self.0.change(|state, _| state.slots.drop_scope(&None));
+    }
+
     /// Notes that something is being changed, or that the cloud is asked how a change gets on, until what it returns is
     /// dropped; `None` where neither is so.
     pub(crate) fn change(&self, meaning: &Meaning) -> Option<Change> {

@@ -57,6 +57,10 @@ pub struct Failing {
     pub cause: String,
 }
 
+/// Told when a value that is used as it is has another in its place, which may be another's. A token that is renewed is
+/// not: it is for whom the last one was.
+pub(crate) type Replaced = Arc<dyn Fn() + Send + Sync>;
+
 /// The credentials of a gate.
 #[derive(Debug)]
 pub(crate) struct Credentials(Vec<Kept>);
@@ -80,12 +84,14 @@ impl Credentials {
         provider: &Arc<str>,
         network: &Arc<Network>,
         counters: &Counters,
+        replaced: &Replaced,
     ) -> Self {
         let kept = |credential: Credential| {
             let (hosts, plain, kind) = (credential.hosts.clone(), credential.plain, credential.kind.label());
             let labels = Labels { provider: provider.clone(), credential: credential.name.as_str().into() };
             let acquirer = Acquirer::new(credential, network);
-            Kept { hosts, plain, keeper: Keeper::new(kind, labels, acquirer, counters.clone()) }
+            let keeper = Keeper::new(kind, labels, acquirer, counters.clone(), replaced.clone());
+            Kept { hosts, plain, keeper }
         };
         Self(credentials.into_iter().map(kept).collect())
     }

@@ -16,7 +16,7 @@ use crate::{
     body::{self, Answer, Body},
     cache::{self, Cache, CacheState, Flight, Outcome, Read, Told, View},
     connection::Connection,
-    credentials::{Credential, CredentialState, Credentials},
+    credentials::{Credential, CredentialState, Credentials, Replaced},
     deadlines::Deadlines,
     echo::Echo,
     error::{Error, Missing, Phase},
@@ -183,7 +183,13 @@ impl Gate {
         let writes = Writes::new(fence, under_way.clone());
         let cache = Cache::new(provider.clone(), metrics.clone());
         let limiter = Limiter::new(provider.clone(), &rules, limits, tightened, metrics.clone());
-        let credentials = Credentials::new(credentials, &provider, &network, metrics.credentials());
+        // What is cached was for whom the old value was.
+        let replaced: Replaced = Arc::new({
+            let cache = cache.clone();
+            move || cache.forget()
+        });
+        let counters = metrics.credentials();
+        let credentials = Credentials::new(credentials, &provider, &network, counters, &replaced);
         let records = Arc::new(Records::new(provider.clone(), metrics.clone()));
         let inner = Inner { provider, rules, cache, limiter, credentials, ways, under_way, writes, records };
         Ok(Self { inner: Arc::new(inner), stand_in: None, view: None, urgency: Urgency::default() })
@@ -543,7 +549,8 @@ impl Asked {
 
     /// What it holds in memory.
     fn bytes(&self) -> usize {
-        self.body.len() + headers::size(&self.headers) + self.request.path.len()
+        let Request { path, query, .. } = &*self.request;
+        self.body.len() + headers::size(&self.headers) + path.len() + query.as_ref().map_or(0, String::len)
     }
 }
 

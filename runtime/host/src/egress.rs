@@ -14,6 +14,7 @@ use tracing::Instrument as _;
 use wasmtime_wasi_http::{Error as WasiError, RequestOptions, WasiBody, WasiHttpHooks};
 
 use crate::limits::{BODY_CHUNK, REQUESTS};
+use crate::one_line::one_line;
 use crate::sandbox::Call;
 
 /// What a call was refused, for the error that the operator sees: the guest gets to see no more than a code, so this is how
@@ -150,13 +151,13 @@ impl WasiHttpHooks for Egress {
 /// The longest URL and the longest method that are shown, in bytes: a guest may send 64 KiB.
 const LONGEST_SHOWN: usize = 512;
 
-/// The beginning of a URL without a user name and its query, which may hold a secret.
+/// The beginning of a URL without a user name and its query, which may hold a secret, on one line.
 fn shown(uri: &Uri) -> String {
     let (scheme, authority) = (uri.scheme_str().unwrap_or_default(), uri.authority());
     let place = authority.and_then(|authority| authority.as_str().rsplit('@').next()).unwrap_or_default();
     let mut url = format!("{scheme}://{place}{}", uri.path());
     url.truncate(url.floor_char_boundary(LONGEST_SHOWN));
-    url
+    one_line(&url)
 }
 
 /// What the guest gets to see of an error. The operator sees all of it in the gate's log and metrics.

@@ -20,7 +20,8 @@ use crate::{
 pub struct Credential {
     /// What metrics, logs and messages call it. No two of a provider have the same.
     pub name: String,
-    /// The hosts whose requests it is attached to. Of several credentials for a host the first one is.
+    /// The hosts whose requests it is attached to, at every port that a grant opens. Of several credentials for a host the
+    /// first one is.
     pub hosts: Vec<HostPattern>,
     /// Whether it is attached to requests without TLS as well, and its token fetched without: for tests and for networks
     /// that nobody else is on.

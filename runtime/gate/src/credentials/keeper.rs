@@ -16,7 +16,7 @@ use tokio::{
 
 use crate::{
     credentials::{
-        CredentialState, Failing,
+        CredentialState, Failing, Replaced,
         acquire::{Acquired, Acquirer, Failure},
         counters::{Counters, Labels},
         decide::{Condition, State, Verdict},
@@ -36,6 +36,7 @@ struct Shared {
     labels: Labels,
     acquirer: Acquirer,
     counters: Counters,
+    replaced: Replaced,
     status: watch::Sender<Status>,
     /// Tells the task that there is something to do earlier than it knew.
     earlier: Notify,
@@ -53,10 +54,16 @@ pub(crate) type Numbered = (u64, Value);
 
 impl Keeper {
     /// Begins to acquire at once. Needs a tokio runtime.
-    pub(crate) fn new(kind: &'static str, labels: Labels, acquirer: Acquirer, counters: Counters) -> Self {
+    pub(crate) fn new(
+        kind: &'static str,
+        labels: Labels,
+        acquirer: Acquirer,
+        counters: Counters,
+        replaced: Replaced,
+    ) -> Self {
         let state = State::new(Instant::now().into_std());
         let status = watch::Sender::new(Status { state, value: None, cause: None });
-        let shared = Shared { kind, labels, acquirer, counters, status, earlier: Notify::new() };
+        let shared = Shared { kind, labels, acquirer, counters, replaced, status, earlier: Notify::new() };
         let shared = Arc::new(shared);
         let task = tokio::spawn(shared.clone().keep()).abort_handle();
         Self { shared, task }
@@ -153,12 +160,16 @@ impl Shared {
         let chance = chance();
         let result = match outcome {
             Ok(Acquired { value, lifetime }) => {
-                let mut is_new = false;
+                let (mut is_new, mut is_first) = (false, false);
                 self.status.send_modify(|status| {
+                    is_first = status.value.is_none();
                     is_new = status.value.as_ref().is_none_or(|last| *last != value);
                     status.state.acquired(asked.into_std(), lifetime, is_new, chance);
                     (status.value, status.cause) = (Some(value), None);
                 });
+                if is_new && !is_first && lifetime.is_none() {
+                    (self.replaced)();
+                }
                 if let Some(lifetime) = lifetime {
                     let age = asked.elapsed();
                     self.counters.expires(&self.labels, SystemTime::now() + lifetime - age);

@@ -16,7 +16,7 @@ use futures::future::join_all;
 use http_body_util::Full;
 use pileus_gate::{
     Config, Credential, CredentialKind, CredentialState, Effect, Error, Limit, OAuthClient, Rule, Secret,
-    SecretFile,
+    SecretFile, View,
 };
 use tokio::{
     io::AsyncWriteExt,
@@ -26,7 +26,7 @@ use tokio::{
 
 use crate::{
     OK,
-    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, within},
+    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
 };
 
 /// A word that is looked for where it mustn't be.
@@ -451,6 +451,44 @@ async fn a_file_that_changes_is_taken_within_seconds_without_a_401() {
         }
     };
     timeout(Duration::from_secs(5), swapped).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_cached_for_one_account_is_not_told_to_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("token");
+    std::fs::write(&path, "first\n").unwrap();
+    let cloud = answering(|_, request| json(200, if request.contains("first") { "first" } else { "second" }));
+    let cloud = cloud.await;
+    let rule = Rule {
+        host: NAME.parse().unwrap(),
+        method: "*".parse().unwrap(),
+        path: "/**".parse().unwrap(),
+        operation: None,
+        effect: Effect::Read,
+        limits: Vec::new(),
+        cache_scope: None,
+        fold_case: false,
+        page: None,
+    };
+    let credentials = vec![credential(CredentialKind::Bearer { token: secret(&path) })];
+    let config = Config { grants: vec![cloud.grant()], rules: vec![rule], credentials, ..nothing() };
+    let gate = Watched::of(config, Answers::new(&[&["127.0.0.1"]]));
+    let read = || async {
+        let gate = gate.gate.clone().with_view(View::at_most(Duration::from_hours(1)));
+        text(gate.send(get(&cloud.uri("/")), plenty()).await.unwrap()).await.unwrap()
+    };
+    assert_eq!([read().await, read().await], ["first"; 2]);
+    assert_eq!(cloud.requests().len(), 1);
+    std::fs::write(&path, "second\n").unwrap();
+    pass(Duration::from_secs(10)).await;
+    let replaced = async {
+        while read().await == "first" {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(5), replaced).await.unwrap();
+    assert_eq!(cloud.requests().len(), 2);
 }
 
 #[tokio::test]

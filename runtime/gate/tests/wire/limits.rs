@@ -278,6 +278,18 @@ async fn a_gate_that_is_closed_lets_nobody_wait_for_his_turn() {
 }
 
 #[tokio::test]
+async fn what_waits_is_measured_with_all_that_a_provider_can_make_long() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = gate(&cloud, 1, 1.0);
+    let long = "x".repeat(10_000);
+    let request = http::Request::put(cloud.uri(&format!("/{long}?{long}"))).header("x-long", &long);
+    let mut waits =
+        std::pin::pin!(gate.gate.send(request.body(Full::<Bytes>::from(long)).unwrap(), plenty()));
+    assert!((&mut waits).now_or_never().is_none());
+    assert!(gate.gate.limits().waiting_bytes > 40_000, "{:?}", gate.gate.limits());
+}
+
+#[tokio::test]
 async fn ten_thousand_requests_that_wait_take_less_than_32_mib() {
     if !is_child() {
         // In a process of its own, where nothing else takes memory.

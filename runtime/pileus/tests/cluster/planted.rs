@@ -140,6 +140,8 @@ fn answer(request: &Received) -> Option<String> {
         "/closed" => None,
         "/garbage" => Some("what?".to_owned()),
         "/refused" => whole("401 Unauthorized", headers, VISIBLE),
+        // As pages for debugging do.
+        "/echo" => whole("200 OK", headers, &format!("{VISIBLE} {:?}", request.headers)),
         "/elsewhere" => whole("307 Elsewhere", &format!("{headers}location: http://{OPEN}/\r\n"), VISIBLE),
         _ => whole("200 OK", headers, VISIBLE),
     }
@@ -182,7 +184,7 @@ fn hostile(behaviour: &str, clouds: &Clouds, folder: &TempDir) -> Value {
     };
     let grant = |host: &str| json!({"host": host, "port": port, "tls": false, "addresses": ["127.0.0.0/8"]});
     let hosts: Vec<_> = [OPEN].into_iter().chain(kinds.iter().map(|(host, ..)| *host)).collect();
-    let paths = ["/", "/closed", "/garbage", "/refused", "/elsewhere"];
+    let paths = ["/", "/closed", "/garbage", "/refused", "/echo", "/elsewhere"];
     let mut attempts = Vec::new();
     for host in hosts.iter().chain(&[TOKENS, "169.254.169.254"]) {
         let own = json!([["authorization", "Bearer own"], ["x-auth-token", "own"], ["accept", "*/*"]]);
