@@ -64,6 +64,14 @@ impl Known {
         is_its_own && has_its_addresses && !is_blackhole
     }
 
+    /// Whether that can't be told yet: the cloud tells of the route's machine alone, and the Node's isn't known before it is
+    /// initialised.
+    fn may_lead_to(&self, node: &NodeFacts) -> bool {
+        let ListedRoute { node: name, target, is_blackhole, .. } = &self.route;
+        let is_unknown = node.provider_id.is_none() && node.is_uninitialised();
+        is_unknown && name.is_none() && target.is_some() && !is_blackhole
+    }
+
     /// Whether it is about this Node, be it right or not.
     fn is_about(&self, node: &NodeFacts) -> bool {
         match (&self.route.node, &self.route.target) {
@@ -139,13 +147,17 @@ pub(super) fn plan(world: World<'_>) -> Plan {
                 }
                 _ => {}
             }
-            let there = by_range.get(range).into_iter().flatten().copied();
-            let right: Vec<_> = there.filter(|index| world.leads_to(*index, node)).collect();
-            for index in &right {
-                is_kept.get_mut(*index).into_iter().for_each(|kept| *kept = true);
+            let mut is_missing = true;
+            for index in by_range.get(range).into_iter().flatten() {
+                let (Some(known), Some(kept)) = (world.routes.get(*index), is_kept.get_mut(*index)) else {
+                    continue;
+                };
+                let is_right = known.leads_to(node);
+                is_missing &= !is_right;
+                *kept |= is_right || known.may_lead_to(node);
             }
             // A Node that isn't known to the cloud yet gets its routes when it is, and one that goes gets none any more.
-            if right.is_empty() && !node.is_uninitialised() && !node.is_deleting {
+            if is_missing && !node.is_uninitialised() && !node.is_deleting {
                 plan.creates.push(wanted);
             }
         }
@@ -154,9 +166,14 @@ pub(super) fn plan(world: World<'_>) -> Plan {
             plan.networks.push((Arc::clone(node), needed));
         }
     }
-    let unwanted = world.routes.iter().zip(&is_kept).filter(|(_, kept)| !**kept);
-    plan.deletes =
-        unwanted.map(|(route, _)| route).filter(|route| world.may_delete(route)).cloned().collect();
+    let strangers: Vec<_> = world.nodes.iter().filter(|node| !world.serves(node)).collect();
+    // Ours to delete are those in the cluster's ranges that aren't about a Node of another provider.
+    let is_ours = |known: &&Known| {
+        let is_within = known.destination.is_some_and(|range| is_ours(world.cluster_ranges, range));
+        is_within && !strangers.iter().any(|node| known.is_about(node))
+    };
+    let unwanted = world.routes.iter().zip(is_kept).filter_map(|(known, kept)| (!kept).then_some(known));
+    plan.deletes = unwanted.filter(is_ours).cloned().collect();
     plan
 }
 
@@ -193,12 +210,6 @@ impl World<'_> {
     fn serves(&self, node: &NodeFacts) -> bool {
         let is_own = |scheme: &str| self.schemes.iter().any(|own| own == scheme);
         node.provider_id.as_ref().is_none_or(|id| is_own(id.scheme()))
-    }
-
-    /// Whether a route is ours to delete: it lies in the cluster's ranges, and isn't about a Node of another provider.
-    fn may_delete(&self, known: &Known) -> bool {
-        let is_ours = known.destination.is_some_and(|range| is_ours(self.cluster_ranges, range));
-        is_ours && !self.nodes.iter().any(|node| !self.serves(node) && known.is_about(node))
     }
 }
 
@@ -393,6 +404,27 @@ mod tests {
         }
         let plan = planned(&[plain], &[]);
         assert_eq!(plan.creates.len(), 1);
+    }
+
+    #[test]
+    fn a_route_told_by_its_machine_alone_stays_until_the_nodes_machine_is_known() {
+        let known = node("a", "10.0.1.0/24", 0);
+        let new = Arc::new(NodeFacts {
+            provider_id: None,
+            taints: NodeFacts::registered("a").taints,
+            ..(*known).clone()
+        });
+        let leads_to = |machine: &str| {
+            let machine = ProviderId::parse(&format!("sim://{machine}")).unwrap();
+            to("10.0.1.0/24", |route| route.target = Some(machine))
+        };
+        for (node, machine, is_deleted) in
+            [(&new, "a", false), (&known, "a", false), (&new, "b", false), (&known, "b", true)]
+        {
+            let route = leads_to(machine);
+            let plan = planned(std::slice::from_ref(node), std::slice::from_ref(&route));
+            assert_eq!(!plan.deletes.is_empty(), is_deleted, "{node:?} {machine}");
+        }
     }
 
     #[test]
