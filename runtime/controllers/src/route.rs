@@ -105,7 +105,7 @@ impl Controller {
         // Nothing can be said of routes before all Nodes are known.
         let mut is_due = false;
         loop {
-            let wakes = memory.wakes().filter(|_| is_known(&memory));
+            let wakes = memory.wakes().filter(|_| is_known(&memory)).map(|at| at.max(gathers_until));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -127,11 +127,11 @@ impl Controller {
         self.metrics.route.pass();
         memory.passed = Instant::now();
         let changing = async {
-            let plan = self.fresh_enough(memory).await?;
+            let (plan, is_fresh) = self.fresh_enough(memory).await?;
             memory.forget_unwanted(&plan);
             self.report_contested(memory, &plan);
-            self.delete(memory, &plan).await;
-            self.create(memory, &plan).await;
+            let taken = self.delete(memory, &plan, is_fresh).await;
+            self.create(memory, &plan, &taken).await;
             Some(plan)
         };
         // What the provider has begun is finished by the gate.
@@ -139,25 +139,27 @@ impl Controller {
         self.tell(memory, &plan, stop).await;
     }
 
-    /// A plan from what is known; where that wants to delete something, from a list made for it. None while the cloud's
-    /// table isn't known.
-    async fn fresh_enough(&self, memory: &mut Memory) -> Option<Plan> {
+    /// A plan from what is known; where that wants to delete something, from a list made for it, if that can be had. And
+    /// whether it is from such a list. None while the cloud's table isn't known.
+    async fn fresh_enough(&self, memory: &mut Memory) -> Option<(Plan, bool)> {
         let mut is_fresh = false;
-        if memory.table.is_none() || memory.audit <= Instant::now() {
+        if memory.audit <= Instant::now() {
             is_fresh = self.list(memory).await;
         }
         let plan = self.plan(memory)?;
         let is_due = |known: &Known| memory.ledger.is_due(&delete_key(known), Instant::now());
-        if is_fresh || !plan.deletes.iter().any(is_due) {
-            return Some(plan);
+        // A list that fails has its own time, whatever Nodes do meanwhile.
+        if is_fresh || memory.list_failures > 0 || !plan.deletes.iter().any(is_due) {
+            return Some((plan, is_fresh));
         }
-        if self.list(memory).await { self.plan(memory) } else { Some(Plan { deletes: Vec::new(), ..plan }) }
+        is_fresh = self.list(memory).await;
+        Some((self.plan(memory)?, is_fresh))
     }
 
     /// Tells a Node that another one has its range.
     fn report_contested(&self, memory: &mut Memory, plan: &Plan) {
         for (wanted, owner) in &plan.contested {
-            let (key, now) = (create_key(wanted), Instant::now());
+            let (key, now) = (contested_key(wanted), Instant::now());
             if memory.ledger.is_due(&key, now) {
                 let note = format!(
                     "Could not create route for {}: node {owner} has that range already; each node needs its own",
@@ -233,11 +235,12 @@ impl Memory {
 
     /// Forgets what was the matter with changes that the plan doesn't want any more.
     fn forget_unwanted(&mut self, plan: &Plan) {
-        let deletes: Vec<_> = plan.deletes.iter().map(delete_key).collect();
-        let contested = plan.contested.iter().map(|(wanted, _)| wanted);
-        let creates: Vec<_> = plan.creates.iter().chain(contested).map(create_key).collect();
-        let wanted: BTreeSet<_> = deletes.into_iter().chain(creates).collect();
-        self.ledger.retain(|key| matches!(key, Key::Condition(_)) || wanted.contains(key));
+        let deletes = plan.deletes.iter().map(delete_key);
+        let creates = plan.creates.iter().map(create_key);
+        let contested = plan.contested.iter().map(|(wanted, _)| contested_key(wanted));
+        let conditions = plan.networks.iter().map(|(node, _)| condition_key(node));
+        let wanted: BTreeSet<_> = deletes.chain(creates).chain(contested).chain(conditions).collect();
+        self.ledger.retain(|key| wanted.contains(key));
     }
 
     /// Notes what became of a change at the cloud. Whether it is done.
@@ -253,11 +256,11 @@ impl Memory {
                 false
             }
             Err(error) => {
-                // The table isn't what we take it for.
-                if error.kind == ErrorKind::Conflict {
+                let failures = self.ledger.failed(key, now, error.kind.retry(), jitter);
+                // The table isn't what we take it for. Where another look doesn't help, it is looked at ever less often.
+                if error.kind == ErrorKind::Conflict && failures.is_power_of_two() {
                     self.audit = now;
                 }
-                self.ledger.failed(key, now, error.kind.retry(), jitter);
                 false
             }
         }
@@ -274,7 +277,16 @@ fn delete_key(known: &Known) -> Key {
 }
 
 fn create_key(wanted: &plan::Wanted) -> Key {
-    Key::Create(wanted.range, wanted.node.name.clone())
+    let plan::Wanted { node, range } = wanted;
+    Key::Create(*range, node.uid.clone(), node.provider_id.clone())
+}
+
+fn contested_key(wanted: &plan::Wanted) -> Key {
+    Key::Contested(wanted.range, wanted.node.uid.clone())
+}
+
+fn condition_key(node: &NodeFacts) -> Key {
+    Key::Condition(node.uid.clone())
 }
 
 async fn until(due: Option<Instant>) {
@@ -548,6 +560,55 @@ mod tests {
         assert_eq!(["a", "b"].map(|name| world.network(name)), ["False", "True"]);
         assert!(world.api.events().contains(&"FailedToCreateRoute b".to_owned()));
         assert_eq!(world.after(SECOND * 30).await, Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_contested_range_is_the_other_nodes_as_soon_as_it_is_given_up() {
+        let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.0.0/24")]);
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
+        world.join("a", "10.1.7.0/24");
+        let calls = ["list", "delete 10.1.0.0/24", "create 10.1.7.0/24", "create 10.1.0.0/24"];
+        assert_eq!(world.after(SECOND).await, calls);
+        assert_eq!(["a", "b"].map(|name| world.network(name)), ["False", "False"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_no_list_can_be_had_a_range_stays_taken_and_nodes_that_join_bring_no_more_lists() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        world.start();
+        world.after(SECOND).await;
+        world.cloud.0.lock().unwrap().lists.push_back(Error::new(ErrorKind::Unavailable, "down"));
+        world.join("a", "10.1.7.0/24");
+        world.join("b", "10.1.0.0/24");
+        assert_eq!(world.after(SECOND / 4).await, ["list", "create 10.1.7.0/24"]);
+        world.join("c", "10.1.2.0/24");
+        assert_eq!(world.after(SECOND / 8).await, ["create 10.1.2.0/24"]);
+        assert_eq!(world.after(SECOND).await, ["list", "delete 10.1.0.0/24", "create 10.1.0.0/24"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn conflicts_without_end_have_the_table_read_ever_less_often() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        world
+            .cloud
+            .answers("10.1.0.0/24", vec![Err(Error::new(ErrorKind::Conflict, "it is another's")); 100]);
+        world.start();
+        let calls = world.after(SECOND * 600).await;
+        let lists = calls.iter().filter(|call| *call == "list").count();
+        assert!(calls.len() - lists > 10 && lists <= 5, "{calls:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_of_the_same_name_takes_over_no_note() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        let resume = Some("operation 7".to_owned());
+        world.cloud.answers("10.1.0.0/24", vec![Ok(Progress::Under { after: SECOND * 5, resume })]);
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
+        let other = world.api.get("a").with(&json!({"metadata": {"uid": "uid-other"}}));
+        world.api.put(&other);
+        assert_eq!(world.after(SECOND).await, ["create 10.1.0.0/24"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,10 @@
 //! What a pass changes: routes at the cloud, the deletions first, and then the conditions of Nodes that tell of it.
 
+use std::collections::HashSet;
 use std::pin::pin;
 
 use futures::{StreamExt as _, stream};
+use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::api::Patch;
 use pileus_cloud::{Error as CloudError, Progress, RouteAction, RouteChange};
@@ -10,20 +12,21 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::Key;
 use super::plan::{Known, Plan, Wanted, condition, conditions, route, says};
-use super::{Controller, Memory, create_key, delete_key};
+use super::{Controller, Memory, condition_key, create_key, delete_key};
 use crate::error::Error;
 use crate::events::Reason;
 use crate::facts::node::NodeFacts;
 use crate::nodes::{DRAIN, Part, WRITERS};
 
 impl Controller {
-    /// Deletes the routes that are due, and takes those that are gone out of the table.
-    pub(super) async fn delete(&self, memory: &mut Memory, plan: &Plan) {
+    /// Deletes the routes that are due, if the plan is from a list made for it, and takes those that are gone out of the
+    /// table. Says which ranges still have a route that is to go.
+    pub(super) async fn delete(&self, memory: &mut Memory, plan: &Plan, is_fresh: bool) -> HashSet<IpNet> {
         let now = Instant::now();
-        let due = |known: &&Known| known.is_listed && memory.ledger.is_due(&delete_key(known), now);
-        let due: Vec<_> = plan.deletes.iter().filter(due).collect();
+        let due =
+            |known: &&Known| is_fresh && known.is_listed && memory.ledger.is_due(&delete_key(known), now);
+        let (due, mut left): (Vec<_>, Vec<_>) = plan.deletes.iter().partition(due);
         for chunk in due.chunks(self.provider.largest_route_change.max(1)) {
             let changes = chunk.iter().map(|known| RouteChange {
                 action: RouteAction::Delete(known.route.clone()),
@@ -35,22 +38,25 @@ impl Controller {
                 if memory.came(delete_key(known), &outcome, (self.jitter)()) {
                     tracing::info!(route = %name, %destination, "route deleted: no node wants it");
                     memory.table.iter_mut().for_each(|table| table.retain(|there| there != *known));
-                } else if let Err(error) = outcome {
+                    continue;
+                }
+                left.push(known);
+                if let Err(error) = outcome {
                     tracing::warn!(route = %name, %destination, "route not deleted: {error}");
                 }
             }
         }
+        left.into_iter().filter_map(|known| known.destination).collect()
     }
 
-    /// Creates the routes that are due. One whose range still leads elsewhere waits until that route is gone.
-    pub(super) async fn create(&self, memory: &mut Memory, plan: &Plan) {
+    /// Creates the routes that are due. One whose range is taken waits until the route there is gone.
+    pub(super) async fn create(&self, memory: &mut Memory, plan: &Plan, taken: &HashSet<IpNet>) {
         let now = Instant::now();
-        let is_taken = |wanted: &Wanted| {
-            let left = memory.table.iter().flatten().filter(|known| plan.deletes.contains(known));
-            left.filter_map(|known| known.destination).any(|range| range == wanted.range)
+        let due = |wanted: &&Wanted| {
+            memory.ledger.is_due(&create_key(wanted), now) && !taken.contains(&wanted.range)
         };
-        let due = |wanted: &&Wanted| memory.ledger.is_due(&create_key(wanted), now) && !is_taken(wanted);
         let due: Vec<_> = plan.creates.iter().filter(due).collect();
+        let mut missing = plan.creates.len() + plan.contested.len();
         for chunk in due.chunks(self.provider.largest_route_change.max(1)) {
             let changes = chunk.iter().map(|wanted| RouteChange {
                 action: RouteAction::Create(route(wanted)),
@@ -62,6 +68,7 @@ impl Controller {
                 if memory.came(create_key(wanted), &outcome, (self.jitter)()) {
                     tracing::debug!(node = %node.name, %range, "route created");
                     memory.table.iter_mut().for_each(|table| table.push(Known::created(&route(wanted))));
+                    missing -= 1;
                 } else if let Err(error) = outcome {
                     let note = format!("Could not create route for {range}: {error}");
                     tracing::warn!(node = %node.name, %range, "route not created: {error}");
@@ -69,7 +76,7 @@ impl Controller {
                 }
             }
         }
-        self.metrics.route.missing(plan.creates.len() + plan.contested.len() - memory.created(plan));
+        self.metrics.route.missing(missing);
     }
 
     /// One call, with an outcome for each change.
@@ -90,7 +97,7 @@ impl Controller {
     /// begun are awaited.
     pub(super) async fn tell(&self, memory: &mut Memory, plan: &Plan, stop: &CancellationToken) {
         let now = Instant::now();
-        let due = |node: &NodeFacts| memory.ledger.is_due(&Key::Condition(node.name.clone()), now);
+        let due = |node: &NodeFacts| memory.ledger.is_due(&condition_key(node), now);
         let wanted = conditions(plan, memory.table.as_deref().unwrap_or_default());
         let wanted: Vec<_> = wanted.into_iter().filter(|(node, _)| due(node)).collect();
         let writes = stream::iter(wanted).take_while(|_| std::future::ready(!stop.is_cancelled()));
@@ -114,14 +121,15 @@ impl Controller {
                     return;
                 }
             };
-            let key = Key::Condition(node.name.clone());
+            let key = condition_key(&node);
             match written {
                 Ok(()) => memory.ledger.done(&key),
                 // Its news brings the next pass.
                 Err(Error::Conflict | Error::Gone) => {}
                 Err(error) => {
                     tracing::warn!(node = %node.name, "condition NetworkUnavailable not written: {error}");
-                    memory.ledger.failed(key, Instant::now(), error.retry(), (self.jitter)());
+                    let (retry, jitter) = (error.retry(), (self.jitter)());
+                    memory.ledger.failed(key, Instant::now(), retry, jitter);
                 }
             }
         }
@@ -136,17 +144,6 @@ impl Controller {
         } else {
             Err(Error::Refused("it is changed back at once: look for an admission policy".to_owned()))
         }
-    }
-}
-
-impl Memory {
-    /// How many of the routes that were missing are there now.
-    fn created(&self, plan: &Plan) -> usize {
-        let is_there = |wanted: &&Wanted| {
-            let route = Known::created(&route(wanted));
-            self.table.iter().flatten().any(|known| *known == route)
-        };
-        plan.creates.iter().filter(is_there).count()
     }
 }
 

@@ -4,19 +4,22 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pileus_cloud::Retry;
+use pileus_cloud::{ProviderId, Retry};
 use tokio::time::Instant;
 
 use crate::schedule::Delays;
 
-/// A change, told apart from others over passes: what is done about which range, for which Node or which route.
+/// A change, told apart from others over passes: what is done about which range, for which route or for the Node of which
+/// UID. A Node that takes over the name of another takes over none of its failures and notes.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Key {
     /// The route of this name is deleted.
     Delete(String),
-    /// The range gets a route to this Node.
-    Create(IpNet, String),
-    /// This Node's condition is written.
+    /// The range gets a route to this Node and its machine.
+    Create(IpNet, String, Option<ProviderId>),
+    /// The Node is told that another one has the range.
+    Contested(IpNet, String),
+    /// The Node's condition is written.
     Condition(String),
 }
 
@@ -56,11 +59,12 @@ impl Ledger {
         self.entries.insert(key, Entry { failures: 0, not_before, resume });
     }
 
-    /// It has failed; it is due again after a delay that grows.
-    pub(super) fn failed(&mut self, key: Key, now: Instant, retry: Retry, jitter: f64) {
+    /// It has failed; it is due again after a delay that grows. How often it has failed in a row.
+    pub(super) fn failed(&mut self, key: Key, now: Instant, retry: Retry, jitter: f64) -> u32 {
         let entry = self.entries.entry(key).or_insert(Entry { failures: 0, not_before: now, resume: None });
         entry.failures = entry.failures.saturating_add(1);
         entry.not_before = now + Delays::default().after(retry, entry.failures, jitter);
+        entry.failures
     }
 
     /// Forgets the changes that nobody wants any more.
