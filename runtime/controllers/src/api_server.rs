@@ -78,7 +78,8 @@ impl ApiServer {
         let version = *self.version.borrow() + 1;
         let node = node.with(&json!({"metadata": {"resourceVersion": version.to_string()}}));
         let mut state = self.state();
-        let is_new = state.nodes.insert(node.facts().name, node.clone()).is_none();
+        let name = node.0["metadata"]["name"].as_str().unwrap().to_owned();
+        let is_new = state.nodes.insert(name, node.clone()).is_none();
         let kind = if is_new { "ADDED" } else { "MODIFIED" };
         state.history.push((version, format!("{}\n", json!({"type": kind, "object": node.0}))));
         self.version.send_replace(version);

@@ -5,11 +5,13 @@
 
 mod store;
 
+use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use ipnet::IpNet;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
@@ -20,7 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, chain};
-use crate::facts::node::{Node, NodeFacts};
+use crate::facts::node::{Node, NodeFacts, Unreadable};
 use crate::health::{Condition, Health};
 use crate::metrics::Metrics;
 pub(crate) use store::Change;
@@ -132,6 +134,11 @@ impl Nodes {
         self.state().store.all()
     }
 
+    /// The ranges of Pod addresses of Nodes that nobody can work on, which are in no list of all.
+    pub(crate) fn unreadable_ranges(&self) -> HashSet<IpNet> {
+        self.state().store.unreadable_ranges().collect()
+    }
+
     /// The machine of the last Node that bore this name and is gone, as far as is remembered.
     pub(crate) fn former_machine(&self, name: &str) -> Option<ProviderId> {
         self.state().store.former_machine(name).cloned()
@@ -213,26 +220,24 @@ fn take_in(store: &mut Store, event: watcher::Event<Node>) -> Vec<Change> {
             Vec::new()
         }
         watcher::Event::InitApply(node) => {
-            if let Ok(facts) = readable(node) {
-                store.listed(facts);
+            match readable(node) {
+                Ok(facts) => store.listed(facts),
+                Err(unreadable) => store.listed_unreadable(unreadable),
             }
             Vec::new()
         }
         watcher::Event::InitDone => store.list_ends(),
         watcher::Event::Apply(node) => match readable(node) {
             Ok(facts) => store.changed(facts).into_iter().collect(),
-            Err(name) => store.gone(&name).into_iter().collect(),
+            Err(unreadable) => store.unreadable(unreadable).into_iter().collect(),
         },
         watcher::Event::Delete(node) => store.gone(&node.name_any()).into_iter().collect(),
     }
 }
 
-/// The facts of a Node, or the name of one that nobody can work on.
-fn readable(node: Node) -> Result<NodeFacts, String> {
-    NodeFacts::read(node).map_err(|unreadable| {
-        tracing::warn!("{unreadable}; it is left alone");
-        unreadable.name
-    })
+/// The facts of a Node, unless nobody can work on it.
+fn readable(node: Node) -> Result<NodeFacts, Unreadable> {
+    NodeFacts::read(node).inspect_err(|unreadable| tracing::warn!("{unreadable}; it is left alone"))
 }
 
 /// What the API server answers, unless it takes too long. A write that was given up may have been done all the same; the

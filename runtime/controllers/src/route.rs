@@ -175,7 +175,8 @@ impl Controller {
     fn plan(&self, memory: &Memory) -> Option<Plan> {
         let (nodes, routes) = (self.nodes.all()?, memory.table.as_ref()?);
         let (schemes, cluster_ranges) = (&*self.provider.schemes, &*self.settings.cluster_ranges);
-        Some(plan::plan(World { nodes: &nodes, schemes, routes, cluster_ranges }))
+        let left_alone = &self.nodes.unreadable_ranges();
+        Some(plan::plan(World { nodes: &nodes, left_alone, schemes, routes, cluster_ranges }))
     }
 
     /// Reads the cloud's table. Whether that succeeded; until it does, later passes try again with growing delay.
@@ -585,6 +586,16 @@ mod tests {
         world.join("c", "10.1.2.0/24");
         assert_eq!(world.after(SECOND / 8).await, ["create 10.1.2.0/24"]);
         assert_eq!(world.after(SECOND).await, ["list", "delete 10.1.0.0/24", "create 10.1.0.0/24"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_nobody_can_work_on_keeps_its_route() {
+        let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.1.0/24")]);
+        world.cloud.has("a", "10.1.0.0/24");
+        world.cloud.has("gone", "10.1.9.0/24");
+        world.api.put(&world.api.get("a").with(&json!({"spec": {"providerID": "i-123"}})));
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "delete 10.1.9.0/24", "create 10.1.1.0/24"]);
     }
 
     #[tokio::test(start_paused = true)]

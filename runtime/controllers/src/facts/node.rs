@@ -209,6 +209,8 @@ pub struct Unreadable {
     pub name: String,
     /// What is wrong with it.
     pub problem: String,
+    /// See [`NodeFacts::pod_cidrs`].
+    pub pod_cidrs: Vec<IpNet>,
 }
 
 impl NodeFacts {
@@ -221,10 +223,11 @@ impl NodeFacts {
         let name = metadata.name.unwrap_or_default();
         let provider_id = match spec.provider_id.as_str() {
             "" => None,
-            text => Some(
-                ProviderId::parse(text)
-                    .map_err(|error| Unreadable { name: name.clone(), problem: error.to_string() })?,
-            ),
+            text => Some(ProviderId::parse(text).map_err(|error| Unreadable {
+                name: name.clone(),
+                problem: error.to_string(),
+                pod_cidrs: ranges(&spec.pod_cidrs),
+            })?),
         };
         let annotation = |key| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
         let owned = annotation(ANNOTATION_OWNED_LABELS).map_or("", String::as_str).split(',');

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use ipnet::IpNet;
 use pileus_cloud::ProviderId;
 
-use crate::facts::node::NodeFacts;
+use crate::facts::node::{NodeFacts, Unreadable};
 
 /// Something that followers are told.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +24,11 @@ const FORMER: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Store {
     nodes: BTreeMap<String, Arc<NodeFacts>>,
+    /// The ranges of Pod addresses of those that nobody can work on, by name.
+    unreadable: BTreeMap<String, Vec<IpNet>>,
     /// The Nodes of a list that is still coming in.
     listing: BTreeMap<String, NodeFacts>,
+    listing_unreadable: BTreeMap<String, Vec<IpNet>>,
     is_synced: bool,
     /// The machines of Nodes that are gone, by the Node's name, and the names in the order in which they went.
     former: BTreeMap<String, ProviderId>,
@@ -37,14 +41,25 @@ impl Store {
         self.is_synced.then(|| self.nodes.values().cloned().collect())
     }
 
+    /// The ranges of Pod addresses that Nodes have which nobody can work on.
+    pub(super) fn unreadable_ranges(&self) -> impl Iterator<Item = IpNet> {
+        self.unreadable.values().flatten().copied()
+    }
+
     /// A list of all Nodes begins.
     pub(super) fn list_begins(&mut self) {
         self.listing.clear();
+        self.listing_unreadable.clear();
     }
 
     /// A Node of the list.
     pub(super) fn listed(&mut self, facts: NodeFacts) {
         self.listing.insert(facts.name.clone(), facts);
+    }
+
+    /// A Node of the list that nobody can work on.
+    pub(super) fn listed_unreadable(&mut self, node: Unreadable) {
+        self.listing_unreadable.insert(node.name, node.pod_cidrs);
     }
 
     /// The list is complete: what isn't in it is gone.
@@ -53,6 +68,7 @@ impl Store {
         let listed = std::mem::take(&mut self.listing);
         let missing: Vec<_> = self.nodes.keys().filter(|name| !listed.contains_key(*name)).cloned().collect();
         let gone: Vec<_> = missing.iter().filter_map(|name| self.gone(name)).collect();
+        self.unreadable = std::mem::take(&mut self.listing_unreadable);
         gone.into_iter().chain(listed.into_values().filter_map(|facts| self.changed(facts))).collect()
     }
 
@@ -75,8 +91,16 @@ impl Store {
         (known.uid == facts.uid && is_newer(facts, known)).then(|| self.keep(Arc::clone(facts)))
     }
 
+    /// The watch shows a Node that nobody can work on: to followers it is gone.
+    pub(super) fn unreadable(&mut self, node: Unreadable) -> Option<Change> {
+        let gone = self.gone(&node.name);
+        self.unreadable.insert(node.name, node.pod_cidrs);
+        gone
+    }
+
     /// The watch shows that a Node is gone.
     pub(super) fn gone(&mut self, name: &str) -> Option<Change> {
+        self.unreadable.remove(name);
         let facts = self.nodes.remove(name)?;
         self.remember(&facts);
         Some(Change::Gone(facts.name.clone()))
@@ -100,6 +124,7 @@ impl Store {
     }
 
     fn keep(&mut self, facts: Arc<NodeFacts>) -> Change {
+        self.unreadable.remove(&facts.name);
         self.nodes.insert(facts.name.clone(), Arc::clone(&facts));
         Change::Present(facts)
     }
@@ -157,6 +182,29 @@ mod tests {
         store.listed(node("a", "1"));
         store.listed(node("c", "2"));
         assert_eq!(store.list_ends(), [Change::Gone("b".to_owned()), present(node("c", "2"))]);
+    }
+
+    #[test]
+    fn the_ranges_of_nodes_that_nobody_can_work_on_are_known_as_long_as_they_are_there() {
+        let unreadable = |name: &str, range: &str| Unreadable {
+            name: name.to_owned(),
+            problem: String::new(),
+            pod_cidrs: vec![range.parse().unwrap()],
+        };
+        let ranges =
+            |store: &Store| store.unreadable_ranges().map(|range| range.to_string()).collect::<Vec<_>>();
+        let mut store = synced(&[node("a", "1")]);
+        assert_eq!(store.unreadable(unreadable("a", "10.0.1.0/24")), Some(Change::Gone("a".to_owned())));
+        assert_eq!(ranges(&store), ["10.0.1.0/24"]);
+        store.changed(node("a", "2"));
+        assert_eq!(ranges(&store), Vec::<String>::new());
+        store.list_begins();
+        store.listed_unreadable(unreadable("b", "10.0.2.0/24"));
+        assert_eq!(ranges(&store), Vec::<String>::new(), "the list isn't complete");
+        store.list_ends();
+        assert_eq!(ranges(&store), ["10.0.2.0/24"]);
+        store.gone("b");
+        assert_eq!(ranges(&store), Vec::<String>::new());
     }
 
     #[test]

@@ -91,6 +91,8 @@ fn has_address(node: &NodeFacts, value: &str) -> bool {
 pub(super) struct World<'a> {
     /// All Nodes of the cluster.
     pub(super) nodes: &'a [Arc<NodeFacts>],
+    /// The ranges of Nodes that nobody can work on, whose routes stay as they are.
+    pub(super) left_alone: &'a HashSet<IpNet>,
     /// The schemes of provider IDs that are the provider's own.
     pub(super) schemes: &'a [String],
     /// The cloud's table.
@@ -167,9 +169,11 @@ pub(super) fn plan(world: World<'_>) -> Plan {
         }
     }
     let strangers: Vec<_> = world.nodes.iter().filter(|node| !world.serves(node)).collect();
-    // Ours to delete are those in the cluster's ranges that aren't about a Node of another provider.
+    // Ours to delete are those in the cluster's ranges that aren't about a Node of another provider, or of nobody's.
     let is_ours = |known: &&Known| {
-        let is_within = known.destination.is_some_and(|range| is_ours(world.cluster_ranges, range));
+        let is_within = known
+            .destination
+            .is_some_and(|range| is_ours(world.cluster_ranges, range) && !world.left_alone.contains(&range));
         is_within && !strangers.iter().any(|node| known.is_about(node))
     };
     let unwanted = world.routes.iter().zip(is_kept).filter_map(|(known, kept)| (!kept).then_some(known));
@@ -313,7 +317,8 @@ mod tests {
 
     fn planned(nodes: &[Arc<NodeFacts>], routes: &[Known]) -> Plan {
         let (schemes, cluster) = (["sim".to_owned()], ["10.0.0.0/8".parse().unwrap()]);
-        plan(World { nodes, schemes: &schemes, routes, cluster_ranges: &cluster })
+        let left_alone = HashSet::new();
+        plan(World { nodes, left_alone: &left_alone, schemes: &schemes, routes, cluster_ranges: &cluster })
     }
 
     #[test]

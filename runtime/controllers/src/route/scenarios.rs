@@ -4,6 +4,7 @@
 //! A cloud here tells of a route what upstream's `EnableNodeAddresses` tells by whether it states next hops: where it
 //! states none there is nothing to compare, where it states some each must be the Node's (R13, R14, R21).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ipnet::IpNet;
@@ -70,8 +71,10 @@ fn pass(
 ) -> (Vec<String>, Vec<String>, Vec<(String, bool)>) {
     let facts: Vec<_> = nodes.iter().map(|node| Arc::new(node.facts())).collect();
     let cluster: Vec<_> = cluster.iter().map(|text| range(text)).collect();
-    let planned =
-        |routes: &[Known]| plan(World { nodes: &facts, schemes: &[], routes, cluster_ranges: &cluster });
+    let left_alone = HashSet::new();
+    let planned = |routes: &[Known]| {
+        plan(World { nodes: &facts, left_alone: &left_alone, schemes: &[], routes, cluster_ranges: &cluster })
+    };
     let first = planned(routes);
     let mut left = routes.to_vec();
     left.retain(|route| !first.deletes.contains(route));
