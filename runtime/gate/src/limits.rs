@@ -134,18 +134,18 @@ impl Limiter {
         let shared = &self.shared;
         async move {
             let outcome = match asked {
-                Asked::Answered(outcome) => outcome,
-                Asked::Waits(mut place) => place.wait(soft).await,
+                Asked::Goes(permit) => Ok(permit),
+                Asked::Refused(refusal) => Err(refusal),
+                Asked::Waits(mut place) => {
+                    place.wait(soft).await.map(|taken| Permit::new(shared.clone(), taken))
+                }
             };
             shared.metrics.waited(&shared.provider, urgency, begun.elapsed());
-            match outcome {
-                Ok(taken) => Ok(Permit::new(shared.clone(), taken)),
-                Err(refusal) => {
-                    let limit = shared.known.label(refusal.limit);
-                    shared.metrics.held_back(&shared.provider, limit.clone(), refusal.reason.label());
-                    Err(HeldBack::new(limit, refusal))
-                }
-            }
+            outcome.map_err(|refusal| {
+                let limit = shared.known.label(refusal.limit);
+                shared.metrics.held_back(&shared.provider, limit.clone(), refusal.reason.label());
+                HeldBack::new(limit, refusal)
+            })
         }
     }
 
@@ -167,7 +167,8 @@ fn resource(request: &Request, meaning: &Meaning) -> Resource {
 }
 
 enum Asked {
-    Answered(Outcome),
+    Goes(Permit),
+    Refused(Refusal),
     Waits(Place),
 }
 
@@ -185,8 +186,8 @@ impl Shared {
     fn ask(self: &Arc<Self>, wanted: Wanted<'_>) -> Asked {
         let mut inner = self.lock();
         let asked = match inner.state.ask(Instant::now().into_std(), wanted) {
-            Verdict::Go(taken) => Asked::Answered(Ok(taken)),
-            Verdict::Refuse(refusal) => Asked::Answered(Err(refusal)),
+            Verdict::Go(taken) => Asked::Goes(Permit::new(self.clone(), taken)),
+            Verdict::Refuse(refusal) => Asked::Refused(refusal),
             Verdict::Wait(ticket) => {
                 let (sender, outcome) = oneshot::channel();
                 inner.waiting.insert(ticket, sender);
@@ -197,7 +198,7 @@ impl Shared {
         self.follow_up(&mut inner);
         if inner.served_at.is_none() && !inner.waiting.is_empty() {
             inner.served_at = Some(Instant::now());
-            tokio::spawn(Serving(self.clone()).serve());
+            tokio::spawn(Serving { shared: self.clone(), is_over: false }.serve());
         }
         asked
     }
@@ -217,6 +218,10 @@ impl Shared {
                 let _heard = waiting.send(outcome);
             }
         }
+        if inner.waiting.is_empty() {
+            // Who serves a queue that is empty ends, or the limits would live until the time for which it sleeps.
+            self.earlier.notify_waiters();
+        }
         let next = inner.state.next().map(Instant::from_std);
         if inner.served_at.zip(next).is_some_and(|(known, next)| next < known) {
             self.earlier.notify_one();
@@ -225,16 +230,22 @@ impl Shared {
 }
 
 /// Serves the queue while anybody waits.
-struct Serving(Arc<Shared>);
+struct Serving {
+    shared: Arc<Shared>,
+    is_over: bool,
+}
 
 impl Serving {
-    async fn serve(self) {
+    async fn serve(mut self) {
         loop {
             let next = {
-                let mut inner = self.0.lock();
+                let mut inner = self.shared.lock();
                 inner.state.serve(Instant::now().into_std());
-                self.0.follow_up(&mut inner);
+                self.shared.follow_up(&mut inner);
                 if inner.waiting.is_empty() {
+                    // Under the same lock: whoever comes next must not take it that he is served.
+                    inner.served_at = None;
+                    self.is_over = true;
                     return;
                 }
                 // Whoever waits has a time at which his turn comes, if nothing changes.
@@ -242,15 +253,17 @@ impl Serving {
                 inner.served_at = Some(next);
                 next
             };
-            let _whichever = timeout_at(next, self.0.earlier.notified()).await;
+            let _whichever = timeout_at(next, self.shared.earlier.notified()).await;
         }
     }
 }
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        // Also where its runtime ends: the next request that waits starts another.
-        self.0.lock().served_at = None;
+        // Where its runtime ends: the next request that waits starts another.
+        if !self.is_over {
+            self.shared.lock().served_at = None;
+        }
     }
 }
 
@@ -354,6 +367,33 @@ mod tests {
         let took = begun.elapsed().as_secs_f64();
         assert!((10.0..10.2).contains(&took), "{took}");
         assert_eq!(limiter.shared.lock().served_at, None, "nobody serves an empty queue");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_serves_a_queue_that_everybody_has_left() {
+        let limiter = limiter(1, 0.001);
+        {
+            let mut waits = pin!(turn(&limiter, Urgency::User, LONG * 6));
+            assert!(waits.as_mut().now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+        tokio::task::yield_now().await;
+        assert_eq!((limiter.shared.lock().served_at, Arc::strong_count(&limiter.shared)), (None, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_is_dropped_unseen_takes_nothing() {
+        let limiter = limiter(1, 1.0);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let request = Request::parse(&http::Method::GET, &"https://a.example/".parse().unwrap()).unwrap();
+        let limits = crate::rules::Limits::AllOfHost;
+        let meaning =
+            Meaning { effect: Effect::Read, limits, cache_scope: None, fold_case: false, page: None };
+        let wanted = Turn { request: &request, meaning: &meaning, urgency: Urgency::User, bytes: 100 };
+        for _ in 0..9 {
+            drop(limiter.turn(wanted, Instant::now()));
+        }
+        assert!(limiter.turn(wanted, Instant::now()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
