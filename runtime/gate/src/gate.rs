@@ -410,7 +410,9 @@ impl Inner {
         }
         match self.carry(asked, &mut record, || flight.leaves()).await {
             // Boxed for the same reason as the exchange.
-            Ok(Answerer::Cloud(answered)) => Box::pin(flight.answered(answered, record)).await,
+            Ok(Answerer::Cloud(answered)) => {
+                Box::pin(flight.answered(answered, record, &self.under_way)).await;
+            }
             Ok(Answerer::Limits(held_back)) => {
                 record.held_back(StatusCode::TOO_MANY_REQUESTS);
                 flight.failed(Outcome::HeldBack(held_back));

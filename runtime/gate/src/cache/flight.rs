@@ -2,6 +2,7 @@
 //! at the deadlines of whoever asked first.
 
 use std::{
+    pin::pin,
     sync::{Arc, OnceLock, Weak},
     time::Duration,
 };
@@ -33,6 +34,7 @@ use crate::{
     recent::Source,
     record::Record,
     request::Host,
+    under_way::UnderWay,
     way::Answered,
 };
 
@@ -135,14 +137,14 @@ impl Flight {
     }
 
     /// Takes the answer in and gives it to everybody.
-    pub(crate) async fn answered(mut self, answered: Answered, mut record: Record) {
+    pub(crate) async fn answered(mut self, answered: Answered, mut record: Record, under_way: &UnderWay) {
         let Answered { head, incoming, bounds } = answered;
         record.answered(head.status, Source::Cloud);
         let confirmed = self.former.clone().filter(|_| head.status == StatusCode::NOT_MODIFIED);
         if confirmed.is_some() {
             record.told(StatusCode::OK, Source::Cloud, REVALIDATED);
         }
-        let (outcome, landed) = match self.gather(incoming, bounds, record).await {
+        let (outcome, landed) = match self.gather(incoming, bounds, record, under_way).await {
             Err(error) => (Outcome::Failed(error), Landed::Failure),
             Ok(body) => match confirmed {
                 Some(former) => {
@@ -177,12 +179,29 @@ impl Flight {
         self.progress.send_replace(Progress::Ended(outcome, landing));
     }
 
-    /// The whole body, which counts against what all of them may take until nobody has it any more.
-    async fn gather(&self, incoming: Incoming, bounds: Bounds, record: Record) -> Result<Bytes, Error> {
+    /// The whole body, which counts against what all of them may take until nobody has it any more. Those who wait for it
+    /// have no answer yet, so it is given up with the gate.
+    async fn gather(
+        &self,
+        incoming: Incoming,
+        bounds: Bounds,
+        record: Record,
+        under_way: &UnderWay,
+    ) -> Result<Bytes, Error> {
         let host = bounds.host.clone();
         let mut body = Answer::new(incoming, bounds, record);
         let mut held = Held::new(self.shared.gathered.clone());
-        while let Some(frame) = body.frame().await {
+        let mut closed = pin!(under_way.closed());
+        loop {
+            let frame = tokio::select! {
+                biased;
+                () = &mut closed => {
+                    body.fail(&Error::Closed);
+                    return Err(Error::Closed);
+                }
+                frame = body.frame() => frame,
+            };
+            let Some(frame) = frame else { break };
             let Ok(data) = frame?.into_data() else { continue };
             if !held.take(&data) {
                 let limit = format!("{} MiB", MOST >> 20);

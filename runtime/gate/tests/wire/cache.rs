@@ -482,6 +482,21 @@ async fn views_that_read_a_list_at_once_follow_one_sweep_and_a_stricter_one_wait
 }
 
 #[tokio::test]
+async fn a_gate_that_is_closed_lets_nobody_wait_for_the_rest_of_an_answer() {
+    let cloud = answering(|_| async { "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf".to_owned() }).await;
+    let gate = gate(&cloud);
+    let reads = [reading(&gate.gate, &cloud.uri("/a/1")), reading(&gate.gate, &cloud.uri("/a/1"))];
+    cloud.arrived(1).await;
+    sleep(SHORT).await;
+    gate.gate.close();
+    for read in reads {
+        let answer = timeout(plenty_of_time(), read).await.unwrap().unwrap();
+        assert!(matches!(answer, Err(Error::Closed)), "{answer:?}");
+    }
+    assert_eq!(counted(&gate, "closed"), 2);
+}
+
+#[tokio::test]
 async fn what_is_being_read_takes_a_bounded_room() {
     // Five of 15 MiB at once are more than 64 MiB.
     let body = "x".repeat(15 << 20);
