@@ -458,7 +458,6 @@ impl Inner {
         let Self { credentials, under_way, writes, .. } = self;
         let write = asked.as_write(writes);
         let Asked { way, request, headers, body, meaning, deadlines, .. } = *asked;
-        record.sent = u64::try_from(body.len()).unwrap_or(u64::MAX);
         let outgoing = outgoing(&request, headers, body)?;
         let (outgoing, attached) =
             under_way.read(credentials.attach(&request, outgoing, deadlines.soft)).await?;
@@ -489,6 +488,7 @@ impl Inner {
         record: &mut Record,
     ) -> Result<http::Response<Incoming>, Error> {
         let Carried { way, write, deadlines, meaning, host } = carried;
+        record.sent = record.sent.saturating_add(u64::try_from(outgoing.body().len()).unwrap_or(u64::MAX));
         let exchange = |fence, deadlines| {
             // Ends when the exchange does, whoever waits for it.
             let change = self.cache.change(meaning);
