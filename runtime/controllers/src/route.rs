@@ -12,7 +12,7 @@ mod plan;
 #[cfg(test)]
 mod scenarios;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -239,9 +239,12 @@ impl Memory {
         let deletes = plan.deletes.iter().map(delete_key);
         let creates = plan.creates.iter().map(create_key);
         let contested = plan.contested.iter().map(|(wanted, _)| contested_key(wanted));
-        let conditions = plan.networks.iter().map(|(node, _)| condition_key(node));
-        let wanted: BTreeSet<_> = deletes.chain(creates).chain(contested).chain(conditions).collect();
-        self.ledger.retain(|key| wanted.contains(key));
+        let wanted: BTreeSet<_> = deletes.chain(creates).chain(contested).collect();
+        let nodes: HashSet<&str> = plan.networks.iter().map(|(node, _)| &*node.uid).collect();
+        self.ledger.retain(|key| match key {
+            Key::Condition(uid) => nodes.contains(&**uid),
+            Key::Delete(_) | Key::Create(..) | Key::Contested(..) => wanted.contains(key),
+        });
     }
 
     /// Notes what became of a change at the cloud. Whether it is done.

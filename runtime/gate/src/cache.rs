@@ -119,6 +119,7 @@ impl Cache {
     /// Drops everything, since from now on somebody else may be asking. What is on its way isn't kept.
     pub(crate) fn forget(&self) {
         self.0.change(|state, _| state.slots.drop_scope(&None));
+        self.0.changed.notify_waiters();
     }
 
     /// Notes that something is being changed, or that the cloud is asked how a change gets on, until what it returns is

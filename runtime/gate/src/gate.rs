@@ -1,83 +1,39 @@
-//! The gate itself: the stages that a request passes, in order, in one function ([`Gate::send`] and its `pass`). Each
-//! stage is a pure decision of its own module, except dialling; here is only their order and the time that they may
-//! take.
+//! The gate itself: the stages that a request passes, in order, from [`Gate::send`] and its `pass` to what `carry` does
+//! after the cache. Each stage is a decision of its own module; here are only their order and the time that they may take.
 
-use std::{pin::pin, sync::Arc};
+mod carry;
+mod config;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use ipnet::IpNet;
 use tokio::time::{Instant, sleep, timeout_at};
-use tracing::Instrument;
 
 use crate::{
     body::{self, Answer, Body},
-    cache::{self, Cache, CacheState, Flight, Outcome, Read, Told, View},
+    cache::{self, Cache, CacheState, Told, View},
     connection::Connection,
     credentials::{Credential, CredentialState, Credentials, Replaced},
     deadlines::Deadlines,
-    echo::Echo,
     error::{Error, Missing, Phase},
-    fence::Fence,
-    grants::{Grant, decide},
+    grants::decide,
     headers,
-    limits::{self, HeldBack, Limit, Limiter, LimitsState, Permit, Turn, Urgency},
+    limits::{Limiter, LimitsState, Urgency},
     network::{self, Network, Resolve},
-    problem::Problem,
     recent::{Seen, Source},
     record::{Metrics, Record, Records},
     request::{Host, Request},
-    rules::{self, Effect, Meaning, Rule, Rules},
+    rules::{Effect, Rules},
     stand_in::{Course, StandIn},
     trust,
     under_way::UnderWay,
-    way::{Answered, Way, answered, behind, outgoing},
-    writes::{self, Write, Writes},
+    way::{Answered, Way},
+    writes::Writes,
 };
-
-/// What a gate is made from. All of it comes from the operator's document and, for the rules, from the provider's
-/// settings.
-#[derive(Debug)]
-pub struct Config {
-    /// The provider's name, for metrics, logs and messages.
-    pub provider: String,
-    /// What the operator allows. None allows nothing.
-    pub grants: Vec<Grant>,
-    /// What requests mean, the first match first.
-    pub rules: Vec<Rule>,
-    /// What the provider says that its cloud lets through.
-    pub limits: Vec<Limit>,
-    /// What the operator allows at most, by the same keys.
-    pub tightened: Vec<Limit>,
-    /// Who the requests are from. The first that is for a host is attached to its requests.
-    pub credentials: Vec<Credential>,
-    /// Addresses that are never dialled, whatever a grant says: the API server's own.
-    pub denied_ranges: Vec<IpNet>,
-    /// While it is closed, nothing is sent that may change something.
-    pub fence: Fence,
-    /// How the cloud is reached.
-    pub connection: Connection,
-}
-
-impl Config {
-    /// Refuses parts that are each written as they must be, but don't go together.
-    ///
-    /// Errors: [`Error::Config`] with all that is wrong.
-    pub fn check(&self) -> Result<(), Error> {
-        let Self { rules, limits, tightened, credentials, .. } = self;
-        let of_limits = limits::problems(rules, limits, tightened);
-        let of_credentials = credentials.iter().enumerate().flat_map(|(index, credential)| {
-            let at = move |(field, error): (&str, Error)| {
-                Problem::at(format!("spec.credentials[{index}].{field}"), error.to_string())
-            };
-            credential.mistakes().into_iter().map(at)
-        });
-        let problems: Vec<_> = rules::problems(rules).chain(of_limits).chain(of_credentials).collect();
-        if problems.is_empty() { Ok(()) } else { Err(Error::Config { problems }) }
-    }
-}
+use carry::{Answerer, Asked};
+pub use config::Config;
 
 /// The way of one provider to its cloud. Cheap to clone; clones share connections and limits.
 #[derive(Debug, Clone)]
@@ -101,45 +57,11 @@ struct Inner {
     records: Arc<Records>,
 }
 
-/// A request of which everything is known that decides how it is carried.
-struct Asked {
-    way: Way,
-    request: Arc<Request>,
-    headers: HeaderMap,
-    body: Bytes,
-    meaning: Meaning,
-    urgency: Urgency,
-    deadlines: Deadlines,
-}
-
 /// What a request comes to before anybody is asked.
 enum Examined {
     Asks(Box<Asked>),
     /// It is answered: by whoever stands in for the cloud, or since nobody is to be asked.
     Answered(Box<Answerer>),
-}
-
-/// Who answered a request.
-enum Answerer {
-    /// The cloud.
-    Cloud(Answered),
-    /// The cache, or whoever asked the cloud for the same; and which of them, and how the record calls it.
-    Cache(http::Response<Bytes>, Source, &'static str),
-    /// Nobody, and the record knows.
-    Nobody(Error),
-    /// Whoever stands in for it.
-    StandIn(http::Response<Bytes>),
-    /// The gate, since a limit doesn't let the request through in time.
-    Limits(HeldBack),
-}
-
-impl From<Told> for Answerer {
-    fn from(told: Told) -> Self {
-        match told {
-            Told::Response(response, source, result) => Self::Cache(response, source, result),
-            Told::HeldBack(held_back) => Self::Limits(held_back),
-        }
-    }
 }
 
 impl Gate {
@@ -379,183 +301,6 @@ impl Gate {
     }
 }
 
-impl Inner {
-    /// The chain from the cache on: what this view may be told is told, and for anything else follows the rest.
-    async fn read(
-        self: Arc<Self>,
-        view: &View,
-        asked: Box<Asked>,
-        record: &mut Record,
-    ) -> Result<Answerer, Error> {
-        let Asked { request, headers, body, meaning, urgency, deadlines, .. } = &*asked;
-        let Some(read) = Read::new(request, headers, body, meaning, (*urgency, view)) else {
-            return self.carry(asked, record, || {}).await;
-        };
-        let deadlines = *deadlines;
-        let carry = |flight| {
-            let flying = self.clone().fly(asked, record.hand_over(), flight);
-            tokio::spawn(flying).abort_handle()
-        };
-        match self.cache.read(&read, view, &deadlines, &self.under_way, carry).await {
-            Ok(told) => Ok(told.into()),
-            Err(error) if record.is_handed_over() => Ok(Answerer::Nobody(error)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Carries a request for everybody who waits for its answer.
-    async fn fly(self: Arc<Self>, mut asked: Box<Asked>, mut record: Record, mut flight: Flight) {
-        if let Some((name, value)) = flight.validator() {
-            asked.headers.insert(name, value);
-        }
-        match self.carry(asked, &mut record, || flight.leaves()).await {
-            // Boxed for the same reason as the exchange.
-            Ok(Answerer::Cloud(answered)) => {
-                Box::pin(flight.answered(answered, record, &self.under_way)).await;
-            }
-            Ok(Answerer::Limits(held_back)) => {
-                record.held_back(StatusCode::TOO_MANY_REQUESTS);
-                flight.failed(Outcome::HeldBack(held_back));
-            }
-            Ok(Answerer::Cache(..) | Answerer::StandIn(_) | Answerer::Nobody(_)) => {}
-            Err(error) => {
-                record.failed(&error);
-                flight.failed(Outcome::Failed(error));
-            }
-        }
-    }
-
-    /// The rest of the chain: limits, credential, then the dial. It says when the request leaves.
-    async fn carry(
-        &self,
-        asked: Box<Asked>,
-        record: &mut Record,
-        leaves: impl FnOnce() + Send,
-    ) -> Result<Answerer, Error> {
-        record.waits();
-        let turn = {
-            // Pinned here, or each future around it would hold a place for it.
-            let turn = pin!(self.turn(&asked));
-            self.under_way.read(async { Ok(turn.await) }).await?
-        };
-        record.waited();
-        match turn {
-            Ok(permit) => {
-                leaves();
-                // Boxed, since this is the largest part of what a request that waits above would hold.
-                Box::pin(self.exchange(asked, permit, record)).await.map(Answerer::Cloud)
-            }
-            Err(held_back) => Ok(Answerer::Limits(held_back)),
-        }
-    }
-
-    async fn exchange(
-        &self,
-        asked: Box<Asked>,
-        permit: Permit,
-        record: &mut Record,
-    ) -> Result<Answered, Error> {
-        let Self { credentials, under_way, writes, .. } = self;
-        let write = asked.as_write(writes);
-        let Asked { way, request, headers, body, meaning, deadlines, .. } = *asked;
-        let outgoing = outgoing(&request, headers, body)?;
-        let (outgoing, attached) =
-            under_way.read(credentials.attach(&request, outgoing, deadlines.soft)).await?;
-        let way = Carried { way, write, deadlines, meaning: &meaning, host: &request.host };
-        let again = attached.zip(permit.again());
-        let mut echo = Echo::of(outgoing.headers());
-        let mut answer = self.send(&way, outgoing, permit, record).await?;
-        if let Some((attached, again)) = again {
-            let newer = attached.again(answer.status(), deadlines.soft);
-            let newer = under_way.read(async { Ok(newer.await) }).await?;
-            // What was left unfinished at its resource meanwhile mustn't be overtaken.
-            let newer = newer.filter(|_| write.is_none_or(|write| writes.is_free(write)));
-            if let Some((outgoing, permit)) = newer.and_then(|newer| Some((newer, again.permit()?))) {
-                // Its connection is let go before another is asked for.
-                drop(answer);
-                echo = Echo::of(outgoing.headers());
-                answer = self.send(&way, outgoing, permit, record).await?;
-            }
-        }
-        answered(&request.host, answer, echo, deadlines, record)
-    }
-
-    async fn send(
-        &self,
-        carried: &Carried<'_>,
-        outgoing: http::Request<Bytes>,
-        permit: Permit,
-        record: &mut Record,
-    ) -> Result<http::Response<Incoming>, Error> {
-        let Carried { way, write, deadlines, meaning, host } = carried;
-        record.sent = record.sent.saturating_add(u64::try_from(outgoing.body().len()).unwrap_or(u64::MAX));
-        let exchange = |fence, deadlines| {
-            // Ends when the exchange does, whoever waits for it.
-            let change = self.cache.change(meaning);
-            let exchange = way.exchange(host, behind(fence, outgoing), deadlines, permit);
-            async move {
-                let _ends = change;
-                exchange.await
-            }
-        };
-        let span = record.span();
-        match write {
-            Some(write) => {
-                let theirs = deadlines.of_write(writes::LONGEST, Instant::now());
-                let carry = self.writes.carry(*write, record, *deadlines, |fence| exchange(fence, theirs));
-                carry.instrument(span).await
-            }
-            None => self.under_way.read(exchange(Fence::default(), *deadlines)).instrument(span).await,
-        }
-    }
-
-    /// Waits for the turn of a request: a write first for what was left unfinished at its resource, and once more if
-    /// that came while it waited for the limits.
-    async fn turn(&self, asked: &Asked) -> Result<Permit, HeldBack> {
-        let Self { limiter, writes, .. } = self;
-        let (write, soft) = (asked.as_write(writes), asked.deadlines.soft);
-        loop {
-            if let Some(write) = write {
-                writes.turn(write, soft).await.map_err(|after| limiter.unfinished(after))?;
-            }
-            let permit = limiter.turn(asked.turn(), soft).await?;
-            if write.is_none_or(|write| writes.is_free(write)) {
-                return Ok(permit);
-            }
-        }
-    }
-}
-
-/// How a request is carried, each time that it is.
-struct Carried<'a> {
-    way: Way,
-    write: Option<Write>,
-    deadlines: Deadlines,
-    meaning: &'a Meaning,
-    host: &'a Host,
-}
-
-impl Asked {
-    /// What it is to the limits.
-    fn turn(&self) -> Turn<'_> {
-        let Self { request, meaning, urgency, .. } = self;
-        Turn { request, meaning, urgency: *urgency, bytes: self.bytes() }
-    }
-
-    /// What it is to other writes, if it is one.
-    fn as_write(&self, writes: &Writes) -> Option<Write> {
-        let Self { request, meaning, body, .. } = self;
-        let is_write = meaning.effect == Effect::Write;
-        is_write.then(|| writes.write(request, meaning, body, self.bytes()))
-    }
-
-    /// What it holds in memory.
-    fn bytes(&self) -> usize {
-        let Request { path, query, .. } = &*self.request;
-        self.body.len() + headers::size(&self.headers) + path.len() + query.as_ref().map_or(0, String::len)
-    }
-}
-
 /// Takes a request apart, so that while it waits for its turn no more of it is kept than is sent.
 #[expect(clippy::boxed_local, reason = "the box is to be gone when this returns")]
 fn apart<B>(request: Box<http::Request<B>>, record: &mut Record) -> Result<(Request, HeaderMap, B), Error> {
@@ -598,7 +343,10 @@ where
 mod tests {
     use std::time::Duration;
 
+    use http::StatusCode;
+
     use super::*;
+    use crate::{fence::Fence, grants::Grant, rules::Meaning};
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_is_late_or_a_deadline_that_is_past_sends_nothing() {

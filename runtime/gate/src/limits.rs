@@ -198,6 +198,8 @@ impl Shared {
         self.follow_up(&mut inner);
         if inner.served_at.is_none() && !inner.waiting.is_empty() {
             inner.served_at = Some(Instant::now());
+            // Where there is no runtime, what was asked for is given back, for which the lock is needed.
+            drop(inner);
             tokio::spawn(Serving { shared: self.clone(), is_over: false }.serve());
         }
         asked

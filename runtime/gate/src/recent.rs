@@ -68,7 +68,7 @@ pub struct Seen {
     pub status: Option<StatusCode>,
     /// Who answered.
     pub source: Source,
-    /// The bytes of its body, once it was to be sent.
+    /// The bytes of its body, as often as it was to be sent.
     pub sent: u64,
     /// The bytes of the answer's body that were read.
     pub received: u64,

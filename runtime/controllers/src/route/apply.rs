@@ -42,7 +42,7 @@ impl Controller {
                 }
                 left.push(known);
                 if let Err(error) = outcome {
-                    tracing::warn!(route = %name, %destination, "route not deleted: {error}");
+                    tracing::debug!(route = %name, %destination, "route not deleted: {error}");
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Controller {
                     missing -= 1;
                 } else if let Err(error) = outcome {
                     let note = format!("Could not create route for {range}: {error}");
-                    tracing::warn!(node = %node.name, %range, "route not created: {error}");
+                    tracing::debug!(node = %node.name, %range, "route not created: {error}");
                     self.events.about_node(node, Reason::FailedToCreateRoute, note);
                 }
             }
@@ -90,6 +90,7 @@ impl Controller {
         for outcome in &outcomes {
             self.metrics.route.changed(action, outcome);
         }
+        warn_of_failures(action, &changes, &outcomes);
         outcomes
     }
 
@@ -144,6 +145,27 @@ impl Controller {
         } else {
             Err(Error::Refused("it is changed back at once: look for an admission policy".to_owned()))
         }
+    }
+}
+
+/// One line for a call: where a cloud is down, each of thousands of routes fails, and again with each try.
+fn warn_of_failures(
+    action: &'static str,
+    changes: &[RouteChange],
+    outcomes: &[Result<Progress, CloudError>],
+) {
+    let failed = changes.iter().zip(outcomes).filter_map(|(change, outcome)| {
+        let error = outcome.as_ref().err()?;
+        Some((change, error))
+    });
+    let failed: Vec<_> = failed.collect();
+    if let Some((change, error)) = failed.first() {
+        let (count, of) = (failed.len(), changes.len());
+        let range = match &change.action {
+            RouteAction::Delete(route) => route.destination.clone(),
+            RouteAction::Create(route) => route.destination.to_string(),
+        };
+        tracing::warn!(action, failed = count, of, range, "routes not changed; the first since: {error}");
     }
 }
 

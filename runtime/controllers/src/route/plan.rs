@@ -135,8 +135,8 @@ pub(super) fn plan(world: World<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut is_kept = vec![false; world.routes.len()];
     let owners = owners(world, &by_range);
-    let is_named: HashSet<&str> =
-        world.routes.iter().filter_map(|known| known.route.node.as_deref()).collect();
+    let within = world.routes.iter().filter(|known| world.is_within(known));
+    let is_named: HashSet<&str> = within.filter_map(|known| known.route.node.as_deref()).collect();
     for node in world.nodes.iter().filter(|node| world.serves(node)) {
         let mut needed = Vec::new();
         for range in &node.pod_cidrs {
@@ -170,12 +170,8 @@ pub(super) fn plan(world: World<'_>) -> Plan {
     }
     let strangers: Vec<_> = world.nodes.iter().filter(|node| !world.serves(node)).collect();
     // Ours to delete are those in the cluster's ranges that aren't about a Node of another provider, or of nobody's.
-    let is_ours = |known: &&Known| {
-        let is_within = known
-            .destination
-            .is_some_and(|range| is_ours(world.cluster_ranges, range) && !world.left_alone.contains(&range));
-        is_within && !strangers.iter().any(|node| known.is_about(node))
-    };
+    let is_ours =
+        |known: &&Known| world.is_within(known) && !strangers.iter().any(|node| known.is_about(node));
     let unwanted = world.routes.iter().zip(is_kept).filter_map(|(known, kept)| (!kept).then_some(known));
     plan.deletes = unwanted.filter(is_ours).cloned().collect();
     plan
@@ -208,6 +204,13 @@ fn owners<'a>(world: World<'a>, by_range: &HashMap<IpNet, Vec<usize>>) -> HashMa
 impl World<'_> {
     fn leads_to(&self, index: usize, node: &NodeFacts) -> bool {
         self.routes.get(index).is_some_and(|route| route.leads_to(node))
+    }
+
+    /// Whether a route lies in the cluster's ranges, and in none that is left alone.
+    fn is_within(&self, known: &Known) -> bool {
+        known
+            .destination
+            .is_some_and(|range| is_ours(self.cluster_ranges, range) && !self.left_alone.contains(&range))
     }
 
     /// Whether a Node is the provider's, or nobody's yet.
@@ -394,6 +397,15 @@ mod tests {
             assert_eq!(planned(std::slice::from_ref(&other), &[route]).deletes, [], "{name}");
         }
         assert_eq!(planned(&[other], &[listed("10.0.9.0/24")]).deletes.len(), 1);
+    }
+
+    #[test]
+    fn a_node_without_a_range_lacks_a_route_only_if_one_of_ours_led_to_it() {
+        let bare = Arc::new(NodeFacts { pod_cidrs: Vec::new(), ..(*node("a", "10.0.1.0/24", 0)).clone() });
+        for (range, expected) in [("10.0.1.0/24", vec![(bare.clone(), false)]), ("192.168.0.0/24", vec![])] {
+            let routes = [to(range, |route| route.node = Some("a".to_owned()))];
+            assert_eq!(conditions(&planned(std::slice::from_ref(&bare), &routes), &routes), expected);
+        }
     }
 
     #[test]

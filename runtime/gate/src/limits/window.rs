@@ -23,6 +23,11 @@ impl Default for Window {
 }
 
 impl Window {
+    /// Goes on with what another one has learned. What that has under way is answered to it.
+    pub(crate) fn take_over(&mut self, other: Self) {
+        self.size = other.size;
+    }
+
     pub(crate) fn under_way(&self) -> u32 {
         self.under_way
     }
@@ -30,11 +35,6 @@ impl Window {
     /// How many more may be sent before the next answer.
     pub(crate) fn free(&self) -> f64 {
         self.size - f64::from(self.under_way)
-    }
-
-    /// Goes on with as many as another one had come to.
-    pub(crate) fn take_over(&mut self, other: Self) {
-        self.size = other.size;
     }
 
     pub(crate) fn sent(&mut self) {

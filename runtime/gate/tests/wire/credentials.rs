@@ -297,6 +297,10 @@ async fn many_401s_bring_one_new_token_with_which_everything_is_sent_once_more()
     assert_eq!(carried.iter().filter(|carried| **carried == "Bearer token-2").count(), 50);
     assert!(carried.len() <= 101, "none is sent a third time");
     assert!(cloud.requests().iter().skip(1).all(|request| request.ends_with("\r\n\r\nthe body")));
+    let metrics = gate.metrics();
+    let counted = metrics.lines().filter(|line| line.starts_with("pileus_gate_sent_bytes_total"));
+    let sent: usize = counted.filter_map(|line| line.rsplit_once(' ')?.1.parse::<usize>().ok()).sum();
+    assert_eq!(sent, (carried.len() - 1) * "the body".len(), "each time that it was sent");
     assert_eq!(issuer.requests().len(), 2);
     // A cloud that takes no token at all doesn't make the gate ask for more and more of them.
     *taken.lock().unwrap() = "none";

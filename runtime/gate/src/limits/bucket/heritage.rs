@@ -10,26 +10,26 @@ use crate::limits::{bucket::Bucket, closures::Closure, learned::Learned, window:
 pub(crate) struct Heritage {
     tokens: f64,
     learned: Learned,
-    window: Window,
     closure: Option<Closure>,
+    window: Window,
 }
 
 impl Bucket {
     /// Hands over what it holds and knows. It holds nothing then.
     pub(crate) fn hand_over(&mut self, now: Instant) -> Heritage {
         self.fill(now);
-        let Self { learned, window, closure, .. } = *self;
-        Heritage { tokens: std::mem::take(&mut self.tokens), learned, window, closure }
+        let Self { learned, closure, window, .. } = *self;
+        Heritage { tokens: std::mem::take(&mut self.tokens), learned, closure, window }
     }
 
     /// Goes on where another one stopped: with its tokens, so that both together let through no more than one, and with
     /// what it knew, as far as that is less than what is declared now.
     pub(crate) fn take_over(&mut self, now: Instant, heritage: Heritage) {
         self.fill(now);
-        let Heritage { tokens, learned, window, closure } = heritage;
+        let Heritage { tokens, learned, closure, window } = heritage;
         self.learned.take_over(learned);
-        self.window.take_over(window);
         self.closure = closure.map(Closure::handed_over).or(self.closure);
+        self.window.take_over(window);
         self.tokens = tokens.min(self.room());
     }
 }
@@ -84,8 +84,26 @@ mod tests {
             let mut new = full(rate(burst, 1.0), now);
             new.take_over(now, old.hand_over(now));
             assert!((new.tokens - expected).abs() < 0.01, "{burst}: {}", new.tokens);
-            assert!(old.free(now) < 0.01, "the old one has none left");
+            assert!(old.tokens < 0.01, "the old one has none left");
         }
+    }
+
+    #[test]
+    fn what_may_be_under_way_at_once_goes_over_and_what_is_under_way_does_not() {
+        let now = Instant::now();
+        let mut old = full(rate(100.0, 10.0), now);
+        for _ in 0..8 {
+            let tokens: Vec<_> = (0..4).map(|_| old.take(now)).collect();
+            for token in tokens {
+                old.finished(token);
+                old.accepted(now);
+            }
+        }
+        let (size, _under_way) = (old.window.free(), old.take(now));
+        assert!(size > Window::default().free(), "{size}");
+        let mut new = full(rate(100.0, 10.0), now);
+        new.take_over(now, old.hand_over(now));
+        assert!((new.window.free() - size).abs() < 0.01, "{}", new.window.free());
     }
 
     #[test]
