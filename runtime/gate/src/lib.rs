@@ -2,15 +2,16 @@
 //! what the request is, what it means, whether the operator granted it and which addresses it may be carried to, then
 //! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
 //!
-//! `request` gives a request its one canonical form, `rules` its meaning, `grants` the permission, `cache` spares the cloud
-//! a question, `limits` are its turn, `credentials` say to the cloud who asks;
-//! `headers` and `body` bound and clean what is carried, and an `echo` of the credential is no answer; `way`, `address`, `dial` and `network` do the sending and the
-//! connecting, by the `proxy` and to those whom the operator's `connection` and the system `trust`, in whose place a
-//! `stand_in` may answer; `record` counts, `recent` keeps the last ones for a page, and `failures` keeps a
-//! flood from the log. `fence` and `under_way` keep changes from being begun or given up at the wrong moment, and
-//! `writes` finishes those whose callers have gone. `pattern`
-//! and `path` hold the small languages in which operators and providers write hosts, methods, paths and keys, and a
-//! `problem` says where something in these is wrong.
+//! A request passes, in this order: `request` gives it its one canonical form, `grants` the permission, `rules` its
+//! meaning, `cache` spares the cloud a question, `limits` are its turn, `credentials` say to the cloud who asks. `way`,
+//! `dial` and `network` do the sending and the connecting, to an `address` that the grant opens, by the `proxy` and
+//! with the `trust` that the operator's `connection` names; a `stand_in` may answer in the cloud's place. `headers` and
+//! `body` bound and clean what is carried, and an `echo` of the credential is no answer. `record` counts, `recent`
+//! keeps the last ones for a page, and `failures` keeps a flood from the log.
+//!
+//! `fence` and `under_way` keep changes from being begun or given up at the wrong moment, and `writes` finishes those
+//! whose callers have gone. `pattern` and `path` hold the small languages in which operators and providers write hosts,
+//! methods, paths and keys, and a `problem` says where something in these is wrong.
 
 mod address;
 mod body;
