@@ -202,7 +202,7 @@ impl Controller {
                 if memory.list_failures.is_power_of_two() {
                     tracing::warn!(
                         failures = memory.list_failures, provider = %self.provider.name,
-                        "the cloud's routes are not known, so none is changed: {error}"
+                        "the cloud's routes can't be listed, so none is deleted: {error}"
                     );
                 }
                 false
