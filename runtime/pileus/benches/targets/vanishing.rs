@@ -39,7 +39,11 @@ pub(crate) async fn measure() -> Result<(), Failure> {
     sleep(GRACE).await;
     let unlimited = Beside { title: "", all: UNLIMITED, upstream: ["2.6 s", "14.5 s", "500", "0"] };
     vanish(&cluster, &cloud, 1, &unlimited).await?;
+    // Another start, so that the provider knows of the quotas, and as long again for them to be there in full.
+    pileus.stop().await?;
     cloud.limit().await?;
+    let pileus = cluster.pileus(&cloud)?;
+    sleep(GRACE).await;
     let limited = Beside { title: ", quotas", all: LIMITED, upstream: ["4.5 s", "16.3 s", "500", ""] };
     vanish(&cluster, &cloud, VANISHING + 1, &limited).await?;
     pileus.stop().await
