@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use pileus_cloud::{Answer, Error, ErrorKind, Instances, NodeReference, Provider, Purpose, Routes};
 use pileus_gate::{Gate, Urgency, View};
+use tokio::time::Instant;
 
 use crate::call::{Terms, call};
 use crate::component::{Capability, Component};
@@ -100,29 +101,53 @@ impl Guest {
         self.call_lookup(Question { purpose, nodes, view: None, soft, hard }).await
     }
 
-    async fn call_lookup(&self, question: Question<'_>) -> Result<Answers, Fault> {
-        let Question { purpose, nodes, view, soft, hard } = question;
-        let Some(instances) = self.component.instances.clone() else {
-            return Err(Fault::Contract("it exports no instances".to_owned()));
-        };
-        let gate = self.gate.clone().with_urgency(urgency(purpose));
-        let denial = Denial::default();
-        let terms = Terms {
+    /// The terms of a call that reads no more from the cache than this view allows, and nothing without one.
+    fn terms(
+        &self,
+        function: &'static str,
+        urgency: Urgency,
+        view: Option<&View>,
+        [soft, hard]: [Duration; 2],
+    ) -> Terms {
+        let gate = self.gate.clone().with_urgency(urgency);
+        Terms {
             provider: Arc::clone(&self.name),
-            function: "lookup",
+            function,
             configuration: Arc::clone(&self.configuration),
             gate: Some(match view {
                 Some(view) => gate.with_view(view.clone()),
                 None => gate,
             }),
-            denial: denial.clone(),
+            denial: Denial::default(),
             limits: self.limits.clone(),
-            urgency: urgency(purpose),
-            patience: self.limits.lookup_hard,
+            urgency,
+            patience: hard,
             soft,
             hard,
             metrics: self.metrics.clone(),
+        }
+    }
+
+    /// Counts a call by what became of it.
+    fn count<T>(&self, function: &'static str, started: Instant, result: &Result<Result<T, Error>, Fault>) {
+        let label = match result {
+            Ok(Ok(_)) => "ok",
+            Ok(Err(error)) => error.kind.as_str(),
+            Err(fault) => fault.label(),
         };
+        self.metrics.call_ended(&self.name, function, label, started.elapsed());
+    }
+
+    async fn call_lookup(&self, question: Question<'_>) -> Result<Answers, Fault> {
+        let Question { purpose, nodes, view, soft, hard } = question;
+        let Some(instances) = self.component.instances.clone() else {
+            return Err(Fault::Contract("it exports no instances".to_owned()));
+        };
+        let terms = Terms {
+            patience: self.limits.lookup_hard,
+            ..self.terms("lookup", urgency(purpose), view, [soft, hard])
+        };
+        let denial = terms.denial.clone();
         let wire_nodes: Vec<_> = nodes.iter().map(wire::node_to_wire).collect();
         let answered = call(&self.component, terms, move |store, instance| {
             Box::pin(async move {

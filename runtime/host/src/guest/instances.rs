@@ -15,11 +15,6 @@ use super::{Answers, Guest, Question};
 use crate::fault::Fault;
 use crate::freshness::{self, Basis};
 
-/// Repeats of a failed lookup begin within so many times what a lookup may take, 60 s by default. A provider that hangs at
-/// one Node among 5,000 takes 10 s, 5 s, and 11 times 2.5 s of that at worst, which leaves a quarter for the neighbours'
-/// answers. Longer should nobody wait who isn't the culprit: the next lookup goes out when this one has ended.
-const REPEATING: u32 = 3;
-
 #[async_trait]
 impl Instances for Guest {
     async fn lookup(&self, purpose: Purpose, nodes: &[NodeReference]) -> Answers {
@@ -56,9 +51,8 @@ impl Guest {
         match self.counted_lookup(question).await {
             Ok(answers) => answers,
             Err(fault) if fault.is_providers() && nodes.len() > 1 => {
-                let until = Instant::now() + self.limits.lookup_hard * REPEATING;
                 let name = |node: &NodeReference| format!("node {}", node.name);
-                let whole = Whole { function: "lookup", items: nodes, name, until };
+                let whole = Whole { function: "lookup", items: nodes, name, hard: self.limits.lookup_hard };
                 let ask = |nodes, haste| {
                     let (soft, hard) = (question.soft / haste, question.hard / haste);
                     self.counted_lookup(Question { nodes, soft, hard, ..question }).boxed()
@@ -108,12 +102,7 @@ impl Guest {
     async fn counted_lookup(&self, question: Question<'_>) -> Result<Answers, Fault> {
         let started = Instant::now();
         let result = self.call_lookup(question).await;
-        let label = match &result {
-            Ok(Ok(_)) => "ok",
-            Ok(Err(error)) => error.kind.as_str(),
-            Err(fault) => fault.label(),
-        };
-        self.metrics.call_ended(&self.name, "lookup", label, started.elapsed());
+        self.count("lookup", started, &result);
         result
     }
 }

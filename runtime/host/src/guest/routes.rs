@@ -1,8 +1,5 @@
 //! Routes out of calls: the cloud's table in one call, changes in one, or in more where the provider fails at one of them.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use pileus_cloud::{Cluster, Error, ListedRoute, Progress, RouteAction, RouteChange, Routes};
@@ -12,13 +9,9 @@ use tokio::time::Instant;
 use super::parts::{Outcomes, Whole};
 use super::{Guest, explain};
 use crate::bindings::routes;
-use crate::call::{Terms, call};
-use crate::egress::Denial;
+use crate::call::call;
 use crate::fault::Fault;
 use crate::wire;
-
-/// Repeats of failed changes begin within so many times what changes may take, as with lookups.
-const REPEATING: u32 = 3;
 
 /// The most routes of a table: as many as the largest cluster has Nodes, for both families, and as many again of others'.
 const TABLE: usize = 20_000;
@@ -26,7 +19,7 @@ const TABLE: usize = 20_000;
 #[async_trait]
 impl Routes for Guest {
     async fn list(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
-        let (started, function) = (std::time::Instant::now(), "list-routes");
+        let (started, function) = (Instant::now(), "list-routes");
         let result = self.call_list(function, cluster).await;
         self.count(function, started, &result);
         result.unwrap_or_else(|fault| Err(self.failed(function, &fault)))
@@ -36,8 +29,8 @@ impl Routes for Guest {
         match self.counted_change(cluster, changes, 1).await {
             Ok(outcomes) => outcomes,
             Err(fault) if fault.is_providers() && changes.len() > 1 => {
-                let until = Instant::now() + self.limits.change_hard * REPEATING;
-                let whole = Whole { function: "change-routes", items: changes, name, until };
+                let hard = self.limits.change_hard;
+                let whole = Whole { function: "change-routes", items: changes, name, hard };
                 let ask = |changes, haste| self.counted_change(cluster, changes, haste).boxed();
                 Ok(self.in_parts(whole, fault, ask).await)
             }
@@ -55,24 +48,6 @@ fn name(change: &RouteChange) -> String {
 }
 
 impl Guest {
-    fn route_terms(&self, function: &'static str, urgency: Urgency, times: [Duration; 2]) -> Terms {
-        let [soft, hard] = times;
-        Terms {
-            provider: Arc::clone(&self.name),
-            function,
-            configuration: Arc::clone(&self.configuration),
-            // What is planned from a list is compared with it, so it reads nothing from a cache.
-            gate: Some(self.gate.clone().with_urgency(urgency)),
-            denial: Denial::default(),
-            limits: self.limits.clone(),
-            urgency,
-            patience: hard,
-            soft,
-            hard,
-            metrics: self.metrics.clone(),
-        }
-    }
-
     fn routes(&self) -> Result<routes::GuestIndices, Fault> {
         let lacks = || Fault::Contract("it exports no routes".to_owned());
         self.component.routes.clone().ok_or_else(lacks)
@@ -85,8 +60,9 @@ impl Guest {
     ) -> Result<Result<Vec<ListedRoute>, Error>, Fault> {
         let (routes, wire_cluster) = (self.routes()?, wire::cluster_to_wire(cluster));
         let times = [self.limits.lookup_soft, self.limits.lookup_hard];
-        // A pass that changes something waits for it.
-        let terms = self.route_terms(function, Urgency::User, times);
+        // A pass that changes something waits for it, and what is planned from it is compared with it: it reads nothing
+        // from a cache.
+        let terms = self.terms(function, Urgency::User, None, times);
         let denial = terms.denial.clone();
         let answered = call(&self.component, terms, move |store, instance| {
             Box::pin(
@@ -110,7 +86,7 @@ impl Guest {
         changes: &[RouteChange],
         haste: u32,
     ) -> Result<Outcomes<Progress>, Fault> {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         let result = self.call_change(cluster, changes, haste).await;
         self.count("change-routes", started, &result);
         result
@@ -125,7 +101,7 @@ impl Guest {
         let (routes, wire_cluster) = (self.routes()?, wire::cluster_to_wire(cluster));
         let wire_changes: Vec<_> = changes.iter().map(wire::route_change_to_wire).collect();
         let times = [self.limits.change_soft / haste, self.limits.change_hard / haste];
-        let terms = self.route_terms("change-routes", Urgency::User, times);
+        let terms = self.terms("change-routes", Urgency::User, None, times);
         let denial = terms.denial.clone();
         let answered = call(&self.component, terms, move |store, instance| {
             Box::pin(async move {
@@ -144,20 +120,5 @@ impl Guest {
         }
         let outcomes = outcomes.into_iter().map(wire::route_outcome_from_wire);
         Ok(Ok(outcomes.map(|outcome| outcome.map_err(|error| explain(error, &denial))).collect()))
-    }
-
-    /// Counts a call by what became of it.
-    fn count<T>(
-        &self,
-        function: &'static str,
-        started: std::time::Instant,
-        result: &Result<Result<T, Error>, Fault>,
-    ) {
-        let label = match result {
-            Ok(Ok(_)) => "ok",
-            Ok(Err(error)) => error.kind.as_str(),
-            Err(fault) => fault.label(),
-        };
-        self.metrics.call_ended(&self.name, function, label, started.elapsed());
     }
 }
