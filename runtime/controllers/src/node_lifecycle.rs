@@ -14,11 +14,9 @@ mod plan;
 #[cfg(test)]
 mod scenarios;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
 use pileus_cloud::{Instances, Provider, Purpose};
 use tokio::time::Instant;
@@ -29,7 +27,7 @@ use crate::error::Error;
 use crate::events::Events;
 use crate::facts::node::NodeFacts;
 use crate::metrics::Metrics;
-use crate::nodes::{DRAIN, Nodes, WRITERS};
+use crate::nodes::{Nodes, write_each};
 use judge::{Answered, Findings, Judge, Now};
 use plan::{Action, Write};
 
@@ -150,28 +148,12 @@ impl Controller {
     /// Writes, several at a time and in this order. Once it is told to stop no write begins, and those that have begun
     /// are awaited.
     async fn write(&self, memory: &mut Memory, actions: Vec<Action>, stop: &CancellationToken) {
-        let writes = stream::iter(actions).take_while(|_| std::future::ready(!stop.is_cancelled()));
-        let writes = writes.map(|action| async move {
+        let write = |action: Action| async move {
             let written = self.apply(&action).await;
             (action, written)
-        });
-        let mut writes = pin!(writes.buffer_unordered(WRITERS));
-        let mut last_moment = pin!(async {
-            stop.cancelled().await;
-            tokio::time::sleep(DRAIN).await;
-        });
-        loop {
-            let (action, written) = tokio::select! {
-                next = writes.next() => match next {
-                    Some(written) => written,
-                    None => return,
-                },
-                () = &mut last_moment => {
-                    tracing::warn!("stopped before all writes were answered");
-                    return;
-                }
-            };
-            memory.wrote(&action, &written);
+        };
+        if !write_each(actions, stop, write, |(action, written)| memory.wrote(&action, &written)).await {
+            tracing::warn!("stopped before all writes were answered");
         }
     }
 }
@@ -248,6 +230,7 @@ mod tests {
     use super::*;
     use crate::health::Health;
     use crate::model::instance;
+    use crate::nodes::{DRAIN, WRITERS};
 
     /// An API server of as many Nodes as it was given, of which none ever changes. It keeps what it is asked to write,
     /// and answers that, with this status, as often as it has been allowed to.

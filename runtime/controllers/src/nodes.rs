@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{StreamExt as _, stream};
 use ipnet::IpNet;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -238,6 +238,31 @@ fn take_in(store: &mut Store, event: watcher::Event<Node>) -> Vec<Change> {
 /// The facts of a Node, unless nobody can work on it.
 fn readable(node: Node) -> Result<NodeFacts, Unreadable> {
     NodeFacts::read(node).inspect_err(|unreadable| tracing::warn!("{unreadable}; it is left alone"))
+}
+
+/// Makes writes, several at a time and in this order, and tells of each when it has been answered. Once it is told to stop
+/// no write begins, and those that have begun are awaited. Whether all of them were answered.
+pub(crate) async fn write_each<T, W: Future>(
+    items: Vec<T>,
+    stop: &CancellationToken,
+    write: impl FnMut(T) -> W,
+    mut answered: impl FnMut(W::Output),
+) -> bool {
+    let writes = stream::iter(items).take_while(|_| std::future::ready(!stop.is_cancelled()));
+    let mut writes = pin!(writes.map(write).buffer_unordered(WRITERS));
+    let mut last_moment = pin!(async {
+        stop.cancelled().await;
+        tokio::time::sleep(DRAIN).await;
+    });
+    loop {
+        tokio::select! {
+            next = writes.next() => match next {
+                Some(written) => answered(written),
+                None => return true,
+            },
+            () = &mut last_moment => return false,
+        }
+    }
 }
 
 /// What the API server answers, unless it takes too long. A write that was given up may have been done all the same; the

@@ -1,9 +1,8 @@
 //! What a pass changes: routes at the cloud, the deletions first, and then the conditions of Nodes that tell of it.
 
 use std::collections::HashSet;
-use std::pin::pin;
+use std::sync::Arc;
 
-use futures::{StreamExt as _, stream};
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::api::Patch;
@@ -17,7 +16,7 @@ use super::{Controller, Memory, condition_key, create_key, delete_key};
 use crate::error::Error;
 use crate::events::Reason;
 use crate::facts::node::NodeFacts;
-use crate::nodes::{DRAIN, Part, WRITERS};
+use crate::nodes::{Part, write_each};
 
 impl Controller {
     /// Deletes the routes that are due, if the plan is from a list made for it, and takes those that are gone out of the
@@ -101,27 +100,11 @@ impl Controller {
         let due = |node: &NodeFacts| memory.ledger.is_due(&condition_key(node), now);
         let wanted = conditions(plan, memory.table.as_deref().unwrap_or_default());
         let wanted: Vec<_> = wanted.into_iter().filter(|(node, _)| due(node)).collect();
-        let writes = stream::iter(wanted).take_while(|_| std::future::ready(!stop.is_cancelled()));
-        let writes = writes.map(|(node, is_available)| async move {
+        let write = |(node, is_available): (Arc<NodeFacts>, bool)| async move {
             let written = self.write_condition(&node, is_available).await;
             (node, written)
-        });
-        let mut writes = pin!(writes.buffer_unordered(WRITERS));
-        let mut last_moment = pin!(async {
-            stop.cancelled().await;
-            tokio::time::sleep(DRAIN).await;
-        });
-        loop {
-            let (node, written) = tokio::select! {
-                next = writes.next() => match next {
-                    Some(written) => written,
-                    None => return,
-                },
-                () = &mut last_moment => {
-                    tracing::warn!("stopped before all conditions of nodes were written");
-                    return;
-                }
-            };
+        };
+        let answered = |(node, written): (Arc<NodeFacts>, Result<(), Error>)| {
             let key = condition_key(&node);
             match written {
                 Ok(()) => memory.ledger.done(&key),
@@ -133,6 +116,9 @@ impl Controller {
                     memory.ledger.failed(key, Instant::now(), retry, jitter);
                 }
             }
+        };
+        if !write_each(wanted, stop, write, answered).await {
+            tracing::warn!("stopped before all conditions of nodes were written");
         }
     }
 
