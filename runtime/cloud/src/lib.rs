@@ -1,4 +1,5 @@
-//! The words that everything else speaks: a Node as a provider sees it, the machine behind it, and what can go wrong.
+//! The words that everything else speaks: Nodes and Services as a provider sees them, what the cloud
+//! has for them, and what can go wrong.
 //!
 //! Controllers know clouds only through these types and traits; `pileus-host` implements the traits with a sandboxed
 //! component. The words are those of the contract in `wit/`, and there is one type for each: what crosses the wire is
@@ -9,6 +10,7 @@ mod address;
 mod cluster;
 mod error;
 mod instance;
+mod load_balancer;
 mod node;
 mod provider;
 mod provider_id;
@@ -18,6 +20,11 @@ pub use address::{Address, AddressKind};
 pub use cluster::Cluster;
 pub use error::{Error, ErrorKind, Retry};
 pub use instance::{Answer, Instance, Instances, Purpose, State};
+pub use load_balancer::{
+    Affinity, AnnotationType, Family, Ingress, IngressPoint, IpMode, LoadBalancers, LocalEndpoints, Owned,
+    PortStatus, Protocol, Selection, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
+    ServiceProgress, ServiceTerms, Target, TrafficPolicy,
+};
 pub use node::NodeReference;
 pub use provider::Provider;
 pub use provider_id::{ParseProviderIdError, ProviderId};

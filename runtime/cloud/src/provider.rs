@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Instances, ProviderId, Routes};
+use crate::{Instances, LoadBalancers, ProviderId, Routes, ServiceTerms};
 
 /// A loaded provider. A capability that it lacks is `None`, decided once at load, so that "not supported" is no error
 /// that could come up later.
@@ -18,7 +18,11 @@ pub struct Provider {
     pub largest_lookup: usize,
     /// How to look up machines.
     pub instances: Option<Arc<dyn Instances>>,
-    /// The most changes that one call may carry; at least 1.
+    /// How it wants Services brought to it.
+    pub service_terms: ServiceTerms,
+    /// How to see to load balancers.
+    pub load_balancers: Option<Arc<dyn LoadBalancers>>,
+    /// The most changes of routes that one call may carry; at least 1.
     pub largest_route_change: usize,
     /// How to program routes.
     pub routes: Option<Arc<dyn Routes>>,

@@ -352,6 +352,8 @@ mod tests {
             schemes: vec!["model".to_owned()],
             node_labels: Vec::new(),
             largest_lookup: 100,
+            service_terms: pileus_cloud::ServiceTerms::default(),
+            load_balancers: None,
             largest_route_change: 1,
             routes: None,
             instances,

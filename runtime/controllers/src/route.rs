@@ -423,6 +423,8 @@ mod tests {
                 node_labels: Vec::new(),
                 largest_lookup: 1,
                 instances: None,
+                service_terms: pileus_cloud::ServiceTerms::default(),
+                load_balancers: None,
                 largest_route_change: 2,
                 routes: Some(Arc::new(self.cloud.clone())),
             };

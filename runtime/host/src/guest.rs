@@ -8,7 +8,9 @@ mod routes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, ErrorKind, Instances, NodeReference, Provider, Purpose, Routes};
+use pileus_cloud::{
+    Answer, Error, ErrorKind, Instances, NodeReference, Provider, Purpose, Routes, ServiceTerms,
+};
 use pileus_gate::{Gate, Urgency, View};
 use tokio::time::Instant;
 
@@ -89,6 +91,8 @@ impl Guest {
             node_labels: guest.description.node_labels.clone(),
             largest_lookup,
             instances: has_instances.then(|| Arc::clone(&guest) as Arc<dyn Instances>),
+            service_terms: ServiceTerms::default(),
+            load_balancers: None,
             largest_route_change,
             routes: has_routes.then(|| Arc::clone(&guest) as Arc<dyn Routes>),
         }

@@ -304,6 +304,8 @@ mod tests {
             schemes: vec!["fake".to_owned()],
             node_labels: vec!["pool".to_owned()],
             largest_lookup: 5000,
+            service_terms: pileus_cloud::ServiceTerms::default(),
+            load_balancers: None,
             largest_route_change: 1,
             routes: None,
             instances: None,

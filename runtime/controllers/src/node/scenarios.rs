@@ -465,6 +465,8 @@ fn roster(nodes: &[Stored]) -> (Roster, Instant) {
         schemes: vec!["fake".to_owned()],
         node_labels: Vec::new(),
         largest_lookup: 5000,
+        service_terms: pileus_cloud::ServiceTerms::default(),
+        load_balancers: None,
         largest_route_change: 1,
         routes: None,
         instances: None,

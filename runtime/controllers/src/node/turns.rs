@@ -341,6 +341,8 @@ mod tests {
                 schemes: vec!["fake".to_owned()],
                 node_labels: Vec::new(),
                 largest_lookup: 500,
+                service_terms: pileus_cloud::ServiceTerms::default(),
+                load_balancers: None,
                 largest_route_change: 1,
                 routes: None,
                 instances: Some(Arc::new(cloud.clone())),

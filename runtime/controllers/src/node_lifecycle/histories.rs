@@ -61,6 +61,8 @@ fn provider() -> Provider {
         schemes: vec!["model".to_owned()],
         node_labels: Vec::new(),
         largest_lookup: 7,
+        service_terms: pileus_cloud::ServiceTerms::default(),
+        load_balancers: None,
         largest_route_change: 1,
         routes: None,
         instances: None,

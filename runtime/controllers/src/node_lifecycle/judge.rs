@@ -268,6 +268,8 @@ mod tests {
             schemes: vec!["model".to_owned()],
             node_labels: vec!["pool".to_owned()],
             largest_lookup: 1000,
+            service_terms: pileus_cloud::ServiceTerms::default(),
+            load_balancers: None,
             largest_route_change: 1,
             routes: None,
             instances: None,

@@ -44,6 +44,8 @@ fn writes(node: NodeFacts, answer: &Result<Answer, Error>) -> Option<Write> {
         schemes: vec!["fake".to_owned()],
         node_labels: Vec::new(),
         largest_lookup: 1,
+        service_terms: pileus_cloud::ServiceTerms::default(),
+        load_balancers: None,
         largest_route_change: 1,
         routes: None,
         instances: None,
