@@ -329,6 +329,8 @@ mod tests {
         calls: Vec<String>,
         outcomes: BTreeMap<String, VecDeque<Result<Progress, Error>>>,
         lists: VecDeque<Error>,
+        /// How many calls of changes fail as a whole.
+        failing: usize,
     }
 
     impl Cloud {
@@ -373,6 +375,11 @@ mod tests {
         ) -> Result<Vec<Result<Progress, Error>>, Error> {
             tokio::time::sleep(LATENCY).await;
             let mut table = self.0.lock().unwrap();
+            if table.failing > 0 {
+                table.failing -= 1;
+                table.calls.push(format!("none of {}", changes.len()));
+                return Err(Error::new(ErrorKind::Unavailable, "down"));
+            }
             let mut one = |RouteChange { action, resume }: &RouteChange| {
                 let (verb, destination) = match action {
                     RouteAction::Delete(route) => ("delete", route.destination.clone()),
@@ -524,6 +531,18 @@ mod tests {
         let note = "b: Could not create route for 10.1.1.0/24: the table is locked";
         assert!(world.api.notes().iter().any(|told| told.ends_with(note)), "{:?}", world.api.notes());
         assert!(world.api.events().contains(&"FailedToCreateRoute b".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_fails_as_a_whole_ends_the_pass_and_the_others_go_first_in_the_next() {
+        let nodes = [("a", "10.1.0.0/24"), ("b", "10.1.1.0/24"), ("c", "10.1.2.0/24"), ("d", "10.1.3.0/24")];
+        let world = World::new(&nodes);
+        world.cloud.0.lock().unwrap().failing = 1;
+        world.start();
+        assert_eq!(world.after(SECOND / 20).await, ["list", "none of 2"]);
+        let calls = world.after(SECOND * 5).await;
+        let in_turn = ["10.1.2.0/24", "10.1.3.0/24", "10.1.0.0/24", "10.1.1.0/24"];
+        assert_eq!(calls, in_turn.map(|range| format!("create {range}")));
     }
 
     #[tokio::test(start_paused = true)]

@@ -26,12 +26,13 @@ impl Controller {
         let due =
             |known: &&Known| is_fresh && known.is_listed && memory.ledger.is_due(&delete_key(known), now);
         let (due, mut left): (Vec<_>, Vec<_>) = plan.deletes.iter().partition(due);
-        for chunk in due.chunks(self.provider.largest_route_change.max(1)) {
+        let mut chunks = due.chunks(self.provider.largest_route_change.max(1));
+        for chunk in chunks.by_ref() {
             let changes = chunk.iter().map(|known| RouteChange {
                 action: RouteAction::Delete(known.route.clone()),
                 resume: memory.ledger.resume(&delete_key(known)),
             });
-            let outcomes = self.change("delete", changes.collect()).await;
+            let (outcomes, is_answered) = self.change("delete", changes.collect()).await;
             for (known, outcome) in chunk.iter().zip(outcomes) {
                 let (name, destination) = (&known.route.name, &known.route.destination);
                 if memory.came(delete_key(known), &outcome, (self.jitter)()) {
@@ -44,7 +45,11 @@ impl Controller {
                     tracing::debug!(route = %name, %destination, "route not deleted: {error}");
                 }
             }
+            if !is_answered {
+                break;
+            }
         }
+        left.extend(chunks.flatten());
         left.into_iter().filter_map(|known| known.destination).collect()
     }
 
@@ -61,7 +66,7 @@ impl Controller {
                 action: RouteAction::Create(route(wanted)),
                 resume: memory.ledger.resume(&create_key(wanted)),
             });
-            let outcomes = self.change("create", changes.collect()).await;
+            let (outcomes, is_answered) = self.change("create", changes.collect()).await;
             for (wanted, outcome) in chunk.iter().zip(outcomes) {
                 let Wanted { node, range } = wanted;
                 if memory.came(create_key(wanted), &outcome, (self.jitter)()) {
@@ -74,23 +79,28 @@ impl Controller {
                     self.events.about_node(node, Reason::FailedToCreateRoute, note);
                 }
             }
+            if !is_answered {
+                break;
+            }
         }
         self.metrics.route.missing(missing);
     }
 
-    /// One call, with an outcome for each change.
+    /// One call, with an outcome for each change; and whether the cloud could consider them. Where it could not, the others
+    /// of the pass aren't tried: against a cloud that hangs each call takes its whole time. They go first in the next pass.
     async fn change(
         &self,
         action: &'static str,
         changes: Vec<RouteChange>,
-    ) -> Vec<Result<Progress, CloudError>> {
+    ) -> (Vec<Result<Progress, CloudError>>, bool) {
         let outcomes = self.routes.change(&self.settings.cluster, &changes).await;
+        let is_answered = outcomes.is_ok();
         let outcomes = outcomes.unwrap_or_else(|error| vec![Err(error); changes.len()]);
         for outcome in &outcomes {
             self.metrics.route.changed(action, outcome);
         }
         warn_of_failures(action, &changes, &outcomes);
-        outcomes
+        (outcomes, is_answered)
     }
 
     /// Writes the conditions that aren't what they should be. Once it is told to stop no write begins, and those that have
