@@ -22,6 +22,8 @@ pub mod node_lifecycle;
 pub mod nodes;
 pub mod route;
 mod schedule;
+pub mod service;
+pub mod services;
 pub mod well_known;
 
 #[cfg(test)]
