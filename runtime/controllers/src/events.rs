@@ -33,6 +33,28 @@ pub enum Reason {
     CloudRefreshFailed,
     /// A Node lacks a route for its Pods (upstream's).
     FailedToCreateRoute,
+    /// A Service's load balancer is being made, or changed (upstream's).
+    EnsuringLoadBalancer,
+    /// It is as the Service wants (upstream's).
+    EnsuredLoadBalancer,
+    /// It can't be made so (upstream's).
+    SyncLoadBalancerFailed,
+    /// The cloud is at it. Upstream tells of that as of a failure.
+    LoadBalancerPending,
+    /// What the provider has to say about a Service although all is done.
+    LoadBalancerWarning,
+    /// A Service's load balancer is being deleted (upstream's).
+    DeletingLoadBalancer,
+    /// It is gone (upstream's).
+    DeletedLoadBalancer,
+    /// It can't be deleted (upstream's).
+    DeleteLoadBalancerFailed,
+    /// The Nodes behind a load balancer are the right ones again (upstream's).
+    UpdatedLoadBalancer,
+    /// They could not be changed (upstream's).
+    UpdateLoadBalancerFailed,
+    /// No Node can take a Service's traffic (upstream's).
+    UnAvailableLoadBalancer,
     /// A credential for the cloud can't be acquired or renewed.
     CredentialFailed,
     /// It can be again.
@@ -49,6 +71,17 @@ impl Reason {
             Self::DeletionHeld => "DeletionHeld",
             Self::CloudRefreshFailed => "CloudRefreshFailed",
             Self::FailedToCreateRoute => "FailedToCreateRoute",
+            Self::EnsuringLoadBalancer => "EnsuringLoadBalancer",
+            Self::EnsuredLoadBalancer => "EnsuredLoadBalancer",
+            Self::SyncLoadBalancerFailed => "SyncLoadBalancerFailed",
+            Self::LoadBalancerPending => "LoadBalancerPending",
+            Self::LoadBalancerWarning => "LoadBalancerWarning",
+            Self::DeletingLoadBalancer => "DeletingLoadBalancer",
+            Self::DeletedLoadBalancer => "DeletedLoadBalancer",
+            Self::DeleteLoadBalancerFailed => "DeleteLoadBalancerFailed",
+            Self::UpdatedLoadBalancer => "UpdatedLoadBalancer",
+            Self::UpdateLoadBalancerFailed => "UpdateLoadBalancerFailed",
+            Self::UnAvailableLoadBalancer => "UnAvailableLoadBalancer",
             Self::CredentialFailed => "CredentialFailed",
             Self::CredentialRestored => "CredentialRestored",
         }
@@ -56,12 +89,25 @@ impl Reason {
 
     const fn kind(self) -> EventType {
         match self {
-            Self::Synced | Self::DeletingNode | Self::CredentialRestored => EventType::Normal,
+            Self::Synced
+            | Self::DeletingNode
+            | Self::EnsuringLoadBalancer
+            | Self::EnsuredLoadBalancer
+            | Self::LoadBalancerPending
+            | Self::DeletingLoadBalancer
+            | Self::DeletedLoadBalancer
+            | Self::UpdatedLoadBalancer
+            | Self::CredentialRestored => EventType::Normal,
             Self::CloudInitializationFailed
             | Self::CloudRefreshFailed
             | Self::DeletingNodeFailed
             | Self::DeletionHeld
             | Self::FailedToCreateRoute
+            | Self::SyncLoadBalancerFailed
+            | Self::LoadBalancerWarning
+            | Self::DeleteLoadBalancerFailed
+            | Self::UpdateLoadBalancerFailed
+            | Self::UnAvailableLoadBalancer
             | Self::CredentialFailed => EventType::Warning,
         }
     }
@@ -73,6 +119,16 @@ impl Reason {
             Self::DeletingNode | Self::DeletingNodeFailed | Self::DeletionHeld => "Delete",
             Self::CloudRefreshFailed => "Refresh",
             Self::FailedToCreateRoute => "CreateRoute",
+            Self::EnsuringLoadBalancer
+            | Self::EnsuredLoadBalancer
+            | Self::SyncLoadBalancerFailed
+            | Self::LoadBalancerPending
+            | Self::LoadBalancerWarning
+            | Self::UnAvailableLoadBalancer => "EnsureLoadBalancer",
+            Self::DeletingLoadBalancer | Self::DeletedLoadBalancer | Self::DeleteLoadBalancerFailed => {
+                "DeleteLoadBalancer"
+            }
+            Self::UpdatedLoadBalancer | Self::UpdateLoadBalancerFailed => "UpdateLoadBalancer",
             Self::CredentialFailed | Self::CredentialRestored => "Authenticate",
         }
     }

@@ -20,6 +20,7 @@ mod model;
 pub mod node;
 pub mod node_lifecycle;
 pub mod nodes;
+mod objects;
 pub mod route;
 mod schedule;
 pub mod service;
