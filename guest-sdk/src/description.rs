@@ -58,6 +58,18 @@ pub struct Annotation {
     pub description: String,
 }
 
+/// What a provider reads of Services beyond what each says of itself. Each costs the host memory or a watch, so it is left
+/// empty unless asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// The labels of the Service's namespace.
+    pub namespace_labels: bool,
+    /// The Service's endpoints on each Node.
+    pub endpoints: bool,
+    /// The Services of the cluster that aren't being changed.
+    pub known: bool,
+}
+
 /// What a provider is. The schema of the configuration and the list of capabilities are not part of it: the SDK derives
 /// them from [`Provider::Configuration`](crate::Provider::Configuration) and [`export_provider!`](crate::export_provider).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +82,8 @@ pub struct Description {
     pub provider_id_schemes: Vec<String>,
     /// The Service annotations that it reads.
     pub service_annotations: Vec<Annotation>,
+    /// What else it reads of Services.
+    pub service_facts: ServiceFacts,
     /// The keys of the Node labels that it reads. Others never reach it.
     pub node_labels: Vec<String>,
     /// How to call `instances`.
@@ -88,6 +102,7 @@ impl Description {
             version: version.into(),
             provider_id_schemes: Vec::new(),
             service_annotations: Vec::new(),
+            service_facts: ServiceFacts::default(),
             node_labels: Vec::new(),
             instances: CallShape::INSTANCES,
             routes: CallShape::ROUTES,
@@ -106,6 +121,13 @@ impl Description {
     #[must_use]
     pub fn service_annotation(mut self, annotation: Annotation) -> Self {
         self.service_annotations.push(annotation);
+        self
+    }
+
+    /// Says what else the provider reads of Services.
+    #[must_use]
+    pub fn service_facts(mut self, facts: ServiceFacts) -> Self {
+        self.service_facts = facts;
         self
     }
 

@@ -21,7 +21,7 @@ mod settings;
 pub mod testing;
 mod wire;
 
-pub use description::{Annotation, AnnotationType, CallShape, Capability, Description};
+pub use description::{Annotation, AnnotationType, CallShape, Capability, Description, ServiceFacts};
 pub use error::{Error, ErrorKind, Extra};
 pub use instances::{Answer, Instance, Instances, Purpose, State, one_by_one};
 pub use node::{Address, AddressKind, NodeReference};

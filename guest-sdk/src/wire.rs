@@ -11,7 +11,7 @@ use crate::bindings::pileus::provider::types;
 use crate::{
     Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, Description, Effect,
     Endpoint, Error, ErrorKind, Instance, Limit, NodeReference, Operation, Place, Problem, Purpose, Rule,
-    Settings, State,
+    ServiceFacts, Settings, State,
 };
 pub(crate) use routes::{cluster, listed, route_change, route_outcome};
 
@@ -125,6 +125,7 @@ pub(crate) fn description(
         version,
         provider_id_schemes,
         service_annotations,
+        service_facts: facts,
         node_labels,
         instances,
         routes,
@@ -140,10 +141,24 @@ pub(crate) fn description(
         provider_id_schemes,
         configuration_schema,
         service_annotations: service_annotations.into_iter().map(annotation).collect(),
+        service_facts: service_facts(facts),
         node_labels,
         call_shapes: call_shapes.collect(),
         extra,
     }
+}
+
+fn service_facts(facts: ServiceFacts) -> info::ServiceFacts {
+    let ServiceFacts { namespace_labels, endpoints, known } = facts;
+    let flags = [
+        (namespace_labels, info::ServiceFacts::NAMESPACE_LABELS),
+        (endpoints, info::ServiceFacts::ENDPOINTS),
+        (known, info::ServiceFacts::KNOWN),
+    ];
+    flags
+        .into_iter()
+        .filter(|(is_wanted, _)| *is_wanted)
+        .fold(info::ServiceFacts::empty(), |all, (_, flag)| all | flag)
 }
 
 fn call_shape(capability: info::Capability, shape: CallShape) -> info::CallShape {
@@ -266,6 +281,19 @@ mod tests {
         assert!(describe(&[]).is_empty());
         let [shape] = describe(&[Capability::Instances]).try_into().unwrap();
         assert_eq!((shape.largest_batch, shape.side_by_side), (5_000, true));
+    }
+
+    #[test]
+    fn what_is_read_of_services_leaves() {
+        let none = ServiceFacts::default();
+        for (facts, expected) in [
+            (none, info::ServiceFacts::empty()),
+            (ServiceFacts { namespace_labels: true, ..none }, info::ServiceFacts::NAMESPACE_LABELS),
+            (ServiceFacts { endpoints: true, ..none }, info::ServiceFacts::ENDPOINTS),
+            (ServiceFacts { known: true, ..none }, info::ServiceFacts::KNOWN),
+        ] {
+            assert_eq!(service_facts(facts), expected, "{facts:?}");
+        }
     }
 
     #[test]

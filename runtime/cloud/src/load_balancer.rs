@@ -287,6 +287,19 @@ pub enum AnnotationType {
     RangeList,
 }
 
+impl AnnotationType {
+    /// The type as the contract writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Boolean => "boolean",
+            Self::Integer => "integer",
+            Self::TextList => "text-list",
+            Self::RangeList => "range-list",
+        }
+    }
+}
+
 /// How a provider wants Services brought to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceTerms {

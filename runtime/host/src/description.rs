@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pileus_cloud::{AnnotationType, ServiceTerms};
 use pileus_gate::Urgency;
 
 use crate::bindings::info;
@@ -31,6 +32,8 @@ pub struct Description {
     pub configuration_schema: serde_json::Value,
     /// The Service annotations that it reads.
     pub service_annotations: Vec<Annotation>,
+    /// What else it reads of Services.
+    pub service_facts: ServiceFacts,
     /// The keys of the Node labels that it reads.
     pub node_labels: Vec<String>,
     /// How it wants to be called.
@@ -43,11 +46,31 @@ pub struct Annotation {
     /// Its key, or a pattern with one `*`.
     pub name: String,
     /// The type of its value.
-    pub value: &'static str,
+    pub value: AnnotationType,
     /// What holds where it is absent.
     pub default: Option<String>,
     /// What it does.
     pub description: String,
+}
+
+/// What a provider reads of Services beyond what each says of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// The labels of the Service's namespace.
+    pub namespace_labels: bool,
+    /// The Service's endpoints on each Node.
+    pub endpoints: bool,
+    /// The Services of the cluster that aren't being changed.
+    pub known: bool,
+}
+
+impl ServiceFacts {
+    /// Those that it reads, as the contract writes them.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let Self { namespace_labels, endpoints, known } = self;
+        let all = [("namespace-labels", namespace_labels), ("endpoints", endpoints), ("known", known)];
+        all.into_iter().filter_map(|(name, is_read)| is_read.then_some(name))
+    }
 }
 
 /// How a capability wants to be called.
@@ -100,6 +123,21 @@ impl Description {
         let said = self.call_shapes.iter().find(|shape| shape.capability == capability);
         said.copied().unwrap_or(CallShape { capability, largest_batch: 1, side_by_side: false })
     }
+
+    /// How it wants Services brought to it.
+    pub fn service_terms(&self) -> ServiceTerms {
+        let shape = self.call_shape(Capability::LoadBalancers);
+        let ServiceFacts { namespace_labels, endpoints, known } = self.service_facts;
+        let annotation = |annotation: &Annotation| (annotation.name.clone(), annotation.value);
+        ServiceTerms {
+            largest_change: shape.largest_batch.max(1) as usize,
+            is_side_by_side: shape.side_by_side,
+            annotations: self.service_annotations.iter().map(annotation).collect(),
+            wants_namespace_labels: namespace_labels,
+            wants_endpoints: endpoints,
+            wants_known: known,
+        }
+    }
 }
 
 fn description(answer: info::Description) -> Result<Description, Error> {
@@ -112,6 +150,7 @@ fn description(answer: info::Description) -> Result<Description, Error> {
         provider_id_schemes,
         configuration_schema,
         service_annotations,
+        service_facts: facts,
         node_labels,
         call_shapes,
         extra: _, // nothing is defined for it yet
@@ -140,11 +179,7 @@ fn description(answer: info::Description) -> Result<Description, Error> {
     if let Some(scheme) = provider_id_schemes.iter().find(|scheme| !is_scheme(scheme)) {
         return wrong(format!("{:?} is no scheme of provider IDs; expected one like azure", text(scheme)));
     }
-    let is_label = |key: &String| {
-        let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        !key.is_empty() && key.len() <= 317 && key.chars().all(good) // a domain of 253, a slash, a name of 63
-    };
-    if let Some(key) = node_labels.iter().find(|key| !is_label(key)) {
+    if let Some(key) = node_labels.iter().find(|key| !is_key(key)) {
         return wrong(format!("{:?} is no key of a label", text(key)));
     }
     let Ok(configuration_schema) = serde_json::from_str(&configuration_schema) else {
@@ -155,10 +190,17 @@ fn description(answer: info::Description) -> Result<Description, Error> {
         version,
         provider_id_schemes,
         configuration_schema,
-        service_annotations: service_annotations.into_iter().map(annotation).collect(),
+        service_annotations: service_annotations.into_iter().map(annotation).collect::<Result<_, _>>()?,
+        service_facts: service_facts(facts),
         node_labels,
         call_shapes: call_shapes.iter().map(call_shape).collect(),
     })
+}
+
+/// Whether Kubernetes might take it for the key of a label or an annotation.
+fn is_key(key: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    !key.is_empty() && key.len() <= 317 && key.chars().all(good) // a domain of 253, a slash, a name of 63
 }
 
 /// What a provider names more of than is taken.
@@ -172,20 +214,33 @@ fn too_many(answer: &info::Description) -> Option<(&'static str, usize)> {
     counts.into_iter().find(|(_, found)| *found > MANY)
 }
 
-fn annotation(answer: info::Annotation) -> Annotation {
+/// Its name is checked: keys of Services are held against it, and those that people write are told by it.
+fn annotation(answer: info::Annotation) -> Result<Annotation, Error> {
     let info::Annotation { name, value, default, description, extra: _ } = answer;
+    if !is_key(&name.replacen('*', "", 1)) {
+        let problem = format!("{:?} is no key of an annotation, nor one with one * in it", text(&name));
+        return Err(Error::Description(problem));
+    }
     let value = match value {
-        info::AnnotationType::Text => "text",
-        info::AnnotationType::Boolean => "boolean",
-        info::AnnotationType::Integer => "integer",
-        info::AnnotationType::TextList => "text-list",
-        info::AnnotationType::RangeList => "range-list",
+        info::AnnotationType::Text => AnnotationType::Text,
+        info::AnnotationType::Boolean => AnnotationType::Boolean,
+        info::AnnotationType::Integer => AnnotationType::Integer,
+        info::AnnotationType::TextList => AnnotationType::TextList,
+        info::AnnotationType::RangeList => AnnotationType::RangeList,
     };
-    Annotation {
-        name: text(&name),
+    Ok(Annotation {
+        name,
         value,
         default: default.map(|value| text(&value)),
         description: text(&description),
+    })
+}
+
+fn service_facts(flags: info::ServiceFacts) -> ServiceFacts {
+    ServiceFacts {
+        namespace_labels: flags.contains(info::ServiceFacts::NAMESPACE_LABELS),
+        endpoints: flags.contains(info::ServiceFacts::ENDPOINTS),
+        known: flags.contains(info::ServiceFacts::KNOWN),
     }
 }
 
@@ -211,8 +266,19 @@ mod tests {
             provider_id_schemes: vec!["cloud".to_owned()],
             configuration_schema: "{}".to_owned(),
             service_annotations: Vec::new(),
+            service_facts: info::ServiceFacts::empty(),
             node_labels: vec!["example.com/pool".to_owned()],
             call_shapes: Vec::new(),
+            extra: Vec::new(),
+        }
+    }
+
+    fn named(name: &str) -> info::Annotation {
+        info::Annotation {
+            name: name.to_owned(),
+            value: info::AnnotationType::RangeList,
+            default: None,
+            description: String::new(),
             extra: Vec::new(),
         }
     }
@@ -222,7 +288,7 @@ mod tests {
     #[test]
     fn what_a_provider_can_not_be_is_refused() {
         assert!(description(answer()).is_ok());
-        let rows: [(Change, &str); 11] = [
+        let rows: [(Change, &str); 14] = [
             (|it| it.name = "My Cloud".to_owned(), "its name is \"My Cloud\""),
             (|it| it.name = "x".repeat(64), "its name is"),
             (|it| it.version = "1 2".to_owned(), "its version is"),
@@ -234,6 +300,9 @@ mod tests {
             (|it| it.provider_id_schemes = vec!["s".repeat(64)], "is no scheme"),
             (|it| it.provider_id_schemes = vec!["a".to_owned(); MANY + 1], "257 schemes of provider IDs"),
             (|it| it.node_labels = vec!["a".to_owned(); MANY + 1], "257 labels of Nodes"),
+            (|it| it.service_annotations = vec![named("")], "\"\" is no key of an annotation"),
+            (|it| it.service_annotations = vec![named("example.com/*-*")], "is no key of an annotation"),
+            (|it| it.service_annotations = vec![named("a b")], "is no key of an annotation"),
         ];
         for (change, expected) in rows {
             let mut answer = answer();
@@ -247,5 +316,33 @@ mod tests {
     fn a_capability_without_a_shape_is_called_with_single_items_one_at_a_time() {
         let shape = description(answer()).unwrap().call_shape(Capability::Routes);
         assert_eq!((shape.largest_batch, shape.side_by_side), (1, false));
+    }
+
+    #[test]
+    fn services_are_brought_as_the_provider_says() {
+        assert_eq!(description(answer()).unwrap().service_terms(), ServiceTerms::default());
+        let shape = info::CallShape {
+            capability: info::Capability::LoadBalancers,
+            largest_batch: 7,
+            side_by_side: true,
+            extra: Vec::new(),
+        };
+        let said = info::Description {
+            service_annotations: vec![named("example.com/port_*_open")],
+            service_facts: info::ServiceFacts::KNOWN | info::ServiceFacts::ENDPOINTS,
+            call_shapes: vec![shape],
+            ..answer()
+        };
+        let expected = ServiceTerms {
+            largest_change: 7,
+            is_side_by_side: true,
+            annotations: vec![("example.com/port_*_open".to_owned(), AnnotationType::RangeList)],
+            wants_namespace_labels: false,
+            wants_endpoints: true,
+            wants_known: true,
+        };
+        let description = description(said).unwrap();
+        assert_eq!(description.service_terms(), expected);
+        assert_eq!(description.service_facts.names().collect::<Vec<_>>(), ["endpoints", "known"]);
     }
 }

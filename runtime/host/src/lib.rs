@@ -42,7 +42,7 @@ pub use compiled::CompiledCode;
 pub use compiler::Compiler;
 pub use compiler::child::compile_child;
 pub use component::{CONTRACT, Capability, Component, read};
-pub use description::{Annotation, CallShape, Description};
+pub use description::{Annotation, CallShape, Description, ServiceFacts};
 pub use digest::Digest;
 pub use engine::Engine;
 pub use error::{CompilerEnd, Error};

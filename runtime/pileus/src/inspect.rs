@@ -112,8 +112,9 @@ fn compare(document: CloudProvider, settings: &Settings, component: &Path) -> Re
 fn controllers(capability: Capability) -> &'static [&'static str] {
     match capability {
         Capability::Instances => &["cloud-node", "cloud-node-lifecycle"],
+        Capability::LoadBalancers => &["service-lb"],
         Capability::Routes => &["node-route"],
-        Capability::LocalInstance | Capability::LoadBalancers => &[],
+        Capability::LocalInstance => &[],
     }
 }
 

@@ -1,7 +1,7 @@
 //! A guest that takes tables: not a thing that Rust can be made to do, so this one is written by hand.
 
 use pileus_cloud::Purpose;
-use pileus_host::{Component, Description, Fault, Guest, Limits};
+use pileus_host::{Component, Description, Fault, Guest, Limits, ServiceFacts};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
@@ -40,6 +40,7 @@ async fn fault(elements: u32) -> Fault {
         provider_id_schemes: Vec::new(),
         configuration_schema: serde_json::Value::Null,
         service_annotations: Vec::new(),
+        service_facts: ServiceFacts::default(),
         node_labels: Vec::new(),
         call_shapes: Vec::new(),
     };

@@ -15,6 +15,7 @@
 //!   "provider": {
 //!     "name": "…", "version": "…", "providerIdSchemes": ["…"], "nodeLabels": ["…"],
 //!     "serviceAnnotations": [{"name": "…", "type": "text", "default": null, "description": "…"}],
+//!     "serviceFacts": ["known"],
 //!     "configurationSchema": {}
 //!   },
 //!   "settings": {
@@ -97,16 +98,18 @@ fn provider(description: &Description) -> Value {
         provider_id_schemes,
         configuration_schema,
         service_annotations,
+        service_facts,
         node_labels,
         call_shapes: _, // shown with each capability
     } = description;
-    let annotation = |Annotation { name, value, default, description }: &Annotation| json!({"name": name, "type": value, "default": default, "description": description});
+    let annotation = |Annotation { name, value, default, description }: &Annotation| json!({"name": name, "type": value.as_str(), "default": default, "description": description});
     json!({
         "name": name,
         "version": version,
         "providerIdSchemes": provider_id_schemes,
         "nodeLabels": node_labels,
         "serviceAnnotations": service_annotations.iter().map(annotation).collect::<Vec<_>>(),
+        "serviceFacts": service_facts.names().collect::<Vec<_>>(),
         "configurationSchema": configuration_schema,
     })
 }

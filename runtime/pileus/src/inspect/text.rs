@@ -59,6 +59,7 @@ fn say_description(report: &mut Report, inspection: &Inspection) {
         provider_id_schemes,
         configuration_schema,
         service_annotations,
+        service_facts,
         node_labels,
         call_shapes: _, // shown with each capability
     } = &inspection.description;
@@ -81,9 +82,10 @@ fn say_description(report: &mut Report, inspection: &Inspection) {
     let annotations = service_annotations.iter().map(|annotation| {
         let default =
             annotation.default.as_deref().map(|value| format!(", default {value}")).unwrap_or_default();
-        format!("{} ({}{default}): {}", annotation.name, annotation.value, annotation.description)
+        format!("{} ({}{default}): {}", annotation.name, annotation.value.as_str(), annotation.description)
     });
     report.list("reads annotations", &annotations.collect::<Vec<_>>());
+    report.list("reads of Services", &service_facts.names().map(str::to_owned).collect::<Vec<_>>());
     report.list("configuration", &fields_of(configuration_schema));
 }
 

@@ -86,6 +86,7 @@ fn changes(first: &Description, second: &Description) -> String {
             provider_id_schemes,
             configuration_schema,
             service_annotations,
+            service_facts,
             node_labels,
             call_shapes,
         } = description;
@@ -95,6 +96,7 @@ fn changes(first: &Description, second: &Description) -> String {
             ("provider ID schemes", provider_id_schemes.join(", ")),
             ("configuration schema", configuration_schema.to_string()),
             ("service annotations", format!("{service_annotations:?}")),
+            ("service facts", service_facts.names().collect::<Vec<_>>().join(", ")),
             ("node labels", node_labels.join(", ")),
             ("call shapes", format!("{call_shapes:?}")),
         ]

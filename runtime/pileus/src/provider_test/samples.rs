@@ -6,7 +6,7 @@ use pileus_cloud::{
     Address, AddressKind, Answer, Error, ErrorKind, Instance, NodeReference, ProviderId, Purpose, State,
 };
 use pileus_gate::{Coverage, Effect, Rule};
-use pileus_host::{CallShape, Capability, Description, Fault, Settings};
+use pileus_host::{CallShape, Capability, Description, Fault, ServiceFacts, Settings};
 use serde_json::json;
 
 use super::check::{self, Shortfall, Verdict};
@@ -79,6 +79,7 @@ fn description() -> Description {
         provider_id_schemes: vec!["sample".to_owned()],
         configuration_schema: json!({"type": "object", "properties": {"endpoint": {"type": "string"}}}),
         service_annotations: Vec::new(),
+        service_facts: ServiceFacts::default(),
         node_labels: Vec::new(),
         call_shapes: vec![CallShape { capability, largest_batch: 2, side_by_side: true }],
     }

@@ -38,7 +38,8 @@ KINDS = (
 class Info(exports.Info):
     def describe(self) -> info.Description:
         shape = info.CallShape(info.Capability.INSTANCES, largest_batch=AT_ONCE, side_by_side=True, extra=[])
-        return info.Description("simulated-python", "0.1.0", [SCHEME], json.dumps(SCHEMA), [], [], [shape], [])
+        schema, no_facts = json.dumps(SCHEMA), info.ServiceFacts(0)
+        return info.Description("simulated-python", "0.1.0", [SCHEME], schema, [], no_facts, [], [shape], [])
 
     def configure(self, document: str) -> info.Settings:
         configuration = json.loads(document)
