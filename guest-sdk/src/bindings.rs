@@ -51,6 +51,24 @@ pub mod instances {
     });
 }
 
+/// The export of `load-balancers`.
+pub mod load_balancers {
+    wit_bindgen::generate!({
+        path: "../wit",
+        inline: "
+            package pileus:sdk;
+            world load-balancers {
+                export pileus:provider/load-balancers@0.1.0;
+            }
+        ",
+        world: "pileus:sdk/load-balancers",
+        pub_export_macro: true,
+        export_macro_name: "export_load_balancers",
+        default_bindings_module: "pileus_guest::bindings::load_balancers",
+        with: { "pileus:provider/types@0.1.0": crate::bindings::pileus::provider::types },
+    });
+}
+
 /// The export of `routes`.
 pub mod routes {
     wit_bindgen::generate!({

@@ -7,6 +7,8 @@ use crate::Extra;
 pub enum Capability {
     /// The machines behind Nodes.
     Instances,
+    /// The load balancers of Services.
+    LoadBalancers,
     /// The routes of Pods' traffic.
     Routes,
 }
@@ -24,6 +26,11 @@ impl CallShape {
     /// What suits lookups: they change nothing, and 5,000 is the size of the largest cluster that Kubernetes supports,
     /// so one list of the cloud's machines answers for all of it.
     pub const INSTANCES: Self = Self { largest_batch: 5_000, side_by_side: true };
+
+    /// What suits load balancers where each Service has an object of its own in the cloud: as many as come up when a large
+    /// cluster's are looked over, and calls side by side, as no change touches another's object. A cloud where Services
+    /// share an object wants one call at a time, unless what it writes is conditional.
+    pub const LOAD_BALANCERS: Self = Self { largest_batch: 1_000, side_by_side: true };
 
     /// What suits changes of routes: as many as most clouds take within the time of a call, one call at a time, as routes
     /// of one table often can't be written side by side.
@@ -58,6 +65,20 @@ pub struct Annotation {
     pub description: String,
 }
 
+impl Annotation {
+    /// An annotation whose absence has a meaning of its own.
+    pub fn new(name: impl Into<String>, value: AnnotationType, description: impl Into<String>) -> Self {
+        Self { name: name.into(), value, default: None, description: description.into() }
+    }
+
+    /// Says what holds where it is absent.
+    #[must_use]
+    pub fn default(mut self, value: impl Into<String>) -> Self {
+        self.default = Some(value.into());
+        self
+    }
+}
+
 /// What a provider reads of Services beyond what each says of itself. Each costs the host memory or a watch, so it is left
 /// empty unless asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +109,8 @@ pub struct Description {
     pub node_labels: Vec<String>,
     /// How to call `instances`.
     pub instances: CallShape,
+    /// How to call `load-balancers`.
+    pub load_balancers: CallShape,
     /// How to call `routes`.
     pub routes: CallShape,
     /// See [`Extra`].
@@ -105,6 +128,7 @@ impl Description {
             service_facts: ServiceFacts::default(),
             node_labels: Vec::new(),
             instances: CallShape::INSTANCES,
+            load_balancers: CallShape::LOAD_BALANCERS,
             routes: CallShape::ROUTES,
             extra: Extra::new(),
         }
@@ -142,6 +166,13 @@ impl Description {
     #[must_use]
     pub fn instances(mut self, shape: CallShape) -> Self {
         self.instances = shape;
+        self
+    }
+
+    /// Says how to call `load-balancers`, where [`CallShape::LOAD_BALANCERS`] doesn't suit.
+    #[must_use]
+    pub fn load_balancers(mut self, shape: CallShape) -> Self {
+        self.load_balancers = shape;
         self
     }
 

@@ -6,18 +6,20 @@
 
 use crate::bindings::exports::pileus::provider::info;
 use crate::bindings::instances::exports::pileus::provider::instances;
+use crate::bindings::load_balancers::exports::pileus::provider::load_balancers;
 use crate::bindings::pileus::provider::types;
 use crate::bindings::routes::exports::pileus::provider::routes;
 use crate::error::AFTER_DEADLINE;
 use crate::{
-    Answer, Capability, Cluster, Error, Instances, ListedRoute, NodeReference, Progress, Provider, Purpose,
-    RouteChange, Routes, configuration, host, log, wire,
+    Answer, Capability, Cluster, Error, Instances, ListedRoute, LoadBalancers, NodeReference, Owned,
+    Progress, Provider, Purpose, RouteChange, Routes, ServiceCall, ServiceProgress, configuration, host, log,
+    wire,
 };
 
-/// Exports a provider with the capabilities that it implements: `instances`, `routes`, or both.
+/// Exports a provider with the capabilities that it implements: `instances`, `load_balancers`, `routes`, or several.
 ///
 /// ```ignore
-/// pileus_guest::export_provider!(Simulated, instances, routes);
+/// pileus_guest::export_provider!(Simulated, instances, load_balancers, routes);
 /// ```
 ///
 /// Outside of a component it only checks that the traits are there.
@@ -56,6 +58,12 @@ macro_rules! export_provider {
             implements::<$provider>();
         };
     };
+    (@implements load_balancers $provider:ty) => {
+        const _: () = {
+            const fn implements<P: $crate::LoadBalancers>() {}
+            implements::<$provider>();
+        };
+    };
     (@implements routes $provider:ty) => {
         const _: () = {
             const fn implements<P: $crate::Routes>() {}
@@ -64,6 +72,7 @@ macro_rules! export_provider {
     };
 
     (@named instances) => { $crate::Capability::Instances };
+    (@named load_balancers) => { $crate::Capability::LoadBalancers };
     (@named routes) => { $crate::Capability::Routes };
 
     (@exported instances $exported:ident $provider:ty) => {
@@ -81,6 +90,31 @@ macro_rules! export_provider {
             }
 
             $crate::bindings::instances::export_instances!($exported with_types_in $crate::bindings::instances);
+        };
+    };
+    (@exported load_balancers $exported:ident $provider:ty) => {
+        const _: () = {
+            use $crate::bindings::load_balancers::exports::pileus::provider::load_balancers;
+            use $crate::bindings::pileus::provider::types;
+
+            impl load_balancers::Guest for $exported {
+                fn change(
+                    cluster: types::Cluster,
+                    targets: Vec<load_balancers::Target>,
+                    known: Vec<load_balancers::Service>,
+                    changes: Vec<load_balancers::ServiceChange>,
+                ) -> Result<Vec<load_balancers::Outcome>, types::Error> {
+                    $crate::export::change_load_balancers::<$provider>(cluster, targets, known, changes)
+                }
+
+                fn list_owned(cluster: types::Cluster) -> Result<Vec<load_balancers::Owned>, types::Error> {
+                    $crate::export::list_owned::<$provider>(cluster)
+                }
+            }
+
+            $crate::bindings::load_balancers::export_load_balancers!(
+                $exported with_types_in $crate::bindings::load_balancers
+            );
         };
     };
     (@exported routes $exported:ident $provider:ty) => {
@@ -176,6 +210,37 @@ pub fn change_routes<P: Routes>(
     }
 }
 
+/// `load-balancers.change`.
+pub fn change_load_balancers<P: LoadBalancers>(
+    cluster: types::Cluster,
+    targets: Vec<load_balancers::Target>,
+    known: Vec<load_balancers::Service>,
+    changes: Vec<load_balancers::ServiceChange>,
+) -> Result<Vec<load_balancers::Outcome>, types::Error> {
+    log::install();
+    let call = ServiceCall {
+        cluster: wire::cluster(cluster),
+        targets: targets.into_iter().map(wire::target).collect(),
+        known: known.into_iter().map(wire::service).collect(),
+        changes: changes.into_iter().map(wire::service_change).collect(),
+    };
+    match host::block_on(services_changed::<P>(&call)) {
+        Ok(outcomes) => Ok(outcomes.into_iter().map(wire::service_outcome).collect()),
+        Err(error) => Err(wire::error(error)),
+    }
+}
+
+/// `load-balancers.list-owned`.
+pub fn list_owned<P: LoadBalancers>(
+    cluster: types::Cluster,
+) -> Result<Vec<load_balancers::Owned>, types::Error> {
+    log::install();
+    match host::block_on(owned::<P>(&wire::cluster(cluster))) {
+        Ok(owned) => Ok(owned.into_iter().map(wire::owned_back).collect()),
+        Err(error) => Err(wire::error(error)),
+    }
+}
+
 /// The provider of this call.
 fn configured<P: Provider>() -> Result<P, Error> {
     configuration::read(&host::configuration()).map_err(|problems| configuration::rejected(&problems))
@@ -191,19 +256,43 @@ pub(crate) async fn changed<P: Routes>(
     cluster: &Cluster,
     changes: &[RouteChange],
 ) -> Result<Vec<Result<Progress, Error>>, Error> {
-    let later = |change: &RouteChange| {
-        Ok(Progress::InProgress { after: AFTER_DEADLINE, resume: change.resume.clone() })
+    let outcomes = configured::<P>()?.change_routes(cluster, changes).await;
+    in_progress(outcomes, changes, |change| Progress::InProgress {
+        after: AFTER_DEADLINE,
+        resume: change.resume.clone(),
+    })
+}
+
+/// What exists for Services in the SDK's own words.
+pub(crate) async fn owned<P: LoadBalancers>(cluster: &Cluster) -> Result<Vec<Owned>, Error> {
+    configured::<P>()?.list_owned(cluster).await
+}
+
+/// Changes of load balancers in the SDK's own words. What the soft deadline cut short is under way.
+pub(crate) async fn services_changed<P: LoadBalancers>(
+    call: &ServiceCall,
+) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+    let outcomes = configured::<P>()?.change_load_balancers(call).await;
+    in_progress(outcomes, &call.changes, |change| ServiceProgress::InProgress {
+        after: AFTER_DEADLINE,
+        resume: change.resume.clone(),
+    })
+}
+
+/// The outcomes of changes, in which what the soft deadline cut short is under way.
+fn in_progress<C, T: Clone>(
+    outcomes: Result<Vec<Result<T, Error>>, Error>,
+    changes: &[C],
+    later: impl Fn(&C) -> T,
+) -> Result<Vec<Result<T, Error>>, Error> {
+    let outcomes = match outcomes {
+        Ok(outcomes) => outcomes,
+        Err(error) if error.is_deadline() => vec![Err(error); changes.len()],
+        Err(error) => return Err(error),
     };
-    match configured::<P>()?.change_routes(cluster, changes).await {
-        Ok(outcomes) => Ok(outcomes
-            .into_iter()
-            .zip(changes)
-            .map(|(outcome, change)| match outcome {
-                Err(error) if error.is_deadline() => later(change),
-                outcome => outcome,
-            })
-            .collect()),
-        Err(error) if error.is_deadline() => Ok(changes.iter().map(later).collect()),
-        Err(error) => Err(error),
-    }
+    let told = outcomes.into_iter().zip(changes).map(|(outcome, change)| match outcome {
+        Err(error) if error.is_deadline() => Ok(later(change)),
+        outcome => outcome,
+    });
+    Ok(told.collect())
 }

@@ -12,10 +12,12 @@ mod host;
 pub mod http;
 pub mod identity;
 mod instances;
+mod load_balancers;
 mod log;
 mod node;
 mod provider;
 mod routes;
+mod service;
 mod settings;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
@@ -24,9 +26,16 @@ mod wire;
 pub use description::{Annotation, AnnotationType, CallShape, Capability, Description, ServiceFacts};
 pub use error::{Error, ErrorKind, Extra};
 pub use instances::{Answer, Instance, Instances, Purpose, State, one_by_one};
+pub use load_balancers::{
+    LoadBalancers, ServiceAction, ServiceCall, ServiceChange, ServiceProgress, change_services_one_by_one,
+};
 pub use node::{Address, AddressKind, NodeReference};
 pub use provider::{Problem, Provider};
 pub use routes::{
     Cluster, ListedRoute, Progress, Route, RouteAction, RouteChange, Routes, change_one_by_one,
+};
+pub use service::{
+    Affinity, Family, Ingress, IngressPoint, IpMode, LocalEndpoints, Owned, PortStatus, Protocol, Selection,
+    Service, ServicePort, Target, Targets, TrafficPolicy,
 };
 pub use settings::{Effect, Endpoint, Limit, Operation, Place, Rule, Settings};

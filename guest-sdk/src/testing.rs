@@ -25,8 +25,8 @@ use tracing::Level;
 use crate::http::ONLY_IF_CACHED;
 use crate::log::HostLog;
 use crate::{
-    Answer, Cluster, Error, Instances, ListedRoute, NodeReference, Problem, Progress, Provider, Purpose,
-    RouteChange, Routes, Settings, configuration, export,
+    Answer, Cluster, Error, Instances, ListedRoute, LoadBalancers, NodeReference, Owned, Problem, Progress,
+    Provider, Purpose, RouteChange, Routes, ServiceCall, ServiceProgress, Settings, configuration, export,
 };
 use double::Double;
 
@@ -200,6 +200,37 @@ impl Host {
         let outcomes = self.run(export::changed::<P>(cluster, changes))?;
         assert_eq!(outcomes.len(), changes.len(), "a call gives one outcome for each change");
         Ok(outcomes)
+    }
+
+    /// Makes one call of `load-balancers.change`, exactly as a component does.
+    ///
+    /// # Errors
+    ///
+    /// What the provider answers for the call as a whole.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run), and where there is not one outcome for each change.
+    pub fn change_load_balancers<P: LoadBalancers>(
+        &self,
+        call: &ServiceCall,
+    ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+        let outcomes = self.run(export::services_changed::<P>(call))?;
+        assert_eq!(outcomes.len(), call.changes.len(), "a call gives one outcome for each change");
+        Ok(outcomes)
+    }
+
+    /// Makes one call of `load-balancers.list-owned`, exactly as a component does.
+    ///
+    /// # Errors
+    ///
+    /// What the provider answers.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run).
+    pub fn list_owned<P: LoadBalancers>(&self, cluster: &Cluster) -> Result<Vec<Owned>, Error> {
+        self.run(export::owned::<P>(cluster))
     }
 
     /// The requests that were sent, in their order.

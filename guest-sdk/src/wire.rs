@@ -1,6 +1,7 @@
 //! Between the contract's generated types and the ones that authors see. Every record is taken apart by name and every
 //! variant matched without a wildcard, so that a contract that gains a field doesn't compile here until it is carried.
 
+mod load_balancers;
 mod routes;
 
 use std::time::{Duration, SystemTime};
@@ -13,6 +14,7 @@ use crate::{
     Endpoint, Error, ErrorKind, Instance, Limit, NodeReference, Operation, Place, Problem, Purpose, Rule,
     ServiceFacts, Settings, State,
 };
+pub(crate) use load_balancers::{owned_back, service, service_change, service_outcome, target};
 pub(crate) use routes::{cluster, listed, route_change, route_outcome};
 
 fn milliseconds(time: Duration) -> u64 {
@@ -128,11 +130,13 @@ pub(crate) fn description(
         service_facts: facts,
         node_labels,
         instances,
+        load_balancers,
         routes,
         extra,
     } = description;
     let call_shapes = capabilities.iter().map(|capability| match capability {
         Capability::Instances => call_shape(info::Capability::Instances, instances),
+        Capability::LoadBalancers => call_shape(info::Capability::LoadBalancers, load_balancers),
         Capability::Routes => call_shape(info::Capability::Routes, routes),
     });
     info::Description {

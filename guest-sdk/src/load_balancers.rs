@@ -1,0 +1,195 @@
+//! The capability `load-balancers`: what the cloud has for Services of type LoadBalancer. Where each Service has an object
+//! of its own, an author writes what to do for one: ensure, delete, and list. Where many share an object, the author takes
+//! all changes of a call, so that it is written once.
+
+use std::time::Duration;
+
+use futures::StreamExt;
+
+use crate::{Cluster, Error, Ingress, Owned, Provider, Service, Target, Targets, deadline};
+
+/// Changes that the default batch makes at the same time: one request of each fits into what [`http`](crate::http) keeps
+/// in flight.
+const SIDE_BY_SIDE: usize = crate::http::IN_FLIGHT;
+
+/// What to do for one Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceAction {
+    /// See to it that its load balancer is as the Service wants.
+    Ensure(Service),
+    /// Only its targets have changed since the last `Ensure`.
+    UpdateTargets(Service),
+    /// Remove all that was created for it, as it was last known.
+    Delete(Service),
+    /// Remove what was listed for a Service that is gone.
+    RemoveOrphan(Owned),
+}
+
+/// One change, and the provider's own note about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceChange {
+    /// What to do.
+    pub action: ServiceAction,
+    /// `resume` of the last [`ServiceProgress::InProgress`] about it: a hint, which may be lost at any time.
+    pub resume: Option<String>,
+    /// See [`Extra`](crate::Extra).
+    pub extra: crate::Extra,
+}
+
+impl From<ServiceAction> for ServiceChange {
+    fn from(action: ServiceAction) -> Self {
+        Self { action, resume: None, extra: crate::Extra::new() }
+    }
+}
+
+/// One call of `load-balancers.change`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceCall {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The Nodes that may receive traffic, as they are at this moment.
+    pub targets: Vec<Target>,
+    /// The Services of the cluster that aren't being changed, where the provider asked for them.
+    pub known: Vec<Service>,
+    /// What to do.
+    pub changes: Vec<ServiceChange>,
+}
+
+impl ServiceCall {
+    /// The targets of one of its Services.
+    pub fn targets_of<'a>(&'a self, service: &'a Service) -> Targets<'a> {
+        Targets::new(&self.targets, &service.targets)
+    }
+}
+
+/// How far a change has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServiceProgress {
+    /// It is so.
+    Done {
+        /// The Service's way in, empty after a deletion.
+        status: Vec<Ingress>,
+        /// Sentences for the user, which become Warning events on the Service.
+        warnings: Vec<String>,
+    },
+    /// It has begun, or could not begin before the soft deadline.
+    InProgress {
+        /// Asked again after this time.
+        after: Duration,
+        /// Given back with the next call about the same thing: the address of an operation, say. At most 2 KiB.
+        resume: Option<String>,
+    },
+    /// The Service is somebody else's to serve; the host leaves its status alone.
+    Elsewhere,
+}
+
+impl ServiceProgress {
+    /// It is so, and this is the way in.
+    pub fn done(status: impl IntoIterator<Item = Ingress>) -> Self {
+        Self::Done { status: status.into_iter().collect(), warnings: Vec::new() }
+    }
+
+    /// What was to be removed is gone.
+    pub const fn gone() -> Self {
+        Self::Done { status: Vec::new(), warnings: Vec::new() }
+    }
+
+    /// It has begun; asked again after this time, without a note.
+    pub const fn in_progress(after: Duration) -> Self {
+        Self::InProgress { after, resume: None }
+    }
+}
+
+/// A provider that balances load.
+///
+/// Each function may be called again at any time, for a Service that it has served already, after an answer was lost or
+/// the host was killed half way: it looks at what is there and goes on from that. Nothing is written where all is so.
+pub trait LoadBalancers: Provider {
+    /// Sees to it that the load balancer of a Service is as it wants, with these targets.
+    fn ensure_load_balancer(
+        &self,
+        cluster: &Cluster,
+        targets: Targets<'_>,
+        service: &Service,
+        resume: Option<&str>,
+    ) -> impl Future<Output = Result<ServiceProgress, Error>>;
+
+    /// Brings the targets up to date, which alone have changed since the load balancer was last ensured. The default
+    /// ensures all of it.
+    fn update_targets(
+        &self,
+        cluster: &Cluster,
+        targets: Targets<'_>,
+        service: &Service,
+        resume: Option<&str>,
+    ) -> impl Future<Output = Result<ServiceProgress, Error>> {
+        self.ensure_load_balancer(cluster, targets, service, resume)
+    }
+
+    /// Removes all that was created for a Service, which is the last known one. Removing what is gone succeeds.
+    fn delete_load_balancer(
+        &self,
+        cluster: &Cluster,
+        service: &Service,
+        resume: Option<&str>,
+    ) -> impl Future<Output = Result<ServiceProgress, Error>>;
+
+    /// Removes what was listed for this cluster and for a Service that is gone, as it was listed. Removing what is gone
+    /// succeeds.
+    fn remove_orphan(
+        &self,
+        cluster: &Cluster,
+        owned: &Owned,
+        resume: Option<&str>,
+    ) -> impl Future<Output = Result<ServiceProgress, Error>>;
+
+    /// Lists what exists in the cloud for Services of this cluster, and of no cluster that can be told, from a complete
+    /// read: an error rather than a part.
+    fn list_owned(&self, cluster: &Cluster) -> impl Future<Output = Result<Vec<Owned>, Error>>;
+
+    /// Makes changes: one outcome each, in the same order. The default is [`change_services_one_by_one`]; override it where
+    /// one write makes many changes.
+    fn change_load_balancers(
+        &self,
+        call: &ServiceCall,
+    ) -> impl Future<Output = Result<Vec<Result<ServiceProgress, Error>>, Error>> {
+        async move { Ok(change_services_one_by_one(self, call).await) }
+    }
+}
+
+/// Makes each change by itself, many at the same time: all removals, and then the rest, as an address may move from one
+/// Service to another. Once the soft deadline of the call has passed, what is left is answered as under way.
+pub async fn change_services_one_by_one<P: LoadBalancers>(
+    provider: &P,
+    call: &ServiceCall,
+) -> Vec<Result<ServiceProgress, Error>> {
+    let cluster = &call.cluster;
+    let change = async |(index, change): (usize, &ServiceChange)| {
+        let resume = change.resume.as_deref();
+        let outcome = match &change.action {
+            _ if deadline::has_passed() => Err(Error::deadline("a Service")),
+            ServiceAction::Ensure(service) => {
+                let targets = call.targets_of(service);
+                provider.ensure_load_balancer(cluster, targets, service, resume).await
+            }
+            ServiceAction::UpdateTargets(service) => {
+                provider.update_targets(cluster, call.targets_of(service), service, resume).await
+            }
+            ServiceAction::Delete(service) => provider.delete_load_balancer(cluster, service, resume).await,
+            ServiceAction::RemoveOrphan(owned) => provider.remove_orphan(cluster, owned, resume).await,
+        };
+        (index, outcome)
+    };
+    let is_removal = |change: &ServiceChange| {
+        matches!(change.action, ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_))
+    };
+    let mut outcomes = Vec::with_capacity(call.changes.len());
+    for removals in [true, false] {
+        let those = call.changes.iter().enumerate();
+        let those = those.filter(|(_, change)| is_removal(change) == removals).map(&change);
+        outcomes
+            .extend(futures::stream::iter(those).buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await);
+    }
+    outcomes.sort_unstable_by_key(|(index, _)| *index);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}

@@ -1,0 +1,265 @@
+//! A Service of type LoadBalancer as the facts that a provider needs, the Nodes that may take its traffic, and what the
+//! cloud has for it.
+
+use std::time::Duration;
+
+use crate::{Address, Extra};
+
+/// The transport protocol of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Protocol {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP.
+    Sctp,
+}
+
+/// An IP family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+/// A Node that may receive traffic. Which Nodes may is the host's decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// The Node's name.
+    pub node: String,
+    /// The Node's UID.
+    pub uid: String,
+    /// Its machine.
+    pub provider_id: String,
+    /// Its addresses.
+    pub addresses: Vec<Address>,
+    /// Its zone, where it has one.
+    pub zone: Option<String>,
+    /// See [`Extra`].
+    pub extra: Extra,
+}
+
+/// The targets of one Service, out of the table of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Selection {
+    /// All of the table.
+    #[default]
+    All,
+    /// These rows of the table, from 0, in ascending order.
+    Rows(Vec<u32>),
+}
+
+/// The targets of one Service.
+#[derive(Clone, Copy, Debug)]
+pub struct Targets<'a> {
+    table: &'a [Target],
+    selection: &'a Selection,
+}
+
+impl<'a> Targets<'a> {
+    /// Those of a table that are selected. A row that the table doesn't have is none.
+    pub const fn new(table: &'a [Target], selection: &'a Selection) -> Self {
+        Self { table, selection }
+    }
+
+    /// All of a table.
+    pub const fn all(table: &'a [Target]) -> Self {
+        Self { table, selection: &Selection::All }
+    }
+
+    /// The targets, in the order of the table.
+    pub fn iter(self) -> impl Iterator<Item = &'a Target> {
+        let (all, rows) = match self.selection {
+            Selection::All => (self.table, &[][..]),
+            Selection::Rows(rows) => (&[][..], &rows[..]),
+        };
+        all.iter().chain(rows.iter().filter_map(move |row| self.row(*row)))
+    }
+
+    /// The target in a row of the table, as [`LocalEndpoints::row`] names it.
+    pub fn row(self, row: u32) -> Option<&'a Target> {
+        self.table.get(usize::try_from(row).ok()?)
+    }
+}
+
+/// A port that a Service offers (`spec.ports`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ServicePort {
+    /// Its name, which may be empty where there is one port only.
+    pub name: String,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The port that clients connect to.
+    pub port: u16,
+    /// The port of every Node that leads to the Service; none where `spec.allocateLoadBalancerNodePorts` is off.
+    pub node_port: Option<u16>,
+    /// `appProtocol`, where the user gave one.
+    pub app_protocol: Option<String>,
+}
+
+/// `spec.externalTrafficPolicy`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrafficPolicy {
+    /// Any Node may take the traffic.
+    #[default]
+    Cluster,
+    /// Only Nodes with an endpoint of the Service may; this port of each Node answers whether it has one.
+    Local(u16),
+}
+
+impl TrafficPolicy {
+    /// The port of each Node that answers whether it may take the traffic, where one does.
+    pub const fn health_check_port(self) -> Option<u16> {
+        match self {
+            Self::Cluster => None,
+            Self::Local(port) => Some(port),
+        }
+    }
+}
+
+/// `spec.sessionAffinity`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Affinity {
+    /// Each connection on its own.
+    #[default]
+    None,
+    /// The connections of a client address stay together for so long after the last one.
+    ClientIp(Duration),
+}
+
+impl Affinity {
+    /// How long the connections of a client address stay together, where they do.
+    pub const fn time(self) -> Option<Duration> {
+        match self {
+            Self::None => None,
+            Self::ClientIp(time) => Some(time),
+        }
+    }
+}
+
+/// The number of ready endpoints of a Service on one Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalEndpoints {
+    /// The row of the Node in the table of targets, see [`Targets::row`].
+    pub row: u32,
+    /// How many endpoints.
+    pub count: u32,
+}
+
+/// How clients should treat an address (`ipMode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpMode {
+    /// Packets keep the load balancer's address as their destination.
+    Vip,
+    /// Packets arrive with a Node's address as their destination.
+    Proxy,
+}
+
+/// One port of a load balancer that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortStatus {
+    /// The port.
+    pub port: u16,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Why it doesn't work, as a CamelCase reason; none where it works.
+    pub error: Option<String>,
+}
+
+/// Where a load balancer can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IngressPoint {
+    /// An IP address.
+    Ip(String),
+    /// A DNS name.
+    Hostname(String),
+}
+
+/// One way in (`status.loadBalancer.ingress`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ingress {
+    /// Where.
+    pub point: IngressPoint,
+    /// How clients should treat an IP address; none for host names.
+    pub ip_mode: Option<IpMode>,
+    /// Its ports.
+    pub ports: Vec<PortStatus>,
+}
+
+impl Ingress {
+    /// An IP address that packets keep as their destination.
+    pub fn ip(address: impl Into<String>) -> Self {
+        Self { point: IngressPoint::Ip(address.into()), ip_mode: Some(IpMode::Vip), ports: Vec::new() }
+    }
+
+    /// A DNS name.
+    pub fn hostname(name: impl Into<String>) -> Self {
+        Self { point: IngressPoint::Hostname(name.into()), ip_mode: None, ports: Vec::new() }
+    }
+}
+
+/// What a Service wants, as facts. The default wants nothing: a test names what it is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// `metadata.namespace`.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`. What is created for it in the cloud bears this, and the cluster's UID, where the cloud can store
+    /// them.
+    pub uid: String,
+    /// Its labels.
+    pub labels: Vec<(String, String)>,
+    /// The labels of its namespace, where the provider asked for them.
+    pub namespace_labels: Vec<(String, String)>,
+    /// Its annotations, but only those that the provider named.
+    pub annotations: Vec<(String, String)>,
+    /// `spec.loadBalancerClass`, where given.
+    pub class: Option<String>,
+    /// Its ports, at least one.
+    pub ports: Vec<ServicePort>,
+    /// Which Nodes may take its traffic.
+    pub policy: TrafficPolicy,
+    /// Whether a client's connections stay together.
+    pub affinity: Affinity,
+    /// The address ranges that may connect. Empty where everybody may.
+    pub source_ranges: Vec<String>,
+    /// `spec.loadBalancerIP`, where given.
+    pub requested_ip: Option<String>,
+    /// The families that it wants, the first one first.
+    pub families: Vec<Family>,
+    /// Its endpoints on each Node, where the policy is `Local` and the provider asked for them.
+    pub endpoints: Vec<LocalEndpoints>,
+    /// Which targets it has.
+    pub targets: Selection,
+    /// What its status says at present.
+    pub status: Vec<Ingress>,
+    /// See [`Extra`].
+    pub extra: Extra,
+}
+
+impl Service {
+    /// The value of an annotation that the provider named. The host has checked that it is of the type that was declared.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+}
+
+/// A load balancer, or a part of a shared one, that the cloud says was created for a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owned {
+    /// The UID of the cluster that it bears. One without is only ever reported, never removed.
+    pub cluster_uid: Option<String>,
+    /// The UID of the Service that it bears.
+    pub service_uid: Option<String>,
+    /// The Service's namespace and name, where the cloud stores them, for people.
+    pub service: Option<(String, String)>,
+    /// The cloud's name for it, for people.
+    pub name: String,
+    /// What is needed to find exactly this again. See [`Extra`].
+    pub extra: Extra,
+}
