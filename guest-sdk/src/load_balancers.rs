@@ -193,3 +193,147 @@ pub async fn change_services_one_by_one<P: LoadBalancers>(
     outcomes.sort_unstable_by_key(|(index, _)| *index);
     outcomes.into_iter().map(|(_, outcome)| outcome).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::testing::{Host, delete, get, put};
+    use crate::{Description, Problem, Selection, Settings, http};
+
+    #[derive(Deserialize, JsonSchema)]
+    struct Nothing {}
+
+    /// Writes one object for each Service.
+    struct Writer;
+
+    impl Provider for Writer {
+        type Configuration = Nothing;
+
+        fn describe() -> Description {
+            Description::new("writer", "0.1.0")
+        }
+
+        fn configure(Nothing {}: Nothing) -> Result<Self, Vec<Problem>> {
+            Ok(Self)
+        }
+
+        fn settings(&self) -> Settings {
+            Settings::default()
+        }
+    }
+
+    impl LoadBalancers for Writer {
+        async fn ensure_load_balancer(
+            &self,
+            _: &Cluster,
+            targets: Targets<'_>,
+            service: &Service,
+            resume: Option<&str>,
+        ) -> Result<ServiceProgress, Error> {
+            let nodes: Vec<_> = targets.iter().map(|target| &target.node).collect();
+            http::put(url(&service.uid)).json(&nodes).send().await?.error_for_status()?;
+            Ok(match resume {
+                Some(address) => ServiceProgress::done([Ingress::ip(address)]),
+                None => ServiceProgress::in_progress(Duration::from_secs(5)),
+            })
+        }
+
+        async fn delete_load_balancer(
+            &self,
+            _: &Cluster,
+            service: &Service,
+            _: Option<&str>,
+        ) -> Result<ServiceProgress, Error> {
+            http::delete(url(&service.uid)).send().await?.or_absent()?;
+            Ok(ServiceProgress::gone())
+        }
+
+        async fn remove_orphan(
+            &self,
+            _: &Cluster,
+            owned: &Owned,
+            _: Option<&str>,
+        ) -> Result<ServiceProgress, Error> {
+            http::delete(url(&owned.name)).send().await?.or_absent()?;
+            Ok(ServiceProgress::gone())
+        }
+
+        async fn list_owned(&self, _: &Cluster) -> Result<Vec<Owned>, Error> {
+            http::get(url("")).send().await?.error_for_status()?;
+            Ok(vec![Owned { name: "a".to_owned(), ..Owned::default() }])
+        }
+    }
+
+    fn url(name: &str) -> String {
+        format!("http://cloud.test/{name}")
+    }
+
+    fn service(uid: &str) -> Service {
+        Service { uid: uid.to_owned(), ..Service::default() }
+    }
+
+    fn call(actions: Vec<ServiceAction>) -> ServiceCall {
+        let target = |node: &str| Target { node: node.to_owned(), ..Target::default() };
+        ServiceCall {
+            targets: ["n0", "n1", "n2"].map(target).to_vec(),
+            changes: actions.into_iter().map(ServiceChange::from).collect(),
+            ..ServiceCall::default()
+        }
+    }
+
+    #[test]
+    fn removals_come_before_the_rest_and_each_outcome_is_in_its_place() {
+        let orphan = Owned { name: "c".to_owned(), ..Owned::default() };
+        let mut call = call(vec![
+            ServiceAction::Ensure(service("a")),
+            ServiceAction::Delete(service("b")),
+            ServiceAction::RemoveOrphan(orphan),
+            ServiceAction::UpdateTargets(service("d")),
+        ]);
+        call.changes[3].resume = Some("192.0.2.1".to_owned());
+        let host = Host::new()
+            .exchange(put(url("a")))
+            .exchange(delete(url("b")).status(404))
+            .exchange(delete(url("c")).status(403))
+            .exchange(put(url("d")));
+        let outcomes = host.change_load_balancers::<Writer>(&call).unwrap();
+        assert_eq!(outcomes[0], Ok(ServiceProgress::in_progress(Duration::from_secs(5))));
+        assert_eq!(outcomes[1], Ok(ServiceProgress::gone()));
+        assert_eq!(outcomes[2].as_ref().unwrap_err().kind, crate::ErrorKind::Denied);
+        assert_eq!(outcomes[3], Ok(ServiceProgress::done([Ingress::ip("192.0.2.1")])));
+        let methods: Vec<_> = host.requests().into_iter().map(|sent| sent.method).collect();
+        assert_eq!(methods, ["DELETE", "DELETE", "PUT", "PUT"]);
+    }
+
+    #[test]
+    fn a_service_sees_the_targets_that_are_selected_for_it_and_no_row_that_is_not_there() {
+        let few = Service { targets: Selection::Rows(vec![1, 7]), ..service("few") };
+        let call = call(vec![ServiceAction::Ensure(service("all")), ServiceAction::Ensure(few)]);
+        let host = Host::new().exchange(put(url("all"))).exchange(put(url("few")));
+        host.change_load_balancers::<Writer>(&call).unwrap();
+        let [all, few] = host.requests().try_into().unwrap();
+        assert_eq!((all.body, few.body), (b"[\"n0\",\"n1\",\"n2\"]".to_vec(), b"[\"n1\"]".to_vec()));
+    }
+
+    #[test]
+    fn what_the_deadline_leaves_is_under_way_with_its_note() {
+        let mut call = call(vec![ServiceAction::Ensure(service("a")), ServiceAction::Delete(service("b"))]);
+        call.changes[0].resume = Some("note".to_owned());
+        let host = Host::new().exchange(delete(url("b")).taking(Duration::from_secs(11)));
+        let outcomes = host.change_load_balancers::<Writer>(&call).unwrap();
+        let later =
+            ServiceProgress::InProgress { after: Duration::from_secs(1), resume: Some("note".to_owned()) };
+        assert_eq!(outcomes, [Ok(later), Ok(ServiceProgress::gone())]);
+    }
+
+    #[test]
+    fn a_list_that_fails_says_why() {
+        let host = Host::new().exchange(get(url("")).status(503));
+        assert!(host.list_owned::<Writer>(&Cluster::default()).is_err());
+        let host = Host::new().exchange(get(url("")));
+        assert_eq!(host.list_owned::<Writer>(&Cluster::default()).unwrap()[0].name, "a");
+    }
+}
