@@ -166,6 +166,7 @@ mod tests {
             limits: tightened.to_vec(),
             credentials: Vec::new(),
             connection: pileus_gate::Connection::default(),
+            classes: Vec::new(),
         };
         let compared = Comparison::new(&settings, &document).limits;
         let burst = |rate: Option<Rate>| rate.map(|rate| rate.burst);

@@ -41,6 +41,8 @@
 //!   connection:                         # how the cloud is reached from here
 //!     caBundle: /etc/ssl/corporate.pem  # certificates to trust beside the system's
 //!     proxy: {url: http://proxy.corp:3128, username: pileus, password: {file: /etc/pileus/proxy}, addresses: [10.0.0.0/8]}
+//!   loadBalancerClasses:                # Services of these classes are ours, too, beside those without a class
+//!     - example.com/internal
 //! ```
 //!
 //! It is read strictly: a field that isn't known is a mistake, as it would otherwise be a grant or a limit that
@@ -80,6 +82,8 @@ pub(crate) struct CloudProvider {
     pub(crate) credentials: Vec<Credential>,
     /// How its cloud is reached.
     pub(crate) connection: Connection,
+    /// The load balancer classes whose Services are its own, beside those that name no class.
+    pub(crate) classes: Vec<String>,
 }
 
 /// What the places in a document are relative to.
@@ -135,11 +139,12 @@ impl CloudProvider {
             spec.report(credentials::problems(&credentials, &grants));
         }
         let connection = connection::connection(&mut spec, origin);
+        let classes = spec.list("loadBalancerClasses", &[], class);
         spec.end();
         document.end();
         match (name, component) {
             (Some(name), Some(component)) if problems.is_empty() => {
-                Ok(Self { name, component, configuration, grants, limits, credentials, connection })
+                Ok(Self { name, component, configuration, grants, limits, credentials, connection, classes })
             }
             _ => Err(problems),
         }
@@ -204,6 +209,27 @@ fn name(text: &str) -> Result<String, String> {
     }
 }
 
+/// A name as the API server accepts it for `spec.loadBalancerClass`; another one would be that of no Service.
+fn class(text: &str) -> Result<String, String> {
+    let (prefix, class) = text.split_once('/').map_or((None, text), |(prefix, class)| (Some(prefix), class));
+    let is_part = |part: &str, inside: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric();
+        !part.is_empty()
+            && part.chars().all(|c| is_plain(c) || inside.contains(c))
+            && part.starts_with(is_plain)
+            && part.ends_with(is_plain)
+    };
+    let is_prefix = |prefix: &str| {
+        let is_label = |label| is_part(label, "-") && !prefix.contains(|c: char| c.is_ascii_uppercase());
+        prefix.len() <= 253 && prefix.split('.').all(is_label)
+    };
+    if class.len() <= 63 && is_part(class, "-_.") && prefix.is_none_or(is_prefix) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is no load balancer class; write it as in example.com/internal"))
+    }
+}
+
 fn first_line(error: &impl ToString) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
@@ -241,6 +267,7 @@ spec:
   connection:
     caBundle: corporate.pem
     proxy: {url: http://proxy.corp:3128, username: pileus, password: {file: proxy}, addresses: [10.0.0.0/8]}
+  loadBalancerClasses: [internal-vip, example.com/Internal_1.0]
 ";
 
     fn parse(text: &str, folder: &str) -> Result<CloudProvider, Vec<Problem>> {
@@ -271,6 +298,7 @@ spec:
             (credential.name.as_str(), credential.kind.label(), credential.plain),
             ("main", "bearer", false)
         );
+        assert_eq!(document.classes, ["internal-vip", "example.com/Internal_1.0"]);
         let Connection { extra_roots, proxy } = document.connection;
         assert_eq!(extra_roots.as_deref(), Some(Path::new("/etc/pileus/corporate.pem")));
         let proxy = proxy.unwrap();
@@ -282,9 +310,14 @@ spec:
     fn all_but_the_component_may_be_missing() {
         let text = GOOD.split("  configuration:").next().unwrap();
         let document = parse(text, "").unwrap();
-        let CloudProvider { configuration, grants, limits, credentials, connection, .. } = document;
+        let CloudProvider { configuration, grants, limits, credentials, connection, classes, .. } = document;
         assert_eq!((configuration.as_str(), grants.len(), limits.len()), ("{}", 0, 0));
-        assert!(credentials.is_empty() && connection.extra_roots.is_none() && connection.proxy.is_none());
+        assert!(
+            classes.is_empty()
+                && credentials.is_empty()
+                && connection.extra_roots.is_none()
+                && connection.proxy.is_none()
+        );
     }
 
     #[test]
@@ -319,6 +352,7 @@ spec:
     caBundle: ''
     proxy: {url: https://proxy.corp, username: a, password: hunter2, addresses: [a], port: 1}
     socks: 1
+  loadBalancerClasses: ['', a/b/c, Example.com/a, example.com/, -a, 5]
 extra: 1
 ";
         assert_eq!(
@@ -367,6 +401,12 @@ extra: 1
                 "spec.connection.proxy.addresses[0]",
                 "spec.connection.proxy.port",
                 "spec.connection.socks",
+                "spec.loadBalancerClasses[0]",
+                "spec.loadBalancerClasses[1]",
+                "spec.loadBalancerClasses[2]",
+                "spec.loadBalancerClasses[3]",
+                "spec.loadBalancerClasses[4]",
+                "spec.loadBalancerClasses[5]",
                 "extra",
             ]
         );
@@ -412,6 +452,11 @@ extra: 1
                 "spec.limits.reads.perSecond: expected a number from 0.001 to 100000, found 0",
             ),
             ("burst: 100, ", "", "spec.limits.reads.burst: this field is missing"),
+            (
+                "[internal-vip, ",
+                "[internal vip, ",
+                "spec.loadBalancerClasses[0]: \"internal vip\" is no load balancer class; write it as in example.com/",
+            ),
             ("vm/{1}", "vm/{", "spec.limits.vm/{: key \"vm/{\" isn't valid"),
         ] {
             let found = problems(&GOOD.replace(from, to));
