@@ -5,11 +5,12 @@ mod duration;
 mod leader_election;
 mod node_controllers;
 mod route_controller;
+mod service_controller;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use pileus_cloud::ProviderId;
+use pileus_cloud::{Cluster, ProviderId};
 use pileus_gate::Grant;
 
 use crate::provider_test::subject;
@@ -18,6 +19,7 @@ pub use admin_server::AdminServer;
 pub use leader_election::LeaderElection;
 pub use node_controllers::NodeControllers;
 pub use route_controller::RouteController;
+pub use service_controller::ServiceController;
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -72,6 +74,10 @@ pub struct Run {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
+    /// The cluster's name, which a provider may write on what it creates
+    #[arg(long, value_name = "NAME", default_value = "kubernetes")]
+    pub cluster_name: String,
+
     /// Where the admin server listens.
     #[command(flatten)]
     pub admin_server: AdminServer,
@@ -100,6 +106,17 @@ pub struct Run {
     /// How routes are kept.
     #[command(flatten)]
     pub route_controller: RouteController,
+
+    /// How load balancers are kept.
+    #[command(flatten)]
+    pub service_controller: ServiceController,
+}
+
+impl Run {
+    /// The cluster as the command line names it. Its UID is the API server's to tell.
+    pub(crate) fn cluster(&self) -> Cluster {
+        Cluster { name: self.cluster_name.clone(), uid: None }
+    }
 }
 
 /// Where compiled code is kept.

@@ -75,7 +75,7 @@ pub enum Error {
     },
     /// The provider can do nothing that this program needs.
     #[error(
-        "provider {provider}: there is nothing for it to do: it exports no instances, and no routes or there is no --cluster-cidr (`pileus inspect` shows what a component exports)"
+        "provider {provider}: there is nothing for it to do: it exports no instances, no load balancers, and no routes or there is no --cluster-cidr (`pileus inspect` shows what a component exports)"
     )]
     NothingToDo {
         /// The operator's name for it.

@@ -1,19 +1,19 @@
 //! The composition root: the one place where document, cluster, provider, gate and controllers meet.
 
+mod controllers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
-use kube::{Client, Config};
-use pileus_cloud::Provider;
-use pileus_controllers::events::Events;
+use futures::future::{OptionFuture, join_all};
+use kube::Config;
+use pileus_controllers::Health;
 use pileus_controllers::nodes::Nodes;
-use pileus_controllers::{Health, node, node_lifecycle, route};
+use pileus_controllers::services::Services;
 use pileus_gate::Gate;
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +22,7 @@ use crate::error::Error;
 use crate::leader::{Election, End, Leadership};
 use crate::secrets::Secrets;
 use crate::{admin, cli, cluster, credentials, leader, provider, telemetry};
+use controllers::Cast;
 
 /// How long events that are still queued at the end are waited for: they tell, they don't promise.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -50,10 +51,11 @@ impl Metrics {
 /// ended.
 pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     telemetry::start(arguments.log_format, &arguments.log_filter)?;
-    let routes = arguments.route_controller.route()?;
+    let routes = arguments.route_controller.route(arguments.cluster())?;
     let stop = stop_on_signal()?;
     let secrets = Secrets::default();
     let document = CloudProvider::read(&arguments.provider, &secrets)?;
+    let load_balancers = arguments.service_controller.service(arguments.cluster(), document.classes.clone());
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
@@ -85,15 +87,20 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     loaded.holds();
     show_gate.send_replace(Some(gate.clone()));
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health);
+    // Nobody reads Services for a provider that can do nothing for them.
+    let services = provider.load_balancers.is_some().then(|| {
+        Services::new(client.clone(), metrics.controllers.clone(), &health, &provider.service_terms)
+    });
     let cast = Cast {
         client,
         nodes: nodes.clone(),
+        services: services.clone(),
         provider,
         gate: gate.clone(),
         metrics: metrics.controllers,
         host,
     };
-    let (controllers, events) = cast.controllers(&arguments.node_controllers, routes)?;
+    let (controllers, events) = cast.controllers(&arguments.node_controllers, load_balancers, routes)?;
     let serve = async {
         tracing::info!(%api_server, identity = election.identity(), "ready to lead");
         let Some(leadership) = lead(election, cluster, &stop).await? else { return Ok(()) };
@@ -108,10 +115,12 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
         leadership.end(end).await;
         Ok(())
     };
-    // One that stands by watches, too, so that it knows all Nodes when its turn comes.
+    let watch_services = OptionFuture::from(services.as_ref().map(|all| all.watch(CancellationToken::new())));
+    // One that stands by watches, too, so that it knows all Nodes and Services when its turn comes.
     tokio::select! {
         served = serve => served?,
         () = nodes.watch(CancellationToken::new()) => {}
+        Some(()) = watch_services => {}
         () = credentials.follow() => {}
     }
     if tokio::time::timeout(LAST_WORDS, join_all(events)).await.is_err() {
@@ -119,103 +128,6 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     }
     tracing::info!("stopped");
     Ok(())
-}
-
-/// What the controllers are made of.
-struct Cast {
-    client: Client,
-    nodes: Nodes,
-    provider: Provider,
-    gate: Gate,
-    metrics: pileus_controllers::Metrics,
-    /// The name of this machine or Pod.
-    host: String,
-}
-
-/// The controllers, ready to run.
-struct Controllers {
-    client: Client,
-    node: Option<node::Controller>,
-    node_lifecycle: Option<node_lifecycle::Controller>,
-    route: Option<route::Controller>,
-    gate: Gate,
-    /// The operator's name for the provider.
-    provider: String,
-    /// What is told of its credentials.
-    events: Events,
-}
-
-impl Cast {
-    /// Puts the controllers together, and returns with them what still sends their events when they have ended.
-    fn controllers(
-        self,
-        flags: &cli::NodeControllers,
-        routes: Option<route::Settings>,
-    ) -> Result<(Controllers, Vec<JoinHandle<()>>), Error> {
-        let mut sending = Vec::new();
-        let mut events = |component| {
-            let (events, task) =
-                Events::start(self.client.clone(), component, &self.host, self.metrics.clone());
-            sending.push(task);
-            events
-        };
-        let (nodes, provider, metrics) = (&self.nodes, &self.provider, &self.metrics);
-        let node = node::Controller::new(
-            nodes.clone(),
-            provider.clone(),
-            events("cloud-node-controller"),
-            metrics.clone(),
-            flags.node(),
-            jitter,
-        );
-        let node_lifecycle = node_lifecycle::Controller::new(
-            nodes.clone(),
-            provider.clone(),
-            events("cloud-node-lifecycle-controller"),
-            metrics.clone(),
-            flags.node_lifecycle(),
-        );
-        let route = routes.and_then(|settings| {
-            let events = events("route_controller");
-            let (nodes, provider) = (nodes.clone(), provider.clone());
-            route::Controller::new(nodes, provider, events, metrics.clone(), settings, jitter)
-        });
-        let of_credentials = events("pileus");
-        if node.is_none() && node_lifecycle.is_none() && route.is_none() {
-            return Err(Error::NothingToDo { provider: provider.name.clone() });
-        }
-        let (client, gate, provider) = (self.client, self.gate, provider.name.clone());
-        let events = of_credentials;
-        Ok((Controllers { client, node, node_lifecycle, route, gate, provider, events }, sending))
-    }
-}
-
-impl Controllers {
-    /// Works until all have ended after they were told to stop.
-    async fn run(self, stop: &CancellationToken) {
-        let Self { client, node, node_lifecycle, route, gate, provider, events } = self;
-        let of_nodes = async {
-            if let Some(node) = node {
-                node.run(stop.clone()).await;
-            }
-        };
-        let of_lifecycles = async {
-            if let Some(node_lifecycle) = node_lifecycle {
-                node_lifecycle.run(stop.clone()).await;
-            }
-        };
-        let of_routes = async {
-            let Some(route) = route else { return };
-            if let Some(uid) = stop.run_until_cancelled(cluster::uid(&client)).await {
-                route.of_cluster(uid).run(stop.clone()).await;
-            }
-        };
-        let controllers = async { tokio::join!(of_nodes, of_lifecycles, of_routes) };
-        tokio::select! {
-            _ = controllers => {}
-            () = credentials::tell(&gate, &provider, &events) => {}
-        }
-    }
 }
 
 /// Takes part in the election until this replica leads; none if it is stopped before.

@@ -29,10 +29,6 @@ pub struct RouteController {
     /// How often the cloud's routes are read although no node has changed: somebody else may have changed them
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "30m")]
     pub route_reconciliation_period: Duration,
-
-    /// The cluster's name, which a provider may write on what it creates
-    #[arg(long, value_name = "NAME", default_value = "kubernetes")]
-    pub cluster_name: String,
 }
 
 impl RouteController {
@@ -40,7 +36,7 @@ impl RouteController {
     ///
     /// # Errors
     /// [`Error::Flag`] for ranges that don't go together, as upstream demands.
-    pub(crate) fn route(&self) -> Result<Option<route::Settings>, Error> {
+    pub(crate) fn route(&self, cluster: Cluster) -> Result<Option<route::Settings>, Error> {
         let ranges: Vec<_> = self.cluster_cidr.iter().map(IpNet::trunc).collect();
         let problem = match ranges.as_slice() {
             [] => return Ok(None),
@@ -53,7 +49,6 @@ impl RouteController {
             let value = self.cluster_cidr.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             return Err(Error::Flag { flag: "cluster-cidr", value, problem: problem.to_owned() });
         }
-        let cluster = Cluster { name: self.cluster_name.clone(), uid: None };
         let settings = route::Settings {
             cluster,
             cluster_ranges: ranges,
@@ -72,8 +67,11 @@ mod tests {
             cluster_cidr: ranges.iter().map(|range| range.parse().unwrap()).collect(),
             configure_cloud_routes: true,
             route_reconciliation_period: Duration::from_mins(30),
-            cluster_name: "kubernetes".to_owned(),
         }
+    }
+
+    fn route(flags: &RouteController) -> Result<Option<route::Settings>, Error> {
+        flags.route(Cluster { name: "kubernetes".to_owned(), uid: None })
     }
 
     #[test]
@@ -84,16 +82,16 @@ mod tests {
             (&["10.244.0.0/16", "10.245.0.0/16"], false),
             (&["10.244.0.0/16", "fd00::/48", "fd01::/48"], false),
         ] {
-            assert_eq!(flags(ranges).route().is_ok(), is_right, "{ranges:?}");
+            assert_eq!(route(&flags(ranges)).is_ok(), is_right, "{ranges:?}");
         }
-        let settings = flags(&["10.244.7.0/16"]).route().unwrap().unwrap();
+        let settings = route(&flags(&["10.244.7.0/16"])).unwrap().unwrap();
         assert_eq!(settings.cluster_ranges[0].to_string(), "10.244.0.0/16");
     }
 
     #[test]
     fn without_ranges_or_where_it_is_not_wanted_there_is_nothing_to_do() {
-        assert!(flags(&[]).route().unwrap().is_none());
+        assert!(route(&flags(&[])).unwrap().is_none());
         let unwanted = RouteController { configure_cloud_routes: false, ..flags(&["10.244.0.0/16"]) };
-        assert!(unwanted.route().unwrap().is_none());
+        assert!(route(&unwanted).unwrap().is_none());
     }
 }

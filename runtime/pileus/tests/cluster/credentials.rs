@@ -33,11 +33,12 @@ fn secrets(world: &World) -> Api<Secret> {
     Api::namespaced(world.client.clone(), "kube-system")
 }
 
-/// Gives Pileus the right that `deploy/rbac.yaml` keeps ready behind a `#`.
+/// Gives Pileus the right to a Secret that `deploy/rbac.yaml` keeps ready behind a `#`.
 pub(crate) async fn grant_secret(world: &World) {
     let shipped =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml")).unwrap();
-    let (_, kept) = shipped.split_once("\n#---\n").unwrap();
+    let (_, about) = shipped.split_once("# Only where a credential").unwrap();
+    let (_, kept) = about.split_once("\n#---\n").unwrap();
     let role: Vec<_> = kept.lines().map(|line| line.strip_prefix('#').unwrap()).collect();
     let file = TempDir::new().unwrap();
     let path = file.path().join("role.yaml");
