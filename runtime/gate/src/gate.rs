@@ -24,6 +24,7 @@ use crate::{
     network::{self, Network, Resolve},
     recent::{Seen, Source},
     record::{Metrics, Record, Records},
+    rehearsal::Rehearsal,
     request::{Host, Request},
     rules::{Effect, Rules},
     stand_in::{Course, StandIn},
@@ -137,6 +138,14 @@ impl Gate {
     #[must_use]
     pub fn with_stand_in(self, stand_in: Arc<dyn StandIn>) -> Self {
         Self { stand_in: Some(stand_in), ..self }
+    }
+
+    /// The same gate for a rehearsal: what may change something is answered here, 503 with a header `Pileus-Gate: rehearsal`,
+    /// and written down. Reads and polls of operations are carried as ever, and nothing is allowed that wasn't.
+    #[must_use]
+    pub fn rehearsing(self) -> (Self, Rehearsal) {
+        let rehearsal = Rehearsal::default();
+        (self.with_stand_in(Arc::new(rehearsal.clone())), rehearsal)
     }
 
     /// The same gate for a call of this urgency. Without it a call is of the least.

@@ -5,9 +5,10 @@
 //! A request passes, in this order: `request` gives it its one canonical form, `grants` the permission, `rules` its
 //! meaning, `cache` spares the cloud a question, `limits` are its turn, `credentials` say to the cloud who asks. `way`,
 //! `dial` and `network` do the sending and the connecting, to an `address` that the grant opens, by the `proxy` and
-//! with the `trust` that the operator's `connection` names; a `stand_in` may answer in the cloud's place. `headers` and
-//! `body` bound and clean what is carried, and an `echo` of the credential is no answer. `record` counts, `recent`
-//! keeps the last ones for a page, and `failures` keeps a flood from the log.
+//! with the `trust` that the operator's `connection` names; a `stand_in` may answer in the cloud's place, and a
+//! `rehearsal` does that for all writes. `headers` and `body` bound and clean what is carried, and an `echo` of the
+//! credential is no answer. `record` counts, `recent` keeps the last ones for a page, and `failures` keeps a flood from
+//! the log.
 //!
 //! `fence` and `under_way` keep changes from being begun or given up at the wrong moment, and `writes` finishes those
 //! whose callers have gone. `pattern` and `path` hold the small languages in which operators and providers write hosts,
@@ -38,6 +39,7 @@ mod problem;
 mod proxy;
 mod recent;
 mod record;
+mod rehearsal;
 mod request;
 mod rules;
 mod stand_in;
@@ -67,6 +69,7 @@ pub use problem::Problem;
 pub use proxy::NoTunnel;
 pub use recent::{Seen, Source};
 pub use record::Metrics;
+pub use rehearsal::{Rehearsal, WantedWrite, WantedWrites};
 pub use request::{Host, Request};
 pub use rules::{Effect, LimitKey, Limits, Meaning, Operation, Page, Place, Rule, Rules};
 pub use secrecy::{ExposeSecret, SecretString};
