@@ -1,5 +1,10 @@
 //! The service controller: Services of type LoadBalancer get their addresses from the cloud, and keep them.
 
+mod lanes;
+mod roster;
+mod targets;
+mod work;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -13,6 +13,15 @@ pub const TAINT_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// Taint by which the cluster autoscaler marks a Node before it takes the machine away. Known by its key alone.
 pub const TAINT_AUTOSCALER_DELETES: &str = "ToBeDeletedByClusterAutoscaler";
 
+/// Label of a Node that gets no traffic from load balancers, unless its value is a false one.
+pub const LABEL_EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+
+/// Finalizer that keeps a Service until its load balancer is gone.
+pub const FINALIZER_LOAD_BALANCER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
+/// Annotation with the address ranges that may connect, from before `spec.loadBalancerSourceRanges`.
+pub const ANNOTATION_SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+
 /// Annotation with the keys of the labels that we have set on a Node and may change and take away again, sorted and
 /// separated by commas.
 pub const ANNOTATION_OWNED_LABELS: &str = "pileus.dev/owned-labels";

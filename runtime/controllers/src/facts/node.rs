@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::well_known::{
     ANNOTATION_NODE_IP, ANNOTATION_OWNED_LABELS, ANNOTATION_RELEASE_DELETION, CONDITION_MACHINE_ABSENT,
-    TAINT_UNINITIALIZED,
+    LABEL_EXCLUDE, LABELS_ZONE, TAINT_AUTOSCALER_DELETES, TAINT_UNINITIALIZED,
 };
 
 /// A Node of which only those fields are deserialised that become facts.
@@ -266,6 +266,23 @@ impl NodeFacts {
     /// Whether it waits to be initialised.
     pub fn is_uninitialised(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == TAINT_UNINITIALIZED)
+    }
+
+    /// Whether it is labelled out of load balancers. As upstream since 1.33 (P-29), a value that Go reads as false labels it
+    /// in again, and an empty one or one that is no boolean labels it out.
+    pub fn is_excluded(&self) -> bool {
+        let value = self.labels.get(LABEL_EXCLUDE);
+        value.is_some_and(|value| !matches!(&**value, "0" | "f" | "F" | "FALSE" | "false" | "False"))
+    }
+
+    /// Whether the cluster autoscaler is about to take its machine away.
+    pub fn is_leaving(&self) -> bool {
+        self.taints.iter().any(|taint| taint.key == TAINT_AUTOSCALER_DELETES)
+    }
+
+    /// Its zone, where it is labelled with one.
+    pub fn zone(&self) -> Option<&str> {
+        LABELS_ZONE.iter().find_map(|key| self.labels.get(*key)).map(String::as_str)
     }
 
     /// The Node as a provider may see it: with those labels whose keys it named.

@@ -1,0 +1,255 @@
+//! A Service as the service controller sees it, and what is wrong with it.
+//!
+//! All that a provider may see of it is read once, into the very record that the provider gets. What can't be read isn't
+//! passed on in parts: a source range that is left out would open or close a load balancer for somebody.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1 as core;
+use pileus_cloud::{
+    Affinity, AnnotationType, Family, Ingress, IngressPoint, IpMode, PortStatus, Protocol, Selection,
+    Service, ServicePort, ServiceTerms, TrafficPolicy,
+};
+
+use crate::well_known::{ANNOTATION_SOURCE_RANGES, FINALIZER_LOAD_BALANCER};
+
+/// What the service controller knows of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// What a provider may see of it. Its targets and endpoints are those of the moment of a call, and so none here.
+    pub service: Service,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Whether its type is LoadBalancer.
+    pub is_load_balancer: bool,
+    /// `metadata.finalizers`.
+    pub finalizers: Vec<String>,
+    /// How many ready endpoints it has on which Node, where its policy is Local and the provider asked for them. It isn't
+    /// in the object: whoever watches endpoints puts it here, as it puts the namespace's labels into `service`.
+    pub local_endpoints: BTreeMap<String, u32>,
+    /// What is wrong with it and what would be right, a sentence each. Nothing is asked of the cloud for such a Service
+    /// except its deletion.
+    pub problems: Vec<String>,
+}
+
+impl ServiceFacts {
+    /// Reads a Service, and of its annotations those that the terms name.
+    pub(crate) fn read(service: core::Service, terms: &ServiceTerms) -> Self {
+        let core::Service { metadata, spec, status } = service;
+        let (mut spec, mut problems) = (spec.unwrap_or_default(), Vec::new());
+        let all = metadata.annotations.unwrap_or_default();
+        let is_load_balancer = spec.type_.as_deref() == Some("LoadBalancer");
+        let ports = ports(std::mem::take(&mut spec.ports), &mut problems);
+        let ingress = status.and_then(|status| status.load_balancer).and_then(|status| status.ingress);
+        let service = Service {
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            labels: metadata.labels.unwrap_or_default().into_iter().collect(),
+            namespace_labels: Vec::new(),
+            policy: policy(&spec, is_load_balancer, &mut problems),
+            affinity: affinity(&spec),
+            source_ranges: source_ranges(&spec, &all, &mut problems),
+            annotations: annotations(all, terms, &mut problems),
+            class: spec.load_balancer_class,
+            ports,
+            requested_ip: spec.load_balancer_ip.filter(|text| !text.is_empty()),
+            families: spec.ip_families.iter().flatten().filter_map(|text| family(text)).collect(),
+            endpoints: Vec::new(),
+            targets: Selection::All,
+            status: ingress.into_iter().flatten().flat_map(ways_in).collect(),
+        };
+        Self {
+            service,
+            resource_version: metadata.resource_version.unwrap_or_default(),
+            is_deleting: metadata.deletion_timestamp.is_some(),
+            is_load_balancer,
+            finalizers: metadata.finalizers.unwrap_or_default(),
+            local_endpoints: BTreeMap::new(),
+            problems,
+        }
+    }
+
+    /// `namespace/name`.
+    pub(crate) fn key(&self) -> String {
+        format!("{}/{}", self.service.namespace, self.service.name)
+    }
+
+    /// Whether it has the finalizer that keeps it until its load balancer is gone.
+    pub(crate) fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == FINALIZER_LOAD_BALANCER)
+    }
+}
+
+fn ports(ports: Option<Vec<core::ServicePort>>, problems: &mut Vec<String>) -> Vec<ServicePort> {
+    let mut read = Vec::new();
+    for port in ports.into_iter().flatten() {
+        let core::ServicePort { app_protocol, name, node_port, port, protocol, target_port: _ } = port;
+        let Ok(number) = u16::try_from(port) else {
+            problems.push(format!("port {port} is none: expected 1 to 65535"));
+            continue;
+        };
+        let Some(protocol) = protocol_of(protocol.as_deref().unwrap_or("TCP")) else {
+            let protocol = protocol.unwrap_or_default();
+            problems.push(format!("port {port} has protocol {protocol}: expected TCP, UDP or SCTP"));
+            continue;
+        };
+        read.push(ServicePort {
+            name: name.unwrap_or_default(),
+            protocol,
+            port: number,
+            node_port: node_port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0),
+            app_protocol,
+        });
+    }
+    if read.is_empty() && problems.is_empty() {
+        problems.push("spec.ports is empty: a load balancer needs at least one port".to_owned());
+    }
+    read
+}
+
+fn protocol_of(text: &str) -> Option<Protocol> {
+    [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|protocol| protocol.as_str() == text)
+}
+
+fn family(text: &str) -> Option<Family> {
+    match text {
+        "IPv4" => Some(Family::Ipv4),
+        "IPv6" => Some(Family::Ipv6),
+        _ => None,
+    }
+}
+
+/// The API server gives every Service of type LoadBalancer with policy Local a port for health checks.
+fn policy(spec: &core::ServiceSpec, is_load_balancer: bool, problems: &mut Vec<String>) -> TrafficPolicy {
+    if !is_load_balancer || spec.external_traffic_policy.as_deref() != Some("Local") {
+        return TrafficPolicy::Cluster;
+    }
+    match spec.health_check_node_port.and_then(|port| u16::try_from(port).ok()).unwrap_or_default() {
+        0 => {
+            problems.push(
+                "spec.externalTrafficPolicy is Local without spec.healthCheckNodePort: load balancers find the nodes \
+                 with endpoints by it"
+                    .to_owned(),
+            );
+            TrafficPolicy::Cluster
+        }
+        port => TrafficPolicy::Local(port),
+    }
+}
+
+/// What the API server fills in where a user doesn't say how long.
+const STICKY: Duration = Duration::from_hours(3);
+
+fn affinity(spec: &core::ServiceSpec) -> Affinity {
+    if spec.session_affinity.as_deref() != Some("ClientIP") {
+        return Affinity::None;
+    }
+    let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+    let seconds = config.and_then(|config| config.timeout_seconds);
+    let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+    Affinity::ClientIp(seconds.map_or(STICKY, Duration::from_secs))
+}
+
+/// Upstream's reading (ccm-behaviour 10.5): the field, or where it is empty the annotation, separated by commas; blanks
+/// around a range are passed over, what is named twice is one, and none means everybody.
+fn source_ranges(
+    spec: &core::ServiceSpec,
+    annotations: &BTreeMap<String, String>,
+    problems: &mut Vec<String>,
+) -> Vec<IpNet> {
+    let texts: Vec<&str> = spec.load_balancer_source_ranges.iter().flatten().map(String::as_str).collect();
+    if !texts.is_empty() {
+        return ranges(&texts, "spec.loadBalancerSourceRanges", problems);
+    }
+    let text = annotations.get(ANNOTATION_SOURCE_RANGES).map_or("", |text| text.trim());
+    let texts: Vec<&str> = text.split(',').filter(|_| !text.is_empty()).collect();
+    ranges(&texts, &format!("annotation {ANNOTATION_SOURCE_RANGES}"), problems)
+}
+
+/// Each range once, in its canonical form. `field` is where they stand.
+fn ranges(texts: &[&str], field: &str, problems: &mut Vec<String>) -> Vec<IpNet> {
+    let mut ranges = Vec::new();
+    for text in texts {
+        match text.trim().parse::<IpNet>().map(|range| range.trunc()) {
+            Ok(range) if ranges.contains(&range) => {}
+            Ok(range) => ranges.push(range),
+            Err(_) => problems.push(format!(
+                "{field} has {}, which is no address range: expected one such as 192.0.2.0/24 or 2001:db8::/32",
+                shown(text)
+            )),
+        }
+    }
+    ranges
+}
+
+/// Those that the terms name, in the order of their keys, with what is wrong with their values.
+fn annotations(
+    all: BTreeMap<String, String>,
+    terms: &ServiceTerms,
+    problems: &mut Vec<String>,
+) -> Vec<(String, String)> {
+    let mut named = Vec::new();
+    for (key, value) in all {
+        let Some((_, kind)) = terms.annotations.iter().find(|(pattern, _)| names(pattern, &key)) else {
+            continue;
+        };
+        let expected = match kind {
+            AnnotationType::Boolean if !matches!(&*value, "true" | "false") => Some("true or false"),
+            AnnotationType::Integer if value.parse::<i64>().is_err() => Some("a whole number"),
+            AnnotationType::RangeList if !value.trim().is_empty() => {
+                let texts: Vec<&str> = value.split(',').collect();
+                ranges(&texts, &format!("annotation {key}"), problems);
+                None
+            }
+            _ => None,
+        };
+        if let Some(expected) = expected {
+            problems.push(format!("annotation {key} has {}: expected {expected}", shown(&value)));
+        }
+        named.push((key, value));
+    }
+    named
+}
+
+/// Whether a pattern, with at most one `*` that stands for at least one character, is one of this key.
+fn names(pattern: &str, key: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == key,
+        Some((before, after)) => {
+            key.len() > before.len() + after.len() && key.starts_with(before) && key.ends_with(after)
+        }
+    }
+}
+
+/// How much of a value that makes no sense is shown, in bytes: an address range and more.
+const SHOWN: usize = 100;
+
+/// A quarter of a megabyte fits into an annotation, and the reason should fit into an event.
+fn shown(text: &str) -> String {
+    format!("{:?}", text.get(..text.floor_char_boundary(SHOWN)).unwrap_or_default())
+}
+
+/// An entry with both an address and a name is two ways in: no provider can have told it so.
+fn ways_in(ingress: core::LoadBalancerIngress) -> impl Iterator<Item = Ingress> {
+    let core::LoadBalancerIngress { hostname, ip, ip_mode, ports } = ingress;
+    let ports: Vec<_> = ports.into_iter().flatten().filter_map(port_status).collect();
+    // What the API server fills in as well, so that nothing looks changed that isn't.
+    let mode = if ip_mode.as_deref() == Some("Proxy") { IpMode::Proxy } else { IpMode::Vip };
+    let ip = ip.filter(|text| !text.is_empty()).map(|ip| (IngressPoint::Ip(ip), Some(mode)));
+    let hostname = hostname.filter(|text| !text.is_empty()).map(|name| (IngressPoint::Hostname(name), None));
+    ip.into_iter().chain(hostname).map(move |(point, ip_mode)| Ingress {
+        point,
+        ip_mode,
+        ports: ports.clone(),
+    })
+}
+
+fn port_status(status: core::PortStatus) -> Option<PortStatus> {
+    let core::PortStatus { error, port, protocol } = status;
+    Some(PortStatus { port: u16::try_from(port).ok()?, protocol: protocol_of(&protocol)?, error })
+}
