@@ -9,6 +9,28 @@ use serde_json::{Value, json};
 use crate::SOON;
 use crate::web::{Answer, Web};
 
+/// Something that the cloud makes for Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Object {
+    /// A load balancer of one Service.
+    LoadBalancer,
+    /// An address that a shared one uses.
+    Address,
+    /// One that many share.
+    SharedLoadBalancer,
+}
+
+impl Object {
+    /// Its path, and what a list calls them.
+    fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::LoadBalancer => ("/v1/load-balancers", "loadBalancers"),
+            Self::Address => ("/v1/addresses", "addresses"),
+            Self::SharedLoadBalancer => ("/v1/shared-load-balancers", "sharedLoadBalancers"),
+        }
+    }
+}
+
 /// A running cloud. Ends when dropped.
 pub(crate) struct Cloud {
     web: Web,
@@ -72,6 +94,35 @@ impl Cloud {
         let answer = self.web.get("/v1/routes?limit=1000").await;
         // A fault may be meant for somebody else, and hit this.
         if answer.status == 200 { answer.json()["routes"].as_array().unwrap().clone() } else { Vec::new() }
+    }
+
+    /// All objects of one kind, fewer than a page holds; an error where a fault has hit the question.
+    pub(crate) async fn all(&self, kind: Object) -> Result<Vec<Value>, String> {
+        let (path, plural) = kind.names();
+        let answer = self.web.send_freely(Method::GET, &format!("{path}?limit=1000"), "").await;
+        let answer = answer.filter(|answer| answer.status == 200).ok_or("the cloud does not answer the test")?;
+        Ok(answer.json()[plural].as_array().unwrap().clone())
+    }
+
+    /// Makes something for Services, or replaces it.
+    pub(crate) async fn put(&self, kind: Object, name: &str, object: &Value) {
+        let path = format!("{}/{name}", kind.names().0);
+        let answer = self.web.send(Method::PUT, &path, &object.to_string()).await;
+        assert!((200..300).contains(&answer.status), "{path}: {answer:?}");
+    }
+
+    /// Removes something that was made for Services.
+    pub(crate) async fn remove(&self, kind: Object, name: &str) {
+        let path = format!("{}/{name}", kind.names().0);
+        let answer = self.web.send(Method::DELETE, &path, "").await;
+        assert!((200..300).contains(&answer.status), "{path}: {answer:?}");
+    }
+
+    /// How many writes it was asked for, by whomever.
+    pub(crate) async fn writes(&self) -> u64 {
+        let counters = self.web.get("/admin/counters").await.json();
+        let kinds = ["create", "change", "delete"].map(|kind| counters["calls"][kind].clone());
+        kinds.iter().flat_map(|kind| kind.as_object().unwrap().values()).map(|count| count.as_u64().unwrap()).sum()
     }
 
     /// Makes a route that is none of Pileus'.

@@ -27,7 +27,12 @@ mod providers;
 mod proxy;
 mod random;
 mod refresh;
+mod relay;
 mod routes;
+mod service;
+mod service_faults;
+mod service_interruptions;
+mod services;
 mod web;
 mod world;
 

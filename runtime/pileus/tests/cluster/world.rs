@@ -68,14 +68,20 @@ impl World {
 
     /// As [`World::start`], with this way to the API server.
     pub(crate) async fn start_through(&self, proxy: &Proxy) -> Run {
-        let direct = std::fs::read_to_string(self.kubernetes.kubeconfig(User::Pileus)).unwrap();
-        let mut kubeconfig: Value = serde_json::from_str(&direct).unwrap();
-        kubeconfig["clusters"][0]["cluster"]["server"] = json!(format!("https://127.0.0.1:{}", proxy.port));
-        let path = self.folder.path().join(format!("{}.kubeconfig", proxy.port));
-        std::fs::write(&path, kubeconfig.to_string()).unwrap();
-        let run = self.start_by(&self.simulated(self.cloud.port), &path).await;
+        let server = format!("https://127.0.0.1:{}", proxy.port);
+        let run = self.start_at(&self.simulated(self.cloud.port), &server).await;
         run.ready().await;
         run
+    }
+
+    /// As [`World::start_with`], with the API server at this place.
+    pub(crate) async fn start_at(&self, document: &Value, server: &str) -> Run {
+        let direct = std::fs::read_to_string(self.kubernetes.kubeconfig(User::Pileus)).unwrap();
+        let mut kubeconfig: Value = serde_json::from_str(&direct).unwrap();
+        kubeconfig["clusters"][0]["cluster"]["server"] = json!(server);
+        let path = self.folder.path().join(format!("{}.kubeconfig", server.rsplit(':').next().unwrap()));
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        self.start_by(document, &path).await
     }
 
     async fn start_by(&self, document: &Value, kubeconfig: &Path) -> Run {
@@ -139,13 +145,13 @@ impl World {
         Api::<Node>::all(self.client.clone()).list(&ListParams::default()).await.unwrap().items
     }
 
-    /// All events about a Node.
+    /// All events about a Node or a Service.
     pub(crate) async fn events(&self, node: &str) -> Vec<Event> {
         let about = ListParams::default().fields(&format!("involvedObject.name={node}"));
         Api::<Event>::all(self.client.clone()).list(&about).await.unwrap().items
     }
 
-    /// Waits for an event about a Node, already there or to come.
+    /// Waits for an event about a Node or a Service, already there or to come.
     pub(crate) async fn event(&self, node: &str, reason: &str) -> Event {
         self.event_that(&format!("reason={reason},involvedObject.name={node}"), |_| true).await
     }

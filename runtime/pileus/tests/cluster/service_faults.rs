@@ -1,0 +1,95 @@
+//! A cloud that refuses, fails late, loses answers or is written to by others: each Service gets what it asks for as soon as
+//! the cloud lets it, and nothing twice.
+
+use pileus_dev::kubernetes::Options;
+use serde_json::{Value, json};
+
+use crate::service::{Style, change, create, delete, document, join, settles, stays};
+use crate::world::{Run, World};
+
+/// How long operations take that can fail late.
+const SLOW: u64 = 200;
+
+#[tokio::test]
+async fn whatever_the_cloud_does_each_service_gets_an_object_of_its_own() {
+    whatever_the_cloud_does(Style::PerService).await;
+}
+
+#[tokio::test]
+async fn whatever_the_cloud_does_each_service_gets_its_part_of_the_shared_object() {
+    whatever_the_cloud_does(Style::Shared).await;
+}
+
+async fn whatever_the_cloud_does(style: Style) {
+    let mut world = World::with(Options { audit: true }).await;
+    world.flags = vec!["--leader-elect=false"];
+    join(&world, &["a", "b"]).await;
+    let run = world.start_with(&document(&world, style)).await;
+    run.ready().await;
+    create(&world, "kept", json!({})).await;
+    create(&world, "removed-0", json!({})).await;
+    settles(&world).await;
+    let operations = |late: u64| json!({"takesMs": SLOW, "jitterMs": SLOW, "lateFailures": {"next": late}});
+    let writes = json!(["create", "change", "delete"]);
+    let all = json!(["list", "get", "create", "change", "delete"]);
+    // Those that count down end by themselves. One whose operations last would be asked for ever.
+    let faults = [
+        (json!({"operations": operations(0)}), None),
+        (json!({"operations": operations(4)}), Some("SyncLoadBalancerFailed")),
+        (json!({"operations": operations(1), "preconditions": {"next": 12}}), None),
+        (json!({"lost": {"next": 5, "kinds": writes}}), None),
+        (json!({"lost": {"share": 0.4, "kinds": all}, "operations": operations(1)}), None),
+        (json!({"throttle": {"share": 1, "retryAfterSeconds": 1, "kinds": writes}}), Some("throttled")),
+        (json!({"errors": {"share": 1, "status": 500, "kinds": all}}), Some("SyncLoadBalancerFailed")),
+        (json!({"errors": {"share": 0.5, "status": 503, "kinds": writes}, "operations": operations(1)}), None),
+    ];
+    for (round, (faults, met)) in faults.iter().enumerate() {
+        world.cloud.set_faults(faults.clone()).await;
+        let (new, old) = (format!("removed-{}", round + 1), format!("removed-{round}"));
+        create(&world, &new, json!({"ports": [{"port": 81 + round}]})).await;
+        change(&world, "kept", json!({"spec": {"ports": [{"port": 81 + round}]}})).await;
+        delete(&world, &old).await;
+        meets(&world, &run, *met, &new).await;
+        // What is refused for as long as the fault is there, is done when it isn't.
+        if faults.get("throttle").or(faults.get("errors")).or(faults.get("lost")).is_some() {
+            world.cloud.set_faults(json!({})).await;
+        }
+        settles(&world).await;
+    }
+    world.cloud.set_faults(json!({})).await;
+    stays(&world, style).await;
+    assert!(run.stop().await.success());
+}
+
+/// Waits until a fault has shown.
+async fn meets(world: &World, run: &Run, met: Option<&str>, service: &str) {
+    match met {
+        None => {}
+        Some("throttled") => run.counted("pileus_gate_requests_total", &[r#"status="429""#]).await,
+        Some(reason) => drop(world.event(service, reason).await),
+    }
+}
+
+#[tokio::test]
+async fn others_who_write_to_a_shared_object_lose_nothing() {
+    let mut world = World::with(Options { audit: true }).await;
+    world.flags = vec!["--leader-elect=false"];
+    join(&world, &["a"]).await;
+    let run = world.start_with(&document(&world, Style::Shared)).await;
+    run.ready().await;
+    // Half of all guarded writes come too late, while Services come and go.
+    world.cloud.set_faults(json!({"preconditions": {"share": 0.5}, "operations": {"takesMs": SLOW}})).await;
+    for number in 0..20 {
+        create(&world, &format!("x-{number}"), json!({})).await;
+        if number % 3 == 2 {
+            delete(&world, &format!("x-{}", number - 1)).await;
+        }
+    }
+    settles(&world).await;
+    world.cloud.set_faults(json!({})).await;
+    let events: Vec<Value> =
+        world.events("x-0").await.into_iter().map(|event| json!([event.reason, event.message])).collect();
+    assert!(!events.is_empty(), "nothing was told");
+    stays(&world, Style::Shared).await;
+    assert!(run.stop().await.success());
+}

@@ -1,0 +1,262 @@
+//! Somebody comes in between while load balancers are made and removed: SIGKILL at each request, another writer, a user
+//! with second thoughts. Each test ends with a cloud that holds exactly what the cluster asks for.
+
+use kube::ResourceExt as _;
+use pileus_dev::kubernetes::{Options, User};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::time;
+
+use crate::relay::{Answers, Relay};
+use crate::service::{
+    FINALIZER, Style, change, create, delete, document, get, has_finalizer, ingress, is_served, join, settles,
+    stays, tear_out, until,
+};
+use crate::world::{Run, World};
+
+/// How long each operation of the cloud takes, so that there is something to come in between.
+const SLOW: u64 = 300;
+
+async fn world() -> World {
+    let mut world = World::with(Options { audit: true }).await;
+    world.flags = vec!["--leader-elect=false"];
+    world
+}
+
+/// A world in which every request to API server and cloud goes through a relay.
+struct Relayed {
+    world: World,
+    answers: Answers,
+    api_server: Relay,
+    cloud: Relay,
+    style: Style,
+}
+
+impl Relayed {
+    async fn new(style: Style) -> Self {
+        let (world, answers) = (world().await, Answers::default());
+        let client = world.kubernetes.client(User::Pileus).await.unwrap();
+        let api_server = Relay::to_api_server(client, &answers).await;
+        let cloud = Relay::to_cloud(world.cloud.port, &answers).await;
+        Self { world, answers, api_server, cloud, style }
+    }
+
+    async fn start(&self) -> Run {
+        let mut document = document(&self.world, self.style);
+        document["spec"]["configuration"]["endpoint"] = json!(format!("http://127.0.0.1:{}", self.cloud.port));
+        document["spec"]["grants"][0]["port"] = json!(self.cloud.port);
+        let run = self.world.start_at(&document, &format!("http://127.0.0.1:{}", self.api_server.port)).await;
+        run.ready().await;
+        run
+    }
+
+    /// Waits until all is settled, unless the `nth` request has been carried out before: then Pileus is killed without its
+    /// answer, and another one goes on. Tells which request that was.
+    async fn killed_at(&self, nth: usize, run: &mut Run) -> Option<String> {
+        let withheld = self.answers.withhold(nth);
+        let cut = tokio::select! {
+            cut = withheld => cut.ok(),
+            () = settles(&self.world) => None,
+        };
+        self.answers.give();
+        if cut.is_some() {
+            run.signal(Signal::KILL);
+            let killed = std::mem::replace(run, self.start().await);
+            assert!(!killed.ended().await.success());
+        }
+        settles(&self.world).await;
+        cut
+    }
+}
+
+#[tokio::test]
+async fn killed_at_each_request_about_an_object_of_its_own() {
+    killed_at_each_request(Style::PerService).await;
+}
+
+#[tokio::test]
+async fn killed_at_each_request_about_a_shared_object() {
+    killed_at_each_request(Style::Shared).await;
+}
+
+async fn killed_at_each_request(style: Style) {
+    let relayed = Relayed::new(style).await;
+    let world = &relayed.world;
+    join(world, &["a", "b"]).await;
+    world.cloud.set_faults(json!({"operations": {"takesMs": SLOW}})).await;
+    let mut run = relayed.start().await;
+    create(world, "neighbour", json!({})).await;
+    settles(world).await;
+    let before = get(world, "neighbour").await.unwrap();
+    let (mut cuts, mut is_cut) = (Vec::new(), true);
+    for nth in 1.. {
+        if !std::mem::take(&mut is_cut) {
+            break;
+        }
+        create(world, "x", json!({})).await;
+        let made = relayed.killed_at(nth, &mut run).await;
+        delete(world, "x").await;
+        let removed = relayed.killed_at(nth, &mut run).await;
+        is_cut = made.is_some() || removed.is_some();
+        cuts.extend(made.into_iter().chain(removed));
+    }
+    println!("{style:?}: killed at {cuts:#?}");
+    let at = |start: &str| cuts.iter().filter(|cut| cut.starts_with(start)).count();
+    // The finalizer, the status, and both gone.
+    assert!(at("PATCH /api/v1/namespaces/default/services/x/status") >= 3, "{cuts:#?}");
+    match style {
+        Style::PerService => assert!(at("PUT /v1/load-balancers/") > 0 && at("DELETE /v1/load-balancers/") > 0, "{cuts:#?}"),
+        Style::Shared => assert!(
+            at("PUT /v1/addresses/") > 0 && at("DELETE /v1/addresses/") > 0 && at("PUT /v1/shared-load-balancers/") > 1,
+            "{cuts:#?}"
+        ),
+    }
+    stays(world, style).await;
+    assert_eq!(get(world, "neighbour").await.unwrap(), before, "the neighbour was written to");
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn an_api_server_that_loses_answers_or_is_away_loses_nothing() {
+    let mut relayed = Relayed::new(Style::PerService).await;
+    join(&relayed.world, &["a"]).await;
+    let run = relayed.start().await;
+    // Of the finalizer, of the status, and of their removal.
+    for count in 1..=2 {
+        relayed.answers.lose(count);
+        create(&relayed.world, "lost", json!({})).await;
+        settles(&relayed.world).await;
+        assert!(!relayed.answers.give(), "they were asked for");
+        relayed.answers.lose(count);
+        delete(&relayed.world, "lost").await;
+        settles(&relayed.world).await;
+        assert!(!relayed.answers.give(), "they were asked for");
+    }
+
+    // It goes away in the middle of an operation of the cloud.
+    create(&relayed.world, "removed", json!({})).await;
+    settles(&relayed.world).await;
+    relayed.world.cloud.set_faults(json!({"operations": {"takesMs": 1_500}})).await;
+    create(&relayed.world, "made", json!({})).await;
+    delete(&relayed.world, "removed").await;
+    run.counted("pileus_service_changes_total", &[]).await;
+    let world = &mut relayed.world;
+    world.kubernetes.stop_api_server().await.unwrap();
+    run.unready("the watch of services is interrupted").await;
+    world.cloud.set_faults(json!({})).await;
+    assert!(run.is_alive().await);
+    world.kubernetes.start_api_server().await.unwrap();
+    run.ready().await;
+    settles(world).await;
+    stays(world, Style::PerService).await;
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn users_may_change_their_minds_about_an_object_of_its_own() {
+    second_thoughts(Style::PerService).await;
+}
+
+#[tokio::test]
+async fn users_may_change_their_minds_about_a_shared_object() {
+    second_thoughts(Style::Shared).await;
+}
+
+async fn second_thoughts(style: Style) {
+    let world = world().await;
+    join(&world, &["a", "b"]).await;
+    world.cloud.set_faults(json!({"operations": {"takesMs": SLOW * 3}})).await;
+    let run = start(&world, style).await;
+    let kept = create(&world, "kept", json!({})).await;
+    settles(&world).await;
+
+    // Deleted, changed and of another type while its load balancer is being made.
+    for name in ["deleted", "changed", "flipped", "torn"] {
+        create(&world, name, json!({})).await;
+        world.event(name, "LoadBalancerPending").await;
+    }
+    delete(&world, "deleted").await;
+    change(&world, "changed", json!({"spec": {"ports": [{"port": 443}]}})).await;
+    change(&world, "flipped", json!({"spec": {"type": "ClusterIP"}})).await;
+    // Gone past its finalizer, and another one of its name at once.
+    tear_out(&world, "torn").await;
+    let anew = create(&world, "torn", json!({"ports": [{"port": 8080}]})).await;
+    settles(&world).await;
+    assert_eq!(get(&world, "torn").await.unwrap().uid(), anew.uid());
+
+    // And back again while it is being removed.
+    change(&world, "changed", json!({"spec": {"type": "ClusterIP"}})).await;
+    world.event("changed", "DeletingLoadBalancer").await;
+    change(&world, "changed", json!({"spec": {"type": "LoadBalancer"}})).await;
+    settles(&world).await;
+
+    // Others take the finalizer or the address away.
+    let finalizers = json!({"metadata": {"finalizers": ["example.com/other"]}});
+    change(&world, "kept", finalizers).await;
+    let marked = until(&world, "kept", has_finalizer).await;
+    assert_eq!(marked.finalizers(), ["example.com/other", FINALIZER], "what others keep in it stays");
+    wipe_status(&world, "kept").await;
+    let again = until(&world, "kept", is_served).await;
+    assert_eq!(again.uid(), kept.uid());
+    settles(&world).await;
+    // With the last finalizer of a Service that is being deleted goes the Service.
+    change(&world, "kept", json!({"metadata": {"finalizers": null}})).await;
+    until(&world, "kept", has_finalizer).await;
+    tear_out(&world, "kept").await;
+    settles(&world).await;
+    world.cloud.set_faults(json!({})).await;
+    stays(&world, style).await;
+    assert!(run.stop().await.success());
+}
+
+/// What a tool does that applies a status which it has kept somewhere.
+async fn wipe_status(world: &World, name: &str) {
+    let patch = kube::api::Patch::Merge(json!({"status": {"loadBalancer": null}}));
+    let api = crate::service::api(world);
+    let wiped = api.patch_status(name, &kube::api::PatchParams::default(), &patch).await.unwrap();
+    assert!(ingress(&wiped).is_empty(), "{wiped:?}");
+}
+
+/// As short as whole seconds allow with something to spare.
+const QUICK: [&str; 3] =
+    ["--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms"];
+
+#[tokio::test]
+async fn a_leader_that_dies_or_stops_leaves_nothing_undone() {
+    let mut world = World::with(Options { audit: true }).await;
+    world.flags = QUICK.to_vec();
+    join(&world, &["a"]).await;
+    world.cloud.set_faults(json!({"operations": {"takesMs": SLOW}})).await;
+    let mut leads = start(&world, Style::Shared).await;
+    leads.leads().await;
+    for signal in [Signal::KILL, Signal::TERM] {
+        let next = start(&world, Style::Shared).await;
+        let names: Vec<_> = (0..6).map(|number| format!("{}-{number}", signal.as_raw())).collect();
+        for name in &names {
+            create(&world, name, json!({})).await;
+        }
+        until(&world, &names[0], is_served).await;
+        // Some are made, and some are not yet; all of them go or change.
+        for name in &names[..3] {
+            delete(&world, name).await;
+        }
+        for name in &names[3..] {
+            change(&world, name, json!({"spec": {"ports": [{"port": 81}]}})).await;
+        }
+        leads.signal(signal);
+        leads.ended().await;
+        next.leads().await;
+        settles(&world).await;
+        leads = next;
+    }
+    world.wrote_one_at_a_time();
+    world.cloud.set_faults(json!({})).await;
+    stays(&world, Style::Shared).await;
+    assert!(leads.stop().await.success());
+}
+
+async fn start(world: &World, style: Style) -> Run {
+    let run = world.start_with(&document(world, style)).await;
+    run.ready().await;
+    run
+}

@@ -1,0 +1,268 @@
+//! Services get load balancers, and these follow them and the Nodes. Each test ends with a cloud that holds exactly what
+//! the cluster asks for, and nobody who writes any more.
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::Api;
+use kube::ResourceExt as _;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use pileus_dev::kubernetes::Options;
+use serde_json::{Value, json};
+
+use crate::cloud::Object;
+use crate::service::{
+    INVALID, OURS, Style, all, api, change, cluster_uid, create, create_whole, delete, document, get,
+    has_finalizer, ingress, is_served, join, settles, stays, tear_out, until,
+};
+use crate::world::{Run, World};
+
+async fn world() -> World {
+    let mut world = World::with(Options { audit: true }).await;
+    world.flags = vec!["--leader-elect=false"];
+    world
+}
+
+async fn start(world: &World, style: Style) -> Run {
+    let run = world.start_with(&document(world, style)).await;
+    run.ready().await;
+    run
+}
+
+/// That the API server refuses a change, and says so.
+async fn is_refused(world: &World, name: &str, patch: Value) {
+    let refused = api(world).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let Err(kube::Error::Api(status)) = refused else { panic!("not refused: {refused:?}") };
+    assert_eq!(status.code, 422, "{status:?}");
+}
+
+/// The modes of its addresses, as they are stored.
+fn modes(service: &Service) -> Vec<&str> {
+    ingress(service).iter().filter_map(|way| way.ip_mode.as_deref()).collect()
+}
+
+#[tokio::test]
+async fn i01_i02_i03_i04_i05_classes_protocols_and_ip_modes_are_as_upstream_has_them() {
+    let world = world().await;
+    join(&world, &["a"]).await;
+    let run = start(&world, Style::PerService).await;
+    let class = |class: &str| json!({"spec": {"loadBalancerClass": class}});
+
+    // I01, I02: somebody else's from the start, and it can't be made another's.
+    create(&world, "foreign", json!({"loadBalancerClass": "example.com/theirs"})).await;
+    is_refused(&world, "foreign", class(OURS)).await;
+    is_refused(&world, "foreign", json!({"spec": {"loadBalancerClass": null}})).await;
+    // I03: of no class, and so ours; that can't be changed either.
+    create(&world, "plain", json!({})).await;
+    is_refused(&world, "plain", class("example.com/theirs")).await;
+    // I04.
+    let ports = json!([{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]);
+    create(&world, "mixed", json!({"ports": ports})).await;
+    // I05.
+    let mode = |name: &str, mode: &str| {
+        json!({"metadata": {"name": name, "annotations": {"simulated.pileus.dev/ip-mode": mode}}})
+    };
+    create_whole(&world, &mode("vip", "VIP")).await;
+    create_whole(&world, &mode("proxy", "Proxy")).await;
+    settles(&world).await;
+    for (name, expected) in [("plain", "VIP"), ("vip", "VIP"), ("proxy", "Proxy")] {
+        assert_eq!(modes(&get(&world, name).await.unwrap()), [expected], "{name}");
+        change(&world, name, json!({"spec": {"ports": [{"port": 81}]}})).await;
+        settles(&world).await;
+        assert_eq!(modes(&get(&world, name).await.unwrap()), [expected], "{name} after its port has changed");
+    }
+    stays(&world, Style::PerService).await;
+    let foreign = get(&world, "foreign").await.unwrap();
+    assert!(!has_finalizer(&foreign) && ingress(&foreign).is_empty(), "{foreign:?}");
+    assert_eq!(world.events("foreign").await, Vec::new(), "not even a word about it");
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn an_object_for_each_service_follows_it_and_the_nodes() {
+    load_balancers_follow_services_and_nodes(Style::PerService).await;
+}
+
+#[tokio::test]
+async fn a_shared_object_follows_all_services_and_the_nodes() {
+    load_balancers_follow_services_and_nodes(Style::Shared).await;
+}
+
+async fn load_balancers_follow_services_and_nodes(style: Style) {
+    let world = world().await;
+    let nodes = Api::<Node>::all(world.client.clone());
+    let run = start(&world, style).await;
+    create(&world, "early", json!({})).await;
+    world.event("early", "UnAvailableLoadBalancer").await;
+    join(&world, &["a", "b", "c"]).await;
+    create(&world, "ours", json!({"loadBalancerClass": OURS})).await;
+    let ranges = json!(["10.0.0.0/8", "192.168.0.0/16"]);
+    create(&world, "closed", json!({"loadBalancerSourceRanges": ranges, "externalTrafficPolicy": "Local"})).await;
+    create(&world, "other", json!({"type": "ClusterIP"})).await;
+    settles(&world).await;
+    for reason in ["EnsuringLoadBalancer", "EnsuredLoadBalancer"] {
+        let event = world.event("early", reason).await;
+        assert_eq!((event.type_.as_deref(), event.reporting_component.as_deref()), (Some("Normal"), Some("service-controller")));
+    }
+
+    // Services change.
+    let sticky = json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 600}}});
+    change(&world, "early", json!({"spec": sticky})).await;
+    change(&world, "ours", json!({"spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 443}]}})).await;
+    change(&world, "closed", json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"], "externalTrafficPolicy": "Cluster"}})).await;
+    settles(&world).await;
+
+    // Types flip.
+    change(&world, "early", json!({"spec": {"type": "ClusterIP"}})).await;
+    change(&world, "other", json!({"spec": {"type": "LoadBalancer"}})).await;
+    settles(&world).await;
+    change(&world, "early", json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": OURS}})).await;
+    change(&world, "other", json!({"spec": {"type": "NodePort"}})).await;
+    settles(&world).await;
+
+    // Nodes come, go, and are taken out.
+    join(&world, &["d"]).await;
+    settles(&world).await;
+    let excluded = |value: &str| {
+        Patch::Merge(json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": value}}}))
+    };
+    nodes.delete("c", &DeleteParams::default()).await.unwrap();
+    nodes.patch("a", &PatchParams::default(), &excluded("")).await.unwrap();
+    nodes.patch("b", &PatchParams::default(), &excluded("false")).await.unwrap();
+    let taint = Patch::Merge(json!({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}}));
+    nodes.patch("d", &PatchParams::default(), &taint).await.unwrap();
+    settles(&world).await;
+    world.event("ours", "UpdatedLoadBalancer").await;
+
+    // The next start finds all as it should be.
+    assert!(run.stop().await.success());
+    let run = start(&world, style).await;
+    run.counted("pileus_service_audits_total", &[]).await;
+    stays(&world, style).await;
+    for name in ["early", "ours", "closed"] {
+        delete(&world, name).await;
+    }
+    settles(&world).await;
+    assert_eq!(all(&world).await.iter().map(|it| it.name_any()).collect::<Vec<_>>(), ["kubernetes", "other"]);
+    for reason in ["DeletingLoadBalancer", "DeletedLoadBalancer"] {
+        world.event("ours", reason).await;
+    }
+    stays(&world, style).await;
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn what_lost_its_service_is_removed_and_what_others_have_is_left_alone() {
+    for style in [Style::PerService, Style::Shared] {
+        orphans(style).await;
+    }
+}
+
+async fn orphans(style: Style) {
+    let mut world = world().await;
+    let machine = join(&world, &["a"]).await.remove(0);
+    let run = start(&world, style).await;
+    for name in ["lost", "flipped", "kept"] {
+        create(&world, name, json!({})).await;
+    }
+    settles(&world).await;
+    assert!(run.stop().await.success());
+
+    // While nobody looks: a Service is torn out, and another one loses its mark with its type.
+    tear_out(&world, "lost").await;
+    let flip = json!({"metadata": {"finalizers": null}, "spec": {"type": "ClusterIP"}});
+    change(&world, "flipped", flip).await;
+    let labels = |cluster: Value| {
+        let mut labels = json!({"pileus-service": "0d0c4c0e-0000-4000-8000-000000000000", "pileus-service-name": "default/x"});
+        if cluster.is_string() {
+            labels["pileus-cluster"] = cluster;
+        }
+        labels
+    };
+    let foreign = [("of-another-cluster", json!("7e0c4c0e-0000-4000-8000-000000000000")), ("of-no-cluster", Value::Null)];
+    for (name, cluster) in foreign {
+        put_foreign(&world, style, name, &machine, &labels(cluster)).await;
+    }
+    // One of ours whose Service is not known, as after an answer that was lost before the first finalizer was.
+    put_foreign(&world, style, "ours", &machine, &labels(json!(cluster_uid(&world).await))).await;
+    world.flags.push("--load-balancer-audit-period=5s");
+    let run = start(&world, style).await;
+    settles(&world).await;
+    let kind = if style == Style::Shared { Object::Address } else { Object::LoadBalancer };
+    let left = world.cloud.all(kind).await.unwrap();
+    for name in ["of-another-cluster", "of-no-cluster"] {
+        assert!(left.iter().any(|object| object["name"] == name), "{name} is gone: {left:#?}");
+    }
+    assert!(!left.iter().any(|object| object["name"] == "ours"), "{left:#?}");
+    run.logged(&["WARN", "of-no-cluster"]).await;
+    stays(&world, style).await;
+    assert!(run.stop().await.success());
+}
+
+async fn put_foreign(world: &World, style: Style, name: &str, machine: &str, labels: &Value) {
+    if style == Style::Shared {
+        world.cloud.put(Object::Address, name, &json!({"family": "ipv4", "labels": labels})).await;
+    } else {
+        let object = json!({"ports": [{"protocol": "tcp", "port": 80, "nodePort": 30_080}], "machines": [machine], "labels": labels});
+        world.cloud.put(Object::LoadBalancer, name, &object).await;
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_asks_for_what_it_cannot_have_is_told_and_costs_the_others_nothing() {
+    let world = world().await;
+    join(&world, &["a"]).await;
+    for style in [Style::PerService, Style::Shared] {
+        invalid(&world, style).await;
+    }
+}
+
+async fn invalid(world: &World, style: Style) {
+    let run = start(world, style).await;
+    create(world, "good", json!({})).await;
+    // The API server sees to source ranges by itself.
+    let range = json!({"metadata": {"name": "range"}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": ["10.0.0.0/33"]}});
+    let refused = api(world).create(&PostParams::default(), &serde_json::from_value(range).unwrap()).await;
+    assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 422));
+    let invalid = |name: &str, more: Value| {
+        let mut service = json!({"metadata": {"name": name, "labels": {INVALID: ""}}});
+        for (key, value) in more.as_object().unwrap() {
+            match key.as_str() {
+                "annotations" => service["metadata"]["annotations"] = value.clone(),
+                _ => service["spec"][key] = value.clone(),
+            }
+        }
+        service
+    };
+    let mixed = json!([{"name": "a", "port": 80, "protocol": "TCP"}, {"name": "b", "port": 80, "protocol": "SCTP"}]);
+    let wrong = [
+        ("mixed", json!({"ports": mixed}), ["sctp", "protocols"]),
+        ("annotated", json!({"annotations": {"simulated.pileus.dev/hostname": "maybe"}}), ["\"maybe\"", "true or false"]),
+        ("elsewhere", json!({"loadBalancerIP": "192.0.2.1"}), ["192.0.2.1", "198.51.100.0/24"]),
+    ];
+    for (name, more, said) in &wrong {
+        create_whole(world, &invalid(name, more.clone())).await;
+        let event = world.event(name, "SyncLoadBalancerFailed").await;
+        let note = event.message.unwrap();
+        assert_eq!(event.type_.as_deref(), Some("Warning"));
+        assert!(said.iter().all(|part| note.to_lowercase().contains(part)), "{name}: {note}");
+    }
+    create(world, "neighbour", json!({})).await;
+    change(world, "good", json!({"spec": {"ports": [{"port": 81}]}})).await;
+    settles(world).await;
+
+    // One that was right keeps what it has, until it is right again.
+    let annotation = |value: Value| json!({"metadata": {"annotations": {"simulated.pileus.dev/hostname": value}}});
+    let before = change(world, "good", annotation(json!("maybe"))).await;
+    world.event("good", "SyncLoadBalancerFailed").await;
+    assert_eq!(ingress(&get(world, "good").await.unwrap()), ingress(&before));
+    change(world, "good", annotation(Value::Null)).await;
+    settles(world).await;
+    stays(world, style).await;
+    // What is wrong can be put right, or go.
+    change(world, "mixed", json!({"metadata": {"labels": {INVALID: null}}, "spec": {"ports": [{"port": 80}]}})).await;
+    until(world, "mixed", is_served).await;
+    for name in ["mixed", "annotated", "elsewhere", "good", "neighbour"] {
+        delete(world, name).await;
+    }
+    settles(world).await;
+    assert!(run.stop().await.success());
+}
