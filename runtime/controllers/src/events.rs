@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::facts::node::NodeFacts;
+use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
 
 /// Why an event is sent. Upstream's reasons where upstream has them.
@@ -208,6 +209,20 @@ impl Events {
             kind: Some("Node".to_owned()),
             name: Some(node.name.clone()),
             uid: Some(node.uid.clone()),
+            ..ObjectReference::default()
+        };
+        self.about(object, reason, note);
+    }
+
+    /// Tells something about a Service, in its namespace.
+    pub(crate) fn about_service(&self, service: &ServiceFacts, reason: Reason, note: String) {
+        let pileus_cloud::Service { namespace, name, uid, .. } = &service.service;
+        let object = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Service".to_owned()),
+            namespace: Some(namespace.clone()),
+            name: Some(name.clone()),
+            uid: Some(uid.clone()),
             ..ObjectReference::default()
         };
         self.about(object, reason, note);

@@ -21,6 +21,7 @@ pub struct Metrics {
     events: Family<Event, Counter>,
     pub(crate) lifecycle: crate::node_lifecycle::metrics::Metrics,
     pub(crate) route: crate::route::metrics::Metrics,
+    pub(crate) service: crate::service::metrics::Metrics,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -58,6 +59,7 @@ impl Metrics {
             events: Family::default(),
             lifecycle: crate::node_lifecycle::metrics::Metrics::register(registry),
             route: crate::route::metrics::Metrics::register(registry),
+            service: crate::service::metrics::Metrics::register(registry),
         };
         registry.register(
             "node_controller_cloud_provider_taint_removal_delay_seconds",

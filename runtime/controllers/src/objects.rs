@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, chain};
 use crate::health::{Condition, Health};
-pub(crate) use kept::{Change, Facts, Kept};
+pub(crate) use kept::{Change, Facts, Kept, key};
 
 /// Who writes, as `metadata.managedFields` shows it.
 const FIELD_MANAGER: &str = "pileus";

@@ -1,24 +1,283 @@
-//! The Services that want a load balancer, or had one: watched once, kept as facts, and written through one door.
+//! The Services that want a load balancer, or had one: watched once, kept as facts, and written through one door. And what
+//! a provider asked to know of them that they don't say themselves.
 
-use kube::Client;
-use pileus_cloud::ServiceTerms;
+mod endpoints;
+mod namespaces;
+mod store;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{ListParams, Patch};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client};
+use pileus_cloud::{ServiceTerms, TrafficPolicy};
+use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::error::Error;
+use crate::facts::service::ServiceFacts;
 use crate::health::Health;
 use crate::metrics::Metrics;
+use crate::objects::{self, Keep, Watched, answered, key, label, patch_params};
+use endpoints::{Slice, Slices};
+use namespaces::{Labelled, Namespaces};
+use store::Store;
+
+/// How many Services a page of a list has: some 300 kB of their metadata.
+const PAGE: u32 = 500;
 
 /// The Services. Clones share them.
 #[derive(Clone)]
-pub struct Services {}
+pub struct Services {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: Client,
+    metrics: Metrics,
+    services: Watched<Store>,
+    /// Where the provider reads them.
+    namespaces: Option<Watched<Namespaces>>,
+    /// Where the provider reads them.
+    slices: Option<Watched<Slices>>,
+}
+
+/// A Service has changed, or something around it that the provider reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is there, and so.
+    Present(Arc<ServiceFacts>),
+    /// The Service of this name, `namespace/name`, is gone.
+    Gone(String),
+}
 
 impl Services {
     /// None yet: [`Services::watch`] brings them. The provider's terms say what of them it reads.
-    pub fn new(_client: Client, _metrics: Metrics, _health: &Health, _terms: &ServiceTerms) -> Self {
-        Self {}
+    pub fn new(client: Client, metrics: Metrics, health: &Health, terms: &ServiceTerms) -> Self {
+        let namespaces = terms
+            .wants_namespace_labels
+            .then(|| Watched::new("namespaces", Namespaces::default(), health, "namespace-watch"));
+        let slices = terms
+            .wants_endpoints
+            .then(|| Watched::new("endpoint slices", Slices::default(), health, "endpoint-slice-watch"));
+        let services = Watched::new("services", Store::new(terms.clone()), health, "service-watch");
+        Self { shared: Arc::new(Shared { client, metrics, services, namespaces, slices }) }
     }
 
-    /// Keeps up with the API server until it is told to stop.
+    /// Keeps up with the API server until it is told to stop. Services are known only once all is known around them that
+    /// the provider reads.
     pub async fn watch(&self, stop: CancellationToken) {
-        stop.cancelled().await;
+        let Shared { client, services, namespaces, slices, .. } = &*self.shared;
+        let of_namespaces = async {
+            if let Some(namespaces) = namespaces {
+                let api = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
+                namespaces.watch(api, &stop).await;
+            }
+        };
+        let of_slices = async {
+            if let Some(slices) = slices {
+                slices.watch(Api::<EndpointSlice>::all(client.clone()), &stop).await;
+            }
+        };
+        let of_services = async {
+            synced(namespaces.as_ref()).await;
+            synced(slices.as_ref()).await;
+            services.watch(Api::<Service>::all(client.clone()), &stop).await;
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = async { tokio::join!(of_namespaces, of_slices, of_services) } => {}
+        }
+    }
+
+    /// What changes from now on, after all Services that are known. Nothing comes before all are known, and then all of
+    /// them at once.
+    pub(crate) fn follow(&self) -> Following {
+        let shared = Arc::clone(&self.shared);
+        Following {
+            services: shared.services.follow(),
+            namespaces: shared.namespaces.as_ref().map(Watched::follow),
+            slices: shared.slices.as_ref().map(Watched::follow),
+            has_begun: false,
+            belongs: HashMap::new(),
+            shared,
+        }
+    }
+
+    /// Writes to a Service's status resource, which takes changes of its finalizers, too, and returns it as it is then.
+    /// `action` is what the metric calls it. The patch names the Service's UID, so that it can't hit another one that has
+    /// taken the name meanwhile.
+    pub(crate) async fn patch(
+        &self,
+        facts: &ServiceFacts,
+        action: &'static str,
+        patch: Value,
+    ) -> Result<Arc<ServiceFacts>, Error> {
+        let (api, patch) = (self.api(&facts.service.namespace), Patch::Strategic(patch));
+        let written = answered(api.patch_status(&facts.service.name, &patch_params(), &patch)).await;
+        self.shared.metrics.service.wrote(action, label(&written));
+        let written = Arc::new(self.shared.read(written?));
+        self.shared.services.update(|store| store.kept.learn(&written).into_iter().collect());
+        Ok(self.shared.newest(written))
+    }
+
+    /// Reads a Service anew, and keeps it from now on, whatever it looks like. Followers are told, unless there is none of
+    /// this name, `namespace/name`.
+    pub(crate) async fn read(&self, name: &str) -> Result<(), Error> {
+        let Some((namespace, name)) = name.split_once('/') else { return Ok(()) };
+        if let Some(found) = answered(self.api(namespace).get_opt(name)).await? {
+            let facts = self.shared.read(found);
+            self.shared.services.update(|store| store.kept.changed(facts, |_| ()).into_iter().collect());
+        }
+        Ok(())
+    }
+
+    /// The names, `namespace/name`, of the Services that are kept, by UID.
+    pub(crate) fn known(&self) -> HashMap<String, String> {
+        let all = self.shared.services.look(|store| store.kept.all());
+        all.into_iter().flatten().map(|facts| (facts.service.uid.clone(), facts.key())).collect()
+    }
+
+    /// The names of all Services of the cluster, whatever their type, by UID: from the API server, and no older than this
+    /// call. All pages are of one moment.
+    pub(crate) async fn present(&self) -> Result<HashMap<String, String>, Error> {
+        let api = Api::<Service>::all(self.shared.client.clone());
+        let (mut present, mut page) = (HashMap::new(), ListParams::default().limit(PAGE));
+        loop {
+            let listed = answered(api.list_metadata(&page)).await?;
+            let following = listed.metadata.continue_.filter(|token| !token.is_empty());
+            present.extend(listed.items.into_iter().filter_map(|service| {
+                let name = key(&service);
+                Some((service.metadata.uid?, name))
+            }));
+            let Some(token) = following else { return Ok(present) };
+            page = ListParams::default().limit(PAGE).continue_token(&token);
+        }
+    }
+
+    fn api(&self, namespace: &str) -> Api<Service> {
+        Api::namespaced(self.shared.client.clone(), namespace)
+    }
+}
+
+/// Returns once a list of these has come to its end.
+async fn synced<K: Keep>(watched: Option<&Watched<K>>) {
+    if let Some(watched) = watched {
+        drop(watched.follow().recv().await);
+    }
+}
+
+impl Shared {
+    fn read(&self, service: Service) -> ServiceFacts {
+        self.services.look(|store| store.read(service))
+    }
+
+    /// This Service with all that is around it, or as it is kept where that is newer.
+    fn newest(&self, facts: Arc<ServiceFacts>) -> Arc<ServiceFacts> {
+        let kept = self.services.look(|store| store.kept.get(&facts.key()).cloned());
+        let newest = kept.filter(|kept| kept.service.uid == facts.service.uid).unwrap_or(facts);
+        let counts = self.endpoints(&BTreeSet::from([newest.key()]));
+        self.surround(newest, &counts)
+    }
+
+    /// Where these Services stand now.
+    fn changes(&self, names: BTreeSet<String>) -> Vec<Change> {
+        let counts = self.endpoints(&names);
+        let change = |name: String| match self.services.look(|store| store.kept.get(&name).cloned()) {
+            Some(facts) => Change::Present(self.surround(facts, &counts)),
+            None => Change::Gone(name),
+        };
+        names.into_iter().map(change).collect()
+    }
+
+    fn endpoints(&self, services: &BTreeSet<String>) -> BTreeMap<String, BTreeMap<String, u32>> {
+        self.slices.as_ref().map(|slices| slices.look(|slices| slices.count(services))).unwrap_or_default()
+    }
+
+    /// Adds to a Service what the provider reads that isn't in it.
+    fn surround(
+        &self,
+        facts: Arc<ServiceFacts>,
+        counts: &BTreeMap<String, BTreeMap<String, u32>>,
+    ) -> Arc<ServiceFacts> {
+        let namespace = &facts.service.namespace;
+        let labels = self.namespaces.as_ref().and_then(|all| all.look(|all| all.labels(namespace)));
+        let is_local = matches!(facts.service.policy, TrafficPolicy::Local(_));
+        let counts = counts.get(&facts.key()).filter(|_| is_local);
+        if labels.is_none() && counts.is_none() {
+            return facts;
+        }
+        let mut facts = ServiceFacts::clone(&facts);
+        facts.service.namespace_labels = labels.unwrap_or_default();
+        facts.local_endpoints = counts.cloned().unwrap_or_default();
+        Arc::new(facts)
+    }
+}
+
+/// What changes, one after the other. What is told is always how things stand at the moment, and so never older than what
+/// was told before, or than the answer to a write.
+pub(crate) struct Following {
+    shared: Arc<Shared>,
+    services: Changes<ServiceFacts>,
+    namespaces: Option<Changes<Labelled>>,
+    slices: Option<Changes<Slice>>,
+    /// Whether all Services have been told.
+    has_begun: bool,
+    /// The Services of slices, by the slices' names: of one that is gone nothing else is told.
+    belongs: HashMap<String, String>,
+}
+
+type Changes<F> = mpsc::UnboundedReceiver<Vec<objects::Change<F>>>;
+
+impl Following {
+    /// What comes next; none at the end. Nothing is lost where this is given up before it returns.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Change>> {
+        let names = tokio::select! {
+            changes = self.services.recv() => {
+                self.has_begun = true;
+                changes?.into_iter().map(named).collect()
+            }
+            changes = maybe(self.namespaces.as_mut()), if self.has_begun => {
+                let names: BTreeSet<_> = changes?.into_iter().map(named).collect();
+                self.shared.services.look(|store| store.within(&names))
+            }
+            changes = maybe(self.slices.as_mut()), if self.has_begun => self.behind(changes?),
+        };
+        Some(self.shared.changes(names))
+    }
+
+    /// The Services that are kept to which slices belong or belonged.
+    fn behind(&mut self, changes: Vec<objects::Change<Slice>>) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for change in changes {
+            match change {
+                objects::Change::Present(slice) => {
+                    names.insert(slice.service.clone());
+                    names.extend(self.belongs.insert(slice.name.clone(), slice.service.clone()));
+                }
+                objects::Change::Gone(name) => names.extend(self.belongs.remove(&name)),
+            }
+        }
+        self.shared.services.look(|store| names.retain(|name| store.kept.get(name).is_some()));
+        names
+    }
+}
+
+fn named<F: objects::Facts>(change: objects::Change<F>) -> String {
+    match change {
+        objects::Change::Present(facts) => facts.key(),
+        objects::Change::Gone(name) => name,
+    }
+}
+
+/// What there is to receive; nothing ever where nothing is followed.
+async fn maybe<F>(changes: Option<&mut Changes<F>>) -> Option<Vec<objects::Change<F>>> {
+    match changes {
+        Some(changes) => changes.recv().await,
+        None => std::future::pending().await,
     }
 }

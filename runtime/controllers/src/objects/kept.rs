@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use kube::runtime::watcher;
+use kube::{Resource, ResourceExt as _};
+
 /// What is kept of an object.
 pub(crate) trait Facts: Send + Sync + 'static {
     /// Its name, with its namespace where it has one: no two objects have the same at a time.
@@ -53,6 +56,38 @@ impl<F: Facts> Kept<F> {
         self.objects.get(key)
     }
 
+    /// Takes in what the watch says. `read` makes facts of an object, with what is known of one of its key; none where it
+    /// isn't kept.
+    pub(crate) fn take_in<O: Resource>(
+        &mut self,
+        event: watcher::Event<O>,
+        read: impl Fn(O, Option<&F>) -> Option<F>,
+    ) -> Vec<Change<F>> {
+        match event {
+            watcher::Event::Init => {
+                self.list_begins();
+                Vec::new()
+            }
+            watcher::Event::InitApply(object) => {
+                let known = self.objects.get(&key(&object)).map(|known| &**known);
+                if let Some(facts) = read(object, known) {
+                    self.listed(facts);
+                }
+                Vec::new()
+            }
+            watcher::Event::InitDone => self.list_ends(|_| ()),
+            watcher::Event::Apply(object) => {
+                let key = key(&object);
+                let change = match read(object, self.objects.get(&key).map(|known| &**known)) {
+                    Some(facts) => self.changed(facts, |_| ()),
+                    None => self.gone(&key, |_| ()),
+                };
+                change.into_iter().collect()
+            }
+            watcher::Event::Delete(object) => self.gone(&key(&object), |_| ()).into_iter().collect(),
+        }
+    }
+
     /// A list of all objects begins.
     pub(crate) fn list_begins(&mut self) {
         self.listing.clear();
@@ -101,6 +136,14 @@ impl<F: Facts> Kept<F> {
     fn keep(&mut self, facts: Arc<F>) -> Change<F> {
         self.objects.insert(facts.key(), Arc::clone(&facts));
         Change::Present(facts)
+    }
+}
+
+/// The key of an object, as [`Facts::key`] has it.
+pub(crate) fn key(object: &impl Resource) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
     }
 }
 

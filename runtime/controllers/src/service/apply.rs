@@ -1,0 +1,148 @@
+//! What the roster wants done, as calls of the provider and of the API server.
+//!
+//! Each call of the provider is a task of its own: one that panics, computes for long or never answers holds up nothing but
+//! what it is about, and that not for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pileus_cloud::{
+    Error as CloudError, ErrorKind, LoadBalancers, Owned, Retry, ServiceCall, ServiceProgress,
+};
+use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::Controller;
+use super::work::{Call, Listing, Write};
+use crate::error::Error;
+use crate::facts::service::ServiceFacts;
+
+/// How long a call is waited for. Longer than one takes that fails and is repeated in parts, as often as that is done (32
+/// times, a minute each).
+const PATIENCE: Duration = Duration::from_mins(45);
+
+/// The outcomes of a call, or why there are none.
+pub(super) type Outcomes = Result<Vec<Result<ServiceProgress, CloudError>>, CloudError>;
+
+/// Work that has come to its end.
+pub(super) enum Ended {
+    /// A call.
+    Call(Arc<Call>, Outcomes),
+    /// A listing.
+    Listing(Result<Listing, Retry>),
+    /// A read of Services, which followers are told of.
+    Read,
+}
+
+impl Controller {
+    /// Makes a call.
+    pub(super) async fn call(self: Arc<Self>, call: Call) -> Ended {
+        let call = Arc::new(call);
+        let (made, cluster) = (Arc::clone(&call), self.settings.cluster.clone());
+        let started = Instant::now();
+        let outcomes = answer(Arc::clone(&self.load_balancers), async move |load_balancers| {
+            let Call { keys: _, changes, known, targets, is_audit, lane: _ } = &*made;
+            let (targets, is_audit) = (targets.table(), *is_audit);
+            load_balancers.change(ServiceCall { cluster: &cluster, targets, known, changes, is_audit }).await
+        });
+        let outcomes = outcomes.await.and_then(|outcomes| aligned(outcomes, call.changes.len()));
+        self.metrics.service.called(&call.changes, &outcomes, started.elapsed());
+        warn_of_failures(&call, &outcomes);
+        Ended::Call(call, outcomes)
+    }
+
+    /// Lists what the cloud has, and then which Services there are, as far as that isn't known: a Service that is made
+    /// meanwhile must not be taken for one that is gone.
+    pub(super) async fn list(self: Arc<Self>) -> Ended {
+        let cluster = self.settings.cluster.clone();
+        let list =
+            async move |load_balancers: Arc<dyn LoadBalancers>| load_balancers.list_owned(&cluster).await;
+        let owned = answer(Arc::clone(&self.load_balancers), list).await;
+        self.metrics.service.listed(owned.as_ref().err());
+        let owned = match owned {
+            Ok(owned) => owned,
+            Err(error) => {
+                tracing::warn!(provider = %self.provider.name, "what the cloud has for services can't be listed: {error}");
+                return Ended::Listing(Err(error.kind.retry()));
+            }
+        };
+        let known = self.services.known();
+        let is_known = |owned: &Owned| owned.service_uid.as_ref().is_none_or(|uid| known.contains_key(uid));
+        if owned.iter().all(is_known) {
+            return Ended::Listing(Ok(Listing { owned, present: known }));
+        }
+        match self.services.present().await {
+            Ok(present) => Ended::Listing(Ok(Listing { owned, present })),
+            Err(error) => {
+                tracing::warn!(
+                    "services can't be listed, so that nothing in the cloud is known to have none: {error}"
+                );
+                Ended::Listing(Err(error.retry()))
+            }
+        }
+    }
+
+    /// Reads Services of which something turned up in the cloud.
+    pub(super) async fn read(self: Arc<Self>, names: Vec<String>) -> Ended {
+        for name in names {
+            if let Err(error) = self.services.read(&name).await {
+                tracing::warn!(service = %name, "can't be read, although the cloud has something of it: {error}");
+            }
+        }
+        Ended::Read
+    }
+
+    /// Writes to a Service. Its UID, and what became of it.
+    pub(super) async fn write(
+        self: Arc<Self>,
+        facts: Arc<ServiceFacts>,
+        write: Write,
+    ) -> (String, Result<Arc<ServiceFacts>, Error>) {
+        let written = self.services.patch(&facts, write.as_str(), write.patch(&facts)).await;
+        (facts.service.uid.clone(), written)
+    }
+}
+
+/// What a provider answers, asked by a task of its own.
+async fn answer<T: Send + 'static, F: Future<Output = Result<T, CloudError>> + Send + 'static>(
+    load_balancers: Arc<dyn LoadBalancers>,
+    ask: impl FnOnce(Arc<dyn LoadBalancers>) -> F,
+) -> Result<T, CloudError> {
+    let task = AbortOnDropHandle::new(tokio::spawn(ask(load_balancers)));
+    match timeout(PATIENCE, task).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(panic)) => {
+            Err(CloudError::new(ErrorKind::Broken, format!("the call came to no end: {panic}")))
+        }
+        Err(_elapsed) => {
+            let message =
+                format!("the call has not come to its end within {} minutes", PATIENCE.as_secs() / 60);
+            Err(CloudError::new(ErrorKind::Unavailable, message))
+        }
+    }
+}
+
+/// As many outcomes as there are changes, or none.
+fn aligned<T>(outcomes: Vec<T>, changes: usize) -> Result<Vec<T>, CloudError> {
+    if outcomes.len() == changes {
+        return Ok(outcomes);
+    }
+    let message = format!("{} outcomes for {changes} changes", outcomes.len());
+    Err(CloudError::new(ErrorKind::Broken, message))
+}
+
+/// One line for a call: where a cloud is down, each of a thousand load balancers fails, and again with each try.
+fn warn_of_failures(call: &Call, outcomes: &Outcomes) {
+    let (failed, first) = match outcomes {
+        Err(error) => (call.changes.len(), Some(error)),
+        Ok(outcomes) => {
+            let mut errors = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+            let first = errors.next();
+            (errors.count() + usize::from(first.is_some()), first)
+        }
+    };
+    if let Some(error) = first {
+        let (of, lane) = (call.changes.len(), call.lane.as_str());
+        tracing::warn!(failed, of, lane, "load balancers not changed; the first since: {error}");
+    }
+}

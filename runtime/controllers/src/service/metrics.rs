@@ -1,0 +1,169 @@
+//! What this controller counts. Upstream counts only changes of targets; what becomes of all others is counted under names
+//! of ours.
+
+use std::time::Duration;
+
+use pileus_cloud::{Error, ErrorKind, ServiceAction, ServiceChange, ServiceProgress};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::apply::Outcomes;
+use super::work::{Census, Report};
+
+/// The metric families. Clones share their values.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    target_updates: Counter,
+    target_errors: Counter,
+    target_calls: Histogram,
+    target_latency: Histogram,
+    services: Family<Standing, Gauge>,
+    orphans: Family<Bearing, Gauge>,
+    lists: Family<Listed, Counter>,
+    changes: Family<Changed, Counter>,
+    writes: Family<Changed, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Standing {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Bearing {
+    owner: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Listed {
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Changed {
+    action: &'static str,
+    result: &'static str,
+}
+
+impl Metrics {
+    /// Makes the families and registers them.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        // 1 s to 16,384 s, as upstream.
+        let upstream = || Histogram::new((0..15).map(|power| f64::from(1_u32 << power)));
+        let metrics = Self {
+            target_updates: Counter::default(),
+            target_errors: Counter::default(),
+            target_calls: upstream(),
+            target_latency: upstream(),
+            services: Family::default(),
+            orphans: Family::default(),
+            lists: Family::default(),
+            changes: Family::default(),
+            writes: Family::default(),
+        };
+        let prefix = registry.sub_registry_with_prefix("service_controller");
+        prefix.register(
+            "loadbalancer_sync",
+            "Changes of load balancers of which only the Nodes behind them change",
+            metrics.target_updates.clone(),
+        );
+        prefix.register("nodesync_error", "Such changes that failed", metrics.target_errors.clone());
+        prefix.register(
+            "nodesync_latency_seconds",
+            "How long calls to the provider took that change the Nodes behind load balancers",
+            metrics.target_calls.clone(),
+        );
+        prefix.register(
+            "update_loadbalancer_host_latency_seconds",
+            "The same, for each load balancer in such a call",
+            metrics.target_latency.clone(),
+        );
+        let prefix = registry.sub_registry_with_prefix("pileus_service");
+        prefix.register(
+            "load_balancers",
+            "Services by how far their load balancers are as they should be",
+            metrics.services.clone(),
+        );
+        prefix.register(
+            "orphans",
+            "What the cloud had at the last list for Services that are not there, by whether it is ours to remove",
+            metrics.orphans.clone(),
+        );
+        prefix.register(
+            "lists",
+            "Lists of what the cloud has for Services of this cluster",
+            metrics.lists.clone(),
+        );
+        prefix.register(
+            "changes",
+            "Changes of load balancers, by what became of them",
+            metrics.changes.clone(),
+        );
+        prefix.register("writes", "Writes to Services, by what became of them", metrics.writes.clone());
+        metrics
+    }
+
+    pub(super) fn census(&self, census: Census) {
+        let Census { wanted, settled, leaving } = census;
+        let waiting = wanted.saturating_sub(settled);
+        for (state, count) in [("settled", settled), ("waiting", waiting), ("leaving", leaving)] {
+            self.services.get_or_create(&Standing { state }).set(number(count));
+        }
+    }
+
+    pub(super) fn orphans(&self, report: &Report) {
+        for (owner, count) in [("ours", report.orphans), ("unknown", report.strangers)] {
+            self.orphans.get_or_create(&Bearing { owner }).set(number(count));
+        }
+    }
+
+    pub(super) fn listed(&self, error: Option<&Error>) {
+        let result = error.map_or("ok", |error| error.kind.as_str());
+        self.lists.get_or_create(&Listed { result }).inc();
+    }
+
+    /// A call has ended, after so long.
+    pub(super) fn called(&self, changes: &[ServiceChange], outcomes: &Outcomes, took: Duration) {
+        for (index, ServiceChange { action, .. }) in changes.iter().enumerate() {
+            let outcome = outcomes.as_ref().map(|outcomes| outcomes.get(index).map(Result::as_ref));
+            let result = match outcome {
+                Ok(Some(Ok(ServiceProgress::Done { .. }))) => "done",
+                Ok(Some(Ok(ServiceProgress::Under { .. }))) => "in_progress",
+                Ok(Some(Ok(ServiceProgress::Elsewhere))) => "elsewhere",
+                Ok(Some(Err(error))) | Err(error) => error.kind.as_str(),
+                Ok(None) => ErrorKind::Broken.as_str(),
+            };
+            self.changes.get_or_create(&Changed { action: name(action), result }).inc();
+            if matches!(action, ServiceAction::UpdateTargets(_)) {
+                let has_failed = !matches!(outcome, Ok(Some(Ok(_))));
+                self.target_updates.inc();
+                self.target_errors.inc_by(u64::from(has_failed));
+                self.target_latency.observe(took.as_secs_f64());
+            }
+        }
+        if changes.iter().any(|change| matches!(change.action, ServiceAction::UpdateTargets(_))) {
+            self.target_calls.observe(took.as_secs_f64());
+        }
+    }
+
+    pub(crate) fn wrote(&self, action: &'static str, result: &'static str) {
+        self.writes.get_or_create(&Changed { action, result }).inc();
+    }
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+const fn name(action: &ServiceAction) -> &'static str {
+    match action {
+        ServiceAction::Ensure(_) => "ensure",
+        ServiceAction::UpdateTargets(_) => "update_targets",
+        ServiceAction::Delete(_) => "delete",
+        ServiceAction::RemoveOrphan(_) => "remove_orphan",
+    }
+}

@@ -1,0 +1,78 @@
+//! Writes to Services as patches of their status resource, which takes changes of finalizers, too. Strategic merge patches,
+//! so that the finalizers of others stay: upstream's (ccm-behaviour 4.5), with the UID as a guard.
+
+use pileus_cloud::{Ingress, IngressPoint, IpMode, PortStatus};
+use serde_json::{Map, Value, json};
+
+use super::work::Write;
+use crate::facts::service::ServiceFacts;
+use crate::well_known::FINALIZER_LOAD_BALANCER;
+
+impl Write {
+    /// The write as a metric label.
+    pub(super) const fn as_str(&self) -> &'static str {
+        match self {
+            Self::AddFinalizer => "add_finalizer",
+            Self::Status(_) => "set_status",
+            Self::Finish => "finish",
+            Self::Release => "release",
+        }
+    }
+
+    /// The patch for a Service that was so when the write was decided on.
+    pub(super) fn patch(&self, facts: &ServiceFacts) -> Value {
+        let mut metadata = Map::from_iter([("uid".to_owned(), json!(facts.service.uid))]);
+        match self {
+            Self::AddFinalizer => {
+                let others = facts.finalizers.iter().map(String::as_str);
+                let order: Vec<_> = others.chain([FINALIZER_LOAD_BALANCER]).collect();
+                metadata.insert("$setElementOrder/finalizers".to_owned(), json!(order));
+                metadata.insert("finalizers".to_owned(), json!([FINALIZER_LOAD_BALANCER]));
+            }
+            Self::Finish | Self::Release => {
+                let removed = json!([FINALIZER_LOAD_BALANCER]);
+                metadata.insert("$deleteFromPrimitiveList/finalizers".to_owned(), removed);
+            }
+            Self::Status(_) => {}
+        }
+        match self {
+            Self::AddFinalizer | Self::Release => json!({"metadata": metadata}),
+            Self::Finish => json!({"metadata": metadata, "status": status(&[])}),
+            Self::Status(ways_in) => json!({"metadata": metadata, "status": status(ways_in)}),
+        }
+    }
+}
+
+/// The list is replaced as a whole, whoever wrote it.
+fn status(ways_in: &[Ingress]) -> Value {
+    let list: Vec<_> = ways_in.iter().map(way_in).collect();
+    let list = if list.is_empty() { Value::Null } else { json!(list) };
+    json!({"loadBalancer": {"ingress": list}})
+}
+
+fn way_in(ingress: &Ingress) -> Value {
+    let Ingress { point, ip_mode, ports } = ingress;
+    let mut way_in = match point {
+        IngressPoint::Ip(ip) => Map::from_iter([("ip".to_owned(), json!(ip))]),
+        IngressPoint::Hostname(hostname) => Map::from_iter([("hostname".to_owned(), json!(hostname))]),
+    };
+    if let Some(mode) = ip_mode {
+        let mode = match mode {
+            IpMode::Vip => "VIP",
+            IpMode::Proxy => "Proxy",
+        };
+        way_in.insert("ipMode".to_owned(), json!(mode));
+    }
+    if !ports.is_empty() {
+        way_in.insert("ports".to_owned(), ports.iter().map(port).collect());
+    }
+    Value::Object(way_in)
+}
+
+fn port(status: &PortStatus) -> Value {
+    let PortStatus { port, protocol, error } = status;
+    let mut port =
+        Map::from_iter([("port".to_owned(), json!(port)), ("protocol".to_owned(), json!(protocol.as_str()))]);
+    port.extend(error.iter().map(|error| ("error".to_owned(), json!(error))));
+    Value::Object(port)
+}

@@ -1,0 +1,65 @@
+//! The labels of namespaces, for providers that read them.
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher;
+
+use crate::objects::{Change, Facts, Keep, Kept};
+
+/// What is kept of a namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Labelled {
+    name: String,
+    uid: String,
+    resource_version: String,
+    /// Its labels, in the order of their keys.
+    labels: Vec<(String, String)>,
+}
+
+impl Facts for Labelled {
+    fn key(&self) -> String {
+        self.name.clone()
+    }
+
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
+/// All namespaces by name.
+#[derive(Debug, Default)]
+pub(super) struct Namespaces(Kept<Labelled>);
+
+impl Namespaces {
+    /// The labels of one of them.
+    pub(super) fn labels(&self, name: &str) -> Option<Vec<(String, String)>> {
+        self.0.get(name).map(|namespace| namespace.labels.clone())
+    }
+}
+
+impl Keep for Namespaces {
+    type Object = PartialObjectMeta<Namespace>;
+    type Facts = Labelled;
+
+    fn take_in(&mut self, event: watcher::Event<Self::Object>) -> Vec<Change<Labelled>> {
+        self.0.take_in(event, |namespace, _| Some(read(namespace)))
+    }
+
+    fn kept(&self) -> &Kept<Labelled> {
+        &self.0
+    }
+}
+
+fn read(namespace: PartialObjectMeta<Namespace>) -> Labelled {
+    let metadata = namespace.metadata;
+    Labelled {
+        name: metadata.name.unwrap_or_default(),
+        uid: metadata.uid.unwrap_or_default(),
+        resource_version: metadata.resource_version.unwrap_or_default(),
+        labels: metadata.labels.unwrap_or_default().into_iter().collect(),
+    }
+}

@@ -1,0 +1,66 @@
+//! Which Services are kept: those that matter to the service controller, and those that did, so that it sees them turn.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::watcher;
+use pileus_cloud::ServiceTerms;
+
+use crate::facts::service::ServiceFacts;
+use crate::objects::{Change, Facts, Keep, Kept};
+
+impl Facts for ServiceFacts {
+    fn key(&self) -> String {
+        self.key()
+    }
+
+    fn uid(&self) -> &str {
+        &self.service.uid
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
+}
+
+/// The Services that are kept, by `namespace/name`.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) kept: Kept<ServiceFacts>,
+    terms: ServiceTerms,
+}
+
+impl Store {
+    /// None yet. The terms say what of a Service becomes facts.
+    pub(super) fn new(terms: ServiceTerms) -> Self {
+        Self { kept: Kept::default(), terms }
+    }
+
+    pub(super) fn read(&self, service: Service) -> ServiceFacts {
+        ServiceFacts::read(service, &self.terms)
+    }
+
+    /// The names of those in one of these namespaces.
+    pub(super) fn within(&self, namespaces: &BTreeSet<String>) -> BTreeSet<String> {
+        let all = self.kept.all().into_iter().flatten();
+        all.filter(|facts| namespaces.contains(&facts.service.namespace)).map(|facts| facts.key()).collect()
+    }
+}
+
+impl Keep for Store {
+    type Object = Service;
+    type Facts = ServiceFacts;
+
+    fn take_in(&mut self, event: watcher::Event<Service>) -> Vec<Change<ServiceFacts>> {
+        let Self { kept, terms } = self;
+        kept.take_in(event, |service, known| {
+            let facts = ServiceFacts::read(service, terms);
+            let is_known = known.is_some_and(|known| known.service.uid == facts.service.uid);
+            (is_known || facts.is_load_balancer || facts.has_finalizer()).then_some(facts)
+        })
+    }
+
+    fn kept(&self) -> &Kept<ServiceFacts> {
+        &self.kept
+    }
+}
