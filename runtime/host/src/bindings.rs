@@ -25,7 +25,7 @@ mod generated {
     });
 }
 
-pub(crate) use generated::exports::pileus::provider::{info, instances, routes};
+pub(crate) use generated::exports::pileus::provider::{info, instances, load_balancers, routes};
 pub(crate) use generated::pileus::provider::{call, logging, types};
 
 use wasmtime::component::{HasSelf, Linker};

@@ -9,7 +9,7 @@ use std::path::Path;
 use tokio::io::AsyncReadExt as _;
 use wasmtime::component::InstancePre;
 
-use crate::bindings::{info, instances, routes};
+use crate::bindings::{info, instances, load_balancers, routes};
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::{Error, some_of};
@@ -61,6 +61,7 @@ pub struct Component {
     pub(crate) pre: InstancePre<Sandbox>,
     pub(crate) info: info::GuestIndices,
     pub(crate) instances: Option<instances::GuestIndices>,
+    pub(crate) load_balancers: Option<load_balancers::GuestIndices>,
     pub(crate) routes: Option<routes::GuestIndices>,
     /// What the folder for compiled code had of it.
     pub(crate) kept: Kept,
@@ -130,17 +131,20 @@ impl Component {
         let mismatch = |error: wasmtime::Error| Error::Mismatch(text(&format!("{error:#}")));
         let pre = engine.linker().instantiate_pre(&component).map_err(mismatch)?;
         let info = info::GuestIndices::new(&pre).map_err(mismatch)?;
-        let knows_machines = capabilities.contains(&Capability::Instances);
+        let [instances, load_balancers, routes] =
+            [Capability::Instances, Capability::LoadBalancers, Capability::Routes]
+                .map(|capability| capabilities.contains(&capability));
         let instances =
-            knows_machines.then(|| instances::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
-        let programs_routes = capabilities.contains(&Capability::Routes);
-        let routes =
-            programs_routes.then(|| routes::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
+            instances.then(|| instances::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
+        let load_balancers =
+            load_balancers.then(|| load_balancers::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
+        let routes = routes.then(|| routes::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
         Ok(Self {
             engine,
             pre,
             info,
             instances,
+            load_balancers,
             routes,
             kept,
             digest,

@@ -1,7 +1,8 @@
 //! A provider that is loaded, and how its component is called. `instances` makes lookups out of such calls,
-//! `routes` changes of routes.
+//! `load_balancers` and `routes` changes of either.
 
 mod instances;
+mod load_balancers;
 mod parts;
 mod routes;
 
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Answer, Error, ErrorKind, Instances, NodeReference, Provider, Purpose, Routes, ServiceTerms,
+    Answer, Error, ErrorKind, Instances, LoadBalancers, NodeReference, Provider, Purpose, Routes,
 };
 use pileus_gate::{Gate, Urgency, View};
 use tokio::time::Instant;
@@ -82,8 +83,9 @@ impl Guest {
         let largest = |capability| self.description.call_shape(capability).largest_batch.max(1) as usize;
         let (largest_lookup, largest_route_change) =
             (largest(Capability::Instances), largest(Capability::Routes));
-        let [has_instances, has_routes] =
-            [self.component.instances.is_some(), self.component.routes.is_some()];
+        let Component { instances, load_balancers, routes, .. } = &self.component;
+        let [has_instances, balances_load, has_routes] =
+            [instances.is_some(), load_balancers.is_some(), routes.is_some()];
         let guest = Arc::new(self);
         Provider {
             name: guest.name.to_string(),
@@ -91,8 +93,8 @@ impl Guest {
             node_labels: guest.description.node_labels.clone(),
             largest_lookup,
             instances: has_instances.then(|| Arc::clone(&guest) as Arc<dyn Instances>),
-            service_terms: ServiceTerms::default(),
-            load_balancers: None,
+            service_terms: guest.description.service_terms(),
+            load_balancers: balances_load.then(|| Arc::clone(&guest) as Arc<dyn LoadBalancers>),
             largest_route_change,
             routes: has_routes.then(|| Arc::clone(&guest) as Arc<dyn Routes>),
         }

@@ -3,18 +3,23 @@
 //! Records are taken apart by name and variants matched without a wildcard, so that whatever the contract gains stops
 //! the build where a decision is due. What a provider says is not trusted: ids are parsed, texts are cut.
 
+mod load_balancers;
 mod routes;
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Address, AddressKind, Answer, Error, ErrorKind, Instance, NodeReference, ProviderId, Purpose, State,
+    Address, AddressKind, Answer, Cluster, Error, ErrorKind, Instance, NodeReference, ProviderId, Purpose,
+    State,
 };
 
 use crate::bindings::{instances, types};
 use crate::one_line::{is_obeyed, one_line};
-pub(crate) use routes::{cluster_to_wire, route_change_to_wire, route_from_wire, route_outcome_from_wire};
+pub(crate) use load_balancers::{
+    owned_from_wire, service_change_to_wire, service_outcome_from_wire, service_to_wire, target_to_wire,
+};
+pub(crate) use routes::{route_change_to_wire, route_from_wire, route_outcome_from_wire};
 
 /// The longest message of a provider that is kept, in bytes: an event's note may have 1 KiB.
 const MESSAGE: usize = 1 << 10;
@@ -29,6 +34,13 @@ const MANY: usize = 64;
 /// The longest text of a machine's fact, in bytes: a DNS name's.
 const FACT: usize = 253;
 
+/// The longest name of a thing in the cloud, and the longest of what a provider notes beside it, in bytes: an id of
+/// Azure's resource manager has some 200.
+const LONGEST: usize = 1 << 10;
+
+/// The longest note that a provider leaves for itself, in bytes.
+const RESUME: usize = 2 << 10;
+
 /// The shortest `pending` that is believed: asking more often would be a loop.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
@@ -41,6 +53,11 @@ pub(crate) fn purpose_to_wire(purpose: Purpose) -> instances::Purpose {
         Purpose::Refresh => instances::Purpose::Refresh,
         Purpose::Confirm => instances::Purpose::Confirm,
     }
+}
+
+pub(crate) fn cluster_to_wire(cluster: &Cluster) -> types::Cluster {
+    let Cluster { name, uid } = cluster;
+    types::Cluster { name: name.clone(), uid: uid.clone(), extra: Vec::new() }
 }
 
 pub(crate) fn node_to_wire(node: &NodeReference) -> types::NodeReference {
@@ -93,10 +110,7 @@ fn address_from_wire(address: types::Address) -> Result<Address, String> {
 /// A text that says something and isn't too long to.
 fn fact(value: String) -> Result<String, String> {
     if value.is_empty() || value.len() > FACT || value.chars().any(|c| is_obeyed(c) || c.is_whitespace()) {
-        return Err(format!(
-            "{:?} is no name",
-            text(value.get(..value.floor_char_boundary(80)).unwrap_or_default())
-        ));
+        return Err(format!("{:?} is no name", start_of(&value)));
     }
     Ok(value)
 }
@@ -177,8 +191,19 @@ pub(crate) fn error_from_wire(error: types::Error) -> Error {
     Error::new(kind, message)
 }
 
+/// When to ask again, and the provider's note. That is a hint: one that is too long is as good as lost.
+fn under(progress: types::InProgress) -> (Duration, Option<String>) {
+    let types::InProgress { after, resume, extra: _ } = progress;
+    (wait(after), resume.filter(|note| note.len() <= RESUME))
+}
+
 fn wait(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds).clamp(SHORTEST_WAIT, LONGEST_WAIT)
+}
+
+/// The start of a provider's text, enough to recognise what it is about.
+fn start_of(long: &str) -> String {
+    text(long.get(..long.floor_char_boundary(80)).unwrap_or_default())
 }
 
 /// A provider's text on one line and of bearable length.

@@ -1,23 +1,9 @@
 //! Routes between the contract's records and `pileus-cloud`'s words.
 
-use pileus_cloud::{
-    Cluster, Error, ErrorKind, ListedRoute, Progress, ProviderId, Route, RouteAction, RouteChange,
-};
+use pileus_cloud::{Error, ErrorKind, ListedRoute, Progress, ProviderId, Route, RouteAction, RouteChange};
 
-use super::{MANY, address_from_wire, address_to_wire, error_from_wire, text, wait};
-use crate::bindings::{routes, types};
-
-/// The longest name or range of a route, and the longest of what a provider notes beside it, in bytes: an id of Azure's
-/// resource manager has some 200.
-const LONGEST: usize = 1 << 10;
-
-/// The longest note that a provider leaves for itself, in bytes.
-const RESUME: usize = 2 << 10;
-
-pub(crate) fn cluster_to_wire(cluster: &Cluster) -> types::Cluster {
-    let Cluster { name, uid } = cluster;
-    types::Cluster { name: name.clone(), uid: uid.clone(), extra: Vec::new() }
-}
+use super::{LONGEST, MANY, address_from_wire, address_to_wire, error_from_wire, start_of, under};
+use crate::bindings::routes;
 
 pub(crate) fn route_change_to_wire(change: &RouteChange) -> routes::RouteChange {
     let RouteChange { action, resume } = change;
@@ -56,7 +42,7 @@ fn listed_to_wire(route: &ListedRoute) -> routes::Listed {
 /// A route of the cloud's table. A table with one that makes no sense isn't known, and nothing is changed after it.
 pub(crate) fn route_from_wire(route: routes::Listed) -> Result<ListedRoute, Error> {
     let routes::Listed { name, node, target, addresses, destination, blackhole, extra } = route;
-    let shown = text(name.get(..name.floor_char_boundary(80)).unwrap_or_default());
+    let shown = start_of(&name);
     let broken = |problem: String| Error::new(ErrorKind::Broken, format!("route {shown:?}: {problem}"));
     let notes = extra.iter().flat_map(|(key, value)| [key, value]);
     let texts = [&name, &destination].into_iter().chain(&node).chain(notes);
@@ -86,10 +72,9 @@ pub(crate) fn route_from_wire(route: routes::Listed) -> Result<ListedRoute, Erro
 pub(crate) fn route_outcome_from_wire(outcome: routes::Outcome) -> Result<Progress, Error> {
     match outcome {
         routes::Outcome::Done => Ok(Progress::Done),
-        routes::Outcome::InProgress(types::InProgress { after, resume, extra: _ }) => {
-            // It is a hint: one that is too long is as good as lost.
-            let resume = resume.filter(|note| note.len() <= RESUME);
-            Ok(Progress::Under { after: wait(after), resume })
+        routes::Outcome::InProgress(progress) => {
+            let (after, resume) = under(progress);
+            Ok(Progress::Under { after, resume })
         }
         routes::Outcome::Failed(error) => Err(error_from_wire(error)),
     }
@@ -102,7 +87,9 @@ mod tests {
 
     use pileus_cloud::{Address, AddressKind};
 
+    use super::super::RESUME;
     use super::*;
+    use crate::bindings::types;
 
     fn listed() -> routes::Listed {
         routes::Listed {

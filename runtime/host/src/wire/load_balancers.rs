@@ -1,0 +1,563 @@
+//! Load balancers between the contract's records and `pileus-cloud`'s words. What a provider says of one ends up in the
+//! status of a Service, by which kube-proxy and DNS send traffic, so it is held against the API server's rules here.
+
+use std::net::IpAddr;
+
+use pileus_cloud::{
+    Affinity, Error, ErrorKind, Family, Ingress, IngressPoint, IpMode, LocalEndpoints, Owned, PortStatus,
+    Protocol, Selection, Service, ServiceAction, ServiceChange, ServicePort, ServiceProgress, Target,
+    TrafficPolicy,
+};
+
+use super::{FACT, LONGEST, MANY, address_to_wire, error_from_wire, start_of, text, under};
+use crate::bindings::load_balancers;
+use crate::one_line::is_obeyed;
+
+/// The most ways in that a Service has: two families in each of a region's zones, and some to spare.
+const WAYS: usize = 16;
+
+/// The most ports that a way in has: clouds take 300 rules at most.
+const PORTS: usize = 512;
+
+/// The longest reason of a port that doesn't work, in bytes, as in the API.
+const REASON: usize = 316;
+
+/// The most warnings of a change that are kept; each becomes an event.
+const WARNINGS: usize = 8;
+
+pub(crate) fn target_to_wire(target: &Target) -> load_balancers::Target {
+    let Target { node, uid, provider_id, addresses, zone } = target;
+    load_balancers::Target {
+        node: node.clone(),
+        uid: uid.clone(),
+        provider_id: provider_id.to_string(),
+        addresses: addresses.iter().map(address_to_wire).collect(),
+        zone: zone.clone(),
+        extra: Vec::new(),
+    }
+}
+
+pub(crate) fn service_change_to_wire(change: &ServiceChange) -> load_balancers::ServiceChange {
+    let ServiceChange { action, resume } = change;
+    let action = match action {
+        ServiceAction::Ensure(service) => load_balancers::Action::Ensure(service_to_wire(service)),
+        ServiceAction::UpdateTargets(service) => {
+            load_balancers::Action::UpdateTargets(service_to_wire(service))
+        }
+        ServiceAction::Delete(service) => load_balancers::Action::Delete(service_to_wire(service)),
+        ServiceAction::RemoveOrphan(owned) => load_balancers::Action::RemoveOrphan(owned_to_wire(owned)),
+    };
+    load_balancers::ServiceChange { action, resume: resume.clone(), extra: Vec::new() }
+}
+
+pub(crate) fn service_to_wire(service: &Service) -> load_balancers::Service {
+    let Service {
+        namespace,
+        name,
+        uid,
+        labels,
+        namespace_labels,
+        annotations,
+        class,
+        ports,
+        policy,
+        affinity,
+        source_ranges,
+        requested_ip,
+        families,
+        endpoints,
+        targets,
+        status,
+    } = service;
+    load_balancers::Service {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        uid: uid.clone(),
+        labels: labels.clone(),
+        namespace_labels: namespace_labels.clone(),
+        annotations: annotations.clone(),
+        class: class.clone(),
+        ports: ports.iter().map(port_to_wire).collect(),
+        policy: match policy {
+            TrafficPolicy::Cluster => load_balancers::TrafficPolicy::Cluster,
+            TrafficPolicy::Local(port) => load_balancers::TrafficPolicy::Local(*port),
+        },
+        affinity: match affinity {
+            Affinity::None => load_balancers::Affinity::None,
+            Affinity::ClientIp(time) => {
+                load_balancers::Affinity::ClientIp(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+            }
+        },
+        source_ranges: source_ranges.iter().map(ToString::to_string).collect(),
+        requested_ip: requested_ip.clone(),
+        families: families.iter().map(family_to_wire).collect(),
+        endpoints: endpoints.iter().map(endpoints_to_wire).collect(),
+        targets: match targets {
+            Selection::All => load_balancers::Selection::All,
+            Selection::Rows(rows) => load_balancers::Selection::Rows(rows.clone()),
+        },
+        status: status.iter().map(ingress_to_wire).collect(),
+        extra: Vec::new(),
+    }
+}
+
+fn port_to_wire(port: &ServicePort) -> load_balancers::ServicePort {
+    let ServicePort { name, protocol, port, node_port, app_protocol } = port;
+    load_balancers::ServicePort {
+        name: name.clone(),
+        protocol: protocol_to_wire(*protocol),
+        port: *port,
+        node_port: *node_port,
+        app_protocol: app_protocol.clone(),
+    }
+}
+
+const fn protocol_to_wire(protocol: Protocol) -> load_balancers::Protocol {
+    match protocol {
+        Protocol::Tcp => load_balancers::Protocol::Tcp,
+        Protocol::Udp => load_balancers::Protocol::Udp,
+        Protocol::Sctp => load_balancers::Protocol::Sctp,
+    }
+}
+
+const fn family_to_wire(family: &Family) -> load_balancers::Family {
+    match family {
+        Family::Ipv4 => load_balancers::Family::Ipv4,
+        Family::Ipv6 => load_balancers::Family::Ipv6,
+    }
+}
+
+const fn endpoints_to_wire(endpoints: &LocalEndpoints) -> load_balancers::LocalEndpoints {
+    let &LocalEndpoints { row, count } = endpoints;
+    load_balancers::LocalEndpoints { row, count }
+}
+
+fn ingress_to_wire(ingress: &Ingress) -> load_balancers::Ingress {
+    let Ingress { point, ip_mode, ports } = ingress;
+    let port = |PortStatus { port, protocol, error }: &PortStatus| load_balancers::PortStatus {
+        port: *port,
+        protocol: protocol_to_wire(*protocol),
+        error: error.clone(),
+    };
+    load_balancers::Ingress {
+        point: match point {
+            IngressPoint::Ip(ip) => load_balancers::IngressPoint::Ip(ip.clone()),
+            IngressPoint::Hostname(name) => load_balancers::IngressPoint::Hostname(name.clone()),
+        },
+        ip_mode: ip_mode.map(|mode| match mode {
+            IpMode::Vip => load_balancers::IpMode::Vip,
+            IpMode::Proxy => load_balancers::IpMode::Proxy,
+        }),
+        ports: ports.iter().map(port).collect(),
+    }
+}
+
+fn owned_to_wire(owned: &Owned) -> load_balancers::Owned {
+    let Owned { cluster_uid, service_uid, service, name, extra } = owned;
+    load_balancers::Owned {
+        cluster_uid: cluster_uid.clone(),
+        service_uid: service_uid.clone(),
+        service: service.clone(),
+        name: name.clone(),
+        extra: extra.clone(),
+    }
+}
+
+/// What the cloud has for a Service. A list with one that makes no sense isn't known, and nothing is removed after it.
+pub(crate) fn owned_from_wire(owned: load_balancers::Owned) -> Result<Owned, Error> {
+    if let Some(problem) = problem(&owned) {
+        let name = start_of(&owned.name);
+        return Err(Error::new(ErrorKind::Broken, format!("load balancer {name:?}: {problem}")));
+    }
+    let load_balancers::Owned { cluster_uid, service_uid, service, name, extra } = owned;
+    let told = |uid: Option<String>| uid.filter(|uid| !uid.is_empty());
+    Ok(Owned { cluster_uid: told(cluster_uid), service_uid: told(service_uid), service, name, extra })
+}
+
+fn problem(owned: &load_balancers::Owned) -> Option<String> {
+    let load_balancers::Owned { cluster_uid, service_uid, service, name, extra } = owned;
+    let people = service.iter().flat_map(|(namespace, name)| [namespace, name]);
+    let shown = [name].into_iter().chain(cluster_uid).chain(service_uid).chain(people);
+    let notes = extra.iter().flat_map(|(key, value)| [key, value]);
+    if shown.clone().any(|text| text.contains(is_obeyed)) {
+        return Some("a name or a UID holds a character that can't be shown".to_owned());
+    }
+    if let Some(long) = shown.chain(notes).map(String::len).find(|length| *length > LONGEST) {
+        return Some(format!("a text of {long} bytes, where {LONGEST} are taken"));
+    }
+    (extra.len() > MANY).then(|| format!("{} notes, where {MANY} are taken", extra.len()))
+}
+
+/// What became of a change, `of` what.
+pub(crate) fn service_outcome_from_wire(
+    of: &str,
+    outcome: load_balancers::Outcome,
+) -> Result<ServiceProgress, Error> {
+    match outcome {
+        load_balancers::Outcome::Done(load_balancers::Done { status, warnings, extra: _ }) => {
+            let status = status_from_wire(status);
+            Ok(ServiceProgress::Done {
+                status: status
+                    .map_err(|problem| Error::new(ErrorKind::Broken, format!("{of}: {problem}")))?,
+                // They are beside the point of what is done: too many are cut.
+                warnings: warnings.iter().take(WARNINGS).map(|warning| text(warning)).collect(),
+            })
+        }
+        load_balancers::Outcome::InProgress(progress) => {
+            let (after, resume) = under(progress);
+            Ok(ServiceProgress::Under { after, resume })
+        }
+        load_balancers::Outcome::Elsewhere => Ok(ServiceProgress::Elsewhere),
+        load_balancers::Outcome::Failed(error) => Err(error_from_wire(error)),
+    }
+}
+
+fn status_from_wire(status: Vec<load_balancers::Ingress>) -> Result<Vec<Ingress>, String> {
+    if status.len() > WAYS {
+        return Err(format!("{} ways in, where {WAYS} are taken", status.len()));
+    }
+    status.into_iter().map(ingress_from_wire).collect()
+}
+
+fn ingress_from_wire(ingress: load_balancers::Ingress) -> Result<Ingress, String> {
+    let load_balancers::Ingress { point, ip_mode, ports } = ingress;
+    if ports.len() > PORTS {
+        return Err(format!("{} ports of one way in, where {PORTS} are taken", ports.len()));
+    }
+    let (point, ip_mode) = match point {
+        load_balancers::IngressPoint::Ip(ip) => {
+            let mode = match ip_mode {
+                // The API server's default, without which a status that it has stored never equals ours.
+                Some(load_balancers::IpMode::Vip) | None => IpMode::Vip,
+                Some(load_balancers::IpMode::Proxy) => IpMode::Proxy,
+            };
+            (IngressPoint::Ip(address(&ip)?), Some(mode))
+        }
+        load_balancers::IngressPoint::Hostname(name) => (IngressPoint::Hostname(hostname(&name)?), None),
+    };
+    let ports = ports.into_iter().map(port_from_wire).collect::<Result<_, _>>()?;
+    Ok(Ingress { point, ip_mode, ports })
+}
+
+/// An address of a load balancer in its canonical text. Every Node sends what is addressed to it to the Service's
+/// endpoints, so one that means the Node itself, its link (metadata services are there) or everybody is none.
+fn address(ip: &str) -> Result<String, String> {
+    let address: IpAddr = ip.parse().map_err(|_| format!("{:?} is no IP address", start_of(ip)))?;
+    let address = address.to_canonical();
+    let is_nobodys = match address {
+        IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    if is_nobodys || address.is_unspecified() || address.is_loopback() || address.is_multicast() {
+        return Err(format!("{address} is no address that a load balancer can have"));
+    }
+    Ok(address.to_string())
+}
+
+/// A host name as the API server takes it: a DNS name in lower case that isn't an IP address.
+fn hostname(name: &str) -> Result<String, String> {
+    let is_label = |label: &str| {
+        label.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && label.ends_with(|c: char| c.is_ascii_alphanumeric())
+            && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
+    if name.len() > FACT || !name.split('.').all(is_label) || name.parse::<IpAddr>().is_ok() {
+        return Err(format!("{:?} is no host name", start_of(name)));
+    }
+    Ok(name.to_ascii_lowercase())
+}
+
+fn port_from_wire(port: load_balancers::PortStatus) -> Result<PortStatus, String> {
+    let load_balancers::PortStatus { port, protocol, error } = port;
+    if port == 0 {
+        return Err("port 0 of a way in; ports begin at 1".to_owned());
+    }
+    let error = error.filter(|reason| !reason.is_empty());
+    let is_reason = |reason: &String| {
+        reason.len() <= REASON && reason.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
+    };
+    if let Some(reason) = error.as_ref().filter(|reason| !is_reason(reason)) {
+        return Err(format!("port {port}: {:?} is no CamelCase reason", start_of(reason)));
+    }
+    let protocol = match protocol {
+        load_balancers::Protocol::Tcp => Protocol::Tcp,
+        load_balancers::Protocol::Udp => Protocol::Udp,
+        load_balancers::Protocol::Sctp => Protocol::Sctp,
+    };
+    Ok(PortStatus { port, protocol, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pileus_cloud::{Address, AddressKind, ProviderId};
+
+    use super::super::{MESSAGE, RESUME};
+    use super::*;
+    use crate::bindings::types;
+
+    fn service() -> Service {
+        let ingress = Ingress {
+            point: IngressPoint::Ip("198.51.100.7".to_owned()),
+            ip_mode: Some(IpMode::Proxy),
+            ports: vec![PortStatus { port: 80, protocol: Protocol::Udp, error: Some("NoQuota".to_owned()) }],
+        };
+        Service {
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+            uid: "u-1".to_owned(),
+            labels: vec![("a".to_owned(), "b".to_owned())],
+            namespace_labels: vec![("c".to_owned(), "d".to_owned())],
+            annotations: vec![("e".to_owned(), "f".to_owned())],
+            class: Some("example.com/lb".to_owned()),
+            ports: vec![ServicePort {
+                name: "http".to_owned(),
+                protocol: Protocol::Sctp,
+                port: 80,
+                node_port: Some(30080),
+                app_protocol: Some("h2c".to_owned()),
+            }],
+            policy: TrafficPolicy::Local(31000),
+            affinity: Affinity::ClientIp(Duration::from_secs(10_800)),
+            source_ranges: vec!["10.0.0.0/8".parse().unwrap()],
+            requested_ip: Some("198.51.100.9".to_owned()),
+            families: vec![Family::Ipv6, Family::Ipv4],
+            endpoints: vec![LocalEndpoints { row: 3, count: 2 }],
+            targets: Selection::Rows(vec![3]),
+            status: vec![ingress],
+        }
+    }
+
+    fn by_ip(ip: &str) -> load_balancers::Ingress {
+        load_balancers::Ingress {
+            point: load_balancers::IngressPoint::Ip(ip.to_owned()),
+            ip_mode: None,
+            ports: Vec::new(),
+        }
+    }
+
+    fn by_name(name: &str) -> load_balancers::Ingress {
+        let point = load_balancers::IngressPoint::Hostname(name.to_owned());
+        load_balancers::Ingress { point, ip_mode: Some(load_balancers::IpMode::Vip), ports: Vec::new() }
+    }
+
+    fn with_port(port: u16, error: &str) -> load_balancers::Ingress {
+        let protocol = load_balancers::Protocol::Tcp;
+        let port = load_balancers::PortStatus { port, protocol, error: Some(error.to_owned()) };
+        load_balancers::Ingress { ports: vec![port], ..by_ip("198.51.100.7") }
+    }
+
+    fn done(status: Vec<load_balancers::Ingress>) -> load_balancers::Outcome {
+        load_balancers::Outcome::Done(load_balancers::Done {
+            status,
+            warnings: Vec::new(),
+            extra: Vec::new(),
+        })
+    }
+
+    fn status(status: Vec<load_balancers::Ingress>) -> Result<Vec<Ingress>, Error> {
+        match service_outcome_from_wire("service default/web", done(status))? {
+            ServiceProgress::Done { status, .. } => Ok(status),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_service_leaves_whole() {
+        let left = format!("{:?}", service_to_wire(&service()));
+        for part in [
+            "namespace: \"default\"",
+            "name: \"web\"",
+            "uid: \"u-1\"",
+            "(\"a\", \"b\")",
+            "(\"c\", \"d\")",
+            "(\"e\", \"f\")",
+            "class: Some(\"example.com/lb\")",
+            "name: \"http\"",
+            "node-port: Some(30080)",
+            "app-protocol: Some(\"h2c\")",
+            "TrafficPolicy::Local(31000)",
+            "Affinity::ClientIp(10800000)",
+            "source-ranges: [\"10.0.0.0/8\"]",
+            "requested-ip: Some(\"198.51.100.9\")",
+            "families: [Family::Ipv6, Family::Ipv4]",
+            "LocalEndpoints { row: 3, count: 2 }",
+            "Selection::Rows([3])",
+            "IngressPoint::Ip(\"198.51.100.7\")",
+            "ip-mode: Some(IpMode::Proxy)",
+            "error: Some(\"NoQuota\")",
+        ] {
+            assert!(left.contains(part), "{part} is missing: {left}");
+        }
+        for protocol in ["protocol: Protocol::Sctp", "protocol: Protocol::Udp"] {
+            assert_eq!(left.matches(protocol).count(), 1, "{protocol}");
+        }
+    }
+
+    #[test]
+    fn each_action_leaves_as_itself_with_its_note() {
+        let owned = || Owned {
+            cluster_uid: Some("c".to_owned()),
+            service_uid: Some("s".to_owned()),
+            service: Some(("default".to_owned(), "web".to_owned())),
+            name: "lb-1".to_owned(),
+            extra: vec![("etag".to_owned(), "7".to_owned())],
+        };
+        for (action, expected) in [
+            (ServiceAction::Ensure(service()), "Action::Ensure"),
+            (ServiceAction::UpdateTargets(service()), "Action::UpdateTargets"),
+            (ServiceAction::Delete(service()), "Action::Delete"),
+            (ServiceAction::RemoveOrphan(owned()), "Action::RemoveOrphan"),
+        ] {
+            let change = ServiceChange { action, resume: Some("here".to_owned()) };
+            let load_balancers::ServiceChange { action, resume, extra: _ } = service_change_to_wire(&change);
+            assert!(format!("{action:?}").starts_with(expected), "{action:?}");
+            assert_eq!(resume.as_deref(), Some("here"));
+        }
+        assert_eq!(owned_from_wire(owned_to_wire(&owned())).unwrap(), owned(), "as it was listed");
+    }
+
+    #[test]
+    fn a_target_leaves_whole() {
+        let target = Target {
+            node: "a".to_owned(),
+            uid: "u".to_owned(),
+            provider_id: ProviderId::parse("sim://m-1").unwrap(),
+            addresses: vec![Address::new(AddressKind::ExternalDns, "a.example")],
+            zone: Some("z".to_owned()),
+        };
+        let left = target_to_wire(&target);
+        assert_eq!((left.node, left.uid, left.provider_id), ("a".into(), "u".into(), "sim://m-1".into()));
+        assert_eq!((left.addresses[0].value.as_str(), left.zone.as_deref()), ("a.example", Some("z")));
+    }
+
+    #[test]
+    fn a_way_in_is_one_that_the_api_server_takes_in_the_form_that_it_stores() {
+        for (given, taken) in [
+            (by_ip("198.51.100.7"), Some("198.51.100.7")),
+            (by_ip("2001:DB8:0:0::1"), Some("2001:db8::1")),
+            (by_ip("::ffff:198.51.100.7"), Some("198.51.100.7")),
+            (by_ip("10.0.0.7"), Some("10.0.0.7")),
+            (by_ip(""), None),
+            (by_ip("lb.example"), None),
+            (by_ip("198.51.100.007"), None),
+            (by_ip("198.51.100.7/32"), None),
+            (by_ip("0.0.0.0"), None),
+            (by_ip("::"), None),
+            (by_ip("127.0.0.1"), None),
+            (by_ip("::1"), None),
+            (by_ip("169.254.169.254"), None),
+            (by_ip("::ffff:169.254.169.254"), None),
+            (by_ip("fe80::1"), None),
+            (by_ip("224.0.0.1"), None),
+            (by_ip("255.255.255.255"), None),
+            (by_name("LB-1.Example.com"), Some("lb-1.example.com")),
+            (by_name(""), None),
+            (by_name("198.51.100.7"), None),
+            (by_name("a..b"), None),
+            (by_name("a.example."), None),
+            (by_name("-a.example"), None),
+            (by_name("a_b.example"), None),
+            (by_name("a\u{202e}b"), None),
+            (by_name(&"a".repeat(FACT + 1)), None),
+            (with_port(80, ""), Some("198.51.100.7")),
+            (with_port(80, "example.com/NoQuota"), Some("198.51.100.7")),
+            (with_port(0, ""), None),
+            (with_port(80, "no quota"), None),
+            (with_port(80, &"N".repeat(REASON + 1)), None),
+        ] {
+            let shown = format!("{given:?}");
+            let read = status(vec![given]).map(|mut status| status.remove(0).point);
+            let point = read.clone().ok().map(|point| match point {
+                IngressPoint::Ip(text) | IngressPoint::Hostname(text) => text,
+            });
+            assert_eq!(point.as_deref(), taken, "{shown}");
+            if let Err(error) = read {
+                assert_eq!(error.kind, ErrorKind::Broken, "{shown}");
+                assert!(error.message.starts_with("service default/web: "), "{error}");
+                assert!(!error.message.contains(is_obeyed), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_address_is_reached_as_the_api_server_has_it_by_default_and_a_name_in_no_way() {
+        let proxied =
+            load_balancers::Ingress { ip_mode: Some(load_balancers::IpMode::Proxy), ..by_ip("10.0.0.7") };
+        let read = status(vec![by_ip("10.0.0.7"), proxied, by_name("a.example")]).unwrap();
+        let modes: Vec<_> = read.iter().map(|ingress| ingress.ip_mode).collect();
+        assert_eq!(modes, [Some(IpMode::Vip), Some(IpMode::Proxy), None]);
+        let port = status(vec![with_port(80, "")]).unwrap().remove(0).ports.remove(0);
+        assert_eq!(port, PortStatus { port: 80, protocol: Protocol::Tcp, error: None });
+    }
+
+    #[test]
+    fn more_than_any_service_has_is_refused() {
+        assert!(status(vec![by_ip("10.0.0.7"); WAYS]).is_ok());
+        assert_eq!(status(vec![by_ip("10.0.0.7"); WAYS + 1]).unwrap_err().kind, ErrorKind::Broken);
+        let with_ports = |count| load_balancers::Ingress {
+            ports: vec![with_port(1, "").ports.remove(0); count],
+            ..by_ip("10.0.0.7")
+        };
+        assert!(status(vec![with_ports(PORTS)]).is_ok());
+        assert_eq!(status(vec![with_ports(PORTS + 1)]).unwrap_err().kind, ErrorKind::Broken);
+    }
+
+    #[test]
+    fn what_is_done_stays_done_however_much_is_said_about_it() {
+        let warnings = vec![format!("one\ntwo{}", "w".repeat(2 * MESSAGE)); WARNINGS + 1];
+        let outcome = load_balancers::Done { status: Vec::new(), warnings, extra: Vec::new() };
+        let outcome = service_outcome_from_wire("service a/b", load_balancers::Outcome::Done(outcome));
+        let Ok(ServiceProgress::Done { warnings, .. }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(warnings.len(), WARNINGS);
+        assert!(warnings.iter().all(|it| it.starts_with("one two") && it.len() <= MESSAGE));
+    }
+
+    #[test]
+    fn what_is_under_way_or_not_ours_is_told_as_such() {
+        let progress = |resume: usize| types::InProgress {
+            after: 5000,
+            resume: Some("n".repeat(resume)),
+            extra: Vec::new(),
+        };
+        for (length, is_kept) in [(RESUME, true), (RESUME + 1, false)] {
+            let outcome = load_balancers::Outcome::InProgress(progress(length));
+            let read = service_outcome_from_wire("service a/b", outcome).unwrap();
+            let ServiceProgress::Under { after, resume } = read else { panic!("{read:?}") };
+            assert_eq!((after, resume.is_some()), (Duration::from_secs(5), is_kept));
+        }
+        let elsewhere = service_outcome_from_wire("service a/b", load_balancers::Outcome::Elsewhere);
+        assert_eq!(elsewhere, Ok(ServiceProgress::Elsewhere));
+    }
+
+    #[test]
+    fn what_is_listed_without_sense_is_no_answer() {
+        let owned = || load_balancers::Owned {
+            cluster_uid: Some("c".to_owned()),
+            service_uid: Some(String::new()),
+            service: None,
+            name: "lb-1".to_owned(),
+            extra: Vec::new(),
+        };
+        assert_eq!(owned_from_wire(owned()).unwrap().service_uid, None, "an empty UID is none");
+        for (what, owned) in [
+            ("name", load_balancers::Owned { name: "n".repeat(LONGEST + 1), ..owned() }),
+            ("shown name", load_balancers::Owned { name: "a\u{1b}[2J".to_owned(), ..owned() }),
+            ("shown UID", load_balancers::Owned { service_uid: Some("a\nb".to_owned()), ..owned() }),
+            (
+                "service",
+                load_balancers::Owned { service: Some((String::new(), "\u{202e}".to_owned())), ..owned() },
+            ),
+            (
+                "note",
+                load_balancers::Owned { extra: vec![(String::new(), "n".repeat(LONGEST + 1))], ..owned() },
+            ),
+            ("notes", load_balancers::Owned { extra: vec![Default::default(); MANY + 1], ..owned() }),
+        ] {
+            let error = owned_from_wire(owned).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Broken, "{what}");
+            assert!(!error.message.contains(is_obeyed), "{what}");
+        }
+    }
+}
