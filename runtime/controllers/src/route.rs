@@ -8,6 +8,7 @@
 mod apply;
 mod ledger;
 pub(crate) mod metrics;
+pub mod outlook;
 mod plan;
 #[cfg(test)]
 mod scenarios;

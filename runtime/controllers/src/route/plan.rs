@@ -48,7 +48,7 @@ impl Known {
 
     /// Whether it carries traffic to this Node, by all that the cloud tells of it. Of next hops the cloud may tell none, or
     /// one of the Node's addresses.
-    fn leads_to(&self, node: &NodeFacts) -> bool {
+    pub(super) fn leads_to(&self, node: &NodeFacts) -> bool {
         let ListedRoute { node: name, target, addresses, is_blackhole, .. } = &self.route;
         let is_its_machine = match (target, &node.provider_id) {
             (Some(target), Some(machine)) => Some(target == machine),
