@@ -2,6 +2,7 @@
 //! same seed and the same requests meet the same faults.
 
 mod hidden;
+mod operation;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use self::hidden::{Hidden, Selection};
+pub use self::operation::{Chance, Operations};
 use crate::call::Kind;
 use crate::refusal::Refusal;
 use crate::world::MAX_LAG;
@@ -31,6 +33,10 @@ pub struct Faults {
     pub creation: Creation,
     /// Machines that are there are denied.
     pub hidden: Hidden,
+    /// Writes of load balancers take time, and fail late.
+    pub operations: Operations,
+    /// Writes that say rightly which state they are made for are told that it isn't any more.
+    pub preconditions: Chance,
 }
 
 /// How long requests take.
@@ -161,13 +167,16 @@ impl Faults {
     pub fn parse(json: &[u8]) -> Result<Self, Refusal> {
         let faults: Self = serde_json::from_slice(json)
             .map_err(|error| Refusal::Invalid(format!("these faults can't be set: {error}")))?;
-        let Self { latency: _, throttle, errors, lost, lag, creation: _, hidden } = &faults;
+        let Self { latency: _, throttle, errors, lost, lag, creation: _, hidden, operations, preconditions } =
+            &faults;
         for (name, share) in [
             ("throttle", throttle.share),
             ("errors", errors.share),
             ("lost", lost.share),
             ("hidden.lists", hidden.lists.share),
             ("hidden.gets", hidden.gets.share),
+            ("operations.lateFailures", operations.late_failures.share),
+            ("preconditions", preconditions.share),
         ] {
             if !(0.0..=1.0).contains(&share) {
                 return Err(Refusal::Invalid(format!("{name}.share is {share}, it goes from 0 to 1")));
@@ -189,7 +198,7 @@ impl Faults {
     /// that changing one fault doesn't shift the others.
     pub fn decide(&mut self, kind: Kind, over_quota: Option<u32>, random: &mut Random) -> Decision {
         let [late, busy, broken, forgotten] = std::array::from_fn(|_| random.share());
-        let Self { latency, throttle, errors, lost, lag: _, creation: _, hidden: _ } = self;
+        let Self { latency, throttle, errors, lost, .. } = self;
         let delay = if latency.kinds.contains(&kind) {
             latency.fixed.saturating_add(latency.jitter.mul_f64(late))
         } else {
@@ -321,7 +330,10 @@ mod tests {
     #[test]
     fn what_is_unknown_is_refused_with_the_names_that_are_known() {
         let table = [
-            (r#"{"latncy":{}}"#, "`latency`, `throttle`, `errors`, `lost`, `lag`, `creation`, `hidden`"),
+            (
+                r#"{"latncy":{}}"#,
+                "`latency`, `throttle`, `errors`, `lost`, `lag`, `creation`, `hidden`, `operations`, `preconditions`",
+            ),
             (r#"{"throttle":{"retryAfter":1}}"#, "`share`, `retryAfterSeconds`, `kinds`"),
             (r#"{"latency":{"ms":1}}"#, "`fixedMs`, `jitterMs`, `kinds`"),
             (r#"{"lag":{"ms":1}}"#, "`listsMs`"),

@@ -14,6 +14,15 @@ pub enum Refusal {
     /// It contradicts what is there. The caller reads again and decides anew.
     #[error("{0}")]
     Conflict(String),
+    /// An operation on the same thing is under way. The caller asks again when that has ended.
+    #[error("{0}")]
+    Busy(String),
+    /// The caller said which state of the thing it writes to, and that isn't the one that is there. It reads again.
+    #[error("{0}")]
+    Stale(String),
+    /// As [`Refusal::Stale`], but only because a fault changed the thing just before.
+    #[error("{0}")]
+    Disturbed(String),
     /// It can't be carried out whatever the state of the cloud. The caller corrects it.
     #[error("{0}")]
     Invalid(String),
@@ -38,6 +47,8 @@ impl Refusal {
             Self::NotFound(_) => "not-found",
             Self::Unauthorized(_) => "unauthorized",
             Self::Conflict(_) => "conflict",
+            Self::Busy(_) => "busy",
+            Self::Stale(_) | Self::Disturbed(_) => "precondition-failed",
             Self::Invalid(_) => "invalid",
             Self::CursorExpired(_) => "cursor-expired",
             Self::WrongMethod(_) => "wrong-method",
@@ -52,7 +63,8 @@ impl Refusal {
             Self::Unauthorized(_) => 401,
             Self::NotFound(_) => 404,
             Self::WrongMethod(_) => 405,
-            Self::Conflict(_) => 409,
+            Self::Conflict(_) | Self::Busy(_) => 409,
+            Self::Stale(_) | Self::Disturbed(_) => 412,
             Self::TooLarge { .. } => 413,
         }
     }

@@ -6,6 +6,7 @@ mod admin;
 mod answer;
 mod machines;
 mod passage;
+mod resources;
 mod routes;
 mod tokens;
 
@@ -28,6 +29,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::passage::{IsThere, Telling};
 use crate::call::Kind;
 use crate::counters::Counters;
 use crate::credentials::{Credentials, Tokens};
@@ -81,6 +83,8 @@ struct Simulation {
     buckets: Buckets,
     tokens: Tokens,
     random: Random,
+    /// The dice of the faults that meet writes of things that take their time.
+    fortune: Random,
     counters: Counters,
     requests: Requests,
 }
@@ -98,6 +102,7 @@ impl Shared {
             buckets: Buckets::new(quotas),
             tokens: Tokens::new(credentials, seed),
             random: Random::seeded(seed),
+            fortune: Random::seeded(!seed),
             counters: Counters::default(),
             requests: Requests::default(),
         };
@@ -170,9 +175,29 @@ fn connect(stream: TcpStream, router: Router, connections: &GracefulShutdown) {
 }
 
 fn router(shared: Shared) -> Router {
-    let call = |kind: Kind, route: MethodRouter<Shared>| {
-        route.route_layer(from_fn_with_state((shared.clone(), kind), passage::pass))
-    };
+    Router::new()
+        .merge(machines_and_routes(&shared))
+        .merge(load_balancers(&shared))
+        .merge(operator())
+        .route("/oauth2/token", call(&shared, Kind::Token, post(tokens::by_grant)))
+        .route("/metadata/identity/oauth2/token", call(&shared, Kind::Token, get(tokens::by_machine)))
+        .route("/", get(page::show))
+        .fallback(passage::unknown)
+        .method_not_allowed_fallback(passage::wrong_method)
+        .with_state(shared)
+}
+
+/// A call to the cloud, with all that it goes through.
+fn call(shared: &Shared, kind: Kind, route: MethodRouter<Shared>) -> MethodRouter<Shared> {
+    tell(shared, Telling::Kind(kind), route)
+}
+
+fn tell(shared: &Shared, telling: Telling, route: MethodRouter<Shared>) -> MethodRouter<Shared> {
+    route.route_layer(from_fn_with_state((shared.clone(), telling), passage::pass))
+}
+
+fn machines_and_routes(shared: &Shared) -> Router<Shared> {
+    let call = |kind, route| call(shared, kind, route);
     let one = call(Kind::Get, get(machines::get))
         .merge(call(Kind::Change, patch(machines::change)))
         .merge(call(Kind::Delete, delete(machines::delete)));
@@ -194,8 +219,24 @@ fn router(shared: Shared) -> Router {
             "/v1/routes/{name}",
             call(Kind::Create, put(routes::put)).merge(call(Kind::Delete, delete(routes::delete))),
         )
-        .route("/oauth2/token", call(Kind::Token, post(tokens::by_grant)))
-        .route("/metadata/identity/oauth2/token", call(Kind::Token, get(tokens::by_machine)))
+}
+
+fn load_balancers(shared: &Shared) -> Router<Shared> {
+    let call = |kind, route| call(shared, kind, route);
+    let write = |is_there: IsThere, route| tell(shared, Telling::Put(is_there), route);
+    Router::new().route("/v1/load-balancers", call(Kind::List, get(resources::list_load_balancers))).route(
+        "/v1/load-balancers/{name}",
+        call(Kind::Get, get(resources::get_load_balancer))
+            .merge(write(
+                |world, now, name| world.load_balancer(now, name).is_ok(),
+                put(resources::put_load_balancer),
+            ))
+            .merge(call(Kind::Delete, delete(resources::delete_load_balancer))),
+    )
+}
+
+fn operator() -> Router<Shared> {
+    Router::new()
         .route("/admin/faults", get(admin::faults).put(admin::set_faults).delete(admin::reset_faults))
         .route("/admin/quotas", get(admin::quotas).put(admin::set_quotas).delete(admin::reset_quotas))
         .route(
@@ -206,8 +247,4 @@ fn router(shared: Shared) -> Router {
         .route("/admin/counters", get(admin::counters).delete(admin::reset_counters))
         .route("/admin/requests", get(admin::requests))
         .route("/admin/state", get(admin::state))
-        .route("/", get(page::show))
-        .fallback(passage::unknown)
-        .method_not_allowed_fallback(passage::wrong_method)
-        .with_state(shared)
 }

@@ -1,29 +1,38 @@
 //! The state of the cloud and everything that it decides: a pure state machine. Time comes as an argument, counted
 //! from the start of the cloud; the past is kept for a while, so that lists may show it as an eventually consistent
-//! cloud's do, while a read of one machine always shows the present.
+//! cloud's do, while a read of one thing always shows the present.
 //!
-//! Another kind of object gets a `history::History` of its own beside the machines, its commands and its replies.
+//! Here is what concerns more than one kind of thing, and what concerns machines and routes; `load_balancer` has the calls
+//! about its own.
 
-mod batch;
 mod command;
+mod fleet;
 mod history;
+mod listing;
+mod load_balancer;
 mod machine;
+mod pool;
+mod resource;
 mod route;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp, Unit};
+use jiff::Timestamp;
 
-pub use self::command::{Command, LARGEST_PAGE, Listing, Page, Place, Reply, Summary};
-use self::history::{History, Revision};
+pub use self::command::{Command, Place, Reply, Summary};
+use self::fleet::Fleet;
+pub use self::listing::{LARGEST_PAGE, Listed, Listing, Page};
+pub use self::load_balancer::{LoadBalancer, NewLoadBalancer, Port, Protocol};
 pub use self::machine::{
     Address, AddressKind, Batch, Changes, LARGEST_BATCH, Machine, MachineId, NewMachine, State,
 };
+pub use self::pool::Family;
+use self::pool::Pool;
+use self::resource::Resources;
+pub use self::resource::{Deleted, Etag, Guard, Kind, Luck, Resource, Stage, Write, Written};
 use self::route::Routes;
-pub use self::route::{NewRoute, Route, RoutePage};
+pub use self::route::{NewRoute, Route};
 use crate::refusal::Refusal;
 
 /// The furthest that a list may lag.
@@ -32,22 +41,15 @@ pub const MAX_LAG: Duration = Duration::from_mins(5);
 /// For how long the past is remembered. A listing that begins at the longest lag has as long again for its pages.
 const MEMORY: Duration = Duration::from_mins(10);
 
-/// The type of a machine that was not given one.
-const USUAL_TYPE: &str = "small-2";
-
 /// The cloud.
 #[derive(Clone, Debug)]
 pub struct World {
-    place: Place,
-    born: Timestamp,
-    machines: History<Machine>,
+    fleet: Fleet,
     routes: Routes,
-    /// The names that are taken, and by which number.
-    names: HashMap<String, u64>,
-    /// The number of the machine that was made last.
-    last: u64,
-    /// When which machine that is being created will run.
-    creating: BTreeSet<(Duration, u64)>,
+    pool: Pool,
+    load_balancers: Resources<LoadBalancer>,
+    /// The list of machines that was written last.
+    last_list: Arc<[MachineId]>,
     /// The latest time that anybody mentioned: time never goes back.
     now: Duration,
 }
@@ -55,65 +57,31 @@ pub struct World {
 impl World {
     /// A cloud that begins at `born`, with so many machines that have always been there: no lag hides them.
     pub fn new(place: Place, born: Timestamp, machines: u32) -> Self {
-        let mut world = Self {
-            place,
-            born,
-            machines: History::default(),
+        Self {
+            fleet: Fleet::new(place, born, machines),
             routes: Routes::default(),
-            names: HashMap::new(),
-            last: 0,
-            creating: BTreeSet::new(),
+            pool: Pool::default(),
+            load_balancers: Resources::default(),
+            last_list: Arc::default(),
             now: Duration::ZERO,
-        };
-        for number in 1..=machines {
-            world.create(NewMachine::named(format!("node-{number}")), Duration::ZERO);
         }
-        world.machines.forget(Duration::ZERO);
-        world
     }
 
     /// Where its machines are.
     pub fn place(&self) -> &Place {
-        &self.place
+        self.fleet.place()
     }
 
     /// Carries out a command, or refuses it and changes nothing.
     pub fn apply(&mut self, now: Duration, command: Command) -> Result<Reply, Refusal> {
         self.advance(now);
-        match command {
-            Command::Create { machine, takes } => {
-                machine.check(&self.place.zones)?;
-                if let Some(holder) = self.names.get(&machine.name) {
-                    let (name, holder) = (machine.name, MachineId(*holder));
-                    return Err(Refusal::Conflict(format!("the name {name} is taken by machine {holder}")));
-                }
-                Ok(Reply::Machine(self.create(machine, takes)))
-            }
-            Command::CreateBatch { batch, takes } => {
-                batch.check()?;
-                Ok(Reply::Batch(self.create_batch(&batch, takes)))
-            }
-            Command::Change { id, changes } => {
-                changes.check()?;
-                self.change(id, |machine| changes.change(machine)).map(Reply::Machine)
-            }
-            Command::Stop(id) => self.turn(id, State::Stopped).map(Reply::Machine),
-            Command::Start(id) => self.turn(id, State::Running).map(Reply::Machine),
-            Command::Delete(id) => {
-                self.remove(&*self.present(id)?);
-                Ok(Reply::Deleted)
-            }
-            Command::DeleteBatch(batch) => {
-                batch.check()?;
-                Ok(Reply::Batch(self.delete_batch(&batch)))
-            }
-        }
+        self.fleet.apply(self.now, command)
     }
 
     /// One machine as it is now.
     pub fn get(&mut self, now: Duration, id: MachineId) -> Result<Arc<Machine>, Refusal> {
         self.advance(now);
-        self.present(id)
+        self.fleet.present(id)
     }
 
     /// One page of a list, as the cloud was `lag` ago when its first page was read: all pages show the same moment.
@@ -121,27 +89,20 @@ impl World {
     /// # Errors
     /// [`Refusal::CursorExpired`] where that moment is forgotten, five minutes after the first page at the soonest
     /// (and only once something has changed), and [`Refusal::Invalid`] for a limit or a cursor that can't be.
-    pub fn list(&mut self, now: Duration, listing: &Listing, lag: Duration) -> Result<Page, Refusal> {
-        self.advance(now);
-        let limit = listing.page_limit()?;
-        let Cursor { revision, behind } = match &listing.cursor {
-            None => Cursor { revision: self.revision_before(lag), behind: 0 },
-            Some(text) => self.cursor(text)?,
-        };
-        let wanted = |machine: &&Arc<Machine>| listing.name.as_ref().is_none_or(|name| *name == machine.name);
-        let mut rest = self.machines.behind(behind, revision).filter(wanted).cloned();
-        let machines: Vec<_> = rest.by_ref().take(limit).collect();
-        let next = match (rest.next(), machines.last()) {
-            (Some(_), Some(last)) => Some(Cursor { revision, behind: last.id.0 }.to_string()),
-            _ => None,
-        };
-        Ok(Page { machines, next })
+    pub fn list(
+        &mut self,
+        now: Duration,
+        listing: &Listing,
+        lag: Duration,
+    ) -> Result<Page<Machine>, Refusal> {
+        let moment = self.moment(now, lag);
+        listing.page(self.fleet.history(), moment)
     }
 
     /// Makes a route to a machine that is there, or finds it made.
     pub fn put_route(&mut self, now: Duration, name: &str, route: NewRoute) -> Result<Arc<Route>, Refusal> {
         self.advance(now);
-        self.present(route.machine)?;
+        self.fleet.present(route.machine)?;
         self.routes.put(self.now, name, route)
     }
 
@@ -157,181 +118,46 @@ impl World {
         now: Duration,
         listing: &Listing,
         lag: Duration,
-    ) -> Result<RoutePage, Refusal> {
-        self.advance(now);
-        let limit = listing.page_limit()?;
-        let Cursor { revision, behind } = match &listing.cursor {
-            None => Cursor { revision: self.routes.revision_before(self.now, lag), behind: 0 },
-            Some(text) => Cursor::parse(text)
-                .filter(|cursor| self.routes.remembers(cursor.revision))
-                .ok_or_else(|| Refusal::CursorExpired(text.clone()))?,
-        };
-        let wanted =
-            |(_, route): &(u64, &Arc<Route>)| listing.name.as_ref().is_none_or(|name| *name == route.name);
-        let mut rest = self.routes.behind(behind, revision).filter(wanted);
-        let mut page = RoutePage { routes: Vec::new(), next: None };
-        let mut last = behind;
-        for (number, route) in rest.by_ref().take(limit) {
-            let blackhole = self.machines.current(route.machine.0).is_none();
-            page.routes.push(Route { blackhole, ..Route::clone(route) });
-            last = number;
+    ) -> Result<Page<Route>, Refusal> {
+        let moment = self.moment(now, lag);
+        let mut page = listing.page(self.routes.history(), moment)?;
+        for route in &mut page.items {
+            if !self.fleet.has(route.machine) {
+                Arc::make_mut(route).blackhole = true;
+            }
         }
-        page.next = rest.next().map(|_| Cursor { revision, behind: last }.to_string());
         Ok(page)
     }
 
     /// How many machines of which sort there are, and the first `first` of them.
     pub fn summary(&mut self, now: Duration, first: usize) -> Summary {
         self.advance(now);
-        let states = [State::Creating, State::Running, State::Stopped];
-        let mut by_state = BTreeMap::from(states.map(|state| (state, 0)));
-        let mut by_zone: BTreeMap<_, _> = self.place.zones.iter().map(|zone| (zone.clone(), 0)).collect();
-        for machine in self.machines.all() {
-            *by_state.entry(machine.state).or_default() += 1;
-            if let Some(count) = by_zone.get_mut(&machine.zone) {
-                *count += 1;
-            }
-        }
-        let first = self.machines.all().take(first).cloned().collect();
-        Summary { total: self.names.len(), by_state, by_zone, routes: self.routes.count(), first }
+        self.fleet.summary(first)
     }
 
-    /// Lets time pass: machines come up when they are due, and the distant past is forgotten.
+    /// Lets time pass: machines come up and operations end when they are due, and the distant past is forgotten.
     fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);
-        while let Some(&(due, number)) = self.creating.first().filter(|(due, _)| *due <= self.now) {
-            self.creating.remove(&(due, number));
-            if let Some(machine) = self.machines.current(number) {
-                let machine = Machine { state: State::Running, ..Machine::clone(machine) };
-                self.machines.change(due, number, Some(Arc::new(machine)));
-            }
-        }
+        self.fleet.advance(self.now);
+        self.settle_load_balancers();
         if let Some(horizon) = self.now.checked_sub(MEMORY) {
-            self.machines.forget(horizon);
+            self.fleet.forget(horizon);
             self.routes.forget(horizon);
+            self.load_balancers.forget(horizon);
         }
     }
 
-    fn revision_before(&self, lag: Duration) -> Revision {
-        self.now.checked_sub(lag).map_or(self.machines.oldest(), |moment| self.machines.revision_at(moment))
-    }
-
-    fn cursor(&self, text: &str) -> Result<Cursor, Refusal> {
-        let cursor = Cursor::parse(text).filter(|cursor| cursor.revision <= self.machines.newest());
-        let cursor =
-            cursor.ok_or_else(|| Refusal::Invalid(format!("cursor {text:?} is none of this cloud's")))?;
-        if cursor.revision < self.machines.oldest() {
-            return Err(Refusal::CursorExpired(text.to_owned()));
-        }
-        Ok(cursor)
-    }
-
-    fn present(&self, id: MachineId) -> Result<Arc<Machine>, Refusal> {
-        self.machines.current(id.0).cloned().ok_or_else(|| Refusal::NotFound(format!("machine {id}")))
-    }
-
-    /// Makes a machine whose name is known to be free.
-    fn create(&mut self, machine: NewMachine, takes: Duration) -> Arc<Machine> {
-        self.last += 1;
-        let number = self.last;
-        let NewMachine { name, machine_type, zone, addresses, labels } = machine;
-        let machine = Arc::new(Machine {
-            id: MachineId(number),
-            machine_type: machine_type.unwrap_or_else(|| USUAL_TYPE.to_owned()),
-            zone: zone.unwrap_or_else(|| self.usual_zone(number)),
-            region: self.place.region.clone(),
-            addresses: addresses.unwrap_or_else(|| usual_addresses(number, &name)),
-            state: if takes.is_zero() { State::Running } else { State::Creating },
-            labels: labels.unwrap_or_default(),
-            created_at: self.timestamp(),
-            name,
-        });
-        self.names.insert(machine.name.clone(), number);
-        self.machines.change(self.now, number, Some(Arc::clone(&machine)));
-        if !takes.is_zero() {
-            self.creating.insert((self.now.saturating_add(takes), number));
-        }
-        machine
-    }
-
-    /// Removes a machine that is there.
-    fn remove(&mut self, machine: &Machine) {
-        self.names.remove(&machine.name);
-        self.machines.change(self.now, machine.id.0, None);
-    }
-
-    fn turn(&mut self, id: MachineId, state: State) -> Result<Arc<Machine>, Refusal> {
-        if self.present(id)?.state == State::Creating {
-            return Err(Refusal::Conflict(format!("machine {id} is still being created, ask again later")));
-        }
-        self.change(id, |machine| machine.state = state)
-    }
-
-    fn change(&mut self, id: MachineId, edit: impl FnOnce(&mut Machine)) -> Result<Arc<Machine>, Refusal> {
-        let before = self.present(id)?;
-        let mut machine = Machine::clone(&before);
-        edit(&mut machine);
-        if machine == *before {
-            return Ok(before);
-        }
-        let machine = Arc::new(machine);
-        self.machines.change(self.now, id.0, Some(Arc::clone(&machine)));
-        Ok(machine)
-    }
-
-    /// The zones in turn.
-    fn usual_zone(&self, number: u64) -> String {
-        let turn = usize::try_from(number - 1).unwrap_or_default() % self.place.zones.len();
-        self.place.zones.get(turn).cloned().unwrap_or_default()
-    }
-
-    /// Now, in whole milliseconds: finer is only noise to a reader.
-    fn timestamp(&self) -> Timestamp {
-        let since = SignedDuration::try_from(self.now).unwrap_or_default();
-        let now = self.born.saturating_add(since).unwrap_or(self.born);
-        now.round(Unit::Millisecond).unwrap_or(now)
-    }
-}
-
-/// The addresses of a machine that was not given any. Internal ones count through 10.0.0.0/8. External ones are of
-/// ranges that nobody on the internet has: 203.0.113.0/24 as long as it lasts, then 198.18.0.0/15, so that no two of
-/// 131,000 machines share one.
-fn usual_addresses(number: u64, name: &str) -> Vec<Address> {
-    let within = |base: [u8; 4], size: u32| {
-        let offset = u32::try_from(number % u64::from(size)).unwrap_or_default();
-        Ipv4Addr::from_bits(Ipv4Addr::from(base).to_bits() | offset).to_string()
-    };
-    let external =
-        if number < 255 { within([203, 0, 113, 0], 1 << 8) } else { within([198, 18, 0, 0], 1 << 17) };
-    vec![
-        Address { kind: AddressKind::InternalIp, value: within([10, 0, 0, 0], 1 << 24) },
-        Address { kind: AddressKind::ExternalIp, value: external },
-        Address { kind: AddressKind::Hostname, value: name.to_owned() },
-    ]
-}
-
-/// Where a listing goes on: the moment that it shows, and the number behind which the next page begins.
-#[derive(Clone, Copy, Debug)]
-struct Cursor {
-    revision: Revision,
-    behind: u64,
-}
-
-impl Cursor {
-    fn parse(text: &str) -> Option<Self> {
-        let (revision, behind) = text.strip_prefix('c')?.split_once('-')?;
-        Some(Self { revision: revision.parse().ok()?, behind: behind.parse().ok()? })
-    }
-}
-
-impl std::fmt::Display for Cursor {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "c{}-{}", self.revision, self.behind)
+    /// The moment that a list shows; none for one before the start.
+    fn moment(&mut self, now: Duration, lag: Duration) -> Option<Duration> {
+        self.advance(now);
+        self.now.checked_sub(lag)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn world(machines: u32) -> World {
@@ -350,8 +176,8 @@ mod tests {
         MachineId(number)
     }
 
-    fn names(page: &Page) -> Vec<&str> {
-        page.machines.iter().map(|machine| machine.name.as_str()).collect()
+    fn names(page: &Page<Machine>) -> Vec<&str> {
+        page.items.iter().map(|machine| machine.name.as_str()).collect()
     }
 
     fn code(refusal: Result<Reply, Refusal>) -> &'static str {
@@ -472,7 +298,7 @@ mod tests {
         assert_eq!(world.get(seconds(30), id(1)).unwrap().state, State::Running);
         for (lag, expected) in [(14, State::Running), (15, State::Running), (16, State::Creating)] {
             let page = world.list(seconds(30), &Listing::default(), seconds(lag)).unwrap();
-            assert_eq!(page.machines[0].state, expected, "{lag} s ago");
+            assert_eq!(page.items[0].state, expected, "{lag} s ago");
         }
     }
 
@@ -491,30 +317,6 @@ mod tests {
         assert_eq!(listed(12, 300), "node-1 node-2", "machines of the start have always been there");
         assert_eq!(listed(14, 3), "node-2 late");
         assert_eq!(world.get(seconds(14), id(1)).unwrap_err().to_string(), "no machine m-000001");
-    }
-
-    #[test]
-    fn a_name_filters_to_that_name_exactly() {
-        let mut world = world(20);
-        let listing = |name: &str| Listing { name: Some(name.to_owned()), ..Listing::default() };
-        let page = world.list(seconds(0), &listing("node-1"), seconds(0)).unwrap();
-        assert_eq!((names(&page), &page.next), (vec!["node-1"], &None));
-        assert!(world.list(seconds(0), &listing("node-"), seconds(0)).unwrap().machines.is_empty());
-    }
-
-    #[test]
-    fn limits_and_cursors_that_can_not_be_are_refused() {
-        let mut world = world(3);
-        let mut list = |limit, cursor: Option<&str>| {
-            let listing = Listing { limit, cursor: cursor.map(str::to_owned), name: None };
-            world.list(seconds(0), &listing, seconds(0)).map_or_else(|refusal| refusal.code(), |_| "done")
-        };
-        for (limit, expected) in [(0, "invalid"), (1, "done"), (1_000, "done"), (1_001, "invalid")] {
-            assert_eq!(list(Some(limit), None), expected, "limit {limit}");
-        }
-        for cursor in ["", "c", "c3", "3-1", "c3-x", "c4-1"] {
-            assert_eq!(list(None, Some(cursor)), "invalid", "cursor {cursor:?}");
-        }
     }
 
     #[test]

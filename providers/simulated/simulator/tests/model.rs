@@ -165,7 +165,7 @@ impl Model {
         }
     }
 
-    fn page(&mut self, limit: usize, cursor: Option<String>, lag: Duration) -> Page {
+    fn page(&mut self, limit: usize, cursor: Option<String>, lag: Duration) -> Page<Machine> {
         let listing = Listing { limit: Some(limit), cursor, name: None };
         self.world.list(self.now, &listing, lag).unwrap()
     }
@@ -188,7 +188,7 @@ proptest! {
             for lag in &lags {
                 let lag = Duration::from_millis(*lag);
                 let page = model.page(1_000, None, lag);
-                prop_assert_eq!(&everything(&page.machines), model.at(model.now.checked_sub(lag)));
+                prop_assert_eq!(&everything(&page.items), model.at(model.now.checked_sub(lag)));
             }
         }
     }
@@ -212,8 +212,8 @@ proptest! {
         let mut cursor = None;
         loop {
             let page = model.page(limit, cursor, lag);
-            prop_assert!(page.machines.len() <= limit);
-            seen.extend(page.machines);
+            prop_assert!(page.items.len() <= limit);
+            seen.extend(page.items);
             let Some(next) = page.next else { break };
             cursor = Some(next);
             for (after, event) in meanwhile.by_ref().take(2) {
@@ -231,7 +231,7 @@ proptest! {
             model.happen(*after * 100, event);
             for lag in [Duration::ZERO, Duration::from_mins(2), Duration::from_mins(5)] {
                 let page = model.page(1_000, None, lag);
-                prop_assert_eq!(&everything(&page.machines), model.at(model.now.checked_sub(lag)));
+                prop_assert_eq!(&everything(&page.items), model.at(model.now.checked_sub(lag)));
             }
         }
     }

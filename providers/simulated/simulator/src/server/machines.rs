@@ -61,7 +61,7 @@ pub(super) async fn list(
     let listing = Listing::from(query);
     let page = shared.with(|simulation, now| {
         let mut page = simulation.world.list(now, &listing, simulation.faults.lag.lists)?;
-        page.machines.retain(|machine| !simulation.faults.hidden.lists.contains(machine));
+        page.items.retain(|machine| !simulation.faults.hidden.lists.contains(machine));
         Ok::<_, Refusal>(page)
     })?;
     Ok(answer::json(StatusCode::OK, &page))

@@ -17,6 +17,7 @@ use crate::faults::{Decision, Fate};
 use crate::quotas::Standing;
 use crate::refusal::Refusal;
 use crate::requests::Entry;
+use crate::world::World;
 
 /// The largest body, in bytes. A machine with everything that a machine can have stays far below.
 const LARGEST_BODY: usize = 1 << 20;
@@ -31,12 +32,38 @@ pub(super) fn unless_lost(response: Response) -> Result<Response, Lost> {
     response.extensions().get::<Lost>().map_or(Ok(()), |lost| Err(*lost)).map(|()| response)
 }
 
+/// How to tell what kind of call it is.
+#[derive(Clone, Copy)]
+pub(super) enum Telling {
+    /// By the path and the method.
+    Kind(Kind),
+    /// It writes a thing whole: a new one or a change, depending on whether the thing of the path's name is there.
+    Put(IsThere),
+}
+
+/// Whether the thing of this name is there.
+pub(super) type IsThere = fn(&mut World, Duration, &str) -> bool;
+
+impl Telling {
+    fn kind(self, shared: &Shared, request: &Request) -> Kind {
+        match self {
+            Self::Kind(kind) => kind,
+            Self::Put(is_there) => {
+                let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+                let is_there = shared.with(|simulation, now| is_there(&mut simulation.world, now, name));
+                if is_there { Kind::Change } else { Kind::Create }
+            }
+        }
+    }
+}
+
 /// Takes a call through.
 pub(super) async fn pass(
-    State((shared, kind)): State<(Shared, Kind)>,
+    State((shared, telling)): State<(Shared, Telling)>,
     request: Request,
     next: Next,
 ) -> Response {
+    let kind = telling.kind(&shared, &request);
     let entry = note(&shared, &request, Some(kind));
     let is_let_in = shared.with(|simulation, now| {
         kind == Kind::Token || simulation.tokens.admits(now, token(request.headers()))

@@ -7,10 +7,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::machine::{Batch, Changes, Machine, MachineId, NewMachine, State};
-use crate::refusal::Refusal;
-
-/// The most machines that one page shows.
-pub const LARGEST_PAGE: usize = 1_000;
 
 /// Where machines are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,40 +82,7 @@ pub enum Reply {
     Deleted,
 }
 
-/// Which page of which list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// The most machines on the page, 100 unless given, at most [`LARGEST_PAGE`].
-    pub limit: Option<usize>,
-    /// Where the page before ended.
-    pub cursor: Option<String>,
-    /// Only the machine of exactly this name.
-    pub name: Option<String>,
-}
-
-impl Listing {
-    /// The most things on the page.
-    pub(super) fn page_limit(&self) -> Result<usize, Refusal> {
-        let limit = self.limit.unwrap_or(100);
-        if (1..=LARGEST_PAGE).contains(&limit) {
-            Ok(limit)
-        } else {
-            Err(Refusal::Invalid(format!("limit is {limit}, it goes from 1 to {LARGEST_PAGE}")))
-        }
-    }
-}
-
-/// One page of a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
-    /// The machines, by id.
-    pub machines: Vec<Arc<Machine>>,
-    /// The cursor of the next page; none on the last one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
-}
-
-/// An overview.
+/// An overview of the machines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
@@ -129,8 +92,6 @@ pub struct Summary {
     pub by_state: BTreeMap<State, usize>,
     /// How many of them are in which zone.
     pub by_zone: BTreeMap<String, usize>,
-    /// How many routes there are.
-    pub routes: usize,
     /// The first machines, by id.
     pub first: Vec<Arc<Machine>>,
 }

@@ -58,9 +58,10 @@ impl<T> History<T> {
         self.changes.push_back(Change { at, revision: self.newest, number });
     }
 
-    /// The state after the last change that was made at this time or before, or the oldest that is remembered.
-    pub(super) fn revision_at(&self, at: Duration) -> Revision {
-        let made = self.changes.partition_point(|change| change.at <= at);
+    /// The state after the last change that was made at this time or before, or the oldest that is remembered; that is
+    /// also the one of no time at all, the time before the start.
+    pub(super) fn revision_at(&self, at: Option<Duration>) -> Revision {
+        let made = at.map_or(0, |at| self.changes.partition_point(|change| change.at <= at));
         made.checked_sub(1)
             .and_then(|last| self.changes.get(last))
             .map_or(self.oldest, |change| change.revision)
@@ -77,16 +78,7 @@ impl<T> History<T> {
     }
 
     /// What was there at a revision, by number, beginning behind a number. The revision must be remembered.
-    pub(super) fn behind(&self, number: u64, revision: Revision) -> impl Iterator<Item = &Arc<T>> {
-        self.numbered_behind(number, revision).map(|(_, thing)| thing)
-    }
-
-    /// The same, with the number of each.
-    pub(super) fn numbered_behind(
-        &self,
-        number: u64,
-        revision: Revision,
-    ) -> impl Iterator<Item = (u64, &Arc<T>)> {
+    pub(super) fn behind(&self, number: u64, revision: Revision) -> impl Iterator<Item = (u64, &Arc<T>)> {
         let range = (Bound::Excluded(number), Bound::Unbounded);
         self.things.range(range).filter_map(move |(number, versions)| {
             let version = versions.iter().rev().find(|version| version.from <= revision)?;
@@ -122,7 +114,7 @@ mod tests {
     }
 
     fn things(history: &History<&'static str>, revision: Revision) -> Vec<&'static str> {
-        history.behind(0, revision).map(|thing| **thing).collect()
+        history.behind(0, revision).map(|(_, thing)| **thing).collect()
     }
 
     fn history() -> History<&'static str> {
@@ -140,7 +132,7 @@ mod tests {
         let table: [(u64, &[&str]); 6] =
             [(0, &[]), (1, &["a"]), (2, &["a", "b"]), (3, &["a2", "b"]), (4, &["a2"]), (9, &["a2"])];
         for (at, expected) in table {
-            assert_eq!(things(&history, history.revision_at(seconds(at))), expected, "at {at}");
+            assert_eq!(things(&history, history.revision_at(Some(seconds(at)))), expected, "at {at}");
         }
     }
 
@@ -148,7 +140,7 @@ mod tests {
     fn what_is_forgotten_takes_no_room_and_what_is_not_stays_readable() {
         let mut history = history();
         history.forget(seconds(3));
-        assert_eq!(history.revision_at(seconds(0)), history.oldest());
+        assert_eq!(history.revision_at(None), history.oldest());
         assert_eq!(things(&history, history.oldest()), ["a2", "b"]);
         assert_eq!(things(&history, history.newest()), ["a2"]);
         history.forget(seconds(4));

@@ -7,10 +7,11 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::listing::Listed;
 use crate::refusal::Refusal;
 
 /// The id of a machine, `m-000001`. Ids count up and are never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct MachineId(pub(super) u64);
 
@@ -72,6 +73,14 @@ pub struct Machine {
     pub labels: BTreeMap<String, String>,
     /// When it was created.
     pub created_at: Timestamp,
+}
+
+impl Listed for Machine {
+    const PLURAL: &'static str = "machines";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// One address of a machine.

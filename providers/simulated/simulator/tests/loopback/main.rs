@@ -9,6 +9,7 @@
 mod api;
 mod client;
 mod faults;
+mod load_balancers;
 mod operator;
 mod process;
 mod quotas;

@@ -1,0 +1,557 @@
+//! Load balancers, one object each: what a caller may ask for in one, what the cloud adds, and what of that is refused.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::net::IpAddr;
+use std::num::{NonZeroU16, NonZeroU32};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::World;
+use super::fleet::Fleet;
+use super::listing::{Listing, Page};
+use super::machine::MachineId;
+use super::pool::Family;
+use super::resource::{Deleted, Ended, Kind, Resource, Write, Written};
+use crate::refusal::Refusal;
+
+/// A transport protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP, which can't be mixed with others.
+    Sctp,
+}
+
+/// A port that is carried to machines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Port {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// What clients connect to.
+    pub port: NonZeroU16,
+    /// Where it goes to on the machines; to the same port, where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_port: Option<NonZeroU16>,
+}
+
+/// What a caller asks for in a load balancer.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct NewLoadBalancer {
+    /// Its ports, at least one.
+    pub ports: Vec<Port>,
+    /// The machines that the traffic goes to.
+    #[serde(default)]
+    pub machines: Vec<MachineId>,
+    /// Who may connect; everybody, where there are none.
+    #[serde(default)]
+    pub source_ranges: Vec<IpNet>,
+    /// The families of its addresses.
+    #[serde(default = "usual_families")]
+    pub families: Vec<Family>,
+    /// The address of one of its families; else the cloud chooses.
+    #[serde(default)]
+    pub address: Option<IpAddr>,
+    /// The port of the machines that says whether they take traffic.
+    #[serde(default)]
+    pub health_check_port: Option<NonZeroU16>,
+    /// For how long a client stays with its machine.
+    #[serde(default)]
+    pub sticky_seconds: Option<NonZeroU32>,
+    /// Free labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+fn usual_families() -> Vec<Family> {
+    vec![Family::Ipv4]
+}
+
+/// A load balancer, as the API shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoadBalancer {
+    /// Its addresses, one of each family.
+    pub addresses: Vec<IpAddr>,
+    /// Its name in the cloud's DNS.
+    pub hostname: String,
+    /// Its ports.
+    pub ports: Vec<Port>,
+    /// The machines that the traffic goes to, as they were written: also those that are gone since.
+    pub machines: Arc<[MachineId]>,
+    /// Who may connect; everybody, where there are none.
+    pub source_ranges: Vec<IpNet>,
+    /// The families of its addresses.
+    pub families: Vec<Family>,
+    /// The port of the machines that says whether they take traffic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health_check_port: Option<NonZeroU16>,
+    /// For how long a client stays with its machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sticky_seconds: Option<NonZeroU32>,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Kind for LoadBalancer {
+    const NOUN: &'static str = "load balancer";
+    const PLURAL: &'static str = "loadBalancers";
+}
+
+impl World {
+    /// One load balancer as it is now.
+    pub fn load_balancer(
+        &mut self,
+        now: Duration,
+        name: &str,
+    ) -> Result<Arc<Resource<LoadBalancer>>, Refusal> {
+        self.advance(now);
+        self.load_balancers.present(name)
+    }
+
+    /// One page of load balancers, as [`World::list`] shows machines.
+    pub fn list_load_balancers(
+        &mut self,
+        now: Duration,
+        listing: &Listing,
+        lag: Duration,
+    ) -> Result<Page<Resource<LoadBalancer>>, Refusal> {
+        let moment = self.moment(now, lag);
+        listing.page(self.load_balancers.history(), moment)
+    }
+
+    /// Makes a load balancer, changes it, or finds it as it is asked for.
+    pub fn put_load_balancer(
+        &mut self,
+        now: Duration,
+        name: &str,
+        new: NewLoadBalancer,
+        write: &Write,
+    ) -> Result<Written<LoadBalancer>, Refusal> {
+        self.advance(now);
+        check_label(LoadBalancer::NOUN, name)?;
+        new.check(&self.fleet)?;
+        self.load_balancers.admit(self.now, name, write)?;
+        let before = self.load_balancers.find(name).map(|it| it.goal.addresses.clone()).unwrap_or_default();
+        let holder = format!("{} {name}", LoadBalancer::NOUN);
+        let addresses = self.choose(&new, &before, &holder)?;
+        self.pool.assign(&holder, &before, &addresses);
+        let goal = self.complete(name, new, addresses);
+        let written = self.load_balancers.write(self.now, name, goal, write.luck);
+        self.advance(now);
+        Ok(written.now(self.load_balancers.present(name)?))
+    }
+
+    /// Removes a load balancer, or begins to.
+    pub fn delete_load_balancer(
+        &mut self,
+        now: Duration,
+        name: &str,
+        write: &Write,
+    ) -> Result<Deleted<LoadBalancer>, Refusal> {
+        self.advance(now);
+        self.load_balancers.present(name)?;
+        self.load_balancers.admit(self.now, name, write)?;
+        self.load_balancers.delete(self.now, name, write.luck)?;
+        self.advance(now);
+        Ok(self.load_balancers.find(name).cloned().map_or(Deleted::Gone, Deleted::Begun))
+    }
+
+    /// Gives back the addresses of load balancers that are gone.
+    pub(super) fn settle_load_balancers(&mut self) {
+        for Ended { resource, is_gone } in self.load_balancers.settle(self.now) {
+            if is_gone {
+                self.pool.assign("", &resource.goal.addresses, &[]);
+            }
+        }
+    }
+
+    /// One address of each family: the one that is asked for, else the one that it has, else one that is free.
+    fn choose(&self, new: &NewLoadBalancer, has: &[IpAddr], holder: &str) -> Result<Vec<IpAddr>, Refusal> {
+        if let Some(address) = new.address {
+            self.pool.check(address, holder)?;
+        }
+        let asked = new.address.iter().chain(has);
+        let of = |family: &Family| {
+            let found = asked.clone().copied().find(|address| Family::of(*address) == *family);
+            found.unwrap_or_else(|| self.pool.free(*family))
+        };
+        Ok(new.families.iter().map(of).collect())
+    }
+
+    fn complete(&mut self, name: &str, new: NewLoadBalancer, addresses: Vec<IpAddr>) -> LoadBalancer {
+        let NewLoadBalancer {
+            ports,
+            machines,
+            source_ranges,
+            families,
+            address: _,
+            health_check_port,
+            sticky_seconds,
+            labels,
+        } = new;
+        let hostname = format!("{name}.lb.{}.example", self.place().region());
+        let machines = self.shared_list(machines);
+        LoadBalancer {
+            addresses,
+            hostname,
+            ports,
+            machines,
+            source_ranges,
+            families,
+            health_check_port,
+            sticky_seconds,
+            labels,
+        }
+    }
+
+    /// The same list of machines takes room once, as long as it is the one that was written last: a thousand load
+    /// balancers of 5,000 machines would otherwise hold 40 MB, and their past as much again.
+    pub(super) fn shared_list(&mut self, machines: Vec<MachineId>) -> Arc<[MachineId]> {
+        if *self.last_list != *machines {
+            self.last_list = machines.into();
+        }
+        Arc::clone(&self.last_list)
+    }
+}
+
+impl NewLoadBalancer {
+    fn check(&self, fleet: &Fleet) -> Result<(), Refusal> {
+        let Self { ports, machines, source_ranges, families, address, .. } = self;
+        check_ports(ports)?;
+        check_machines(machines, fleet)?;
+        check_ranges(source_ranges)?;
+        if families.is_empty() || families.iter().collect::<HashSet<_>>().len() < families.len() {
+            return Err(Refusal::Invalid("families are ipv4, ipv6 or both, each once".to_owned()));
+        }
+        match address {
+            Some(address) if !families.contains(&Family::of(*address)) => {
+                Err(Refusal::Invalid(format!("address {address} is of none of the families")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Names are parts of DNS names.
+pub(super) fn check_label(noun: &str, name: &str) -> Result<(), Refusal> {
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    if bytes.len() <= 63 && bytes.iter().all(inner) && outer(bytes.first()) && outer(bytes.last()) {
+        return Ok(());
+    }
+    Err(Refusal::Invalid(format!(
+        "{noun} name {name:?} is no part of a DNS name: up to 63 of a-z, 0-9 and -, with a letter or a digit at both ends"
+    )))
+}
+
+/// Ports can be carried together: each once, and SCTP only by itself.
+pub(super) fn check_ports(ports: &[Port]) -> Result<(), Refusal> {
+    if ports.is_empty() {
+        return Err(Refusal::Invalid("there are no ports, one is needed at least".to_owned()));
+    }
+    let mut seen = HashSet::new();
+    for Port { protocol, port, node_port: _ } in ports {
+        if !seen.insert((protocol, port)) {
+            return Err(Refusal::Invalid(format!("port {protocol} {port} is there twice")));
+        }
+    }
+    let sctp = ports.iter().filter(|port| port.protocol == Protocol::Sctp).count();
+    if sctp > 0 && sctp < ports.len() {
+        return Err(Refusal::Invalid(
+            "sctp is mixed with other protocols, use one load balancer for sctp and another for the rest"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Machines must be or have been there: one that is gone is no mistake of a caller that hasn't heard of it yet, and must
+/// not keep everything else of the object from being written.
+pub(super) fn check_machines(machines: &[MachineId], fleet: &Fleet) -> Result<(), Refusal> {
+    let mut seen = HashSet::new();
+    for machine in machines {
+        if !fleet.has_had(*machine) {
+            return Err(Refusal::Invalid(format!("machine {machine} doesn't exist and never has")));
+        }
+        if !seen.insert(machine) {
+            return Err(Refusal::Invalid(format!("machine {machine} is there twice")));
+        }
+    }
+    Ok(())
+}
+
+/// Ranges must have no host bits, as in the route table.
+pub(super) fn check_ranges(ranges: &[IpNet]) -> Result<(), Refusal> {
+    match ranges.iter().find(|range| range.trunc() != **range) {
+        Some(range) => {
+            let right = range.trunc();
+            Err(Refusal::Invalid(format!("source range {range} has host bits, {right} has none")))
+        }
+        None => Ok(()),
+    }
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::{Command, Guard, Luck, Place, Stage};
+    use super::*;
+
+    fn world() -> World {
+        World::new(Place::new("sim-1".to_owned(), Vec::new()), jiff::Timestamp::UNIX_EPOCH, 3)
+    }
+
+    fn seconds(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    fn new(changes: &Value) -> NewLoadBalancer {
+        let mut new = json!({
+            "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30080}], "machines": ["m-000001", "m-000002"],
+        });
+        for (key, value) in changes.as_object().unwrap() {
+            new[key] = value.clone();
+        }
+        serde_json::from_value(new).unwrap()
+    }
+
+    fn taking(takes: u64) -> Write {
+        Write { luck: Luck { takes: seconds(takes), ..Luck::default() }, ..Write::default() }
+    }
+
+    fn guarded(guard: Guard) -> Write {
+        Write { guard, luck: Luck::default() }
+    }
+
+    fn put(
+        world: &mut World,
+        at: u64,
+        name: &str,
+        changes: &Value,
+        write: &Write,
+    ) -> Result<Written<LoadBalancer>, Refusal> {
+        world.put_load_balancer(seconds(at), name, new(changes), write)
+    }
+
+    fn outcome(done: Result<Written<LoadBalancer>, Refusal>) -> &'static str {
+        match done {
+            Ok(Written::Made(_)) => "made",
+            Ok(Written::Changed(_)) => "changed",
+            Ok(Written::Same(_)) => "same",
+            Err(refusal) => refusal.code(),
+        }
+    }
+
+    fn stage(world: &mut World, at: u64, name: &str) -> Option<Stage> {
+        world.load_balancer(seconds(at), name).ok().map(|it| it.state)
+    }
+
+    #[test]
+    fn a_load_balancer_is_shown_with_an_address_and_a_host_name() {
+        let mut world = world();
+        let written = put(&mut world, 1, "a", &json!({}), &Write::default()).unwrap();
+        let expected = json!({
+            "name": "a", "state": "active", "etag": "e2", "addresses": ["198.51.100.1"],
+            "hostname": "a.lb.sim-1.example", "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30080}],
+            "machines": ["m-000001", "m-000002"], "sourceRanges": [], "families": ["ipv4"], "labels": {},
+        });
+        assert_eq!(serde_json::to_value(written.resource()).unwrap(), expected);
+    }
+
+    #[test]
+    fn each_write_is_answered_as_what_is_there_allows() {
+        let none = Write::default();
+        let both = json!([{"protocol": "sctp", "port": 80}, {"protocol": "tcp", "port": 80}]);
+        let sctp = json!([{"protocol": "sctp", "port": 80}, {"protocol": "sctp", "port": 81}]);
+        let twice = json!([{"protocol": "tcp", "port": 80}, {"protocol": "tcp", "port": 80, "nodePort": 5}]);
+        // One world with a (active, 198.51.100.1), busy (creating, .2) and failed (.3); m-000003 is gone.
+        let table = [
+            ("new", "b", json!({}), &none, "made"),
+            ("the same again", "a", json!({}), &none, "same"),
+            ("a change", "a", json!({"labels": {"k": "v"}}), &none, "changed"),
+            ("the same again of one that has failed", "failed", json!({}), &none, "changed"),
+            ("one that is busy", "busy", json!({}), &none, "busy"),
+            ("no name", "A", json!({}), &none, "invalid"),
+            ("no ports", "b", json!({"ports": []}), &none, "invalid"),
+            ("a port twice", "b", json!({"ports": twice}), &none, "invalid"),
+            ("sctp alone", "b", json!({"ports": sctp}), &none, "made"),
+            ("sctp mixed", "b", json!({"ports": both}), &none, "invalid"),
+            ("a machine that never was", "a", json!({"machines": ["m-000004"]}), &none, "invalid"),
+            ("a machine that was", "a", json!({"machines": ["m-000003"]}), &none, "changed"),
+            ("a machine twice", "a", json!({"machines": ["m-000001", "m-000001"]}), &none, "invalid"),
+            ("a range with host bits", "a", json!({"sourceRanges": ["10.0.0.1/8"]}), &none, "invalid"),
+            ("no family", "a", json!({"families": []}), &none, "invalid"),
+            ("a family twice", "a", json!({"families": ["ipv4", "ipv4"]}), &none, "invalid"),
+            ("its own address", "a", json!({"address": "198.51.100.1"}), &none, "same"),
+            ("another address", "a", json!({"address": "198.51.100.9"}), &none, "changed"),
+            ("an address that is taken", "a", json!({"address": "198.51.100.2"}), &none, "conflict"),
+            ("a foreign address", "a", json!({"address": "192.0.2.1"}), &none, "invalid"),
+            ("an address of another family", "a", json!({"address": "2001:db8::1"}), &none, "invalid"),
+            ("its etag", "a", json!({"labels": {"k": "v"}}), &guarded(Guard::Match("e2".into())), "changed"),
+            ("an old etag", "a", json!({}), &guarded(Guard::Match("e1".into())), "precondition-failed"),
+            ("an etag of none", "b", json!({}), &guarded(Guard::Match("e1".into())), "precondition-failed"),
+            ("only where it is", "a", json!({}), &guarded(Guard::Present), "same"),
+            (
+                "only where it is, but it isn't",
+                "b",
+                json!({}),
+                &guarded(Guard::Present),
+                "precondition-failed",
+            ),
+            ("only where it isn't", "b", json!({}), &guarded(Guard::Absent), "made"),
+            (
+                "only where it isn't, but it is",
+                "a",
+                json!({}),
+                &guarded(Guard::Absent),
+                "precondition-failed",
+            ),
+        ];
+        for (what, name, changes, write, expected) in table {
+            let mut world = world();
+            let fails = Write { luck: Luck { fails: true, ..Luck::default() }, ..Write::default() };
+            put(&mut world, 1, "a", &json!({}), &none).unwrap();
+            put(&mut world, 1, "busy", &json!({}), &taking(60)).unwrap();
+            put(&mut world, 1, "failed", &json!({}), &fails).unwrap();
+            world.apply(seconds(1), Command::Delete(MachineId(3))).unwrap();
+            assert_eq!(outcome(put(&mut world, 2, name, &changes, write)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_operation_shows_what_was_asked_for_at_once_and_ends_when_it_is_due() {
+        let mut world = world();
+        put(&mut world, 10, "a", &json!({}), &taking(5)).unwrap();
+        assert_eq!(stage(&mut world, 14, "a"), Some(Stage::Creating));
+        assert_eq!(stage(&mut world, 15, "a"), Some(Stage::Active));
+        let before = world.load_balancer(seconds(15), "a").unwrap().etag;
+        put(&mut world, 20, "a", &json!({"machines": []}), &taking(5)).unwrap();
+        let meanwhile = world.load_balancer(seconds(24), "a").unwrap();
+        assert_eq!((meanwhile.state, meanwhile.goal.machines.len()), (Stage::Updating, 0));
+        assert_ne!(meanwhile.etag, before);
+        assert_ne!(
+            world.load_balancer(seconds(25), "a").unwrap().etag,
+            meanwhile.etag,
+            "its end is a change"
+        );
+    }
+
+    #[test]
+    fn a_deletion_keeps_the_name_and_the_address_until_it_has_ended() {
+        let mut world = world();
+        put(&mut world, 1, "a", &json!({}), &Write::default()).unwrap();
+        let begun = world.delete_load_balancer(seconds(10), "a", &taking(5)).unwrap();
+        assert!(matches!(begun, Deleted::Begun(it) if it.state == Stage::Deleting));
+        let address = json!({"address": "198.51.100.1"});
+        let overtakes = Write { luck: Luck { overtakes: true, ..Luck::default() }, ..Write::default() };
+        assert_eq!(outcome(put(&mut world, 14, "a", &json!({}), &overtakes)), "busy");
+        assert_eq!(outcome(put(&mut world, 14, "b", &address, &Write::default())), "conflict");
+        assert_eq!(world.delete_load_balancer(seconds(14), "a", &taking(5)).unwrap_err().code(), "busy");
+        let listed = |world: &mut World, now| {
+            world.list_load_balancers(now, &Listing::default(), seconds(0)).unwrap().items.len()
+        };
+        assert_eq!(listed(&mut world, seconds(14)), 1);
+        assert_eq!(listed(&mut world, seconds(15)), 0);
+        assert_eq!(world.delete_load_balancer(seconds(15), "a", &taking(5)).unwrap_err().code(), "not-found");
+        assert_eq!(outcome(put(&mut world, 15, "b", &address, &Write::default())), "made");
+        assert_eq!(outcome(put(&mut world, 15, "a", &json!({}), &Write::default())), "made");
+        let gone = world.delete_load_balancer(seconds(15), "a", &Write::default()).unwrap();
+        assert_eq!(gone, Deleted::Gone);
+    }
+
+    #[test]
+    fn what_failed_late_says_so_and_begins_again_when_it_is_written_or_deleted() {
+        let mut world = world();
+        let fails =
+            Write { luck: Luck { takes: seconds(5), fails: true, ..Luck::default() }, ..Write::default() };
+        assert_eq!(outcome(put(&mut world, 1, "a", &json!({}), &fails)), "made");
+        let failed = world.load_balancer(seconds(6), "a").unwrap();
+        assert!(failed.state == Stage::Failed && failed.error.is_some());
+        put(&mut world, 7, "a", &json!({}), &taking(5)).unwrap();
+        assert_eq!(world.load_balancer(seconds(8), "a").unwrap().error, None);
+        assert_eq!(stage(&mut world, 12, "a"), Some(Stage::Active));
+        world.delete_load_balancer(seconds(20), "a", &fails).unwrap();
+        assert_eq!(stage(&mut world, 25, "a"), Some(Stage::Failed));
+        world.delete_load_balancer(seconds(30), "a", &taking(1)).unwrap();
+        assert_eq!(stage(&mut world, 31, "a"), None);
+    }
+
+    #[test]
+    fn a_write_that_overtakes_another_ends_in_its_own_time() {
+        let mut world = world();
+        put(&mut world, 1, "a", &json!({}), &taking(5)).unwrap();
+        let luck = Luck { takes: seconds(10), overtakes: true, ..Luck::default() };
+        let overtakes = Write { luck, ..Write::default() };
+        assert_eq!(outcome(put(&mut world, 3, "a", &json!({"machines": []}), &overtakes)), "changed");
+        assert_eq!(stage(&mut world, 12, "a"), Some(Stage::Updating));
+        assert_eq!(stage(&mut world, 13, "a"), Some(Stage::Active));
+    }
+
+    #[test]
+    fn a_disturbance_refuses_a_guard_that_holds_and_changes_the_etag() {
+        let mut world = world();
+        put(&mut world, 1, "a", &json!({}), &Write::default()).unwrap();
+        let luck = Luck { is_disturbed: true, ..Luck::default() };
+        let disturbed = |guard| Write { guard, luck };
+        for (name, guard) in [("a", Guard::Match("e2".into())), ("b", Guard::Absent)] {
+            let refusal = put(&mut world, 2, name, &json!({}), &disturbed(guard)).unwrap_err();
+            assert!(matches!(refusal, Refusal::Disturbed(_)), "{name}");
+        }
+        assert_eq!(world.load_balancer(seconds(2), "a").unwrap().etag.to_string(), "e3");
+        let stale = put(&mut world, 3, "a", &json!({}), &disturbed(Guard::Match("e2".into()))).unwrap_err();
+        assert!(matches!(stale, Refusal::Stale(_)), "it wasn't right anyway");
+        assert_eq!(outcome(put(&mut world, 3, "a", &json!({}), &disturbed(Guard::None))), "same");
+    }
+
+    #[test]
+    fn each_family_has_an_address_that_stays_over_changes() {
+        let mut world = world();
+        let addresses = |world: &mut World, at, families: &[&str]| {
+            let families = json!({"families": families});
+            let written = put(world, at, "a", &families, &Write::default()).unwrap();
+            written.resource().goal.addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(addresses(&mut world, 1, &["ipv4"]), ["198.51.100.1"]);
+        assert_eq!(addresses(&mut world, 2, &["ipv6", "ipv4"]), ["2001:db8::1", "198.51.100.1"]);
+        put(&mut world, 3, "b", &json!({"families": ["ipv6"]}), &Write::default()).unwrap();
+        assert_eq!(addresses(&mut world, 4, &["ipv6"]), ["2001:db8::1"]);
+        let freed = json!({"address": "198.51.100.1"});
+        assert_eq!(outcome(put(&mut world, 5, "c", &freed, &Write::default())), "made");
+    }
+
+    #[test]
+    fn lists_lag_and_reads_do_not() {
+        let mut world = world();
+        put(&mut world, 10, "a", &json!({}), &taking(5)).unwrap();
+        let listed = |world: &mut World, lag| {
+            let page = world.list_load_balancers(seconds(20), &Listing::default(), seconds(lag)).unwrap();
+            page.items.first().map(|it| it.state)
+        };
+        assert_eq!(listed(&mut world, 0), Some(Stage::Active));
+        assert_eq!(listed(&mut world, 6), Some(Stage::Creating));
+        assert_eq!(listed(&mut world, 11), None);
+        assert_eq!(stage(&mut world, 20, "a"), Some(Stage::Active));
+    }
+}

@@ -1,0 +1,136 @@
+//! The addresses that the cloud gives out, each to one holder at a time: the lowest one that is free, or the one that was
+//! asked for. They are of ranges that nobody on the internet has.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
+
+use crate::refusal::Refusal;
+
+/// Where IPv4 addresses come from first: what documents use for examples.
+const FIRST: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24);
+
+/// Where the 255th and the following come from: what carriers share among their customers, 4 million of them.
+const REST: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10);
+
+/// Where IPv6 addresses come from: what documents use for examples.
+const SIX: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32);
+
+/// The number of the last address that is given out, the last one of [`REST`].
+const LAST: u32 = (1 << 22) - 1;
+
+/// An IP family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+impl Family {
+    /// The family of an address.
+    pub fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::Ipv4 } else { Self::Ipv6 }
+    }
+
+    /// The word for it in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+        }
+    }
+}
+
+/// Who holds which address.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pool {
+    holders: HashMap<IpAddr, String>,
+}
+
+impl Pool {
+    /// The lowest address of a family that is free.
+    pub(super) fn free(&self, family: Family) -> IpAddr {
+        // Never more than LAST are held: so many load balancers don't fit into the memory of any machine that tests.
+        let number = (1..LAST).find(|number| !self.holders.contains_key(&nth(family, *number)));
+        nth(family, number.unwrap_or(LAST))
+    }
+
+    /// Whether a holder may have this address: it is one of the cloud's and nobody else's.
+    pub(super) fn check(&self, address: IpAddr, holder: &str) -> Result<(), Refusal> {
+        let is_ours = match address {
+            IpAddr::V4(address) => FIRST.contains(&address) || REST.contains(&address),
+            IpAddr::V6(address) => SIX.contains(&address),
+        };
+        if !is_ours {
+            return Err(Refusal::Invalid(format!(
+                "address {address} is none of this cloud's, they are of {FIRST}, {REST} and {SIX}"
+            )));
+        }
+        match self.holders.get(&address) {
+            Some(other) if other != holder => {
+                Err(Refusal::Conflict(format!("address {address} is taken by {other}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// From now on these are all the addresses that a holder has, in place of those that it had.
+    pub(super) fn assign(&mut self, holder: &str, had: &[IpAddr], has: &[IpAddr]) {
+        for address in had {
+            self.holders.remove(address);
+        }
+        self.holders.extend(has.iter().map(|address| (*address, holder.to_owned())));
+    }
+}
+
+fn nth(family: Family, number: u32) -> IpAddr {
+    match family {
+        Family::Ipv4 if number < 255 => Ipv4Addr::from_bits(FIRST.addr().to_bits() | number).into(),
+        Family::Ipv4 => Ipv4Addr::from_bits(REST.addr().to_bits().wrapping_add(number)).into(),
+        Family::Ipv6 => Ipv6Addr::from_bits(SIX.addr().to_bits() | u128::from(number)).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_address_is_given_out_and_is_one_of_the_clouds() {
+        let mut pool = Pool::default();
+        for family in [Family::Ipv4, Family::Ipv6] {
+            for number in 0..300 {
+                let free = pool.free(family);
+                pool.check(free, "a").unwrap();
+                assert_eq!(Family::of(free), family);
+                pool.assign(&number.to_string(), &[], &[free]);
+            }
+        }
+        let third = "198.51.100.3".parse().unwrap();
+        assert_eq!(pool.free(Family::Ipv4).to_string(), "100.64.1.45");
+        pool.assign("2", &[third], &[]);
+        assert_eq!(pool.free(Family::Ipv4), third);
+        assert_eq!(pool.free(Family::Ipv6).to_string(), "2001:db8::12d");
+    }
+
+    #[test]
+    fn an_address_has_one_holder_and_foreign_ones_have_none() {
+        let mut pool = Pool::default();
+        let taken = "198.51.100.9".parse().unwrap();
+        pool.assign("a", &[], &[taken]);
+        assert_eq!(pool.check(taken, "a"), Ok(()));
+        let refusal = pool.check(taken, "b").unwrap_err();
+        assert_eq!(
+            (refusal.code(), &*refusal.to_string()),
+            ("conflict", "address 198.51.100.9 is taken by a")
+        );
+        for foreign in ["10.0.0.1", "203.0.113.1", "fd00::1"] {
+            assert_eq!(pool.check(foreign.parse().unwrap(), "a").unwrap_err().code(), "invalid", "{foreign}");
+        }
+    }
+}
