@@ -100,7 +100,8 @@ impl Cloud {
     pub(crate) async fn all(&self, kind: Object) -> Result<Vec<Value>, String> {
         let (path, plural) = kind.names();
         let answer = self.web.send_freely(Method::GET, &format!("{path}?limit=1000"), "").await;
-        let answer = answer.filter(|answer| answer.status == 200).ok_or("the cloud does not answer the test")?;
+        let answer =
+            answer.filter(|answer| answer.status == 200).ok_or("the cloud does not answer the test")?;
         Ok(answer.json()[plural].as_array().unwrap().clone())
     }
 
@@ -122,7 +123,11 @@ impl Cloud {
     pub(crate) async fn writes(&self) -> u64 {
         let counters = self.web.get("/admin/counters").await.json();
         let kinds = ["create", "change", "delete"].map(|kind| counters["calls"][kind].clone());
-        kinds.iter().flat_map(|kind| kind.as_object().unwrap().values()).map(|count| count.as_u64().unwrap()).sum()
+        kinds
+            .iter()
+            .flat_map(|kind| kind.as_object().unwrap().values())
+            .map(|count| count.as_u64().unwrap())
+            .sum()
     }
 
     /// Makes a route that is none of Pileus'.

@@ -1,9 +1,11 @@
 //! A random history of a cluster and its cloud, with two replicas that are killed, stopped and paused, and a cloud that
-//! fails in every way that it can: at no moment is a Node deleted whose machine is there, and once all is quiet the
-//! cluster is as the cloud.
+//! fails in every way that it can: at no moment is a Node deleted whose machine is there, nor a load balancer whose Service
+//! wants it, and once all is quiet cluster and cloud are as each wants the other to be.
 //!
-//! `make test` plays a few hundred steps of one history. `PILEUS_RANDOM_SECONDS` plays longer, and `PILEUS_RANDOM_SEED`
+//! `make test` plays a few hundred steps of two histories, one for each way to lay load balancers out in the cloud. `PILEUS_RANDOM_SECONDS` plays longer, and `PILEUS_RANDOM_SEED`
 //! another one; a history that went wrong says its seed.
+
+mod services;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,21 +24,26 @@ use tokio::task::JoinHandle;
 use tokio::time::{self, Instant};
 
 use crate::node::{addresses, is_uninitialised, set_ready, taints};
+use crate::service::{Style, document, stays};
 use crate::world::{Run, World, release};
+use services::Known;
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
 /// Short times, so that a history of two minutes has many leaders and many sweeps.
-const QUICK: [&str; 5] = [
+const QUICK: [&str; 8] = [
     "--leader-elect-lease-duration=3s",
     "--leader-elect-renew-deadline=2s",
     "--leader-elect-retry-period=500ms",
     "--node-monitor-period=500ms",
     "--node-status-update-frequency=2s",
+    "--cluster-cidr=10.244.0.0/16",
+    "--route-reconciliation-period=5s",
+    "--load-balancer-audit-period=5s",
 ];
 
 /// How long the history of `make test` lasts: longer than the minute that a Node must be old before it can be deleted.
-const SHORT: Duration = Duration::from_secs(100);
+const SHORT: Duration = Duration::from_secs(80);
 
 /// Between two steps.
 const PACE: Duration = Duration::from_millis(250);
@@ -111,12 +118,18 @@ impl Drop for Deleted {
 /// The history so far.
 struct Story {
     world: World,
+    style: Style,
     dice: Dice,
     machines: Vec<Machine>,
     /// The names of machines that are gone.
     former: BTreeSet<String>,
     replicas: Vec<Run>,
     joined: usize,
+    services: Vec<Known>,
+    /// How many Services there were.
+    made: usize,
+    /// What the cloud fails at.
+    faults: Value,
     /// What was done, for whoever has to find out why it went wrong.
     told: Vec<String>,
 }
@@ -124,7 +137,8 @@ struct Story {
 impl Story {
     async fn step(&mut self) {
         self.replace_the_dead().await;
-        match self.dice.roll(100) {
+        match self.dice.roll(150) {
+            100.. => self.service_step().await,
             0..=24 if self.machines.len() < MOST => self.join().await,
             0..=34 => self.leave().await,
             35..=44 => self.stop_or_start().await,
@@ -152,20 +166,45 @@ impl Story {
         let name = self.dice.pick(&free).filter(|_| again).unwrap_or_else(|| format!("n-{}", self.joined));
         self.tell(format!("{name} joins"));
         let (id, registered);
+        let kubelet = node(&name).pod_ranges(&self.range());
         if self.dice.roll(2) == 0 {
-            registered = self.world.register([node(&name)]).await;
+            registered = self.world.register([kubelet]).await;
             id = self.create(&name).await;
         } else {
             id = self.create(&name).await;
-            registered = self.world.register([node(&name)]).await;
+            registered = self.world.register([kubelet]).await;
         }
         let node = registered.first().and_then(ResourceExt::uid).unwrap();
         self.machines.push(Machine { id, name, node, is_stopped: false });
     }
 
+    /// A range of Pod addresses for the Node that joins; some get none.
+    fn range(&mut self) -> Vec<String> {
+        // 4,096 of them: whose number comes again was deleted long ago.
+        let number = self.joined % 4_096;
+        let range = format!("10.244.{}.{}/28", number / 16, number % 16 * 16);
+        if self.dice.roll(3) == 0 { Vec::new() } else { vec![range] }
+    }
+
     async fn create(&self, name: &str) -> String {
         let labels = json!({"example.com/rack": format!("rack-of-{name}")});
-        self.world.cloud.create(json!({"name": name, "labels": labels})).await
+        let machine = json!({"name": name, "labels": labels});
+        self.undisturbed(self.world.cloud.create(machine)).await
+    }
+
+    /// What the history itself does at the cloud, past the faults.
+    async fn undisturbed<T>(&self, act: impl Future<Output = T>) -> T {
+        self.world.cloud.set_faults(json!({})).await;
+        let done = act.await;
+        self.world.cloud.set_faults(self.faults.clone()).await;
+        done
+    }
+
+    /// From now on the cloud fails so.
+    async fn fault(&mut self, faults: Value) {
+        self.tell(format!("the cloud: {faults}"));
+        self.world.cloud.set_faults(faults.clone()).await;
+        self.faults = faults;
     }
 
     /// A machine goes, and its kubelet isn't heard of any more.
@@ -174,7 +213,7 @@ impl Story {
         self.tell(format!("{} ({}) leaves", machine.name, machine.id));
         self.machines.retain(|other| other.id != machine.id);
         self.former.insert(machine.name.clone());
-        self.world.cloud.delete(&machine.id).await;
+        self.undisturbed(self.world.cloud.delete(&machine.id)).await;
         set_ready(&self.world.client, &machine.name, "Unknown").await;
     }
 
@@ -185,9 +224,9 @@ impl Story {
         let (id, name, is_stopped) = (machine.id.clone(), machine.name.clone(), machine.is_stopped);
         self.tell(format!("{name} {}", if is_stopped { "stops" } else { "starts" }));
         if is_stopped {
-            self.world.cloud.stop(&id).await;
+            self.undisturbed(self.world.cloud.stop(&id)).await;
         } else {
-            self.world.cloud.start_machine(&id).await;
+            self.undisturbed(self.world.cloud.start_machine(&id)).await;
         }
         set_ready(&self.world.client, &name, if is_stopped { "Unknown" } else { "True" }).await;
     }
@@ -201,7 +240,7 @@ impl Story {
             "addresses": [{"kind": "internal-ip", "value": format!("10.9.9.{n}")}],
             "labels": {format!("example.com/l-{}", n % 3): format!("v-{n}")},
         });
-        self.world.cloud.change(&machine.id, change).await;
+        self.undisturbed(self.world.cloud.change(&machine.id, change)).await;
     }
 
     /// Somebody else writes to a Node.
@@ -238,13 +277,11 @@ impl Story {
             4 => json!({"latency": {"fixedMs": 300, "jitterMs": 500}}),
             _ => json!({"hidden": {"lists": {"names": hidden}}}),
         };
-        self.tell(format!("the cloud: {faults}"));
-        self.world.cloud.set_faults(faults_of_reads(faults)).await;
+        self.fault(faults_of_reads(faults)).await;
     }
 
     async fn cloud_recovers(&mut self) {
-        self.tell("the cloud is well".to_owned());
-        self.world.cloud.set_faults(json!({})).await;
+        self.fault(json!({})).await;
     }
 
     /// One of the replicas ends in some way, and another one is started.
@@ -256,7 +293,7 @@ impl Story {
     }
 
     async fn start(&mut self) {
-        let document = self.world.simulated(self.world.cloud.port);
+        let document = document(&self.world, self.style);
         let next = self.world.start_with(&document).await;
         self.replicas.push(next);
     }
@@ -303,6 +340,7 @@ impl Story {
                 differences.push(format!("{machine} has no node"));
             }
         }
+        differences.extend(self.network_differences().await);
         differences
     }
 }
@@ -378,23 +416,38 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 #[tokio::test]
-async fn after_any_history_the_cluster_is_as_the_cloud() {
+async fn after_any_history_cluster_and_cloud_agree_with_an_object_for_each_service() {
+    after_any_history_cluster_and_cloud_agree(Style::PerService).await;
+}
+
+#[tokio::test]
+async fn after_any_history_cluster_and_cloud_agree_with_a_shared_object() {
+    after_any_history_cluster_and_cloud_agree(Style::Shared).await;
+}
+
+async fn after_any_history_cluster_and_cloud_agree(style: Style) {
     let mut world = World::with(Options { audit: true }).await;
     world.flags = QUICK.to_vec();
     let seed = variable("PILEUS_RANDOM_SEED").unwrap_or(1);
     let lasts = variable("PILEUS_RANDOM_SECONDS").map_or(SHORT, Duration::from_secs);
-    println!("seed {seed}, {lasts:?}");
+    println!("{style:?}, seed {seed}, {lasts:?}");
     let deleted = Deleted::begin(&world).await;
-    let (first, second) = tokio::join!(world.start(), world.start());
     let mut story = Story {
         world,
+        style,
         dice: Dice(seed),
         machines: Vec::new(),
         former: BTreeSet::new(),
-        replicas: vec![first, second],
+        replicas: Vec::new(),
         joined: 0,
-        told: vec![format!("seed {seed}")],
+        services: Vec::new(),
+        made: 0,
+        faults: json!({}),
+        told: vec![format!("{style:?}, seed {seed}")],
     };
+    for _ in 0..2 {
+        story.start().await;
+    }
     for _ in 0..12 {
         story.join().await;
     }
@@ -403,6 +456,7 @@ async fn after_any_history_the_cluster_is_as_the_cloud() {
         story.step().await;
         steps += 1;
         story.nothing_was_deleted_wrongly(&deleted.nodes.borrow());
+        story.nothing_was_removed_wrongly().await;
         time::sleep(PACE).await;
     }
 
@@ -413,18 +467,21 @@ async fn after_any_history_the_cluster_is_as_the_cloud() {
         assert_eq!(release(&story.world, &["--all"]).await.code, Some(0));
         let differences = story.differences().await;
         story.nothing_was_deleted_wrongly(&deleted.nodes.borrow());
+        story.nothing_was_removed_wrongly().await;
         if differences.is_empty() {
             break;
         }
         assert!(quiet.elapsed() < QUIET, "seed {seed}: {differences:#?} after {:#?}", story.told);
         time::sleep(Duration::from_millis(500)).await;
     }
+    let quiet = quiet.elapsed();
     story.world.wrote_one_at_a_time();
+    stays(&story.world, style).await;
     println!(
-        "{steps} steps, {} nodes joined, {} deleted, quiet after {:?}",
+        "{style:?}: {steps} steps, {} nodes joined, {} deleted, {} services made, quiet after {quiet:?}",
         story.joined,
         deleted.nodes.borrow().len(),
-        quiet.elapsed()
+        story.made
     );
     assert!(!deleted.nodes.borrow().is_empty(), "nothing was deleted at all");
 }

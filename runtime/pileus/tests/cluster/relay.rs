@@ -61,8 +61,9 @@ impl Answers {
     fn fate(&self, method: &Method, path: &str) -> Fate {
         let mut state = self.0.lock().unwrap();
         let is_write = *method == Method::PATCH && path.contains("/services/");
-        let is_of_cloud =
-            ["/v1/load-balancers", "/v1/addresses", "/v1/shared-load-balancers"].iter().any(|it| path.starts_with(it));
+        let is_of_cloud = ["/v1/load-balancers", "/v1/addresses", "/v1/shared-load-balancers"]
+            .iter()
+            .any(|it| path.starts_with(it));
         if is_write && state.lost > 0 {
             state.lost -= 1;
             return Fate::Lost;
@@ -107,7 +108,8 @@ impl Relay {
         let port = listener.local_addr().unwrap().port();
         let answers = answers.clone();
         let relay = move |request: Request| relay(request, far.clone(), answers.clone());
-        let task = tokio::spawn(async move { axum::serve(listener, Router::new().fallback(relay)).await.unwrap() });
+        let task =
+            tokio::spawn(async move { axum::serve(listener, Router::new().fallback(relay)).await.unwrap() });
         Self { port, task }
     }
 }

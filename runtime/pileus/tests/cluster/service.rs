@@ -199,13 +199,16 @@ fn asked_for(service: &Service, machines: &BTreeSet<String>) -> Shape {
 /// The machines of the Nodes that may take traffic.
 fn targets(nodes: &[Node]) -> BTreeSet<String> {
     let is_target = |node: &&Node| {
-        let is_excluded = |value: &String| !matches!(value.as_str(), "0" | "f" | "F" | "FALSE" | "false" | "False");
+        let is_excluded =
+            |value: &String| !matches!(value.as_str(), "0" | "f" | "F" | "FALSE" | "false" | "False");
         let excluded = node.labels().get("node.kubernetes.io/exclude-from-external-load-balancers");
         node.metadata.deletion_timestamp.is_none()
             && !excluded.is_some_and(is_excluded)
             && !crate::node::taints(node).iter().any(|key| key == "ToBeDeletedByClusterAutoscaler")
     };
-    let id = |node: &Node| node.spec.as_ref()?.provider_id.as_ref()?.strip_prefix("simulated://").map(str::to_owned);
+    let id = |node: &Node| {
+        node.spec.as_ref()?.provider_id.as_ref()?.strip_prefix("simulated://").map(str::to_owned)
+    };
     nodes.iter().filter(is_target).filter_map(id).collect()
 }
 
@@ -244,18 +247,23 @@ async fn holdings(world: &World, cluster: &str) -> Result<BTreeMap<String, Shape
         return Err(format!("not active: {object}"));
     }
     for object in all.iter().filter(|it| own(it)) {
-        let points = texts(&object["addresses"]).into_iter().chain([object["hostname"].as_str().unwrap_or_default().to_owned()]);
+        let points = texts(&object["addresses"])
+            .into_iter()
+            .chain([object["hostname"].as_str().unwrap_or_default().to_owned()]);
         if holdings.insert(service(object), held(object, &object["machines"], points.collect())).is_some() {
             return Err(format!("twice for one service: {object}"));
         }
     }
-    let mut unused: BTreeMap<_, _> = addresses.iter().filter(|it| own(it)).map(|it| (it["name"].to_string(), it)).collect();
+    let mut unused: BTreeMap<_, _> =
+        addresses.iter().filter(|it| own(it)).map(|it| (it["name"].to_string(), it)).collect();
     for object in &shared {
         for front in object["frontends"].as_array().unwrap().iter().filter(|it| own(it)) {
             if !is_active(object) {
                 return Err(format!("not active: {object}"));
             }
-            let address = unused.remove(&front["address"].to_string()).ok_or_else(|| format!("without an address: {front}"))?;
+            let address = unused
+                .remove(&front["address"].to_string())
+                .ok_or_else(|| format!("without an address: {front}"))?;
             let points = BTreeSet::from([address["value"].as_str().unwrap().to_owned()]);
             if holdings.insert(service(front), held(front, &object["machines"], points)).is_some() {
                 return Err(format!("twice for one service: {front}"));
@@ -299,7 +307,10 @@ pub(crate) async fn difference(world: &World) -> Option<String> {
         let asked = asked_for(&service, &machines);
         let Some(held) = held else { return Some(format!("{name} has no load balancer")) };
         let is_told = !asked.points.is_empty() && asked.points.is_subset(&held.points);
-        if !is_told || !has_finalizer(&service) || (Shape { points: held.points.clone(), ..asked.clone() }) != held {
+        if !is_told
+            || !has_finalizer(&service)
+            || (Shape { points: held.points.clone(), ..asked.clone() }) != held
+        {
             let finalizers = service.finalizers();
             return Some(format!("{name} asks for {asked:#?} with {finalizers:?} and has {held:#?}"));
         }

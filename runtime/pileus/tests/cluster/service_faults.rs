@@ -41,7 +41,10 @@ async fn whatever_the_cloud_does(style: Style) {
         (json!({"lost": {"share": 0.4, "kinds": all}, "operations": operations(1)}), None),
         (json!({"throttle": {"share": 1, "retryAfterSeconds": 1, "kinds": writes}}), Some("throttled")),
         (json!({"errors": {"share": 1, "status": 500, "kinds": all}}), Some("SyncLoadBalancerFailed")),
-        (json!({"errors": {"share": 0.5, "status": 503, "kinds": writes}, "operations": operations(1)}), None),
+        (
+            json!({"errors": {"share": 0.5, "status": 503, "kinds": writes}, "operations": operations(1)}),
+            None,
+        ),
     ];
     for (round, (faults, met)) in faults.iter().enumerate() {
         world.cloud.set_faults(faults.clone()).await;

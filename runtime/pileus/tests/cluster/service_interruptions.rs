@@ -9,8 +9,8 @@ use tokio::time;
 
 use crate::relay::{Answers, Relay};
 use crate::service::{
-    FINALIZER, Style, change, create, delete, document, get, has_finalizer, ingress, is_served, join, settles,
-    stays, tear_out, until,
+    FINALIZER, Style, change, create, delete, document, get, has_finalizer, ingress, is_served, join,
+    settles, stays, tear_out, until,
 };
 use crate::world::{Run, World};
 
@@ -43,7 +43,8 @@ impl Relayed {
 
     async fn start(&self) -> Run {
         let mut document = document(&self.world, self.style);
-        document["spec"]["configuration"]["endpoint"] = json!(format!("http://127.0.0.1:{}", self.cloud.port));
+        document["spec"]["configuration"]["endpoint"] =
+            json!(format!("http://127.0.0.1:{}", self.cloud.port));
         document["spec"]["grants"][0]["port"] = json!(self.cloud.port);
         let run = self.world.start_at(&document, &format!("http://127.0.0.1:{}", self.api_server.port)).await;
         run.ready().await;
@@ -105,9 +106,13 @@ async fn killed_at_each_request(style: Style) {
     // The finalizer, the status, and both gone.
     assert!(at("PATCH /api/v1/namespaces/default/services/x/status") >= 3, "{cuts:#?}");
     match style {
-        Style::PerService => assert!(at("PUT /v1/load-balancers/") > 0 && at("DELETE /v1/load-balancers/") > 0, "{cuts:#?}"),
+        Style::PerService => {
+            assert!(at("PUT /v1/load-balancers/") > 0 && at("DELETE /v1/load-balancers/") > 0, "{cuts:#?}")
+        }
         Style::Shared => assert!(
-            at("PUT /v1/addresses/") > 0 && at("DELETE /v1/addresses/") > 0 && at("PUT /v1/shared-load-balancers/") > 1,
+            at("PUT /v1/addresses/") > 0
+                && at("DELETE /v1/addresses/") > 0
+                && at("PUT /v1/shared-load-balancers/") > 1,
             "{cuts:#?}"
         ),
     }
@@ -218,8 +223,11 @@ async fn wipe_status(world: &World, name: &str) {
 }
 
 /// As short as whole seconds allow with something to spare.
-const QUICK: [&str; 3] =
-    ["--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms"];
+const QUICK: [&str; 3] = [
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=500ms",
+];
 
 #[tokio::test]
 async fn a_leader_that_dies_or_stops_leaves_nothing_undone() {

@@ -54,12 +54,11 @@ async fn i01_i02_i03_i04_i05_classes_protocols_and_ip_modes_are_as_upstream_has_
     create(&world, "plain", json!({})).await;
     is_refused(&world, "plain", class("example.com/theirs")).await;
     // I04.
-    let ports = json!([{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]);
+    let ports =
+        json!([{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]);
     create(&world, "mixed", json!({"ports": ports})).await;
     // I05.
-    let mode = |name: &str, mode: &str| {
-        json!({"metadata": {"name": name, "annotations": {"simulated.pileus.dev/ip-mode": mode}}})
-    };
+    let mode = |name: &str, mode: &str| json!({"metadata": {"name": name, "annotations": {"simulated.pileus.dev/ip-mode": mode}}});
     create_whole(&world, &mode("vip", "VIP")).await;
     create_whole(&world, &mode("proxy", "Proxy")).await;
     settles(&world).await;
@@ -95,19 +94,33 @@ async fn load_balancers_follow_services_and_nodes(style: Style) {
     join(&world, &["a", "b", "c"]).await;
     create(&world, "ours", json!({"loadBalancerClass": OURS})).await;
     let ranges = json!(["10.0.0.0/8", "192.168.0.0/16"]);
-    create(&world, "closed", json!({"loadBalancerSourceRanges": ranges, "externalTrafficPolicy": "Local"})).await;
+    create(&world, "closed", json!({"loadBalancerSourceRanges": ranges, "externalTrafficPolicy": "Local"}))
+        .await;
     create(&world, "other", json!({"type": "ClusterIP"})).await;
     settles(&world).await;
     for reason in ["EnsuringLoadBalancer", "EnsuredLoadBalancer"] {
         let event = world.event("early", reason).await;
-        assert_eq!((event.type_.as_deref(), event.reporting_component.as_deref()), (Some("Normal"), Some("service-controller")));
+        assert_eq!(
+            (event.type_.as_deref(), event.reporting_component.as_deref()),
+            (Some("Normal"), Some("service-controller"))
+        );
     }
 
     // Services change.
     let sticky = json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 600}}});
     change(&world, "early", json!({"spec": sticky})).await;
-    change(&world, "ours", json!({"spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 443}]}})).await;
-    change(&world, "closed", json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"], "externalTrafficPolicy": "Cluster"}})).await;
+    change(
+        &world,
+        "ours",
+        json!({"spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 443}]}}),
+    )
+    .await;
+    change(
+        &world,
+        "closed",
+        json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"], "externalTrafficPolicy": "Cluster"}}),
+    )
+    .await;
     settles(&world).await;
 
     // Types flip.
@@ -122,12 +135,16 @@ async fn load_balancers_follow_services_and_nodes(style: Style) {
     join(&world, &["d"]).await;
     settles(&world).await;
     let excluded = |value: &str| {
-        Patch::Merge(json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": value}}}))
+        Patch::Merge(
+            json!({"metadata": {"labels": {"node.kubernetes.io/exclude-from-external-load-balancers": value}}}),
+        )
     };
     nodes.delete("c", &DeleteParams::default()).await.unwrap();
     nodes.patch("a", &PatchParams::default(), &excluded("")).await.unwrap();
     nodes.patch("b", &PatchParams::default(), &excluded("false")).await.unwrap();
-    let taint = Patch::Merge(json!({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}}));
+    let taint = Patch::Merge(
+        json!({"spec": {"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}}),
+    );
     nodes.patch("d", &PatchParams::default(), &taint).await.unwrap();
     settles(&world).await;
     world.event("ours", "UpdatedLoadBalancer").await;
@@ -177,7 +194,10 @@ async fn orphans(style: Style) {
         }
         labels
     };
-    let foreign = [("of-another-cluster", json!("7e0c4c0e-0000-4000-8000-000000000000")), ("of-no-cluster", Value::Null)];
+    let foreign = [
+        ("of-another-cluster", json!("7e0c4c0e-0000-4000-8000-000000000000")),
+        ("of-no-cluster", Value::Null),
+    ];
     for (name, cluster) in foreign {
         put_foreign(&world, style, name, &machine, &labels(cluster)).await;
     }
@@ -232,10 +252,15 @@ async fn invalid(world: &World, style: Style) {
         }
         service
     };
-    let mixed = json!([{"name": "a", "port": 80, "protocol": "TCP"}, {"name": "b", "port": 80, "protocol": "SCTP"}]);
+    let mixed =
+        json!([{"name": "a", "port": 80, "protocol": "TCP"}, {"name": "b", "port": 80, "protocol": "SCTP"}]);
     let wrong = [
         ("mixed", json!({"ports": mixed}), ["sctp", "protocols"]),
-        ("annotated", json!({"annotations": {"simulated.pileus.dev/hostname": "maybe"}}), ["\"maybe\"", "true or false"]),
+        (
+            "annotated",
+            json!({"annotations": {"simulated.pileus.dev/hostname": "maybe"}}),
+            ["\"maybe\"", "true or false"],
+        ),
         ("elsewhere", json!({"loadBalancerIP": "192.0.2.1"}), ["192.0.2.1", "198.51.100.0/24"]),
     ];
     for (name, more, said) in &wrong {
@@ -250,7 +275,8 @@ async fn invalid(world: &World, style: Style) {
     settles(world).await;
 
     // One that was right keeps what it has, until it is right again.
-    let annotation = |value: Value| json!({"metadata": {"annotations": {"simulated.pileus.dev/hostname": value}}});
+    let annotation =
+        |value: Value| json!({"metadata": {"annotations": {"simulated.pileus.dev/hostname": value}}});
     let before = change(world, "good", annotation(json!("maybe"))).await;
     world.event("good", "SyncLoadBalancerFailed").await;
     assert_eq!(ingress(&get(world, "good").await.unwrap()), ingress(&before));
@@ -258,7 +284,12 @@ async fn invalid(world: &World, style: Style) {
     settles(world).await;
     stays(world, style).await;
     // What is wrong can be put right, or go.
-    change(world, "mixed", json!({"metadata": {"labels": {INVALID: null}}, "spec": {"ports": [{"port": 80}]}})).await;
+    change(
+        world,
+        "mixed",
+        json!({"metadata": {"labels": {INVALID: null}}, "spec": {"ports": [{"port": 80}]}}),
+    )
+    .await;
     until(world, "mixed", is_served).await;
     for name in ["mixed", "annotated", "elsewhere", "good", "neighbour"] {
         delete(world, name).await;
