@@ -5,11 +5,16 @@
 //! each is told to it. Nothing here can't be lost: the API server and the cloud have it all.
 
 mod apply;
+mod batch;
 mod lanes;
 pub(crate) mod metrics;
+mod orphans;
 mod patches;
+mod plan;
+mod record;
 mod roster;
 mod targets;
+mod telling;
 mod work;
 
 use std::collections::VecDeque;

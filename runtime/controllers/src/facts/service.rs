@@ -79,6 +79,12 @@ impl ServiceFacts {
         format!("{}/{}", self.service.namespace, self.service.name)
     }
 
+    /// Whether another look at the same Service is later than this one, as far as resource versions tell (KEP-5504).
+    pub(crate) fn is_older_than(&self, other: &Self) -> bool {
+        let version = |facts: &Self| facts.resource_version.parse::<u128>().ok();
+        version(self).zip(version(other)).is_some_and(|(version, other)| version < other)
+    }
+
     /// Whether it has the finalizer that keeps it until its load balancer is gone.
     pub(crate) fn has_finalizer(&self) -> bool {
         self.finalizers.iter().any(|finalizer| finalizer == FINALIZER_LOAD_BALANCER)

@@ -1,0 +1,61 @@
+//! What a call brings to the provider.
+
+use std::collections::{HashMap, HashSet};
+
+use pileus_cloud::{Selection, Service, ServiceAction, ServiceChange, ServiceTerms, TrafficPolicy};
+
+use super::plan::Step;
+use super::record::Record;
+use super::targets::Targets;
+use super::work::Key;
+use crate::facts::service::ServiceFacts;
+
+/// A call that is put together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Batch<'a> {
+    /// What the provider wants to know.
+    pub(super) terms: &'a ServiceTerms,
+    /// The targets of the call.
+    pub(super) targets: &'a Targets,
+}
+
+impl Batch<'_> {
+    /// The next step of a Service as a change.
+    pub(super) fn change(&self, record: &Record) -> ServiceChange {
+        let (action, targets) = match record.step {
+            Step::Delete => (ServiceAction::Delete(deleted(record)), None),
+            Step::UpdateTargets => {
+                (ServiceAction::UpdateTargets(self.service(&record.facts)), Some(self.targets.digest()))
+            }
+            _ => (ServiceAction::Ensure(self.service(&record.facts)), Some(self.targets.digest())),
+        };
+        ServiceChange { action, resume: record.turn.resume(targets) }
+    }
+
+    /// The Services of which something may be there, without those that the call changes.
+    pub(super) fn known(&self, records: &HashMap<String, Record>, changed: &[Key]) -> Vec<Service> {
+        let changed: HashSet<&Key> = changed.iter().collect();
+        let is_known = |(uid, record): &(&String, &Record)| {
+            record.may_exist && !changed.contains(&Key::Service((*uid).clone()))
+        };
+        let mut known: Vec<_> = records.iter().filter(is_known).collect();
+        known.sort_unstable_by_key(|(uid, _)| *uid);
+        known.into_iter().map(|(_, record)| self.service(record.last_heard())).collect()
+    }
+
+    fn service(&self, facts: &ServiceFacts) -> Service {
+        let mut service = facts.service.clone();
+        if self.terms.wants_endpoints && matches!(service.policy, TrafficPolicy::Local(_)) {
+            service.endpoints = self.targets.endpoints(facts);
+        }
+        service
+    }
+}
+
+/// The last known one, which what is to be deleted was made from.
+fn deleted(record: &Record) -> Service {
+    let mut service = record.last_heard().service.clone();
+    service.status.clone_from(&record.facts.service.status);
+    service.targets = Selection::Rows(Vec::new());
+    service
+}

@@ -1,0 +1,293 @@
+//! What is known of one Service: the object, what the cloud has for it as far as is known, and how its work fares.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pileus_cloud::{Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, ServiceProgress};
+use tokio::time::Instant;
+
+use super::plan::{Step, is_foreign, is_same_wish, wants};
+use super::work::Write;
+use crate::facts::service::ServiceFacts;
+use crate::schedule::Delays;
+
+/// One Service, by its UID.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// The object as it was last seen.
+    pub(super) facts: Arc<ServiceFacts>,
+    /// Whether it is still there.
+    pub(super) is_present: bool,
+    /// Whether it is ours to clean up whatever it looks like: it was wanted while we ran, or the cloud has something that
+    /// bears its UID and the cluster's.
+    pub(super) is_ours: bool,
+    /// Whether somebody else's class was the last that it had as a LoadBalancer.
+    pub(super) is_foreign: bool,
+    /// Whether the cloud may have something for it.
+    pub(super) may_exist: bool,
+    /// What the cloud last confirmed.
+    pub(super) confirmed: Option<Confirmed>,
+    /// Whether that may be wrong.
+    pub(super) doubt: Doubt,
+    /// The ways in that the cloud last told.
+    pub(super) address: Vec<Ingress>,
+    /// What a provider last heard of it: what is in the cloud was made from that.
+    pub(super) heard: Option<Arc<ServiceFacts>>,
+    /// Whether its problems have been told.
+    pub(super) is_refused: bool,
+    /// The warnings that were last told.
+    pub(super) warnings: Vec<String>,
+    /// The step that waits or is under way.
+    pub(super) step: Step,
+    /// How its work fares.
+    pub(super) turn: Turn,
+    /// What was last written, and when.
+    pub(super) written: Option<(Write, Instant)>,
+}
+
+/// What the cloud has confirmed.
+#[derive(Debug)]
+pub(super) struct Confirmed {
+    /// The Service that it was asked for.
+    pub(super) facts: Arc<ServiceFacts>,
+    /// The targets; none where a change of them has begun, and nobody knows how far it came.
+    pub(super) targets: Option<u64>,
+    /// The ways in; none where somebody else serves it.
+    pub(super) status: Option<Vec<Ingress>>,
+}
+
+/// Whether what the cloud has may differ from what it confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// It shouldn't.
+    None,
+    /// It shouldn't either, but it is time to look.
+    Audit,
+    /// A change has begun that isn't confirmed.
+    Real,
+}
+
+/// How the work on something fares.
+#[derive(Debug)]
+pub(super) struct Turn {
+    /// Whether work is under way.
+    pub(super) is_busy: bool,
+    /// When the next step may begin.
+    pub(super) ready: Instant,
+    /// Whether the cloud is at it, so that the next step only asks after it.
+    pub(super) is_under: bool,
+    /// How often it has failed in a row.
+    pub(super) failures: u32,
+    /// Whether it has become another task while work was under way.
+    pub(super) is_overtaken: bool,
+    /// The provider's note, and the targets for which it was left.
+    resume: Option<(String, Option<u64>)>,
+    /// Whether it has been told that this task has begun.
+    pub(super) is_announced: bool,
+    /// Whether it has been told that the cloud is at it.
+    pub(super) is_pending_told: bool,
+}
+
+impl Turn {
+    /// A task that may begin now.
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            is_busy: false,
+            ready: now,
+            is_under: false,
+            failures: 0,
+            is_overtaken: false,
+            resume: None,
+            is_announced: false,
+            is_pending_told: false,
+        }
+    }
+
+    /// It is another task by now: no failure, delay or note of the old one counts.
+    pub(super) fn renew(&mut self, now: Instant) {
+        let is_busy = self.is_busy;
+        *self = Self { is_busy, is_overtaken: is_busy, ..Self::new(now) };
+    }
+
+    /// The note for a call with these targets, if it was left for the same.
+    pub(super) fn resume(&self, targets: Option<u64>) -> Option<String> {
+        let (note, of) = self.resume.as_ref()?;
+        (*of == targets).then(|| note.clone())
+    }
+
+    /// The work is over. Whether what became of it says anything about the next.
+    pub(super) fn ends(&mut self) -> bool {
+        self.is_busy = false;
+        !std::mem::take(&mut self.is_overtaken)
+    }
+
+    /// The cloud is at it: to be asked again after this time. One that says "at once" for ever isn't asked in a tight loop.
+    pub(super) fn goes_on(
+        &mut self,
+        after: Duration,
+        note: Option<String>,
+        targets: Option<u64>,
+        now: Instant,
+    ) {
+        (self.is_under, self.failures) = (true, 0);
+        self.ready = now + after.max(Delays::default().soon);
+        self.resume = note.map(|note| (note, targets));
+    }
+
+    /// It has failed. Whether that is worth telling: what passes by itself is told ever less often.
+    pub(super) fn failed(&mut self, error: &CloudError, now: Instant, jitter: f64) -> bool {
+        (self.is_under, self.resume) = (false, None);
+        let is_asked_to_wait = matches!(error.kind, ErrorKind::Throttled(Some(_)));
+        if !is_asked_to_wait {
+            self.failures = self.failures.saturating_add(1);
+        }
+        self.ready = now + Delays::default().after(error.kind.retry(), self.failures, jitter);
+        match error.kind {
+            ErrorKind::Throttled(Some(_)) => false,
+            ErrorKind::Throttled(None) | ErrorKind::Unavailable | ErrorKind::Conflict => {
+                self.failures.is_power_of_two()
+            }
+            ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Broken => true,
+        }
+    }
+}
+
+/// A status as the API server stores it, which says of every address how to treat it, and of names nothing. Compared as a
+/// provider tells it, it would be written again and again (ccm-behaviour 4.5).
+fn as_stored(status: &[Ingress]) -> Vec<Ingress> {
+    let mut status = status.to_vec();
+    for ingress in &mut status {
+        ingress.ip_mode = match ingress.point {
+            IngressPoint::Ip(_) => Some(ingress.ip_mode.unwrap_or(IpMode::Vip)),
+            IngressPoint::Hostname(_) => None,
+        };
+    }
+    status
+}
+
+impl Record {
+    /// Of a Service that wasn't known. One that looks settled was probably ours before we started: it is looked at when
+    /// there is time. `is_listed` says that the cloud has something of it.
+    pub(super) fn new(facts: &Arc<ServiceFacts>, classes: &[String], is_listed: bool, now: Instant) -> Self {
+        let has_address = !facts.service.status.is_empty();
+        let is_settled = facts.has_finalizer() && has_address;
+        let mut record = Self {
+            facts: Arc::clone(facts),
+            is_present: true,
+            is_ours: is_listed,
+            is_foreign: false,
+            may_exist: is_listed || facts.has_finalizer() || has_address,
+            confirmed: None,
+            doubt: if is_settled { Doubt::Audit } else { Doubt::Real },
+            address: Vec::new(),
+            heard: None,
+            is_refused: false,
+            warnings: Vec::new(),
+            step: Step::Rest,
+            turn: Turn::new(now),
+            written: None,
+        };
+        record.note(classes);
+        record
+    }
+
+    /// The object is as these facts say.
+    pub(super) fn observe(&mut self, facts: &Arc<ServiceFacts>, classes: &[String], now: Instant) {
+        let before = std::mem::replace(&mut self.facts, Arc::clone(facts));
+        self.is_present = true;
+        let (was, is) = (wants(&before, classes), wants(facts, classes));
+        let is_changed = !is_same_wish(&before, facts);
+        let has_other_problems = before.problems != facts.problems;
+        if is && has_other_problems {
+            self.is_refused = false;
+        }
+        if is_changed && self.confirmed.is_none() {
+            self.doubt = Doubt::Real;
+        }
+        if was != is || (is && (is_changed || has_other_problems)) {
+            self.turn.renew(now);
+        }
+        self.note(classes);
+    }
+
+    /// The object is gone.
+    pub(super) fn vanish(&mut self, classes: &[String], now: Instant) {
+        if std::mem::replace(&mut self.is_present, false) && wants(&self.facts, classes) {
+            self.turn.renew(now);
+        }
+    }
+
+    fn note(&mut self, classes: &[String]) {
+        self.is_ours |= wants(&self.facts, classes);
+        if self.facts.is_load_balancer {
+            self.is_foreign = is_foreign(&self.facts, classes);
+        }
+    }
+
+    /// Whether the cloud tells other ways in than the Service has.
+    pub(super) fn is_news(&self, status: &[Ingress]) -> bool {
+        as_stored(status) != self.facts.service.status
+    }
+
+    /// The Service as a provider is told to delete it: as it last heard of it.
+    pub(super) fn last_heard(&self) -> &Arc<ServiceFacts> {
+        self.heard.as_ref().unwrap_or(&self.facts)
+    }
+
+    /// A call for the present step begins: until it is confirmed nobody knows what is there.
+    pub(super) fn begins(&mut self) {
+        self.turn.is_busy = true;
+        match self.step {
+            Step::Ensure { is_audit } => {
+                self.heard = Some(Arc::clone(&self.facts));
+                self.may_exist = true;
+                if !is_audit {
+                    self.doubt = Doubt::Real;
+                }
+            }
+            Step::UpdateTargets => {
+                self.heard = Some(Arc::clone(&self.facts));
+                if let Some(confirmed) = &mut self.confirmed {
+                    confirmed.targets = None;
+                }
+            }
+            Step::Delete => (self.confirmed, self.doubt, self.is_ours) = (None, Doubt::Real, true),
+            Step::Rest | Step::Forget | Step::Refuse | Step::Write(_) => {}
+        }
+    }
+
+    /// What the cloud has since the present step, which was taken with these targets. What becomes of the turn is another
+    /// matter.
+    pub(super) fn learn(&mut self, outcome: &Result<ServiceProgress, CloudError>, targets: u64) {
+        let is_delete = self.step == Step::Delete;
+        let status = match outcome {
+            Ok(ServiceProgress::Done { status, .. }) => Some(status),
+            Ok(ServiceProgress::Elsewhere) => None,
+            // Something is being done to it, so it wasn't as it was confirmed.
+            Ok(ServiceProgress::Under { .. }) if matches!(self.step, Step::Ensure { .. }) => {
+                self.doubt = Doubt::Real;
+                return;
+            }
+            Ok(ServiceProgress::Under { .. }) => return,
+            Err(error) => {
+                let passes = matches!(error.kind, ErrorKind::Throttled(_) | ErrorKind::Unavailable);
+                // As upstream: targets that can't be changed alone may be able to with all the rest.
+                if self.step == Step::UpdateTargets && !passes {
+                    self.doubt = Doubt::Real;
+                }
+                return;
+            }
+        };
+        if is_delete {
+            (self.may_exist, self.heard) = (false, None);
+            return;
+        }
+        if !matches!(self.step, Step::UpdateTargets) {
+            self.doubt = Doubt::None;
+        }
+        let status = status.map(|status| as_stored(status));
+        self.address = status.clone().unwrap_or_default();
+        let facts = Arc::clone(self.last_heard());
+        self.confirmed = Some(Confirmed { facts, targets: Some(targets), status });
+    }
+}

@@ -1,0 +1,151 @@
+//! What has become of work.
+
+use std::sync::Arc;
+
+use pileus_cloud::{Error as CloudError, ErrorKind, Retry, ServiceProgress};
+use tokio::time::Instant;
+
+use super::Roster;
+use crate::error::Error;
+use crate::facts::service::ServiceFacts;
+use crate::service::lanes::Lane;
+use crate::service::plan::Step;
+use crate::service::record::Turn;
+use crate::service::work::{Call, Key, Listing, Report, Write};
+
+impl Roster {
+    /// What became of a write: the Service as it is since, or why it isn't written.
+    pub(in crate::service) fn wrote(
+        &mut self,
+        uid: &str,
+        result: Result<&Arc<ServiceFacts>, &Error>,
+        now: Instant,
+        jitter: f64,
+    ) {
+        let Some(record) = self.records.get_mut(uid) else { return };
+        let counts = record.turn.ends();
+        match result {
+            Ok(facts) => {
+                if let Step::Write(write) = &record.step {
+                    // From here on it is somebody else's, or nobody's.
+                    record.is_ours &= !matches!(write, Write::Finish | Write::Release);
+                    record.written = Some((write.clone(), now));
+                }
+                if counts {
+                    record.turn = Turn::new(now);
+                }
+                // An answer that took its time brings nothing back.
+                if record.is_present && !facts.is_older_than(&record.facts) {
+                    record.observe(facts, &self.classes, now);
+                }
+            }
+            Err(Error::Gone) => record.vanish(&self.classes, now),
+            Err(error) if counts => {
+                let kind = match error.retry() {
+                    Retry::Soon => ErrorKind::Conflict,
+                    Retry::Slowly => ErrorKind::Denied,
+                    Retry::Growing | Retry::After(_) => ErrorKind::Unavailable,
+                };
+                let error = CloudError::new(kind, error.to_string());
+                if record.turn.failed(&error, now, jitter) {
+                    self.told.failed(record, &error);
+                }
+            }
+            Err(_) => {}
+        }
+        self.replan(uid, now);
+    }
+
+    /// What became of a call.
+    pub(in crate::service) fn came(
+        &mut self,
+        call: &Call,
+        outcomes: Result<Vec<Result<ServiceProgress, CloudError>>, CloudError>,
+        now: Instant,
+        jitter: f64,
+    ) {
+        self.lanes.ends(call.lane);
+        let outcomes =
+            outcomes.unwrap_or_else(|error| call.keys.iter().map(|_| Err(error.clone())).collect());
+        let targets = call.targets.digest();
+        for (key, outcome) in call.keys.iter().zip(&outcomes) {
+            match key {
+                Key::Service(uid) => self.came_of(uid, outcome, targets, now, jitter),
+                Key::Orphan(name) => match self.orphans.came(name, outcome, now, jitter) {
+                    Some((ready, true)) => self.lanes.put(key, Lane::Again, ready),
+                    Some((ready, false)) => self.lanes.put(key, Lane::Targets, ready),
+                    None => {}
+                },
+            }
+        }
+    }
+
+    fn came_of(
+        &mut self,
+        uid: &str,
+        outcome: &Result<ServiceProgress, CloudError>,
+        targets: u64,
+        now: Instant,
+        jitter: f64,
+    ) {
+        let Some(record) = self.records.get_mut(uid) else { return };
+        self.told.came(record, outcome);
+        record.learn(outcome, targets);
+        let counts = record.turn.ends();
+        match outcome {
+            Ok(ServiceProgress::Done { .. } | ServiceProgress::Elsewhere) => {
+                if record.step == Step::Delete {
+                    self.orphans.deleted(uid);
+                }
+                if counts {
+                    record.turn = Turn::new(now);
+                }
+            }
+            Ok(ServiceProgress::Under { after, resume }) if counts => {
+                // What is to be deleted has no targets, whatever they are.
+                let targets = (record.step != Step::Delete).then_some(targets);
+                record.turn.goes_on(*after, resume.clone(), targets, now);
+            }
+            Err(error) if counts => {
+                if record.turn.failed(error, now, jitter) {
+                    self.told.failed(record, error);
+                }
+            }
+            _ => {}
+        }
+        self.replan(uid, now);
+    }
+
+    /// What the cloud has, or when to try the list again: it failed, or the read of the API server after it did.
+    pub(in crate::service) fn listed(
+        &mut self,
+        listing: Result<&Listing, Retry>,
+        now: Instant,
+        jitter: f64,
+    ) -> Report {
+        self.lanes.is_listing = false;
+        let listing = match listing {
+            Ok(listing) => listing,
+            Err(retry) => {
+                self.orphans.not_listed(retry, now, jitter);
+                return Report::default();
+            }
+        };
+        let is_known = |uid: &str| self.records.contains_key(uid);
+        let (report, changed) = self.orphans.listed(listing, is_known, now);
+        for (key, ready) in changed.orphans {
+            match ready {
+                Some(ready) => self.lanes.put(&key, Lane::Targets, ready),
+                None => self.lanes.remove(&key),
+            }
+        }
+        for uid in changed.known {
+            if let Some(record) = self.records.get_mut(&uid) {
+                // The cloud has something of it, whatever we thought.
+                (record.is_ours, record.may_exist) = (true, true);
+                self.replan(&uid, now);
+            }
+        }
+        report
+    }
+}
