@@ -1,7 +1,8 @@
-//! An API server in memory, of which whole controllers are tested without waiting: it has Nodes, a watch of them, and
-//! takes events. What the real one does beyond that is shown by the tests with the real one.
+//! An API server in memory, of which whole controllers are tested without waiting: it has Nodes, Services, and what is
+//! around them, a watch of each, and takes events. What the real one does beyond that is shown by the tests with the real
+//! one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 use tower_service::Service;
 
 use crate::nodes::Part;
-use crate::scenarios::Stored;
+use crate::scenarios::{Stored, merge};
 
 /// How long each request takes.
 const LATENCY: Duration = Duration::from_millis(5);
@@ -29,18 +30,28 @@ pub(crate) struct ApiServer {
     version: watch::Sender<u64>,
 }
 
+/// A resource, by the name that it has in paths, and an object of it, by its name with its namespace where it has one.
+type Key = (&'static str, String);
+
+const NODES: &str = "nodes";
+const SERVICES: &str = "services";
+
 #[derive(Default)]
 struct State {
-    nodes: BTreeMap<String, Stored>,
-    /// What a watch tells, by resourceVersion.
-    history: Vec<(u64, String)>,
-    /// The writes to Nodes, as `PATCH name` or `PATCH name/status`.
+    objects: BTreeMap<Key, Value>,
+    /// What a watch tells, by resourceVersion and resource.
+    history: Vec<(u64, &'static str, String)>,
+    /// The writes to objects, as `PATCH name` or `PATCH name/status`.
     writes: Vec<String>,
+    /// The lists, by resource.
+    lists: Vec<&'static str>,
+    /// What the next writes are answered with instead of being done.
+    refusals: VecDeque<u16>,
     /// The events, as `Reason name`.
     events: Vec<String>,
     /// What the events say, as `METHOD name: note`.
     notes: Vec<String>,
-    /// What an admission policy changes about each Node that is written, as a merge patch.
+    /// What an admission policy changes about each object that is written, as a merge patch.
     policy: Option<Value>,
 }
 
@@ -55,12 +66,22 @@ impl ApiServer {
 
     /// A Node as it is now.
     pub(crate) fn get(&self, name: &str) -> Stored {
-        self.state().nodes[name].clone()
+        Stored(self.find(NODES, name).unwrap())
     }
 
-    /// The writes to Nodes up to now, which are forgotten.
+    /// A Service as it is now, by `namespace/name`.
+    pub(crate) fn service(&self, name: &str) -> Option<Value> {
+        self.find(SERVICES, name)
+    }
+
+    /// The writes to objects up to now, which are forgotten.
     pub(crate) fn writes(&self) -> Vec<String> {
         std::mem::take(&mut self.state().writes)
+    }
+
+    /// The resources that were listed up to now, which is forgotten.
+    pub(crate) fn lists(&self) -> Vec<&'static str> {
+        std::mem::take(&mut self.state().lists)
     }
 
     /// The events up to now, which are forgotten.
@@ -75,20 +96,61 @@ impl ApiServer {
 
     /// Adds a Node, or changes it, as somebody else does. It gets the next resourceVersion.
     pub(crate) fn put(&self, node: &Stored) -> Stored {
-        let version = *self.version.borrow() + 1;
-        let node = node.with(&json!({"metadata": {"resourceVersion": version.to_string()}}));
-        let mut state = self.state();
-        let name = node.0["metadata"]["name"].as_str().unwrap().to_owned();
-        let is_new = state.nodes.insert(name, node.clone()).is_none();
-        let kind = if is_new { "ADDED" } else { "MODIFIED" };
-        state.history.push((version, format!("{}\n", json!({"type": kind, "object": node.0}))));
-        self.version.send_replace(version);
-        node
+        Stored(self.store(NODES, node.with(&json!({})).0))
     }
 
-    /// Has an admission policy change each Node that is written by this merge patch.
+    /// Adds an object, or replaces it, as somebody else does. It gets the next resourceVersion.
+    pub(crate) fn store(&self, resource: &'static str, mut object: Value) -> Value {
+        let version = *self.version.borrow() + 1;
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let mut state = self.state();
+        let is_new = state.objects.insert((resource, name(&object)), object.clone()).is_none();
+        let kind = if is_new { "ADDED" } else { "MODIFIED" };
+        state.history.push((version, resource, format!("{}\n", json!({"type": kind, "object": object}))));
+        self.version.send_replace(version);
+        object
+    }
+
+    /// Changes an object by a merge patch, as somebody else does.
+    pub(crate) fn change(&self, resource: &'static str, name: &str, change: &Value) {
+        let mut object = self.find(resource, name).unwrap();
+        merge(&mut object, change);
+        self.store(resource, object);
+    }
+
+    /// Deletes an object, as somebody else does: it goes when its last finalizer is gone.
+    pub(crate) fn delete(&self, resource: &'static str, name: &str) {
+        let object = self.find(resource, name).unwrap();
+        if has_finalizers(&object) {
+            self.change(resource, name, &json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
+        } else {
+            self.remove(resource, object);
+        }
+    }
+
+    fn remove(&self, resource: &'static str, mut object: Value) -> Value {
+        let version = *self.version.borrow() + 1;
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let mut state = self.state();
+        state.objects.remove(&(resource, name(&object)));
+        let line = format!("{}\n", json!({"type": "DELETED", "object": object}));
+        state.history.push((version, resource, line));
+        self.version.send_replace(version);
+        object
+    }
+
+    /// Has an admission policy change each object that is written by this merge patch.
     pub(crate) fn enforce(&self, policy: Value) {
         self.state().policy = Some(policy);
+    }
+
+    /// Answers the next writes to objects with these status codes, and doesn't do them.
+    pub(crate) fn refuse(&self, codes: &[u16]) {
+        self.state().refusals.extend(codes);
+    }
+
+    fn find(&self, resource: &'static str, name: &str) -> Option<Value> {
+        self.state().objects.get(&(resource, name.to_owned())).cloned()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -101,7 +163,7 @@ impl ApiServer {
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         tokio::time::sleep(LATENCY).await;
         let query = head.uri.query().unwrap_or_default();
-        match head.uri.path().strip_prefix("/api/v1/nodes") {
+        match route(head.uri.path()) {
             None => {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let name = text(&body["regarding"]["name"]);
@@ -111,48 +173,117 @@ impl ApiServer {
                 drop(state);
                 reply(201, &body)
             }
-            Some("") if query.contains("watch=true") => self.news(query).await,
-            Some("") => self.list(),
-            Some(path) => self.one(&head.method, path.trim_start_matches('/'), &body),
+            Some((resource, None, _)) if query.contains("watch=true") => self.news(resource, query).await,
+            Some((resource, None, _)) => self.list(resource),
+            Some((resource, Some(name), part)) => self.one(&head.method, (resource, name), part, &body),
         }
     }
 
-    fn list(&self) -> Response<Body> {
-        let items: Vec<_> = self.state().nodes.values().map(|node| node.0.clone()).collect();
+    fn list(&self, resource: &'static str) -> Response<Body> {
+        let mut state = self.state();
+        state.lists.push(resource);
+        let items = state.objects.iter().filter(|((of, _), _)| *of == resource);
+        let items: Vec<_> = items.map(|(_, object)| object.clone()).collect();
         let metadata = json!({"resourceVersion": self.version.borrow().to_string()});
-        reply(200, &json!({"apiVersion": "v1", "kind": "NodeList", "metadata": metadata, "items": items}))
+        reply(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}))
     }
 
     /// A watch, which ends as soon as it has told something: the client then asks for what follows.
-    async fn news(&self, query: &str) -> Response<Body> {
+    async fn news(&self, resource: &'static str, query: &str) -> Response<Body> {
         let since = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap();
         let since: u64 = since.parse().unwrap();
+        let news = || {
+            let state = self.state();
+            let news = state.history.iter().filter(|(version, of, _)| *version > since && *of == resource);
+            news.map(|(_, _, line)| line.as_str()).collect::<String>()
+        };
         let mut version = self.version.subscribe();
-        version.wait_for(|version| *version > since).await.unwrap();
-        let state = self.state();
-        let news = state.history.iter().filter(|(version, _)| *version > since);
-        Response::new(Body::from(news.map(|(_, line)| line.as_str()).collect::<String>().into_bytes()))
+        version.wait_for(|_| !news().is_empty()).await.unwrap();
+        Response::new(Body::from(news().into_bytes()))
     }
 
-    fn one(&self, method: &Method, path: &str, body: &Value) -> Response<Body> {
-        let (name, part) = match path.strip_suffix("/status") {
-            Some(name) => (name, Part::Status),
-            None => (path, Part::Whole),
-        };
-        let mut node = self.get(name);
+    fn one(&self, method: &Method, (resource, name): Key, part: Part, body: &Value) -> Response<Body> {
+        let Some(mut object) = self.find(resource, &name) else { return failure(404, json!({})) };
         if *method == Method::PATCH {
-            self.state().writes.push(format!("PATCH {path}"));
-            let version = &body["metadata"]["resourceVersion"];
-            if !version.is_null() && *version != node.0["metadata"]["resourceVersion"] {
-                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409});
-                return reply(409, &status);
+            let suffix = if part == Part::Status { "/status" } else { "" };
+            self.state().writes.push(format!("PATCH {name}{suffix}"));
+            let (version, uid) = (&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]);
+            if let Some(code) = self.state().refusals.pop_front() {
+                return failure(code, json!({}));
             }
-            node.patch(part, body);
-            let policy = self.state().policy.clone();
-            node = self.put(&policy.map_or(node.clone(), |policy| node.with(&policy)));
+            if *uid != object["metadata"]["uid"] {
+                return failure(422, json!({"causes": [{"field": "metadata.uid"}]}));
+            }
+            if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
+                return failure(409, json!({}));
+            }
+            if resource == SERVICES {
+                patch_service(&mut object, part, body);
+            } else {
+                let mut node = Stored(object);
+                node.patch(part, body);
+                object = node.0;
+            }
+            if let Some(policy) = self.state().policy.clone() {
+                merge(&mut object, &policy);
+            }
+            let is_going = !object["metadata"]["deletionTimestamp"].is_null() && !has_finalizers(&object);
+            object = if is_going { self.remove(resource, object) } else { self.store(resource, object) };
         }
-        reply(200, &node.0)
+        reply(200, &object)
     }
+}
+
+/// The resource, the object's name, and the part of it that a path leads to; none for events.
+fn route(path: &str) -> Option<(&'static str, Option<String>, Part)> {
+    let (path, part) = match path.strip_suffix("/status") {
+        Some(path) => (path, Part::Status),
+        None => (path, Part::Whole),
+    };
+    let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
+    match parts[..] {
+        ["api", "v1", "nodes"] => Some((NODES, None, part)),
+        ["api", "v1", "nodes", name] => Some((NODES, Some(name.to_owned()), part)),
+        ["api", "v1", "services"] => Some((SERVICES, None, part)),
+        ["api", "v1", "namespaces", namespace, "services", name] => {
+            Some((SERVICES, Some(format!("{namespace}/{name}")), part))
+        }
+        ["api", "v1", "namespaces"] => Some(("namespaces", None, part)),
+        ["apis", "discovery.k8s.io", "v1", "endpointslices"] => Some(("endpointslices", None, part)),
+        _ => None,
+    }
+}
+
+fn name(object: &Value) -> String {
+    let [name, namespace] = ["name", "namespace"].map(|key| object["metadata"][key].as_str());
+    namespace.map_or(name.unwrap().to_owned(), |namespace| format!("{namespace}/{}", name.unwrap()))
+}
+
+fn has_finalizers(object: &Value) -> bool {
+    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+/// A strategic merge patch, as far as one goes to the status of Services.
+fn patch_service(service: &mut Value, part: Part, patch: &Value) {
+    assert!(part == Part::Status, "a Service is written by its status only");
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let metadata = &patch["metadata"];
+    let mut finalizers = list(&service["metadata"]["finalizers"]);
+    finalizers
+        .retain(|finalizer| !list(&metadata["$deleteFromPrimitiveList/finalizers"]).contains(finalizer));
+    for finalizer in list(&metadata["finalizers"]) {
+        if !finalizers.contains(&finalizer) {
+            finalizers.push(finalizer);
+        }
+    }
+    service["metadata"]["finalizers"] = json!(finalizers);
+    merge(&mut service["status"], &patch["status"]);
+}
+
+fn failure(code: u16, details: Value) -> Response<Body> {
+    let status =
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "details": details});
+    reply(code, &status)
 }
 
 fn reply(status: u16, body: &Value) -> Response<Body> {

@@ -281,3 +281,201 @@ async fn maybe<F>(changes: Option<&mut Changes<F>>) -> Option<Vec<objects::Chang
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api_server::ApiServer;
+
+    fn service(name: &str, kind: &str, policy: &str) -> Value {
+        json!({
+            "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-{name}")},
+            "spec": {
+                "type": kind, "ports": [{"port": 80}], "externalTrafficPolicy": policy, "healthCheckNodePort": 30000,
+            },
+        })
+    }
+
+    fn namespace(tier: &str) -> Value {
+        json!({"metadata": {"name": "shop", "uid": "uid-shop", "labels": {"tier": tier}}})
+    }
+
+    /// A slice of `web` with endpoints on these Nodes, of which each says whether it is ready and serving.
+    fn slice(name: &str, family: &str, endpoints: &[(&str, Value)]) -> Value {
+        let endpoint = |(node, conditions): &(&str, Value)| json!({"addresses": [], "nodeName": node, "conditions": conditions});
+        let labels = json!({"kubernetes.io/service-name": "web"});
+        json!({
+            "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-{name}"), "labels": labels},
+            "addressType": family,
+            "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>(),
+        })
+    }
+
+    fn watched(api: &ApiServer, wants_all: bool) -> Services {
+        let terms = ServiceTerms {
+            wants_namespace_labels: wants_all,
+            wants_endpoints: wants_all,
+            ..ServiceTerms::default()
+        };
+        let metrics = Metrics::register(&mut Registry::default());
+        let services = Services::new(api.client(), metrics, &Health::default(), &terms);
+        let watching = services.clone();
+        tokio::spawn(async move { watching.watch(CancellationToken::new()).await });
+        services
+    }
+
+    /// What comes next, as name, labels of the namespace and endpoints.
+    async fn next(following: &mut Following) -> Vec<(String, Vec<(String, String)>, Vec<(String, u32)>)> {
+        let next = following.next();
+        let changes = tokio::time::timeout(Duration::from_secs(60), next).await.unwrap().unwrap();
+        let told = |change| match change {
+            Change::Present(facts) => {
+                let endpoints = facts.local_endpoints.clone().into_iter().collect();
+                (facts.key(), facts.service.namespace_labels.clone(), endpoints)
+            }
+            Change::Gone(name) => (format!("no {name}"), Vec::new(), Vec::new()),
+        };
+        changes.into_iter().map(told).collect()
+    }
+
+    /// What comes until nothing more comes for a minute: the last of each Service.
+    async fn settle(following: &mut Following) -> BTreeMap<String, Arc<ServiceFacts>> {
+        let mut last = BTreeMap::new();
+        while let Ok(changes) = tokio::time::timeout(Duration::from_secs(60), following.next()).await {
+            for change in changes.unwrap() {
+                match change {
+                    Change::Present(facts) => drop(last.insert(facts.key(), facts)),
+                    Change::Gone(name) => drop(last.remove(&name)),
+                }
+            }
+        }
+        last
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_services_that_matter_are_told_and_those_that_did() {
+        let api = ApiServer::new();
+        let mut formerly = service("formerly", "ClusterIP", "");
+        formerly["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
+        for object in [service("web", "LoadBalancer", ""), service("db", "ClusterIP", ""), formerly] {
+            api.store("services", object);
+        }
+        let services = watched(&api, false);
+        let mut following = services.follow();
+        let names = |told: BTreeMap<String, _>| told.into_keys().collect::<Vec<_>>();
+        assert_eq!(names(settle(&mut following).await), ["shop/formerly", "shop/web"]);
+        api.store("services", service("web", "ClusterIP", ""));
+        api.change("services", "shop/formerly", &json!({"metadata": {"finalizers": null}}));
+        api.store("services", service("other", "NodePort", ""));
+        let told = settle(&mut following).await;
+        assert!(told.values().all(|facts| !facts.is_load_balancer && !facts.has_finalizer()));
+        assert_eq!(names(told), ["shop/formerly", "shop/web"]);
+        // Another one of the name is not the one that mattered.
+        api.delete("services", "shop/web");
+        let mut other = service("web", "ClusterIP", "");
+        other["metadata"]["uid"] = json!("another");
+        api.store("services", other);
+        assert_eq!(names(settle(&mut following).await), Vec::<String>::new());
+        assert_eq!(services.known().into_values().collect::<Vec<_>>(), ["shop/formerly"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_did_not_matter_is_told_once_it_was_read_by_name() {
+        let api = ApiServer::new();
+        api.store("services", service("db", "ClusterIP", ""));
+        let services = watched(&api, false);
+        let mut following = services.follow();
+        assert_eq!(next(&mut following).await, []);
+        services.read("shop/none").await.unwrap();
+        services.read("shop/db").await.unwrap();
+        assert_eq!(next(&mut following).await[0].0, "shop/db");
+        api.delete("services", "shop/db");
+        assert_eq!(next(&mut following).await[0].0, "no shop/db");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_is_told_with_all_that_is_around_it_and_again_when_that_changes() {
+        let api = ApiServer::new();
+        api.store("services", service("web", "LoadBalancer", "Local"));
+        let services = watched(&api, true);
+        let mut following = services.follow();
+        api.store("namespaces", namespace("gold"));
+        let (yes, no, unsaid) = (json!({"ready": true, "serving": true}), json!({"ready": false}), json!({}));
+        let ending = json!({"ready": true, "serving": false});
+        let all = [("a", yes.clone()), ("a", unsaid), ("b", no), ("c", ending)];
+        api.store("endpointslices", slice("four", "IPv4", &all));
+        let gold = vec![("tier".to_owned(), "gold".to_owned())];
+        let told = |labels: &Vec<_>, endpoints: &[(&str, u32)]| {
+            let endpoints: Vec<_> =
+                endpoints.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
+            ("shop/web".to_owned(), labels.clone(), endpoints)
+        };
+        let last = |told: BTreeMap<String, Arc<ServiceFacts>>| {
+            let facts = &told["shop/web"];
+            let endpoints = facts.local_endpoints.clone().into_iter().collect();
+            (facts.key(), facts.service.namespace_labels.clone(), endpoints)
+        };
+        assert_eq!(last(settle(&mut following).await), told(&gold, &[("a", 2)]));
+        // The same Pods by their other addresses, and one more.
+        let others = [("a", yes.clone()), ("a", yes.clone()), ("d", yes.clone())];
+        api.store("endpointslices", slice("six", "IPv6", &others));
+        assert_eq!(next(&mut following).await, [told(&gold, &[("a", 2), ("d", 1)])]);
+        api.store("endpointslices", slice("more", "IPv4", &[("a", yes)]));
+        assert_eq!(next(&mut following).await, [told(&gold, &[("a", 3), ("d", 1)])]);
+        api.delete("endpointslices", "shop/six");
+        assert_eq!(next(&mut following).await, [told(&gold, &[("a", 3)])]);
+        api.store("namespaces", namespace("tin"));
+        let tin = vec![("tier".to_owned(), "tin".to_owned())];
+        assert_eq!(next(&mut following).await, [told(&tin, &[("a", 3)])]);
+        // Where any Node may take the traffic, nobody asks where endpoints are.
+        api.store("services", service("web", "LoadBalancer", "Cluster"));
+        assert_eq!(next(&mut following).await, [told(&tin, &[])]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_told_is_never_older_than_the_answer_to_a_write() {
+        let api = ApiServer::new();
+        api.store("services", service("web", "LoadBalancer", ""));
+        let services = watched(&api, false);
+        let mut following = services.follow();
+        let Some(Change::Present(facts)) = following.next().await.unwrap().pop() else { panic!() };
+        // The watch tells of this one first, but nobody has listened yet.
+        api.change("services", "shop/web", &json!({"metadata": {"labels": {"a": "b"}}}));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let patch = json!({"metadata": {"uid": "uid-web", "finalizers": ["x/y"]}});
+        let written = services.patch(&facts, "test", patch).await.unwrap();
+        assert_eq!(written.finalizers, ["x/y"]);
+        for _ in 0..2 {
+            assert_eq!(following.next().await.unwrap(), [Change::Present(Arc::clone(&written))]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_about_one_that_is_gone_does_not_reach_the_next_of_its_name() {
+        let api = ApiServer::new();
+        api.store("services", service("web", "LoadBalancer", ""));
+        let services = watched(&api, false);
+        let Some(Change::Present(facts)) = services.follow().next().await.unwrap().pop() else { panic!() };
+        let mut other = service("web", "LoadBalancer", "");
+        other["metadata"]["uid"] = json!("another");
+        api.store("services", other);
+        let patch = json!({"metadata": {"uid": "uid-web", "finalizers": ["x/y"]}});
+        let error = services.patch(&facts, "test", patch).await.unwrap_err();
+        assert!(matches!(error, Error::Gone), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn services_are_not_known_before_what_is_around_them() {
+        let api = ApiServer::new();
+        api.store("services", service("web", "LoadBalancer", "Local"));
+        api.store("namespaces", namespace("gold"));
+        let mut following = watched(&api, true).follow();
+        let first = next(&mut following).await;
+        assert_eq!(first[0].1, [("tier".to_owned(), "gold".to_owned())]);
+    }
+}

@@ -76,3 +76,54 @@ fn port(status: &PortStatus) -> Value {
     port.extend(error.iter().map(|error| ("error".to_owned(), json!(error))));
     Value::Object(port)
 }
+
+#[cfg(test)]
+mod tests {
+    use pileus_cloud::{Protocol, ServiceTerms};
+
+    use super::*;
+
+    fn facts(finalizers: &[&str]) -> ServiceFacts {
+        let service = json!({
+            "metadata": {"namespace": "default", "name": "web", "uid": "u", "finalizers": finalizers},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        });
+        ServiceFacts::read(serde_json::from_value(service).unwrap(), &ServiceTerms::default())
+    }
+
+    #[test]
+    fn a_finalizer_comes_after_those_of_others_and_goes_alone() {
+        let ours = "service.kubernetes.io/load-balancer-cleanup";
+        let order = json!(["x/y", ours]);
+        let metadata = json!({"uid": "u", "finalizers": [ours], "$setElementOrder/finalizers": order});
+        assert_eq!(Write::AddFinalizer.patch(&facts(&["x/y"])), json!({"metadata": metadata}));
+        let metadata = json!({"uid": "u", "$deleteFromPrimitiveList/finalizers": [ours]});
+        assert_eq!(Write::Release.patch(&facts(&["x/y", ours])), json!({"metadata": metadata}));
+        let status = json!({"loadBalancer": {"ingress": null}});
+        assert_eq!(
+            Write::Finish.patch(&facts(&["x/y", ours])),
+            json!({"metadata": metadata, "status": status})
+        );
+    }
+
+    #[test]
+    fn a_status_is_written_whole() {
+        let ports = vec![
+            PortStatus { port: 80, protocol: Protocol::Tcp, error: None },
+            PortStatus { port: 53, protocol: Protocol::Udp, error: Some("PortInUse".to_owned()) },
+        ];
+        let ways_in = vec![
+            Ingress { point: IngressPoint::Ip("192.0.2.1".to_owned()), ip_mode: Some(IpMode::Proxy), ports },
+            Ingress { point: IngressPoint::Hostname("a.example".to_owned()), ip_mode: None, ports: vec![] },
+        ];
+        let ports = json!([
+            {"port": 80, "protocol": "TCP"}, {"port": 53, "protocol": "UDP", "error": "PortInUse"},
+        ]);
+        let list = json!([{"ip": "192.0.2.1", "ipMode": "Proxy", "ports": ports}, {"hostname": "a.example"}]);
+        let status = json!({"loadBalancer": {"ingress": list}});
+        assert_eq!(
+            Write::Status(ways_in).patch(&facts(&[])),
+            json!({"metadata": {"uid": "u"}, "status": status})
+        );
+    }
+}
