@@ -48,6 +48,7 @@
 //! ```
 
 mod base_url;
+mod document;
 pub(crate) mod failure;
 mod response;
 mod slots;
@@ -58,6 +59,7 @@ use std::time::Duration;
 pub use ::http::{HeaderMap, Method, StatusCode};
 use ::http::{HeaderName, HeaderValue, Uri, header};
 pub use base_url::BaseUrl;
+pub use document::{Document, Edit};
 pub use response::Response;
 use serde::Serialize;
 

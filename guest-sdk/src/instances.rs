@@ -3,13 +3,7 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
-
-use crate::{Address, Error, Extra, NodeReference, Provider, deadline};
-
-/// Nodes that the default batch looks up at the same time: one request of each fits into what [`http`](crate::http)
-/// keeps in flight, so more would only wait and take memory.
-const SIDE_BY_SIDE: usize = crate::http::IN_FLIGHT;
+use crate::{Address, Error, Extra, NodeReference, Provider, deadline, side_by_side};
 
 /// Why the host asks, which decides how fresh and how direct the answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,18 +87,13 @@ pub async fn one_by_one<P: Instances>(
     purpose: Purpose,
     nodes: &[NodeReference],
 ) -> Vec<Result<Answer, Error>> {
-    let lookup = async |(index, node): (usize, &NodeReference)| {
-        let answer = if deadline::has_passed() {
-            Err(Error::deadline(&format!("node {}", node.name)))
-        } else {
-            provider.lookup(purpose, node).await
-        };
-        (index, answer)
+    let lookup = async |node: &NodeReference| {
+        if deadline::has_passed() {
+            return Err(Error::deadline(&format!("node {}", node.name)));
+        }
+        provider.lookup(purpose, node).await
     };
-    let lookups = futures::stream::iter(nodes.iter().enumerate().map(lookup));
-    let mut answers: Vec<_> = lookups.buffer_unordered(SIDE_BY_SIDE).collect().await;
-    answers.sort_unstable_by_key(|(index, _)| *index);
-    answers.into_iter().map(|(_, answer)| answer).collect()
+    side_by_side(nodes, lookup).await
 }
 
 #[cfg(test)]

@@ -15,10 +15,12 @@ mod instances;
 mod load_balancers;
 mod log;
 mod node;
+pub mod operation;
 mod provider;
 mod routes;
 mod service;
 mod settings;
+mod side_by_side;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 mod wire;
@@ -39,3 +41,4 @@ pub use service::{
     Service, ServicePort, Target, Targets, TrafficPolicy,
 };
 pub use settings::{Effect, Endpoint, Limit, Operation, Place, Rule, Settings};
+pub use side_by_side::side_by_side;

@@ -4,13 +4,8 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
-
+use crate::side_by_side::in_two_rounds;
 use crate::{Cluster, Error, Ingress, Owned, Provider, Service, Target, Targets, deadline};
-
-/// Changes that the default batch makes at the same time: one request of each fits into what [`http`](crate::http) keeps
-/// in flight.
-const SIDE_BY_SIDE: usize = crate::http::IN_FLIGHT;
 
 /// What to do for one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +29,13 @@ pub struct ServiceChange {
     pub resume: Option<String>,
     /// See [`Extra`](crate::Extra).
     pub extra: crate::Extra,
+}
+
+impl ServiceChange {
+    /// Whether something is to be removed.
+    pub const fn is_removal(&self) -> bool {
+        matches!(self.action, ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_))
+    }
 }
 
 impl From<ServiceAction> for ServiceChange {
@@ -164,9 +166,9 @@ pub async fn change_services_one_by_one<P: LoadBalancers>(
     call: &ServiceCall,
 ) -> Vec<Result<ServiceProgress, Error>> {
     let cluster = &call.cluster;
-    let change = async |(index, change): (usize, &ServiceChange)| {
+    let change = async |change: &ServiceChange| {
         let resume = change.resume.as_deref();
-        let outcome = match &change.action {
+        match &change.action {
             _ if deadline::has_passed() => Err(Error::deadline("a Service")),
             ServiceAction::Ensure(service) => {
                 let targets = call.targets_of(service);
@@ -177,21 +179,9 @@ pub async fn change_services_one_by_one<P: LoadBalancers>(
             }
             ServiceAction::Delete(service) => provider.delete_load_balancer(cluster, service, resume).await,
             ServiceAction::RemoveOrphan(owned) => provider.remove_orphan(cluster, owned, resume).await,
-        };
-        (index, outcome)
+        }
     };
-    let is_removal = |change: &ServiceChange| {
-        matches!(change.action, ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_))
-    };
-    let mut outcomes = Vec::with_capacity(call.changes.len());
-    for removals in [true, false] {
-        let those = call.changes.iter().enumerate();
-        let those = those.filter(|(_, change)| is_removal(change) == removals).map(&change);
-        outcomes
-            .extend(futures::stream::iter(those).buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await);
-    }
-    outcomes.sort_unstable_by_key(|(index, _)| *index);
-    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    in_two_rounds(&call.changes, ServiceChange::is_removal, change).await
 }
 
 #[cfg(test)]

@@ -3,13 +3,8 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
-
+use crate::side_by_side::in_two_rounds;
 use crate::{Address, Error, Extra, Provider, deadline};
-
-/// Changes that the default batch makes at the same time: one request of each fits into what [`http`](crate::http) keeps
-/// in flight.
-const SIDE_BY_SIDE: usize = crate::http::IN_FLIGHT;
 
 /// The cluster that a call is for. Stored on what is created, where the cloud can: clusters that share an account are
 /// told apart by it.
@@ -132,24 +127,14 @@ pub async fn change_one_by_one<P: Routes>(
     cluster: &Cluster,
     changes: &[RouteChange],
 ) -> Vec<Result<Progress, Error>> {
-    let change = async |(index, change): (usize, &RouteChange)| {
+    let change = async |change: &RouteChange| {
         let resume = change.resume.as_deref();
-        let outcome = match &change.action {
+        match &change.action {
             _ if deadline::has_passed() => Err(Error::deadline("a route")),
             RouteAction::Delete(route) => provider.delete_route(cluster, route, resume).await,
             RouteAction::Create(route) => provider.create_route(cluster, route, resume).await,
-        };
-        (index, outcome)
+        }
     };
-    let mut outcomes = Vec::with_capacity(changes.len());
-    for is_deletion in [true, false] {
-        let those = changes.iter().enumerate();
-        let those = those
-            .filter(|(_, change)| matches!(change.action, RouteAction::Delete(_)) == is_deletion)
-            .map(&change);
-        outcomes
-            .extend(futures::stream::iter(those).buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await);
-    }
-    outcomes.sort_unstable_by_key(|(index, _)| *index);
-    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    let is_removal = |change: &RouteChange| matches!(change.action, RouteAction::Delete(_));
+    in_two_rounds(changes, is_removal, change).await
 }

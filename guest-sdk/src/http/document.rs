@@ -1,0 +1,267 @@
+//! A document that many share, and that is written as a whole: what a cloud has where its load balancers, firewalls or
+//! zones are one object each. It is read once, edited for all items of a call, and written once, on the condition that it
+//! is still what was read.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Response, StatusCode, delete, get, put};
+use crate::Error;
+
+/// How often a document is written that others keep changing in between. They are few, calls of this provider mostly, and
+/// each time one of them gets through.
+const TRIES: usize = 4;
+
+/// What an edit came to for one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Edit<O> {
+    /// The document is left as it is for this item, whose outcome this is.
+    Kept(Result<O, Error>),
+    /// The document was changed for it. Once it is written, the edit is run again on what the cloud made of it, and tells
+    /// the outcome.
+    Changed,
+}
+
+/// A document of the cloud, as it was read.
+///
+/// Its type reads what the cloud says and writes what it takes: fields that the cloud alone decides are not serialised. It
+/// holds everything that others may have put into it, since what it lacks is lost when it is written.
+#[derive(Debug)]
+pub struct Document<T> {
+    /// What it says; none where it isn't there.
+    pub value: Option<T>,
+    url: String,
+    etag: Option<String>,
+}
+
+impl<T: DeserializeOwned + Serialize> Document<T> {
+    /// Reads it, past the host's cache.
+    ///
+    /// # Errors
+    ///
+    /// As [`Response::json`].
+    pub async fn read(url: impl Into<String>) -> Result<Self, Error> {
+        let url = url.into();
+        match get(&*url).no_cache().send().await?.or_absent()? {
+            Some(response) => Self::of(url, response),
+            None => Ok(Self { value: None, url, etag: None }),
+        }
+    }
+
+    /// Edits it for many items, writes it where that changed something, and tells what became of each item, in their order.
+    ///
+    /// `edit` is pure. It makes the document or takes it away to have it created or deleted. Where somebody else wrote in
+    /// between (status 412), it is run again on what is there then, a few times. Where that doesn't end, or the write
+    /// fails, that is the outcome of the items that it would have changed something for, and of no other.
+    pub async fn edit<O>(
+        mut self,
+        mut edit: impl FnMut(&mut Option<T>) -> Vec<Edit<O>>,
+    ) -> Vec<Result<O, Error>> {
+        for _ in 0..TRIES {
+            let was_there = self.value.is_some();
+            let edits = edit(&mut self.value);
+            if edits.iter().all(|edit| matches!(edit, Edit::Kept(_))) {
+                return told(edits, || self.contended());
+            }
+            match self.write(was_there).await {
+                Ok(Some(mut written)) => {
+                    let seen = told(edit(&mut written.value), || written.contended());
+                    let both = edits.into_iter().zip(seen).map(|(edit, seen)| match edit {
+                        Edit::Kept(outcome) => outcome,
+                        Edit::Changed => seen,
+                    });
+                    return both.collect();
+                }
+                Err(error) => return told(edits, || error.clone()),
+                Ok(None) => match Self::read(&*self.url).await {
+                    Ok(fresh) => self = fresh,
+                    Err(error) => return told(edits, || error.clone()),
+                },
+            }
+        }
+        let edits = edit(&mut self.value);
+        told(edits, || self.contended())
+    }
+
+    /// Writes what it says now, and reads what the cloud made of it; none where somebody else was faster.
+    async fn write(&self, was_there: bool) -> Result<Option<Self>, Error> {
+        let request = match &self.value {
+            Some(value) => put(&*self.url).json(value),
+            None => delete(&*self.url),
+        };
+        let request = match &self.etag {
+            Some(etag) => request.header("if-match", etag),
+            None if was_there => return Err(Error::broken(format!("{} came without an etag", self.url))),
+            None => request.header("if-none-match", "*"),
+        };
+        let response = request.send().await?;
+        if response.status == StatusCode::PRECONDITION_FAILED {
+            return Ok(None);
+        }
+        let answer = match &self.value {
+            Some(_) => Some(response.error_for_status()?),
+            None => response.or_absent()?,
+        };
+        match answer.filter(|answer| !answer.bytes.is_empty()) {
+            Some(answer) => Self::of(self.url.clone(), answer).map(Some),
+            None => Self::read(&*self.url).await.map(Some),
+        }
+    }
+
+    fn of(url: String, response: Response) -> Result<Self, Error> {
+        let etag = response.header("etag").map(str::to_owned);
+        Ok(Self { value: Some(response.json()?), url, etag })
+    }
+
+    fn contended(&self) -> Error {
+        Error::conflict(format!("{} isn't as it was written: others keep changing it", self.url))
+    }
+}
+
+/// The outcomes of items, this error for those that the document was changed for.
+fn told<O>(edits: Vec<Edit<O>>, error: impl Fn() -> Error) -> Vec<Result<O, Error>> {
+    let told = |edit| match edit {
+        Edit::Kept(outcome) => outcome,
+        Edit::Changed => Err(error()),
+    };
+    edits.into_iter().map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::{Exchange, Host, Sent};
+    use crate::{ErrorKind, testing};
+
+    const URL: &str = "http://cloud.test/firewall";
+
+    #[derive(Debug, Deserialize, Serialize)]
+    struct Firewall {
+        open: Vec<u16>,
+        #[serde(default, skip_serializing)]
+        busy: bool,
+    }
+
+    /// Opens ports, and closes those that are negative; tells whether it is so yet. Port 0 is never opened.
+    fn open(ports: &'static [i32]) -> impl FnMut(&mut Option<Firewall>) -> Vec<Edit<bool>> {
+        move |firewall| {
+            let is_busy = firewall.as_ref().is_some_and(|firewall| firewall.busy);
+            let edits = ports.iter().map(|port| {
+                let number = u16::try_from(port.abs()).unwrap();
+                let is_open = firewall.iter().any(|firewall| firewall.open.contains(&number));
+                if number == 0 {
+                    return Edit::Kept(Err(Error::invalid("port 0")));
+                }
+                if is_open == (*port > 0) || is_busy {
+                    return Edit::Kept(Ok(!is_busy));
+                }
+                let now = firewall.get_or_insert(Firewall { open: Vec::new(), busy: false });
+                now.open.retain(|it| *it != number);
+                now.open.extend((*port > 0).then_some(number));
+                Edit::Changed
+            });
+            let edits = edits.collect();
+            firewall.take_if(|firewall| firewall.open.is_empty());
+            edits
+        }
+    }
+
+    fn there(open: &[u16], etag: &str) -> Exchange {
+        testing::get(URL).json(json!({"open": open})).header("etag", etag)
+    }
+
+    fn written(open: &[u16]) -> Exchange {
+        testing::put(URL).json(json!({"open": open})).header("etag", "\"new\"")
+    }
+
+    fn run(host: &Host, ports: &'static [i32]) -> Vec<Result<bool, ErrorKind>> {
+        let outcomes = host.run(async { Document::read(URL).await.unwrap().edit(open(ports)).await });
+        outcomes.into_iter().map(|outcome| outcome.map_err(|error| error.kind)).collect()
+    }
+
+    fn body(sent: &Sent) -> Value {
+        serde_json::from_slice(&sent.body).unwrap()
+    }
+
+    #[test]
+    fn all_items_are_one_write_on_the_condition_that_it_is_still_what_was_read() {
+        let host = Host::new().exchange(there(&[1, 2], "\"a\"")).exchange(written(&[1, 3, 4]));
+        assert_eq!(run(&host, &[3, 4, -2, 1]), [Ok(true), Ok(true), Ok(true), Ok(true)]);
+        let [read, write] = host.requests().try_into().unwrap();
+        assert_eq!(read.header("cache-control"), Some("no-cache"));
+        assert_eq!((write.header("if-match"), write.header("if-none-match")), (Some("\"a\""), None));
+        assert_eq!(body(&write), json!({"open": [1, 3, 4]}));
+    }
+
+    #[test]
+    fn what_isnt_there_is_created_if_it_still_isnt_and_deleted_when_it_is_empty() {
+        let host = Host::new().exchange(testing::get(URL).status(404)).exchange(written(&[5]));
+        assert_eq!(run(&host, &[5]), [Ok(true)]);
+        assert_eq!(host.requests()[1].header("if-none-match"), Some("*"));
+        for status in [204, 404] {
+            let host = Host::new()
+                .exchange(there(&[5], "\"a\""))
+                .exchange(testing::delete(URL).status(status))
+                .exchange(testing::get(URL).status(404));
+            assert_eq!(run(&host, &[-5]), [Ok(true)]);
+            assert_eq!(host.requests()[1].header("if-match"), Some("\"a\""));
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_where_nothing_differs() {
+        let host = Host::new().exchange(there(&[1], "\"a\""));
+        assert_eq!(run(&host, &[1, -2, 0]), [Ok(true), Ok(true), Err(ErrorKind::Invalid)]);
+        let host = Host::new().exchange(testing::get(URL).status(404));
+        assert_eq!(run(&host, &[-2]), [Ok(true)]);
+    }
+
+    #[test]
+    fn where_somebody_else_was_faster_the_edit_is_made_to_what_they_wrote() {
+        let host = Host::new()
+            .exchange(there(&[9], "\"a\""))
+            .exchange(testing::put(URL).status(412))
+            .exchange(there(&[1, 7], "\"b\""))
+            .exchange(written(&[1, 7, 2]));
+        assert_eq!(run(&host, &[1, 2]), [Ok(true), Ok(true)]);
+        let last = &host.requests()[3];
+        assert_eq!((last.header("if-match"), body(last)), (Some("\"b\""), json!({"open": [1, 7, 2]})));
+    }
+
+    #[test]
+    fn a_storm_of_others_is_a_conflict_for_those_that_want_a_change_alone() {
+        let host = Host::new()
+            .exchange(there(&[1], "\"a\"").times(TRIES + 1))
+            .exchange(testing::put(URL).status(412).times(TRIES));
+        assert_eq!(run(&host, &[1, 2, 0]), [Ok(true), Err(ErrorKind::Conflict), Err(ErrorKind::Invalid)]);
+    }
+
+    #[test]
+    fn a_write_that_fails_is_told_to_those_that_wanted_it() {
+        let host = Host::new().exchange(there(&[1], "\"a\"")).exchange(testing::put(URL).status(429));
+        assert_eq!(run(&host, &[1, 2]), [Ok(true), Err(ErrorKind::Throttled(None))]);
+    }
+
+    #[test]
+    fn what_the_cloud_makes_of_a_write_tells_the_outcome() {
+        let busy = testing::put(URL).json(json!({"open": [2], "busy": true}));
+        let host = Host::new().exchange(there(&[1], "\"a\"")).exchange(busy);
+        assert_eq!(run(&host, &[2]), [Ok(false)]);
+        let ignored = Host::new().exchange(there(&[1], "\"a\"")).exchange(written(&[1]));
+        assert_eq!(run(&ignored, &[2]), [Err(ErrorKind::Conflict)]);
+        let silent = Host::new()
+            .exchange(there(&[1], "\"a\""))
+            .exchange(testing::put(URL).status(204))
+            .exchange(there(&[1, 2], "\"b\""));
+        assert_eq!(run(&silent, &[2]), [Ok(true)]);
+    }
+
+    #[test]
+    fn a_document_without_an_etag_is_not_written_over() {
+        let host = Host::new().exchange(testing::get(URL).json(json!({"open": [1]})));
+        assert_eq!(run(&host, &[2]), [Err(ErrorKind::Broken)]);
+    }
+}

@@ -1,0 +1,32 @@
+//! Work on many things at the same time, as all of the SDK's default batches do it.
+
+use futures::StreamExt;
+
+use crate::http::IN_FLIGHT;
+
+/// Works on many things at the same time, and tells what came of each in their order. So many are begun as
+/// [`http`](crate::http) keeps requests in flight: more would only wait and take memory.
+///
+/// Once the soft deadline of the call has passed, each request fails with an error that [is the
+/// deadline](crate::Error::is_deadline), so that what is left ends at once.
+pub async fn side_by_side<I, T>(things: impl IntoIterator<Item = I>, work: impl AsyncFn(I) -> T) -> Vec<T> {
+    let work = &work;
+    let begun = things.into_iter().enumerate().map(async |(index, thing)| (index, work(thing).await));
+    let mut ended: Vec<_> = futures::stream::iter(begun).buffer_unordered(IN_FLIGHT).collect().await;
+    ended.sort_unstable_by_key(|(index, _)| *index);
+    ended.into_iter().map(|(_, came)| came).collect()
+}
+
+/// Makes changes, all removals and then the rest, and tells what came of each in their order.
+pub(crate) async fn in_two_rounds<'a, C, T>(
+    changes: &'a [C],
+    is_removal: impl Fn(&C) -> bool,
+    change: impl AsyncFn(&'a C) -> T,
+) -> Vec<T> {
+    let (removals, rest): (Vec<_>, Vec<_>) = changes.iter().partition(|change| is_removal(change));
+    let mut removed = side_by_side(removals, &change).await.into_iter();
+    let mut rest = side_by_side(rest, &change).await.into_iter();
+    let told =
+        changes.iter().filter_map(|change| if is_removal(change) { removed.next() } else { rest.next() });
+    told.collect()
+}
