@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pileus_cloud::NodeReference;
 use pileus_gate::{Gate, Grant, Rule};
 use pileus_host::{CompiledCode, Compiler, Component, Engine, Guest, Limits, Metrics};
+use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 /// The component of a package, as `make guests` builds it.
@@ -64,6 +65,14 @@ pub(crate) async fn configured(
     let description = component.describe(&limits, metrics).await.unwrap();
     component.configure(configuration, &limits, metrics).await.unwrap();
     Arc::new(Guest::new(component, "hostile", description, configuration, gate, metrics).with_limits(limits))
+}
+
+/// What a counter of the host says that counted for one provider and function only.
+pub(crate) fn count(registry: &Registry, family: &str) -> u32 {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    let line = text.lines().find(|line| line.starts_with(&format!("pileus_provider_{family}_total{{")));
+    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 
 pub(crate) fn node(name: &str) -> NodeReference {

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use pileus_cloud::{Answer, Error, ErrorKind, Instances as _, Purpose};
 use pileus_host::{Guest, Limits, Metrics};
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::fixture::{configured, engine, gate, nodes};
+use crate::fixture::{configured, count, engine, gate, nodes};
 
 /// A guest that does this at one Node, or at all, and what is counted of it.
 async fn fails(behaviour: &str, only: Option<&str>, hard: Duration) -> (Arc<Guest>, Registry) {
@@ -17,13 +16,6 @@ async fn fails(behaviour: &str, only: Option<&str>, hard: Duration) -> (Arc<Gues
     let configuration = serde_json::json!({"behaviour": behaviour, "only": only}).to_string();
     let limits = Limits { lookup_soft: hard / 2, lookup_hard: hard, ..Limits::default() };
     (configured(&engine(), &configuration, gate(Vec::new()), limits, &metrics).await, registry)
-}
-
-fn count(registry: &Registry, family: &str) -> u32 {
-    let mut text = String::new();
-    encode(&mut text, registry).unwrap();
-    let line = text.lines().find(|line| line.starts_with(&format!("pileus_provider_{family}_total{{")));
-    line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
 }
 
 /// Each Node has the answer of its own, but for this one, which has an error that names it.

@@ -15,6 +15,7 @@ mod deadline;
 mod fixture;
 mod halves;
 mod loading;
+mod services;
 mod slots;
 mod spans;
 mod tables;

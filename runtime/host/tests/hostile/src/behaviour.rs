@@ -35,6 +35,8 @@ pub(crate) async fn misbehave(
         | Behaviour::Overload
         | Behaviour::Leak
         | Behaviour::LeakAndPanic
+        | Behaviour::NoAddress
+        | Behaviour::ManyOwned
         | Behaviour::AskInConfigure
         | Behaviour::WrongSettings => Ok(Answer::Found(instance)),
         Behaviour::Loop | Behaviour::LoopInConfigure => forever(),
@@ -147,8 +149,13 @@ fn sleep(instance: Instance) -> Answer {
     Answer::Found(instance)
 }
 
+/// A text that is far too long.
+pub(crate) fn long() -> String {
+    "x".repeat(LONG)
+}
+
 fn huge(instance: Instance) -> Answer {
-    let long = "x".repeat(LONG);
+    let long = long();
     let labels = (0..16).map(|number| (format!("label-{number}"), long.clone())).collect();
     Answer::Found(Instance {
         provider_id: format!("{}{long}", instance.provider_id),

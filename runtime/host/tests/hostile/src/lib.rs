@@ -3,6 +3,7 @@
 //! alone is always well-behaved.
 
 mod attempt;
+mod balance;
 mod behaviour;
 mod leak;
 
@@ -17,7 +18,7 @@ use pileus_guest::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What a lookup does.
+/// What a call does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Behaviour {
@@ -53,6 +54,10 @@ enum Behaviour {
     Misaligned,
     /// Answers with very long texts.
     HugeAnswer,
+    /// Gives a Service an address that is none.
+    NoAddress,
+    /// Lists more load balancers than any cloud has for a cluster.
+    ManyOwned,
     /// Asks for 1 GiB of random bytes.
     RandomFlood,
     /// Opens pollables without end.
@@ -83,10 +88,10 @@ enum Behaviour {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Configuration {
-    /// What a lookup does.
+    /// What a call does.
     #[serde(default)]
     behaviour: Behaviour,
-    /// The name of the only Node that triggers it; any, where there is none.
+    /// The name of the only Node or Service that triggers it; any, where there is none.
     only: Option<String>,
     /// Where a cloud is that answers about a Node at the path of its name.
     cloud: Option<http::BaseUrl>,
@@ -107,7 +112,7 @@ pub struct Hostile {
     attempts: Vec<Attempt>,
 }
 
-export_provider!(Hostile, instances);
+export_provider!(Hostile, instances, load_balancers);
 
 impl Provider for Hostile {
     type Configuration = Configuration;
@@ -132,7 +137,7 @@ impl Provider for Hostile {
 
 impl Instances for Hostile {
     async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
-        let behaviour = if self.is_victim(node) { self.behaviour } else { Behaviour::Echo };
+        let behaviour = if self.is_called(&node.name) { self.behaviour } else { Behaviour::Echo };
         if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behaviour::Ask) {
             http::get(cloud.join([&node.name])).send().await?.error_for_status()?;
         }
@@ -156,7 +161,7 @@ impl Instances for Hostile {
             return Err(overload(nodes));
         }
         let mut answers = one_by_one(self, purpose, nodes).await;
-        if self.behaviour == Behaviour::Misaligned && nodes.iter().any(|node| self.is_victim(node)) {
+        if self.behaviour == Behaviour::Misaligned && nodes.iter().any(|node| self.is_called(&node.name)) {
             black_box(answers.pop());
         }
         Ok(answers)
@@ -164,8 +169,9 @@ impl Instances for Hostile {
 }
 
 impl Hostile {
-    fn is_victim(&self, node: &NodeReference) -> bool {
-        self.only.as_ref().is_none_or(|only| *only == node.name)
+    /// Whether what is named so triggers the misdeed.
+    fn is_called(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only == name)
     }
 }
 

@@ -1,0 +1,79 @@
+//! The same misdeeds where load balancers are wanted.
+
+use std::hint::black_box;
+
+use pileus_guest::{
+    Cluster, Error, Ingress, Instance, LoadBalancers, Owned, Service, ServiceAction, ServiceCall,
+    ServiceProgress, Targets, change_services_one_by_one,
+};
+
+use crate::behaviour::{long, misbehave};
+use crate::{Behaviour, Hostile};
+
+/// One more than the host takes.
+const MANY: usize = 20_001;
+
+impl LoadBalancers for Hostile {
+    async fn ensure_load_balancer(
+        &self,
+        _: &Cluster,
+        _: Targets<'_>,
+        service: &Service,
+        _: Option<&str>,
+    ) -> Result<ServiceProgress, Error> {
+        let done = ServiceProgress::done([Ingress::ip("198.51.100.7")]);
+        match self.behaviour {
+            _ if !self.is_called(&service.name) => Ok(done),
+            Behaviour::NoAddress => Ok(ServiceProgress::done([Ingress::ip("lb.example")])),
+            Behaviour::HugeAnswer => Ok(ServiceProgress::Done {
+                status: vec![Ingress::ip("198.51.100.7")],
+                warnings: (0..12).map(|_| long()).collect(),
+            }),
+            behaviour => misbehave(behaviour, &self.attempts, Instance::default()).await.map(|_| done),
+        }
+    }
+
+    async fn delete_load_balancer(
+        &self,
+        cluster: &Cluster,
+        service: &Service,
+        resume: Option<&str>,
+    ) -> Result<ServiceProgress, Error> {
+        let none = Targets::new(&[], &service.targets);
+        self.ensure_load_balancer(cluster, none, service, resume).await?;
+        Ok(ServiceProgress::gone())
+    }
+
+    async fn remove_orphan(&self, _: &Cluster, _: &Owned, _: Option<&str>) -> Result<ServiceProgress, Error> {
+        Ok(ServiceProgress::gone())
+    }
+
+    async fn list_owned(&self, _: &Cluster) -> Result<Vec<Owned>, Error> {
+        let owned = |name: String| Owned { name, ..Owned::default() };
+        match self.behaviour {
+            Behaviour::HugeAnswer => Ok(vec![owned(long())]),
+            Behaviour::ManyOwned => Ok((0..MANY).map(|number| owned(number.to_string())).collect()),
+            behaviour => {
+                misbehave(behaviour, &self.attempts, Instance::default()).await?;
+                Ok(vec![owned("lb-1".to_owned())])
+            }
+        }
+    }
+
+    async fn change_load_balancers(
+        &self,
+        call: &ServiceCall,
+    ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+        let mut outcomes = change_services_one_by_one(self, call).await;
+        let is_victim = |action: &ServiceAction| match action {
+            ServiceAction::Ensure(service)
+            | ServiceAction::UpdateTargets(service)
+            | ServiceAction::Delete(service) => self.is_called(&service.name),
+            ServiceAction::RemoveOrphan(_) => false,
+        };
+        if self.behaviour == Behaviour::Misaligned && call.changes.iter().any(|it| is_victim(&it.action)) {
+            black_box(outcomes.pop());
+        }
+        Ok(outcomes)
+    }
+}

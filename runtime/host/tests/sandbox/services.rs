@@ -1,0 +1,142 @@
+//! A provider that fails where load balancers are wanted: at one Service of many, or with an answer that can't be.
+
+use std::sync::Arc;
+
+use pileus_cloud::{
+    Affinity, Cluster, Error, ErrorKind, Family, IngressPoint, LoadBalancers as _, Protocol, Selection,
+    Service, ServiceAction, ServiceCall, ServiceChange, ServicePort, ServiceProgress, TrafficPolicy,
+};
+use pileus_host::{Guest, Limits, Metrics};
+use prometheus_client::registry::Registry;
+
+use crate::fixture::{configured, count, engine, gate};
+
+/// A guest that does this at one Service, or at all, and what is counted of it.
+async fn does(behaviour: &str, only: Option<&str>) -> (Arc<Guest>, Registry) {
+    let mut registry = Registry::default();
+    let metrics = Metrics::register(&mut registry);
+    let configuration = serde_json::json!({"behaviour": behaviour, "only": only}).to_string();
+    (configured(&engine(), &configuration, gate(Vec::new()), Limits::default(), &metrics).await, registry)
+}
+
+fn cluster() -> Cluster {
+    Cluster { name: "kubernetes".to_owned(), uid: Some("c-1".to_owned()) }
+}
+
+fn change(number: usize) -> ServiceChange {
+    let port = ServicePort {
+        name: String::new(),
+        protocol: Protocol::Tcp,
+        port: 80,
+        node_port: Some(30080),
+        app_protocol: None,
+    };
+    let service = Service {
+        namespace: "default".to_owned(),
+        name: format!("svc-{number}"),
+        uid: format!("uid-{number}"),
+        labels: Vec::new(),
+        namespace_labels: Vec::new(),
+        annotations: Vec::new(),
+        class: None,
+        ports: vec![port],
+        policy: TrafficPolicy::Cluster,
+        affinity: Affinity::None,
+        source_ranges: Vec::new(),
+        requested_ip: None,
+        families: vec![Family::Ipv4],
+        endpoints: Vec::new(),
+        targets: Selection::All,
+        status: Vec::new(),
+    };
+    ServiceChange { action: ServiceAction::Ensure(service), resume: None }
+}
+
+async fn ensure(guest: &Guest, count: usize) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+    let changes: Vec<_> = (0..count).map(change).collect();
+    let cluster = cluster();
+    let call =
+        ServiceCall { cluster: &cluster, targets: &[], known: &[], changes: &changes, is_audit: false };
+    guest.change(call).await
+}
+
+/// Each Service has its address, but for this one, which has an error that says all of this.
+fn assert_one_fails(outcomes: &[Result<ServiceProgress, Error>], culprit: usize, parts: &[&str]) {
+    for (place, outcome) in outcomes.iter().enumerate() {
+        match outcome {
+            Ok(ServiceProgress::Done { status, .. }) => {
+                assert_eq!(status[0].point, IngressPoint::Ip("198.51.100.7".to_owned()));
+                assert_ne!(place, culprit);
+            }
+            Err(error) => {
+                assert_eq!((place, error.kind), (culprit, ErrorKind::Broken), "{error}");
+                for part in parts {
+                    assert!(error.message.contains(part), "{part:?} is missing: {error}");
+                }
+            }
+            Ok(other) => panic!("{place}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trap_about_one_service_of_100_costs_the_others_nothing() {
+    let (guest, registry) = does("panic", Some("svc-37")).await;
+    let outcomes = ensure(&guest, 100).await.unwrap();
+    assert_eq!(outcomes.len(), 100);
+    let parts =
+        ["provider hostile: change-load-balancers of service default/svc-37 trapped", "hostile panic"];
+    assert_one_fails(&outcomes, 37, &parts);
+    assert_eq!(count(&registry, "culprits"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_few_outcomes_for_one_service_cost_the_others_nothing() {
+    let (guest, registry) = does("misaligned", Some("svc-5")).await;
+    let outcomes = ensure(&guest, 20).await.unwrap();
+    assert_eq!(outcomes.len(), 20);
+    assert_one_fails(&outcomes, 5, &["service default/svc-5", "answered 0 times about 1 services"]);
+    assert_eq!(count(&registry, "culprits"), 1);
+    let error = ensure(&does("misaligned", None).await.0, 1).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Broken);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_that_is_none_is_that_services_error_and_no_reason_to_repeat_the_call() {
+    let (guest, registry) = does("no-address", Some("svc-2")).await;
+    let outcomes = ensure(&guest, 4).await.unwrap();
+    assert_one_fails(&outcomes, 2, &["service default/svc-2: \"lb.example\" is no IP address"]);
+    assert_eq!(count(&registry, "repeats"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn warnings_are_cut() {
+    let (guest, _) = does("huge-answer", None).await;
+    let outcomes = ensure(&guest, 1).await.unwrap();
+    let Ok(ServiceProgress::Done { warnings, .. }) = &outcomes[0] else { panic!("{outcomes:?}") };
+    assert_eq!(warnings.len(), 8);
+    assert!(warnings.iter().all(|warning| warning.len() <= 1 << 10), "{}", warnings[0].len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_what_can_not_be_is_no_list() {
+    for (behaviour, expected) in [
+        ("huge-answer", "a text of 1048576 bytes, where 1024 are taken"),
+        ("many-owned", "told of 20001 things, 20000 are taken"),
+        ("trap", "list-owned trapped"),
+    ] {
+        let error = does(behaviour, None).await.0.list_owned(&cluster()).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Broken, "{behaviour}");
+        assert!(error.message.contains(expected), "{error}");
+    }
+    let listed = does("echo", None).await.0.list_owned(&cluster()).await.unwrap();
+    assert_eq!(listed[0].name, "lb-1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_component_exports_is_what_its_provider_can_do() {
+    let guest = Arc::into_inner(does("echo", None).await.0).unwrap();
+    let provider = guest.provider();
+    assert!(provider.instances.is_some() && provider.load_balancers.is_some());
+    assert!(provider.routes.is_none());
+}
