@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     pub(crate) list: bool,
 
-    /// How long the quiet cluster is watched; 30m sees a whole period of refreshes
+    /// How long quiet clusters are watched; 30m sees a whole period of refreshes
     #[arg(long, value_name = "DURATION", env = "PILEUS_BENCH_QUIET", default_value = "1m", value_parser = duration)]
     pub(crate) quiet: Duration,
 
@@ -69,10 +69,14 @@ pub(crate) enum Part {
     Restart,
     /// Routes to 5,000 Nodes, with quotas
     Routes,
+    /// 1,000 Services at once, with quotas and operations of 5 s; then Nodes come and go
+    Services,
+    /// As quiet, with 5,000 routes and 1,000 Services besides
+    Steady,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Calls,
         Self::Gate,
         Self::Neighbours,
@@ -83,6 +87,8 @@ impl Part {
         Self::Vanishing,
         Self::Restart,
         Self::Routes,
+        Self::Services,
+        Self::Steady,
     ];
 }
 

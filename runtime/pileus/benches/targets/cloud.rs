@@ -2,6 +2,8 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use pileus_dev::nodes::Machine;
 use pileus_dev::{Process, artifact};
@@ -25,6 +27,43 @@ pub(crate) struct Cloud {
     machines: usize,
     /// What it was limited to; null where it wasn't.
     quotas: Value,
+    /// How its provider balances loads.
+    style: Style,
+    /// The bench's own lists since the counters began, which are not those of Pileus.
+    own_lists: AtomicU64,
+}
+
+/// How the provider of a cloud gives Services their load balancers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Each has one of its own.
+    PerService,
+    /// All share one, in which each has an address.
+    Shared,
+}
+
+impl Style {
+    /// As the provider's configuration says it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::PerService => "perService",
+            Self::Shared => "shared",
+        }
+    }
+
+    /// Where the cloud lists its load balancers: the path, and the field of the answer.
+    fn list(self) -> (&'static str, &'static str) {
+        match self {
+            Self::PerService => ("load-balancers", "loadBalancers"),
+            Self::Shared => ("shared-load-balancers", "sharedLoadBalancers"),
+        }
+    }
+}
+
+/// A load balancer, as far as it matters here.
+pub(crate) struct LoadBalancer {
+    /// The ids of the machines that it sends traffic to.
+    pub(crate) machines: Vec<String>,
 }
 
 /// The calls that a cloud was sent.
@@ -36,10 +75,26 @@ pub(crate) struct Calls {
     pub(crate) gets: u64,
     /// Things that were made.
     pub(crate) creates: u64,
+    /// Things that were changed.
+    pub(crate) changes: u64,
+    /// Things that were deleted.
+    pub(crate) deletes: u64,
     /// All, also those that were refused.
     pub(crate) all: u64,
     /// Those that were refused with 429.
     pub(crate) throttled: u64,
+}
+
+impl Calls {
+    /// What changes nothing.
+    pub(crate) fn reads(&self) -> u64 {
+        self.lists + self.gets
+    }
+
+    /// What changes something.
+    pub(crate) fn writes(&self) -> u64 {
+        self.creates + self.changes + self.deletes
+    }
 }
 
 impl Cloud {
@@ -50,7 +105,8 @@ impl Cloud {
         let process = Process::start("simulated-cloud", &command)?;
         let line = process.await_line(|line| line.contains("http://"), DEADLINE).await?;
         let address = line.rsplit("http://").next().unwrap_or_default().to_owned();
-        let cloud = Self { _process: process, address, machines, quotas: Value::Null };
+        let (quotas, style, own_lists) = (Value::Null, Style::PerService, AtomicU64::new(0));
+        let cloud = Self { _process: process, address, machines, quotas, style, own_lists };
         let faults = json!({"latency": {"fixedMs": LATENCY_MS}});
         cloud.ask("PUT", "/admin/faults", &faults.to_string()).await?;
         Ok(cloud)
@@ -70,6 +126,41 @@ impl Cloud {
         Ok(())
     }
 
+    /// Lets its provider balance loads in this way.
+    pub(crate) fn balance(&mut self, style: Style) {
+        self.style = style;
+    }
+
+    /// Lets operations, which writes to load balancers and addresses begin, take so long.
+    pub(crate) async fn operations_take(&self, time: Duration) -> Result<(), Failure> {
+        let operations = json!({"takesMs": u64::try_from(time.as_millis())?});
+        let faults = json!({"latency": {"fixedMs": LATENCY_MS}, "operations": operations});
+        self.ask("PUT", "/admin/faults", &faults.to_string()).await.map(drop)
+    }
+
+    /// Creates a machine of this name: its id. Not counted among the calls.
+    pub(crate) async fn create(&self, name: &str) -> Result<String, Failure> {
+        let machine = self.ask("POST", "/v1/machines", &json!({"name": name}).to_string()).await?;
+        self.forget_calls().await?;
+        Ok(serde_json::from_str::<Machine>(&machine)?.id)
+    }
+
+    /// All its load balancers. Not counted among the calls.
+    pub(crate) async fn load_balancers(&self) -> Result<Vec<LoadBalancer>, Failure> {
+        let (path, field) = self.style.list();
+        let machines = |mut it: Value| it.get_mut("machines").map(Value::take).ok_or("no machines");
+        let mut all = Vec::new();
+        for listed in self.list(path, field).await? {
+            all.push(LoadBalancer { machines: serde_json::from_value(machines(listed)?)? });
+        }
+        Ok(all)
+    }
+
+    /// How many addresses it has that are no load balancer's own. Not counted among the calls.
+    pub(crate) async fn addresses(&self) -> Result<usize, Failure> {
+        Ok(self.list("addresses", "addresses").await?.len())
+    }
+
     /// How many routes there are. No call.
     pub(crate) async fn routes(&self) -> Result<usize, Failure> {
         let state: Value = serde_json::from_str(&self.ask("GET", "/admin/state", "").await?)?;
@@ -84,18 +175,7 @@ impl Cloud {
 
     /// All its machines. Not counted among the calls.
     pub(crate) async fn machines(&self) -> Result<Vec<Machine>, Failure> {
-        let mut all = Vec::new();
-        let mut cursor = String::new();
-        loop {
-            let page = self.ask("GET", &format!("/v1/machines?limit={PAGE}{cursor}"), "").await?;
-            let mut page: Value = serde_json::from_str(&page)?;
-            let machines = page.get_mut("machines").map(Value::take).unwrap_or_default();
-            all.extend(serde_json::from_value::<Vec<Machine>>(machines)?);
-            let Some(next) = page.get("next").and_then(Value::as_str) else { break };
-            cursor = format!("&cursor={next}");
-        }
-        self.forget_calls().await?;
-        Ok(all)
+        Ok(serde_json::from_value(Value::Array(self.list("machines", "machines").await?))?)
     }
 
     /// Lets machines `node-1` to `node-COUNT` vanish. Not counted among the calls.
@@ -107,7 +187,9 @@ impl Cloud {
 
     /// Counts from 0 again.
     pub(crate) async fn forget_calls(&self) -> Result<(), Failure> {
-        self.ask("DELETE", "/admin/counters", "").await.map(drop)
+        self.ask("DELETE", "/admin/counters", "").await?;
+        self.own_lists.store(0, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The calls that it was sent.
@@ -121,13 +203,25 @@ impl Cloud {
             let outcomes = outcomes.filter(|(name, _)| outcome.is_empty() || *name == outcome);
             outcomes.filter_map(|(_, count)| count.as_u64()).sum()
         };
+        let own = self.own_lists.load(Ordering::Relaxed);
         Ok(Calls {
-            lists: sum("list", ""),
+            lists: sum("list", "") - own,
             gets: sum("get", ""),
             creates: sum("create", ""),
-            all: sum("", ""),
+            changes: sum("change", ""),
+            deletes: sum("delete", ""),
+            all: sum("", "") - own,
             throttled: sum("", "throttled"),
         })
+    }
+
+    /// What its last calls were about, as in `machines` or `routes`: up to a hundred.
+    pub(crate) async fn last_asked(&self, count: u64) -> Result<Vec<String>, Failure> {
+        let state: Value = serde_json::from_str(&self.ask("GET", "/admin/requests", "").await?)?;
+        let requests = state.get("requests").and_then(Value::as_array).ok_or("no requests")?;
+        let paths = requests.iter().rev().filter_map(|it| it.get("path")?.as_str());
+        let kind = |path: &str| path.split(['/', '?']).nth(2).unwrap_or_default().to_owned();
+        Ok(paths.take(usize::try_from(count)?).map(kind).collect())
     }
 
     /// The CloudProvider document for it.
@@ -141,10 +235,31 @@ impl Cloud {
             "metadata": {"name": "simulated"},
             "spec": {
                 "source": {"file": component},
-                "configuration": {"endpoint": format!("http://{}", self.address), "reads": reads, "writes": writes},
+                "configuration": {
+                    "endpoint": format!("http://{}", self.address),
+                    "reads": reads,
+                    "writes": writes,
+                    "loadBalancers": self.style.name(),
+                },
                 "grants": [{"host": host, "port": port, "tls": false, "addresses": ["127.0.0.0/8"]}],
             },
         }))
+    }
+
+    /// All things of a kind, which come in a field of each page.
+    async fn list(&self, path: &str, field: &str) -> Result<Vec<Value>, Failure> {
+        let mut all = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let page = self.ask("GET", &format!("/v1/{path}?limit={PAGE}{cursor}"), "").await?;
+            self.own_lists.fetch_add(1, Ordering::Relaxed);
+            let mut page: Value = serde_json::from_str(&page)?;
+            let things =
+                page.get_mut(field).map(Value::take).ok_or_else(|| format!("no {field} in {path}"))?;
+            all.extend(serde_json::from_value::<Vec<Value>>(things)?);
+            let Some(next) = page.get("next").and_then(Value::as_str) else { return Ok(all) };
+            cursor = format!("&cursor={next}");
+        }
     }
 
     /// A request of its operator; the body of the answer.

@@ -14,6 +14,7 @@ mod calls;
 mod cloud;
 mod cluster;
 mod gate;
+mod ingress;
 mod joining;
 mod machine;
 mod neighbours;
@@ -25,7 +26,9 @@ mod report;
 mod restart;
 mod routes;
 mod server;
+mod services;
 mod start;
+mod steady;
 mod vanishing;
 
 use std::error::Error;
@@ -81,6 +84,8 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
             Part::Vanishing => vanishing::measure().await?,
             Part::Restart => restart::measure().await?,
             Part::Routes => routes::measure().await?,
+            Part::Services => services::measure().await?,
+            Part::Steady => steady::measure(arguments.quiet).await?,
         }
     }
     Ok(())

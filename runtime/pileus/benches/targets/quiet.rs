@@ -18,20 +18,23 @@ use crate::relay::Relay;
 use crate::report::{figure, figures, note, size, time};
 
 /// How many Nodes, each of a real one's weight of 12 kB.
-const NODES: usize = 5_000;
+pub(crate) const NODES: usize = 5_000;
 /// How long Pileus has to take everything in before the watching begins.
-const SETTLING: Duration = Duration::from_secs(10);
+pub(crate) const SETTLING: Duration = Duration::from_secs(10);
 /// What the design allows.
-const MEMORY: u64 = 100 << 20;
+pub(crate) const MEMORY: u64 = 100 << 20;
 
 /// What was used up to a moment.
-struct Used {
-    reads: u64,
-    cpu: Duration,
-    received: u64,
+pub(crate) struct Used {
+    pub(crate) reads: u64,
+    pub(crate) cpu: Duration,
+    pub(crate) received: u64,
     /// What Pileus has written, as `VERB RESOURCE`.
-    writes: BTreeMap<String, u64>,
+    pub(crate) writes: Writes,
 }
+
+/// How often Pileus has written what, as `VERB RESOURCE`.
+pub(crate) type Writes = BTreeMap<String, u64>;
 
 /// Watches for so long.
 pub(crate) async fn measure(window: Duration) -> Result<(), Failure> {
@@ -56,26 +59,42 @@ pub(crate) async fn measure(window: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn used(cluster: &Cluster, cloud: &Cloud, relay: &Relay, pileus: &Pileus) -> Result<Used, Failure> {
+/// What was used until now.
+pub(crate) async fn used(
+    cluster: &Cluster,
+    cloud: &Cloud,
+    relay: &Relay,
+    pileus: &Pileus,
+) -> Result<Used, Failure> {
     // The processor time first: to read the audit log takes a while.
     let (cpu, received) = (pileus.cpu()?, relay.received());
     let reads = cloud.calls().await?.all;
+    Ok(Used { reads, cpu, received, writes: writes(cluster)? })
+}
+
+/// What Pileus has written to the API server until now.
+pub(crate) fn writes(cluster: &Cluster) -> Result<Writes, Failure> {
     let is_ours = |it: &Request| it.user.ends_with(":pileus") && it.is_write();
-    let mut writes = BTreeMap::new();
+    let mut writes = Writes::new();
     for Request { verb, resource, .. } in cluster.kubernetes.requests()?.into_iter().filter(is_ours) {
         *writes.entry(format!("{verb} {resource}")).or_default() += 1;
     }
-    Ok(Used { reads, cpu, received, writes })
+    Ok(writes)
+}
+
+/// What was written since then: renewals of the Lease, and all else.
+pub(crate) fn since(begin: &Writes, mut end: Writes) -> [Writes; 2] {
+    for (what, count) in begin {
+        end.entry(what.clone()).and_modify(|all| *all -= count);
+    }
+    let (leases, others) =
+        end.into_iter().filter(|(_, count)| *count > 0).partition(|(what, _)| what.ends_with(" leases"));
+    [leases, others]
 }
 
 fn print(window: Duration, cloud: &Cloud, begin: &Used, end: Used, [steady, peak]: [u64; 2]) {
     let cpu = end.cpu.saturating_sub(begin.cpu);
-    let mut writes = end.writes;
-    for (what, count) in &begin.writes {
-        writes.entry(what.clone()).and_modify(|all| *all -= count);
-    }
-    let (leases, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        writes.into_iter().filter(|(_, count)| *count > 0).partition(|(what, _)| what.ends_with(" leases"));
+    let [leases, others] = since(&begin.writes, end.writes);
 
     let reads = (end.reads - begin.reads).to_string();
     figures(&format!("{NODES} nodes, nothing happens for {window:?}"));
@@ -98,7 +117,7 @@ fn print(window: Duration, cloud: &Cloud, begin: &Used, end: Used, [steady, peak
 }
 
 /// Waits until each Node has its Lease: to create them takes the API server's time.
-async fn all_have_leases(cluster: &Cluster) -> Result<(), Failure> {
+pub(crate) async fn all_have_leases(cluster: &Cluster) -> Result<(), Failure> {
     let leases = Api::<Lease>::namespaced(cluster.kubernetes.admin(), "kube-node-lease");
     let started = Instant::now();
     loop {

@@ -15,6 +15,8 @@ use crate::report::{figure, figures, note, seconds, size};
 
 /// How many Nodes there are.
 const NODES: usize = 5_000;
+/// Within which all ranges are that [`with_range`] gives.
+pub(crate) const RANGES: &str = "--cluster-cidr=10.128.0.0/9";
 /// What those let through at best: 2,000 at once, and 100 a second of the other 3,000.
 const ALLOWED: Duration = Duration::from_secs(30);
 /// A bucket that is empty at the start fills by so many a second, until all have gone: what a leader that doesn't know
@@ -27,13 +29,13 @@ const WATCHED: Duration = Duration::from_secs(15);
 pub(crate) async fn measure() -> Result<(), Failure> {
     let cluster = Cluster::start(Options::default()).await?;
     let mut cloud = Cloud::start(NODES).await?;
-    cluster.settle(&cloud, with_range).await?;
+    cluster.settle(&cloud, |kubelet| with_range(kubelet.images(IMAGES))).await?;
     // Ten times what Azure lets a principal do.
     let quota = |burst, per_second| json!({"burst": burst, "perSecond": per_second});
     cloud.limit_to(&json!({"read": quota(2_500, 250), "write": quota(2_000, 100)})).await?;
     cloud.forget_calls().await?;
     let mut command = cluster.command(&cloud)?;
-    command.arg("--cluster-cidr=10.128.0.0/9");
+    command.arg(RANGES);
     let pileus = crate::pileus::Pileus::start(&command)?;
     let from = Instant::now();
     while cloud.routes().await? < NODES {
@@ -74,8 +76,7 @@ pub(crate) async fn measure() -> Result<(), Failure> {
 }
 
 /// As its machine's number says: 10.128.0.0/24 and on.
-fn with_range(kubelet: Kubelet) -> Kubelet {
-    let kubelet = kubelet.images(IMAGES);
+pub(crate) fn with_range(kubelet: Kubelet) -> Kubelet {
     let number: u32 = kubelet.name().trim_start_matches("node-").parse().unwrap_or_default();
     let range = format!("10.{}.{}.0/24", 128 + number / 256, number % 256);
     kubelet.pod_ranges(&[range])
