@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use http::Method;
 use pileus_dev::{Error, Process, artifact};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use crate::web::{Answer, Web};
 
@@ -17,6 +20,42 @@ const START: Duration = Duration::from_secs(20);
 const READS: [&str; 2] = ["list", "get"];
 /// What changes machines that are there.
 const CHANGES: [&str; 1] = ["change"];
+/// What changes anything.
+const WRITES: [&str; 3] = ["create", "change", "delete"];
+
+/// An operation takes seconds; a busy machine may need longer.
+const SOON: Duration = Duration::from_secs(30);
+/// Between two looks at what it has.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// A route, as its API shows it.
+#[derive(Clone, Deserialize)]
+pub(crate) struct Route {
+    pub(crate) destination: String,
+    pub(crate) machine: String,
+}
+
+/// A load balancer, as its API shows it.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LoadBalancer {
+    pub(crate) name: String,
+    pub(crate) state: String,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) ports: Vec<Listener>,
+    pub(crate) machines: Vec<String>,
+    pub(crate) source_ranges: Vec<String>,
+    pub(crate) health_check_port: Option<u16>,
+}
+
+/// A port that leads to one of each machine.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Listener {
+    pub(crate) protocol: String,
+    pub(crate) port: u16,
+    pub(crate) node_port: Option<u16>,
+}
 
 /// A running cloud. Ends when dropped.
 pub(crate) struct Cloud {
@@ -69,6 +108,51 @@ impl Cloud {
         self.order(Method::PUT, "/admin/faults", &json!({"hidden": hidden}), 200).await
     }
 
+    /// Makes a route, as somebody else who uses the same table.
+    pub(crate) async fn put_route(&self, name: &str, range: &str, machine: &str) -> Result<(), Error> {
+        let route = json!({"destination": range, "machine": machine});
+        self.order(Method::PUT, &format!("/v1/routes/{name}"), &route, 200).await
+    }
+
+    /// Lets what is done to load balancers from now on take so long.
+    pub(crate) async fn operations_take(&self, time: Duration) -> Result<(), Error> {
+        let operations = json!({"takesMs": u64::try_from(time.as_millis()).unwrap_or_default()});
+        self.order(Method::PUT, "/admin/faults", &json!({"operations": operations}), 200).await
+    }
+
+    /// All its routes.
+    pub(crate) async fn routes(&self) -> Result<Vec<Route>, Error> {
+        self.list("routes", "routes").await
+    }
+
+    /// All its load balancers.
+    pub(crate) async fn load_balancers(&self) -> Result<Vec<LoadBalancer>, Error> {
+        self.list("load-balancers", "loadBalancers").await
+    }
+
+    /// Waits until its one load balancer is so, with nothing under way, and returns it.
+    pub(crate) async fn balances(
+        &self,
+        wanted: &str,
+        is_so: impl Fn(&LoadBalancer) -> bool,
+    ) -> Result<LoadBalancer, Error> {
+        let look = async || {
+            let all = self.load_balancers().await?;
+            let is_so = |it: &LoadBalancer| it.state == "active" && is_so(it);
+            Ok(if let [one] = all.as_slice() { Some(one.clone()).filter(is_so) } else { None })
+        };
+        self.until(wanted, look).await
+    }
+
+    /// Waits until its routes are so, and returns them.
+    pub(crate) async fn carries(
+        &self,
+        wanted: &str,
+        are_so: impl Fn(&[Route]) -> bool,
+    ) -> Result<Vec<Route>, Error> {
+        self.until(wanted, async || Ok(Some(self.routes().await?).filter(|all| are_so(all)))).await
+    }
+
     /// Takes no more than so many changes at once, and so many each second, and tells nobody.
     pub(crate) async fn limit_writes(&self, burst: u32, per_second: u32) -> Result<(), Error> {
         let quotas = json!({"write": {"burst": burst, "perSecond": per_second}, "silent": true});
@@ -85,6 +169,11 @@ impl Cloud {
         self.calls(&READS, |_| true).await
     }
 
+    /// How often something was written to it since its start, whatever came of it.
+    pub(crate) async fn writes(&self) -> Result<u64, Error> {
+        self.calls(&WRITES, |_| true).await
+    }
+
     /// How many changes it has refused since its start, as it takes no more of them.
     pub(crate) async fn refused(&self) -> Result<u64, Error> {
         self.calls(&CHANGES, |outcome| outcome == "throttled").await
@@ -93,6 +182,32 @@ impl Cloud {
     /// An error about this process, with the end of its log.
     pub(crate) fn failed(&self, problem: &str) -> Error {
         self.process.failed(problem)
+    }
+
+    /// All things of a kind, of which there are few enough for a page.
+    async fn list<T: DeserializeOwned>(&self, path: &str, field: &str) -> Result<Vec<T>, Error> {
+        let answer = self.web.get(&format!("/v1/{path}?limit=1000")).await.and_then(expect(200));
+        let answer = answer.map_err(|problem| self.process.failed(&problem))?;
+        let page: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        let listed = page.get(field).cloned().unwrap_or_default();
+        serde_json::from_value(listed)
+            .map_err(|error| self.process.failed(&format!("shows no {path}: {error}")))
+    }
+
+    /// Looks until there is what is wanted.
+    async fn until<T>(
+        &self,
+        wanted: &str,
+        look: impl AsyncFn() -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let begun = Instant::now();
+        while begun.elapsed() < SOON {
+            if let Some(found) = look().await? {
+                return Ok(found);
+            }
+            sleep(PAUSE).await;
+        }
+        Err(self.failed(&format!("has no {wanted} after {SOON:?}")))
     }
 
     async fn calls(&self, kinds: &[&str], of: impl Fn(&str) -> bool) -> Result<u64, Error> {

@@ -46,14 +46,14 @@ spec:
     }
 }
 
-/// Reads from the simulated cloud, and nothing else.
+/// Whatever the simulated cloud's own API offers, but for making machines; nothing of its operator's, and nothing else.
 fn grant(port: &str) -> String {
     format!(
         "  grants:
     - host: 127.0.0.1
       port: {port}
       tls: false
-      methods: [GET]
+      methods: [GET, PUT, DELETE]
       paths: [/v1/]
       addresses: [127.0.0.0/8]
 "

@@ -8,6 +8,7 @@ use pileus_dev::{Error, artifact};
 
 use crate::page::{self, Cell, Tone, row};
 use crate::pileus::Pileus;
+use crate::scenes::services::MANIFEST;
 use crate::stage::Stage;
 
 /// A Node for the reader to register, as little as the API server takes.
@@ -77,6 +78,13 @@ pub(crate) fn look_around(stage: &Stage, pileus: &Pileus) -> Result<(), Error> {
         command(&format!("curl {cloud} -d '{{\"name\":\"node-6\"}}'"), "creates the machine"),
         command("kubectl get node node-6 -o wide", "some seconds later"),
         command(&format!("tail -f {}", stage.log("simulated").display()), "what pileus says"),
+    ]);
+    page::heading("A service comes, gets an address, and goes");
+    page::table(&[
+        command(&format!("kubectl create -f {folder}/{MANIFEST}"), "beside the page of the cloud"),
+        command("kubectl get service web -w", "until it has an EXTERNAL-IP"),
+        command("kubectl describe service web | tail -6", "its events tell its story"),
+        command("kubectl delete service web", "ends when the cloud is empty"),
     ]);
     page::heading("A machine goes, and its kubelet with it");
     page::table(&[

@@ -1,8 +1,9 @@
 //! `make demo`: the first thing that a stranger runs. Starts a cluster, a cloud and Pileus, shows what Pileus does for
-//! Nodes and what a provider can't do to it, and leaves nothing behind.
+//! Nodes, routes and Services, and what a provider can't do to it, and leaves nothing behind.
 
 mod cloud;
 mod document;
+mod events;
 mod guide;
 mod nodes;
 mod page;

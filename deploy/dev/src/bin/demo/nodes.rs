@@ -6,21 +6,19 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::core::v1::{Event, Node, NodeCondition};
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use pileus_dev::Error;
 use pileus_dev::nodes::{Kubelet, UNINITIALIZED, await_node, node, register};
 use serde_json::json;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 /// A Node is initialised in some milliseconds, a hundred in some seconds; a busy machine may need longer.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// How many Nodes are written side by side.
 const WRITERS: usize = 16;
-/// Between two looks for an event, which is sent behind everything that matters more.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the API server gives to every new Node, and kube-controller-manager lifts.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
@@ -128,26 +126,6 @@ pub(crate) async fn lift_not_ready(client: &Client, names: &[String]) -> Result<
     stream::iter(names).map(lift).buffer_unordered(WRITERS).try_collect().await
 }
 
-/// Waits for the event about a Node that says this, and returns what it says.
-pub(crate) async fn event(client: &Client, name: &str, part: &str) -> Result<String, Error> {
-    let events: Api<Event> = Api::all(client.clone());
-    let about = ListParams::default().fields(&format!("involvedObject.name={name}"));
-    let failed = |source| Error::Api { action: format!("events of node {name}"), source: Box::new(source) };
-    let begun = Instant::now();
-    loop {
-        let messages = events.list(&about).await.map_err(failed)?.items.into_iter();
-        let found = messages.filter_map(|event| Some((event.reason?, event.message?)));
-        if let Some((reason, message)) = found.into_iter().find(|(_, message)| message.contains(part)) {
-            return Ok(format!("{reason}: {message}"));
-        }
-        if begun.elapsed() > SOON {
-            let object = format!("an event about node {name} with {part:?}");
-            return Err(Error::Deadline { object, deadline: SOON, seen: "none".to_owned() });
-        }
-        sleep(PAUSE).await;
-    }
-}
-
 /// What changes with every write to a Node, by name.
 pub(crate) async fn versions(client: &Client, names: &[String]) -> Result<BTreeMap<String, String>, Error> {
     let nodes: Api<Node> = Api::all(client.clone());
@@ -180,6 +158,15 @@ pub(crate) async fn label(client: &Client, name: &str, key: &str, value: &str) -
     let failed =
         |source| Error::Api { action: format!("node {name} not labelled"), source: Box::new(source) };
     let patch = Patch::Merge(json!({"metadata": {"labels": {key: value}}}));
+    let nodes: Api<Node> = Api::all(client.clone());
+    nodes.patch(name, &PatchParams::default(), &patch).await.map(drop).map_err(failed)
+}
+
+/// Gives a Node its range of Pod addresses, as kube-controller-manager does.
+pub(crate) async fn give_range(client: &Client, name: &str, range: &str) -> Result<(), Error> {
+    let failed =
+        |source| Error::Api { action: format!("node {name} not given {range}"), source: Box::new(source) };
+    let patch = Patch::Merge(json!({"spec": {"podCIDR": range, "podCIDRs": [range]}}));
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.patch(name, &PatchParams::default(), &patch).await.map(drop).map_err(failed)
 }

@@ -3,6 +3,8 @@
 
 pub(crate) mod joining;
 pub(crate) mod machines;
+pub(crate) mod routes;
+pub(crate) mod services;
 pub(crate) mod throttled;
 pub(crate) mod trouble;
 
@@ -45,6 +47,11 @@ pub(crate) fn first() -> Vec<String> {
 /// The Nodes that join while all is not.
 pub(crate) fn waiting() -> Vec<String> {
     MACHINES.iter().skip(3).map(|(name, ..)| (*name).to_owned()).collect()
+}
+
+/// Those Nodes whose machines have names of their own, which are all but the crowd.
+pub(crate) fn named() -> Vec<String> {
+    [first(), waiting()].concat()
 }
 
 /// Starts what is needed.
@@ -96,6 +103,11 @@ pub(crate) async fn inspect(steps: &mut Steps, stage: &Stage, document: Document
 /// Reads of the cloud, as people say it.
 pub(crate) fn counted(reads: u64) -> String {
     if reads == 1 { "1 read of the cloud".to_owned() } else { format!("{reads} reads of the cloud") }
+}
+
+/// Writes to the cloud, as people say it.
+pub(crate) fn written(writes: u64) -> String {
+    if writes == 1 { "1 write to the cloud".to_owned() } else { format!("{writes} writes to the cloud") }
 }
 
 /// What a provider wishes to reach, as `pileus inspect` shows it.

@@ -84,14 +84,21 @@ impl Stage {
         command.arg(artifact::component(document.package)?);
         command.arg("--provider").arg(document.write(self.folder())?);
         command.arg("--compiled-code").arg(self.compiled());
-        Ok(pairs(&output("pileus inspect", command).await?))
+        Ok(pairs(&output("pileus inspect", &mut command).await?))
     }
 
     /// What `pileus release-deletion` says when an operator lets a Node go.
     pub(crate) async fn release(&self, node: &str) -> Result<String, Error> {
         let mut command = command("release-deletion")?;
         command.arg(node).arg("--kubeconfig").arg(self.kubernetes.kubeconfig(User::Admin));
-        output("pileus release-deletion", command).await
+        output("pileus release-deletion", &mut command).await
+    }
+
+    /// What kubectl says to this, with all rights.
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> Result<String, Error> {
+        let mut command = Command::new(self.kubernetes.kubectl());
+        command.arg("--kubeconfig").arg(self.kubernetes.kubeconfig(User::Admin)).args(arguments);
+        output("kubectl", command.kill_on_drop(true)).await
     }
 
     /// Whether Pileus may do this to that, asked with its own credentials.
@@ -124,7 +131,7 @@ fn command(subcommand: &str) -> Result<Command, Error> {
 }
 
 /// Runs a command to its end: what it said.
-async fn output(name: &str, mut command: Command) -> Result<String, Error> {
+async fn output(name: &str, command: &mut Command) -> Result<String, Error> {
     let failed = |problem: &str, log: String| Error::Process {
         name: name.to_owned(),
         problem: problem.to_owned(),

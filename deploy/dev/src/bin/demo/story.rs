@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use crate::guide;
 use crate::scenes::machines::{self, AGE, OFTEN};
+use crate::scenes::routes::{self, RANGES};
 use crate::scenes::trouble::{self, LOOP, TRAP};
-use crate::scenes::{self, joining, throttled};
+use crate::scenes::{self, joining, services, throttled};
 use crate::steps::Steps;
 
 /// What a shell says of a program that Ctrl-C has ended.
@@ -84,10 +85,15 @@ async fn play(keep: bool, steps: &mut Steps) -> Result<(), Error> {
     trouble::deny(steps, &stage, &endpoint).await?;
     trouble::refuse(steps, &stage).await?;
     throttled::drain(steps, &stage).await?;
-    let pileus = joining::recover(steps, &stage, good, &OFTEN).await?;
+    let [status, monitor] = OFTEN;
+    let pileus = joining::recover(steps, &stage, good, &[status, monitor, RANGES]).await?;
     machines::follow(steps, &stage, &pileus).await?;
+    routes::carry(steps, &stage, &pileus).await?;
+    services::publish(steps, &stage, &pileus).await?;
+    services::narrow(steps, &stage, &pileus).await?;
     // All Nodes need that age, and it comes while the scenes above pass: what is left is waited for here.
     machines::go(steps, &stage, &pileus, grown_up).await?;
+    services::remove(steps, &stage, &pileus).await?;
     let vanished = machines::vanish(steps, &stage, &pileus).await?;
     machines::release(steps, &stage, &pileus, &vanished).await?;
     joining::trickle(steps, &stage, &pileus).await?;

@@ -9,8 +9,11 @@ use pileus_dev::nodes::{Ready, await_absence, set_ready};
 use tokio::time::Instant;
 
 use super::joining::crowd;
+use super::routes::range;
+use crate::cloud::{LoadBalancer, Route};
+use crate::events;
 use crate::nodes::{self, SOON, condition, latest};
-use crate::page::{self, Tone, row, seconds};
+use crate::page::{self, Cell, Tone, row, seconds};
 use crate::pileus::Pileus;
 use crate::stage::Stage;
 use crate::steps::{Steps, wait_until};
@@ -60,7 +63,7 @@ pub(crate) async fn go(
     steps.begin(
         "A machine goes",
         "Its node goes, too: once its kubelet is silent, and a direct read confirms what the list says. But not \
-         in the node's first minute, as a cloud may not show a new machine at once.",
+         in the node's first minute, as a cloud may not show a new machine at once. Route and load balancer follow.",
     );
     wait_until(grown_up, "waiting until all nodes are a minute old").await;
     let name = "node-3";
@@ -70,17 +73,35 @@ pub(crate) async fn go(
     let begun = Instant::now();
     await_absence(&stage.admin, name, SOON).await.map_err(|error| pileus.blame(&error))?;
     let took = seconds(begun.elapsed());
-    let event = nodes::event(&stage.admin, name, "does not exist in the cloud");
+    let event = events::about(&stage.admin, name, "does not exist in the cloud");
     let event = event.await.map_err(|error| pileus.blame(&error))?;
     let gone = format!("gone {took} after kube-controller-manager (here: the demo) saw its kubelet silent");
-    page::table(&[
+    let mut rows = vec![
         row("cloud", Tone::Plain, format!("machine {machine} deleted")),
         row("event", Tone::Plain, event),
         row(name, Tone::Good, gone),
-    ]);
+    ];
+    rows.extend(forgotten(stage, name, &machine).await.map_err(|error| pileus.blame(&error))?);
+    page::table(&rows);
     steps.end();
     steps.shown("1 deleted machine", format!("its node went {took} after it had become not ready"));
     Ok(())
+}
+
+/// Waits until no route and no load balancer leads to a machine whose Node is gone.
+async fn forgotten(stage: &Stage, name: &str, machine: &str) -> Result<[Vec<Cell>; 2], Error> {
+    let begun = Instant::now();
+    let range = range(name);
+    let is_gone = |routes: &[Route]| routes.iter().all(|route| route.destination != range);
+    stage.cloud.carries("table without its route", is_gone).await?;
+    let routed = seconds(begun.elapsed());
+    let is_left = |it: &LoadBalancer| !it.machines.iter().any(|target| target == machine);
+    let left = stage.cloud.balances("load balancer without it", is_left).await?.machines.len();
+    let balanced = seconds(begun.elapsed());
+    Ok([
+        row("route", Tone::Good, format!("to {range} gone {routed} later")),
+        row("targets", Tone::Good, format!("{left} machines without {machine}, all done {balanced} later")),
+    ])
 }
 
 /// The cloud denies half of the machines, though only the first of them is gone. The names of their Nodes.
@@ -100,7 +121,7 @@ pub(crate) async fn vanish(steps: &mut Steps, stage: &Stage, pileus: &Pileus) ->
     stage.cloud.delete(&nodes::machine(&stage.admin, GONE).await?).await?;
     let blame = |error| pileus.blame(&error);
     let held = nodes::until(&stage.admin, &vanished, begun, "held", is_held).await.map_err(blame)?;
-    let event = nodes::event(&stage.admin, GONE, "release-deletion").await.map_err(blame)?;
+    let event = events::about(&stage.admin, GONE, "release-deletion").await.map_err(blame)?;
     page::table(&standing(&exactly(all, stage, pileus).await?));
     let text = format!("{} nodes, the last after {}; none is deleted", held.len(), seconds(latest(&held)));
     page::table(&[Vec::new(), row("held", Tone::Good, text), row("event", Tone::Bad, event)]);

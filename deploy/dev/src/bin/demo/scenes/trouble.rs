@@ -7,6 +7,7 @@ use pileus_dev::Error;
 
 use super::{first, good, wishes};
 use crate::document::Document;
+use crate::events;
 use crate::nodes;
 use crate::page::{self, Cell, Tone, row, seconds};
 use crate::pileus::Probes;
@@ -53,7 +54,7 @@ pub(crate) async fn suffer(steps: &mut Steps, stage: &Stage, villain: &Villain) 
     let result = format!(r#"result="{result}""#);
     let labels = [r#"function="lookup""#, &result];
     let (metric, probes) = pileus.await_metric("pileus_provider_calls_total", &labels).await?;
-    let warning = nodes::event(&stage.admin, "node-4", name).await.map_err(|error| pileus.blame(&error))?;
+    let warning = events::about(&stage.admin, "node-4", name).await.map_err(|error| pileus.blame(&error))?;
     pileus.stop().await?;
     page::table(&[
         row("on node-4", Tone::Bad, warning),
@@ -82,7 +83,7 @@ pub(crate) async fn refuse(steps: &mut Steps, stage: &Stage) -> Result<(), Error
     };
     let mut pileus = stage.pileus(document, &[]).await?;
     let (metric, _) = pileus.await_metric("pileus_gate_requests_total", &[r#"result="denied""#]).await?;
-    let warning = nodes::event(&stage.admin, "node-4", "169.254.169.254");
+    let warning = events::about(&stage.admin, "node-4", "169.254.169.254");
     let warning = warning.await.map_err(|error| pileus.blame(&error))?;
     pileus.stop().await?;
     page::table(&[row("on node-4", Tone::Bad, warning), row("metric", Tone::Good, metric.to_string())]);
@@ -102,7 +103,7 @@ pub(crate) async fn deny(steps: &mut Steps, stage: &Stage, endpoint: &str) -> Re
     let report = stage.inspect(document).await?;
     let mut pileus = stage.pileus(document, &[]).await?;
     let (metric, _) = pileus.await_metric("pileus_gate_requests_total", &[r#"result="denied""#]).await?;
-    let warning = nodes::event(&stage.admin, "node-4", "gate");
+    let warning = events::about(&stage.admin, "node-4", "gate");
     let warning = warning.await.map_err(|error| pileus.blame(&error))?;
     let requests = stage.cloud.reads().await? - before;
     if requests > 0 {
