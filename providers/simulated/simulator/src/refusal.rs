@@ -23,6 +23,14 @@ pub enum Refusal {
     /// As [`Refusal::Stale`], but only because a fault changed the thing just before.
     #[error("{0}")]
     Disturbed(String),
+    /// The caller must say which state of such a thing it writes to, and doesn't. It adds that.
+    #[error(
+        "a {0} is written whole, so the write must say for which state: If-Match with its etag, or If-None-Match: *"
+    )]
+    Unguarded(&'static str),
+    /// Something else needs the thing. The caller frees it first.
+    #[error("{0}")]
+    InUse(String),
     /// It can't be carried out whatever the state of the cloud. The caller corrects it.
     #[error("{0}")]
     Invalid(String),
@@ -48,6 +56,8 @@ impl Refusal {
             Self::Unauthorized(_) => "unauthorized",
             Self::Conflict(_) => "conflict",
             Self::Busy(_) => "busy",
+            Self::Unguarded(_) => "precondition-required",
+            Self::InUse(_) => "in-use",
             Self::Stale(_) | Self::Disturbed(_) => "precondition-failed",
             Self::Invalid(_) => "invalid",
             Self::CursorExpired(_) => "cursor-expired",
@@ -63,8 +73,9 @@ impl Refusal {
             Self::Unauthorized(_) => 401,
             Self::NotFound(_) => 404,
             Self::WrongMethod(_) => 405,
-            Self::Conflict(_) | Self::Busy(_) => 409,
+            Self::Conflict(_) | Self::Busy(_) | Self::InUse(_) => 409,
             Self::Stale(_) | Self::Disturbed(_) => 412,
+            Self::Unguarded(_) => 428,
             Self::TooLarge { .. } => 413,
         }
     }

@@ -25,6 +25,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -37,7 +39,7 @@ use crate::faults::{Faults, Random};
 use crate::page;
 use crate::quotas::{Buckets, Quotas};
 use crate::requests::Requests;
-use crate::world::{Place, World};
+use crate::world::{LoadBalancer, Managed, Place, ReservedAddress, SharedLoadBalancer, World};
 
 /// How long requests that are under way may take to finish when the cloud is told to stop.
 const GRACE: Duration = Duration::from_secs(1);
@@ -177,7 +179,9 @@ fn connect(stream: TcpStream, router: Router, connections: &GracefulShutdown) {
 fn router(shared: Shared) -> Router {
     Router::new()
         .merge(machines_and_routes(&shared))
-        .merge(load_balancers(&shared))
+        .merge(resources::<LoadBalancer>(&shared, "/v1/load-balancers"))
+        .merge(resources::<ReservedAddress>(&shared, "/v1/addresses"))
+        .merge(resources::<SharedLoadBalancer>(&shared, "/v1/shared-load-balancers"))
         .merge(operator())
         .route("/oauth2/token", call(&shared, Kind::Token, post(tokens::by_grant)))
         .route("/metadata/identity/oauth2/token", call(&shared, Kind::Token, get(tokens::by_machine)))
@@ -221,18 +225,18 @@ fn machines_and_routes(shared: &Shared) -> Router<Shared> {
         )
 }
 
-fn load_balancers(shared: &Shared) -> Router<Shared> {
-    let call = |kind, route| call(shared, kind, route);
-    let write = |is_there: IsThere, route| tell(shared, Telling::Put(is_there), route);
-    Router::new().route("/v1/load-balancers", call(Kind::List, get(resources::list_load_balancers))).route(
-        "/v1/load-balancers/{name}",
-        call(Kind::Get, get(resources::get_load_balancer))
-            .merge(write(
-                |world, now, name| world.load_balancer(now, name).is_ok(),
-                put(resources::put_load_balancer),
-            ))
-            .merge(call(Kind::Delete, delete(resources::delete_load_balancer))),
-    )
+/// The calls about one kind of things whose writes take their time.
+fn resources<T>(shared: &Shared, path: &str) -> Router<Shared>
+where
+    T: Managed<New: DeserializeOwned + Send> + Serialize + Send + Sync + 'static,
+{
+    let is_there: IsThere = |world, now, name| world.read::<T>(now, name).is_ok();
+    let one = call(shared, Kind::Get, get(resources::get::<T>))
+        .merge(tell(shared, Telling::Put(is_there), put(resources::put::<T>)))
+        .merge(call(shared, Kind::Delete, delete(resources::delete::<T>)));
+    Router::new()
+        .route(path, call(shared, Kind::List, get(resources::list::<T>)))
+        .route(&format!("{path}/{{name}}"), one)
 }
 
 fn operator() -> Router<Shared> {

@@ -2,24 +2,29 @@
 //! from the start of the cloud; the past is kept for a while, so that lists may show it as an eventually consistent
 //! cloud's do, while a read of one thing always shows the present.
 //!
-//! Here is what concerns more than one kind of thing, and what concerns machines and routes; `load_balancer` has the calls
-//! about its own.
+//! Here is what concerns more than one kind of thing, and the calls about machines and routes; `managed` has the calls about
+//! all that takes its time.
 
+mod address;
 mod command;
 mod fleet;
 mod history;
 mod listing;
 mod load_balancer;
 mod machine;
+mod managed;
 mod pool;
 mod resource;
 mod route;
+mod shared;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+pub use self::address::{NewAddress, ReservedAddress};
 pub use self::command::{Command, Place, Reply, Summary};
 use self::fleet::Fleet;
 pub use self::listing::{LARGEST_PAGE, Listed, Listing, Page};
@@ -27,12 +32,14 @@ pub use self::load_balancer::{LoadBalancer, NewLoadBalancer, Port, Protocol};
 pub use self::machine::{
     Address, AddressKind, Batch, Changes, LARGEST_BATCH, Machine, MachineId, NewMachine, State,
 };
+pub use self::managed::Managed;
 pub use self::pool::Family;
 use self::pool::Pool;
 use self::resource::Resources;
 pub use self::resource::{Deleted, Etag, Guard, Kind, Luck, Resource, Stage, Write, Written};
 use self::route::Routes;
 pub use self::route::{NewRoute, Route};
+pub use self::shared::{Frontend, NewSharedLoadBalancer, SharedLoadBalancer};
 use crate::refusal::Refusal;
 
 /// The furthest that a list may lag.
@@ -48,6 +55,10 @@ pub struct World {
     routes: Routes,
     pool: Pool,
     load_balancers: Resources<LoadBalancer>,
+    addresses: Resources<ReservedAddress>,
+    shared: Resources<SharedLoadBalancer>,
+    /// Which shared load balancer needs which address, by their names.
+    users: HashMap<String, String>,
     /// The list of machines that was written last.
     last_list: Arc<[MachineId]>,
     /// The latest time that anybody mentioned: time never goes back.
@@ -62,6 +73,9 @@ impl World {
             routes: Routes::default(),
             pool: Pool::default(),
             load_balancers: Resources::default(),
+            addresses: Resources::default(),
+            shared: Resources::default(),
+            users: HashMap::new(),
             last_list: Arc::default(),
             now: Duration::ZERO,
         }
@@ -139,11 +153,15 @@ impl World {
     fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);
         self.fleet.advance(self.now);
-        self.settle_load_balancers();
+        self.settle::<LoadBalancer>();
+        self.settle::<ReservedAddress>();
+        self.settle::<SharedLoadBalancer>();
         if let Some(horizon) = self.now.checked_sub(MEMORY) {
             self.fleet.forget(horizon);
             self.routes.forget(horizon);
             self.load_balancers.forget(horizon);
+            self.addresses.forget(horizon);
+            self.shared.forget(horizon);
         }
     }
 

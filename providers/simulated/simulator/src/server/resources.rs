@@ -1,7 +1,5 @@
-//! The calls about load balancers: each reads its request, has the world do it, and shows the reply. Writes bring what they
-//! say of the state before, and get their luck from the faults.
-
-use std::time::Duration;
+//! The calls about everything whose writes take their time, the same for each kind: each reads its request, has the world
+//! do it, and shows the reply. Writes bring what they say of the state before, and get their luck from the faults.
 
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
@@ -10,12 +8,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::answer::{self, Answer};
 use super::machines::ListQuery;
 use super::{Shared, Simulation};
 use crate::refusal::Refusal;
-use crate::world::{Deleted, Guard, Listing, NewLoadBalancer, Resource, World, Write, Written};
+use crate::world::{Deleted, Guard, Listing, Managed, Resource, World, Write, Written};
 
 /// What the headers of a write say of the state before.
 pub(super) struct Precondition(Guard);
@@ -40,69 +39,56 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     value.to_str().map(Some).map_err(|_| Refusal::Invalid(format!("{name} is no text")))
 }
 
-pub(super) async fn list_load_balancers(
+pub(super) async fn list<T: Managed + Serialize>(
     State(shared): State<Shared>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Answer {
     let Query(query) = query.map_err(|error| Refusal::Invalid(error.body_text()))?;
     let listing = Listing::from(query);
-    let page = shared.with(|simulation, now| {
-        simulation.world.list_load_balancers(now, &listing, simulation.faults.lag.lists)
-    })?;
+    let page = shared
+        .with(|simulation, now| simulation.world.page::<T>(now, &listing, simulation.faults.lag.lists))?;
     Ok(answer::json(StatusCode::OK, &page))
 }
 
-pub(super) async fn get_load_balancer(State(shared): State<Shared>, Path(name): Path<String>) -> Answer {
-    Ok(show(StatusCode::OK, &*shared.with(|simulation, now| simulation.world.load_balancer(now, &name))?))
+pub(super) async fn get<T: Managed + Serialize>(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+) -> Answer {
+    let resource = shared.with(|simulation, now| simulation.world.read::<T>(now, &name))?;
+    Ok(show(StatusCode::OK, &resource))
 }
 
-pub(super) async fn put_load_balancer(
+pub(super) async fn put<T: Managed<New: DeserializeOwned> + Serialize>(
     State(shared): State<Shared>,
     Path(name): Path<String>,
     Precondition(guard): Precondition,
     body: Bytes,
 ) -> Answer {
-    let new: NewLoadBalancer = answer::read(&body)?;
-    put(&shared, guard, |world, now, write| world.put_load_balancer(now, &name, new, write))
-}
-
-pub(super) async fn delete_load_balancer(
-    State(shared): State<Shared>,
-    Path(name): Path<String>,
-    Precondition(guard): Precondition,
-) -> Answer {
-    delete(&shared, guard, |world, now, write| world.delete_load_balancer(now, &name, write))
-}
-
-/// Writes, with the luck that the faults have for it.
-fn put<T: Serialize>(
-    shared: &Shared,
-    guard: Guard,
-    write: impl FnOnce(&mut World, Duration, &Write) -> Result<Written<T>, Refusal>,
-) -> Answer {
+    let new: T::New = answer::read(&body)?;
     let written = shared.with(|simulation, now| {
-        let written = simulation.try_luck(guard, |world, with| write(world, now, with))?;
+        let write = |world: &mut World, with: &Write| world.write::<T>(now, &name, new, with);
+        let written = simulation.try_luck(guard, write)?;
         if !matches!(written, Written::Same(_)) {
             simulation.faults.count_off_operation();
         }
         Ok::<_, Refusal>(written)
     })?;
-    let resource = written.resource();
-    Ok(match &written {
-        Written::Made(_) => show(StatusCode::CREATED, resource),
-        Written::Changed(it) if it.state.is_busy() => show(StatusCode::ACCEPTED, resource),
-        Written::Changed(_) | Written::Same(_) => show(StatusCode::OK, resource),
-    })
+    let status = match &written {
+        Written::Made(_) => StatusCode::CREATED,
+        Written::Changed(it) if it.state.is_busy() => StatusCode::ACCEPTED,
+        Written::Changed(_) | Written::Same(_) => StatusCode::OK,
+    };
+    Ok(show(status, written.resource()))
 }
 
-/// Removes, with the luck that the faults have for it.
-fn delete<T: Serialize>(
-    shared: &Shared,
-    guard: Guard,
-    delete: impl FnOnce(&mut World, Duration, &Write) -> Result<Deleted<T>, Refusal>,
+pub(super) async fn delete<T: Managed + Serialize>(
+    State(shared): State<Shared>,
+    Path(name): Path<String>,
+    Precondition(guard): Precondition,
 ) -> Answer {
     let deleted = shared.with(|simulation, now| {
-        let deleted = simulation.try_luck(guard, |world, with| delete(world, now, with))?;
+        let remove = |world: &mut World, with: &Write| world.remove::<T>(now, &name, with);
+        let deleted = simulation.try_luck(guard, remove)?;
         simulation.faults.count_off_operation();
         Ok::<_, Refusal>(deleted)
     })?;
@@ -113,6 +99,7 @@ fn delete<T: Serialize>(
 }
 
 impl Simulation {
+    /// Does a write with the luck that the faults have for it.
     fn try_luck<T>(
         &mut self,
         guard: Guard,

@@ -5,17 +5,16 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
-use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::World;
 use super::fleet::Fleet;
-use super::listing::{Listing, Page};
 use super::machine::MachineId;
+use super::managed::Managed;
 use super::pool::Family;
-use super::resource::{Deleted, Ended, Kind, Resource, Write, Written};
+use super::resource::{Ended, Kind, Resources};
 use crate::refusal::Refusal;
 
 /// A transport protocol.
@@ -107,74 +106,37 @@ impl Kind for LoadBalancer {
     const PLURAL: &'static str = "loadBalancers";
 }
 
-impl World {
-    /// One load balancer as it is now.
-    pub fn load_balancer(
-        &mut self,
-        now: Duration,
-        name: &str,
-    ) -> Result<Arc<Resource<LoadBalancer>>, Refusal> {
-        self.advance(now);
-        self.load_balancers.present(name)
+impl Managed for LoadBalancer {
+    type New = NewLoadBalancer;
+
+    fn all(world: &World) -> &Resources<Self> {
+        &world.load_balancers
     }
 
-    /// One page of load balancers, as [`World::list`] shows machines.
-    pub fn list_load_balancers(
-        &mut self,
-        now: Duration,
-        listing: &Listing,
-        lag: Duration,
-    ) -> Result<Page<Resource<LoadBalancer>>, Refusal> {
-        let moment = self.moment(now, lag);
-        listing.page(self.load_balancers.history(), moment)
+    fn all_mut(world: &mut World) -> &mut Resources<Self> {
+        &mut world.load_balancers
     }
 
-    /// Makes a load balancer, changes it, or finds it as it is asked for.
-    pub fn put_load_balancer(
-        &mut self,
-        now: Duration,
-        name: &str,
-        new: NewLoadBalancer,
-        write: &Write,
-    ) -> Result<Written<LoadBalancer>, Refusal> {
-        self.advance(now);
-        check_label(LoadBalancer::NOUN, name)?;
-        new.check(&self.fleet)?;
-        self.load_balancers.admit(self.now, name, write)?;
-        let before = self.load_balancers.find(name).map(|it| it.goal.addresses.clone()).unwrap_or_default();
-        let holder = format!("{} {name}", LoadBalancer::NOUN);
-        let addresses = self.choose(&new, &before, &holder)?;
-        self.pool.assign(&holder, &before, &addresses);
-        let goal = self.complete(name, new, addresses);
-        let written = self.load_balancers.write(self.now, name, goal, write.luck);
-        self.advance(now);
-        Ok(written.now(self.load_balancers.present(name)?))
+    fn check(world: &World, new: &NewLoadBalancer) -> Result<(), Refusal> {
+        new.check(&world.fleet)
     }
 
-    /// Removes a load balancer, or begins to.
-    pub fn delete_load_balancer(
-        &mut self,
-        now: Duration,
-        name: &str,
-        write: &Write,
-    ) -> Result<Deleted<LoadBalancer>, Refusal> {
-        self.advance(now);
-        self.load_balancers.present(name)?;
-        self.load_balancers.admit(self.now, name, write)?;
-        self.load_balancers.delete(self.now, name, write.luck)?;
-        self.advance(now);
-        Ok(self.load_balancers.find(name).cloned().map_or(Deleted::Gone, Deleted::Begun))
+    fn compose(world: &mut World, name: &str, new: NewLoadBalancer) -> Result<Self, Refusal> {
+        let before = world.load_balancers.find(name).map(|it| it.goal.addresses.clone()).unwrap_or_default();
+        let holder = format!("{} {name}", Self::NOUN);
+        let addresses = world.choose(&new, &before, &holder)?;
+        world.pool.assign(&holder, &before, &addresses);
+        Ok(world.complete(name, new, addresses))
     }
 
-    /// Gives back the addresses of load balancers that are gone.
-    pub(super) fn settle_load_balancers(&mut self) {
-        for Ended { resource, is_gone } in self.load_balancers.settle(self.now) {
-            if is_gone {
-                self.pool.assign("", &resource.goal.addresses, &[]);
-            }
+    fn ended(world: &mut World, Ended { resource, is_gone }: &Ended<Self>) {
+        if *is_gone {
+            world.pool.release(&resource.goal.addresses);
         }
     }
+}
 
+impl World {
     /// One address of each family: the one that is asked for, else the one that it has, else one that is free.
     fn choose(&self, new: &NewLoadBalancer, has: &[IpAddr], holder: &str) -> Result<Vec<IpAddr>, Refusal> {
         if let Some(address) = new.address {
@@ -242,19 +204,6 @@ impl NewLoadBalancer {
     }
 }
 
-/// Names are parts of DNS names.
-pub(super) fn check_label(noun: &str, name: &str) -> Result<(), Refusal> {
-    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
-    let bytes = name.as_bytes();
-    if bytes.len() <= 63 && bytes.iter().all(inner) && outer(bytes.first()) && outer(bytes.last()) {
-        return Ok(());
-    }
-    Err(Refusal::Invalid(format!(
-        "{noun} name {name:?} is no part of a DNS name: up to 63 of a-z, 0-9 and -, with a letter or a digit at both ends"
-    )))
-}
-
 /// Ports can be carried together: each once, and SCTP only by itself.
 pub(super) fn check_ports(ports: &[Port]) -> Result<(), Refusal> {
     if ports.is_empty() {
@@ -316,7 +265,9 @@ impl fmt::Display for Protocol {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::{Command, Guard, Luck, Place, Stage};
+    use std::time::Duration;
+
+    use super::super::{Command, Deleted, Guard, Listing, Luck, Place, Stage, Write, Written};
     use super::*;
 
     fn world() -> World {
@@ -352,7 +303,7 @@ mod tests {
         changes: &Value,
         write: &Write,
     ) -> Result<Written<LoadBalancer>, Refusal> {
-        world.put_load_balancer(seconds(at), name, new(changes), write)
+        world.write(seconds(at), name, new(changes), write)
     }
 
     fn outcome(done: Result<Written<LoadBalancer>, Refusal>) -> &'static str {
@@ -365,7 +316,7 @@ mod tests {
     }
 
     fn stage(world: &mut World, at: u64, name: &str) -> Option<Stage> {
-        world.load_balancer(seconds(at), name).ok().map(|it| it.state)
+        world.read::<LoadBalancer>(seconds(at), name).ok().map(|it| it.state)
     }
 
     #[test]
@@ -446,13 +397,13 @@ mod tests {
         put(&mut world, 10, "a", &json!({}), &taking(5)).unwrap();
         assert_eq!(stage(&mut world, 14, "a"), Some(Stage::Creating));
         assert_eq!(stage(&mut world, 15, "a"), Some(Stage::Active));
-        let before = world.load_balancer(seconds(15), "a").unwrap().etag;
+        let before = world.read::<LoadBalancer>(seconds(15), "a").unwrap().etag;
         put(&mut world, 20, "a", &json!({"machines": []}), &taking(5)).unwrap();
-        let meanwhile = world.load_balancer(seconds(24), "a").unwrap();
+        let meanwhile = world.read::<LoadBalancer>(seconds(24), "a").unwrap();
         assert_eq!((meanwhile.state, meanwhile.goal.machines.len()), (Stage::Updating, 0));
         assert_ne!(meanwhile.etag, before);
         assert_ne!(
-            world.load_balancer(seconds(25), "a").unwrap().etag,
+            world.read::<LoadBalancer>(seconds(25), "a").unwrap().etag,
             meanwhile.etag,
             "its end is a change"
         );
@@ -462,22 +413,25 @@ mod tests {
     fn a_deletion_keeps_the_name_and_the_address_until_it_has_ended() {
         let mut world = world();
         put(&mut world, 1, "a", &json!({}), &Write::default()).unwrap();
-        let begun = world.delete_load_balancer(seconds(10), "a", &taking(5)).unwrap();
+        let begun = world.remove::<LoadBalancer>(seconds(10), "a", &taking(5)).unwrap();
         assert!(matches!(begun, Deleted::Begun(it) if it.state == Stage::Deleting));
         let address = json!({"address": "198.51.100.1"});
         let overtakes = Write { luck: Luck { overtakes: true, ..Luck::default() }, ..Write::default() };
         assert_eq!(outcome(put(&mut world, 14, "a", &json!({}), &overtakes)), "busy");
         assert_eq!(outcome(put(&mut world, 14, "b", &address, &Write::default())), "conflict");
-        assert_eq!(world.delete_load_balancer(seconds(14), "a", &taking(5)).unwrap_err().code(), "busy");
+        assert_eq!(world.remove::<LoadBalancer>(seconds(14), "a", &taking(5)).unwrap_err().code(), "busy");
         let listed = |world: &mut World, now| {
-            world.list_load_balancers(now, &Listing::default(), seconds(0)).unwrap().items.len()
+            world.page::<LoadBalancer>(now, &Listing::default(), seconds(0)).unwrap().items.len()
         };
         assert_eq!(listed(&mut world, seconds(14)), 1);
         assert_eq!(listed(&mut world, seconds(15)), 0);
-        assert_eq!(world.delete_load_balancer(seconds(15), "a", &taking(5)).unwrap_err().code(), "not-found");
+        assert_eq!(
+            world.remove::<LoadBalancer>(seconds(15), "a", &taking(5)).unwrap_err().code(),
+            "not-found"
+        );
         assert_eq!(outcome(put(&mut world, 15, "b", &address, &Write::default())), "made");
         assert_eq!(outcome(put(&mut world, 15, "a", &json!({}), &Write::default())), "made");
-        let gone = world.delete_load_balancer(seconds(15), "a", &Write::default()).unwrap();
+        let gone = world.remove::<LoadBalancer>(seconds(15), "a", &Write::default()).unwrap();
         assert_eq!(gone, Deleted::Gone);
     }
 
@@ -487,14 +441,14 @@ mod tests {
         let fails =
             Write { luck: Luck { takes: seconds(5), fails: true, ..Luck::default() }, ..Write::default() };
         assert_eq!(outcome(put(&mut world, 1, "a", &json!({}), &fails)), "made");
-        let failed = world.load_balancer(seconds(6), "a").unwrap();
+        let failed = world.read::<LoadBalancer>(seconds(6), "a").unwrap();
         assert!(failed.state == Stage::Failed && failed.error.is_some());
         put(&mut world, 7, "a", &json!({}), &taking(5)).unwrap();
-        assert_eq!(world.load_balancer(seconds(8), "a").unwrap().error, None);
+        assert_eq!(world.read::<LoadBalancer>(seconds(8), "a").unwrap().error, None);
         assert_eq!(stage(&mut world, 12, "a"), Some(Stage::Active));
-        world.delete_load_balancer(seconds(20), "a", &fails).unwrap();
+        world.remove::<LoadBalancer>(seconds(20), "a", &fails).unwrap();
         assert_eq!(stage(&mut world, 25, "a"), Some(Stage::Failed));
-        world.delete_load_balancer(seconds(30), "a", &taking(1)).unwrap();
+        world.remove::<LoadBalancer>(seconds(30), "a", &taking(1)).unwrap();
         assert_eq!(stage(&mut world, 31, "a"), None);
     }
 
@@ -519,7 +473,7 @@ mod tests {
             let refusal = put(&mut world, 2, name, &json!({}), &disturbed(guard)).unwrap_err();
             assert!(matches!(refusal, Refusal::Disturbed(_)), "{name}");
         }
-        assert_eq!(world.load_balancer(seconds(2), "a").unwrap().etag.to_string(), "e3");
+        assert_eq!(world.read::<LoadBalancer>(seconds(2), "a").unwrap().etag.to_string(), "e3");
         let stale = put(&mut world, 3, "a", &json!({}), &disturbed(Guard::Match("e2".into()))).unwrap_err();
         assert!(matches!(stale, Refusal::Stale(_)), "it wasn't right anyway");
         assert_eq!(outcome(put(&mut world, 3, "a", &json!({}), &disturbed(Guard::None))), "same");
@@ -546,7 +500,7 @@ mod tests {
         let mut world = world();
         put(&mut world, 10, "a", &json!({}), &taking(5)).unwrap();
         let listed = |world: &mut World, lag| {
-            let page = world.list_load_balancers(seconds(20), &Listing::default(), seconds(lag)).unwrap();
+            let page = world.page::<LoadBalancer>(seconds(20), &Listing::default(), seconds(lag)).unwrap();
             page.items.first().map(|it| it.state)
         };
         assert_eq!(listed(&mut world, 0), Some(Stage::Active));

@@ -81,10 +81,15 @@ impl Pool {
 
     /// From now on these are all the addresses that a holder has, in place of those that it had.
     pub(super) fn assign(&mut self, holder: &str, had: &[IpAddr], has: &[IpAddr]) {
-        for address in had {
+        self.release(had);
+        self.holders.extend(has.iter().map(|address| (*address, holder.to_owned())));
+    }
+
+    /// These are free again.
+    pub(super) fn release(&mut self, addresses: &[IpAddr]) {
+        for address in addresses {
             self.holders.remove(address);
         }
-        self.holders.extend(has.iter().map(|address| (*address, holder.to_owned())));
     }
 }
 
@@ -113,7 +118,7 @@ mod tests {
         }
         let third = "198.51.100.3".parse().unwrap();
         assert_eq!(pool.free(Family::Ipv4).to_string(), "100.64.1.45");
-        pool.assign("2", &[third], &[]);
+        pool.release(&[third]);
         assert_eq!(pool.free(Family::Ipv4), third);
         assert_eq!(pool.free(Family::Ipv6).to_string(), "2001:db8::12d");
     }

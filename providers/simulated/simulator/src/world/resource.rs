@@ -185,7 +185,7 @@ pub enum Deleted<T> {
 
 /// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Ended<T> {
+pub struct Ended<T> {
     /// The thing afterwards, or the last of it.
     pub(super) resource: Arc<Resource<T>>,
     /// Whether it is gone.
@@ -194,7 +194,7 @@ pub(super) struct Ended<T> {
 
 /// All things of one kind, with their past.
 #[derive(Clone, Debug)]
-pub(super) struct Resources<T> {
+pub struct Resources<T> {
     history: History<Resource<T>>,
     names: HashMap<String, u64>,
     /// The number of the thing that was made last.

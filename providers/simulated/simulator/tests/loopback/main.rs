@@ -13,4 +13,5 @@ mod load_balancers;
 mod operator;
 mod process;
 mod quotas;
+mod shared;
 mod tokens;
