@@ -225,3 +225,442 @@ async fn until(due: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use pileus_cloud::{
+        Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, Owned, ServiceAction, ServiceCall,
+        ServiceChange, ServiceProgress, ServiceTerms,
+    };
+    use prometheus_client::registry::Registry;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api_server::ApiServer;
+    use crate::health::Health;
+    use crate::scenarios::Stored;
+
+    /// How long a call takes that nothing was said about.
+    const LATENCY: Duration = Duration::from_millis(20);
+    const AUDIT: Duration = Duration::from_mins(30);
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// What becomes of a call that is about a Service.
+    #[derive(Clone)]
+    enum Fate {
+        Takes(Duration),
+        Under(&'static str),
+        Fails(ErrorKind),
+        FailsWhole,
+        Panics,
+        NeverAnswers,
+    }
+
+    /// A cloud, and what is to become of the next calls by the Service's name.
+    #[derive(Clone, Default)]
+    struct Cloud(Arc<Mutex<State>>);
+
+    #[derive(Default)]
+    struct State {
+        /// The Nodes behind each load balancer, by the Service's UID.
+        behind: BTreeMap<String, Vec<String>>,
+        /// What was asked for, one string a call.
+        calls: Vec<String>,
+        fates: BTreeMap<String, Vec<Fate>>,
+        /// The UIDs that calls under way are about.
+        busy: Vec<String>,
+        most_calls: usize,
+        calls_now: usize,
+        /// What is made in the API server while a list is under way.
+        made_while_listed: Option<(ApiServer, Value)>,
+    }
+
+    impl Cloud {
+        fn state(&self) -> std::sync::MutexGuard<'_, State> {
+            self.0.lock().unwrap()
+        }
+
+        fn calls(&self) -> Vec<String> {
+            std::mem::take(&mut self.state().calls)
+        }
+
+        /// The next calls about this Service end so, the first one first.
+        fn plans(&self, name: &str, fates: &[Fate]) {
+            self.state().fates.insert(name.to_owned(), fates.iter().rev().cloned().collect());
+        }
+
+        fn behind(&self, name: &str) -> Option<Vec<String>> {
+            self.state().behind.get(&format!("uid-{name}")).cloned()
+        }
+
+        fn one(&self, change: &ServiceChange, nodes: &[String]) -> ServiceProgress {
+            let mut state = self.state();
+            let status = match &change.action {
+                ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
+                    state.behind.insert(service.uid.clone(), nodes.to_vec());
+                    vec![way_in()]
+                }
+                ServiceAction::Delete(service) => {
+                    state.behind.remove(&service.uid);
+                    Vec::new()
+                }
+                ServiceAction::RemoveOrphan(owned) => {
+                    state.behind.remove(owned.service_uid.as_ref().unwrap());
+                    Vec::new()
+                }
+            };
+            ServiceProgress::Done { status, warnings: Vec::new() }
+        }
+    }
+
+    fn way_in() -> Ingress {
+        let point = IngressPoint::Ip("192.0.2.1".to_owned());
+        Ingress { point, ip_mode: Some(IpMode::Vip), ports: Vec::new() }
+    }
+
+    fn said(change: &ServiceChange) -> (String, String) {
+        let (verb, name, uid) = match &change.action {
+            ServiceAction::Ensure(service) => ("ensure", &service.name, &service.uid),
+            ServiceAction::UpdateTargets(service) => ("update", &service.name, &service.uid),
+            ServiceAction::Delete(service) => ("delete", &service.name, &service.uid),
+            ServiceAction::RemoveOrphan(owned) => {
+                ("remove", &owned.name, owned.service_uid.as_ref().unwrap())
+            }
+        };
+        let note = change.resume.as_ref().map(|note| format!(" {note}")).unwrap_or_default();
+        (format!("{verb} {name}{note}"), uid.clone())
+    }
+
+    #[async_trait]
+    impl LoadBalancers for Cloud {
+        async fn change(
+            &self,
+            call: ServiceCall<'_>,
+        ) -> Result<Vec<Result<ServiceProgress, CloudError>>, CloudError> {
+            let nodes: Vec<_> = call.targets.iter().map(|target| target.node.clone()).collect();
+            let (lines, uids): (Vec<_>, Vec<_>) = call.changes.iter().map(said).unzip();
+            let names: Vec<_> = lines.iter().map(|line| line.split(' ').nth(1).unwrap().to_owned()).collect();
+            let fates: Vec<_> = {
+                let mut state = self.state();
+                let audit = if call.is_audit { "audit: " } else { "" };
+                state.calls.push(format!("{audit}{}", lines.join(", ")));
+                assert!(uids.iter().all(|uid| !state.busy.contains(uid)), "{uids:?} are worked on twice");
+                state.busy.extend(uids.iter().cloned());
+                state.calls_now += 1;
+                state.most_calls = state.most_calls.max(state.calls_now);
+                names.iter().map(|name| state.fates.get_mut(name).and_then(Vec::pop)).collect()
+            };
+            let takes = fates.iter().flatten().map(|fate| match fate {
+                Fate::Takes(time) => *time,
+                Fate::NeverAnswers => Duration::MAX,
+                _ => LATENCY,
+            });
+            let takes = takes.max().unwrap_or(LATENCY);
+            // What was decided on is what is written, however long that takes.
+            let idle = Idle(self.clone(), uids);
+            tokio::time::sleep(takes).await;
+            drop(idle);
+            let outcome = |(change, fate): (&ServiceChange, &Option<Fate>)| match fate {
+                Some(Fate::Panics) => panic!("the host is broken"),
+                Some(Fate::FailsWhole) => Err(Err(CloudError::new(ErrorKind::Unavailable, "all down"))),
+                Some(Fate::Fails(kind)) => Ok(Err(CloudError::new(*kind, "it is locked"))),
+                Some(Fate::Under(note)) => {
+                    Ok(Ok(ServiceProgress::Under { after: SECOND * 5, resume: Some((*note).to_owned()) }))
+                }
+                _ => Ok(Ok(self.one(change, &nodes))),
+            };
+            call.changes.iter().zip(&fates).map(outcome).collect::<Result<Vec<_>, _>>().or_else(|whole| whole)
+        }
+
+        async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, CloudError> {
+            tokio::time::sleep(LATENCY).await;
+            let mut state = self.state();
+            state.calls.push("list".to_owned());
+            if let Some((api, service)) = state.made_while_listed.take() {
+                api.store("services", service);
+            }
+            let owned = |uid: &String| Owned {
+                cluster_uid: cluster.uid.clone(),
+                service_uid: Some(uid.clone()),
+                service: None,
+                name: format!("lb-{uid}"),
+                extra: Vec::new(),
+            };
+            Ok(state.behind.keys().map(owned).collect())
+        }
+    }
+
+    /// A call has ended, however it did.
+    struct Idle(Cloud, Vec<String>);
+
+    impl Drop for Idle {
+        fn drop(&mut self) {
+            let mut state = self.0.state();
+            state.calls_now -= 1;
+            state.busy.retain(|uid| !self.1.contains(uid));
+        }
+    }
+
+    struct World {
+        api: ApiServer,
+        cloud: Cloud,
+        stop: CancellationToken,
+    }
+
+    impl World {
+        /// A cluster with a Node.
+        fn new() -> Self {
+            let world =
+                Self { api: ApiServer::new(), cloud: Cloud::default(), stop: CancellationToken::new() };
+            world.join("a");
+            world
+        }
+
+        fn start(&self) -> tokio::task::JoinHandle<()> {
+            let terms = ServiceTerms {
+                largest_change: 1000,
+                is_side_by_side: true,
+                wants_namespace_labels: true,
+                ..ServiceTerms::default()
+            };
+            let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
+            let nodes = Nodes::new(self.api.client(), metrics.clone(), &health);
+            let services = Services::new(self.api.client(), metrics.clone(), &health, &terms);
+            let (events, _) = Events::start(self.api.client(), "service-controller", "test", metrics.clone());
+            let provider = Provider {
+                name: "test".to_owned(),
+                schemes: vec!["fake".to_owned()],
+                node_labels: Vec::new(),
+                largest_lookup: 1,
+                instances: None,
+                service_terms: terms,
+                load_balancers: Some(Arc::new(self.cloud.clone())),
+                largest_route_change: 1,
+                routes: None,
+            };
+            let settings = Settings {
+                cluster: Cluster { name: "test".to_owned(), uid: Some("cluster".to_owned()) },
+                classes: Vec::new(),
+                audit_period: AUDIT,
+                calls: 4,
+            };
+            let (of_nodes, of_services) = (nodes.clone(), services.clone());
+            tokio::spawn(async move { of_nodes.watch(CancellationToken::new()).await });
+            tokio::spawn(async move { of_services.watch(CancellationToken::new()).await });
+            let controller =
+                Controller::new(nodes, services, provider, events, metrics, settings, || 0.0).unwrap();
+            tokio::spawn(controller.run(self.stop.clone()))
+        }
+
+        fn join(&self, name: &str) {
+            let node = json!({
+                "metadata": {"name": name, "uid": format!("uid-{name}")},
+                "spec": {"taints": null, "providerID": format!("fake://{name}")},
+            });
+            self.api.put(&Stored::registered(&node));
+        }
+
+        fn make(&self, name: &str) {
+            self.api.store("services", service(name));
+        }
+
+        /// What was asked of the cloud until then.
+        async fn after(&self, time: Duration) -> Vec<String> {
+            tokio::time::sleep(time).await;
+            self.cloud.calls()
+        }
+
+        fn address(&self, name: &str) -> Option<String> {
+            let service = self.api.service(&format!("shop/{name}"))?;
+            service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().map(str::to_owned)
+        }
+    }
+
+    fn service(name: &str) -> Value {
+        json!({
+            "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-{name}")},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]},
+        })
+    }
+
+    const ADDRESS: Option<&str> = Some("192.0.2.1");
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_gets_its_address_and_leaves_nothing_behind() {
+        let world = World::new();
+        world.start();
+        assert_eq!(world.after(SECOND * 2).await, ["list"]);
+        world.make("web");
+        assert_eq!(world.after(SECOND * 2).await, ["ensure web"]);
+        assert_eq!(world.address("web").as_deref(), ADDRESS);
+        assert_eq!(world.api.writes(), ["PATCH shop/web/status"; 2], "the finalizer and the status");
+        assert_eq!(world.api.events(), ["EnsuringLoadBalancer web", "EnsuredLoadBalancer web"]);
+        // Until the audit, which finds all as it was.
+        assert_eq!(world.after(AUDIT.saturating_sub(SECOND * 10)).await, Vec::<String>::new());
+        assert_eq!(world.after(SECOND * 20).await, ["list", "audit: ensure web"]);
+        assert_eq!(world.api.lists().iter().filter(|of| **of == "services").count(), 1, "at the start");
+        world.api.delete("services", "shop/web");
+        assert_eq!(world.after(SECOND * 2).await, ["delete web"]);
+        assert_eq!(world.api.service("shop/web"), None);
+        assert_eq!(world.api.writes(), ["PATCH shop/web/status"]);
+        assert_eq!(world.api.events(), ["DeletingLoadBalancer web", "DeletedLoadBalancer web"]);
+        assert_eq!(world.cloud.behind("web"), None);
+        assert_eq!(world.after(AUDIT * 2).await, ["list", "list"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_takes_long_holds_up_no_other_service() {
+        let world = World::new();
+        world.start();
+        world.cloud.plans("slow", &[Fate::Takes(SECOND * 60)]);
+        world.make("slow");
+        world.after(SECOND * 2).await;
+        for name in ["one", "two"] {
+            world.make(name);
+            assert_eq!(world.after(SECOND * 2).await, [format!("ensure {name}")]);
+            assert_eq!(world.address(name).as_deref(), ADDRESS);
+        }
+        assert_eq!((world.address("slow"), world.cloud.state().most_calls), (None, 2));
+        world.after(SECOND * 60).await;
+        assert_eq!(world.address("slow").as_deref(), ADDRESS);
+    }
+
+    /// Upstream's S47: its slow pass over all Services goes on with the Nodes of its beginning.
+    #[tokio::test(start_paused = true)]
+    async fn nodes_that_were_taken_for_a_call_never_replace_newer_ones() {
+        let world = World::new();
+        world.start();
+        world.make("web");
+        world.make("db");
+        world.after(SECOND * 3).await;
+        world.cloud.plans("web", &[Fate::Takes(SECOND * 30)]);
+        world.join("b");
+        assert_eq!(world.after(SECOND * 5).await, ["update db, update web"]);
+        world.join("c");
+        let change = json!({"spec": {"ports": [{"port": 443, "nodePort": 30443}]}});
+        world.api.change("services", "shop/db", &change);
+        world.after(SECOND * 60).await;
+        for name in ["web", "db"] {
+            assert_eq!(world.cloud.behind(name).unwrap(), ["a", "b", "c"], "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_somebody_wipes_is_written_again_without_a_call() {
+        let world = World::new();
+        world.start();
+        world.make("web");
+        world.after(SECOND * 10).await;
+        world.api.change("services", "shop/web", &json!({"status": null}));
+        assert_eq!(world.after(SECOND * 10).await, Vec::<String>::new());
+        assert_eq!(world.address("web").as_deref(), ADDRESS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_becomes_of_a_call_the_service_is_tried_again_and_others_are_served() {
+        for (name, fate, within) in [
+            ("it fails as a whole", Fate::FailsWhole, SECOND * 10),
+            ("it panics", Fate::Panics, SECOND * 120),
+            ("it never answers", Fate::NeverAnswers, apply::PATIENCE + SECOND * 120),
+            ("its change fails", Fate::Fails(ErrorKind::Unavailable), SECOND * 10),
+        ] {
+            let world = World::new();
+            world.start();
+            world.cloud.plans("web", &[fate]);
+            world.make("web");
+            world.after(SECOND / 2).await;
+            assert_eq!(world.address("web"), None, "{name}");
+            world.make("db");
+            world.after(SECOND * 2).await;
+            assert_eq!(world.address("db").as_deref(), ADDRESS, "{name}");
+            world.after(within).await;
+            assert_eq!(world.address("web").as_deref(), ADDRESS, "{name}");
+            assert!(world.api.events().contains(&"SyncLoadBalancerFailed web".to_owned()), "{name}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_operation_is_asked_after_with_its_note() {
+        let world = World::new();
+        world.start();
+        world.cloud.plans("web", &[Fate::Under("operation 7"), Fate::Under("operation 8")]);
+        world.make("web");
+        assert_eq!(world.after(SECOND * 4).await, ["list", "ensure web"]);
+        assert_eq!(world.api.events(), ["EnsuringLoadBalancer web", "LoadBalancerPending web"]);
+        assert_eq!(world.after(SECOND * 4).await, ["ensure web operation 7"]);
+        assert_eq!(world.address("web"), None);
+        assert_eq!(world.after(SECOND * 5).await, ["ensure web operation 8"]);
+        assert_eq!(world.address("web").as_deref(), ADDRESS);
+        assert_eq!(world.api.events(), ["EnsuredLoadBalancer web"], "that it is pending is told once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_cloud_has_for_no_service_goes_and_a_young_service_is_not_taken_for_gone() {
+        let world = World::new();
+        world.cloud.state().behind.insert("uid-gone".to_owned(), Vec::new());
+        world.cloud.state().behind.insert("uid-young".to_owned(), Vec::new());
+        world.cloud.state().made_while_listed = Some((world.api.clone(), service("young")));
+        world.start();
+        assert_eq!(world.after(SECOND * 10).await, ["list", "ensure young", "remove lb-uid-gone"]);
+        assert_eq!(world.cloud.state().behind.keys().collect::<Vec<_>>(), ["uid-young"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_turned_while_nobody_looked_is_cleaned_up() {
+        let world = World::new();
+        let mut turned = service("web");
+        turned["spec"]["type"] = json!("ClusterIP");
+        world.api.store("services", turned);
+        world.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
+        world.start();
+        assert_eq!(world.after(SECOND * 10).await, ["list", "delete web"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_that_fail_are_made_again() {
+        let world = World::new();
+        world.start();
+        world.api.refuse(&[503, 409, 429]);
+        world.make("web");
+        world.after(SECOND * 20).await;
+        assert_eq!(world.address("web").as_deref(), ADDRESS);
+        world.api.refuse(&[500]);
+        world.api.delete("services", "shop/web");
+        world.after(SECOND * 20).await;
+        assert_eq!(world.api.service("shop/web"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_its_namespace_is_one_of_the_service() {
+        let world = World::new();
+        let namespace = |tier| json!({"metadata": {"name": "shop", "uid": "shop", "labels": {"tier": tier}}});
+        world.api.store("namespaces", namespace("gold"));
+        world.make("web");
+        world.start();
+        world.after(SECOND * 10).await;
+        world.api.store("namespaces", namespace("tin"));
+        assert_eq!(world.after(SECOND * 2).await, ["ensure web"]);
+        world.api.store("namespaces", json!({"metadata": {"name": "other", "uid": "other"}}));
+        assert_eq!(world.after(SECOND * 2).await, Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_begins_nothing_and_awaits_the_writes_that_have_begun() {
+        let world = World::new();
+        let running = world.start();
+        world.after(SECOND * 2).await;
+        for number in 0..20 {
+            world.make(&format!("s{number:02}"));
+        }
+        // A write takes 5 ms.
+        world.after(Duration::from_millis(2)).await;
+        world.stop.cancel();
+        running.await.unwrap();
+        assert_eq!(world.api.writes().len(), WRITERS);
+        assert_eq!(world.after(SECOND * 10).await, Vec::<String>::new());
+    }
+}

@@ -19,7 +19,7 @@ use crate::facts::service::ServiceFacts;
 
 /// How long a call is waited for. Longer than one takes that fails and is repeated in parts, as often as that is done (32
 /// times, a minute each).
-const PATIENCE: Duration = Duration::from_mins(45);
+pub(super) const PATIENCE: Duration = Duration::from_mins(45);
 
 /// The outcomes of a call, or why there are none.
 pub(super) type Outcomes = Result<Vec<Result<ServiceProgress, CloudError>>, CloudError>;
