@@ -112,13 +112,6 @@ impl Cloud {
         assert!((200..300).contains(&answer.status), "{path}: {answer:?}");
     }
 
-    /// Removes something that was made for Services.
-    pub(crate) async fn remove(&self, kind: Object, name: &str) {
-        let path = format!("{}/{name}", kind.names().0);
-        let answer = self.web.send(Method::DELETE, &path, "").await;
-        assert!((200..300).contains(&answer.status), "{path}: {answer:?}");
-    }
-
     /// How many writes it was asked for, by whomever.
     pub(crate) async fn writes(&self) -> u64 {
         let counters = self.web.get("/admin/counters").await.json();

@@ -339,7 +339,7 @@ pub(crate) async fn settles(world: &World) {
 /// about it. The world needs an audit log.
 pub(crate) async fn stays(world: &World, style: Style) {
     settles(world).await;
-    let (cluster, cloud) = (service_writes(world).len(), world.cloud.writes().await);
+    let (cluster, cloud) = written(world).await;
     create(world, "sentinel", json!({})).await;
     settles(world).await;
     delete(world, "sentinel").await;
@@ -351,6 +351,11 @@ pub(crate) async fn stays(world: &World, style: Style) {
     let most = if style == Style::Shared { 4 } else { 2 };
     let written = world.cloud.writes().await - cloud;
     assert!(written <= most, "{written} writes to the cloud for one service that came and went");
+}
+
+/// How much was written to Services by Pileus, and to the cloud by anybody.
+pub(crate) async fn written(world: &World) -> (usize, u64) {
+    (service_writes(world).len(), world.cloud.writes().await)
 }
 
 /// What Pileus wrote to Services.

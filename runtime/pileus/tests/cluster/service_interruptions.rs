@@ -4,8 +4,7 @@
 use kube::ResourceExt as _;
 use pileus_dev::kubernetes::{Options, User};
 use rustix::process::Signal;
-use serde_json::{Value, json};
-use tokio::time;
+use serde_json::json;
 
 use crate::relay::{Answers, Relay};
 use crate::service::{

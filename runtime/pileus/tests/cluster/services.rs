@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cloud::Object;
 use crate::service::{
     INVALID, OURS, Style, all, api, change, cluster_uid, create, create_whole, delete, document, get,
-    has_finalizer, ingress, is_served, join, settles, stays, tear_out, until,
+    has_finalizer, ingress, is_served, join, settles, stays, tear_out, written, until,
 };
 use crate::world::{Run, World};
 
@@ -151,8 +151,12 @@ async fn load_balancers_follow_services_and_nodes(style: Style) {
 
     // The next start finds all as it should be.
     assert!(run.stop().await.success());
+    let before = written(&world).await;
     let run = start(&world, style).await;
-    run.counted("pileus_service_audits_total", &[]).await;
+    run.counted("pileus_service_lists_total", &[r#"result="ok""#]).await;
+    run.counted("pileus_service_load_balancers", &[r#"state="settled""#]).await;
+    run.reaches_zero_of("pileus_service_load_balancers", &[r#"state="waiting""#]).await;
+    assert_eq!(written(&world).await, before, "written although all was well");
     stays(&world, style).await;
     for name in ["early", "ours", "closed"] {
         delete(&world, name).await;

@@ -299,7 +299,12 @@ impl Run {
 
     /// Waits until the value of a metric is 0.
     pub(crate) async fn reaches_zero(&self, name: &str) {
-        self.web.until("/metrics", |answer| value(&answer.body, name, &[]) == 0).await;
+        self.reaches_zero_of(name, &[]).await;
+    }
+
+    /// As [`Run::reaches_zero`], for the series whose labels hold all these texts.
+    pub(crate) async fn reaches_zero_of(&self, name: &str, labels: &[&str]) {
+        self.web.until("/metrics", |answer| value(&answer.body, name, labels) == 0).await;
     }
 
     /// Waits for a line of its log with all these texts.
