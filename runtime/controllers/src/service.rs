@@ -8,11 +8,15 @@ mod apply;
 mod batch;
 mod lanes;
 pub(crate) mod metrics;
+#[cfg(test)]
+mod model;
 mod orphans;
 mod patches;
 mod plan;
 mod record;
 mod roster;
+#[cfg(test)]
+mod scenarios;
 mod targets;
 mod telling;
 mod work;
@@ -256,6 +260,7 @@ mod tests {
         Under(&'static str),
         Fails(ErrorKind),
         FailsWhole,
+        SaysNothing,
         Panics,
         NeverAnswers,
     }
@@ -367,6 +372,7 @@ mod tests {
             let outcome = |(change, fate): (&ServiceChange, &Option<Fate>)| match fate {
                 Some(Fate::Panics) => panic!("the host is broken"),
                 Some(Fate::FailsWhole) => Err(Err(CloudError::new(ErrorKind::Unavailable, "all down"))),
+                Some(Fate::SaysNothing) => Err(Ok(Vec::new())),
                 Some(Fate::Fails(kind)) => Ok(Err(CloudError::new(*kind, "it is locked"))),
                 Some(Fate::Under(note)) => {
                     Ok(Ok(ServiceProgress::Under { after: SECOND * 5, resume: Some((*note).to_owned()) }))
@@ -564,6 +570,7 @@ mod tests {
     async fn whatever_becomes_of_a_call_the_service_is_tried_again_and_others_are_served() {
         for (name, fate, within) in [
             ("it fails as a whole", Fate::FailsWhole, SECOND * 10),
+            ("it has no outcome for the change", Fate::SaysNothing, SECOND * 120),
             ("it panics", Fate::Panics, SECOND * 120),
             ("it never answers", Fate::NeverAnswers, apply::PATIENCE + SECOND * 120),
             ("its change fails", Fate::Fails(ErrorKind::Unavailable), SECOND * 10),

@@ -259,3 +259,44 @@ fn port_status(status: core::PortStatus) -> Option<PortStatus> {
     let core::PortStatus { error, port, protocol } = status;
     Some(PortStatus { port: u16::try_from(port).ok()?, protocol: protocol_of(&protocol)?, error })
 }
+
+#[cfg(test)]
+impl ServiceFacts {
+    /// A Service of type LoadBalancer that a user has just created in the namespace `default`.
+    pub(crate) fn balanced(name: &str) -> Self {
+        let port = ServicePort {
+            name: String::new(),
+            protocol: Protocol::Tcp,
+            port: 80,
+            node_port: Some(30080),
+            app_protocol: None,
+        };
+        let service = Service {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            labels: Vec::new(),
+            namespace_labels: Vec::new(),
+            annotations: Vec::new(),
+            class: None,
+            ports: vec![port],
+            policy: TrafficPolicy::Cluster,
+            affinity: Affinity::None,
+            source_ranges: Vec::new(),
+            requested_ip: None,
+            families: vec![Family::Ipv4],
+            endpoints: Vec::new(),
+            targets: Selection::All,
+            status: Vec::new(),
+        };
+        Self {
+            service,
+            resource_version: "1".to_owned(),
+            is_deleting: false,
+            is_load_balancer: true,
+            finalizers: Vec::new(),
+            local_endpoints: BTreeMap::new(),
+            problems: Vec::new(),
+        }
+    }
+}

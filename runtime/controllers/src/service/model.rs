@@ -1,0 +1,479 @@
+//! The roster against a simulated API server, cloud and crowd of users, by seed: whatever happens in whatever order, at the
+//! end the cloud holds exactly what the cluster asks for, and then nobody writes any more.
+//!
+//! The watch lags. Writes and calls take effect at some moment between their begin and their answer, answers are lost,
+//! operations take time and fail late. The process is killed at any moment, and the next one begins with a list.
+
+mod api;
+mod chance;
+mod cloud;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pileus_cloud::{
+    Cluster, Error as CloudError, ErrorKind, Retry, ServiceAction, ServiceProgress, ServiceTerms,
+    TrafficPolicy,
+};
+use tokio::time::Instant;
+
+use super::Settings;
+use super::plan::wants;
+use super::roster::Roster;
+use super::targets::Targets;
+use super::work::{Call, Key, Listing, Telling, Work, Write};
+use crate::error::Error;
+use crate::facts::node::NodeFacts;
+use crate::facts::service::ServiceFacts;
+use api::{Api, News, classes};
+use chance::Chance;
+use cloud::{CLUSTER, Cloud, Wish, name};
+
+const AUDIT: Duration = Duration::from_mins(30);
+
+type Outcomes = Result<Vec<Result<ServiceProgress, CloudError>>, CloudError>;
+
+#[derive(Debug)]
+enum Event {
+    User,
+    /// The watch tells what it has to.
+    Watch,
+    /// A write takes effect, and its answer comes.
+    Write(Arc<ServiceFacts>, Write),
+    Wrote(String, Result<Arc<ServiceFacts>, Error>),
+    /// A call takes effect, and its answer comes.
+    Call(Call),
+    Came(Call, Outcomes),
+    /// The cloud is listed, then the API server, and then both are there.
+    List,
+    Present(Vec<pileus_cloud::Owned>),
+    Listed(Result<Listing, Retry>),
+}
+
+struct World {
+    chance: Chance,
+    faults: bool,
+    now: Instant,
+    /// What happens, when and in what order.
+    events: BTreeMap<(Instant, u64), Event>,
+    count: u64,
+    api: Api,
+    cloud: Cloud,
+    nodes: BTreeSet<u64>,
+    terms: ServiceTerms,
+    settings: Settings,
+    roster: Roster,
+    /// What is being worked on.
+    busy: HashSet<Key>,
+    calls: Vec<(&'static str, usize)>,
+    /// The names of which this process has heard, which it follows to their end.
+    followed: HashSet<String>,
+    /// The names of Services by UID that this process has asked the cloud for.
+    ensured: BTreeMap<String, String>,
+    told: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance(seed);
+        let terms = ServiceTerms {
+            largest_change: chance.pick(&[1, 3, 1000]).unwrap(),
+            is_side_by_side: chance.percent(50),
+            wants_endpoints: chance.percent(50),
+            wants_known: chance.percent(50),
+            ..ServiceTerms::default()
+        };
+        let settings = Settings {
+            cluster: Cluster { name: "kubernetes".to_owned(), uid: Some(CLUSTER.to_owned()) },
+            classes: classes(),
+            audit_period: AUDIT,
+            calls: 1 + usize::try_from(chance.below(4)).unwrap(),
+        };
+        let now = Instant::now();
+        let mut cloud = Cloud::default();
+        cloud.add("of another cluster", Some("another cluster"), Some("u1"));
+        cloud.add("of no cluster", None, Some("u2"));
+        cloud.add("of no service", Some(CLUSTER), None);
+        cloud.add("an orphan", Some(CLUSTER), Some("long gone"));
+        let mut world = Self {
+            roster: Roster::new(terms.clone(), &settings, now),
+            chance,
+            faults: true,
+            now,
+            events: BTreeMap::new(),
+            count: 0,
+            api: Api::default(),
+            cloud,
+            nodes: (0..2).collect(),
+            terms,
+            settings,
+            busy: HashSet::new(),
+            calls: Vec::new(),
+            followed: HashSet::new(),
+            ensured: BTreeMap::new(),
+            told: 0,
+        };
+        world.target();
+        world
+    }
+
+    fn after(&mut self, most: u64, event: Event) {
+        let at = self.now + Duration::from_millis(self.chance.below(most));
+        self.count += 1;
+        self.events.insert((at, self.count), event);
+    }
+
+    fn targets(&self) -> Arc<Targets> {
+        let node = |number: &u64| {
+            let mut node = NodeFacts::registered(&format!("n{number}"));
+            node.provider_id =
+                Some(pileus_cloud::ProviderId::parse(&format!("simulated://{number}")).unwrap());
+            Arc::new(node)
+        };
+        let nodes: Vec<_> = self.nodes.iter().map(node).collect();
+        Arc::new(Targets::of(&nodes, &["simulated".to_owned()]))
+    }
+
+    fn target(&mut self) {
+        let targets = self.targets();
+        self.roster.target(targets, self.now);
+    }
+
+    /// The process is killed, and the next one begins. What it had sent takes effect at once or never.
+    fn restart(&mut self) {
+        let (own, others): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.events)
+            .into_iter()
+            .partition(|(_, event)| !matches!(event, Event::User | Event::Watch));
+        self.events = others;
+        for event in own.into_values() {
+            match event {
+                Event::Write(facts, write) if self.chance.percent(50) => drop(self.api.write(&facts, &write)),
+                Event::Call(call) if self.chance.percent(50) => drop(self.perform(&call)),
+                _ => {}
+            }
+        }
+        (self.busy, self.calls, self.followed) = (HashSet::new(), Vec::new(), HashSet::new());
+        self.ensured.clear();
+        self.api.news.clear();
+        self.roster = Roster::new(self.terms.clone(), &self.settings, self.now);
+        let listed: Vec<_> = self.api.services.values().cloned().map(Arc::new).collect();
+        for facts in listed {
+            self.tell(News::Present(facts));
+        }
+        self.target();
+    }
+
+    /// The shell follows those Services that matter, and those that once did.
+    fn tell(&mut self, news: News) {
+        match news {
+            News::Present(facts) => {
+                let matters = facts.is_load_balancer || facts.has_finalizer();
+                if matters {
+                    self.followed.insert(facts.key());
+                }
+                if self.followed.contains(&facts.key()) {
+                    self.roster.present(&facts, self.now);
+                }
+            }
+            News::Gone(name) => {
+                if self.followed.remove(&name) {
+                    self.roster.gone(&name, self.now);
+                }
+            }
+        }
+    }
+
+    /// What the cloud makes of a call: each change by itself, and the answers.
+    fn perform(&mut self, call: &Call) -> Outcomes {
+        let mut outcomes = Vec::new();
+        let gives_up = self.fault(3);
+        for change in &call.changes {
+            if gives_up && self.chance.percent(50) || self.fault(15) {
+                outcomes.push(Err(self.error()));
+                continue;
+            }
+            self.check_change(&change.action);
+            let (chance, faults) = (&mut self.chance, self.faults);
+            let outcome = self.cloud.change(&change.action, call.targets.table(), (chance, faults), self.now);
+            outcomes.push(if self.fault(10) { Err(self.error()) } else { outcome });
+        }
+        if gives_up { Err(self.error()) } else { Ok(outcomes) }
+    }
+
+    /// Nobody touches what isn't theirs.
+    fn check_change(&self, action: &ServiceAction) {
+        let Api { wanted, unwanted, left, services, .. } = &self.api;
+        match action {
+            ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
+                assert!(wanted.contains(&service.uid), "{} was never wanted", service.uid);
+            }
+            ServiceAction::Delete(pileus_cloud::Service { uid, .. }) => {
+                assert!(unwanted.contains(uid), "{uid} was always wanted");
+                assert!(wanted.contains(uid) || left.contains(uid), "{uid} was never ours");
+            }
+            ServiceAction::RemoveOrphan(owned) => {
+                assert_eq!(owned.cluster_uid.as_deref(), Some(CLUSTER), "{owned:?}");
+                let uid = owned.service_uid.as_ref().unwrap();
+                assert!(services.values().all(|facts| facts.service.uid != *uid), "{owned:?}");
+            }
+        }
+    }
+
+    fn fault(&mut self, share: u64) -> bool {
+        self.faults && self.chance.percent(share)
+    }
+
+    fn error(&mut self) -> CloudError {
+        let kinds = [
+            ErrorKind::Throttled(None),
+            ErrorKind::Throttled(Some(Duration::from_secs(7))),
+            ErrorKind::Conflict,
+            ErrorKind::Invalid,
+            ErrorKind::Denied,
+            ErrorKind::Unavailable,
+            ErrorKind::Broken,
+        ];
+        CloudError::new(self.chance.pick(&kinds).unwrap(), "by chance")
+    }
+
+    fn api_error(&mut self) -> Error {
+        match self.chance.below(3) {
+            0 => Error::Conflict,
+            1 => Error::Refused("by chance".to_owned()),
+            _ => Error::Unavailable("by chance".to_owned()),
+        }
+    }
+}
+
+impl World {
+    /// Something happens.
+    fn happen(&mut self, event: Event) {
+        let jitter = 0.5;
+        match event {
+            Event::User => self.user(),
+            Event::Watch => {
+                for news in std::mem::take(&mut self.api.news) {
+                    self.tell(news);
+                }
+            }
+            Event::Write(facts, write) => {
+                let result =
+                    if self.fault(10) { Err(self.api_error()) } else { self.api.write(&facts, &write) };
+                let result = if self.fault(10) { Err(self.api_error()) } else { result };
+                self.after(50, Event::Wrote(facts.service.uid.clone(), result));
+            }
+            Event::Wrote(uid, result) => {
+                self.busy.remove(&Key::Service(uid.clone()));
+                self.roster.wrote(&uid, result.as_ref(), self.now, jitter);
+            }
+            Event::Call(call) => {
+                let outcomes = self.perform(&call);
+                self.after(300, Event::Came(call, outcomes));
+            }
+            Event::Came(call, outcomes) => {
+                self.ends(call.lane.as_str());
+                self.busy.retain(|key| !call.keys.contains(key));
+                self.roster.came(&call, outcomes, self.now, jitter);
+            }
+            Event::List => {
+                let owned = self.cloud.owned();
+                let next =
+                    if self.fault(20) { Event::Listed(Err(Retry::Growing)) } else { Event::Present(owned) };
+                self.after(2000, next);
+            }
+            Event::Present(owned) => {
+                let uid = |facts: &ServiceFacts| (facts.service.uid.clone(), facts.key());
+                let present = self.api.services.values().map(uid).collect();
+                self.after(300, Event::Listed(Ok(Listing { owned, present })));
+            }
+            Event::Listed(listing) => {
+                self.ends("list");
+                let report = self.roster.listed(listing.as_ref().map_err(|retry| *retry), self.now, jitter);
+                for name in report.unknown {
+                    self.followed.insert(name.clone());
+                    if let Some(facts) = self.api.services.get(&name).cloned() {
+                        self.roster.present(&Arc::new(facts), self.now);
+                    }
+                }
+            }
+        }
+    }
+
+    fn user(&mut self) {
+        match self.chance.below(40) {
+            0 => self.restart(),
+            1 | 2 => {
+                let number = self.chance.below(4);
+                if !self.nodes.remove(&number) {
+                    self.nodes.insert(number);
+                }
+                self.target();
+            }
+            _ => self.api.user(&mut self.chance),
+        }
+    }
+
+    fn begins(&mut self, lane: &'static str, size: usize) {
+        self.calls.push((lane, size));
+        let beside = self.calls.iter().filter(|(other, _)| *other == lane).count();
+        assert!(size <= self.terms.largest_change, "{size} at once");
+        if !self.terms.is_side_by_side {
+            assert_eq!(self.calls.len(), 1, "{:?}", self.calls);
+        } else if lane == "user" {
+            assert!(beside <= self.settings.calls && size <= 100, "{:?}", self.calls);
+        } else {
+            assert_eq!(beside, 1, "{:?}", self.calls);
+        }
+    }
+
+    fn ends(&mut self, lane: &'static str) {
+        let at = self.calls.iter().position(|(other, _)| *other == lane).unwrap();
+        self.calls.remove(at);
+    }
+
+    /// Begins all that the roster wants to be done.
+    fn work(&mut self) {
+        let jitter = self.chance.below(100) as f64 / 100.0;
+        for work in self.roster.next(self.now, jitter) {
+            match work {
+                Work::Write { facts, write } => {
+                    let uid = &facts.service.uid;
+                    assert!(self.busy.insert(Key::Service(uid.clone())), "two at once for {uid}");
+                    let Api { wanted, left, .. } = &self.api;
+                    assert!(
+                        wanted.contains(uid) || left.contains(uid),
+                        "{write:?} to {uid}, which was never ours"
+                    );
+                    self.after(50, Event::Write(facts, write));
+                }
+                Work::Call(call) => {
+                    self.begins(call.lane.as_str(), call.keys.len());
+                    self.check_call(&call);
+                    self.after(500, Event::Call(call));
+                }
+                Work::ListOwned => {
+                    self.begins("list", 0);
+                    self.after(1000, Event::List);
+                }
+            }
+        }
+        // What is wrong with a Service is told again as long as it is.
+        let is_news = |telling: &Telling| telling.facts.problems.is_empty();
+        self.told += self.roster.tellings().iter().filter(|telling| is_news(telling)).count();
+        let now = self.now;
+        assert!(self.roster.wakes().is_none_or(|at| at > now), "it is woken again and again");
+    }
+
+    fn check_call(&mut self, call: &Call) {
+        assert_eq!(call.keys.len(), call.changes.len());
+        for key in &call.keys {
+            assert!(self.busy.insert(key.clone()), "two at once for {key:?}");
+        }
+        assert!(self.terms.wants_known || call.known.is_empty());
+        for known in &call.known {
+            assert!(
+                !call.keys.contains(&Key::Service(known.uid.clone())),
+                "{} is known and changed",
+                known.uid
+            );
+        }
+        for change in &call.changes {
+            if let ServiceAction::Ensure(service) = &change.action {
+                let key = format!("{}/{}", service.namespace, service.name);
+                let former = self.ensured.iter().filter(|(uid, name)| **uid != service.uid && **name == key);
+                for (uid, _) in former {
+                    assert!(!self.cloud.there.contains_key(&name(uid)), "{key}: {uid} is still there");
+                }
+                self.ensured.insert(service.uid.clone(), key);
+            }
+        }
+    }
+
+    /// Goes on until this time has come, or nothing is left to happen before.
+    fn run(&mut self, until: Instant) {
+        loop {
+            if !self.api.news.is_empty() && !self.events.values().any(|event| matches!(event, Event::Watch)) {
+                self.after(400, Event::Watch);
+            }
+            self.work();
+            let next = self.events.first_key_value().map(|((at, _), _)| *at);
+            let Some(at) = next.into_iter().chain(self.roster.wakes()).min().filter(|at| *at <= until) else {
+                break;
+            };
+            self.now = self.now.max(at);
+            self.cloud.passes(self.now);
+            if let Some(entry) = self.events.first_entry().filter(|entry| entry.key().0 <= at) {
+                let event = entry.remove();
+                self.happen(event);
+            }
+        }
+        self.now = until;
+    }
+
+    /// The cloud holds what the cluster asks for, and each Service says so.
+    fn check(&self) {
+        let (classes, targets) = (classes(), self.targets());
+        let mut expected: BTreeSet<_> =
+            ["of another cluster", "of no cluster", "of no service"].map(str::to_owned).into();
+        for facts in self.api.services.values() {
+            let (uid, name) = (&facts.service.uid, name(&facts.service.uid));
+            if !wants(facts, &classes) {
+                // One that may have been somebody else's is left to them, who may use the same finalizer.
+                let is_others = self.api.foreign.contains(uid) || !self.api.wanted.contains(uid);
+                assert!(is_others || !facts.has_finalizer(), "{facts:?} keeps its finalizer");
+                continue;
+            }
+            let there = self.cloud.there.get(&name);
+            assert!(facts.has_finalizer() || (there.is_none() && !facts.problems.is_empty()), "{facts:?}");
+            expected.extend(there.map(|_| name));
+            if !facts.problems.is_empty() {
+                continue;
+            }
+            let there = there.unwrap_or_else(|| panic!("{facts:?} has none"));
+            assert_eq!(there.wish, Some(Wish::of(&facts.service)), "{uid}");
+            let is_local = matches!(facts.service.policy, TrafficPolicy::Local(_));
+            let endpoints =
+                if self.terms.wants_endpoints && is_local { targets.endpoints(facts) } else { Vec::new() };
+            assert_eq!(there.behind, (targets.table().to_vec(), endpoints), "{uid}");
+            let shown: Vec<_> = facts.service.status.iter().map(|ingress| &ingress.point).collect();
+            assert_eq!(
+                shown,
+                there.address.iter().map(|ingress| &ingress.point).collect::<Vec<_>>(),
+                "{uid}"
+            );
+        }
+        assert_eq!(self.cloud.there.keys().cloned().collect::<BTreeSet<_>>(), expected);
+    }
+}
+
+/// A history of so many things that users do, played to its end.
+fn play(seed: u64, steps: u64) {
+    let mut world = World::new(seed);
+    for _ in 0..steps {
+        world.after(2000, Event::User);
+        let pause = if world.chance.percent(2) { 4_000_000 } else { world.chance.below(3000) };
+        let until = world.now + Duration::from_millis(pause);
+        world.run(until);
+    }
+    world.faults = false;
+    // Two audits, and an hour for what had failed to be tried again.
+    world.run(world.now + AUDIT * 4);
+    world.check();
+    let done = (world.cloud.writes, world.api.writes, world.told);
+    world.run(world.now + AUDIT * 3);
+    world.check();
+    assert_eq!((world.cloud.writes, world.api.writes, world.told), done, "it doesn't rest");
+}
+
+/// How many histories: as many as take a second, or what this variable says.
+const HISTORIES: &str = "PILEUS_HISTORIES";
+
+#[test]
+fn at_the_end_the_cloud_holds_what_the_cluster_asks_for_and_nobody_writes_any_more() {
+    let histories = std::env::var(HISTORIES).map_or(20, |text| text.parse().unwrap());
+    for seed in 0..histories {
+        let played = std::panic::catch_unwind(|| play(seed, 200));
+        assert!(played.is_ok(), "history {seed} ends badly; see above");
+    }
+}

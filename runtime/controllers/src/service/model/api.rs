@@ -1,0 +1,163 @@
+//! An API server: Services, a watch that lags, and users who do what they like.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pileus_cloud::{Ingress, IngressPoint, IpMode, TrafficPolicy};
+
+use super::chance::Chance;
+use crate::error::Error;
+use crate::facts::service::ServiceFacts;
+use crate::service::plan::{is_foreign, wants};
+use crate::service::work::Write;
+use crate::well_known::FINALIZER_LOAD_BALANCER;
+
+pub(super) const CLASSES: [&str; 1] = ["ours.example/class"];
+
+pub(super) fn classes() -> Vec<String> {
+    CLASSES.map(str::to_owned).to_vec()
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum News {
+    Present(Arc<ServiceFacts>),
+    Gone(String),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Api {
+    pub(super) services: BTreeMap<String, ServiceFacts>,
+    /// What the watch has yet to tell.
+    pub(super) news: Vec<News>,
+    version: u64,
+    /// UIDs that were ever wanted, ever not, and ever to be cleaned up as any finalizer of that name tells.
+    pub(super) wanted: BTreeSet<String>,
+    pub(super) unwanted: BTreeSet<String>,
+    pub(super) left: BTreeSet<String>,
+    /// UIDs that were ever somebody else's.
+    pub(super) foreign: BTreeSet<String>,
+    pub(super) writes: usize,
+}
+
+impl Api {
+    /// An object is so now, or gone where its last finalizer is.
+    fn store(&mut self, mut facts: ServiceFacts) -> Arc<ServiceFacts> {
+        self.version += 1;
+        facts.resource_version = self.version.to_string();
+        let (name, uid) = (facts.key(), facts.service.uid.clone());
+        if wants(&facts, &classes()) {
+            self.wanted.insert(uid.clone());
+        } else {
+            self.unwanted.insert(uid.clone());
+        }
+        if facts.has_finalizer() && !is_foreign(&facts, &classes()) {
+            self.left.insert(uid.clone());
+        }
+        if is_foreign(&facts, &classes()) {
+            self.foreign.insert(uid.clone());
+        }
+        let stored = Arc::new(facts);
+        if stored.is_deleting && stored.finalizers.is_empty() {
+            self.services.remove(&name);
+            self.unwanted.insert(uid);
+            self.news.push(News::Gone(name));
+        } else {
+            self.services.insert(name, (*stored).clone());
+            self.news.push(News::Present(Arc::clone(&stored)));
+        }
+        stored
+    }
+
+    /// What becomes of a write.
+    pub(super) fn write(&mut self, facts: &ServiceFacts, write: &Write) -> Result<Arc<ServiceFacts>, Error> {
+        let Some(there) = self.services.get(&facts.key()) else { return Err(Error::Gone) };
+        if there.service.uid != facts.service.uid {
+            return Err(Error::Gone);
+        }
+        let mut changed = there.clone();
+        match write {
+            Write::AddFinalizer if there.is_deleting => {
+                return Err(Error::Refused("no new finalizers can be added".to_owned()));
+            }
+            Write::AddFinalizer if there.has_finalizer() => {}
+            Write::AddFinalizer => changed.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned()),
+            Write::Status(status) => changed.service.status.clone_from(status),
+            Write::Finish | Write::Release => {
+                changed.finalizers.retain(|finalizer| finalizer != FINALIZER_LOAD_BALANCER);
+                if *write == Write::Finish {
+                    changed.service.status.clear();
+                }
+            }
+        }
+        if changed == *there {
+            return Ok(Arc::new(changed));
+        }
+        self.writes += 1;
+        Ok(self.store(changed))
+    }
+
+    /// Somebody does something.
+    pub(super) fn user(&mut self, chance: &mut Chance) {
+        let name = format!("default/s{}", chance.below(6));
+        let Some(there) = self.services.get(&name) else { return self.create(&name, chance) };
+        let mut facts = there.clone();
+        match chance.below(13) {
+            10 if facts.service.policy == TrafficPolicy::Cluster => {
+                facts.service.policy = TrafficPolicy::Local(32000)
+            }
+            10 => facts.service.policy = TrafficPolicy::Cluster,
+            0 => facts.service.ports[0].port = u16::try_from(80 + chance.below(3)).unwrap(),
+            1 => facts.service.labels = vec![("color".to_owned(), chance.below(3).to_string())],
+            2 | 3 => flip(&mut facts, chance),
+            4 => facts.finalizers.retain(|finalizer| finalizer != FINALIZER_LOAD_BALANCER),
+            5 => facts.service.status.clear(),
+            6 => {
+                let point = IngressPoint::Ip("203.0.113.9".to_owned());
+                facts.service.status = vec![Ingress { point, ip_mode: Some(IpMode::Vip), ports: Vec::new() }];
+            }
+            7 if facts.problems.is_empty() => facts.problems = vec!["no range".to_owned()],
+            7 | 8 => facts.problems.clear(),
+            9 => facts.local_endpoints = [(format!("n{}", chance.below(4)), 1)].into(),
+            _ => {
+                facts.is_deleting = true;
+                if chance.percent(20) {
+                    facts.finalizers.retain(|finalizer| finalizer != FINALIZER_LOAD_BALANCER);
+                }
+                if chance.percent(50) {
+                    facts.finalizers.retain(|finalizer| finalizer == FINALIZER_LOAD_BALANCER);
+                }
+            }
+        }
+        if facts != *there {
+            self.store(facts);
+        }
+    }
+
+    fn create(&mut self, name: &str, chance: &mut Chance) {
+        let uid = format!("u{}", self.version);
+        let mut facts = ServiceFacts::balanced(name.strip_prefix("default/").unwrap());
+        facts.service.uid = uid;
+        for _ in 0..chance.below(3) {
+            flip(&mut facts, chance);
+        }
+        if chance.percent(20) {
+            facts.finalizers.push("other.example/finalizer".to_owned());
+        }
+        // Somebody else's controller may use the same one.
+        if is_foreign(&facts, &classes()) && chance.percent(50) {
+            facts.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
+        }
+        self.store(facts);
+    }
+}
+
+/// Changes the type, or the class by way of another type, which a watch may not see.
+fn flip(facts: &mut ServiceFacts, chance: &mut Chance) {
+    facts.is_load_balancer = chance.percent(60);
+    facts.service.class = match chance.below(4) {
+        _ if !facts.is_load_balancer => None,
+        0 => Some("foreign.example/class".to_owned()),
+        1 => Some(CLASSES[0].to_owned()),
+        _ => None,
+    };
+}
