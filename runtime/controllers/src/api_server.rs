@@ -167,6 +167,9 @@ impl ApiServer {
             None => {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let name = text(&body["regarding"]["name"]);
+                let namespace = body["regarding"]["namespace"].as_str().unwrap_or("default");
+                let way = format!("/namespaces/{namespace}/events");
+                assert!(head.uri.path().contains(&way), "an event of {namespace}/{name} elsewhere");
                 let mut state = self.state();
                 state.events.push(format!("{} {name}", text(&body["reason"])));
                 state.notes.push(format!("{} {name}: {}", head.method, text(&body["note"])));

@@ -68,7 +68,8 @@ impl Controller {
         };
         let known = self.services.known();
         let is_known = |owned: &Owned| owned.service_uid.as_ref().is_none_or(|uid| known.contains_key(uid));
-        if owned.iter().all(is_known) {
+        let ours = owned.iter().filter(|owned| owned.cluster_uid == self.settings.cluster.uid);
+        if ours.into_iter().all(is_known) {
             return Ended::Listing(Ok(Listing { owned, present: known }));
         }
         match self.services.present().await {

@@ -167,3 +167,64 @@ const fn name(action: &ServiceAction) -> &'static str {
         ServiceAction::RemoveOrphan(_) => "remove_orphan",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pileus_cloud::{Affinity, Selection, Service, TrafficPolicy};
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    fn service() -> Service {
+        Service {
+            namespace: String::new(),
+            name: String::new(),
+            uid: String::new(),
+            labels: Vec::new(),
+            namespace_labels: Vec::new(),
+            annotations: Vec::new(),
+            class: None,
+            ports: Vec::new(),
+            policy: TrafficPolicy::Cluster,
+            affinity: Affinity::None,
+            source_ranges: Vec::new(),
+            requested_ip: None,
+            families: Vec::new(),
+            endpoints: Vec::new(),
+            targets: Selection::All,
+            status: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn upstreams_metrics_are_of_changes_of_targets_alone() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let change = |action| ServiceChange { action, resume: None };
+        let changes = [
+            change(ServiceAction::UpdateTargets(service())),
+            change(ServiceAction::UpdateTargets(service())),
+            change(ServiceAction::Ensure(service())),
+        ];
+        let error = Error::new(ErrorKind::Conflict, "");
+        let outcomes = Ok(vec![Ok(ServiceProgress::Elsewhere), Err(error.clone()), Err(error)]);
+        metrics.called(&changes, &outcomes, Duration::from_secs(3));
+        let whole = Err(Error::new(ErrorKind::Unavailable, ""));
+        metrics.called(&changes[2..], &whole, Duration::from_secs(3));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            "service_controller_loadbalancer_sync_total 2",
+            "service_controller_nodesync_error_total 1",
+            "service_controller_nodesync_latency_seconds_count 1",
+            "service_controller_nodesync_latency_seconds_bucket{le=\"4.0\"} 1",
+            "service_controller_nodesync_latency_seconds_bucket{le=\"16384.0\"} 1",
+            "service_controller_update_loadbalancer_host_latency_seconds_count 2",
+            "pileus_service_changes_total{action=\"update_targets\",result=\"elsewhere\"} 1",
+            "pileus_service_changes_total{action=\"ensure\",result=\"conflict\"} 1",
+            "pileus_service_changes_total{action=\"ensure\",result=\"unavailable\"} 1",
+        ] {
+            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+        }
+    }
+}
