@@ -50,6 +50,7 @@
 mod base_url;
 mod document;
 pub(crate) mod failure;
+mod members;
 mod response;
 mod slots;
 pub(crate) mod status;
@@ -60,6 +61,7 @@ pub use ::http::{HeaderMap, Method, StatusCode};
 use ::http::{HeaderName, HeaderValue, Uri, header};
 pub use base_url::BaseUrl;
 pub use document::{Document, Edit};
+pub use members::Members;
 pub use response::Response;
 use serde::Serialize;
 

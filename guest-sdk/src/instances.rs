@@ -1,7 +1,11 @@
 //! The capability `instances`: the machines behind Nodes. An author looks up one Node at a time, or takes the whole
 //! batch where one list answers for many.
 
+mod listing;
+
 use std::time::Duration;
+
+pub use listing::Listing;
 
 use crate::{Address, Error, Extra, NodeReference, Provider, deadline, side_by_side};
 

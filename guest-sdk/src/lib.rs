@@ -27,7 +27,7 @@ mod wire;
 
 pub use description::{Annotation, AnnotationType, CallShape, Capability, Description, ServiceFacts};
 pub use error::{Error, ErrorKind, Extra};
-pub use instances::{Answer, Instance, Instances, Purpose, State, one_by_one};
+pub use instances::{Answer, Instance, Instances, Listing, Purpose, State, one_by_one};
 pub use load_balancers::{
     LoadBalancers, ServiceAction, ServiceCall, ServiceChange, ServiceProgress, change_services_one_by_one,
 };
@@ -41,4 +41,4 @@ pub use service::{
     Service, ServicePort, Target, Targets, TrafficPolicy,
 };
 pub use settings::{Effect, Endpoint, Limit, Operation, Place, Rule, Settings};
-pub use side_by_side::side_by_side;
+pub use side_by_side::{removals_first, side_by_side};

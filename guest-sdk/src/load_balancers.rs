@@ -4,8 +4,7 @@
 
 use std::time::Duration;
 
-use crate::side_by_side::in_two_rounds;
-use crate::{Cluster, Error, Ingress, Owned, Provider, Service, Target, Targets, deadline};
+use crate::{Cluster, Error, Ingress, Owned, Provider, Service, Target, Targets, deadline, removals_first};
 
 /// What to do for one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,7 +180,7 @@ pub async fn change_services_one_by_one<P: LoadBalancers>(
             ServiceAction::RemoveOrphan(owned) => provider.remove_orphan(cluster, owned, resume).await,
         }
     };
-    in_two_rounds(&call.changes, ServiceChange::is_removal, change).await
+    removals_first(&call.changes, ServiceChange::is_removal, change).await
 }
 
 #[cfg(test)]

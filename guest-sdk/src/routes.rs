@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use crate::side_by_side::in_two_rounds;
-use crate::{Address, Error, Extra, Provider, deadline};
+use crate::{Address, Error, Extra, Provider, deadline, removals_first};
 
 /// The cluster that a call is for. Stored on what is created, where the cloud can: clusters that share an account are
 /// told apart by it.
@@ -136,5 +135,5 @@ pub async fn change_one_by_one<P: Routes>(
         }
     };
     let is_removal = |change: &RouteChange| matches!(change.action, RouteAction::Delete(_));
-    in_two_rounds(changes, is_removal, change).await
+    removals_first(changes, is_removal, change).await
 }

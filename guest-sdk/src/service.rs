@@ -17,6 +17,17 @@ pub enum Protocol {
     Sctp,
 }
 
+impl Protocol {
+    /// The protocol as Kubernetes writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
+        }
+    }
+}
+
 /// An IP family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
@@ -24,6 +35,16 @@ pub enum Family {
     Ipv4,
     /// IPv6.
     Ipv6,
+}
+
+impl Family {
+    /// The family as Kubernetes writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "IPv4",
+            Self::Ipv6 => "IPv6",
+        }
+    }
 }
 
 /// A Node that may receive traffic. Which Nodes may is the host's decision.
@@ -69,6 +90,11 @@ impl<'a> Targets<'a> {
     /// All of a table.
     pub const fn all(table: &'a [Target]) -> Self {
         Self { table, selection: &Selection::All }
+    }
+
+    /// Whether they are all of the table, and so the same for every Service of the call that has all.
+    pub const fn is_all(self) -> bool {
+        matches!(self.selection, Selection::All)
     }
 
     /// The targets, in the order of the table.

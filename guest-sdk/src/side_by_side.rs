@@ -17,8 +17,9 @@ pub async fn side_by_side<I, T>(things: impl IntoIterator<Item = I>, work: impl 
     ended.into_iter().map(|(_, came)| came).collect()
 }
 
-/// Makes changes, all removals and then the rest, and tells what came of each in their order.
-pub(crate) async fn in_two_rounds<'a, C, T>(
+/// Makes changes side by side, all removals and then the rest, and tells what came of each in their order: an address or a
+/// range that one gives up may be what another wants.
+pub async fn removals_first<'a, C, T>(
     changes: &'a [C],
     is_removal: impl Fn(&C) -> bool,
     change: impl AsyncFn(&'a C) -> T,
