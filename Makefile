@@ -35,7 +35,7 @@ lint: ## Check format, lints, licences, sources and architecture
 	deploy/dev/deny check --hide-inclusion-graph bans licenses sources
 	deploy/dev/check
 
-bench: stack guests ## Measure against the design's targets (a release build, then about 12 minutes)
+bench: stack guests ## Measure against the design's targets (a release build, then about half an hour)
 	@deploy/dev/kubernetes/build --with kwok >/dev/null
 	cargo build --locked --release --workspace --bin simulated-cloud
 	cargo bench --locked --workspace --bench targets

@@ -83,6 +83,8 @@ pub(crate) struct Calls {
     pub(crate) all: u64,
     /// Those that were refused with 429.
     pub(crate) throttled: u64,
+    /// Those of them that would have changed something.
+    throttled_writes: u64,
 }
 
 impl Calls {
@@ -94,6 +96,11 @@ impl Calls {
     /// What changes something.
     pub(crate) fn writes(&self) -> u64 {
         self.creates + self.changes + self.deletes
+    }
+
+    /// What changes something and took of the quota, whatever came of it.
+    pub(crate) fn admitted_writes(&self) -> u64 {
+        self.writes() - self.throttled_writes
     }
 }
 
@@ -212,6 +219,7 @@ impl Cloud {
             deletes: sum("delete", ""),
             all: sum("", "") - own,
             throttled: sum("", "throttled"),
+            throttled_writes: ["create", "change", "delete"].iter().map(|kind| sum(kind, "throttled")).sum(),
         })
     }
 

@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// What the design allows until all have a way in, and until all are gone: within 10 % of what the limit does.
 const ALL: Duration = Duration::from_secs(95);
 /// And until a Node is in all load balancers.
-const TARGETS: Duration = Duration::from_secs(85);
+const FOLLOWING: Duration = Duration::from_secs(85);
 /// Reads and writes that it may take.
 const READS: u64 = 200;
 const MAKING: u64 = 1_100;
@@ -45,38 +45,32 @@ const MEMORY: u64 = 100 << 20;
 /// Measures both ways.
 pub(crate) async fn measure() -> Result<(), Failure> {
     for style in [Style::PerService, Style::Shared] {
-        let cluster = Cluster::start(Options::default()).await?;
-        let mut cloud = Cloud::start(NODES).await?;
-        cloud.balance(style);
-        cluster.settle(&cloud, |kubelet| kubelet.images(IMAGES)).await?;
-        cloud.limit().await?;
-        cloud.operations_take(OPERATION).await?;
-        let pileus = cluster.pileus(&cloud)?;
-        pileus.says("\"starting controllers\"").await?;
-        let mut watch = Watch::begin(cluster.kubernetes.admin()).await?;
-
-        sleep(FULL).await;
-        let made = make(&cluster, &cloud, &mut watch).await?;
-        print_made(style, &made, pileus.memory("VmHWM")?);
-        sleep(FULL).await;
-        print_targets(
-            "a node joins: in all load balancers",
-            style,
-            &join(&cluster, &cloud, style).await?,
-            true,
-        );
-        sleep(FULL).await;
-        print_targets(
-            "a node leaves: in none any more",
-            style,
-            &leave(&cluster, &cloud, style).await?,
-            false,
-        );
-        sleep(FULL).await;
-        print_deleted(style, &delete(&cluster, &cloud, &mut watch).await?);
-        pileus.stop().await?;
+        measure_one(style).await?;
     }
     Ok(())
+}
+
+async fn measure_one(style: Style) -> Result<(), Failure> {
+    let cluster = Cluster::start(Options::default()).await?;
+    let mut cloud = Cloud::start(NODES).await?;
+    cloud.balance(style);
+    cluster.settle(&cloud, |kubelet| kubelet.images(IMAGES)).await?;
+    cloud.limit().await?;
+    cloud.operations_take(OPERATION).await?;
+    let pileus = cluster.pileus(&cloud)?;
+    pileus.says("\"starting controllers\"").await?;
+    let mut watch = Watch::begin(cluster.kubernetes.admin()).await?;
+
+    sleep(FULL).await;
+    let made = make(&cluster, &cloud, &mut watch).await?;
+    print_made(style, &made, pileus.memory("VmHWM")?);
+    sleep(FULL).await;
+    print_targets(Targets::Join, style, &join(&cluster, &cloud, style).await?);
+    sleep(FULL).await;
+    print_targets(Targets::Leave, style, &leave(&cluster, &cloud, style).await?);
+    sleep(FULL).await;
+    print_deleted(style, &delete(&cluster, &cloud, &mut watch).await?);
+    pileus.stop().await
 }
 
 /// Services that were created.
@@ -94,9 +88,13 @@ async fn make(cluster: &Cluster, cloud: &Cloud, watch: &mut Watch) -> Result<Mad
     ingress::create(cluster.kubernetes.admin(), SERVICES).await?;
     let created = from.elapsed();
     let times = watch.addressed(SERVICES).await?;
+    let calls = cloud.calls().await?;
+    if cloud.load_balancers().await?.iter().any(|it| it.machines.len() != NODES) {
+        return Err(format!("a load balancer was told of without {NODES} machines").into());
+    }
     let at = |percent: usize| times.get((times.len() - 1) * percent / 100).map_or(from, |time| *time);
     let times = [0, 50, 100].map(|percent| at(percent).saturating_duration_since(from));
-    Ok(Made { created, times, calls: cloud.calls().await? })
+    Ok(Made { created, times, calls })
 }
 
 /// What became of the load balancers after something had happened.
@@ -136,8 +134,7 @@ async fn until(
     is_so: impl Fn(&LoadBalancer) -> bool,
 ) -> Result<Change, Failure> {
     loop {
-        let calls = cloud.calls().await?;
-        let may_be_done = calls.writes() >= calls.throttled + needed(style);
+        let may_be_done = cloud.calls().await?.admitted_writes() >= needed(style);
         let all = if may_be_done { cloud.load_balancers().await? } else { Vec::new() };
         if !all.is_empty() && all.iter().all(&is_so) {
             let took = from.elapsed();
@@ -182,12 +179,22 @@ fn print_made(style: Style, made: &Made, peak: u64) {
     ));
 }
 
-fn print_targets(label: &str, style: Style, change: &Change, is_measured: bool) {
+/// What becomes of the targets of all load balancers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Targets {
+    Join,
+    Leave,
+}
+
+fn print_targets(targets: Targets, style: Style, change: &Change) {
     let Change { took, calls, .. } = change;
     // Upstream was measured with a Node that joins alone.
-    let [all, writes, reads, throttled] =
-        if is_measured { ["88.10 s", "2650", "297", "1611"] } else { [""; 4] };
-    figure(label, &seconds(*took), &seconds(TARGETS), all);
+    let (title, done, [all, writes, reads, throttled]) = match targets {
+        Targets::Join => ("A node joins", "in all load balancers", ["88.10 s", "2650", "297", "1611"]),
+        Targets::Leave => ("A node leaves", "in none any more", [""; 4]),
+    };
+    figures(title);
+    figure(done, &seconds(*took), &seconds(FOLLOWING), all);
     figure("writes", &calls.writes().to_string(), &needed(style).to_string(), writes);
     figure("reads", &calls.reads().to_string(), "", reads);
     refused(calls, throttled);
@@ -196,7 +203,8 @@ fn print_targets(label: &str, style: Style, change: &Change, is_measured: bool) 
 
 fn print_deleted(style: Style, change: &Change) {
     let Change { took, calls, left } = change;
-    figure("all deleted, until the last was gone", &seconds(*took), &seconds(ALL), "");
+    figures("All services are deleted");
+    figure("the last is gone", &seconds(*took), &seconds(ALL), "");
     figure("writes", &calls.writes().to_string(), &MAKING.to_string(), "");
     figure("reads", &calls.reads().to_string(), &READS.to_string(), "");
     refused(calls, "");
@@ -238,6 +246,5 @@ fn allowed(style: Style, calls: &Calls) -> String {
 #[expect(clippy::cast_precision_loss, reason = "calls are below 2^52")]
 fn writing(calls: &Calls) -> Duration {
     let (burst, per_second) = WRITES;
-    let accepted = calls.writes().saturating_sub(calls.throttled);
-    Duration::from_secs_f64(accepted.saturating_sub(burst) as f64 / per_second)
+    Duration::from_secs_f64(calls.admitted_writes().saturating_sub(burst) as f64 / per_second)
 }

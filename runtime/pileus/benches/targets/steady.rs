@@ -22,7 +22,7 @@ use crate::routes::{RANGES, with_range};
 const SERVICES: usize = 1_000;
 /// The list of all Services' load balancers is read this often at most, as are those of machines and of routes.
 const AUDIT: Duration = Duration::from_mins(30);
-/// What the design allows the controllers for routes and Services together, for each audit: 60 reads an hour.
+/// What the design allows the controllers for routes and Services together for each audit, which makes 60 an hour.
 const READS: u64 = 30;
 
 /// Watches for so long.
@@ -46,12 +46,15 @@ pub(crate) async fn measure(window: Duration) -> Result<(), Failure> {
     sleep(SETTLING).await;
     let begin = used(&cluster, &cloud, &relay, &pileus).await?;
     print_start(&before, &begin, &cloud.calls().await?);
+    cloud.forget_calls().await?;
     sleep(window).await;
     let end = used(&cluster, &cloud, &relay, &pileus).await?;
-    let asked = cloud.last_asked(end.reads - begin.reads).await?;
+    let calls = cloud.calls().await?;
+    let asked = cloud.last_asked(calls.all).await?;
     let memory = [pileus.memory("VmRSS")?, pileus.memory("VmHWM")?];
     pileus.stop().await?;
-    print_quiet(window, &cloud, (&begin, end), &asked, memory);
+    print_calls(window, &cloud, &calls, &asked);
+    print_rest(&begin, end, memory);
     Ok(())
 }
 
@@ -103,26 +106,23 @@ fn print_start(before: &Writes, begin: &Used, calls: &Calls) {
     tell(&others);
 }
 
-fn print_quiet(
-    window: Duration,
-    cloud: &Cloud,
-    (begin, end): (&Used, Used),
-    asked: &[String],
-    [steady, peak]: [u64; 2],
-) {
+fn print_calls(window: Duration, cloud: &Cloud, calls: &Calls, asked: &[String]) {
     let audits = window.as_secs().div_ceil(AUDIT.as_secs());
-    let count = |is_so: fn(&str) -> bool| asked.iter().filter(|kind| is_so(kind)).count().to_string();
-    let cpu = end.cpu.saturating_sub(begin.cpu);
-    let received = end.received - begin.received;
-    let [leases, others] = since(&begin.writes, end.writes);
+    let may = |reads: u64| (audits * reads).to_string();
+    let count = |kinds: &[&str]| asked.iter().filter(|it| kinds.contains(&it.as_str())).count().to_string();
+    let [machines, routes] = ["machines", "routes"].map(|kind| count(&[kind]));
+    let balancers = count(&["addresses", "load-balancers", "shared-load-balancers"]);
     figures(&format!("Nothing happens for {window:?}"));
-    figure("reads of machines", &count(|kind| kind == "machines"), &(audits * cloud.sweep()).to_string(), "");
-    figure(
-        "of routes and load balancers",
-        &count(|kind| kind != "machines"),
-        &(audits * READS).to_string(),
-        "",
-    );
+    figure("writes to the cloud", &calls.writes().to_string(), "0", "0");
+    figure("reads of the cloud", &calls.reads().to_string(), &may(cloud.sweep() + READS), "");
+    figure("of them of machines", &machines, &may(cloud.sweep()), "");
+    figure("of routes", &routes, &may(cloud.sweep()), &upstream_lists(window));
+    figure("of load balancers", &balancers, &may(READS - cloud.sweep()), "0");
+}
+
+fn print_rest(begin: &Used, end: Used, [steady, peak]: [u64; 2]) {
+    let (cpu, received) = (end.cpu.saturating_sub(begin.cpu), end.received - begin.received);
+    let [leases, others] = since(&begin.writes, end.writes);
     figure("writes other than Lease renewals", &others.values().sum::<u64>().to_string(), "0", "");
     figure("Lease renewals", &leases.values().sum::<u64>().to_string(), "", "");
     figure("processor time", &time(cpu), "", "");
@@ -130,6 +130,11 @@ fn print_quiet(
     figure("memory, steady", &size(steady), &size(MEMORY), "");
     figure("memory, at most", &size(peak), &size(MEMORY), "");
     tell(&others);
+}
+
+/// Upstream lists all routes each 10 s.
+fn upstream_lists(window: Duration) -> String {
+    (window.as_secs() / 10).to_string()
 }
 
 /// Says what was written that nobody needed.
