@@ -45,6 +45,8 @@ struct State {
     writes: Vec<String>,
     /// The lists, by resource.
     lists: Vec<&'static str>,
+    /// A resource of which a list takes so long.
+    slow: Option<(&'static str, Duration)>,
     /// What the next writes are answered with instead of being done.
     refusals: VecDeque<u16>,
     /// The events, as `Reason name`.
@@ -149,6 +151,11 @@ impl ApiServer {
         self.state().refusals.extend(codes);
     }
 
+    /// Lists of this resource take so long.
+    pub(crate) fn slow(&self, resource: &'static str, time: Duration) {
+        self.state().slow = Some((resource, time));
+    }
+
     fn find(&self, resource: &'static str, name: &str) -> Option<Value> {
         self.state().objects.get(&(resource, name.to_owned())).cloned()
     }
@@ -177,7 +184,11 @@ impl ApiServer {
                 reply(201, &body)
             }
             Some((resource, None, _)) if query.contains("watch=true") => self.news(resource, query).await,
-            Some((resource, None, _)) => self.list(resource),
+            Some((resource, None, _)) => {
+                let slow = self.state().slow.filter(|(of, _)| *of == resource);
+                tokio::time::sleep(slow.map_or(Duration::ZERO, |(_, time)| time)).await;
+                self.list(resource)
+            }
             Some((resource, Some(name), part)) => self.one(&head.method, (resource, name), part, &body),
         }
     }

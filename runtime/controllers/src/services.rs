@@ -415,12 +415,12 @@ mod tests {
                 endpoints.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
             ("shop/web".to_owned(), labels.clone(), endpoints)
         };
-        let last = |told: BTreeMap<String, Arc<ServiceFacts>>| {
-            let facts = &told["shop/web"];
-            let endpoints = facts.local_endpoints.clone().into_iter().collect();
-            (facts.key(), facts.service.namespace_labels.clone(), endpoints)
-        };
-        assert_eq!(last(settle(&mut following).await), told(&gold, &[("a", 2)]));
+        let facts = settle(&mut following).await.remove("shop/web").unwrap();
+        let endpoints = facts.local_endpoints.clone().into_iter().collect();
+        assert_eq!(
+            (facts.key(), facts.service.namespace_labels.clone(), endpoints),
+            told(&gold, &[("a", 2)])
+        );
         // The same Pods by their other addresses, and one more.
         let others = [("a", yes.clone()), ("a", yes.clone()), ("d", yes.clone())];
         api.store("endpointslices", slice("six", "IPv6", &others));
@@ -431,6 +431,12 @@ mod tests {
         assert_eq!(next(&mut following).await, [told(&gold, &[("a", 3)])]);
         api.store("namespaces", namespace("tin"));
         let tin = vec![("tier".to_owned(), "tin".to_owned())];
+        assert_eq!(next(&mut following).await, [told(&tin, &[("a", 3)])]);
+        // So is the answer to a write.
+        let patch = json!({"metadata": {"uid": "uid-web", "finalizers": ["x/y"]}});
+        let written = services.patch(&facts, "test", patch).await.unwrap();
+        assert_eq!(written.service.namespace_labels, tin);
+        assert_eq!(written.local_endpoints, BTreeMap::from([("a".to_owned(), 3)]));
         assert_eq!(next(&mut following).await, [told(&tin, &[("a", 3)])]);
         // Where any Node may take the traffic, nobody asks where endpoints are.
         api.store("services", service("web", "LoadBalancer", "Cluster"));
@@ -474,6 +480,7 @@ mod tests {
         let api = ApiServer::new();
         api.store("services", service("web", "LoadBalancer", "Local"));
         api.store("namespaces", namespace("gold"));
+        api.slow("namespaces", Duration::from_secs(5));
         let mut following = watched(&api, true).follow();
         let first = next(&mut following).await;
         assert_eq!(first[0].1, [("tier".to_owned(), "gold".to_owned())]);
