@@ -9,6 +9,7 @@ mod address;
 mod command;
 mod fleet;
 mod history;
+mod inventory;
 mod listing;
 mod load_balancer;
 mod machine;
@@ -27,6 +28,7 @@ use jiff::Timestamp;
 pub use self::address::{NewAddress, ReservedAddress};
 pub use self::command::{Command, Place, Reply, Summary};
 use self::fleet::Fleet;
+pub use self::inventory::{Balancing, Inventory, Shown};
 pub use self::listing::{LARGEST_PAGE, Listed, Listing, Page};
 pub use self::load_balancer::{LoadBalancer, NewLoadBalancer, Port, Protocol};
 pub use self::machine::{
@@ -136,11 +138,18 @@ impl World {
         let moment = self.moment(now, lag);
         let mut page = listing.page(self.routes.history(), moment)?;
         for route in &mut page.items {
-            if !self.fleet.has(route.machine) {
-                Arc::make_mut(route).blackhole = true;
-            }
+            *route = self.seen(route);
         }
         Ok(page)
+    }
+
+    /// A route with what its machine says of it.
+    fn seen(&self, route: &Arc<Route>) -> Arc<Route> {
+        let mut route = Arc::clone(route);
+        if !self.fleet.has(route.machine) {
+            Arc::make_mut(&mut route).blackhole = true;
+        }
+        route
     }
 
     /// How many machines of which sort there are, and the first `first` of them.

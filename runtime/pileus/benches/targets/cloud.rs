@@ -171,7 +171,7 @@ impl Cloud {
     /// How many routes there are. No call.
     pub(crate) async fn routes(&self) -> Result<usize, Failure> {
         let state: Value = serde_json::from_str(&self.ask("GET", "/admin/state", "").await?)?;
-        let count = state.pointer("/machines/routes").and_then(Value::as_u64).unwrap_or_default();
+        let count = state.pointer("/routes/total").and_then(Value::as_u64).unwrap_or_default();
         Ok(usize::try_from(count)?)
     }
 

@@ -14,9 +14,9 @@ use crate::credentials::{self, Credentials};
 use crate::faults::Faults;
 use crate::quotas::{Buckets, Quotas};
 use crate::requests::Entry;
-use crate::world::{Place, Summary};
+use crate::world::{Inventory, Place};
 
-/// How many machines the summary shows: more than anybody reads, few enough to be sent each second.
+/// How many of each kind of thing are shown: more than anybody reads, few enough to be sent each second.
 const SHOWN: usize = 200;
 
 #[derive(Serialize)]
@@ -24,7 +24,8 @@ const SHOWN: usize = 200;
 struct Overview {
     place: Place,
     uptime_ms: u64,
-    machines: Summary,
+    #[serde(flatten)]
+    inventory: Inventory,
     faults: Faults,
     quotas: Quotas,
     credentials: credentials::Overview,
@@ -104,7 +105,7 @@ pub(super) async fn state(State(shared): State<Shared>) -> Response {
     let overview = shared.with(|simulation, now| Overview {
         place: simulation.world.place().clone(),
         uptime_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
-        machines: simulation.world.summary(now, SHOWN),
+        inventory: simulation.world.inventory(now, SHOWN),
         faults: simulation.faults.clone(),
         quotas: simulation.buckets.quotas().clone(),
         credentials: simulation.tokens.overview(now),

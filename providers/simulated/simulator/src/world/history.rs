@@ -47,7 +47,7 @@ impl<T> History<T> {
     }
 
     /// Everything that is there now, by number.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<T>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<T>> + Clone {
         self.things.values().filter_map(|versions| versions.last()?.thing.as_ref())
     }
 

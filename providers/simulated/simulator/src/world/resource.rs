@@ -94,6 +94,15 @@ pub struct Resource<T> {
     operation: Option<Operation>,
 }
 
+impl<T> Resource<T> {
+    /// The same with another goal, as nothing that is kept.
+    pub(super) fn with_goal(&self, goal: T) -> Self {
+        let Self { name, state, error, etag, goal: _, operation } = self;
+        let (name, error, goal) = (name.clone(), error.clone(), Arc::new(goal));
+        Self { name, state: *state, error, etag: *etag, goal, operation: *operation }
+    }
+}
+
 impl<T: Kind> Listed for Resource<T> {
     const PLURAL: &'static str = T::PLURAL;
 
