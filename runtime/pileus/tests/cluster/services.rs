@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cloud::Object;
 use crate::service::{
     INVALID, OURS, Style, all, api, change, cluster_uid, create, create_whole, delete, document, get,
-    has_finalizer, ingress, is_served, join, settles, stays, tear_out, written, until,
+    has_finalizer, ingress, is_served, join, settles, stays, tear_out, until, written,
 };
 use crate::world::{Run, World};
 

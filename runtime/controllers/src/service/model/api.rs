@@ -97,8 +97,8 @@ impl Api {
     }
 
     /// Somebody does something.
-    pub(super) fn user(&mut self, chance: &mut Chance) {
-        let name = format!("default/s{}", chance.below(6));
+    pub(super) fn user(&mut self, number: u64, chance: &mut Chance) {
+        let name = format!("default/s{number}");
         let Some(there) = self.services.get(&name) else { return self.create(&name, chance) };
         let mut facts = there.clone();
         match chance.below(13) {
