@@ -28,9 +28,7 @@ mod wire;
 pub use description::{Annotation, AnnotationType, CallShape, Capability, Description, ServiceFacts};
 pub use error::{Error, ErrorKind, Extra};
 pub use instances::{Answer, Instance, Instances, Listing, Purpose, State, one_by_one};
-pub use load_balancers::{
-    LoadBalancers, ServiceAction, ServiceCall, ServiceChange, ServiceProgress, change_services_one_by_one,
-};
+pub use load_balancers::{LoadBalancers, ServiceAction, ServiceCall, ServiceChange, ServiceProgress};
 pub use node::{Address, AddressKind, NodeReference};
 pub use provider::{Problem, Provider};
 pub use routes::{

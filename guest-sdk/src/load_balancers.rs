@@ -1,6 +1,6 @@
 //! The capability `load-balancers`: what the cloud has for Services of type LoadBalancer. Where each Service has an object
-//! of its own, an author writes what to do for one: ensure, delete, and list. Where many share an object, the author takes
-//! all changes of a call, so that it is written once.
+//! of its own, an author writes what to do for one. Where many share an object, the author takes all changes of a call,
+//! so that it is written once.
 
 use std::time::Duration;
 
@@ -57,6 +57,21 @@ pub struct ServiceCall {
 }
 
 impl ServiceCall {
+    /// Makes each change by itself, many at the same time: all removals, and then the rest. Once the soft deadline of the
+    /// call has passed, what is left is answered as under way.
+    pub async fn one_by_one(
+        &self,
+        change: impl AsyncFn(&ServiceChange) -> Result<ServiceProgress, Error>,
+    ) -> Vec<Result<ServiceProgress, Error>> {
+        let change = async |one: &ServiceChange| {
+            if deadline::has_passed() {
+                return Err(Error::deadline("a Service"));
+            }
+            change(one).await
+        };
+        removals_first(&self.changes, ServiceChange::is_removal, change).await
+    }
+
     /// The targets of one of its Services.
     pub fn targets_of<'a>(&'a self, service: &'a Service) -> Targets<'a> {
         Targets::new(&self.targets, &service.targets)
@@ -103,84 +118,27 @@ impl ServiceProgress {
 
 /// A provider that balances load.
 ///
-/// Each function may be called again at any time, for a Service that it has served already, after an answer was lost or
-/// the host was killed half way: it looks at what is there and goes on from that. Nothing is written where all is so.
+/// A Service may be brought again at any time, also after an answer was lost or the host was killed half way: a provider
+/// looks at what is there and goes on from that. It writes nothing where all is so.
 pub trait LoadBalancers: Provider {
-    /// Sees to it that the load balancer of a Service is as it wants, with these targets.
-    fn ensure_load_balancer(
+    /// Makes changes: one outcome each, in the same order, what removes something before what adds. Where each Service has an
+    /// object of its own in the cloud, that is [`ServiceCall::one_by_one`] with a function for each action; where many share
+    /// one, see [`http::Document`](crate::http::Document).
+    ///
+    /// Ensuring what is so already and removing what is gone succeed. To bring the targets up to date, doing all of
+    /// `Ensure` will do.
+    ///
+    /// # Errors
+    ///
+    /// The outer error says that no change could be considered at all.
+    fn change_load_balancers(
         &self,
-        cluster: &Cluster,
-        targets: Targets<'_>,
-        service: &Service,
-        resume: Option<&str>,
-    ) -> impl Future<Output = Result<ServiceProgress, Error>>;
-
-    /// Brings the targets up to date, which alone have changed since the load balancer was last ensured. The default
-    /// ensures all of it.
-    fn update_targets(
-        &self,
-        cluster: &Cluster,
-        targets: Targets<'_>,
-        service: &Service,
-        resume: Option<&str>,
-    ) -> impl Future<Output = Result<ServiceProgress, Error>> {
-        self.ensure_load_balancer(cluster, targets, service, resume)
-    }
-
-    /// Removes all that was created for a Service, which is the last known one. Removing what is gone succeeds.
-    fn delete_load_balancer(
-        &self,
-        cluster: &Cluster,
-        service: &Service,
-        resume: Option<&str>,
-    ) -> impl Future<Output = Result<ServiceProgress, Error>>;
-
-    /// Removes what was listed for this cluster and for a Service that is gone, as it was listed. Removing what is gone
-    /// succeeds.
-    fn remove_orphan(
-        &self,
-        cluster: &Cluster,
-        owned: &Owned,
-        resume: Option<&str>,
-    ) -> impl Future<Output = Result<ServiceProgress, Error>>;
+        call: &ServiceCall,
+    ) -> impl Future<Output = Result<Vec<Result<ServiceProgress, Error>>, Error>>;
 
     /// Lists what exists in the cloud for Services of this cluster, and of no cluster that can be told, from a complete
     /// read: an error rather than a part.
     fn list_owned(&self, cluster: &Cluster) -> impl Future<Output = Result<Vec<Owned>, Error>>;
-
-    /// Makes changes: one outcome each, in the same order. The default is [`change_services_one_by_one`]; override it where
-    /// one write makes many changes.
-    fn change_load_balancers(
-        &self,
-        call: &ServiceCall,
-    ) -> impl Future<Output = Result<Vec<Result<ServiceProgress, Error>>, Error>> {
-        async move { Ok(change_services_one_by_one(self, call).await) }
-    }
-}
-
-/// Makes each change by itself, many at the same time: all removals, and then the rest, as an address may move from one
-/// Service to another. Once the soft deadline of the call has passed, what is left is answered as under way.
-pub async fn change_services_one_by_one<P: LoadBalancers>(
-    provider: &P,
-    call: &ServiceCall,
-) -> Vec<Result<ServiceProgress, Error>> {
-    let cluster = &call.cluster;
-    let change = async |change: &ServiceChange| {
-        let resume = change.resume.as_deref();
-        match &change.action {
-            _ if deadline::has_passed() => Err(Error::deadline("a Service")),
-            ServiceAction::Ensure(service) => {
-                let targets = call.targets_of(service);
-                provider.ensure_load_balancer(cluster, targets, service, resume).await
-            }
-            ServiceAction::UpdateTargets(service) => {
-                provider.update_targets(cluster, call.targets_of(service), service, resume).await
-            }
-            ServiceAction::Delete(service) => provider.delete_load_balancer(cluster, service, resume).await,
-            ServiceAction::RemoveOrphan(owned) => provider.remove_orphan(cluster, owned, resume).await,
-        }
-    };
-    removals_first(&call.changes, ServiceChange::is_removal, change).await
 }
 
 #[cfg(test)]
@@ -215,39 +173,26 @@ mod tests {
     }
 
     impl LoadBalancers for Writer {
-        async fn ensure_load_balancer(
+        async fn change_load_balancers(
             &self,
-            _: &Cluster,
-            targets: Targets<'_>,
-            service: &Service,
-            resume: Option<&str>,
-        ) -> Result<ServiceProgress, Error> {
-            let nodes: Vec<_> = targets.iter().map(|target| &target.node).collect();
-            http::put(url(&service.uid)).json(&nodes).send().await?.error_for_status()?;
-            Ok(match resume {
-                Some(address) => ServiceProgress::done([Ingress::ip(address)]),
-                None => ServiceProgress::in_progress(Duration::from_secs(5)),
-            })
-        }
-
-        async fn delete_load_balancer(
-            &self,
-            _: &Cluster,
-            service: &Service,
-            _: Option<&str>,
-        ) -> Result<ServiceProgress, Error> {
-            http::delete(url(&service.uid)).send().await?.or_absent()?;
-            Ok(ServiceProgress::gone())
-        }
-
-        async fn remove_orphan(
-            &self,
-            _: &Cluster,
-            owned: &Owned,
-            _: Option<&str>,
-        ) -> Result<ServiceProgress, Error> {
-            http::delete(url(&owned.name)).send().await?.or_absent()?;
-            Ok(ServiceProgress::gone())
+            call: &ServiceCall,
+        ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+            let change = async |change: &ServiceChange| match &change.action {
+                ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
+                    let nodes: Vec<_> = call.targets_of(service).iter().map(|target| &target.node).collect();
+                    http::put(url(&service.uid)).json(&nodes).send().await?.error_for_status()?;
+                    Ok(match &change.resume {
+                        Some(address) => ServiceProgress::done([Ingress::ip(address)]),
+                        None => ServiceProgress::in_progress(Duration::from_secs(5)),
+                    })
+                }
+                ServiceAction::Delete(Service { uid: name, .. })
+                | ServiceAction::RemoveOrphan(Owned { name, .. }) => {
+                    http::delete(url(name)).send().await?.or_absent()?;
+                    Ok(ServiceProgress::gone())
+                }
+            };
+            Ok(call.one_by_one(change).await)
         }
 
         async fn list_owned(&self, _: &Cluster) -> Result<Vec<Owned>, Error> {

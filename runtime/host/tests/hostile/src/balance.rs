@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use pileus_guest::{
-    Cluster, Error, Ingress, Instance, LoadBalancers, Owned, Service, ServiceAction, ServiceCall,
-    ServiceProgress, Targets, change_services_one_by_one,
+    Cluster, Error, Ingress, Instance, LoadBalancers, Owned, ServiceAction, ServiceCall, ServiceChange,
+    ServiceProgress,
 };
 
 use crate::behaviour::{long, misbehave};
@@ -14,40 +14,6 @@ use crate::{Behaviour, Hostile};
 const MANY: usize = 20_001;
 
 impl LoadBalancers for Hostile {
-    async fn ensure_load_balancer(
-        &self,
-        _: &Cluster,
-        _: Targets<'_>,
-        service: &Service,
-        _: Option<&str>,
-    ) -> Result<ServiceProgress, Error> {
-        let done = ServiceProgress::done([Ingress::ip("198.51.100.7")]);
-        match self.behaviour {
-            _ if !self.is_called(&service.name) => Ok(done),
-            Behaviour::NoAddress => Ok(ServiceProgress::done([Ingress::ip("lb.example")])),
-            Behaviour::HugeAnswer => Ok(ServiceProgress::Done {
-                status: vec![Ingress::ip("198.51.100.7")],
-                warnings: (0..12).map(|_| long()).collect(),
-            }),
-            behaviour => misbehave(behaviour, &self.attempts, Instance::default()).await.map(|_| done),
-        }
-    }
-
-    async fn delete_load_balancer(
-        &self,
-        cluster: &Cluster,
-        service: &Service,
-        resume: Option<&str>,
-    ) -> Result<ServiceProgress, Error> {
-        let none = Targets::new(&[], &service.targets);
-        self.ensure_load_balancer(cluster, none, service, resume).await?;
-        Ok(ServiceProgress::gone())
-    }
-
-    async fn remove_orphan(&self, _: &Cluster, _: &Owned, _: Option<&str>) -> Result<ServiceProgress, Error> {
-        Ok(ServiceProgress::gone())
-    }
-
     async fn list_owned(&self, _: &Cluster) -> Result<Vec<Owned>, Error> {
         let owned = |name: String| Owned { name, ..Owned::default() };
         match self.behaviour {
@@ -64,7 +30,7 @@ impl LoadBalancers for Hostile {
         &self,
         call: &ServiceCall,
     ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
-        let mut outcomes = change_services_one_by_one(self, call).await;
+        let mut outcomes = call.one_by_one(async |change| self.change(change).await).await;
         let is_victim = |action: &ServiceAction| match action {
             ServiceAction::Ensure(service)
             | ServiceAction::UpdateTargets(service)
@@ -75,5 +41,26 @@ impl LoadBalancers for Hostile {
             black_box(outcomes.pop());
         }
         Ok(outcomes)
+    }
+}
+
+impl Hostile {
+    async fn change(&self, change: &ServiceChange) -> Result<ServiceProgress, Error> {
+        let (service, done) = match &change.action {
+            ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
+                (service, ServiceProgress::done([Ingress::ip("198.51.100.7")]))
+            }
+            ServiceAction::Delete(service) => (service, ServiceProgress::gone()),
+            ServiceAction::RemoveOrphan(_) => return Ok(ServiceProgress::gone()),
+        };
+        match self.behaviour {
+            _ if !self.is_called(&service.name) => Ok(done),
+            Behaviour::NoAddress => Ok(ServiceProgress::done([Ingress::ip("lb.example")])),
+            Behaviour::HugeAnswer => Ok(ServiceProgress::Done {
+                status: vec![Ingress::ip("198.51.100.7")],
+                warnings: (0..12).map(|_| long()).collect(),
+            }),
+            behaviour => misbehave(behaviour, &self.attempts, Instance::default()).await.map(|_| done),
+        }
     }
 }
