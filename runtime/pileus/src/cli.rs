@@ -4,6 +4,7 @@ mod admin_server;
 mod duration;
 mod leader_election;
 mod node_controllers;
+mod plan;
 mod route_controller;
 mod service_controller;
 
@@ -18,6 +19,7 @@ use crate::provider_test::subject;
 pub use admin_server::AdminServer;
 pub use leader_election::LeaderElection;
 pub use node_controllers::NodeControllers;
+pub use plan::Plan;
 pub use route_controller::RouteController;
 pub use service_controller::ServiceController;
 
@@ -30,7 +32,9 @@ Exit codes:
   3  the component cannot be used: not one, for another contract, imports what is not offered
   4  the provider refuses its configuration, or failed when it was asked what it is
   5  provider test: a provider breaks a promise of the contract
-  6  release-deletion: a node is not held, or the API server does not answer or refuses
+  6  release-deletion: a node is not held; release-deletion and plan: the API server does not answer or refuses, or
+     the cloud, so that not all could be looked at
+  7  plan: something would be done, or is not as it should be; 0 says that there is nothing to do
 While pileus runs, an API server or a cloud that does not answer is no reason to exit: it says so and tries again.";
 
 /// A cloud-controller-manager whose cloud providers are sandboxed WebAssembly components.
@@ -47,6 +51,8 @@ pub struct Pileus {
 pub enum Command {
     /// Run the controllers against a cluster, with a provider
     Run(Run),
+    /// Say what would be changed in the cloud now, and why, without changing anything
+    Plan(Plan),
     /// Say what a component is: what it can do, imports, exports and wishes
     Inspect(Inspect),
     /// Let Nodes be deleted whose machines are gone for good

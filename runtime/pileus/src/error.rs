@@ -93,6 +93,14 @@ pub enum Error {
         /// How many; at least one.
         failed: usize,
     },
+    /// A plan lacks something that couldn't be looked at.
+    #[error("provider {provider}: not all could be looked at:{}; try again, and see what it may reach with `pileus inspect`", list(.problems))]
+    Unplanned {
+        /// The operator's name for it.
+        provider: String,
+        /// What, and why.
+        problems: Vec<String>,
+    },
     /// The gate can't be made of the grants and the provider's rules.
     #[error("provider {provider}: {source}")]
     Gate {
@@ -125,7 +133,7 @@ impl Error {
             },
             Self::NothingToDo { .. } => 3,
             Self::Nonconforming { .. } => 5,
-            Self::NotHeld(_) | Self::Cluster { .. } => 6,
+            Self::NotHeld(_) | Self::Cluster { .. } | Self::Unplanned { .. } => 6,
             Self::Provider { source, .. } => match source {
                 Host::Engine(_) | Host::Compiler(_) => 1,
                 Host::Unreadable { .. } => 2,

@@ -29,6 +29,7 @@ mod document;
 mod error;
 mod inspect;
 mod leader;
+mod plan;
 mod provider;
 mod provider_test;
 mod release;
@@ -53,6 +54,10 @@ pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
             // Before anything secret is read.
             core_dumps::forbid().map_err(Error::Machine)?;
             block_on(start::run(arguments))?;
+        }
+        Command::Plan(arguments) => {
+            core_dumps::forbid().map_err(Error::Machine)?;
+            return block_on(plan::run(arguments));
         }
         Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,

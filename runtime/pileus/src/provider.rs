@@ -6,13 +6,36 @@ use std::path::PathBuf;
 
 use pileus_cloud::Provider;
 use pileus_gate::{Fence, Gate};
-use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits, Settings};
+use pileus_host::{Code, CompiledCode, Compiler, Component, Description, Engine, Guest, Limits, Settings};
 
 use crate::cli;
 use crate::comparison::Comparison;
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::start::Metrics;
+
+/// A provider that is loaded, and its gate.
+pub(crate) struct Loaded {
+    /// The operator's name for it.
+    pub(crate) name: String,
+    pub(crate) component: Component,
+    pub(crate) description: Description,
+    configuration: String,
+    pub(crate) gate: Gate,
+}
+
+impl Loaded {
+    /// The same behind another gate.
+    pub(crate) fn behind(self, gate: Gate) -> Self {
+        Self { gate, ..self }
+    }
+
+    /// What controllers can call.
+    pub(crate) fn provider(self, metrics: &Metrics) -> Provider {
+        let Self { name, component, description, configuration, gate } = self;
+        Guest::new(component, &name, description, &configuration, gate, &metrics.host).provider()
+    }
+}
 
 /// Takes a provider all the way from its document to something that controllers can call.
 pub(crate) async fn load(
@@ -22,6 +45,19 @@ pub(crate) async fn load(
     fence: Fence,
     metrics: &Metrics,
 ) -> Result<(Provider, Gate), Error> {
+    let loaded = prepare(document, compiled, denied_addresses, fence, metrics).await?;
+    let gate = loaded.gate.clone();
+    Ok((loaded.provider(metrics), gate))
+}
+
+/// Takes a provider to where its component could be called through its gate.
+pub(crate) async fn prepare(
+    document: CloudProvider,
+    compiled: cli::Compiled,
+    denied_addresses: Vec<IpAddr>,
+    fence: Fence,
+    metrics: &Metrics,
+) -> Result<Loaded, Error> {
     let (name, configuration) = (document.name.clone(), document.configuration.clone());
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let limits = Limits::default();
@@ -44,8 +80,7 @@ pub(crate) async fn load(
     let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };
     let no_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
     let gate = Gate::new(config, &metrics.gate).map_err(no_gate)?;
-    let guest = Guest::new(component, &name, description, &configuration, gate.clone(), &metrics.host);
-    Ok((guest.provider(), gate))
+    Ok(Loaded { name, component, description, configuration, gate })
 }
 
 /// What a gate is made from, as far as document and settings say it.

@@ -38,7 +38,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
             controllers: pileus_controllers::Metrics::register(registry),
             gate: pileus_gate::Metrics::register(registry),

@@ -71,7 +71,7 @@ pub(super) struct Part {
     /// They, by their places.
     pub(super) things: Vec<usize>,
     /// Whether nobody has asked about them before.
-    is_new: bool,
+    pub(super) is_new: bool,
 }
 
 impl Apart {
@@ -224,7 +224,11 @@ mod tests {
     }
 
     /// What a provider answers about some things.
-    fn ask(truths: &[Truth], things: &[usize], temper: Temper) -> (Result<Vec<Outcome>, Error>, WantedWrites) {
+    fn ask(
+        truths: &[Truth],
+        things: &[usize],
+        temper: Temper,
+    ) -> (Result<Vec<Outcome>, Error>, WantedWrites) {
         let truth = |thing: &usize| truths[*thing];
         let writes_document = things.iter().any(|thing| truth(thing) == Document);
         let mut list = Vec::new();
