@@ -132,13 +132,10 @@ impl Controller {
         if nodes.recv().await.is_none() {
             return;
         }
-        let mut table_is_due = Some(Instant::now());
-        let mut made = Instant::now();
+        let (mut targets, mut made) = (Arc::new(self.targets()), Instant::now());
+        roster.target(Arc::clone(&targets), made);
+        let mut table_is_due = None;
         loop {
-            if table_is_due.is_some_and(|due| due <= Instant::now()) {
-                (table_is_due, made) = (None, Instant::now());
-                roster.target(Arc::new(self.targets()), made);
-            }
             self.begin(&mut roster, under_way);
             let wakes = roster.wakes().into_iter().chain(table_is_due).min();
             tokio::select! {
@@ -148,7 +145,12 @@ impl Controller {
                     None => return,
                 },
                 changes = nodes.recv() => match changes {
-                    Some(_) => table_is_due = table_is_due.or(Some(made + TABLE)),
+                    Some(changes) => {
+                        let concerns = |change| targets.are_changed_by(change, &self.provider.schemes);
+                        if table_is_due.is_none() && changes.iter().any(concerns) {
+                            table_is_due = Some(made + TABLE);
+                        }
+                    }
                     None => return,
                 },
                 Some((uid, written)) = under_way.writes.next() => {
@@ -156,6 +158,10 @@ impl Controller {
                 }
                 Some(ended) = under_way.calls.next() => self.ended(&mut roster, ended, under_way),
                 () = until(wakes) => {}
+            }
+            if table_is_due.is_some_and(|due| due <= Instant::now()) {
+                (table_is_due, targets, made) = (None, Arc::new(self.targets()), Instant::now());
+                roster.target(Arc::clone(&targets), made);
             }
         }
     }

@@ -13,6 +13,7 @@ use pileus_cloud::{LocalEndpoints, Target};
 
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
+use crate::nodes::Change;
 
 /// The targets at one moment.
 #[derive(Debug)]
@@ -25,8 +26,7 @@ pub(super) struct Targets {
 impl Targets {
     /// Of these Nodes those that may take traffic, for a provider with these schemes of provider IDs.
     pub(super) fn of(nodes: &[Arc<NodeFacts>], schemes: &[String]) -> Self {
-        let is_served = |target: &Target| schemes.iter().any(|scheme| scheme == target.provider_id.scheme());
-        let mut table: Vec<_> = nodes.iter().filter_map(|node| target(node)).filter(is_served).collect();
+        let mut table: Vec<_> = nodes.iter().filter_map(|node| target(node, schemes)).collect();
         table.sort_unstable_by(|a, b| a.node.cmp(&b.node));
         let mut hasher = DefaultHasher::new();
         for Target { node, uid, provider_id, addresses, zone } in &table {
@@ -37,6 +37,16 @@ impl Targets {
         }
         let rows = (0..).zip(&table).map(|(row, target)| (target.node.clone(), row)).collect();
         Self { digest: hasher.finish(), table, rows }
+    }
+
+    /// Whether a change of a Node makes these targets others: most, such as heartbeats, don't.
+    pub(super) fn are_changed_by(&self, change: &Change, schemes: &[String]) -> bool {
+        let (name, now) = match change {
+            Change::Present(node) => (&node.name, target(node, schemes)),
+            Change::Gone(name) => (name, None),
+        };
+        let row = self.rows.get(name).and_then(|row| usize::try_from(*row).ok());
+        row.and_then(|row| self.table.get(row)) != now.as_ref()
     }
 
     /// The table, in the order of the Nodes' names.
@@ -58,15 +68,69 @@ impl Targets {
     }
 }
 
-fn target(node: &NodeFacts) -> Option<Target> {
-    if node.is_deleting || node.is_excluded() || node.is_leaving() {
+fn target(node: &NodeFacts, schemes: &[String]) -> Option<Target> {
+    let provider_id = node.provider_id.clone()?;
+    let is_served = schemes.iter().any(|scheme| scheme == provider_id.scheme());
+    if !is_served || node.is_deleting || node.is_excluded() || node.is_leaving() {
         return None;
     }
     Some(Target {
         node: node.name.clone(),
         uid: node.uid.clone(),
-        provider_id: node.provider_id.clone()?,
+        provider_id,
         addresses: node.addresses.clone(),
         zone: node.zone().map(str::to_owned),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::scenarios::Stored;
+    use crate::well_known::LABEL_EXCLUDE;
+
+    fn node(change: &Value) -> Arc<NodeFacts> {
+        let node = json!({"spec": {"taints": null, "providerID": "fake://a"}});
+        Arc::new(Stored::registered(&node).with(change).facts())
+    }
+
+    #[test]
+    fn only_what_a_load_balancer_sees_of_a_node_changes_its_targets() {
+        let schemes = ["fake".to_owned()];
+        let exclude = |value| json!({"metadata": {"labels": {LABEL_EXCLUDE: value}}});
+        let taint = |key| json!({"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}});
+        let address = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}});
+        let zone = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "z"}}});
+        for (name, change, is_news) in [
+            ("nothing", json!({}), false),
+            ("a heartbeat", json!({"metadata": {"resourceVersion": "9"}}), false),
+            ("it is ready", json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}), false),
+            ("it is cordoned", taint("node.kubernetes.io/unschedulable"), false),
+            ("it is labelled in", exclude("false"), false),
+            ("it is labelled out", exclude(""), true),
+            ("the autoscaler takes it away", taint("ToBeDeletedByClusterAutoscaler"), true),
+            ("it is being deleted", json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}), true),
+            ("another machine", json!({"spec": {"providerID": "fake://b"}}), true),
+            ("another cloud's machine", json!({"spec": {"providerID": "other://a"}}), true),
+            ("no machine", json!({"spec": {"providerID": null}}), true),
+            ("another address", address, true),
+            ("another zone", zone, true),
+            ("another of the name", json!({"metadata": {"uid": "other"}}), true),
+        ] {
+            let (before, after) = (node(&json!({})), node(&change));
+            let changed = |from: &Arc<NodeFacts>, to: &Arc<NodeFacts>| {
+                Targets::of(&[Arc::clone(from)], &schemes)
+                    .are_changed_by(&Change::Present(Arc::clone(to)), &schemes)
+            };
+            assert_eq!(changed(&before, &after), is_news, "{name}");
+            assert_eq!(changed(&after, &before), is_news, "{name}, and back");
+            let digest = |node: Arc<NodeFacts>| Targets::of(&[node], &schemes).digest();
+            assert_eq!(digest(before) != digest(after), is_news, "{name}: the digest");
+        }
+        let targets = Targets::of(&[node(&json!({}))], &schemes);
+        assert!(targets.are_changed_by(&Change::Gone("node0".to_owned()), &schemes));
+        assert!(!targets.are_changed_by(&Change::Gone("other".to_owned()), &schemes));
+    }
 }
