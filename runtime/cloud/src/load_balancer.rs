@@ -302,6 +302,10 @@ impl AnnotationType {
 
 /// How a provider wants Services brought to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a wish of its own, and all combinations are allowed"
+)]
 pub struct ServiceTerms {
     /// The most changes that one call may carry; at least 1.
     pub largest_change: usize,

@@ -187,11 +187,18 @@ that was deleted:
   pileus provider test provider.wasm --config '{\"endpoint\": \"http://127.0.0.1:8080\"}' \\
       --grant http://127.0.0.1:8080 --node node-1 --node node-2 --gone mycloud://m-000003
 
-The component runs as it will in a cluster: in its sandbox, behind the gate, with nothing but what is granted. It only
-looks machines up; one that tries to change something fails the test, and changes nothing. A check that lacks something is
-reported as not run, with what to pass, and never as passed. The checks called trouble.* answer in the cloud's place, so
-they cost it next to nothing. All of it takes about a quarter of a minute, most of it waiting for a cloud that doesn't
-answer.";
+The component runs as it will in a cluster: in its sandbox, behind the gate, with nothing but what is granted. What would
+change something doesn't reach the cloud. A check that lacks something is reported as not run, with what to pass, and never
+as passed. The checks about a cloud in trouble answer in the cloud's place, so they cost it next to nothing. All of it takes
+about a quarter of a minute, most of it waiting for a cloud that doesn't answer.
+
+With --allow-changes it does change something, so use a project, a subscription or an account for tests. It makes, for the
+Nodes of --node and for a cluster and Services whose UIDs are random:
+  - two load balancers, for the Services pileus-conformance/first (port 80) and pileus-conformance/second (port 443);
+  - two routes, to ranges within 198.18.0.0/15, the block for benchmarks, which no network uses in earnest.
+It takes them through their lives: made, asked for once more, led to other Nodes, deleted, deleted once more, removed as an
+orphan. Clouds that need minutes for a load balancer get up to ten for each step. All of it is removed at the end, also
+after a check has failed and after Ctrl-C or SIGTERM; what could not be removed is named.";
 
 /// Arguments of `pileus provider test`.
 #[derive(Debug, Args)]
@@ -222,6 +229,11 @@ pub struct ProviderTest {
     /// The provider ID of a machine that is gone, or never was
     #[arg(long, value_name = "PROVIDER-ID", value_parser = subject::provider_id)]
     pub gone: Option<ProviderId>,
+
+    /// Make two load balancers and two routes in the cloud, hold the provider against its promises with them, and remove
+    /// them again
+    #[arg(long)]
+    pub allow_changes: bool,
 
     /// Write one JSON object, for machines
     #[arg(long)]

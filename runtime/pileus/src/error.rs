@@ -93,6 +93,12 @@ pub enum Error {
         /// How many; at least one.
         failed: usize,
     },
+    /// A test that changes a cloud was stopped before its end.
+    #[error("stopped; {}", if left.is_empty() { "all that was made in the cloud is removed".to_owned() } else { format!("in the cloud are left:{}", list(left)) })]
+    Stopped {
+        /// What could not be removed from the cloud.
+        left: Vec<String>,
+    },
     /// A plan lacks something that couldn't be looked at.
     #[error("provider {provider}: not all could be looked at:{}; try again, and see what it may reach with `pileus inspect`", list(.problems))]
     Unplanned {
@@ -116,7 +122,7 @@ impl Error {
     pub fn exit_code(&self) -> ExitCode {
         use pileus_host::Error as Host;
         ExitCode::from(match self {
-            Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) => 1,
+            Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) | Self::Stopped { .. } => 1,
             Self::Flag { .. }
             | Self::DocumentUnreadable { .. }
             | Self::Document { .. }

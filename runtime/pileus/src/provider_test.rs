@@ -1,11 +1,12 @@
 //! `pileus provider test`: the contract's promises, held against any component, whatever language it was written in.
 //!
 //! It runs in three steps that know little of each other. `gather` asks the provider everything, through the host and
-//! the gate as in a cluster, and `facts` is what it saw. The checks (`info`, `configuration`, `instances`, `batches`,
-//! `trouble`) are values, each with a pure function from facts to a verdict. `report` tells authors, or machines, what came out.
+//! the gate as in a cluster, and `facts` and `changes` are what it saw. The checks (`info`, `configuration`, `instances`,
+//! `batches`, `trouble`, `load_balancers`, `routes`) are values, each with a pure function from facts to a verdict. `report` tells authors, or machines, what came out.
 //! `cloud` is the cloud as the provider meets it: the real one, or one that is in trouble.
 
 mod batches;
+mod changes;
 mod check;
 mod cloud;
 mod configuration;
@@ -13,7 +14,9 @@ mod facts;
 mod gather;
 mod info;
 mod instances;
+mod load_balancers;
 mod report;
+mod routes;
 #[cfg(test)]
 mod samples;
 pub(crate) mod subject;
@@ -29,6 +32,7 @@ use pileus_host::{Component, Engine};
 use crate::cli::{self, LogFormat};
 use crate::error::Error;
 use crate::provider::{compiled_code, compiler};
+use crate::start::stop_on_signal;
 use crate::{telemetry, terminal};
 use gather::Subject;
 use report::Report;
@@ -36,8 +40,18 @@ use subject::Given;
 
 /// Tests a provider and prints the report.
 pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
-    let cli::ProviderTest { component, provider, config, grant, node, gone, json, log_filter, compiled } =
-        arguments;
+    let cli::ProviderTest {
+        component,
+        provider,
+        config,
+        grant,
+        node,
+        gone,
+        allow_changes,
+        json,
+        log_filter,
+        compiled,
+    } = arguments;
     telemetry::start(LogFormat::Text, &log_filter)?;
     let given = Given::read(component, provider.as_deref(), config.as_deref(), grant)?;
     let Given { component: path, configuration, access } = given;
@@ -52,7 +66,8 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     let (digest, contract) = (component.digest.to_string(), component.contract.clone());
     // Random, so that it is nobody's however often a cloud was tested.
     let nobody = format!("pileus-nobody-{:08x}", RandomState::new().hash_one(0_u8) >> 32);
-    let subject = Subject { component, configuration, access, nodes: node, gone, nobody };
+    let may_change = allow_changes.then(stop_on_signal).transpose()?;
+    let subject = Subject { component, configuration, access, nodes: node, gone, nobody, may_change };
     let facts = gather::facts(subject, &mut progress).await;
     clear_progress();
     let facts = facts?;

@@ -163,7 +163,8 @@ async fn work(controllers: impl Future<Output = ()>, gate: &Gate, stop: &Cancell
     if Instant::now() < end { End::Released } else { End::LeftToExpire }
 }
 
-fn stop_on_signal() -> Result<CancellationToken, Error> {
+/// Is cancelled by the first SIGTERM or SIGINT.
+pub(crate) fn stop_on_signal() -> Result<CancellationToken, Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Machine)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Machine)?;
     let stop = CancellationToken::new();

@@ -43,7 +43,7 @@ impl LoadBalancers for Guest {
 
     async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, Error> {
         let started = Instant::now();
-        let result = self.call_list_owned(cluster).await;
+        let result = self.list_owned_or_fault(cluster).await;
         self.count(LIST, started, &result);
         result.unwrap_or_else(|fault| Err(self.failed(LIST, &fault)))
     }
@@ -66,6 +66,15 @@ impl Guest {
     fn load_balancers(&self) -> Result<load_balancers::GuestIndices, Fault> {
         let lacks = || Fault::Contract("it exports no load balancers".to_owned());
         self.component.load_balancers.clone().ok_or_else(lacks)
+    }
+
+    /// Makes changes as [`LoadBalancers::change`] does, but in one call, and says what became of it where it brought no
+    /// outcomes.
+    pub async fn change_load_balancers_or_fault(
+        &self,
+        call: ServiceCall<'_>,
+    ) -> Result<Outcomes<ServiceProgress>, Fault> {
+        self.call_change_services(call, 1).await
     }
 
     async fn counted_service_call(
@@ -117,7 +126,8 @@ impl Guest {
         Ok(Ok(changes.iter().zip(outcomes).map(read).collect()))
     }
 
-    async fn call_list_owned(&self, cluster: &Cluster) -> Result<Result<Vec<Owned>, Error>, Fault> {
+    /// Lists as [`LoadBalancers::list_owned`] does, and says what became of the call where it brought no answer.
+    pub async fn list_owned_or_fault(&self, cluster: &Cluster) -> Result<Result<Vec<Owned>, Error>, Fault> {
         let (load_balancers, wire_cluster) = (self.load_balancers()?, wire::cluster_to_wire(cluster));
         let times = [self.limits.lookup_soft, self.limits.lookup_hard];
         // What it lists may be removed: it reads nothing from a cache. Nobody waits for it.

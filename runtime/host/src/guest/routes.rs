@@ -13,16 +13,19 @@ use crate::call::call;
 use crate::fault::Fault;
 use crate::wire;
 
+const CHANGE: &str = "change-routes";
+const LIST: &str = "list-routes";
+
 /// The most routes of a table: as many as the largest cluster has Nodes, for both families, and as many again of others'.
 const TABLE: usize = 20_000;
 
 #[async_trait]
 impl Routes for Guest {
     async fn list(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
-        let (started, function) = (Instant::now(), "list-routes");
-        let result = self.call_list(function, cluster).await;
-        self.count(function, started, &result);
-        result.unwrap_or_else(|fault| Err(self.failed(function, &fault)))
+        let started = Instant::now();
+        let result = self.list_routes_or_fault(cluster).await;
+        self.count(LIST, started, &result);
+        result.unwrap_or_else(|fault| Err(self.failed(LIST, &fault)))
     }
 
     async fn change(&self, cluster: &Cluster, changes: &[RouteChange]) -> Outcomes<Progress> {
@@ -30,11 +33,11 @@ impl Routes for Guest {
             Ok(outcomes) => outcomes,
             Err(fault) if fault.is_providers() && changes.len() > 1 => {
                 let hard = self.limits.change_hard;
-                let whole = Whole { function: "change-routes", items: changes, name, hard };
+                let whole = Whole { function: CHANGE, items: changes, name, hard };
                 let ask = |changes, haste| self.counted_change(cluster, changes, haste).boxed();
                 Ok(self.in_parts(whole, fault, ask).await)
             }
-            Err(fault) => Err(self.failed("change-routes", &fault)),
+            Err(fault) => Err(self.failed(CHANGE, &fault)),
         }
     }
 }
@@ -53,16 +56,16 @@ impl Guest {
         self.component.routes.clone().ok_or_else(lacks)
     }
 
-    async fn call_list(
+    /// Lists as [`Routes::list`] does, and says what became of the call where it brought no answer.
+    pub async fn list_routes_or_fault(
         &self,
-        function: &'static str,
         cluster: &Cluster,
     ) -> Result<Result<Vec<ListedRoute>, Error>, Fault> {
         let (routes, wire_cluster) = (self.routes()?, wire::cluster_to_wire(cluster));
         let times = [self.limits.lookup_soft, self.limits.lookup_hard];
         // A pass that changes something waits for it, and what is planned from it is compared with it: it reads nothing
         // from a cache.
-        let terms = self.terms(function, Urgency::User, None, times);
+        let terms = self.terms(LIST, Urgency::User, None, times);
         let denial = terms.denial.clone();
         let answered = call(&self.component, terms, move |store, instance| {
             Box::pin(
@@ -80,6 +83,15 @@ impl Guest {
         Ok(listed.into_iter().map(wire::route_from_wire).collect())
     }
 
+    /// Makes changes as [`Routes::change`] does, but in one call, and says what became of it where it brought no outcomes.
+    pub async fn change_routes_or_fault(
+        &self,
+        cluster: &Cluster,
+        changes: &[RouteChange],
+    ) -> Result<Outcomes<Progress>, Fault> {
+        self.call_change(cluster, changes, 1).await
+    }
+
     async fn counted_change(
         &self,
         cluster: &Cluster,
@@ -88,7 +100,7 @@ impl Guest {
     ) -> Result<Outcomes<Progress>, Fault> {
         let started = Instant::now();
         let result = self.call_change(cluster, changes, haste).await;
-        self.count("change-routes", started, &result);
+        self.count(CHANGE, started, &result);
         result
     }
 
@@ -101,7 +113,7 @@ impl Guest {
         let (routes, wire_cluster) = (self.routes()?, wire::cluster_to_wire(cluster));
         let wire_changes: Vec<_> = changes.iter().map(wire::route_change_to_wire).collect();
         let times = [self.limits.change_soft / haste, self.limits.change_hard / haste];
-        let terms = self.terms("change-routes", Urgency::User, None, times);
+        let terms = self.terms(CHANGE, Urgency::User, None, times);
         let denial = terms.denial.clone();
         let answered = call(&self.component, terms, move |store, instance| {
             Box::pin(async move {

@@ -2,7 +2,7 @@
 //! function that holds it against what was seen.
 
 use super::facts::Facts;
-use super::{batches, configuration, info, instances, trouble};
+use super::{batches, configuration, info, instances, load_balancers, routes, trouble};
 
 /// One promise of the contract.
 pub(crate) struct Check {
@@ -41,9 +41,16 @@ pub(crate) struct Failure {
 
 /// All checks, in the order of the report.
 pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
-    [info::CHECKS, configuration::CHECKS, instances::CHECKS, batches::CHECKS, trouble::CHECKS]
-        .into_iter()
-        .flatten()
+    let groups = [
+        info::CHECKS,
+        configuration::CHECKS,
+        instances::CHECKS,
+        batches::CHECKS,
+        trouble::CHECKS,
+        load_balancers::CHECKS,
+        routes::CHECKS,
+    ];
+    groups.into_iter().flatten()
 }
 
 /// A promise that was broken.

@@ -1,6 +1,7 @@
 //! The cloud as the provider meets it during a test: the real one, with everything that is asked of it written down, or
 //! one that is busy, broken or silent. It stands in the gate, so a provider can't tell it from the real one. What would
-//! change something reaches none of them: the component may be anybody's, and the cloud somebody's.
+//! change something reaches none of them but where the author allowed that: the component may be anybody's, and the cloud
+//! somebody's.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,8 @@ pub(crate) const RETRY_AFTER: u64 = 7;
 pub(crate) enum Scene {
     /// It is the real one.
     Real,
+    /// It is the real one, and may be changed.
+    Changing,
     /// It is the real one for so many requests, and then busy: more would be rude to a cloud that others use.
     RealFor(usize),
     /// It has had enough: 429 with `Retry-After`.
@@ -54,7 +57,7 @@ impl Scene {
     /// The cloud in this scene, as the object of a sentence.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Self::Real | Self::RealFor(_) => "the cloud",
+            Self::Real | Self::Changing | Self::RealFor(_) => "the cloud",
             Self::Busy => "a cloud that answers 429",
             Self::Down => "a cloud that answers 503",
             Self::BreaksDown => "a cloud that answers once and then 503",
@@ -74,7 +77,7 @@ impl Scene {
             answer(head, "application/json", json("throttled"))
         };
         match self {
-            Self::Real => Course::Carry,
+            Self::Real | Self::Changing => Course::Carry,
             Self::RealFor(most) if earlier < most => Course::Carry,
             Self::RealFor(_) | Self::Busy => busy(),
             Self::BreaksDown if earlier == 0 => Course::Carry,
@@ -164,7 +167,7 @@ impl StandIn for Cloud {
             about: named_in(&text, &play.nodes),
         };
         let course = match play.scene.course(play.seen.len()) {
-            Course::Carry if !only_reads(request, meaning) => forbidden(),
+            Course::Carry if play.scene != Scene::Changing && !only_reads(request, meaning) => forbidden(),
             course => course,
         };
         play.seen.push(seen);
@@ -214,6 +217,21 @@ mod tests {
             assert_eq!(has_word(text, "node-1"), named, "{text}");
         }
         assert!(!has_word("http://a/", ""));
+    }
+
+    #[test]
+    fn a_cloud_that_may_be_changed_is() {
+        let cloud = Cloud::new();
+        cloud.begin(Scene::Changing, &[]);
+        let request = Request::parse(&Method::DELETE, &"https://cloud.example/a".parse().unwrap()).unwrap();
+        let meaning = Meaning {
+            effect: Effect::Write,
+            limits: Limits::AllOfHost,
+            cache_scope: None,
+            fold_case: false,
+            page: None,
+        };
+        assert!(matches!(cloud.decide(&request, b"", &meaning), Course::Carry));
     }
 
     #[test]

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, Instance, NodeReference, Purpose};
+use pileus_cloud::{Answer, Error, Instance, ListedRoute, NodeReference, Owned, Purpose};
 use pileus_gate::{Coverage, Effect};
 use pileus_host::{Capability, Description, Fault, Settings};
 use serde_json::Value;
 
+use super::changes::Changes;
 use super::cloud::Scene;
 
 /// All that was seen of one provider.
@@ -22,6 +23,10 @@ pub(crate) struct Facts {
     pub(crate) configured: Option<Configured>,
     /// What it answers about machines; none where it can't be asked.
     pub(crate) lookups: Option<Lookups>,
+    /// What it does for Services; none where it can't be asked.
+    pub(crate) load_balancers: Option<Changes<Owned>>,
+    /// What it does with routes; none where it can't be asked.
+    pub(crate) routes: Option<Changes<ListedRoute>>,
 }
 
 /// What a provider makes of its configuration, asked twice.

@@ -1,13 +1,20 @@
 //! Asks a provider everything that the checks need to know. Here are the calls and their order; what the answers mean
 //! is the checks' affair.
 
+mod load_balancers;
+mod play;
+mod routes;
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
 
-use pileus_cloud::{NodeReference, ProviderId, Purpose};
+use pileus_cloud::{Cluster, ListedRoute, NodeReference, Owned, ProviderId, Purpose, Target};
 use pileus_gate::{Coverage, Gate};
 use pileus_host::{Capability, Component, Description, Guest, Limits, Metrics, Settings};
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
+use super::changes::{Changes, Played};
 use super::cloud::{Cloud, Scene};
 use super::facts::{Alone, Call, Configured, Facts, Known, Lookups, Outcome, Refusal, Refused};
 use super::subject::Access;
@@ -37,6 +44,8 @@ pub(crate) struct Subject {
     pub(crate) gone: Option<ProviderId>,
     /// The name of a Node that nobody has.
     pub(crate) nobody: String,
+    /// Whether it may make something in the cloud, to remove it again; and what says that it should stop doing so.
+    pub(crate) may_change: Option<CancellationToken>,
 }
 
 /// Asks everything. `progress` hears what is going on.
@@ -70,17 +79,23 @@ pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> R
             Some(Configured { document: document.clone(), answers, coverage })
         }
     };
-    let lookups = match (&described[0], &configured) {
-        (Ok(description), Some(Configured { answers: [Ok(settings), _], document, .. }))
-            if capabilities.contains(&Capability::Instances) =>
-        {
-            let (rules, document) = (settings.rules.clone(), document.clone());
-            let caller = caller(subject, description.clone(), rules, &document, &metrics)?;
-            Some(caller.lookups(description, progress).await)
-        }
-        _ => None,
+    let mut facts = Facts {
+        described,
+        capabilities,
+        refusals,
+        configured,
+        lookups: None,
+        load_balancers: None,
+        routes: None,
     };
-    Ok(Facts { described, capabilities, refusals, configured, lookups })
+    if let (Ok(description), Some(Configured { answers: [Ok(settings), _], document, .. })) =
+        (&facts.described[0], &facts.configured)
+    {
+        let (description, rules, document) = (description.clone(), settings.rules.clone(), document.clone());
+        let caller = caller(subject, description.clone(), rules, &document, &metrics)?;
+        caller.call(&description, &mut facts, progress).await?;
+    }
+    Ok(facts)
 }
 
 fn refused(error: pileus_host::Error) -> Refused {
@@ -105,7 +120,7 @@ fn caller(
     configuration: &str,
     metrics: &Metrics,
 ) -> Result<Caller, Error> {
-    let Subject { component, configuration: _, access, nodes, gone, nobody } = subject;
+    let Subject { component, configuration: _, access, nodes, gone, nobody, may_change } = subject;
     let Access { grants, credentials, connection } = access;
     let provider = description.name.clone();
     let config = pileus_gate::Config {
@@ -124,8 +139,28 @@ fn caller(
         .map_err(|source| Error::Gate { provider: provider.clone(), source: Box::new(source) })?;
     let cloud = Cloud::new();
     let gate = gate.with_stand_in(std::sync::Arc::new(cloud.clone()));
+    let cluster = Cluster { name: "pileus-conformance".to_owned(), uid: Some(uid(&nobody, "cluster")) };
+    let scheme = description.provider_id_schemes.first().cloned().unwrap_or_default();
     let guest = Guest::new(component, &provider, description, configuration, gate, metrics);
-    Ok(Caller { guest, cloud, nodes, gone, nobody })
+    Ok(Caller { guest, cloud, nodes, gone, nobody, scheme, cluster, may_change })
+}
+
+/// A UID as the API server makes them, of what nobody else has: the test's own name is random.
+fn uid(nobody: &str, what: &str) -> String {
+    let half = |which: u8| {
+        let mut hasher = DefaultHasher::new();
+        (nobody, what, which).hash(&mut hasher);
+        hasher.finish()
+    };
+    let (high, low) = (half(0), half(1));
+    let version = (high & 0xfff) | 0x4000;
+    let variant = (low >> 48 & 0x3fff) | 0x8000;
+    format!(
+        "{:08x}-{:04x}-{version:04x}-{variant:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        low & 0xffff_ffff_ffff
+    )
 }
 
 /// Calls the provider and writes down what came of it.
@@ -135,10 +170,157 @@ struct Caller {
     nodes: Vec<(String, Option<ProviderId>)>,
     gone: Option<ProviderId>,
     nobody: String,
+    /// The first of the provider's own schemes.
+    scheme: String,
+    cluster: Cluster,
+    may_change: Option<CancellationToken>,
 }
 
 impl Caller {
-    async fn lookups(self, description: &Description, progress: &mut dyn FnMut(&str)) -> Lookups {
+    /// Calls all that the component exports, and writes down what came of it.
+    async fn call(
+        self,
+        description: &Description,
+        facts: &mut Facts,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(), Error> {
+        let exports = |capability| facts.capabilities.contains(&capability);
+        let [instances, load_balancers, routes] =
+            [Capability::Instances, Capability::LoadBalancers, Capability::Routes].map(exports);
+        if instances {
+            facts.lookups = Some(self.lookups(description, progress).await);
+        }
+        let nodes = self.targets(facts.lookups.as_ref().and_then(|lookups| lookups.known.as_ref()));
+        if load_balancers {
+            facts.load_balancers = Some(self.services_changed(&nodes, progress).await?);
+        }
+        if routes {
+            facts.routes = Some(self.routes_changed(&nodes, progress).await?);
+        }
+        self.silence(&nodes, facts, progress).await;
+        Ok(())
+    }
+
+    /// Asks a cloud that never answers, with little time.
+    async fn silence(mut self, nodes: &[Target], facts: &mut Facts, progress: &mut dyn FnMut(&str)) {
+        let normal = Limits::default();
+        let hard = |soft: Duration, hard: Duration| SHORT + hard.saturating_sub(soft);
+        let lookup_hard = hard(normal.lookup_soft, normal.lookup_hard);
+        let change_hard = hard(normal.change_soft, normal.change_hard);
+        self.guest = self.guest.with_limits(Limits {
+            lookup_soft: SHORT,
+            lookup_hard,
+            change_soft: SHORT,
+            change_hard,
+            ..normal
+        });
+        let scene = Scene::Silence;
+        let mut say = |hard: Duration| {
+            progress(&format!("asking {}, for up to {} s", scene.as_str(), hard.as_secs()));
+        };
+        if let Some(lookups) = &mut facts.lookups {
+            say(lookup_hard);
+            lookups.patience = (SHORT, lookup_hard);
+            // One such wait tells enough.
+            if let Some((purpose, about)) = self.troubled(lookups.known.as_ref()).into_iter().next() {
+                lookups.troubles.push((scene, vec![self.call_lookup(scene, purpose, about).await]));
+            }
+        }
+        if let Some(changes) = &mut facts.load_balancers {
+            say(change_hard);
+            changes.patience = (SHORT, change_hard);
+            changes.troubles.push(self.trouble_services(scene).await);
+        }
+        if let Some(changes) = &mut facts.routes {
+            say(change_hard);
+            changes.patience = (SHORT, change_hard);
+            changes.troubles.push(self.trouble_routes(scene, nodes).await);
+        }
+    }
+
+    /// The Nodes that the cloud knows, as those that traffic is led to.
+    fn targets(&self, known: Option<&Known>) -> Vec<Target> {
+        let target = |(number, (name, expected)): (usize, &(String, Option<ProviderId>))| {
+            let alone = known.and_then(|known| known.alone.get(number));
+            let machine = alone.and_then(|alone| alone.by_name[0].machine());
+            Some(Target {
+                node: name.clone(),
+                uid: uid(&self.nobody, name),
+                provider_id: machine.map(|machine| machine.provider_id.clone()).or(expected.clone())?,
+                addresses: machine.map(|machine| machine.addresses.clone()).unwrap_or_default(),
+                zone: machine.and_then(|machine| machine.zone.clone()),
+            })
+        };
+        self.nodes.iter().enumerate().filter_map(target).collect()
+    }
+
+    /// Whether something may be made in the cloud, or what that takes.
+    fn permit(&self, nodes: &[Target], what: &str) -> Result<&CancellationToken, String> {
+        let permit = self.may_change.as_ref().ok_or_else(|| {
+            format!("--allow-changes, which lets it make {what} in the cloud and remove them again")
+        })?;
+        if nodes.is_empty() {
+            return Err(
+                "a Node that the cloud knows: pass --node NAME or --node NAME=PROVIDER-ID, better twice"
+                    .to_owned(),
+            );
+        }
+        Ok(permit)
+    }
+
+    async fn services_changed(
+        &self,
+        nodes: &[Target],
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Changes<Owned>, Error> {
+        let played = match self.permit(nodes, "two load balancers") {
+            Err(needs) => Err(needs),
+            Ok(stop) => {
+                progress("making two load balancers in the cloud, which may take minutes");
+                let mut played = Played::of(self.cluster.uid.clone(), self.services().map(|it| it.uid));
+                let play = self.play_services(nodes, &mut played);
+                let stopped = stop.run_until_cancelled(play).await.is_none();
+                progress("removing what was made");
+                played.left = self.remove_services().await;
+                finished(stopped, &played.left)?;
+                Ok(played)
+            }
+        };
+        let mut troubles = Vec::new();
+        for scene in troubles_but_silence() {
+            progress(&format!("changing load balancers of {}", scene.as_str()));
+            troubles.push(self.trouble_services(scene).await);
+        }
+        Ok(Changes { played, troubles, patience: (SHORT, SHORT) })
+    }
+
+    async fn routes_changed(
+        &self,
+        nodes: &[Target],
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Changes<ListedRoute>, Error> {
+        let played = match self.permit(nodes, "two routes") {
+            Err(needs) => Err(needs),
+            Ok(stop) => {
+                progress("making two routes in the cloud");
+                let mut played = Played::of(self.cluster.uid.clone(), self.destinations());
+                let play = self.play_routes(nodes, &mut played);
+                let stopped = stop.run_until_cancelled(play).await.is_none();
+                progress("removing what was made");
+                played.left = self.remove_routes().await;
+                finished(stopped, &played.left)?;
+                Ok(played)
+            }
+        };
+        let mut troubles = Vec::new();
+        for scene in troubles_but_silence() {
+            progress(&format!("changing routes of {}", scene.as_str()));
+            troubles.push(self.trouble_routes(scene, nodes).await);
+        }
+        Ok(Changes { played, troubles, patience: (SHORT, SHORT) })
+    }
+
+    async fn lookups(&self, description: &Description, progress: &mut dyn FnMut(&str)) -> Lookups {
         let largest = description.call_shape(Capability::Instances).largest_batch;
         let largest = usize::try_from(largest).unwrap_or(LARGEST).min(LARGEST);
         progress("looking up Nodes that nobody has");
@@ -159,43 +341,34 @@ impl Caller {
         };
         progress(&format!("looking up {largest} Nodes at once"));
         let many = (0..largest).map(|number| node(&format!("{}-{number}", self.nobody), None)).collect();
-        let largest = self.call(Scene::RealFor(SHARE), Purpose::Initialise, many).await;
-
-        let (patience, troubles) = self.in_trouble(known.as_ref(), progress).await;
-        Lookups { patience, empty, missing, foreign, largest, gone, known, troubles }
+        let largest = self.call_lookup(Scene::RealFor(SHARE), Purpose::Initialise, many).await;
+        let troubles = self.in_trouble(known.as_ref(), progress).await;
+        Lookups { patience: (SHORT, SHORT), empty, missing, foreign, largest, gone, known, troubles }
     }
 
-    /// Asks a cloud in each kind of trouble. Returns the deadlines of the call that gets no answer.
+    /// Asks a cloud in each kind of trouble but that of not answering.
     async fn in_trouble(
-        mut self,
+        &self,
         known: Option<&Known>,
         progress: &mut dyn FnMut(&str),
-    ) -> ((Duration, Duration), Vec<(Scene, Vec<Call>)>) {
+    ) -> Vec<(Scene, Vec<Call>)> {
         let about = self.troubled(known);
         let mut troubles = Vec::new();
-        for scene in Scene::TROUBLES.into_iter().filter(|scene| *scene != Scene::Silence) {
+        for scene in troubles_but_silence() {
             progress(&format!("asking {}", scene.as_str()));
             let mut calls = Vec::new();
             for (purpose, nodes) in &about {
-                calls.push(self.call(scene, *purpose, nodes.clone()).await);
+                calls.push(self.call_lookup(scene, *purpose, nodes.clone()).await);
             }
             if scene == Scene::BreaksDown {
                 // Alone too, so that it isn't another Node's request that was answered.
                 for (name, _) in &self.nodes {
-                    calls.push(self.call(scene, Purpose::Initialise, vec![node(name, None)]).await);
+                    calls.push(self.call_lookup(scene, Purpose::Initialise, vec![node(name, None)]).await);
                 }
             }
             troubles.push((scene, calls));
         }
-        let normal = Limits::default();
-        let (soft, hard) = (SHORT, SHORT + normal.lookup_hard.saturating_sub(normal.lookup_soft));
-        progress(&format!("asking {}, for up to {} s", Scene::Silence.as_str(), hard.as_secs()));
-        self.guest = self.guest.with_limits(Limits { lookup_soft: soft, lookup_hard: hard, ..normal });
-        // One such wait tells enough.
-        if let Some((purpose, nodes)) = about.into_iter().next() {
-            troubles.push((Scene::Silence, vec![self.call(Scene::Silence, purpose, nodes).await]));
-        }
-        ((soft, hard), troubles)
+        troubles
     }
 
     async fn known(&self) -> Known {
@@ -244,10 +417,10 @@ impl Caller {
     }
 
     async fn lookup(&self, purpose: Purpose, nodes: Vec<NodeReference>) -> Call {
-        self.call(Scene::Real, purpose, nodes).await
+        self.call_lookup(Scene::Real, purpose, nodes).await
     }
 
-    async fn call(&self, scene: Scene, purpose: Purpose, nodes: Vec<NodeReference>) -> Call {
+    async fn call_lookup(&self, scene: Scene, purpose: Purpose, nodes: Vec<NodeReference>) -> Call {
         self.cloud.begin(scene, &nodes);
         let started = Instant::now();
         let outcome = match self.guest.lookup_or_fault(purpose, &nodes).await {
@@ -257,6 +430,15 @@ impl Caller {
         };
         Call { purpose, nodes, outcome, requests: self.cloud.seen(), took: started.elapsed() }
     }
+}
+
+fn troubles_but_silence() -> impl Iterator<Item = Scene> {
+    Scene::TROUBLES.into_iter().filter(|scene| *scene != Scene::Silence)
+}
+
+/// Ends the test where its author stopped it, once what it made is removed.
+fn finished(stopped: bool, left: &[String]) -> Result<(), Error> {
+    if stopped { Err(Error::Stopped { left: left.to_vec() }) } else { Ok(()) }
 }
 
 /// A Node as the host would ask about it.

@@ -60,20 +60,28 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// The calls that were made, or why there were none.
-pub(super) fn lookups(facts: &Facts) -> Result<&Lookups, Shortfall> {
-    if !facts.capabilities.contains(&Capability::Instances) {
-        return Err(not_run("a component that exports pileus:provider/instances"));
+/// Whether a capability could be called, or why not.
+pub(super) fn callable(facts: &Facts, capability: Capability) -> Verdict {
+    if !facts.capabilities.contains(&capability) {
+        return Err(not_run(format!("a component that exports pileus:provider/{capability}")));
     }
     if facts.configured.is_none() {
         return Err(not_run(
             "a configuration: pass --config FILE or --config '{…}', or --provider FILE.yaml",
         ));
     }
-    facts
-        .lookups
-        .as_ref()
-        .ok_or_else(|| not_run("info.describe and configuration.accepted have to pass first"))
+    Ok(())
+}
+
+/// What was seen of a capability that can be called.
+pub(super) fn seen<T>(seen: Option<&T>) -> Result<&T, Shortfall> {
+    seen.ok_or_else(|| not_run("info.describe and configuration.accepted have to pass first"))
+}
+
+/// The calls that were made, or why there were none.
+pub(super) fn lookups(facts: &Facts) -> Result<&Lookups, Shortfall> {
+    callable(facts, Capability::Instances)?;
+    seen(facts.lookups.as_ref())
 }
 
 pub(super) fn known_nodes(facts: &Facts) -> Result<&Known, Shortfall> {

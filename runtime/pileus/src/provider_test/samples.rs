@@ -1,5 +1,7 @@
 //! What was seen of a provider that keeps every promise, for tests that break one at a time.
 
+pub(super) mod changes;
+
 use std::time::Duration;
 
 use pileus_cloud::{
@@ -56,7 +58,7 @@ pub(super) fn answers<const N: usize>(answers: [Result<Answer, Error>; N]) -> Ou
 pub(super) fn facts() -> Facts {
     Facts {
         described: [Ok(description()), Ok(description())],
-        capabilities: vec![Capability::Instances],
+        capabilities: vec![Capability::Instances, Capability::LoadBalancers, Capability::Routes],
         refusals: vec![
             refusal(Expected::AnyProblem, ""),
             refusal(Expected::Problem("endpoint".to_owned()), "endpoint"),
@@ -68,6 +70,8 @@ pub(super) fn facts() -> Facts {
             coverage: Coverage::default(),
         }),
         lookups: Some(lookups()),
+        load_balancers: changes::load_balancers(),
+        routes: changes::routes(),
     }
 }
 

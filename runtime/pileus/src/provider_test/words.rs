@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, Instance, NodeReference, State};
+use pileus_cloud::{Answer, Error, IngressPoint, Instance, ListedRoute, NodeReference, Owned, State};
 
-use super::facts::{Call, Outcome, Refused};
+use super::changes::{Came, NoAnswer};
+use super::facts::{Call, Outcome, Refused, Seen};
 
 /// How many of a list are shown: a batch may have thousands.
 const SHOWN: usize = 4;
@@ -27,10 +28,58 @@ pub(crate) fn came(call: &Call) -> String {
 
 /// The requests that a call made.
 pub(crate) fn requests(call: &Call) -> String {
-    match call.requests.len() {
+    lines(&call.requests)
+}
+
+/// Requests.
+pub(crate) fn lines(requests: &[Seen]) -> String {
+    match requests.len() {
         0 => "no request".to_owned(),
-        _ => list(call.requests.iter().map(|request| request.line.clone())),
+        _ => list(requests.iter().map(|request| request.line.clone())),
     }
+}
+
+/// What came back of changes.
+pub(crate) fn came_of_changes(came: &Result<Vec<Came>, NoAnswer>) -> String {
+    match came {
+        Ok(outcomes) => list(outcomes.iter().map(outcome)),
+        Err(NoAnswer::Error(error)) => format!("for all changes {}", failure(error)),
+        Err(NoAnswer::Fault(fault)) => format!("no answer: the call {fault}"),
+    }
+}
+
+fn outcome(came: &Came) -> String {
+    match came {
+        Came::Done(status) if status.is_empty() => "done".to_owned(),
+        Came::Done(status) => {
+            let points = status.iter().map(|ingress| match &ingress.point {
+                IngressPoint::Ip(point) | IngressPoint::Hostname(point) => point.as_str(),
+            });
+            format!("done, at {}", points.collect::<Vec<_>>().join(" and "))
+        }
+        Came::Under { after, resume: _ } => format!("in-progress, to be asked again after {}", human(*after)),
+        Came::Elsewhere => "elsewhere".to_owned(),
+        Came::Failed(error) => failure(error),
+    }
+}
+
+/// What list-owned told.
+pub(crate) fn owned(listed: &[Owned]) -> String {
+    let uid = |uid: &Option<String>| uid.clone().unwrap_or_else(|| "none".to_owned());
+    list(listed.iter().map(|owned| {
+        let Owned { cluster_uid, service_uid, service: _, name, extra: _ } = owned;
+        format!("{name} (cluster {}, Service {})", uid(cluster_uid), uid(service_uid))
+    }))
+}
+
+/// What the list of routes told.
+pub(crate) fn routes(listed: &[ListedRoute]) -> String {
+    list(listed.iter().map(|route| {
+        let ListedRoute { name, node, target, destination, .. } = route;
+        let node = node.as_deref().unwrap_or("no node");
+        let target = target.as_ref().map_or_else(|| "no machine".to_owned(), ToString::to_string);
+        format!("{name} to {destination} (of {node}, {target})")
+    }))
 }
 
 pub(crate) fn node(node: &NodeReference) -> String {

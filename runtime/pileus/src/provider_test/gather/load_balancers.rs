@@ -1,0 +1,182 @@
+//! What is done with load balancers, in which order, and how all of it is removed again.
+
+use pileus_cloud::{
+    Affinity, Family, Owned, Protocol, Selection, Service, ServiceAction, ServiceCall, ServiceChange,
+    ServicePort, ServiceProgress, Target, TrafficPolicy,
+};
+
+use super::super::changes::{Listing, NoAnswer, Played, Step, Trouble, Turn};
+use super::super::cloud::Scene;
+use super::super::words;
+use super::Caller;
+use super::play::{Outcomes, once, settle};
+
+/// The namespace of the Services that are made up.
+const NAMESPACE: &str = "pileus-conformance";
+
+/// What is sent of one Service.
+type Act = fn(Service) -> ServiceAction;
+
+impl Caller {
+    /// Makes load balancers for two Services that nobody has, and takes them through their lives.
+    pub(super) async fn play_services(&self, targets: &[Target], played: &mut Played<Owned>) {
+        let (mut services, nobody) = (self.services(), self.service("nobody", 80));
+        let before = vec![change(ServiceAction::Delete(nobody.clone()))];
+        played.turns.push((Step::Before, self.settle_services(before, targets).await));
+        let ensure = |services: &[Service]| changes(services, ServiceAction::Ensure);
+        let made = self.settle_services(ensure(&services), targets).await;
+        let ways: Option<Vec<_>> = made.done().map(|ways| ways.into_iter().map(<[_]>::to_vec).collect());
+        played.turns.push((Step::Make, made));
+        let Some(ways) = ways else { return };
+        for (service, status) in services.iter_mut().zip(ways) {
+            service.status = status;
+        }
+        let again = self.settle_services(ensure(&services), targets).await;
+        played.turns.push((Step::Again, again));
+        let listed = self.list_owned(Scene::Real).await;
+        let second = listed.came.iter().flatten().find(|owned| self.is_ours(owned, &services[1])).cloned();
+        played.lists.push((Step::Make, listed));
+        let mut mixed = ensure(&services);
+        mixed.reverse();
+        mixed.insert(1, change(ServiceAction::Delete(nobody)));
+        played.turns.push((Step::Mixed, self.settle_services(mixed, targets).await));
+        if let [fewer @ .., _] = targets
+            && !fewer.is_empty()
+        {
+            let update = changes(&services, ServiceAction::UpdateTargets);
+            played.turns.push((Step::Move, self.settle_services(update, fewer).await));
+            played.turns.push((Step::MoveAgain, self.settle_services(ensure(&services), fewer).await));
+        }
+        let first = || vec![change(ServiceAction::Delete(services[0].clone()))];
+        played.turns.push((Step::Delete, self.settle_services(first(), targets).await));
+        played.lists.push((Step::Delete, self.list_owned(Scene::Real).await));
+        played.turns.push((Step::DeleteAgain, self.settle_services(first(), targets).await));
+        if let Some(owned) = second {
+            let remove = || vec![change(ServiceAction::RemoveOrphan(owned.clone()))];
+            played.turns.push((Step::Orphan, self.settle_services(remove(), targets).await));
+            played.lists.push((Step::Orphan, self.list_owned(Scene::Real).await));
+            played.turns.push((Step::OrphanAgain, self.settle_services(remove(), targets).await));
+        }
+    }
+
+    /// Removes all that may have been made, and says what it couldn't.
+    pub(super) async fn remove_services(&self) -> Vec<String> {
+        let services = self.services();
+        let mut left = Vec::new();
+        let mut note = |turn: Turn| {
+            if turn.done().is_none() {
+                left.push(format!("{}: {}", turn.sent, words::came_of_changes(&turn.came)));
+            }
+        };
+        note(self.settle_services(changes(&services, ServiceAction::Delete), &[]).await);
+        let ours = async || -> Result<Vec<Owned>, NoAnswer> {
+            let listed = self.list_owned(Scene::Real).await.came?;
+            Ok(listed.into_iter().filter(|owned| owned.cluster_uid == self.cluster.uid).collect())
+        };
+        if let Ok(orphans) = ours().await
+            && !orphans.is_empty()
+        {
+            let remove = orphans.into_iter().map(|owned| change(ServiceAction::RemoveOrphan(owned)));
+            note(self.settle_services(remove.collect(), &[]).await);
+        }
+        let names = |owned: Vec<Owned>| owned.into_iter().map(|owned| owned.name);
+        left.extend(ours().await.into_iter().flat_map(names));
+        left
+    }
+
+    /// A change and a list, in front of a cloud in trouble. Nothing is there, and nothing reaches the cloud.
+    pub(super) async fn trouble_services(&self, scene: Scene) -> Trouble<Owned> {
+        let [first, second] = self.services();
+        let changes = if matches!(scene, Scene::Silence) {
+            vec![change(ServiceAction::Ensure(first))]
+        } else {
+            vec![change(ServiceAction::Ensure(first)), change(ServiceAction::Delete(second))]
+        };
+        let turn = once(&self.cloud, scene, sent(&changes), self.change_services(&changes, &[])).await;
+        let list = match scene {
+            Scene::Silence | Scene::NotFound => None,
+            scene => Some(self.list_owned(scene).await),
+        };
+        Trouble { scene, turn, list }
+    }
+
+    async fn settle_services(&self, changes: Vec<ServiceChange>, targets: &[Target]) -> Turn {
+        let sent = sent(&changes);
+        settle(&self.cloud, sent, changes, async |due: &[ServiceChange]| {
+            self.change_services(due, targets).await
+        })
+        .await
+    }
+
+    async fn change_services(
+        &self,
+        changes: &[ServiceChange],
+        targets: &[Target],
+    ) -> Outcomes<ServiceProgress> {
+        let call = ServiceCall { cluster: &self.cluster, targets, known: &[], changes, is_audit: false };
+        self.guest.change_load_balancers_or_fault(call).await
+    }
+
+    async fn list_owned(&self, scene: Scene) -> Listing<Owned> {
+        self.cloud.begin(scene, &[]);
+        let came = match self.guest.list_owned_or_fault(&self.cluster).await {
+            Ok(listed) => listed.map_err(NoAnswer::Error),
+            Err(fault) => Err(NoAnswer::Fault(fault)),
+        };
+        Listing { came, requests: self.cloud.seen() }
+    }
+
+    fn is_ours(&self, owned: &Owned, service: &Service) -> bool {
+        owned.cluster_uid == self.cluster.uid && owned.service_uid.as_ref() == Some(&service.uid)
+    }
+
+    pub(super) fn services(&self) -> [Service; 2] {
+        [self.service("first", 80), self.service("second", 443)]
+    }
+
+    fn service(&self, name: &str, port: u16) -> Service {
+        let port = ServicePort {
+            name: String::new(),
+            protocol: Protocol::Tcp,
+            port,
+            node_port: Some(30_000 + port), // of the range that the API server gives out
+            app_protocol: None,
+        };
+        Service {
+            namespace: NAMESPACE.to_owned(),
+            name: name.to_owned(),
+            uid: super::uid(&self.nobody, name),
+            labels: Vec::new(),
+            namespace_labels: Vec::new(),
+            annotations: Vec::new(),
+            class: None,
+            ports: vec![port],
+            policy: TrafficPolicy::Cluster,
+            affinity: Affinity::None,
+            source_ranges: Vec::new(),
+            requested_ip: None,
+            families: vec![Family::Ipv4],
+            endpoints: Vec::new(),
+            targets: Selection::All,
+            status: Vec::new(),
+        }
+    }
+}
+
+const fn change(action: ServiceAction) -> ServiceChange {
+    ServiceChange { action, resume: None }
+}
+
+fn changes(services: &[Service], act: Act) -> Vec<ServiceChange> {
+    services.iter().cloned().map(|service| change(act(service))).collect()
+}
+
+fn sent(changes: &[ServiceChange]) -> String {
+    let action = |change: &ServiceChange| match &change.action {
+        ServiceAction::Ensure(Service { name, .. }) => format!("ensure {NAMESPACE}/{name}"),
+        ServiceAction::UpdateTargets(Service { name, .. }) => format!("update-targets {NAMESPACE}/{name}"),
+        ServiceAction::Delete(Service { name, .. }) => format!("delete {NAMESPACE}/{name}"),
+        ServiceAction::RemoveOrphan(Owned { name, .. }) => format!("remove-orphan {name}"),
+    };
+    format!("change([{}])", changes.iter().map(action).collect::<Vec<_>>().join(", "))
+}
