@@ -31,7 +31,7 @@ pub struct Faults {
     pub lag: Lag,
     /// New machines take time to come up.
     pub creation: Creation,
-    /// Machines that are there are denied.
+    /// Things that are there are denied.
     pub hidden: Hidden,
     /// Writes of load balancers take time, and fail late.
     pub operations: Operations,

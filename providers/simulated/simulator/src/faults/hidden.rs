@@ -1,4 +1,4 @@
-//! Machines that are there and that the cloud denies: lists that leave them out although reads show them, and reads
+//! Things that are there and that the cloud denies: lists that leave them out although reads show them, and reads
 //! that answer 404 although lists show them. A controller that deletes on such a word shows it here.
 
 use std::collections::BTreeSet;
@@ -8,32 +8,37 @@ use serde::{Deserialize, Serialize};
 use super::Random;
 use crate::world::Machine;
 
-/// Which machines are denied, and by what.
+/// Which things are denied, and by what.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hidden {
     /// Lists leave these out. A page may be short for it, or empty.
     pub lists: Selection,
-    /// Reads of one machine don't find these.
+    /// Reads of one thing don't find these.
     pub gets: Selection,
 }
 
-/// Some machines: a share of all, and those of these names.
+/// Some things: a share of all machines, and whatever has one of these names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Selection {
-    /// How many of all, from 0 to 1. Always the same ones, and a larger share holds those of a smaller one.
+    /// How many of all machines, from 0 to 1. Always the same ones, and a larger share holds those of a smaller one.
     pub share: f64,
     /// These, whatever the share.
     pub names: BTreeSet<String>,
 }
 
 impl Selection {
+    /// Whether what has this name is one of them, whatever the share.
+    pub fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
     /// Whether this machine is one of them.
     pub fn contains(&self, machine: &Machine) -> bool {
         // Dice that are seeded with the machine fall the same way each time, unlike those of the other faults: an
         // answer that is asked for again is no less of a lie.
-        self.names.contains(&machine.name) || Random::seeded(machine.id.number()).share() < self.share
+        self.has(&machine.name) || Random::seeded(machine.id.number()).share() < self.share
     }
 }
 

@@ -45,8 +45,11 @@ pub(super) async fn list<T: Managed + Serialize>(
 ) -> Answer {
     let Query(query) = query.map_err(|error| Refusal::Invalid(error.body_text()))?;
     let listing = Listing::from(query);
-    let page = shared
-        .with(|simulation, now| simulation.world.page::<T>(now, &listing, simulation.faults.lag.lists))?;
+    let page = shared.with(|simulation, now| {
+        let mut page = simulation.world.page::<T>(now, &listing, simulation.faults.lag.lists)?;
+        page.items.retain(|it| !simulation.faults.hidden.lists.has(&it.name));
+        Ok::<_, Refusal>(page)
+    })?;
     Ok(answer::json(StatusCode::OK, &page))
 }
 
@@ -54,7 +57,11 @@ pub(super) async fn get<T: Managed + Serialize>(
     State(shared): State<Shared>,
     Path(name): Path<String>,
 ) -> Answer {
-    let resource = shared.with(|simulation, now| simulation.world.read::<T>(now, &name))?;
+    let resource = shared.with(|simulation, now| {
+        let it = simulation.world.read::<T>(now, &name)?;
+        let is_denied = simulation.faults.hidden.gets.has(&name);
+        if is_denied { Err(Refusal::NotFound(format!("{} {name}", T::NOUN))) } else { Ok(it) }
+    })?;
     Ok(show(StatusCode::OK, &resource))
 }
 

@@ -14,6 +14,10 @@ use crate::refusal::Refusal;
 /// The most things that one page shows.
 pub const LARGEST_PAGE: usize = 1_000;
 
+/// A page that has become longer than this, in bytes, ends, whatever its limit: a thousand load balancers of 5,000 machines
+/// would else be an answer of 60 MB.
+const LONGEST_PAGE: usize = 8 << 20;
+
 /// What can be listed.
 pub trait Listed {
     /// What many of them are called in the answer.
@@ -21,6 +25,11 @@ pub trait Listed {
 
     /// Its name.
     fn name(&self) -> &str;
+
+    /// About how long what it shows may become, in bytes; 0 for what is always short.
+    fn length(&self) -> usize {
+        0
+    }
 }
 
 /// Which page of which list.
@@ -75,10 +84,14 @@ impl Listing {
         let wanted = |(_, thing): &(u64, &Arc<T>)| self.name.as_ref().is_none_or(|name| name == thing.name());
         let mut rest = history.behind(behind, revision).filter(wanted);
         let mut items = Vec::new();
-        let mut last = behind;
+        let (mut last, mut length) = (behind, 0);
         for (number, thing) in rest.by_ref().take(limit) {
             items.push(Arc::clone(thing));
             last = number;
+            length += thing.length();
+            if length > LONGEST_PAGE {
+                break;
+            }
         }
         let next = rest.next().map(|_| Cursor { revision, behind: last }.to_string());
         Ok(Page { items, next })
@@ -134,6 +147,10 @@ mod tests {
         fn name(&self) -> &str {
             self
         }
+
+        fn length(&self) -> usize {
+            if self == "s2" { LONGEST_PAGE + 1 } else { 1 }
+        }
     }
 
     fn history() -> History<String> {
@@ -147,16 +164,27 @@ mod tests {
     #[test]
     fn the_pages_of_a_listing_show_the_moment_of_the_first() {
         let mut history = history();
-        let mut listing = Listing { limit: Some(2), ..Listing::default() };
+        let mut listing = Listing { limit: Some(3), ..Listing::default() };
         let mut seen = Vec::new();
         loop {
             let page = listing.page(&history, Some(Duration::from_secs(4))).unwrap();
             seen.extend(page.items.iter().map(|item| String::clone(item)));
-            history.change(Duration::from_secs(9), 3, None);
+            history.change(Duration::from_secs(9), 4, None);
             let Some(next) = page.next else { break };
             listing.cursor = Some(next);
         }
         assert_eq!(seen, ["s1", "s2", "s3", "s4"]);
+    }
+
+    #[test]
+    fn a_page_that_has_become_too_long_ends_and_has_a_next_one() {
+        let mut listing = Listing::default();
+        let names = |page: &Page<String>| page.items.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let first = listing.page(&history(), Some(Duration::from_secs(9))).unwrap();
+        assert_eq!(names(&first), ["s1", "s2"]);
+        listing.cursor = first.next;
+        let second = listing.page(&history(), Some(Duration::from_secs(9))).unwrap();
+        assert_eq!((names(&second), second.next), (["s3", "s4", "s5"].map(str::to_owned).to_vec(), None));
     }
 
     #[test]

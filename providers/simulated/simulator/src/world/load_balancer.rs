@@ -17,6 +17,9 @@ use super::pool::Family;
 use super::resource::{Ended, Kind, Resources};
 use crate::refusal::Refusal;
 
+/// A machine's id in an answer, with its quotes and a comma, in bytes.
+pub(super) const SHOWN_ID: usize = 11;
+
 /// A transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -104,6 +107,10 @@ pub struct LoadBalancer {
 impl Kind for LoadBalancer {
     const NOUN: &'static str = "load balancer";
     const PLURAL: &'static str = "loadBalancers";
+
+    fn length(&self) -> usize {
+        self.machines.len() * SHOWN_ID
+    }
 }
 
 impl Managed for LoadBalancer {

@@ -22,6 +22,11 @@ pub trait Kind {
     const NOUN: &'static str;
     /// What many are called in a list.
     const PLURAL: &'static str;
+
+    /// About how long what it shows may become, in bytes; 0 for what is always short.
+    fn length(&self) -> usize {
+        0
+    }
 }
 
 /// How far a thing is.
@@ -108,6 +113,10 @@ impl<T: Kind> Listed for Resource<T> {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn length(&self) -> usize {
+        self.goal.length()
     }
 }
 

@@ -9,11 +9,14 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::World;
-use super::load_balancer::{Port, check_machines, check_ports, check_ranges};
+use super::load_balancer::{Port, SHOWN_ID, check_machines, check_ports, check_ranges};
 use super::machine::MachineId;
 use super::managed::{Managed, check_label};
 use super::resource::{Ended, Kind, Resources, Stage};
 use crate::refusal::Refusal;
+
+/// A frontend in an answer with a port and three labels, in bytes.
+const SHOWN_FRONTEND: usize = 400;
 
 /// A way in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +71,10 @@ impl SharedLoadBalancer {
 impl Kind for SharedLoadBalancer {
     const NOUN: &'static str = "shared load balancer";
     const PLURAL: &'static str = "sharedLoadBalancers";
+
+    fn length(&self) -> usize {
+        self.machines.len() * SHOWN_ID + self.frontends.len() * SHOWN_FRONTEND
+    }
 }
 
 impl Managed for SharedLoadBalancer {

@@ -107,3 +107,17 @@ async fn a_lost_answer_leaves_the_write_behind_and_what_is_wrong_is_named() {
         assert!(refused.status == 400 && message.contains(named), "{body}: {message}");
     }
 }
+
+#[tokio::test]
+async fn lists_and_reads_lag_and_deny_as_with_machines() {
+    let mut client = cloud(1).await;
+    put(&mut client, &wanted(80), None).await;
+    client.set_faults(r#"{"hidden":{"lists":{"names":["a"]}}}"#).await;
+    assert_eq!(client.get("/v1/load-balancers").await.body, json!({"loadBalancers": []}));
+    assert_eq!(client.get(PATH).await.status, 200);
+    client.set_faults(r#"{"hidden":{"gets":{"names":["a"]}}}"#).await;
+    assert_eq!(client.get(PATH).await.status, 404);
+    assert_eq!(put(&mut client, &wanted(80), None).await.status, 200, "it is there all the same");
+    client.set_faults(r#"{"lag":{"listsMs":300000}}"#).await;
+    assert_eq!(client.get("/v1/load-balancers").await.body, json!({"loadBalancers": []}));
+}

@@ -1,0 +1,273 @@
+//! No sequence of requests, however they fare, leaves the world inconsistent: names and addresses are unique, an address
+//! that a frontend uses is there, one etag means one state, who is refused changes nothing, and every operation ends.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "clippy lets tests panic, but not the functions that they share"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use simulated_cloud::Refusal;
+use simulated_cloud::world::{
+    Command, Family, Guard, Listing, LoadBalancer, Luck, MachineId, Managed, NewAddress, NewLoadBalancer,
+    NewMachine, NewSharedLoadBalancer, Place, ReservedAddress, Resource, SharedLoadBalancer, Stage, World,
+    Write,
+};
+
+/// What somebody asks for. Small numbers stand for names, of which there are few, so that requests meet.
+#[derive(Clone, Debug)]
+enum Request {
+    Put { name: u8, port: u16, machine: u64, families: Vec<Family>, address: Option<u8> },
+    Delete { name: u8 },
+    Reserve { name: u8, family: Family, value: Option<u8>, label: u8 },
+    Free { name: u8 },
+    Share { name: u8, frontends: Vec<(u8, u8)> },
+    Unshare { name: u8 },
+    Machine,
+    NoMachine { number: u64 },
+}
+
+/// What a request says of the state before.
+#[derive(Clone, Copy, Debug)]
+enum Says {
+    Nothing,
+    Right,
+    Old,
+    Absent,
+}
+
+#[derive(Clone, Debug)]
+struct Event {
+    after: Duration,
+    request: Request,
+    says: Says,
+    luck: Luck,
+}
+
+fn requests() -> impl Strategy<Value = Request> {
+    let name = 0_u8..3;
+    let family = prop_oneof![Just(Family::Ipv4), Just(Family::Ipv6)];
+    let families = prop::collection::vec(family.clone(), 1..3);
+    let value = prop::option::of(1_u8..5);
+    prop_oneof![
+        (name.clone(), 80_u16..82, 1_u64..6, families, value.clone()).prop_map(
+            |(name, port, machine, families, address)| Request::Put {
+                name,
+                port,
+                machine,
+                families,
+                address
+            }
+        ),
+        name.clone().prop_map(|name| Request::Delete { name }),
+        (name.clone(), family, value, 0_u8..2).prop_map(|(name, family, value, label)| Request::Reserve {
+            name,
+            family,
+            value,
+            label
+        }),
+        name.clone().prop_map(|name| Request::Free { name }),
+        (name.clone(), prop::collection::vec((0_u8..3, 0_u8..3), 0..3))
+            .prop_map(|(name, frontends)| Request::Share { name, frontends }),
+        name.prop_map(|name| Request::Unshare { name }),
+        Just(Request::Machine),
+        (1_u64..6).prop_map(|number| Request::NoMachine { number }),
+    ]
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let says = prop_oneof![
+        Just(Says::Nothing),
+        Just(Says::Right),
+        Just(Says::Right),
+        Just(Says::Old),
+        Just(Says::Absent)
+    ];
+    let luck = (
+        prop_oneof![Just(0), 0_u64..4_000],
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.1),
+        any::<bool>(),
+    );
+    let luck = luck.prop_map(|(takes, fails, is_disturbed, overtakes)| Luck {
+        takes: Duration::from_millis(takes),
+        fails,
+        is_disturbed,
+        overtakes,
+    });
+    let event = (0_u64..3_000, requests(), says, luck).prop_map(|(after, request, says, luck)| Event {
+        after: Duration::from_millis(after),
+        request,
+        says,
+        luck,
+    });
+    prop::collection::vec(event, 0..60)
+}
+
+/// Everything that can be seen of the three kinds, by kind and name, without the etag.
+type Seen = BTreeMap<(&'static str, String), Value>;
+
+struct Client {
+    world: World,
+    now: Duration,
+    /// What each etag of each kind has stood for.
+    etags: BTreeMap<(&'static str, String), Value>,
+}
+
+impl Client {
+    fn new() -> Self {
+        let world = World::new(Place::new("sim-1".to_owned(), Vec::new()), Timestamp::UNIX_EPOCH, 2);
+        Self { world, now: Duration::ZERO, etags: BTreeMap::new() }
+    }
+
+    fn write<T: Managed>(&mut self, name: &str, says: Says, luck: Luck) -> Write {
+        let guard = match says {
+            Says::Nothing => Guard::None,
+            Says::Absent => Guard::Absent,
+            Says::Old => Guard::Match("e0".to_owned()),
+            Says::Right => match self.world.read::<T>(self.now, name) {
+                Ok(it) => Guard::Match(it.etag.to_string()),
+                Err(_) => Guard::Absent,
+            },
+        };
+        Write { guard, luck }
+    }
+
+    fn put<T: Managed>(&mut self, name: &str, new: T::New, event: &Event) -> Result<(), Refusal> {
+        let write = self.write::<T>(name, event.says, event.luck);
+        self.world.write::<T>(self.now, name, new, &write).map(|_| ())
+    }
+
+    fn delete<T: Managed>(&mut self, name: &str, event: &Event) -> Result<(), Refusal> {
+        let write = self.write::<T>(name, event.says, event.luck);
+        self.world.remove::<T>(self.now, name, &write).map(|_| ())
+    }
+
+    fn ask(&mut self, event: &Event) -> Result<(), Refusal> {
+        match &event.request {
+            Request::Put { name, port, machine, families, address } => {
+                let machine = format!("m-{machine:06}");
+                let address = address.map(|number| format!("198.51.100.{number}"));
+                let ports = [json!({"protocol": "tcp", "port": port})];
+                let new =
+                    json!({"ports": ports, "machines": [machine], "families": families, "address": address});
+                let new: NewLoadBalancer = serde_json::from_value(new).unwrap();
+                self.put::<LoadBalancer>(&format!("b{name}"), new, event)
+            }
+            Request::Delete { name } => self.delete::<LoadBalancer>(&format!("b{name}"), event),
+            Request::Reserve { name, family, value, label } => {
+                let value = value.map(|number| format!("198.51.100.{number}"));
+                let new = json!({"family": family, "value": value, "labels": {"k": label.to_string()}});
+                let new: NewAddress = serde_json::from_value(new).unwrap();
+                self.put::<ReservedAddress>(&format!("a{name}"), new, event)
+            }
+            Request::Free { name } => self.delete::<ReservedAddress>(&format!("a{name}"), event),
+            Request::Share { name, frontends } => {
+                let frontend = |(name, address): &(u8, u8)| {
+                    let port = 80 + u16::from(*name);
+                    json!({"name": format!("f{name}"), "address": format!("a{address}"), "ports": [{"protocol": "udp", "port": port}]})
+                };
+                let frontends: Vec<_> = frontends.iter().map(frontend).collect();
+                let new: NewSharedLoadBalancer =
+                    serde_json::from_value(json!({"frontends": frontends})).unwrap();
+                self.put::<SharedLoadBalancer>(&format!("s{name}"), new, event)
+            }
+            Request::Unshare { name } => self.delete::<SharedLoadBalancer>(&format!("s{name}"), event),
+            Request::Machine => {
+                let machine = NewMachine::named(format!("node-{}", self.now.as_millis()));
+                self.world.apply(self.now, Command::Create { machine, takes: Duration::ZERO }).map(|_| ())
+            }
+            Request::NoMachine { number } => {
+                let id = MachineId::parse(&format!("m-{number:06}")).unwrap();
+                self.world.apply(self.now, Command::Delete(id)).map(|_| ())
+            }
+        }
+    }
+
+    fn list<T: Managed + std::fmt::Debug>(&mut self) -> Vec<Arc<Resource<T>>> {
+        let page = self.world.page::<T>(self.now, &Listing::default(), Duration::ZERO).unwrap();
+        for it in &page.items {
+            assert_eq!(self.world.read::<T>(self.now, &it.name).as_ref(), Ok(it), "reads and lists agree");
+        }
+        page.items
+    }
+
+    /// Takes note of all of a kind, and sees that an etag never stands for two states, nor two things have one name.
+    fn see<T: Managed + std::fmt::Debug + serde::Serialize>(&mut self, seen: &mut Seen) {
+        for it in self.list::<T>() {
+            let mut value = serde_json::to_value(&it).unwrap();
+            let etag = value["etag"].take().as_str().unwrap().to_owned();
+            // That is the doing of another thing.
+            value.as_object_mut().unwrap().remove("usedBy");
+            let before = self.etags.entry((T::NOUN, etag)).or_insert_with(|| value.clone());
+            assert_eq!(*before, value, "an etag stands for two states");
+            assert!(seen.insert((T::NOUN, it.name.clone()), value).is_none(), "{} is there twice", it.name);
+        }
+    }
+
+    fn everything(&mut self) -> Seen {
+        let mut seen = Seen::new();
+        self.see::<LoadBalancer>(&mut seen);
+        self.see::<ReservedAddress>(&mut seen);
+        self.see::<SharedLoadBalancer>(&mut seen);
+        seen
+    }
+
+    fn is_consistent(&mut self) {
+        let (balancers, addresses) = (self.list::<LoadBalancer>(), self.list::<ReservedAddress>());
+        let shared = self.list::<SharedLoadBalancer>();
+        let values = balancers.iter().flat_map(|it| it.goal.addresses.clone());
+        let values: Vec<_> = values.chain(addresses.iter().map(|it| it.goal.value)).collect();
+        assert_eq!(values.iter().collect::<BTreeSet<_>>().len(), values.len(), "an address has two holders");
+        for it in &balancers {
+            let families: Vec<_> = it.goal.addresses.iter().map(|address| Family::of(*address)).collect();
+            assert_eq!(families, it.goal.families);
+        }
+        for it in &shared {
+            for frontend in &it.goal.frontends {
+                let address = addresses.iter().find(|address| address.name == frontend.address);
+                let user = address.and_then(|address| address.goal.used_by.clone());
+                assert_eq!(
+                    user.as_ref(),
+                    Some(&it.name),
+                    "the address of {} is there and its own",
+                    frontend.name
+                );
+            }
+        }
+        for address in &addresses {
+            let Some(user) = &address.goal.used_by else { continue };
+            let user = shared.iter().find(|it| it.name == *user).unwrap();
+            let is_shown = user.goal.frontends.iter().any(|frontend| frontend.address == address.name);
+            assert!(is_shown || user.state != Stage::Active, "{} is held without need", address.name);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_sequence_of_requests_leaves_the_world_inconsistent(events in events()) {
+        let mut client = Client::new();
+        for event in &events {
+            client.now += event.after;
+            let before = client.everything();
+            match client.ask(event) {
+                // An etag has changed then, and nothing else.
+                Err(_) => prop_assert_eq!(client.everything(), before, "{:?} was refused", event),
+                Ok(()) => drop(client.everything()),
+            }
+            client.is_consistent();
+        }
+        client.now += Duration::from_secs(10);
+        let after = client.everything();
+        prop_assert!(after.values().all(|it| it["state"] == "active" || it["state"] == "failed"), "{:?}", after);
+        client.is_consistent();
+    }
+}
