@@ -278,7 +278,7 @@ fn has_finalizers(object: &Value) -> bool {
 }
 
 /// A strategic merge patch, as far as one goes to the status of Services.
-fn patch_service(service: &mut Value, part: Part, patch: &Value) {
+pub(crate) fn patch_service(service: &mut Value, part: Part, patch: &Value) {
     assert!(part == Part::Status, "a Service is written by its status only");
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let metadata = &patch["metadata"];
