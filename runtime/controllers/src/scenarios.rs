@@ -3,8 +3,8 @@
 //!
 //! Each test of a scenario begins its name with the ids that it stands for, as in
 //! `n07_null_metadata_leaves_the_node_alone`: N01 to N42 and H01 to H18 for nodes, L01 to L28 for their lifecycle,
-//! R01 to R42 for routes (ccm-behaviour 10.1 to 10.3, 10.5). What a scenario has become here, where it isn't what upstream
-//! does, is said beside it. `deploy/dev/check scenarios` reads the names from the built tests: each id must be there, once.
+//! R01 to R42 for routes, S01 to S139 and H19 to H26 for Services (ccm-behaviour 10). What a scenario has become here, where
+//! it isn't what upstream does, is said beside it. `deploy/dev/check scenarios` reads the names from the built tests: each id must be there, once.
 
 use serde_json::{Value, json};
 
