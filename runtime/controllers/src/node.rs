@@ -35,13 +35,16 @@ pub struct Settings {
     /// The time between two sweeps, in which all initialised Nodes are compared with their machines
     /// (`--node-status-update-frequency`). What is less than a second is taken for one.
     pub refresh_period: Duration,
+    /// Whether a Node keeps the taint that holds Pods off until the route controller has told that it has its routes
+    /// (`--wait-for-routes`).
+    pub waits_for_routes: bool,
 }
 
 impl Default for Settings {
     /// Upstream's frequency of 5 minutes is for one call a Node, and repairs what nothing else does; here, what others
     /// change is put right at once.
     fn default() -> Self {
-        Self { refresh_period: Duration::from_mins(30) }
+        Self { refresh_period: Duration::from_mins(30), waits_for_routes: false }
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Settings {
     pub cluster: Cluster,
     /// The ranges of all Pods' addresses, one of each family at most. What lies outside is never touched.
     pub cluster_ranges: Vec<IpNet>,
+    /// Whether Nodes wait for their routes before they are initialised.
+    pub nodes_wait: bool,
     /// How often the cloud's table is read although nothing has changed that we know of.
     pub audit_period: Duration,
 }
@@ -177,7 +179,8 @@ impl Controller {
         let (nodes, routes) = (self.nodes.all()?, memory.table.as_ref()?);
         let (schemes, cluster_ranges) = (&*self.provider.schemes, &*self.settings.cluster_ranges);
         let left_alone = &self.nodes.unreadable_ranges();
-        Some(plan::plan(World { nodes: &nodes, left_alone, schemes, routes, cluster_ranges }))
+        let nodes_wait = self.settings.nodes_wait;
+        Some(plan::plan(World { nodes: &nodes, left_alone, schemes, routes, cluster_ranges, nodes_wait }))
     }
 
     /// Reads the cloud's table. Whether that succeeded; until it does, later passes try again with growing delay.
@@ -408,13 +411,14 @@ mod tests {
         api: ApiServer,
         cloud: Cloud,
         stop: CancellationToken,
+        nodes_wait: bool,
     }
 
     impl World {
         /// A controller that runs, and these Nodes with their ranges.
         fn new(nodes: &[(&str, &str)]) -> Self {
             let (api, cloud, stop) = (ApiServer::new(), Cloud::default(), CancellationToken::new());
-            let world = Self { api, cloud, stop };
+            let world = Self { api, cloud, stop, nodes_wait: false };
             for (name, range) in nodes {
                 world.join(name, range);
             }
@@ -427,7 +431,7 @@ mod tests {
             let (events, _) = Events::start(self.api.client(), "test", "test", metrics.clone());
             let provider = Provider {
                 name: "test".to_owned(),
-                schemes: Vec::new(),
+                schemes: vec!["fake".to_owned()],
                 node_labels: Vec::new(),
                 largest_lookup: 1,
                 instances: None,
@@ -439,6 +443,7 @@ mod tests {
             let settings = Settings {
                 cluster: Cluster { name: "test".to_owned(), uid: None },
                 cluster_ranges: vec!["10.0.0.0/8".parse().unwrap()],
+                nodes_wait: self.nodes_wait,
                 audit_period: AUDIT,
             };
             let controller = Controller::new(nodes.clone(), provider, events, metrics, settings, || 0.0);
@@ -481,6 +486,27 @@ mod tests {
         assert_eq!(world.after(AUDIT.saturating_sub(SECOND * 5)).await, Vec::<String>::new());
         assert_eq!(world.after(SECOND * 10).await, ["list"]);
         assert_eq!(world.api.writes(), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_gets_its_route_once_it_is_initialised_or_where_it_waits_once_it_has_a_provider_id() {
+        for nodes_wait in [false, true] {
+            let world = World { nodes_wait, ..World::new(&[("a", "10.1.0.0/24")]) };
+            let taint =
+                json!([{"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}]);
+            let waits = world.api.put(&world.api.get("a").with(&json!({"spec": {"taints": taint}})));
+            world.start();
+            assert_eq!(world.after(SECOND).await, ["list"]);
+            assert_eq!(world.network("a"), "untold");
+            let is_known = world.api.put(&waits.with(&json!({"spec": {"providerID": "fake://a"}})));
+            let create = vec!["create 10.1.0.0/24"];
+            assert_eq!(world.after(SECOND).await, if nodes_wait { create.clone() } else { vec![] });
+            assert_eq!(world.network("a"), if nodes_wait { "False" } else { "untold" });
+            let status = &world.api.get("a").0["status"];
+            world.api.put(&is_known.with(&json!({"spec": {"taints": null}, "status": status})));
+            assert_eq!(world.after(SECOND).await, if nodes_wait { vec![] } else { create });
+            assert_eq!(world.network("a"), "False");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -33,6 +33,9 @@ pub const ANNOTATION_RELEASE_DELETION: &str = "pileus.dev/release-deletion";
 /// Condition of a Node whose machine is gone, and which is held because too many went at once.
 pub const CONDITION_MACHINE_ABSENT: &str = "pileus.dev/MachineAbsent";
 
+/// Reason of the condition `NetworkUnavailable` of a Node whose Pods can be reached by routes of the cloud.
+pub const REASON_ROUTE_CREATED: &str = "RouteCreated";
+
 /// Annotation in which the kubelet repeats its `--node-ip`: one address, or one of each family, separated by a comma.
 pub const ANNOTATION_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::well_known::{
     ANNOTATION_NODE_IP, ANNOTATION_OWNED_LABELS, ANNOTATION_RELEASE_DELETION, CONDITION_MACHINE_ABSENT,
-    LABEL_EXCLUDE, LABELS_ZONE, TAINT_AUTOSCALER_DELETES, TAINT_UNINITIALIZED,
+    LABEL_EXCLUDE, LABELS_ZONE, REASON_ROUTE_CREATED, TAINT_AUTOSCALER_DELETES, TAINT_UNINITIALIZED,
 };
 
 /// A Node of which only those fields are deserialised that become facts.
@@ -266,6 +266,12 @@ impl NodeFacts {
     /// Whether it waits to be initialised.
     pub fn is_uninitialised(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == TAINT_UNINITIALIZED)
+    }
+
+    /// Whether the cloud has a route for each of its ranges of Pod addresses, as the route controller tells it.
+    pub fn has_routes(&self) -> bool {
+        let told = self.network_unavailable.as_ref();
+        told.is_some_and(|told| told.status == "False" && told.reason == REASON_ROUTE_CREATED)
     }
 
     /// Whether it is labelled out of load balancers. As upstream since 1.33 (P-29), a value that Go reads as false labels it

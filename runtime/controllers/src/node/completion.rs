@@ -11,7 +11,7 @@ use super::Controller;
 use super::apply::write;
 use super::decide::{Done, retry};
 use super::labels::no_labels;
-use super::plan::{Action, Plan, plan};
+use super::plan::{Action, Blocked, Plan, plan, plan_with_routes};
 use crate::error::Error;
 use crate::events::Reason;
 use crate::facts::node::NodeFacts;
@@ -38,8 +38,10 @@ impl Controller {
             return (node, Done::Failed(Retry::Growing, why.to_owned()));
         }
         loop {
+            let plan = if self.settings.waits_for_routes { plan_with_routes } else { plan };
             let action = match plan(&node, machine) {
                 Plan::Nothing => return (node, done),
+                Plan::Blocked(Blocked::NoRoute) => return (node, Done::Waits),
                 Plan::Blocked(why) => {
                     let retry = retry(&node, &why);
                     return (node, Done::Failed(retry, why.to_string()));
@@ -65,7 +67,7 @@ impl Controller {
                 Err(error) => return (node, Done::Failed(error.retry(), error.to_string())),
             };
             if is_written {
-                done = effect(done, &node, &action);
+                done = effect(done, &action);
                 say_left_out(&node, machine, &action);
             }
             // Somebody else gave it a provider ID while we were at it: the machine may be another one.
@@ -126,9 +128,9 @@ impl Controller {
 }
 
 /// What has become of a Node after one more write.
-fn effect(before: Done, node: &NodeFacts, action: &Action) -> Done {
+fn effect(before: Done, action: &Action) -> Done {
     match action {
-        Action::Complete(_) if node.is_uninitialised() => Done::Initialised,
+        Action::Complete(completion) if completion.taints.is_some() => Done::Initialised,
         _ if before == Done::Initialised => before,
         _ => Done::Changed,
     }

@@ -8,6 +8,9 @@ use super::plan::Blocked;
 use super::roster::Again;
 use crate::facts::node::NodeFacts;
 
+/// When a Node that waits for its routes is looked at again although nobody has told that it has them.
+const ROUTES: Duration = Duration::from_mins(1);
+
 /// What to do with an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Next {
@@ -28,6 +31,8 @@ pub(super) enum Done {
     Initialised,
     /// The cloud asks for patience.
     Again(Duration),
+    /// It waits for its routes. What is the matter with them is the route controller's to tell.
+    Waits,
     /// It failed, and this is what a user should know.
     Failed(Retry, String),
 }
@@ -38,6 +43,7 @@ impl Done {
         match self {
             Self::Unchanged | Self::Changed | Self::Initialised => Again::AtSweep,
             Self::Again(after) => Again::After(*after),
+            Self::Waits => Again::After(ROUTES),
             Self::Failed(retry, _) => Again::Failed(*retry),
         }
     }
@@ -47,7 +53,7 @@ impl Done {
         match self {
             Self::Unchanged => "unchanged",
             Self::Changed | Self::Initialised => "changed",
-            Self::Again(_) => "pending",
+            Self::Again(_) | Self::Waits => "pending",
             Self::Failed(..) => "failed",
         }
     }
@@ -84,7 +90,7 @@ pub(super) fn label(answer: &Result<Answer, Error>) -> &'static str {
 pub(super) fn retry(node: &NodeFacts, blocked: &Blocked) -> Retry {
     match blocked {
         Blocked::NoAddress | Blocked::NodeIpUnknown(_) if node.is_uninitialised() => Retry::Growing,
-        Blocked::NoAddress | Blocked::NodeIpUnknown(_) | Blocked::NodeIpMalformed(_) => {
+        Blocked::NoAddress | Blocked::NodeIpUnknown(_) | Blocked::NodeIpMalformed(_) | Blocked::NoRoute => {
             ErrorKind::Invalid.retry()
         }
     }

@@ -62,6 +62,9 @@ pub(super) enum Blocked {
     /// a Node that nobody can reach (P-06).
     #[error("the machine has no IP address yet")]
     NoAddress,
+    /// It is complete but for its routes, without which its Pods can't be reached (P-24).
+    #[error("the cloud has no route to its Pods yet")]
+    NoRoute,
 }
 
 /// What to write next to a Node whose machine is known. The first write that is needed; the one after it follows from
@@ -79,6 +82,21 @@ pub(super) fn plan(node: &NodeFacts, machine: &Instance) -> Plan {
         (Some(completion), _) => Plan::Write(Action::Complete(completion)),
         (None, Some(why)) => Plan::Blocked(why),
         (None, None) => Plan::Nothing,
+    }
+}
+
+/// The same where a Node keeps the taint until it has its routes (P-24). The rest isn't held back: the routes may need the
+/// machine's ID.
+pub(super) fn plan_with_routes(node: &NodeFacts, machine: &Instance) -> Plan {
+    match plan(node, machine) {
+        Plan::Write(Action::Complete(completion)) if node.is_uninitialised() && !node.has_routes() => {
+            let held = Completion { taints: None, ..completion };
+            if held.provider_id.is_none() && held.labels.is_empty() && held.owned_labels.is_none() {
+                return Plan::Blocked(Blocked::NoRoute);
+            }
+            Plan::Write(Action::Complete(held))
+        }
+        other => other,
     }
 }
 
@@ -123,6 +141,7 @@ fn completion(node: &NodeFacts, machine: &Instance) -> Option<Completion> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::node::NetworkUnavailable;
     use pileus_cloud::{AddressKind, State};
     use proptest::prelude::*;
 
@@ -210,6 +229,42 @@ mod tests {
                 "topology.kubernetes.io/zone=zone-a",
             ]
         );
+    }
+
+    #[test]
+    fn a_node_that_waits_for_its_routes_is_complete_but_for_the_taint_until_they_are_told() {
+        let settle = |node: &mut NodeFacts| {
+            while let Plan::Write(action) = plan_with_routes(node, &machine()) {
+                apply(node, action);
+            }
+            plan_with_routes(node, &machine())
+        };
+        for (told, has_routes) in [
+            (None, false),
+            (Some(("True", "NoRouteCreated")), false),
+            (Some(("Unknown", "RouteCreated")), false),
+            (Some(("False", "CalicoIsUp")), false),
+            (Some(("False", "RouteCreated")), true),
+        ] {
+            let told = told.map(|(status, reason): (&str, &str)| NetworkUnavailable {
+                status: status.to_owned(),
+                reason: reason.to_owned(),
+            });
+            let mut node = NodeFacts { network_unavailable: told.clone(), ..node() };
+            let left = if has_routes { Plan::Nothing } else { Plan::Blocked(Blocked::NoRoute) };
+            assert_eq!(settle(&mut node), left, "{told:?}");
+            assert_eq!(node.is_uninitialised(), !has_routes, "{told:?}");
+            let taints = node.taints.clone();
+            assert_eq!(
+                node,
+                NodeFacts { taints, network_unavailable: told.clone(), ..initialised() },
+                "all else is there"
+            );
+            // One that takes part is not asked.
+            let mut works = NodeFacts { network_unavailable: told, ..initialised() };
+            works.labels.clear();
+            assert_eq!(settle(&mut works), Plan::Nothing);
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::time::Duration;
 use pileus_cloud::{Provider, Purpose, Retry};
 use tokio::time::Instant;
 
+use super::Settings;
 use crate::facts::node::NodeFacts;
 use crate::nodes::Change;
 use crate::schedule::{Delays, Schedule};
@@ -79,6 +80,8 @@ pub(super) struct Roster {
     /// The time of the first sweep, when the first Nodes came. The others follow each `period`.
     began: Option<Instant>,
     period: Duration,
+    /// Whether it is news that a Node has its routes.
+    waits_for_routes: bool,
     /// How many Nodes have the taint.
     uninitialised: usize,
 }
@@ -94,9 +97,9 @@ struct Entry {
 }
 
 impl Roster {
-    /// Without any Node yet. A `period` lies between two sweeps, at least a second.
-    pub(super) fn new(provider: Provider, period: Duration) -> Self {
-        let period = period.max(Duration::from_secs(1));
+    /// Without any Node yet.
+    pub(super) fn new(provider: Provider, settings: &Settings) -> Self {
+        let period = settings.refresh_period.max(Duration::from_secs(1));
         let rest = REST.min(period);
         Self {
             provider,
@@ -106,6 +109,7 @@ impl Roster {
             delays: Delays { soon: rest, first: rest, longest: period, slow: period },
             began: None,
             period,
+            waits_for_routes: settings.waits_for_routes,
             uninitialised: 0,
         }
     }
@@ -266,7 +270,9 @@ impl Roster {
     fn is_news(&self, facts: &NodeFacts, known: &NodeFacts) -> bool {
         let told = LABELS_OF_THE_CLOUD.iter().flatten().copied();
         let read = self.provider.node_labels.iter().chain(&facts.owned_labels).map(String::as_str);
+        let waited = self.waits_for_routes && facts.is_uninitialised();
         facts.provider_id != known.provider_id
+            || (waited && facts.has_routes() && !known.has_routes())
             || facts.addresses != known.addresses
             || facts.node_ips != known.node_ips
             || facts.owned_labels != known.owned_labels
@@ -310,7 +316,8 @@ mod tests {
             routes: None,
             instances: None,
         };
-        (Roster::new(provider, PERIOD), Instant::now())
+        let settings = Settings { refresh_period: PERIOD, ..Settings::default() };
+        (Roster::new(provider, &settings), Instant::now())
     }
 
     /// With these Nodes from the start.

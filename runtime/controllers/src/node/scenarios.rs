@@ -11,6 +11,7 @@ use pileus_cloud::{Address, Answer, Error, ErrorKind, Instance, Provider, Provid
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::Settings;
 use super::apply::write;
 use super::decide::{Done, Next, decide, retry};
 use super::plan::{Action, Plan, plan};
@@ -472,7 +473,7 @@ fn roster(nodes: &[Stored]) -> (Roster, Instant) {
         instances: None,
     };
     let now = Instant::now();
-    let mut roster = Roster::new(provider, Duration::from_mins(30));
+    let mut roster = Roster::new(provider, &Settings::default());
     roster.observe(nodes.iter().map(|node| Change::Present(Arc::new(node.facts()))).collect(), now);
     (roster, now)
 }

@@ -66,7 +66,7 @@ impl Turns {
             || Progress { is_looking_up: false, gathers_until: Instant::now(), to_write: VecDeque::new() };
         Self {
             changes: controller.nodes.follow(),
-            roster: Roster::new(controller.provider.clone(), controller.settings.refresh_period),
+            roster: Roster::new(controller.provider.clone(), &controller.settings),
             initialise: progress(),
             refresh: progress(),
             lookups: JoinSet::new(),
@@ -210,7 +210,7 @@ impl Turns {
                 let why = "the cloud asks for patience again and again";
                 self.controller.tell_failed(node, in_a_row, Retry::After(*after), why);
             }
-            Done::Unchanged | Done::Changed | Done::Again(_) => {}
+            Done::Unchanged | Done::Changed | Done::Again(_) | Done::Waits => {}
         }
     }
 
@@ -315,6 +315,14 @@ mod tests {
 
     impl Running {
         fn start(nodes: impl IntoIterator<Item = Stored>, refresh_takes: Duration) -> Self {
+            Self::start_as(nodes, refresh_takes, false)
+        }
+
+        fn start_as(
+            nodes: impl IntoIterator<Item = Stored>,
+            refresh_takes: Duration,
+            waits_for_routes: bool,
+        ) -> Self {
             let api = ApiServer::new();
             for node in nodes {
                 api.put(&node);
@@ -351,7 +359,7 @@ mod tests {
             let metrics = Metrics::register(&mut counts);
             let (events, _) = Events::start(api.client(), "cloud-node-controller", "test", metrics.clone());
             let nodes = Nodes::new(api.client(), metrics.clone(), &Health::default());
-            let settings = Settings { refresh_period: PERIOD };
+            let settings = Settings { refresh_period: PERIOD, waits_for_routes };
             let controller =
                 Controller::new(nodes.clone(), provider, events, metrics, settings, || 0.5).unwrap();
             let stop = CancellationToken::new();
@@ -409,6 +417,27 @@ mod tests {
 
     fn many(kind: fn(&str) -> Stored, count: usize) -> impl Iterator<Item = Stored> {
         (0..count).map(move |n| kind(&format!("n{n}")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_waits_for_its_routes_loses_the_taint_as_soon_as_it_has_them() {
+        let running = Running::start_as([waiting("a")], secs(1), true);
+        pass(secs(30)).await;
+        assert_eq!(running.api.writes(), ["PATCH a/status", "PATCH a"]);
+        let facts = running.api.get("a").facts();
+        assert!(facts.is_uninitialised() && facts.provider_id.is_some());
+        let told = |status, reason| json!({"status": {"conditions": [{"type": "NetworkUnavailable", "status": status, "reason": reason}]}});
+        running.api.put(&running.api.get("a").with(&told("True", "NoRouteCreated")));
+        pass(secs(5)).await;
+        assert!(running.api.get("a").facts().is_uninitialised());
+        assert_eq!(running.api.events(), Vec::<String>::new());
+        running.api.put(&running.api.get("a").with(&told("False", "RouteCreated")));
+        pass(secs(2)).await;
+        assert!(!running.api.get("a").facts().is_uninitialised());
+        assert_eq!(running.api.writes(), ["PATCH a"]);
+        assert_eq!(running.api.events(), ["Synced a"]);
+        assert_eq!(running.lookups().len(), 2, "when it joined, and when it had its routes");
+        running.end().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -93,7 +93,7 @@ pub fn outlook(cluster: Surroundings<'_>, listed: Vec<ListedRoute>) -> Outlook {
     let Surroundings { nodes, left_alone, schemes, cluster_ranges } = cluster;
     let routes: Vec<_> = listed.into_iter().map(Known::listed).collect();
     let Plan { deletes, creates, contested, networks: _ } =
-        plan::plan(World { nodes, left_alone, schemes, routes: &routes, cluster_ranges });
+        plan::plan(World { nodes, left_alone, schemes, routes: &routes, cluster_ranges, nodes_wait: false });
     let mut by_range: HashMap<IpNet, &NodeFacts> = HashMap::new();
     for node in nodes {
         for range in &node.pod_cidrs {

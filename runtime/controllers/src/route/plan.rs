@@ -12,6 +12,7 @@ use ipnet::IpNet;
 use pileus_cloud::{ListedRoute, Route};
 
 use crate::facts::node::NodeFacts;
+use crate::well_known::REASON_ROUTE_CREATED;
 
 /// A route that is in the cloud's table, as far as is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +100,8 @@ pub(super) struct World<'a> {
     pub(super) routes: &'a [Known],
     /// The cluster's ranges, one of each family at most.
     pub(super) cluster_ranges: &'a [IpNet],
+    /// Whether Nodes wait for their routes before they are initialised.
+    pub(super) nodes_wait: bool,
 }
 
 /// A Node and a range of its Pods.
@@ -159,12 +162,12 @@ pub(super) fn plan(world: World<'_>) -> Plan {
                 *kept |= is_right || known.may_lead_to(node);
             }
             // A Node that isn't known to the cloud yet gets its routes when it is, and one that goes gets none any more.
-            if is_missing && !node.is_uninitialised() && !node.is_deleting {
+            if is_missing && world.is_known(node) && !node.is_deleting {
                 plan.creates.push(wanted);
             }
         }
         let has_lost_all = needed.is_empty() && is_named.contains(&*node.name);
-        if (!needed.is_empty() && !node.is_uninitialised()) || has_lost_all {
+        if (!needed.is_empty() && world.is_known(node)) || has_lost_all {
             plan.networks.push((Arc::clone(node), needed));
         }
     }
@@ -211,6 +214,12 @@ impl World<'_> {
         known
             .destination
             .is_some_and(|range| is_ours(self.cluster_ranges, range) && !self.left_alone.contains(&range))
+    }
+
+    /// Whether a Node's machine is known: since it is initialised, or where that waits for its routes, since it has a
+    /// provider ID.
+    fn is_known(&self, node: &NodeFacts) -> bool {
+        !node.is_uninitialised() || (self.nodes_wait && node.provider_id.is_some())
     }
 
     /// Whether a Node is the provider's, or nobody's yet.
@@ -278,7 +287,7 @@ pub(super) fn says(node: &NodeFacts, is_available: bool) -> bool {
 
 /// Status and reason of the condition `NetworkUnavailable`.
 pub(super) fn condition(is_available: bool) -> (&'static str, &'static str) {
-    if is_available { ("False", "RouteCreated") } else { ("True", "NoRouteCreated") }
+    if is_available { ("False", REASON_ROUTE_CREATED) } else { ("True", "NoRouteCreated") }
 }
 
 #[cfg(test)]
@@ -321,7 +330,14 @@ mod tests {
     fn planned(nodes: &[Arc<NodeFacts>], routes: &[Known]) -> Plan {
         let (schemes, cluster) = (["sim".to_owned()], ["10.0.0.0/8".parse().unwrap()]);
         let left_alone = HashSet::new();
-        plan(World { nodes, left_alone: &left_alone, schemes: &schemes, routes, cluster_ranges: &cluster })
+        plan(World {
+            nodes,
+            left_alone: &left_alone,
+            schemes: &schemes,
+            routes,
+            cluster_ranges: &cluster,
+            nodes_wait: false,
+        })
     }
 
     #[test]

@@ -73,7 +73,14 @@ fn pass(
     let cluster: Vec<_> = cluster.iter().map(|text| range(text)).collect();
     let left_alone = HashSet::new();
     let planned = |routes: &[Known]| {
-        plan(World { nodes: &facts, left_alone: &left_alone, schemes: &[], routes, cluster_ranges: &cluster })
+        plan(World {
+            nodes: &facts,
+            left_alone: &left_alone,
+            schemes: &[],
+            routes,
+            cluster_ranges: &cluster,
+            nodes_wait: false,
+        })
     };
     let first = planned(routes);
     let mut left = routes.to_vec();

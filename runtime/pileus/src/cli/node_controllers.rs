@@ -28,8 +28,8 @@ pub struct NodeControllers {
 
 impl NodeControllers {
     /// For the node controller.
-    pub(crate) const fn node(&self) -> node::Settings {
-        node::Settings { refresh_period: self.node_status_update_frequency }
+    pub(crate) const fn node(&self, waits_for_routes: bool) -> node::Settings {
+        node::Settings { refresh_period: self.node_status_update_frequency, waits_for_routes }
     }
 
     /// For the lifecycle controller.

@@ -29,6 +29,12 @@ pub struct RouteController {
     /// How often the cloud's routes are read although no node has changed: somebody else may have changed them
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "30m")]
     pub route_reconciliation_period: Duration,
+
+    /// Keep a new node's taint node.cloudprovider.kubernetes.io/uninitialized, and with it most Pods off, until its routes
+    /// are there: until its condition NetworkUnavailable is False with reason RouteCreated. Where no routes are programmed
+    /// no node waits
+    #[arg(long)]
+    pub wait_for_routes: bool,
 }
 
 impl RouteController {
@@ -52,6 +58,7 @@ impl RouteController {
         let settings = route::Settings {
             cluster,
             cluster_ranges: ranges,
+            nodes_wait: self.wait_for_routes,
             audit_period: self.route_reconciliation_period,
         };
         Ok(self.configure_cloud_routes.then_some(settings))
@@ -67,6 +74,7 @@ mod tests {
             cluster_cidr: ranges.iter().map(|range| range.parse().unwrap()).collect(),
             configure_cloud_routes: true,
             route_reconciliation_period: Duration::from_mins(30),
+            wait_for_routes: false,
         }
     }
 

@@ -60,7 +60,8 @@ impl Cast {
         let shared = || (nodes.clone(), provider.clone(), metrics.clone());
         let (all, with, counted) = shared();
         let told = events("cloud-node-controller");
-        let node = node::Controller::new(all, with, told, counted, flags.node(), jitter);
+        let nodes_wait = routes.as_ref().is_some_and(|routes| routes.nodes_wait) && provider.routes.is_some();
+        let node = node::Controller::new(all, with, told, counted, flags.node(nodes_wait), jitter);
         let (all, with, counted) = shared();
         let told = events("cloud-node-lifecycle-controller");
         let node_lifecycle =
