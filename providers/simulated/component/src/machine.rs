@@ -1,24 +1,25 @@
-//! A machine as the simulated cloud's API speaks of it, and what Pileus calls its parts. Fields that nobody needs are
-//! left out; states and kinds of addresses that this version doesn't know are errors rather than guesses.
+//! Machines: what the simulated cloud's API says of them, and what Pileus wants to know. Fields that nobody needs are left
+//! out; states and kinds of addresses that this version doesn't know are errors rather than guesses.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use pileus_guest::{Address, AddressKind, Instance};
+use pileus_guest::{
+    Address, AddressKind, Answer, Error, Instance, Instances, Listing, NodeReference, Purpose, http,
+    one_by_one, side_by_side,
+};
 use serde::Deserialize;
 
-/// One page of a list of machines.
-#[derive(Deserialize)]
-pub(crate) struct Page {
-    pub(crate) machines: Vec<Machine>,
-    /// Where the next page starts; none on the last one.
-    pub(crate) next: Option<String>,
-}
+use crate::{HANDFUL, PAGE, Page, Simulated, machine_of};
+
+/// How long the cloud takes to create a machine.
+const CREATION: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Deserialize)]
-pub(crate) struct Machine {
-    pub(crate) id: String,
-    pub(crate) name: String,
-    pub(crate) state: State,
+struct Machine {
+    id: String,
+    name: String,
+    state: State,
     r#type: Option<String>,
     zone: Option<String>,
     region: Option<String>,
@@ -30,7 +31,7 @@ pub(crate) struct Machine {
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum State {
+enum State {
     Creating,
     Running,
     Stopped,
@@ -52,31 +53,285 @@ enum Kind {
     ExternalDns,
 }
 
-impl Machine {
-    /// The machine in Pileus' words.
-    pub(crate) fn into_instance(self, scheme: &str, state: pileus_guest::State) -> Instance {
-        Instance {
-            provider_id: format!("{scheme}://{}", self.id),
-            instance_type: self.r#type,
-            zone: self.zone,
-            region: self.region,
-            addresses: self.addresses.into_iter().map(Address::from).collect(),
-            labels: self.labels.into_iter().collect(),
-            state,
-            ..Instance::default()
+impl Instances for Simulated {
+    async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
+        let machine = match machine_id(node)? {
+            Some(id) => self.read("machines", id).await,
+            None => self.find(&node.name).await,
+        };
+        machine.map(answer).map_err(|error| error.about(format_args!("node {}", node.name)))
+    }
+
+    async fn lookup_many(
+        &self,
+        purpose: Purpose,
+        nodes: &[NodeReference],
+    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        // A Node may be deleted on the answer to `confirm`, so that reads its machine however many there are.
+        if purpose == Purpose::Confirm {
+            return Ok(one_by_one(self, purpose, nodes).await);
         }
+        // A handful is looked up in the list of all machines while the host has it from a moment ago, which costs the cloud
+        // nothing, and one by one where it hasn't, or the list lacks them.
+        let is_handful = nodes.len() <= HANDFUL;
+        let send = async |page: http::Request| match is_handful {
+            true => page.send_if_cached().await?.ok_or_else(|| Error::unavailable("the list is not cached")),
+            false => page.send().await,
+        };
+        let (machines, end) = self.list("machines", PAGE, send).await;
+        let listing = Listing::new(machines, end, |machine: &Machine| (&machine.id, &machine.name));
+        let look = async |node: &NodeReference| match listing.find(machine_id(node)?, &node.name) {
+            Ok(Some(machine)) => Ok(answer(Some(machine.clone()))),
+            _ if is_handful => self.lookup(purpose, node).await,
+            Ok(None) => Ok(Answer::Absent),
+            Err(error) => Err(error.about(format_args!("node {}", node.name))),
+        };
+        Ok(side_by_side(nodes, look).await)
     }
 }
 
-impl From<MachineAddress> for Address {
-    fn from(MachineAddress { kind, value }: MachineAddress) -> Self {
-        let kind = match kind {
-            Kind::Hostname => AddressKind::Hostname,
-            Kind::InternalIp => AddressKind::InternalIp,
-            Kind::ExternalIp => AddressKind::ExternalIp,
-            Kind::InternalDns => AddressKind::InternalDns,
-            Kind::ExternalDns => AddressKind::ExternalDns,
+impl Simulated {
+    /// Reads the machine of a name; none where no machine bears it.
+    async fn find(&self, name: &str) -> Result<Option<Machine>, Error> {
+        let all = http::get(self.cloud.join(["v1", "machines"])).query("limit", PAGE.to_string());
+        let Page { items, .. } = all.query("name", name).send().await?.json()?;
+        let listing = Listing::new(items, Ok(()), |machine: &Machine| (&machine.id, &machine.name));
+        listing.find(None, name).map(|found| found.cloned())
+    }
+}
+
+/// The id of the machine that a Node says it is; none where it doesn't say yet.
+fn machine_id(node: &NodeReference) -> Result<Option<&str>, Error> {
+    let id = node.provider_id.as_deref().map(machine_of).transpose();
+    id.map_err(|error| error.about(format_args!("node {}", node.name)))
+}
+
+fn answer(machine: Option<Machine>) -> Answer {
+    let Some(Machine { id, state, r#type, zone, region, addresses, labels, .. }) = machine else {
+        return Answer::Absent;
+    };
+    let state = match state {
+        State::Creating => return Answer::Pending(CREATION),
+        State::Running => pileus_guest::State::Running,
+        State::Stopped => pileus_guest::State::Stopped,
+    };
+    Answer::Found(Instance {
+        provider_id: format!("simulated://{id}"),
+        instance_type: r#type,
+        zone,
+        region,
+        addresses: addresses.into_iter().map(address).collect(),
+        labels: labels.into_iter().collect(),
+        state,
+        ..Instance::default()
+    })
+}
+
+fn address(MachineAddress { kind, value }: MachineAddress) -> Address {
+    let kind = match kind {
+        Kind::Hostname => AddressKind::Hostname,
+        Kind::InternalIp => AddressKind::InternalIp,
+        Kind::ExternalIp => AddressKind::ExternalIp,
+        Kind::InternalDns => AddressKind::InternalDns,
+        Kind::ExternalDns => AddressKind::ExternalDns,
+    };
+    Address { kind, value }
+}
+
+#[cfg(test)]
+mod tests {
+    use pileus_guest::testing::{Exchange, Host, Sent, get};
+    use pileus_guest::{ErrorKind, State};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const MACHINES: &str = "http://cloud.test/v1/machines";
+
+    fn cloud() -> Host {
+        Host::new().configuration(json!({"endpoint": "http://cloud.test"}))
+    }
+
+    fn machine(number: usize) -> Value {
+        json!({
+            "id": format!("m-{number:06}"),
+            "name": format!("node-{number}"),
+            "type": "small-2",
+            "zone": "sim-1a",
+            "region": "sim-1",
+            "addresses": [{"kind": "internal-ip", "value": "10.0.0.1"}, {"kind": "hostname", "value": "node"}],
+            "state": "running",
+            "labels": {"rack": "7"},
+            "createdAt": "2026-11-28T12:00:00Z",
+        })
+    }
+
+    fn in_state(number: usize, state: &str) -> Value {
+        let mut machine = machine(number);
+        machine["state"] = json!(state);
+        machine
+    }
+
+    fn found(number: usize, state: State) -> Answer {
+        Answer::Found(Instance {
+            provider_id: format!("simulated://m-{number:06}"),
+            instance_type: Some("small-2".to_owned()),
+            zone: Some("sim-1a".to_owned()),
+            region: Some("sim-1".to_owned()),
+            addresses: vec![
+                Address::new(AddressKind::InternalIp, "10.0.0.1"),
+                Address::new(AddressKind::Hostname, "node"),
+            ],
+            labels: vec![("rack".to_owned(), "7".to_owned())],
+            state,
+            ..Instance::default()
+        })
+    }
+
+    fn known(number: usize) -> NodeReference {
+        new(number).with_provider_id(format!("simulated://m-{number:06}"))
+    }
+
+    fn new(number: usize) -> NodeReference {
+        NodeReference::new(format!("node-{number}"))
+    }
+
+    fn by_id(number: usize) -> Exchange {
+        get(format!("{MACHINES}/m-{number:06}"))
+    }
+
+    fn by_name(number: usize) -> Exchange {
+        get(format!("{MACHINES}?limit=1000&name=node-{number}"))
+    }
+
+    fn page(machines: &[Value], next: Option<&str>) -> Value {
+        match next {
+            Some(next) => json!({"machines": machines, "next": next}),
+            None => json!({"machines": machines}),
+        }
+    }
+
+    #[test]
+    fn one_machine_is_read_by_its_id_or_found_by_its_name() {
+        let rows = [
+            ("running", known(1), by_id(1).json(machine(1)), found(1, State::Running)),
+            ("stopped", known(1), by_id(1).json(in_state(1, "stopped")), found(1, State::Stopped)),
+            ("creating", known(1), by_id(1).json(in_state(1, "creating")), Answer::Pending(CREATION)),
+            ("gone", known(1), by_id(1).status(404), Answer::Absent),
+            ("by name", new(1), by_name(1).json(page(&[machine(1)], None)), found(1, State::Running)),
+            ("no such name", new(1), by_name(1).json(page(&[], None)), Answer::Absent),
+        ];
+        for (name, node, exchange, expected) in rows {
+            for purpose in [Purpose::Initialise, Purpose::Refresh, Purpose::Confirm] {
+                let host = cloud().exchange(exchange.clone());
+                let answers = host.lookup::<Simulated>(purpose, std::slice::from_ref(&node)).unwrap();
+                assert_eq!(answers, [Ok(expected.clone())], "{name}, {purpose:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_found_out_is_never_absent() {
+        let two = page(&[machine(1), in_state(1, "stopped")], None);
+        let rows = [
+            ("denied", known(1), Some(by_id(1).status(403)), ErrorKind::Denied),
+            (
+                "throttled",
+                known(1),
+                Some(by_id(1).status(429).header("retry-after", "7")),
+                ErrorKind::Throttled(Some(Duration::from_secs(7))),
+            ),
+            ("no list", new(1), Some(by_name(1).status(404)), ErrorKind::Broken),
+            ("a state of tomorrow", known(1), Some(by_id(1).json(in_state(1, "melted"))), ErrorKind::Broken),
+            ("one name, two machines", new(1), Some(by_name(1).json(two)), ErrorKind::Invalid),
+            ("another scheme", new(1).with_provider_id("other://m-000001"), None, ErrorKind::Invalid),
+            ("no id", new(1).with_provider_id("simulated://"), None, ErrorKind::Invalid),
+            ("a path", new(1).with_provider_id("simulated://a/b"), None, ErrorKind::Invalid),
+        ];
+        for (name, node, exchange, expected) in rows {
+            let host = exchange.into_iter().fold(cloud(), Host::exchange);
+            let answers = host.lookup::<Simulated>(Purpose::Confirm, &[node]).unwrap();
+            let error = answers[0].as_ref().unwrap_err();
+            assert_eq!(error.kind, expected, "{name}: {error}");
+            assert!(error.message.contains("node-1"), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_handful_is_looked_for_in_the_list_that_the_host_has_and_read_where_that_lacks_it() {
+        let nodes = [known(1), new(2), new(3)];
+        let pages = |cached: fn(Exchange) -> Exchange| {
+            let first = get(format!("{MACHINES}?limit=1000")).json(page(&[machine(1)], Some("2")));
+            let second = get(format!("{MACHINES}?limit=1000&cursor=2")).json(page(&[machine(2)], None));
+            [first, second].map(cached)
         };
-        Self { kind, value }
+        let [first, second] = pages(Exchange::cached);
+        let host =
+            cloud().exchange(first.clone()).exchange(second).exchange(by_name(3).json(page(&[], None)));
+        let answers = host.lookup::<Simulated>(Purpose::Initialise, &nodes).unwrap();
+        let [one, two] = [1, 2].map(|number| Ok(found(number, State::Running)));
+        assert_eq!(answers, [one.clone(), two.clone(), Ok(Answer::Absent)]);
+
+        // Of half a list, only an id tells whose machine it is.
+        let host = cloud()
+            .exchange(first)
+            .exchange(by_name(2).json(page(&[machine(2)], None)))
+            .exchange(by_name(3).json(page(&[], None)));
+        let answers = host.lookup::<Simulated>(Purpose::Refresh, &nodes).unwrap();
+        assert_eq!(answers, [one, two, Ok(Answer::Absent)]);
+    }
+
+    #[test]
+    fn many_nodes_are_answered_from_one_list_of_all_pages() {
+        let first = [machine(1), machine(2)];
+        let second = [in_state(3, "creating"), machine(9)];
+        let host = cloud()
+            .exchange(get(format!("{MACHINES}?limit=1000")).json(page(&first, Some("a+b"))))
+            .exchange(get(format!("{MACHINES}?limit=1000&cursor=a%2Bb")).json(page(&second, None)));
+        let nodes = [known(1), new(2), known(3), known(4), new(5)];
+        let answers = host.lookup::<Simulated>(Purpose::Refresh, &nodes).unwrap();
+        let expected = [
+            Ok(found(1, State::Running)),
+            Ok(found(2, State::Running)),
+            Ok(Answer::Pending(CREATION)),
+            Ok(Answer::Absent),
+            Ok(Answer::Absent),
+        ];
+        assert_eq!(answers, expected);
+    }
+
+    #[test]
+    fn a_list_that_breaks_off_tells_of_the_ids_that_it_has_and_of_nothing_absent() {
+        let host = cloud()
+            .exchange(get(format!("{MACHINES}?limit=1000")).json(page(&[machine(1)], Some("2"))))
+            .exchange(get(format!("{MACHINES}?limit=1000&cursor=2")).status(503));
+        let nodes = [known(1), known(2), new(1), new(3)];
+        let answers = host.lookup::<Simulated>(Purpose::Refresh, &nodes).unwrap();
+        assert_eq!(answers[0], Ok(found(1, State::Running)));
+        for answer in &answers[1..] {
+            assert_eq!(answer.as_ref().unwrap_err().kind, ErrorKind::Unavailable);
+        }
+    }
+
+    #[test]
+    fn a_list_that_the_deadline_breaks_off_leaves_the_rest_pending() {
+        let first = get(format!("{MACHINES}?limit=1000")).json(page(&[machine(1)], Some("2")));
+        let host = cloud().exchange(first.taking(Duration::from_secs(11)));
+        let answers =
+            host.lookup::<Simulated>(Purpose::Refresh, &[known(1), known(2), new(3), new(4)]).unwrap();
+        assert_eq!(answers[0], Ok(found(1, State::Running)));
+        assert!(answers[1..].iter().all(|answer| matches!(answer, Ok(Answer::Pending(_)))), "{answers:?}");
+    }
+
+    #[test]
+    fn a_deletion_is_confirmed_by_reads_alone_however_many_there_are() {
+        let nodes: Vec<_> = (1..=5).map(known).collect();
+        let host = (1..=5).map(|number| by_id(number).status(404)).fold(cloud(), Host::exchange);
+        let answers = host.lookup::<Simulated>(Purpose::Confirm, &nodes).unwrap();
+        assert!(answers.iter().all(|answer| *answer == Ok(Answer::Absent)));
+        assert!(!host.requests().iter().any(Sent::is_for_the_cache));
+        let one = cloud().exchange(by_id(1).status(404));
+        one.lookup::<Simulated>(Purpose::Confirm, &[known(1)]).unwrap();
+        assert!(!one.requests().iter().any(Sent::is_for_the_cache));
     }
 }

@@ -6,19 +6,13 @@ use std::collections::BTreeMap;
 use pileus_guest::{Cluster, Error, ListedRoute, Progress, Route, Routes, http};
 use serde::{Deserialize, Serialize};
 
-use crate::{PAGE, SCHEME, Simulated, machine_of};
+use crate::{PAGE, Simulated, machine_of};
 
 /// The label with the name of the Node.
 const NODE: &str = "pileus-node";
 
 /// The label with the cluster's UID, so that clusters that share a table know their own.
-const CLUSTER: &str = "pileus-cluster";
-
-#[derive(Deserialize)]
-struct Page {
-    routes: Vec<TableRoute>,
-    next: Option<String>,
-}
+pub(crate) const CLUSTER: &str = "pileus-cluster";
 
 #[derive(Deserialize)]
 struct TableRoute {
@@ -39,18 +33,8 @@ struct NewRoute<'a> {
 
 impl Routes for Simulated {
     async fn list_routes(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
-        let mut routes = Vec::new();
-        let mut cursor: Option<String> = None;
-        loop {
-            let from = cursor.as_ref().map(|cursor| ("cursor", cursor));
-            let request = http::get(self.cloud.join(["v1", "routes"])).query("limit", PAGE).queries(from);
-            let page: Page = request.send().await?.json()?;
-            routes.extend(page.routes.into_iter().map(|route| listed(route, cluster)));
-            match page.next {
-                Some(next) => cursor = Some(next),
-                None => return Ok(routes),
-            }
-        }
+        let routes = self.all("routes", PAGE).await?;
+        Ok(routes.into_iter().map(|route| listed(route, cluster)).collect())
     }
 
     async fn create_route(
@@ -69,7 +53,7 @@ impl Routes for Simulated {
             machine: machine_of(target)?,
             labels: labels.collect(),
         };
-        let url = self.cloud.join(["v1", "routes", &route.name_hint]);
+        let url = self.url("routes", &route.name_hint);
         http::put(url).json(&new).send().await?.error_for_status()?;
         Ok(Progress::Done)
     }
@@ -80,7 +64,7 @@ impl Routes for Simulated {
         route: &ListedRoute,
         _: Option<&str>,
     ) -> Result<Progress, Error> {
-        let url = self.cloud.join(["v1", "routes", &route.name]);
+        let url = self.url("routes", &route.name);
         http::delete(url).send().await?.or_absent()?;
         Ok(Progress::Done)
     }
@@ -93,7 +77,7 @@ fn listed(route: TableRoute, cluster: &Cluster) -> ListedRoute {
     ListedRoute {
         name,
         node: labels.remove(NODE).filter(|_| is_ours),
-        target: Some(format!("{SCHEME}://{machine}")),
+        target: Some(format!("simulated://{machine}")),
         destination,
         blackhole,
         ..ListedRoute::default()

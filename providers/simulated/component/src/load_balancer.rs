@@ -1,0 +1,607 @@
+//! Load balancers: what a Service wants in the words of the simulated cloud, and what is done about it where each Service
+//! has a load balancer of its own, with the Service's UID as its name. The other style is in `shared`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use pileus_guest::operation::State;
+use pileus_guest::{
+    Cluster, Error, Ingress, LoadBalancers, Owned, Protocol, Service, ServiceAction, ServiceCall,
+    ServiceChange, ServicePort, ServiceProgress, Targets, http,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::route::CLUSTER;
+use crate::{HANDFUL, PAGE, Simulated, machine_of};
+
+/// The annotation of Services whose clients are told a name.
+pub(crate) const HOSTNAME: &str = "simulated.pileus.dev/hostname";
+
+/// The label with the Service's UID.
+const SERVICE: &str = "pileus-service";
+
+/// The label with the Service's namespace and name, for people.
+const SERVICE_NAME: &str = "pileus-service-name";
+
+/// The note about what was written, and the one about what was deleted.
+const WRITTEN: &str = "written";
+pub(crate) const DELETED: &str = "deleted";
+
+/// When to look again how the cloud is getting on.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// How the cloud has load balancers.
+#[derive(Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Style {
+    /// Each Service has one of its own.
+    #[default]
+    PerService,
+    /// All Services of a cluster share one, in which each has a frontend and an address.
+    Shared,
+}
+
+/// What a Service wants of its load balancer, or of its part of one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Rules {
+    ports: Vec<Port>,
+    source_ranges: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health_check_port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sticky_seconds: Option<u64>,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Port {
+    protocol: String,
+    port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_port: Option<u16>,
+}
+
+/// How far the cloud is with something.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub(crate) struct Stage {
+    state: Step,
+    error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Step {
+    Creating,
+    Updating,
+    Deleting,
+    #[default]
+    Active,
+    Failed,
+}
+
+#[derive(Deserialize)]
+struct LoadBalancer {
+    name: String,
+    addresses: Vec<IpAddr>,
+    hostname: String,
+    families: Vec<String>,
+    machines: http::Members,
+    #[serde(flatten)]
+    stage: Stage,
+    #[serde(flatten)]
+    rules: Rules,
+}
+
+#[derive(Serialize)]
+struct NewLoadBalancer<'a> {
+    machines: &'a BTreeSet<&'a str>,
+    families: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    address: Option<IpAddr>,
+    #[serde(flatten)]
+    rules: Rules,
+}
+
+/// Whatever bears the labels of a Service.
+#[derive(Deserialize)]
+struct Labelled {
+    name: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+impl LoadBalancers for Simulated {
+    async fn change_load_balancers(
+        &self,
+        call: &ServiceCall,
+    ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+        if self.style == Style::Shared {
+            return self.change_shared(call).await;
+        }
+        let mut listed = None;
+        if call.changes.len() > HANDFUL {
+            let all: Vec<LoadBalancer> = self.all("load-balancers", page(call.targets.len())).await?;
+            listed = Some(all.into_iter().map(|one| (one.name.clone(), one)).collect::<HashMap<_, _>>());
+        }
+        let machines = machines(Targets::all(&call.targets));
+        let change = async |change: &ServiceChange| {
+            let (name, service) = subject(change);
+            let read = match listed {
+                Some(_) => None,
+                None => self.read("load-balancers", name).await?,
+            };
+            let found = read.as_ref().or_else(|| listed.as_ref()?.get(name));
+            match service {
+                Some(service) => self.ensure(call, service, &machines, found, change.resume.as_deref()).await,
+                None => self.remove("load-balancers", change, found.map(|found| &found.stage)).await,
+            }
+        };
+        Ok(call.one_by_one(change).await)
+    }
+
+    async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, Error> {
+        let all: Vec<Labelled> = match self.style {
+            Style::PerService => self.all("load-balancers", page(0)).await?,
+            Style::Shared => self.all("addresses", PAGE).await?,
+        };
+        Ok(all.into_iter().filter_map(|one| one.owned(cluster)).collect())
+    }
+}
+
+impl Simulated {
+    async fn ensure(
+        &self,
+        call: &ServiceCall,
+        service: &Service,
+        all: &(BTreeSet<&str>, http::Members),
+        found: Option<&LoadBalancer>,
+        resume: Option<&str>,
+    ) -> Result<ServiceProgress, Error> {
+        let targets = call.targets_of(service);
+        let selected = (!targets.is_all()).then(|| machines(targets));
+        let (ids, members) = selected.as_ref().unwrap_or(all);
+        let new = NewLoadBalancer {
+            machines: ids,
+            families: service.families.iter().map(|family| family.as_str().to_ascii_lowercase()).collect(),
+            address: requested(service)?,
+            rules: Rules::new(&call.cluster, service)?,
+        };
+        if let Some(found) = found {
+            if let Some(progress) = found.stage.operation(WRITTEN).answer(resume)? {
+                return Ok(progress);
+            }
+            if found.machines == *members && found.is(&new) {
+                return Ok(found.done(service));
+            }
+        }
+        let url = self.url("load-balancers", &service.uid);
+        let written: LoadBalancer = http::put(url).json(&new).send().await?.json()?;
+        let progress = written.stage.operation(WRITTEN).answer(Some(WRITTEN))?;
+        Ok(progress.unwrap_or_else(|| written.done(service)))
+    }
+
+    /// Removes what was found, and what wasn't all the same, as a list may lack what was made a moment ago. Only what was
+    /// deleted before is gone where it is found no more.
+    pub(crate) async fn remove(
+        &self,
+        kind: &str,
+        change: &ServiceChange,
+        found: Option<&Stage>,
+    ) -> Result<ServiceProgress, Error> {
+        let ((name, _), resume) = (subject(change), change.resume.as_deref());
+        match found.map(|stage| stage.operation(DELETED).answer(resume)).transpose()? {
+            Some(Some(progress)) => return Ok(progress),
+            None if resume == Some(DELETED) => return Ok(ServiceProgress::gone()),
+            _ => {}
+        }
+        match http::delete(self.url(kind, name)).send().await?.or_absent()? {
+            Some(answer) if answer.status == http::StatusCode::ACCEPTED => Ok(in_progress(DELETED)),
+            _ => Ok(ServiceProgress::gone()),
+        }
+    }
+}
+
+impl LoadBalancer {
+    fn is(&self, new: &NewLoadBalancer<'_>) -> bool {
+        let has_address = new.address.is_none_or(|address| self.addresses.contains(&address));
+        has_address && self.families == new.families && self.rules == new.rules && self.stage.is_active()
+    }
+
+    fn done(&self, service: &Service) -> ServiceProgress {
+        match service.annotation(HOSTNAME) {
+            Some("true") => ServiceProgress::done([Ingress::hostname(&self.hostname)]),
+            _ => ServiceProgress::done(self.addresses.iter().map(|address| Ingress::ip(address.to_string()))),
+        }
+    }
+}
+
+impl Stage {
+    pub(crate) fn is_active(&self) -> bool {
+        matches!(self.state, Step::Active)
+    }
+
+    /// How the cloud is getting on, with a note for the next call.
+    pub(crate) fn operation(&self, note: &str) -> State {
+        match self.state {
+            Step::Active => State::Ended,
+            Step::Failed => State::Failed(Error::unavailable(self.error.clone().unwrap_or_default())),
+            _ => State::Running { after: AGAIN, resume: Some(note.to_owned()) },
+        }
+    }
+}
+
+impl Rules {
+    /// What a Service wants, with the labels by which it is found again.
+    pub(crate) fn new(cluster: &Cluster, service: &Service) -> Result<Self, Error> {
+        let is_sctp = |port: &ServicePort| port.protocol == Protocol::Sctp;
+        if service.ports.iter().any(is_sctp) && !service.ports.iter().all(is_sctp) {
+            let message =
+                "SCTP is carried by itself alone: give it a Service of its own, apart from other ports";
+            return Err(Error::invalid(message));
+        }
+        let port = |port: &ServicePort| Port {
+            protocol: port.protocol.as_str().to_ascii_lowercase(),
+            port: port.port,
+            node_port: port.node_port,
+        };
+        let name = format!("{}/{}", service.namespace, service.name);
+        let labels = [
+            (SERVICE, Some(service.uid.clone())),
+            (SERVICE_NAME, Some(name)),
+            (CLUSTER, cluster.uid.clone()),
+        ];
+        Ok(Self {
+            ports: service.ports.iter().map(port).collect(),
+            source_ranges: service.source_ranges.clone(),
+            health_check_port: service.policy.health_check_port(),
+            sticky_seconds: service.affinity.time().map(|time| time.as_secs()),
+            labels: labels.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect(),
+        })
+    }
+}
+
+impl Labelled {
+    /// What it is to this cluster; none where it is no Service's, or another cluster's.
+    fn owned(mut self, cluster: &Cluster) -> Option<Owned> {
+        let service_uid = Some(self.labels.remove(SERVICE)?);
+        let cluster_uid = self.labels.remove(CLUSTER);
+        let service = self.labels.remove(SERVICE_NAME);
+        let service =
+            service.and_then(|it| it.split_once('/').map(|(of, name)| (of.to_owned(), name.to_owned())));
+        let owned = Owned { cluster_uid, service_uid, service, name: self.name, ..Owned::default() };
+        (owned.cluster_uid.is_none() || owned.cluster_uid == cluster.uid).then_some(owned)
+    }
+}
+
+/// What the cloud's thing for a change is called, and the Service that it should be there for; none where it should go.
+pub(crate) fn subject(change: &ServiceChange) -> (&str, Option<&Service>) {
+    match &change.action {
+        ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
+            (&service.uid, Some(service))
+        }
+        ServiceAction::Delete(service) => (&service.uid, None),
+        ServiceAction::RemoveOrphan(owned) => (&owned.name, None),
+    }
+}
+
+/// The machines of targets, and the digest by which those of a load balancer are compared with them.
+pub(crate) fn machines(targets: Targets<'_>) -> (BTreeSet<&str>, http::Members) {
+    let ids: BTreeSet<_> = targets.iter().filter_map(|target| machine_of(&target.provider_id).ok()).collect();
+    let members = ids.iter().collect();
+    (ids, members)
+}
+
+/// The address that a Service asks for.
+pub(crate) fn requested(service: &Service) -> Result<Option<IpAddr>, Error> {
+    let Some(text) = &service.requested_ip else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| Error::invalid(format!("loadBalancerIP `{text}` is no IP address")))
+}
+
+/// The cloud is at it; a note tells the next call at what.
+pub(crate) fn in_progress(note: &str) -> ServiceProgress {
+    ServiceProgress::InProgress { after: AGAIN, resume: Some(note.to_owned()) }
+}
+
+/// How many load balancers a page may have where each has so many machines, or an unknown number of at most 5,000: the
+/// host lets 16 MiB through, a million machines are 12 MB.
+fn page(machines: usize) -> usize {
+    let machines = if machines == 0 { 5_000 } else { machines };
+    (1_000_000 / machines).clamp(1, PAGE)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use pileus_guest::testing::{Exchange, Host, delete, get, put};
+    use pileus_guest::{Affinity, ErrorKind, Family, Selection, Target, TrafficPolicy};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const ALL: &str = "http://cloud.test/v1/load-balancers";
+
+    fn cloud() -> Host {
+        Host::new().configuration(json!({"endpoint": "http://cloud.test"}))
+    }
+
+    pub(crate) fn service(uid: &str) -> Service {
+        Service {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            uid: uid.to_owned(),
+            ports: vec![ServicePort { port: 80, node_port: Some(30_080), ..ServicePort::default() }],
+            families: vec![Family::Ipv4],
+            ..Service::default()
+        }
+    }
+
+    pub(crate) fn call(actions: Vec<ServiceAction>) -> ServiceCall {
+        let target =
+            |number: u32| Target { provider_id: format!("simulated://m-{number}"), ..Target::default() };
+        ServiceCall {
+            cluster: Cluster { uid: Some("c".to_owned()), ..Cluster::default() },
+            targets: [2, 1].map(target).to_vec(),
+            changes: actions.into_iter().map(ServiceChange::from).collect(),
+            ..ServiceCall::default()
+        }
+    }
+
+    pub(crate) fn with_note(mut call: ServiceCall, note: &str) -> ServiceCall {
+        for change in &mut call.changes {
+            change.resume = Some(note.to_owned());
+        }
+        call
+    }
+
+    pub(crate) fn labels(uid: &str) -> Value {
+        json!({"pileus-cluster": "c", "pileus-service": uid, "pileus-service-name": "shop/web"})
+    }
+
+    pub(crate) fn changed(value: &Value, change: &Value) -> Value {
+        let mut value = value.clone();
+        value.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        value
+    }
+
+    fn there(uid: &str, change: &Value) -> Value {
+        let there = json!({
+            "name": uid, "state": "active", "etag": "e1", "addresses": ["198.51.100.7"],
+            "hostname": format!("{uid}.lb.example"), "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30_080}],
+            "machines": ["m-1", "m-2"], "sourceRanges": [], "families": ["ipv4"], "labels": labels(uid),
+        });
+        changed(&there, change)
+    }
+
+    fn one(uid: &str) -> String {
+        format!("{ALL}/{uid}")
+    }
+
+    fn at(uid: &str, change: &Value) -> Exchange {
+        get(one(uid)).json(there(uid, change))
+    }
+
+    fn written(change: &Value) -> Exchange {
+        put(one("u")).json(there("u", change))
+    }
+
+    fn in_progress_with(note: &str) -> Outcome {
+        Ok(in_progress(note))
+    }
+
+    type Outcome = Result<ServiceProgress, ErrorKind>;
+
+    fn done() -> Outcome {
+        Ok(ServiceProgress::done([Ingress::ip("198.51.100.7")]))
+    }
+
+    pub(crate) fn outcomes(host: &Host, call: &ServiceCall) -> Vec<Outcome> {
+        let outcomes = host.change_load_balancers::<Simulated>(call).unwrap();
+        outcomes.into_iter().map(|outcome| outcome.map_err(|error| error.kind)).collect()
+    }
+
+    #[test]
+    fn a_load_balancer_is_written_where_it_is_not_as_its_service_wants_it_and_nowhere_else() {
+        let (none, so) = (get(one("u")).status(404), json!({}));
+        let (busy, failed) = (json!({"state": "updating"}), json!({"state": "failed", "error": "late"}));
+        let other = json!({"ports": [{"protocol": "udp", "port": 80}]});
+        let rows = [
+            (
+                "new, takes time",
+                none.clone(),
+                None,
+                Some(written(&json!({"state": "creating"}))),
+                in_progress_with("written"),
+            ),
+            ("new, at once", none.clone(), None, Some(written(&so)), done()),
+            ("new, fails at once", none, None, Some(written(&failed)), Err(ErrorKind::Unavailable)),
+            ("as it should be", at("u", &so), None, None, done()),
+            ("machines in another order", at("u", &json!({"machines": ["m-2", "m-1"]})), None, None, done()),
+            (
+                "being created",
+                at("u", &json!({"state": "creating"})),
+                None,
+                None,
+                in_progress_with("written"),
+            ),
+            ("being changed", at("u", &busy), Some("written"), None, in_progress_with("written")),
+            (
+                "being deleted",
+                at("u", &json!({"state": "deleting"})),
+                None,
+                None,
+                in_progress_with("written"),
+            ),
+            ("other ports", at("u", &other), None, Some(written(&busy)), in_progress_with("written")),
+            ("other machines", at("u", &json!({"machines": ["m-1"]})), None, Some(written(&so)), done()),
+            ("other labels", at("u", &json!({"labels": {}})), None, Some(written(&so)), done()),
+            ("another family", at("u", &json!({"families": ["ipv6"]})), None, Some(written(&so)), done()),
+            ("failed before", at("u", &failed), None, Some(written(&busy)), in_progress_with("written")),
+            ("failed meanwhile", at("u", &failed), Some("written"), None, Err(ErrorKind::Unavailable)),
+            ("refused", at("u", &other), None, Some(put(one("u")).status(409)), Err(ErrorKind::Conflict)),
+        ];
+        for (name, found, note, write, expected) in rows {
+            let host = write.into_iter().fold(cloud().exchange(found), Host::exchange);
+            for action in [ServiceAction::Ensure] {
+                let call = call(vec![action(service("u"))]);
+                let call = note.into_iter().fold(call, with_note);
+                assert_eq!(outcomes(&host, &call), [expected.clone()], "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_that_a_service_wants_is_written() {
+        let wanted = Service {
+            ports: vec![
+                ServicePort { port: 80, node_port: Some(30_080), ..ServicePort::default() },
+                ServicePort { port: 53, protocol: Protocol::Udp, ..ServicePort::default() },
+            ],
+            policy: TrafficPolicy::Local(31_000),
+            affinity: Affinity::ClientIp(Duration::from_secs(600)),
+            source_ranges: vec!["192.0.2.0/24".to_owned()],
+            requested_ip: Some("198.51.100.9".to_owned()),
+            families: vec![Family::Ipv6, Family::Ipv4],
+            targets: Selection::Rows(vec![1]),
+            ..service("u")
+        };
+        let host = cloud().exchange(at("u", &json!({}))).exchange(written(&json!({"state": "updating"})));
+        outcomes(&host, &call(vec![ServiceAction::UpdateTargets(wanted)]));
+        let sent: Value = serde_json::from_slice(&host.requests()[1].body).unwrap();
+        let expected = json!({
+            "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30_080}, {"protocol": "udp", "port": 53}],
+            "machines": ["m-1"], "sourceRanges": ["192.0.2.0/24"], "families": ["ipv6", "ipv4"],
+            "address": "198.51.100.9", "healthCheckPort": 31_000, "stickySeconds": 600, "labels": labels("u"),
+        });
+        assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn what_a_service_asks_for_is_compared_as_what_it_means() {
+        let asks = |text: &str| Service { requested_ip: Some(text.to_owned()), ..service("u") };
+        let six = json!({"addresses": ["2001:db8::7"]});
+        let host = cloud().exchange(at("u", &six));
+        let outcome = outcomes(&host, &call(vec![ServiceAction::Ensure(asks("2001:DB8:0::7"))]));
+        assert_eq!(outcome, [Ok(ServiceProgress::done([Ingress::ip("2001:db8::7")]))]);
+        let named = Service { annotations: vec![(HOSTNAME.to_owned(), "true".to_owned())], ..service("u") };
+        let host = cloud().exchange(at("u", &json!({})));
+        let outcome = outcomes(&host, &call(vec![ServiceAction::Ensure(named)]));
+        assert_eq!(outcome, [Ok(ServiceProgress::done([Ingress::hostname("u.lb.example")]))]);
+    }
+
+    #[test]
+    fn a_service_that_cannot_be_served_is_told_what_would_be_right_and_writes_nothing() {
+        let mut mixed = service("u");
+        mixed.ports.push(ServicePort { protocol: Protocol::Sctp, ..ServicePort::default() });
+        let nowhere = Service { requested_ip: Some("here".to_owned()), ..service("u") };
+        for (wrong, said) in [(mixed, "Service of its own"), (nowhere, "`here` is no IP address")] {
+            let host = cloud().exchange(get(one("u")).status(404));
+            let call = call(vec![ServiceAction::Ensure(wrong)]);
+            let [Err(error)] = &host.change_load_balancers::<Simulated>(&call).unwrap()[..] else { panic!() };
+            assert_eq!(error.kind, ErrorKind::Invalid);
+            assert!(error.message.contains(said), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_deletion_goes_on_until_the_cloud_has_nothing_left() {
+        let (none, failed) = (get(one("u")).status(404), json!({"state": "failed", "error": "late"}));
+        let gone = Ok(ServiceProgress::gone());
+        let gave = |status| Some(delete(one("u")).status(status));
+        let rows = [
+            ("there, takes time", at("u", &json!({})), None, gave(202), in_progress_with("deleted")),
+            ("there, at once", at("u", &json!({})), None, gave(204), gone.clone()),
+            ("gone since", at("u", &json!({})), None, gave(404), gone.clone()),
+            (
+                "being created",
+                at("u", &json!({"state": "creating"})),
+                None,
+                None,
+                in_progress_with("deleted"),
+            ),
+            (
+                "being deleted",
+                at("u", &json!({"state": "deleting"})),
+                Some("deleted"),
+                None,
+                in_progress_with("deleted"),
+            ),
+            ("failed before", at("u", &failed), None, gave(202), in_progress_with("deleted")),
+            ("failed meanwhile", at("u", &failed), Some("deleted"), None, Err(ErrorKind::Unavailable)),
+            ("not seen, deleted before", none.clone(), Some("deleted"), None, gone.clone()),
+            (
+                "not seen, written before",
+                none.clone(),
+                Some("written"),
+                gave(202),
+                in_progress_with("deleted"),
+            ),
+            ("not seen", none, None, gave(404), gone),
+        ];
+        for (name, found, note, deletion, expected) in rows {
+            let orphan = Owned { name: "u".to_owned(), ..Owned::default() };
+            for action in [ServiceAction::Delete(service("u")), ServiceAction::RemoveOrphan(orphan)] {
+                let host = deletion.clone().into_iter().fold(cloud().exchange(found.clone()), Host::exchange);
+                let call = note.into_iter().fold(call(vec![action]), with_note);
+                assert_eq!(outcomes(&host, &call), [expected.clone()], "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_a_handful_are_looked_up_in_one_list_and_only_what_differs_is_written() {
+        let mut call = call(["a", "b", "c"].map(|uid| ServiceAction::Ensure(service(uid))).to_vec());
+        call.changes.push(ServiceAction::Delete(service("d")).into());
+        call.changes.push(ServiceAction::Ensure(service("u")).into());
+        let url = format!("{ALL}?limit=1000");
+        let first = json!({"loadBalancers": [there("a", &json!({})), there("b", &json!({"state": "creating"}))], "next": "n"});
+        let second = json!({"loadBalancers": [there("c", &json!({})), there("d", &json!({}))]});
+        let host = cloud()
+            .exchange(get(&*url).json(first))
+            .exchange(get(format!("{url}&cursor=n")).json(second))
+            .exchange(delete(one("d")).status(202))
+            .exchange(written(&json!({"state": "creating"})));
+        let expected = [
+            done(),
+            in_progress_with("written"),
+            done(),
+            in_progress_with("deleted"),
+            in_progress_with("written"),
+        ];
+        assert_eq!(outcomes(&host, &call), expected);
+        let host = cloud().exchange(get(&*url).status(503));
+        assert!(
+            host.change_load_balancers::<Simulated>(&call).is_err(),
+            "a list that fails tells of nothing absent"
+        );
+    }
+
+    #[test]
+    fn a_page_of_the_largest_load_balancers_fits_through_the_host() {
+        assert_eq!([page(0), page(1), page(100), page(5_000), page(usize::MAX)], [200, 1_000, 1_000, 200, 1]);
+    }
+
+    #[test]
+    fn what_is_owned_is_what_bears_a_service_of_this_cluster_or_of_none() {
+        let bears = |name: &str, labels: Value| there(name, &json!({"labels": labels}));
+        let all = json!({"loadBalancers": [
+            there("a", &json!({})),
+            bears("b", json!({"pileus-cluster": "other", "pileus-service": "b"})),
+            bears("c", json!({"pileus-service": "c"})),
+            bears("d", json!({})),
+        ]});
+        let host = cloud().exchange(get(format!("{ALL}?limit=200")).json(all));
+        let owned = host.list_owned::<Simulated>(&call(Vec::new()).cluster).unwrap();
+        let whole = Owned {
+            cluster_uid: Some("c".to_owned()),
+            service_uid: Some("a".to_owned()),
+            service: Some(("shop".to_owned(), "web".to_owned())),
+            name: "a".to_owned(),
+            ..Owned::default()
+        };
+        let nobodys = Owned { service_uid: Some("c".to_owned()), name: "c".to_owned(), ..Owned::default() };
+        assert_eq!(owned, [whole, nobodys]);
+    }
+}
