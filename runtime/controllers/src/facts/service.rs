@@ -302,6 +302,7 @@ impl ServiceFacts {
 }
 
 #[cfg(test)]
+#[expect(clippy::needless_pass_by_value, reason = "tables of JSON read better without ampersands")]
 mod tests {
     use serde_json::{Value, json};
 

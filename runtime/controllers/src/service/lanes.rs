@@ -111,14 +111,13 @@ impl Lanes {
         let mut keys = Vec::new();
         match self.shape.side_by_side {
             Some(_) if lane == Lane::User => self.take(lane, now, TOGETHER, &mut keys),
-            Some(_) => self.take(lane, now, usize::MAX, &mut keys),
             // Whatever is ready goes along: where Services share an object it is written once.
             None if lane != Lane::Audit => {
                 for lane in [Lane::User, Lane::Again, Lane::Targets] {
                     self.take(lane, now, usize::MAX, &mut keys);
                 }
             }
-            None => self.take(lane, now, usize::MAX, &mut keys),
+            _ => self.take(lane, now, usize::MAX, &mut keys),
         }
         if lane == Lane::Again {
             self.asked = Some(now);

@@ -344,7 +344,7 @@ impl World {
 
     /// Begins all that the roster wants to be done.
     fn work(&mut self) {
-        let jitter = self.chance.below(100) as f64 / 100.0;
+        let jitter = self.chance.pick(&[0.0, 0.3, 1.0]).unwrap();
         for work in self.roster.next(self.now, jitter) {
             match work {
                 Work::Write { facts, write } => {

@@ -17,7 +17,7 @@ use crate::schedule::Delays;
 pub(super) struct Orphans {
     cluster_uid: Option<String>,
     /// By the cloud's name.
-    orphans: BTreeMap<String, (Owned, Turn)>,
+    found: BTreeMap<String, (Owned, Turn)>,
     strangers: BTreeSet<String>,
     /// The UIDs of Services of which the cloud has something, and of which nothing is known here.
     expected: HashSet<String>,
@@ -41,7 +41,7 @@ impl Orphans {
     pub(super) fn new(cluster_uid: Option<String>) -> Self {
         Self {
             cluster_uid,
-            orphans: BTreeMap::new(),
+            found: BTreeMap::new(),
             strangers: BTreeSet::new(),
             expected: HashSet::new(),
             deleted: HashSet::new(),
@@ -118,15 +118,15 @@ impl Orphans {
         report.new_strangers = strangers.difference(&self.strangers).cloned().collect();
         report.strangers = strangers.len();
         self.strangers = strangers;
-        self.orphans.retain(|name, (_, turn)| {
-            let stays = turn.is_busy || found.contains_key(name);
+        self.found.retain(|name, (_, turn)| {
+            let stays = turn.is_busy() || found.contains_key(name);
             if !stays {
                 changed.orphans.push((Key::Orphan(name.clone()), None));
             }
             stays
         });
         for (name, owned) in found {
-            self.orphans.entry(name.clone()).or_insert_with(|| {
+            self.found.entry(name.clone()).or_insert_with(|| {
                 changed.orphans.push((Key::Orphan(name), Some(now)));
                 (owned.clone(), Turn::new(now))
             });
@@ -140,8 +140,8 @@ impl Orphans {
 
     /// The removal of an orphan begins.
     pub(super) fn begins(&mut self, name: &str) -> Option<ServiceChange> {
-        let (owned, turn) = self.orphans.get_mut(name)?;
-        turn.is_busy = true;
+        let (owned, turn) = self.found.get_mut(name)?;
+        turn.begins();
         Some(ServiceChange { action: ServiceAction::RemoveOrphan(owned.clone()), resume: turn.resume(None) })
     }
 
@@ -153,11 +153,11 @@ impl Orphans {
         now: Instant,
         jitter: f64,
     ) -> Option<(Instant, bool)> {
-        let (_, turn) = self.orphans.get_mut(name)?;
+        let (_, turn) = self.found.get_mut(name)?;
         turn.ends();
         match outcome {
             Ok(ServiceProgress::Done { .. } | ServiceProgress::Elsewhere) => {
-                self.orphans.remove(name);
+                self.found.remove(name);
                 return None;
             }
             Ok(ServiceProgress::Under { after, resume }) => {

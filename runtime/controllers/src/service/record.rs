@@ -13,6 +13,7 @@ use crate::schedule::Delays;
 
 /// One Service, by its UID.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own, and all combinations come up")]
 pub(super) struct Record {
     /// The object as it was last seen.
     pub(super) facts: Arc<ServiceFacts>,
@@ -67,19 +68,25 @@ pub(super) enum Doubt {
     Real,
 }
 
+/// Whether work is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    None,
+    UnderWay,
+    /// It is, and there is another task by now.
+    Overtaken,
+}
+
 /// How the work on something fares.
 #[derive(Debug)]
 pub(super) struct Turn {
-    /// Whether work is under way.
-    pub(super) is_busy: bool,
+    work: Work,
     /// When the next step may begin.
     pub(super) ready: Instant,
     /// Whether the cloud is at it, so that the next step only asks after it.
     pub(super) is_under: bool,
     /// How often it has failed in a row.
     pub(super) failures: u32,
-    /// Whether it has become another task while work was under way.
-    pub(super) is_overtaken: bool,
     /// The provider's note, and the targets for which it was left.
     resume: Option<(String, Option<u64>)>,
     /// Whether it has been told that this task has begun.
@@ -92,21 +99,30 @@ impl Turn {
     /// A task that may begin now.
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            is_busy: false,
+            work: Work::None,
             ready: now,
             is_under: false,
             failures: 0,
-            is_overtaken: false,
             resume: None,
             is_announced: false,
             is_pending_told: false,
         }
     }
 
+    /// Whether work is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.work != Work::None
+    }
+
+    /// Work begins.
+    pub(super) fn begins(&mut self) {
+        self.work = Work::UnderWay;
+    }
+
     /// It is another task by now: no failure, delay or note of the old one counts.
     pub(super) fn renew(&mut self, now: Instant) {
-        let is_busy = self.is_busy;
-        *self = Self { is_busy, is_overtaken: is_busy, ..Self::new(now) };
+        let work = if self.is_busy() { Work::Overtaken } else { Work::None };
+        *self = Self { work, ..Self::new(now) };
     }
 
     /// The note for a call with these targets, if it was left for the same.
@@ -117,8 +133,7 @@ impl Turn {
 
     /// The work is over. Whether what became of it says anything about the next.
     pub(super) fn ends(&mut self) -> bool {
-        self.is_busy = false;
-        !std::mem::take(&mut self.is_overtaken)
+        std::mem::replace(&mut self.work, Work::None) != Work::Overtaken
     }
 
     /// The cloud is at it: to be asked again after this time. One that says "at once" for ever isn't asked in a tight loop.
@@ -236,7 +251,7 @@ impl Record {
 
     /// A call for the present step begins: until it is confirmed nobody knows what is there.
     pub(super) fn begins(&mut self) {
-        self.turn.is_busy = true;
+        self.turn.begins();
         match self.step {
             Step::Ensure { is_audit } => {
                 self.heard = Some(Arc::clone(&self.facts));

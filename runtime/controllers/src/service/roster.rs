@@ -150,7 +150,7 @@ impl Roster {
             if let Some(record) = self.records.get_mut(&uid)
                 && let Step::Write(write) = &record.step
             {
-                record.turn.is_busy = true;
+                record.turn.begins();
                 work.push(Work::Write { facts: Arc::clone(&record.facts), write: write.clone() });
             }
         }
@@ -213,7 +213,7 @@ impl Roster {
     /// Decides anew what is next for a Service; while work on it is under way that has to wait.
     fn replan(&mut self, uid: &str, now: Instant) {
         let Some(record) = self.records.get(uid) else { return };
-        if record.turn.is_busy {
+        if record.turn.is_busy() {
             return;
         }
         let name = record.facts.key();

@@ -5,8 +5,9 @@
 //! Two differences run through all of them. Upstream reads a cloud before it deletes; here the deletion is the provider's,
 //! who answers that there is nothing. And upstream's node queue and service queue are one roster here: what changes is
 //! compared with what the cloud last confirmed, by what a provider sees of it.
+#![expect(clippy::needless_pass_by_value, reason = "tables of JSON read better without ampersands")]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use super::plan::{Step, World, plan};
 use super::record::Record;
 use super::roster::Roster;
 use super::targets::Targets;
-use super::work::{Census, Work, Write};
+use super::work::{Census, Listing, Work, Write};
 use crate::api_server::patch_service;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
@@ -175,7 +176,7 @@ impl Stage {
 
     /// As it is seconds later, short of what failed in the meantime being tried again.
     fn settles(&mut self) -> &mut Self {
-        self.rests(Duration::from_millis(1000))
+        self.rests(Duration::from_secs(1))
     }
 
     fn does(&mut self, work: Work) {
@@ -215,7 +216,7 @@ impl Stage {
                 self.roster.came(&call, Ok(outcomes), self.now, 0.0);
             }
             Work::ListOwned => {
-                let listing = super::work::Listing { owned: Vec::new(), present: Default::default() };
+                let listing = Listing { owned: Vec::new(), present: HashMap::default() };
                 self.roster.listed(Ok(&listing), self.now, 0.0);
             }
         }

@@ -1,6 +1,6 @@
 //! What the roster wants to be done, as values, and what it tells.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pileus_cloud::{Ingress, Owned, Service, ServiceChange};

@@ -81,7 +81,12 @@ impl Api {
             }
             Write::AddFinalizer if there.has_finalizer() => {}
             Write::AddFinalizer => changed.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned()),
-            Write::Status(status) => changed.service.status.clone_from(status),
+            Write::Status(status) => {
+                changed.service.status.clone_from(status);
+                for ingress in &mut changed.service.status {
+                    ingress.ip_mode = ingress.ip_mode.or(Some(IpMode::Vip));
+                }
+            }
             Write::Finish | Write::Release => {
                 changed.finalizers.retain(|finalizer| finalizer != FINALIZER_LOAD_BALANCER);
                 if *write == Write::Finish {
@@ -103,7 +108,7 @@ impl Api {
         let mut facts = there.clone();
         match chance.below(13) {
             10 if facts.service.policy == TrafficPolicy::Cluster => {
-                facts.service.policy = TrafficPolicy::Local(32000)
+                facts.service.policy = TrafficPolicy::Local(32000);
             }
             10 => facts.service.policy = TrafficPolicy::Cluster,
             0 => facts.service.ports[0].port = u16::try_from(80 + chance.below(3)).unwrap(),

@@ -106,11 +106,7 @@ impl Roster {
                 let targets = (record.step != Step::Delete).then_some(targets);
                 record.turn.goes_on(*after, resume.clone(), targets, now);
             }
-            Err(error) if counts => {
-                if record.turn.failed(error, now, jitter) {
-                    self.told.failed(record, error);
-                }
-            }
+            Err(error) if counts && record.turn.failed(error, now, jitter) => self.told.failed(record, error),
             _ => {}
         }
         self.replan(uid, now);
