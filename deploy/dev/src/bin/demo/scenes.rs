@@ -27,7 +27,9 @@ const MACHINES: [(&str, &str, &str); 5] = [
 const RIGHTS: [(&str, &str); 4] =
     [("patch", "nodes"), ("delete", "nodes"), ("create", "nodes"), ("get", "secrets")];
 /// The lines of `pileus inspect` that say most in the least space.
-const TELLING: [&str; 6] = ["digest", "size", "contract", "can", "provider IDs", "configuration"];
+const TELLING: [&str; 5] = ["digest", "size", "contract", "provider IDs", "configuration"];
+/// And a line for each of its capabilities.
+const CAN: &str = "can";
 
 /// The provider that is meant to run.
 pub(crate) fn good<'a>(endpoint: &'a str, port: &'a str) -> Document<'a> {
@@ -86,13 +88,13 @@ pub(crate) async fn inspect(steps: &mut Steps, stage: &Stage, document: Document
     );
     let report = stage.inspect(document).await?;
     let mut rows = Vec::new();
-    for (name, value) in report.iter().filter(|(name, _)| TELLING.contains(&name.as_str())) {
-        rows.push(row(name, Tone::Plain, value));
+    for name in TELLING {
+        rows.extend(beside(&report, name).take(1).map(|text| row(name, Tone::Plain, text)));
     }
-    let imports = report.iter().skip_while(|(name, _)| name != "imports");
-    let imports = imports.take_while(|(name, _)| name == "imports" || name.is_empty());
-    let text =
-        format!("{} interfaces; a file, a socket or a variable is behind none of them", imports.count());
+    let names = std::iter::once(CAN).chain(std::iter::repeat(""));
+    rows.extend(beside(&report, CAN).zip(names).map(|(text, name)| row(name, Tone::Plain, text)));
+    let imports = beside(&report, "imports").count();
+    let text = format!("{imports} interfaces; a file, a socket or a variable is behind none of them");
     rows.push(row("imports", Tone::Plain, text));
     rows.extend(wishes(&report).map(|wish| row("wishes", Tone::Good, wish)));
     page::table(&rows);
@@ -108,6 +110,12 @@ pub(crate) fn counted(reads: u64) -> String {
 /// Writes to the cloud, as people say it.
 pub(crate) fn written(writes: u64) -> String {
     if writes == 1 { "1 write to the cloud".to_owned() } else { format!("{writes} writes to the cloud") }
+}
+
+/// The lines beside a name in what `pileus inspect` shows.
+fn beside<'a>(report: &'a [(String, String)], name: &'a str) -> impl Iterator<Item = &'a String> {
+    let from = report.iter().skip_while(move |(it, _)| it != name);
+    from.take_while(move |(it, _)| it == name || it.is_empty()).map(|(_, text)| text)
 }
 
 /// What a provider wishes to reach, as `pileus inspect` shows it.

@@ -96,8 +96,7 @@ pub(crate) async fn narrow(steps: &mut Steps, stage: &Stage, pileus: &Pileus) ->
     );
     let blame = |error| pileus.blame(&error);
     let before = stage.cloud.balances("load balancer", |_| true).await?;
-    let (writes, told_before) =
-        (stage.cloud.writes().await?, events::all_about(&stage.admin, NAME).await?.len());
+    let writes = stage.cloud.writes().await?;
     let begun = Instant::now();
     say(stage, &["patch", "service", NAME, "-p", NARROWED]).await?;
     let is_so = |it: &LoadBalancer| !it.source_ranges.is_empty() && it.health_check_port.is_some();
@@ -107,7 +106,6 @@ pub(crate) async fn narrow(steps: &mut Steps, stage: &Stage, pileus: &Pileus) ->
     page::table(
         &[
             before_and_after(&before, &after),
-            told(stage, told_before).await?,
             vec![row("cost", Tone::Good, format!("{writes}, done {took} after the change"))],
         ]
         .concat(),
