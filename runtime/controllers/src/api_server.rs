@@ -217,19 +217,19 @@ impl ApiServer {
     }
 
     fn one(&self, method: &Method, (resource, name): Key, part: Part, body: &Value) -> Response<Body> {
-        let Some(mut object) = self.find(resource, &name) else { return failure(404, json!({})) };
+        let Some(mut object) = self.find(resource, &name) else { return failure(404, &json!({})) };
         if *method == Method::PATCH {
             let suffix = if part == Part::Status { "/status" } else { "" };
             self.state().writes.push(format!("PATCH {name}{suffix}"));
             let (version, uid) = (&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]);
             if let Some(code) = self.state().refusals.pop_front() {
-                return failure(code, json!({}));
+                return failure(code, &json!({}));
             }
             if *uid != object["metadata"]["uid"] {
-                return failure(422, json!({"causes": [{"field": "metadata.uid"}]}));
+                return failure(422, &json!({"causes": [{"field": "metadata.uid"}]}));
             }
             if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
-                return failure(409, json!({}));
+                return failure(409, &json!({}));
             }
             if resource == SERVICES {
                 patch_service(&mut object, part, body);
@@ -294,7 +294,7 @@ pub(crate) fn patch_service(service: &mut Value, part: Part, patch: &Value) {
     merge(&mut service["status"], &patch["status"]);
 }
 
-fn failure(code: u16, details: Value) -> Response<Body> {
+fn failure(code: u16, details: &Value) -> Response<Body> {
     let status =
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "details": details});
     reply(code, &status)

@@ -5,7 +5,6 @@
 
 mod kept;
 
-use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -71,7 +70,8 @@ impl<K: Keep> Watched<K> {
 
     /// Keeps up with the API server until it is told to stop.
     pub(crate) async fn watch(&self, api: Api<K::Object>, stop: &CancellationToken) {
-        let mut watch = pin!(watcher(api, watcher::Config::default()).default_backoff());
+        // Some kilobytes, which whoever holds this future, or several, need not hold.
+        let mut watch = Box::pin(watcher(api, watcher::Config::default()).default_backoff());
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

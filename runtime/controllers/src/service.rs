@@ -41,7 +41,7 @@ use crate::services::{Change, Services};
 use apply::Ended;
 use roster::Roster;
 use targets::Targets;
-use work::{Report, Work, Write};
+use work::{Report, Telling, Work, Write};
 
 /// How often the table of targets is made anew at most, while Nodes keep changing: it takes a few milliseconds where there
 /// are thousands.
@@ -180,8 +180,9 @@ impl Controller {
         {
             under_way.writes.push(Box::pin(Arc::clone(self).write(facts, write)));
         }
-        for telling in roster.tellings() {
-            self.events.about_service(&telling.facts, telling.reason, telling.note);
+        for Telling { facts, reason, note } in roster.tellings() {
+            tracing::debug!(service = %facts.key(), ?reason, "{note}");
+            self.events.about_service(&facts, reason, note);
         }
         self.metrics.service.census(roster.census());
     }

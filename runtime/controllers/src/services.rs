@@ -332,7 +332,7 @@ mod tests {
     /// What comes next, as name, labels of the namespace and endpoints.
     async fn next(following: &mut Following) -> Vec<(String, Vec<(String, String)>, Vec<(String, u32)>)> {
         let next = following.next();
-        let changes = tokio::time::timeout(Duration::from_secs(60), next).await.unwrap().unwrap();
+        let changes = tokio::time::timeout(Duration::from_mins(1), next).await.unwrap().unwrap();
         let told = |change| match change {
             Change::Present(facts) => {
                 let endpoints = facts.local_endpoints.clone().into_iter().collect();
@@ -346,7 +346,7 @@ mod tests {
     /// What comes until nothing more comes for a minute: the last of each Service.
     async fn settle(following: &mut Following) -> BTreeMap<String, Arc<ServiceFacts>> {
         let mut last = BTreeMap::new();
-        while let Ok(changes) = tokio::time::timeout(Duration::from_secs(60), following.next()).await {
+        while let Ok(changes) = tokio::time::timeout(Duration::from_mins(1), following.next()).await {
             for change in changes.unwrap() {
                 match change {
                     Change::Present(facts) => drop(last.insert(facts.key(), facts)),

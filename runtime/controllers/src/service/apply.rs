@@ -11,6 +11,7 @@ use pileus_cloud::{
 };
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
+use tracing::{Instrument as _, Span, info_span};
 
 use super::Controller;
 use super::work::{Call, Listing, Write};
@@ -40,12 +41,16 @@ impl Controller {
         let call = Arc::new(call);
         let (made, cluster) = (Arc::clone(&call), self.settings.cluster.clone());
         let started = Instant::now();
-        let outcomes = answer(Arc::clone(&self.load_balancers), async move |load_balancers| {
+        let (lane, changes) = (call.lane.as_str(), call.changes.len());
+        // What the provider and the gate say about this call says so in its span.
+        let span = info_span!("reconcile", controller = "service", lane, changes);
+        span.in_scope(|| tracing::debug!("changing load balancers"));
+        let outcomes = answer(Arc::clone(&self.load_balancers), span, async move |load_balancers| {
             let Call { keys: _, changes, known, targets, is_audit, lane: _ } = &*made;
             let (targets, is_audit) = (targets.table(), *is_audit);
             load_balancers.change(ServiceCall { cluster: &cluster, targets, known, changes, is_audit }).await
         });
-        let outcomes = outcomes.await.and_then(|outcomes| aligned(outcomes, call.changes.len()));
+        let outcomes = outcomes.await.and_then(|outcomes| aligned(outcomes, changes));
         self.metrics.service.called(&call.changes, &outcomes, started.elapsed());
         warn_of_failures(&call, &outcomes);
         Ended::Call(call, outcomes)
@@ -57,7 +62,8 @@ impl Controller {
         let cluster = self.settings.cluster.clone();
         let list =
             async move |load_balancers: Arc<dyn LoadBalancers>| load_balancers.list_owned(&cluster).await;
-        let owned = answer(Arc::clone(&self.load_balancers), list).await;
+        let span = info_span!("reconcile", controller = "service", lane = "list");
+        let owned = answer(Arc::clone(&self.load_balancers), span, list).await;
         self.metrics.service.listed(owned.as_ref().err());
         let owned = match owned {
             Ok(owned) => owned,
@@ -107,9 +113,10 @@ impl Controller {
 /// What a provider answers, asked by a task of its own.
 async fn answer<T: Send + 'static, F: Future<Output = Result<T, CloudError>> + Send + 'static>(
     load_balancers: Arc<dyn LoadBalancers>,
+    span: Span,
     ask: impl FnOnce(Arc<dyn LoadBalancers>) -> F,
 ) -> Result<T, CloudError> {
-    let task = AbortOnDropHandle::new(tokio::spawn(ask(load_balancers)));
+    let task = AbortOnDropHandle::new(tokio::spawn(ask(load_balancers).instrument(span)));
     match timeout(PATIENCE, task).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(panic)) => {

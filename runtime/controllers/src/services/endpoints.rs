@@ -49,7 +49,7 @@ impl Keep for Slices {
     type Facts = Slice;
 
     fn take_in(&mut self, event: watcher::Event<EndpointSlice>) -> Vec<Change<Slice>> {
-        self.0.take_in(event, |slice, _| read(slice))
+        self.0.take_in(event, |slice, _| read(&slice))
     }
 
     fn kept(&self) -> &Kept<Slice> {
@@ -78,7 +78,7 @@ impl Slices {
 }
 
 /// None where it belongs to no Service, as one that somebody has made by hand.
-fn read(slice: EndpointSlice) -> Option<Slice> {
+fn read(slice: &EndpointSlice) -> Option<Slice> {
     let (name, namespace) = (slice.name_any(), slice.namespace().unwrap_or_default());
     let service = slice.labels().get(LABEL_SERVICE)?;
     let mut counts = BTreeMap::new();
