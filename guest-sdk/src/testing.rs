@@ -120,6 +120,13 @@ impl Host {
         self
     }
 
+    /// Answers each request for which there is no exchange by a function: a small cloud, say, that a test makes up. The
+    /// method and the URL of what it returns play no part.
+    pub fn cloud(self, answer: impl FnMut(&Sent) -> Exchange + 'static) -> Self {
+        self.0.cloud.replace(Some(Box::new(answer)));
+        self
+    }
+
     /// Adds exchanges that were recorded: a JSON list of objects with `method`, `url`, `status`, `headers` (an object)
     /// and `body` (a text, or any other JSON value), of which `url` alone is required.
     ///

@@ -21,6 +21,9 @@ thread_local! {
     static HERE: RefCell<Option<Rc<Double>>> = const { RefCell::new(None) };
 }
 
+/// Answers requests for which there is no script.
+pub(super) type Cloud = Box<dyn FnMut(&Sent) -> Exchange>;
+
 pub(super) struct Double {
     pub(super) document: RefCell<String>,
     pub(super) facts: RefCell<Vec<(String, String)>>,
@@ -28,6 +31,7 @@ pub(super) struct Double {
     pub(super) now: Cell<SystemTime>,
     pub(super) level: Cell<Level>,
     pub(super) script: RefCell<Vec<Exchange>>,
+    pub(super) cloud: RefCell<Option<Cloud>>,
     pub(super) sent: RefCell<Vec<Sent>>,
     pub(super) log: RefCell<Vec<Line>>,
     in_flight: Cell<usize>,
@@ -44,6 +48,7 @@ impl Default for Double {
             now: Cell::new(SystemTime::UNIX_EPOCH),
             level: Cell::new(Level::TRACE),
             script: RefCell::default(),
+            cloud: RefCell::default(),
             sent: RefCell::default(),
             log: RefCell::default(),
             in_flight: Cell::default(),
@@ -137,6 +142,7 @@ impl Double {
         });
         let exchange = exchange
             .or_else(|| sent.is_for_the_cache().then(|| Exchange::not_cached(&sent.method, &sent.url)));
+        let exchange = exchange.or_else(|| self.cloud.borrow_mut().as_mut().map(|cloud| cloud(&sent)));
         let missing = format!("{} {} is not in the script", sent.method, sent.url);
         self.sent.borrow_mut().push(sent);
         exchange.expect(&missing)

@@ -6,6 +6,8 @@ mod load_balancer;
 mod machine;
 mod route;
 mod shared;
+#[cfg(test)]
+mod storm;
 
 use std::num::NonZeroU32;
 
@@ -22,7 +24,7 @@ use serde::de::DeserializeOwned;
 const HANDFUL: usize = 3;
 
 /// The largest page that the cloud gives.
-const PAGE: usize = 1_000;
+const PAGE: &str = "1000";
 
 /// The configuration of the provider.
 #[derive(Deserialize, JsonSchema)]
@@ -115,18 +117,16 @@ impl Simulated {
         response.or_absent()?.map(http::Response::json).transpose()
     }
 
-    /// Lists all things of a kind, each page of so many sent in this way: what came, and what ended the list.
+    /// Lists all things of a kind, each page sent in this way: what came, and what ended the list.
     async fn list<T: DeserializeOwned>(
         &self,
         kind: &str,
-        limit: usize,
         send: impl AsyncFn(http::Request) -> Result<http::Response, Error>,
     ) -> (Vec<T>, Result<(), Error>) {
         let (mut items, mut cursor) = (Vec::new(), None);
         loop {
             let from = cursor.as_ref().map(|cursor| ("cursor", cursor));
-            let request =
-                http::get(self.cloud.join(["v1", kind])).query("limit", limit.to_string()).queries(from);
+            let request = http::get(self.cloud.join(["v1", kind])).query("limit", PAGE).queries(from);
             let page: Page<T> = match send(request).await.and_then(http::Response::json) {
                 Ok(page) => page,
                 Err(error) => return (items, Err(error)),
@@ -140,8 +140,8 @@ impl Simulated {
     }
 
     /// Lists all things of a kind, or fails.
-    async fn all<T: DeserializeOwned>(&self, kind: &str, limit: usize) -> Result<Vec<T>, Error> {
-        let (items, end) = self.list(kind, limit, http::Request::send).await;
+    async fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<T>, Error> {
+        let (items, end) = self.list(kind, http::Request::send).await;
         end.map(|()| items)
     }
 }

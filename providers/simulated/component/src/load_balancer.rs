@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::route::CLUSTER;
-use crate::{HANDFUL, PAGE, Simulated, machine_of};
+use crate::{HANDFUL, Simulated, machine_of};
 
 /// The annotation of Services whose clients are told a name.
 pub(crate) const HOSTNAME: &str = "simulated.pileus.dev/hostname";
@@ -124,7 +124,7 @@ impl LoadBalancers for Simulated {
         }
         let mut listed = None;
         if call.changes.len() > HANDFUL {
-            let all: Vec<LoadBalancer> = self.all("load-balancers", page(call.targets.len())).await?;
+            let all: Vec<LoadBalancer> = self.all("load-balancers").await?;
             listed = Some(all.into_iter().map(|one| (one.name.clone(), one)).collect::<HashMap<_, _>>());
         }
         let machines = machines(Targets::all(&call.targets));
@@ -144,10 +144,8 @@ impl LoadBalancers for Simulated {
     }
 
     async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, Error> {
-        let all: Vec<Labelled> = match self.style {
-            Style::PerService => self.all("load-balancers", page(0)).await?,
-            Style::Shared => self.all("addresses", PAGE).await?,
-        };
+        let kind = if self.style == Style::Shared { "addresses" } else { "load-balancers" };
+        let all: Vec<Labelled> = self.all(kind).await?;
         Ok(all.into_iter().filter_map(|one| one.owned(cluster)).collect())
     }
 }
@@ -304,13 +302,6 @@ pub(crate) fn requested(service: &Service) -> Result<Option<IpAddr>, Error> {
 /// The cloud is at it; a note tells the next call at what.
 pub(crate) fn in_progress(note: &str) -> ServiceProgress {
     ServiceProgress::InProgress { after: AGAIN, resume: Some(note.to_owned()) }
-}
-
-/// How many load balancers a page may have where each has so many machines, or an unknown number of at most 5,000: the
-/// host lets 16 MiB through, a million machines are 12 MB.
-fn page(machines: usize) -> usize {
-    let machines = if machines == 0 { 5_000 } else { machines };
-    (1_000_000 / machines).clamp(1, PAGE)
 }
 
 #[cfg(test)]
@@ -579,11 +570,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_page_of_the_largest_load_balancers_fits_through_the_host() {
-        assert_eq!([page(0), page(1), page(100), page(5_000), page(usize::MAX)], [200, 1_000, 1_000, 200, 1]);
-    }
-
-    #[test]
     fn what_is_owned_is_what_bears_a_service_of_this_cluster_or_of_none() {
         let bears = |name: &str, labels: Value| there(name, &json!({"labels": labels}));
         let all = json!({"loadBalancers": [
@@ -592,7 +578,7 @@ pub(crate) mod tests {
             bears("c", json!({"pileus-service": "c"})),
             bears("d", json!({})),
         ]});
-        let host = cloud().exchange(get(format!("{ALL}?limit=200")).json(all));
+        let host = cloud().exchange(get(format!("{ALL}?limit=1000")).json(all));
         let owned = host.list_owned::<Simulated>(&call(Vec::new()).cluster).unwrap();
         let whole = Owned {
             cluster_uid: Some("c".to_owned()),

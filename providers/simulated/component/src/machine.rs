@@ -78,7 +78,7 @@ impl Instances for Simulated {
             true => page.send_if_cached().await?.ok_or_else(|| Error::unavailable("the list is not cached")),
             false => page.send().await,
         };
-        let (machines, end) = self.list("machines", PAGE, send).await;
+        let (machines, end) = self.list("machines", send).await;
         let listing = Listing::new(machines, end, |machine: &Machine| (&machine.id, &machine.name));
         let look = async |node: &NodeReference| match listing.find(machine_id(node)?, &node.name) {
             Ok(Some(machine)) => Ok(answer(Some(machine.clone()))),
@@ -93,7 +93,7 @@ impl Instances for Simulated {
 impl Simulated {
     /// Reads the machine of a name; none where no machine bears it.
     async fn find(&self, name: &str) -> Result<Option<Machine>, Error> {
-        let all = http::get(self.cloud.join(["v1", "machines"])).query("limit", PAGE.to_string());
+        let all = http::get(self.cloud.join(["v1", "machines"])).query("limit", PAGE);
         let Page { items, .. } = all.query("name", name).send().await?.json()?;
         let listing = Listing::new(items, Ok(()), |machine: &Machine| (&machine.id, &machine.name));
         listing.find(None, name).map(|found| found.cloned())

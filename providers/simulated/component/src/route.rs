@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use pileus_guest::{Cluster, Error, ListedRoute, Progress, Route, Routes, http};
 use serde::{Deserialize, Serialize};
 
-use crate::{PAGE, Simulated, machine_of};
+use crate::{Simulated, machine_of};
 
 /// The label with the name of the Node.
 const NODE: &str = "pileus-node";
@@ -33,7 +33,7 @@ struct NewRoute<'a> {
 
 impl Routes for Simulated {
     async fn list_routes(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
-        let routes = self.all("routes", PAGE).await?;
+        let routes = self.all("routes").await?;
         Ok(routes.into_iter().map(|route| listed(route, cluster)).collect())
     }
 

@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::time::Duration;
 
 use pileus_guest::http::{self, Document, Edit};
 use pileus_guest::{
@@ -13,8 +12,8 @@ use pileus_guest::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::load_balancer::{HOSTNAME, Rules, Stage, machines, requested, subject};
-use crate::{HANDFUL, PAGE, Simulated};
+use crate::load_balancer::{HOSTNAME, Rules, Stage, in_progress, machines, requested, subject};
+use crate::{HANDFUL, Simulated};
 
 /// The note of a change that waits for the shared load balancer, and of one that waits for its address.
 const FRONTEND: &str = "frontend";
@@ -106,7 +105,7 @@ impl Simulated {
     /// The addresses that changes are about, by name: from a list where they are many.
     async fn addresses(&self, changes: &[ServiceChange]) -> Result<HashMap<String, Address>, Error> {
         let all: Vec<Address> = if changes.len() > HANDFUL {
-            self.all("addresses", PAGE).await?
+            self.all("addresses").await?
         } else {
             let read =
                 side_by_side(changes, async |change| self.read("addresses", subject(change).0).await).await;
@@ -130,12 +129,9 @@ impl Simulated {
         let new = NewAddress { family: family.unwrap_or_default(), value: *requested, labels: &rules.labels };
         let written = http::put(self.url("addresses", &service.uid)).json(&new).send().await?;
         let written: Address = written.json()?;
-        let progress = written.stage.operation(ADDRESS).answer(Some(ADDRESS))?;
+        written.stage.operation(ADDRESS).answer(Some(ADDRESS))?;
         // Its frontend comes next.
-        Ok(progress.unwrap_or(ServiceProgress::InProgress {
-            after: Duration::ZERO,
-            resume: Some(ADDRESS.to_owned()),
-        }))
+        Ok(in_progress(ADDRESS))
     }
 }
 
@@ -228,8 +224,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::load_balancer::DELETED;
     use crate::load_balancer::tests::{call, changed, labels, outcomes, service, with_note};
-    use crate::load_balancer::{DELETED, in_progress};
 
     const SHARED: &str = "http://cloud.test/v1/shared-load-balancers/c";
     const ADDRESSES: &str = "http://cloud.test/v1/addresses";
@@ -310,8 +306,7 @@ mod tests {
         assert_eq!(outcomes(&host, &ensure(&["a"])), [under_way(ADDRESS)]);
         let at_once = put(format!("{ADDRESSES}/a")).json(value("a", &json!({})));
         let host = cloud().exchange(get(SHARED).status(404)).exchange(no_address("a")).exchange(at_once);
-        let next = ServiceProgress::InProgress { after: Duration::ZERO, resume: Some(ADDRESS.to_owned()) };
-        assert_eq!(outcomes(&host, &ensure(&["a"])), [Ok(next)]);
+        assert_eq!(outcomes(&host, &ensure(&["a"])), [under_way(ADDRESS)]);
     }
 
     #[test]
