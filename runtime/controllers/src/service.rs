@@ -11,6 +11,7 @@ pub(crate) mod metrics;
 #[cfg(test)]
 mod model;
 mod orphans;
+pub mod outlook;
 mod patches;
 mod plan;
 mod record;

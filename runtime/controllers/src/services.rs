@@ -142,9 +142,31 @@ impl Services {
         all.into_iter().flatten().map(|facts| (facts.service.uid.clone(), facts.key())).collect()
     }
 
+    /// The Services that matter as they are now, and those of these names, `namespace/name`, whatever they look like, with
+    /// all that is around them that the provider reads: for who doesn't follow them. Ends only when all are known.
+    pub async fn once(&self, names: &[String]) -> Result<Vec<Arc<ServiceFacts>>, Error> {
+        let known = async {
+            let mut following = self.follow();
+            following.next().await;
+            for name in names {
+                self.read(name).await?;
+            }
+            Ok::<_, Error>(self.shared.changes(self.known().into_values().collect()))
+        };
+        let changes = tokio::select! {
+            known = known => known?,
+            () = self.watch(CancellationToken::new()) => Vec::new(),
+        };
+        let facts = changes.into_iter().filter_map(|change| match change {
+            Change::Present(facts) => Some(facts),
+            Change::Gone(_) => None,
+        });
+        Ok(facts.collect())
+    }
+
     /// The names of all Services of the cluster, whatever their type, by UID: from the API server, and no older than this
     /// call. All pages are of one moment.
-    pub(crate) async fn present(&self) -> Result<HashMap<String, String>, Error> {
+    pub async fn present(&self) -> Result<HashMap<String, String>, Error> {
         let api = Api::<Service>::all(self.shared.client.clone());
         let (mut present, mut page) = (HashMap::new(), ListParams::default().limit(PAGE));
         loop {

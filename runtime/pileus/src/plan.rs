@@ -11,6 +11,8 @@ mod candidate;
 mod json;
 mod outlook;
 mod rehearsal;
+#[cfg(test)]
+mod samples;
 mod text;
 mod world;
 
@@ -53,8 +55,8 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     let metrics = Metrics::register(&mut Registry::default());
     let candidate = Candidate::load(document, compiled, cluster::addresses(&config), &metrics).await?;
     let owned = candidate.owned(&wishes.cluster).await;
-    // After what the cloud has was listed: what is in neither list is gone for sure.
-    let world = World::read(&client, &candidate.provider).await?;
+    let listed = owned.as_deref().unwrap_or_default();
+    let world = World::read(&client, &candidate.provider, listed, &metrics).await?;
     let outlook = candidate.rehearse(&world, &wishes, owned).await;
     let text =
         if json { terminal::json(&json::object(&outlook, verbose)) } else { text::report(&outlook, verbose) };
@@ -71,5 +73,38 @@ fn end(outlook: &Outlook) -> Result<ExitCode, Error> {
         }
         _ if outlook.is_settled() => Ok(ExitCode::SUCCESS),
         _ => Ok(ExitCode::from(SOMETHING_TO_DO)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::outlook::{End, Findings, Part};
+    use super::samples::{outlook, settled};
+    use super::*;
+    use crate::plan::apart::Verdict;
+
+    #[test]
+    fn the_exit_code_says_whether_there_is_anything_to_do() {
+        let code = |outlook: &Outlook| end(outlook).map_or_else(|error| error.exit_code(), |code| code);
+        let routes = |part| Outlook { routes: part, ..settled() };
+        let ends = |end| {
+            let outlook = outlook();
+            let mut change = outlook.routes.findings().unwrap().changes[0].clone();
+            change.end = end;
+            routes(Part::Seen(Findings { changes: vec![change], ..Findings::default() }))
+        };
+        for (name, outlook, expected) in [
+            ("settled", settled(), 0),
+            ("something of each kind", outlook(), 7),
+            ("the cloud is at it", ends(End::Told(Verdict::UnderWay)), 7),
+            ("it fails", ends(End::Told(Verdict::Failed("no".to_owned()))), 7),
+            ("refused", ends(End::Refused("no".to_owned())), 7),
+            ("somebody else's", ends(End::Told(Verdict::Elsewhere)), 0),
+            ("not looked at", routes(Part::Unseen("no".to_owned())), 6),
+        ] {
+            assert_eq!(code(&outlook), ExitCode::from(expected), "{name}");
+        }
+        let told = end(&routes(Part::Unseen("denied".to_owned()))).unwrap_err().to_string();
+        assert!(told.contains("provider sim: not all could be looked at:\n  routes: denied"), "{told}");
     }
 }

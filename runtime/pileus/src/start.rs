@@ -32,7 +32,7 @@ const DRAIN: Duration = Duration::from_secs(25);
 
 /// All metric families, by the crate that owns them.
 pub(crate) struct Metrics {
-    controllers: pileus_controllers::Metrics,
+    pub(crate) controllers: pileus_controllers::Metrics,
     pub(crate) gate: pileus_gate::Metrics,
     pub(crate) host: pileus_host::Metrics,
 }

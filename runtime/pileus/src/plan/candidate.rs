@@ -45,11 +45,28 @@ impl Candidate {
         Ok(Self { provider, rehearsal, identity })
     }
 
-    /// What the cloud says that it has for Services; nothing where the provider balances no load.
-    pub(crate) async fn owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, CloudError> {
-        match &self.provider.load_balancers {
-            Some(load_balancers) => load_balancers.list_owned(cluster).await,
-            None => Ok(Vec::new()),
-        }
+    /// What the cloud has for Services; nothing where the provider balances no load. Or why that can't be told.
+    pub(crate) async fn owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, String> {
+        let Some(load_balancers) = &self.provider.load_balancers else { return Ok(Vec::new()) };
+        let owned = self.read(load_balancers.list_owned(cluster)).await;
+        owned.map_err(|problem| format!("what the cloud has for Services can't be listed: {problem}"))
+    }
+
+    /// What a call answers that only reads, or what is wrong.
+    pub(super) async fn read<T>(
+        &self,
+        call: impl Future<Output = Result<T, CloudError>>,
+    ) -> Result<T, String> {
+        self.rehearsal.take();
+        let answer = call.await;
+        let writes = self.rehearsal.take();
+        answer.map_err(|error| match writes.list.first() {
+            // The most likely mistake of a provider's author, and a mystery without a word.
+            Some(write) => format!(
+                "{error}: the provider's rules don't declare {} {} a read, so it was taken for a write and not sent",
+                write.method, write.url
+            ),
+            None => error.message,
+        })
     }
 }

@@ -105,3 +105,39 @@ fn write(write: &WantedWrite, verbose: bool) -> Value {
     }
     object
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{outlook, settled};
+    use super::*;
+
+    #[test]
+    fn machines_read_the_same_as_people() {
+        let object = object(&outlook(), false);
+        let summary = json!({"create": 1, "change": 1, "delete": 0, "other": 3, "settled": 12});
+        assert_eq!(object["loadBalancers"]["summary"], summary);
+        let changes = object["loadBalancers"]["changes"].as_array().unwrap();
+        let results: Vec<_> = changes.iter().map(|change| change["result"].as_str().unwrap()).collect();
+        assert_eq!(results, ["write", "write", "under-way", "refused", "failed"]);
+        let write = json!({"method": "PUT", "url": "http://cloud.test/v1/a", "bodySize": 12});
+        assert_eq!(changes[0]["writes"], json!([write]));
+        assert_eq!(changes[4]["problem"], "no quota");
+        assert_eq!(object["loadBalancers"]["together"][0]["for"], json!(["default/a", "default/b"]));
+        assert_eq!(object["routes"]["changes"][1]["result"], "next");
+        assert_eq!(object["isSettled"], false);
+    }
+
+    #[test]
+    fn bodies_are_there_only_if_they_are_asked_for() {
+        assert!(!object(&outlook(), false).to_string().contains("body\""));
+        let verbose = object(&outlook(), true);
+        assert_eq!(verbose["loadBalancers"]["changes"][0]["writes"][0]["body"], "{\"port\": 80}");
+    }
+
+    #[test]
+    fn a_part_that_was_not_looked_at_says_why() {
+        let object = object(&settled(), false);
+        assert_eq!(object["routes"], json!({"state": "nothing", "why": "no routes are kept"}));
+        assert_eq!(object["isSettled"], true);
+    }
+}

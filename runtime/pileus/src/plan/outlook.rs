@@ -89,8 +89,6 @@ pub(crate) struct Shared {
 }
 
 impl Verb {
-    pub(super) const ALL: [Self; 3] = [Self::Create, Self::Change, Self::Delete];
-
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -108,8 +106,8 @@ impl Change {
 }
 
 impl Findings {
-    /// Takes up what the provider said about these changes, in their order. `is_counted` says whether a change that needs
-    /// nothing is a thing that is as it should be, and not one that is gone.
+    /// Takes up what the provider said about these changes, in their order. What needs nothing is as it should
+    /// be, and what was to be deleted is gone already.
     pub(super) fn add(&mut self, asked: Vec<Change>, told: Told) {
         let Told { verdicts, together, left_out } = told;
         let shared = together.into_iter().map(|Together { write, by }| {

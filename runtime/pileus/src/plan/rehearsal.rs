@@ -1,12 +1,14 @@
 //! A candidate before a world: what is due by the controllers' plans, and what the candidate makes of it.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Cluster, Error as CloudError, ListedRoute, Owned, Progress, RouteAction, RouteChange, Routes,
+    Cluster, Error as CloudError, Owned, Progress, Provider, RouteAction, RouteChange, Service,
+    ServiceAction, ServiceCall, ServiceChange, ServiceProgress,
 };
-use pileus_controllers::route;
 use pileus_controllers::route::outlook::{Expected, Surroundings};
+use pileus_controllers::{route, service};
 use tokio::time::Instant;
 
 use super::apart::{Apart, Outcome, Told};
@@ -36,7 +38,7 @@ impl Candidate {
         &self,
         world: &World,
         wishes: &Wishes,
-        owned: Result<Vec<Owned>, CloudError>,
+        owned: Result<Vec<Owned>, String>,
     ) -> Outlook {
         let Cluster { name, uid } = wishes.cluster.clone();
         Outlook {
@@ -49,11 +51,52 @@ impl Candidate {
 
     async fn load_balancers(
         &self,
-        _world: &World,
-        _wishes: &Wishes,
-        _owned: Result<Vec<Owned>, CloudError>,
+        world: &World,
+        wishes: &Wishes,
+        owned: Result<Vec<Owned>, String>,
     ) -> Part {
-        Part::Nothing("the provider balances no load".to_owned())
+        let Some(load_balancers) = &self.provider.load_balancers else {
+            return Part::Nothing("the provider balances no load".to_owned());
+        };
+        let owned = match owned {
+            Ok(owned) => owned,
+            Err(problem) => return Part::Unseen(problem),
+        };
+        let surroundings = service::outlook::Surroundings {
+            cluster: &wishes.cluster,
+            classes: &wishes.classes,
+            terms: &self.provider.service_terms,
+            schemes: &self.provider.schemes,
+            nodes: &world.nodes,
+            services: &world.services,
+            present: &world.present,
+            owned: &owned,
+        };
+        let outlook = service::outlook::outlook(&surroundings, Instant::now());
+        let mut findings = Findings { notes: notes_on_services(&outlook), ..Findings::default() };
+        let (asked, changes): (Vec<_>, Vec<_>) = outlook.changes.iter().map(asked_of_service).unzip();
+        let call = async |changes: Vec<ServiceChange>| {
+            let known = known(&outlook, &changes, &self.provider);
+            let call = ServiceCall {
+                cluster: &wishes.cluster,
+                targets: &outlook.targets,
+                known: &known,
+                changes: &changes,
+                is_audit: true,
+            };
+            let outcomes = load_balancers.change(call).await?;
+            Ok(outcomes.into_iter().map(service_outcome).collect())
+        };
+        let told = self.tell_apart(&changes, self.provider.service_terms.largest_change, call).await;
+        findings.add(asked, told);
+        let refused = outlook.refused.into_iter().map(|(object, problem)| Change {
+            verb: Verb::Change,
+            object,
+            reason: "something is wrong with the Service".to_owned(),
+            end: End::Refused(problem),
+        });
+        findings.changes.extend(refused);
+        Part::Seen(findings)
     }
 
     async fn routes(&self, world: &World, wishes: &Wishes) -> Part {
@@ -63,9 +106,9 @@ impl Candidate {
         let Some(routes) = &self.provider.routes else {
             return Part::Nothing("the provider programs no routes".to_owned());
         };
-        let listed = match self.list(&**routes, &wishes.cluster).await {
+        let listed = match self.read(routes.list(&wishes.cluster)).await {
             Ok(listed) => listed,
-            Err(problem) => return Part::Unseen(problem),
+            Err(problem) => return Part::Unseen(format!("the cloud's routes can't be listed: {problem}")),
         };
         let cluster = Surroundings {
             nodes: &world.nodes,
@@ -91,19 +134,6 @@ impl Candidate {
         let next = next.into_iter().map(|expected| Change { end: End::Next, ..asked(expected).0 });
         findings.changes.extend(next);
         Part::Seen(findings)
-    }
-
-    async fn list(&self, routes: &dyn Routes, cluster: &Cluster) -> Result<Vec<ListedRoute>, String> {
-        let listed = routes.list(cluster).await;
-        let writes = self.rehearsal.take();
-        listed.map_err(|error| match writes.list.first() {
-            // The most likely mistake of a provider's author, and a mystery without a word.
-            Some(write) => format!(
-                "{error}: the provider's rules don't declare {} {} a read, so it was taken for a write and not sent",
-                write.method, write.url
-            ),
-            None => error.message,
-        })
     }
 
     /// Asks for changes, in as few calls as it takes to know what is wanted for which.
@@ -144,6 +174,62 @@ fn outcome(outcome: Result<Progress, CloudError>) -> Outcome {
         Ok(Progress::Under { .. }) => Outcome::Under,
         Err(error) => Outcome::Failed(error),
     }
+}
+
+/// The same for a Service.
+fn asked_of_service(expected: &service::outlook::Expected) -> (Change, ServiceChange) {
+    let service::outlook::Expected { change, object, reason, may_exist: _ } = expected;
+    let verb = match (&change.action, reason) {
+        (ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_), _) => Verb::Delete,
+        (_, service::outlook::Reason::Missing) => Verb::Create,
+        _ => Verb::Change,
+    };
+    let asked = Change { verb, object: object.clone(), reason: reason.to_string(), end: End::Next };
+    (asked, change.clone())
+}
+
+/// The Services of which the cloud may have something, without those that a call changes, for a provider that reads them.
+fn known(
+    outlook: &service::outlook::Outlook,
+    changes: &[ServiceChange],
+    provider: &Provider,
+) -> Vec<Service> {
+    if !provider.service_terms.wants_known {
+        return Vec::new();
+    }
+    let of = |change| service_of(change).map(|service| &*service.uid);
+    let changed: HashSet<_> = changes.iter().filter_map(of).collect();
+    let there = outlook.changes.iter().filter(|expected| expected.may_exist);
+    let there = there.filter_map(|expected| service_of(&expected.change));
+    there.filter(|service| !changed.contains(&*service.uid)).cloned().collect()
+}
+
+/// The Service that a change is about.
+fn service_of(change: &ServiceChange) -> Option<&Service> {
+    match &change.action {
+        ServiceAction::Ensure(service)
+        | ServiceAction::UpdateTargets(service)
+        | ServiceAction::Delete(service) => Some(service),
+        ServiceAction::RemoveOrphan(_) => None,
+    }
+}
+
+fn service_outcome(outcome: Result<ServiceProgress, CloudError>) -> Outcome {
+    match outcome {
+        Ok(ServiceProgress::Done { .. }) => Outcome::Done,
+        Ok(ServiceProgress::Under { .. }) => Outcome::Under,
+        Ok(ServiceProgress::Elsewhere) => Outcome::Elsewhere,
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+fn notes_on_services(outlook: &service::outlook::Outlook) -> Vec<String> {
+    let strangers = outlook.strangers.iter().map(|name| {
+        format!("the cloud has {name} for a Service, but of which cluster or Service can't be told; it stays")
+    });
+    let lacks_targets = outlook.targets.is_empty() && !outlook.changes.is_empty();
+    let lacks_targets = lacks_targets.then(|| "no Node takes traffic of load balancers now".to_owned());
+    strangers.chain(lacks_targets).collect()
 }
 
 fn notes(world: &World, outlook: &route::outlook::Outlook) -> Vec<String> {

@@ -50,55 +50,50 @@ pub(super) fn report(outlook: &Outlook, verbose: bool) -> String {
 
 /// What would be done, and what is as it should be.
 fn summary(outlook: &Outlook) -> String {
-    let mut sentences = Vec::new();
-    let mut settled = Vec::new();
-    for (kind, findings) in outlook.parts().map(|(kind, part)| (kind, part.findings())) {
-        let Some(findings) = findings else { continue };
-        settled.push(plural(findings.settled, kind));
-        let counts = Verb::ALL.map(|verb| (verb, findings.count(verb)));
-        let mut parts: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
-        let first = parts.first().map(|(_, count)| *count).unwrap_or_default();
-        let mut told: Vec<_> =
-            parts.drain(..).map(|(verb, count)| format!("{count} to {}", verb.as_str())).collect();
-        if let Some(head) = told.first_mut() {
-            *head = head.replacen(' ', &format!(" {} ", kinds(first, kind)), 1);
-        }
-        if findings.others() > 0 {
-            told.push(format!(
-                "{} not as {} should be",
-                plural(findings.others(), kind),
-                it(findings.others())
-            ));
-        }
-        if !told.is_empty() {
-            sentences.push(told.join(", "));
-        }
+    let parts = outlook.parts();
+    let seen = || parts.iter().filter_map(|(kind, part)| Some((*kind, part.findings()?)));
+    let mut clauses: Vec<_> = seen().filter_map(|(kind, findings)| clause(kind, findings)).collect();
+    if seen().count() > 0 && clauses.is_empty() {
+        clauses.push("nothing to do".to_owned());
     }
-    let is_nothing = sentences.is_empty();
-    let settled = match settled.as_slice() {
-        [] => None,
-        all => Some(format!("{} as it should be", all.join(" and "))),
-    };
-    match (is_nothing, settled) {
-        (true, None) => "Nothing to do.".to_owned(),
-        (true, Some(settled)) => format!("Nothing to do; {settled}."),
-        (false, settled) => {
-            sentences.extend(settled);
-            format!("{}.", sentences.join("; "))
-        }
+    let settled: Vec<_> = seen().filter(|(_, findings)| findings.settled > 0).collect();
+    let named: Vec<_> = settled.iter().map(|(kind, findings)| plural(findings.settled, kind)).collect();
+    match settled.iter().map(|(_, findings)| findings.settled).sum() {
+        0 => {}
+        1 => clauses.push(format!("{} is as it should be", named.join(" and "))),
+        _ => clauses.push(format!("{} are as they should be", named.join(" and "))),
     }
+    if parts.iter().any(|(_, part)| matches!(part, Part::Unseen(_))) {
+        clauses.push("not all could be looked at".to_owned());
+    }
+    if clauses.is_empty() {
+        clauses.push("nothing to do".to_owned());
+    }
+    let text = clauses.join("; ");
+    let (first, rest) = text.split_at(text.floor_char_boundary(1));
+    format!("{}{rest}.", first.to_uppercase())
+}
+
+/// What would be done about things of one kind.
+fn clause(kind: &str, findings: &Findings) -> Option<String> {
+    let ends = |is: fn(&End) -> bool| findings.changes.iter().filter(|change| is(&change.end)).count();
+    let counts = [
+        (findings.count(Verb::Create), "to create"),
+        (findings.count(Verb::Change), "to change"),
+        (findings.count(Verb::Delete), "to delete"),
+        (ends(|end| matches!(end, End::Told(Verdict::UnderWay))), "under way"),
+        (ends(|end| matches!(end, End::Told(Verdict::Failed(_)))), "failing"),
+        (ends(|end| matches!(end, End::Refused(_))), "refused"),
+        (ends(|end| matches!(end, End::Told(Verdict::Elsewhere))), "for somebody else to serve"),
+    ];
+    let counts: Vec<_> = counts.into_iter().filter(|(count, _)| *count > 0).collect();
+    let ((first, what), rest) = counts.split_first()?;
+    let rest = rest.iter().map(|(count, what)| format!(", {count} {what}")).collect::<String>();
+    Some(format!("{} {what}{rest}", plural(*first, kind)))
 }
 
 fn plural(count: usize, kind: &str) -> String {
-    format!("{count} {}", kinds(count, kind))
-}
-
-fn kinds(count: usize, kind: &str) -> String {
-    if count == 1 { kind.to_owned() } else { format!("{kind}s") }
-}
-
-fn it(count: usize) -> &'static str {
-    if count == 1 { "it" } else { "they" }
+    if count == 1 { format!("1 {kind}") } else { format!("{count} {kind}s") }
 }
 
 fn say(lines: &mut Vec<String>, kind: &str, findings: &Findings, verbose: bool) {
@@ -176,4 +171,51 @@ fn note(text: &str) -> String {
 
 fn bold() -> Style {
     Style::new().bold()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{outlook, settled};
+    use super::*;
+
+    #[test]
+    fn a_sentence_sums_it_up() {
+        let sentence = |outlook: &Outlook| report(outlook, false).lines().nth(3).unwrap().to_owned();
+        assert_eq!(
+            sentence(&outlook()),
+            "1 load balancer to create, 1 to change, 1 under way, 1 failing, 1 refused; 1 route to create, 1 to delete; 12 \
+             load balancers and 40 routes are as they should be."
+        );
+        assert_eq!(sentence(&settled()), "Nothing to do; 1 load balancer is as it should be.");
+        let unseen = Outlook { load_balancers: Part::Unseen("no".to_owned()), ..settled() };
+        assert_eq!(sentence(&unseen), "Not all could be looked at.");
+    }
+
+    #[test]
+    fn each_change_is_told_with_its_reason_its_writes_and_if_asked_for_their_bodies() {
+        let told = |verbose| report(&outlook(), verbose);
+        for line in [
+            "  create  load balancer default/a: type LoadBalancer without a load balancer",
+            "          PUT http://cloud.test/v1/a",
+            "  wait    load balancer default/c: the cloud is at it",
+            "  refuse  load balancer default/d: spec.ports is empty",
+            "  fails   load balancer default/e: no quota",
+            "  write   once for 2 load balancers: default/a, default/b",
+            "  note    node n gets no route",
+            "  delete  route 10.0.1.0/24 (r): blackhole: it leads nowhere",
+            "          once the route that is there has been deleted",
+        ] {
+            assert!(told(false).lines().any(|found| found == line), "{line}: {}", told(false));
+        }
+        assert!(!told(false).contains(": 80"), "{}", told(false));
+        assert!(told(true).contains("            {\"port\": 80}\n"), "{}", told(true));
+        assert!(told(true).contains("            {\"many\":… (9000 bytes)\n"), "{}", told(true));
+        assert!(told(false).contains("Nothing was changed."));
+    }
+
+    #[test]
+    fn a_strangers_words_reach_no_terminal_unchecked() {
+        let text = report(&outlook(), true);
+        assert!(text.contains(" [31mred") && !text.contains('\x1b'), "{text}");
+    }
 }

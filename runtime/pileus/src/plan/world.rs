@@ -1,24 +1,27 @@
-//! The cluster as the API server tells it, read once and page by page. Nothing is watched and nothing is written.
+//! The cluster as the API server tells it, read once. What is watched for a moment is watched for its list, and nothing
+//! is written.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
-use kube::core::ObjectList;
 use kube::{Api, Client};
-use pileus_cloud::Provider;
-use pileus_controllers::Error as ApiError;
+use pileus_cloud::{Owned, Provider};
 use pileus_controllers::facts::node::{Node, NodeFacts};
+use pileus_controllers::facts::service::ServiceFacts;
+use pileus_controllers::services::Services;
+use pileus_controllers::{Error as ApiError, Health};
 
 use crate::error::Error;
+use crate::start::Metrics;
 
 /// The objects of a page: Nodes are 12 kB and more each.
 const PAGE: u32 = 500;
 
-/// How long a page may take. Somebody waits at a terminal, and the API server's own limit is a minute.
+/// How long an answer may take. Somebody waits at a terminal, and the API server's own limit is a minute.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What of a cluster decides what is wanted of the cloud.
@@ -28,19 +31,27 @@ pub(crate) struct World {
     /// The ranges of Pods of the others, and what is wrong with these.
     pub(crate) left_alone: HashSet<IpNet>,
     pub(crate) unreadable: Vec<String>,
-    /// All Services, where the provider balances load.
-    pub(crate) services: Vec<Service>,
+    /// The Services that matter to load balancers, and those of which the cloud has something; none where the provider
+    /// balances no load.
+    pub(crate) services: Vec<Arc<ServiceFacts>>,
+    /// All Services of the cluster by UID, as `namespace/name`.
+    pub(crate) present: HashMap<String, String>,
 }
 
 impl World {
-    /// Reads what a provider's work follows from.
+    /// Reads what a provider's work follows from. `owned` is what the cloud has for Services: listed before this begins, so
+    /// that a Service which is in neither is gone for sure.
     ///
     /// # Errors
     /// [`Error::Cluster`] where the API server doesn't answer or refuses.
-    pub(crate) async fn read(client: &Client, provider: &Provider) -> Result<Self, Error> {
+    pub(crate) async fn read(
+        client: &Client,
+        provider: &Provider,
+        owned: &[Owned],
+        metrics: &Metrics,
+    ) -> Result<Self, Error> {
         let (mut nodes, mut left_alone, mut unreadable) = (Vec::new(), HashSet::new(), Vec::new());
-        let api = Api::<Node>::all(client.clone());
-        for node in all("nodes", async |page| api.list(&page).await).await? {
+        for node in all_nodes(client).await? {
             match NodeFacts::read(node) {
                 Ok(facts) => nodes.push(Arc::new(facts)),
                 Err(wrong) => {
@@ -49,12 +60,19 @@ impl World {
                 }
             }
         }
-        let api = Api::<Service>::all(client.clone());
-        let services = match provider.load_balancers {
-            Some(_) => all("services", async |page| api.list(&page).await).await?,
-            None => Vec::new(),
-        };
-        Ok(Self { nodes, left_alone, unreadable, services })
+        let (mut services, mut present) = (Vec::new(), HashMap::new());
+        if provider.load_balancers.is_some() {
+            let (terms, health) = (&provider.service_terms, Health::default());
+            let all = Services::new(client.clone(), metrics.controllers.clone(), &health, terms);
+            let failed = |source| failed("list services", source);
+            present = patiently(all.present()).await.map_err(failed)?;
+            let names = owned.iter().filter_map(|owned| present.get(owned.service_uid.as_ref()?).cloned());
+            let names: Vec<_> = names.collect();
+            // Namespaces and endpoint slices, too, where the provider reads them.
+            let failed = |source| self::failed("read services and what is around them", source);
+            services = patiently(all.once(&names)).await.map_err(failed)?;
+        }
+        Ok(Self { nodes, left_alone, unreadable, services, present })
     }
 }
 
@@ -63,44 +81,41 @@ impl World {
 /// # Errors
 /// [`Error::Cluster`] where the API server doesn't answer.
 pub(crate) async fn cluster_uid(client: &Client) -> Result<Option<String>, Error> {
-    let read = Api::<Namespace>::all(client.clone());
-    match answered(read.get_opt("kube-system")).await {
+    let api = Api::<Namespace>::all(client.clone());
+    let read = async { api.get_opt("kube-system").await.map_err(ApiError::from) };
+    match patiently(read).await {
         Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
         Err(ApiError::Refused(_)) => Ok(None),
-        Err(source) => Err(Error::Cluster { what: "read namespace kube-system".to_owned(), source }),
+        Err(source) => Err(failed("read namespace kube-system", source)),
     }
 }
 
-/// All objects of a kind, of which `list` lists a page.
-async fn all<K: Clone>(
-    what: &str,
-    list: impl AsyncFn(ListParams) -> kube::Result<ObjectList<K>>,
-) -> Result<Vec<K>, Error> {
-    let (mut objects, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
+async fn all_nodes(client: &Client) -> Result<Vec<Node>, Error> {
+    let api = Api::<Node>::all(client.clone());
+    let (mut nodes, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
     loop {
-        let failed = |source| Error::Cluster { what: format!("list {what}"), source: advise(source) };
-        let listed = answered(list(page.clone())).await.map_err(failed)?;
-        objects.extend(listed.items);
+        let listed = async { api.list(&page).await.map_err(ApiError::from) };
+        let listed = patiently(listed).await.map_err(|source| failed("list nodes", source))?;
+        nodes.extend(listed.items);
         match listed.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
-            None => return Ok(objects),
+            None => return Ok(nodes),
         }
     }
 }
 
-async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, ApiError> {
-    match tokio::time::timeout(PATIENCE, request).await {
-        Ok(answer) => answer.map_err(ApiError::from),
-        Err(_elapsed) => Err(ApiError::Unavailable(format!("no answer within {} s", PATIENCE.as_secs()))),
-    }
+async fn patiently<T>(read: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let elapsed = || ApiError::Unavailable(format!("no answer within {} s", PATIENCE.as_secs()));
+    tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|_| Err(elapsed()))
 }
 
-/// Says what to do about a right that is lacking.
-fn advise(error: ApiError) -> ApiError {
-    match error {
+/// Says what couldn't be done, and what to do about a right that is lacking.
+fn failed(what: &str, source: ApiError) -> Error {
+    let source = match source {
         ApiError::Refused(message) => ApiError::Refused(format!(
             "{message}; the role in deploy/rbac.yaml has all rights that a plan needs"
         )),
         other => other,
-    }
+    };
+    Error::Cluster { what: what.to_owned(), source }
 }

@@ -1,0 +1,368 @@
+//! What the service controller would ask of the cloud, and why, told to somebody who wants to know before it happens. Pure:
+//! the roster itself is asked for its work, in a world where each write to a Service succeeds and each call is put off.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pileus_cloud::{
+    Cluster, Error as CloudError, ErrorKind, Owned, Service, ServiceAction, ServiceChange, ServiceTerms,
+    Target,
+};
+use tokio::time::Instant;
+
+use super::Settings;
+use super::plan::{is_foreign, wants};
+use super::roster::Roster;
+use super::targets::Targets;
+use super::work::{Call, Listing, Work, Write};
+use crate::facts::node::NodeFacts;
+use crate::facts::service::ServiceFacts;
+use crate::well_known::FINALIZER_LOAD_BALANCER;
+
+/// How far the roster is asked into the future: all that waits is gathered within a second, and what waits for the list of
+/// what the cloud has for a second more.
+const HORIZON: Duration = Duration::from_secs(10);
+
+/// How long each call is put off: beyond the horizon.
+const PUT_OFF: Duration = Duration::from_hours(1);
+
+/// The cluster, as far as load balancers follow from it, and what the cloud has for it.
+#[derive(Debug, Clone)]
+pub struct Surroundings<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// The load balancer classes that are ours besides no class.
+    pub classes: &'a [String],
+    /// How the provider wants Services brought to it.
+    pub terms: &'a ServiceTerms,
+    /// The schemes of provider IDs that are the provider's own.
+    pub schemes: &'a [String],
+    /// All Nodes that can be worked on.
+    pub nodes: &'a [Arc<NodeFacts>],
+    /// The Services that matter, and those of which the cloud has something.
+    pub services: &'a [Arc<ServiceFacts>],
+    /// All Services of the cluster, by UID, as `namespace/name`: from a read that began after `owned` had been answered.
+    pub present: &'a HashMap<String, String>,
+    /// What the cloud has for Services.
+    pub owned: &'a [Owned],
+}
+
+/// What it would ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outlook {
+    /// The Nodes that take traffic.
+    pub targets: Vec<Target>,
+    /// The changes, which can all be asked for in one call.
+    pub changes: Vec<Expected>,
+    /// Services of which the cloud isn't told since something is wrong with them, as `namespace/name`, and what.
+    pub refused: Vec<(String, String)>,
+    /// What the cloud has, by its name, that can't be told to be anybody's. It stays.
+    pub strangers: Vec<String>,
+}
+
+/// A change, and why it is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Expected {
+    /// It.
+    pub change: ServiceChange,
+    /// The Service as `namespace/name`, or the cloud's name for an orphan.
+    pub object: String,
+    /// Why.
+    pub reason: Reason,
+    /// Whether the cloud may have something of it.
+    pub may_exist: bool,
+}
+
+/// Why something is asked of the cloud.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Reason {
+    /// There is none yet, as far as the Service says.
+    #[error("type LoadBalancer without a load balancer")]
+    Missing,
+    /// It has one, which is looked at.
+    #[error("its targets or what it wants differ from the cloud")]
+    Differs,
+    /// The Service is being deleted.
+    #[error("it is being deleted")]
+    Deleting,
+    /// The Service wants none any more.
+    #[error("its type is not LoadBalancer any more")]
+    Unwanted,
+    /// The Service is somebody else's.
+    #[error("its class {class} is somebody else's")]
+    Foreign {
+        /// Its class.
+        class: String,
+    },
+    /// The Service is gone.
+    #[error("orphan of service {service}, which is gone")]
+    Orphan {
+        /// The Service, by name where the cloud tells it, else by UID.
+        service: String,
+    },
+}
+
+/// Asks the roster of a leader that begins now for all that it wants done.
+pub fn outlook(world: &Surroundings<'_>, now: Instant) -> Outlook {
+    let targets = Arc::new(Targets::of(world.nodes, world.schemes));
+    let table = targets.table().to_vec();
+    let (changes, strangers) = work(world, targets, now);
+    let facts: HashMap<&str, &ServiceFacts> =
+        world.services.iter().map(|facts| (&*facts.service.uid, &**facts)).collect();
+    let is_refused = |facts: &&Arc<ServiceFacts>| wants(facts, world.classes) && !facts.problems.is_empty();
+    let refused = world.services.iter().filter(is_refused);
+    Outlook {
+        targets: table,
+        changes: changes.into_iter().map(|change| expected(change, &facts, world.classes)).collect(),
+        refused: refused.map(|facts| (facts.key(), facts.problems.join("; "))).collect(),
+        strangers,
+    }
+}
+
+/// The changes that the roster wants within the horizon, and what it reports.
+fn work(world: &Surroundings<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, Vec<String>) {
+    // All in as few calls as they fit into: who asks the provider divides them.
+    let terms = ServiceTerms { largest_change: usize::MAX, is_side_by_side: false, ..world.terms.clone() };
+    let settings = Settings {
+        cluster: world.cluster.clone(),
+        classes: world.classes.to_vec(),
+        audit_period: PUT_OFF,
+        calls: 1,
+    };
+    let mut roster = Roster::new(terms, &settings, now);
+    for facts in world.services.iter().filter(|facts| facts.is_load_balancer || facts.has_finalizer()) {
+        roster.present(facts, now);
+    }
+    roster.target(targets, now);
+    let (mut asked, mut changes, mut strangers) = (HashSet::new(), Vec::new(), Vec::new());
+    let mut at = now;
+    loop {
+        for work in roster.next(at, 0.0) {
+            match work {
+                Work::Write { facts, write } => wrote(&mut roster, &facts, &write, at),
+                Work::Call(call) => {
+                    let new =
+                        call.keys.iter().zip(&call.changes).filter(|(key, _)| asked.insert((*key).clone()));
+                    changes.extend(new.map(|(_, change)| change.clone()));
+                    put_off(&mut roster, &call, at);
+                }
+                Work::ListOwned => strangers = listed(&mut roster, world, at),
+            }
+        }
+        match roster.wakes() {
+            Some(wakes) if wakes <= now + HORIZON => at = at.max(wakes),
+            _ => return (changes, strangers),
+        }
+    }
+}
+
+/// A write to a Service succeeds. Only the finalizer leads to anything at the cloud.
+fn wrote(roster: &mut Roster, facts: &Arc<ServiceFacts>, write: &Write, now: Instant) {
+    if *write == Write::AddFinalizer {
+        let mut written = ServiceFacts::clone(facts);
+        written.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
+        roster.wrote(&facts.service.uid, Ok(&Arc::new(written)), now, 0.0);
+    }
+}
+
+fn put_off(roster: &mut Roster, call: &Call, now: Instant) {
+    let later = CloudError::new(ErrorKind::Throttled(Some(PUT_OFF)), "later");
+    roster.came(call, Err(later), now, 0.0);
+}
+
+/// The cloud's list is there, and with it Services that only it tells of. What can't be told to be anybody's.
+fn listed(roster: &mut Roster, world: &Surroundings<'_>, now: Instant) -> Vec<String> {
+    let listing = Listing { owned: world.owned.to_vec(), present: world.present.clone() };
+    let report = roster.listed(Ok(&listing), now, 0.0);
+    for facts in world.services.iter().filter(|facts| report.unknown.contains(&facts.key())) {
+        roster.present(facts, now);
+    }
+    report.new_strangers
+}
+
+fn expected(change: ServiceChange, facts: &HashMap<&str, &ServiceFacts>, classes: &[String]) -> Expected {
+    let of = |service: &Service| facts.get(&*service.uid).copied();
+    let name = |service: &Service| format!("{}/{}", service.namespace, service.name);
+    let (object, reason, may_exist) = match &change.action {
+        ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
+            let has_address = !service.status.is_empty();
+            let reason = if has_address { Reason::Differs } else { Reason::Missing };
+            let has_finalizer = of(service).is_some_and(ServiceFacts::has_finalizer);
+            (name(service), reason, has_address || has_finalizer)
+        }
+        ServiceAction::Delete(service) => {
+            let reason = match of(service) {
+                Some(facts) if !facts.is_deleting && is_foreign(facts, classes) => {
+                    Reason::Foreign { class: facts.service.class.clone().unwrap_or_default() }
+                }
+                Some(facts) if !facts.is_deleting => Reason::Unwanted,
+                _ => Reason::Deleting,
+            };
+            (name(service), reason, true)
+        }
+        ServiceAction::RemoveOrphan(owned) => {
+            let named = owned.service.as_ref().map(|(namespace, name)| format!("{namespace}/{name}"));
+            let service = named.or_else(|| owned.service_uid.clone()).unwrap_or_default();
+            (owned.name.clone(), Reason::Orphan { service }, true)
+        }
+    };
+    Expected { change, object, reason, may_exist }
+}
+
+#[cfg(test)]
+mod tests {
+    use pileus_cloud::{Ingress, IngressPoint, IpMode, ProviderId};
+
+    use super::*;
+
+    fn cluster() -> Cluster {
+        Cluster { name: "kubernetes".to_owned(), uid: Some("ours".to_owned()) }
+    }
+
+    fn balanced(name: &str, change: impl FnOnce(&mut ServiceFacts)) -> Arc<ServiceFacts> {
+        let mut facts = ServiceFacts::balanced(name);
+        change(&mut facts);
+        Arc::new(facts)
+    }
+
+    /// As a Service is that has its load balancer.
+    fn served(facts: &mut ServiceFacts) {
+        facts.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
+        facts.service.status = vec![Ingress {
+            point: IngressPoint::Ip("192.0.2.1".to_owned()),
+            ip_mode: Some(IpMode::Vip),
+            ports: Vec::new(),
+        }];
+    }
+
+    fn owned(name: &str, cluster: Option<&str>, service: &str) -> Owned {
+        Owned {
+            cluster_uid: cluster.map(str::to_owned),
+            service_uid: Some(format!("uid-{service}")),
+            service: Some(("default".to_owned(), service.to_owned())),
+            name: name.to_owned(),
+            extra: Vec::new(),
+        }
+    }
+
+    fn of(services: &[Arc<ServiceFacts>], owned: &[Owned]) -> Outlook {
+        let node = Arc::new(NodeFacts {
+            taints: Vec::new(),
+            provider_id: Some(ProviderId::parse("sim://a").unwrap()),
+            ..NodeFacts::registered("a")
+        });
+        let present = services.iter().map(|facts| (facts.service.uid.clone(), facts.key())).collect();
+        let world = Surroundings {
+            cluster: &cluster(),
+            classes: &["ours".to_owned()],
+            terms: &ServiceTerms::default(),
+            schemes: &["sim".to_owned()],
+            nodes: &[node],
+            services,
+            present: &present,
+            owned,
+        };
+        outlook(&world, Instant::now())
+    }
+
+    /// What is asked for about one Service, in words.
+    fn told(outlook: &Outlook) -> Vec<String> {
+        let told = outlook.changes.iter().map(|Expected { change, object, reason, may_exist }| {
+            let verb = match change.action {
+                ServiceAction::Ensure(_) => "ensure",
+                ServiceAction::UpdateTargets(_) => "update",
+                ServiceAction::Delete(_) => "delete",
+                ServiceAction::RemoveOrphan(_) => "remove",
+            };
+            format!("{verb} {object}: {reason}{}", if *may_exist { "" } else { " (new)" })
+        });
+        told.collect()
+    }
+
+    #[test]
+    fn each_service_says_what_is_asked_for_it_and_why() {
+        type Change = fn(&mut ServiceFacts);
+        let rows: [(&str, Change, &[&str]); 9] = [
+            ("new", |_| {}, &["ensure default/a: type LoadBalancer without a load balancer (new)"]),
+            (
+                "begun",
+                |it| it.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned()),
+                &["ensure default/a: type LoadBalancer without a load balancer"],
+            ),
+            ("served", served, &["ensure default/a: its targets or what it wants differ from the cloud"]),
+            (
+                "of our class",
+                |it| it.service.class = Some("ours".to_owned()),
+                &["ensure default/a: type LoadBalancer without a load balancer (new)"],
+            ),
+            ("of another class", |it| it.service.class = Some("theirs".to_owned()), &[]),
+            (
+                "being deleted",
+                |it| {
+                    served(it);
+                    it.is_deleting = true;
+                },
+                &["delete default/a: it is being deleted"],
+            ),
+            (
+                "of another type now",
+                |it| {
+                    served(it);
+                    it.is_load_balancer = false;
+                },
+                &["delete default/a: its type is not LoadBalancer any more"],
+            ),
+            ("of another type", |it| it.is_load_balancer = false, &[]),
+            (
+                "invalid",
+                |it| {
+                    served(it);
+                    it.problems.push("no".to_owned());
+                },
+                &[],
+            ),
+        ];
+        for (name, change, expected) in rows {
+            let outlook = of(&[balanced("a", change)], &[]);
+            assert_eq!(told(&outlook), expected, "{name}");
+            let refused =
+                if name == "invalid" { vec![("default/a".to_owned(), "no".to_owned())] } else { vec![] };
+            assert_eq!((outlook.refused, outlook.targets.len()), (refused, 1), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_only_the_cloud_tells_of_is_removed_if_it_is_ours_and_else_reported() {
+        let lost = balanced("lost", |it| it.is_load_balancer = false);
+        let theirs = balanced("theirs", |it| it.service.class = Some("theirs".to_owned()));
+        let there = [
+            owned("lb-gone", Some("ours"), "gone"),
+            owned("lb-lost", Some("ours"), "lost"),
+            owned("lb-theirs", Some("ours"), "theirs"),
+            owned("lb-nobodys", None, "gone"),
+        ];
+        let outlook = of(&[lost, theirs], &there);
+        let mut told = told(&outlook);
+        told.sort_unstable();
+        let expected = [
+            "delete default/lost: its type is not LoadBalancer any more",
+            "delete default/theirs: its class theirs is somebody else's",
+            "remove lb-gone: orphan of service default/gone, which is gone",
+        ];
+        assert_eq!(
+            (told, outlook.strangers),
+            (expected.map(str::to_owned).to_vec(), vec!["lb-nobodys".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_thousand_services_are_asked_for_once_each() {
+        let changes: [fn(&mut ServiceFacts); 2] = [served, |_| {}];
+        let service = |number: usize| balanced(&format!("s{number}"), changes[number % 2]);
+        let services: Vec<_> = (0..1_000).map(service).collect();
+        let outlook = of(&services, &[]);
+        let names: HashSet<_> = outlook.changes.iter().map(|change| change.object.clone()).collect();
+        assert_eq!((outlook.changes.len(), names.len()), (1_000, 1_000));
+    }
+}
