@@ -1,5 +1,6 @@
 //! No sequence of requests, however they fare, leaves the world inconsistent: names and addresses are unique, an address
-//! that a frontend uses is there, one etag means one state, who is refused changes nothing, and every operation ends.
+//! that a frontend uses is there, one etag means one state, who is refused changes nothing, every operation ends, and what
+//! is gone leaves nothing behind.
 
 #![expect(
     clippy::unwrap_used,
@@ -220,6 +221,27 @@ impl Client {
         seen
     }
 
+    fn delete_all<T: Managed + std::fmt::Debug>(&mut self) {
+        for it in self.list::<T>() {
+            self.world.remove::<T>(self.now, &it.name, &Write::default()).unwrap();
+        }
+    }
+
+    /// Removes everything, and sees that nothing of it is held back: the first address is free, and there is no other.
+    fn ends_empty(&mut self) {
+        self.delete_all::<SharedLoadBalancer>();
+        self.delete_all::<ReservedAddress>();
+        self.delete_all::<LoadBalancer>();
+        assert_eq!(self.everything(), Seen::new());
+        for number in 1..=4 {
+            let new = serde_json::from_value(json!({"family": "ipv4"})).unwrap();
+            let name = format!("a{number}");
+            let written =
+                self.world.write::<ReservedAddress>(self.now, &name, new, &Write::default()).unwrap();
+            assert_eq!(written.resource().goal.value.to_string(), format!("198.51.100.{number}"));
+        }
+    }
+
     fn is_consistent(&mut self) {
         let (balancers, addresses) = (self.list::<LoadBalancer>(), self.list::<ReservedAddress>());
         let shared = self.list::<SharedLoadBalancer>();
@@ -269,5 +291,6 @@ proptest! {
         let after = client.everything();
         prop_assert!(after.values().all(|it| it["state"] == "active" || it["state"] == "failed"), "{:?}", after);
         client.is_consistent();
+        client.ends_empty();
     }
 }

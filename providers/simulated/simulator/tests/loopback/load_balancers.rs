@@ -81,6 +81,11 @@ async fn the_next_operations_fail_late_and_the_next_guarded_writes_are_disturbed
     let failed = put(&mut client, &wanted(80), None).await;
     assert_eq!((&failed.body["state"], failed.body["error"].is_string()), (&"failed".into(), true));
     assert_eq!(put(&mut client, &wanted(80), None).await.body["state"], "active");
+    client.set_faults(r#"{"operations":{"lateFailures":{"next":1}}}"#).await;
+    assert_eq!(put(&mut client, &wanted(80), None).await.body["state"], "active");
+    let faults = client.get("/admin/faults").await.body;
+    assert_eq!(faults["operations"]["lateFailures"]["next"], 1, "where nothing begins nothing fails");
+    assert_eq!(client.delete(PATH).await.body["state"], "failed");
     let faults = client.get("/admin/faults").await.body;
     assert_eq!(
         (&faults["operations"]["lateFailures"]["next"], &faults["preconditions"]["next"]),
