@@ -74,9 +74,11 @@ impl Instances for Simulated {
         // A handful is looked up in the list of all machines while the host has it from a moment ago, which costs the cloud
         // nothing, and one by one where it hasn't, or the list lacks them.
         let is_handful = nodes.len() <= HANDFUL;
-        let send = async |page: http::Request| match is_handful {
-            true => page.send_if_cached().await?.ok_or_else(|| Error::unavailable("the list is not cached")),
-            false => page.send().await,
+        let send = async |page: http::Request| {
+            if !is_handful {
+                return page.send().await;
+            }
+            page.send_if_cached().await?.ok_or_else(|| Error::unavailable("the list is not cached"))
         };
         let (machines, end) = self.list("machines", send).await;
         let listing = Listing::new(machines, end, |machine: &Machine| (&machine.id, &machine.name));
@@ -96,7 +98,7 @@ impl Simulated {
         let all = http::get(self.cloud.join(["v1", "machines"])).query("limit", PAGE);
         let Page { items, .. } = all.query("name", name).send().await?.json()?;
         let listing = Listing::new(items, Ok(()), |machine: &Machine| (&machine.id, &machine.name));
-        listing.find(None, name).map(|found| found.cloned())
+        listing.find(None, name).map(Option::<&Machine>::cloned)
     }
 }
 

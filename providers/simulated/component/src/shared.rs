@@ -218,6 +218,7 @@ impl<'a> Goal<'a> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unnecessary_wraps, reason = "outcomes are compared as they come")]
 mod tests {
     use pileus_guest::testing::{Exchange, Host, Sent, delete, get, put};
     use pileus_guest::{Cluster, ErrorKind, Family, Owned, Protocol, ServiceAction, ServicePort};

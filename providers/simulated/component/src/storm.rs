@@ -81,7 +81,7 @@ impl Cloud {
                 thing["holds"] = thing["frontends"].clone();
             }
         }
-        ended.iter().for_each(|key| drop(self.things.remove(key)));
+        self.things.retain(|key, _| !ended.contains(key));
     }
 
     fn list(&self, kind: &str) -> Exchange {
@@ -103,7 +103,7 @@ impl Cloud {
         let is_shared = kind == "shared-load-balancers";
         if is_shared {
             let is_right = match (sent.header("if-match"), sent.header("if-none-match"), &before) {
-                (Some(etag), None, Some(thing)) => thing["etag"].to_string() == etag,
+                (Some(etag), None, Some(thing)) => etag == thing["etag"].to_string().as_str(),
                 (None, Some("*"), None) => true,
                 (Some(_), None, None) | (None, Some("*"), Some(_)) => false,
                 other => panic!("written without a condition: {other:?}"),
@@ -237,21 +237,17 @@ impl Cluster {
                 .map(|(_, it)| it.clone())
                 .collect::<Vec<_>>()
         };
-        match self.style {
-            "perService" => of("load-balancers").iter().map(port).collect(),
-            _ => {
-                let shared = of("shared-load-balancers");
-                let frontends: BTreeMap<_, _> = shared
-                    .iter()
-                    .flat_map(|it| it["frontends"].as_array().unwrap().iter().map(port))
-                    .collect();
-                let addresses: Vec<_> =
-                    of("addresses").iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect();
-                assert!(frontends.keys().eq(&addresses), "{frontends:?} {addresses:?}");
-                assert_eq!(shared.len(), usize::from(!frontends.is_empty()));
-                frontends
-            }
+        if self.style == "perService" {
+            return of("load-balancers").iter().map(port).collect();
         }
+        let shared = of("shared-load-balancers");
+        let frontends: BTreeMap<_, _> =
+            shared.iter().flat_map(|it| it["frontends"].as_array().unwrap().iter().map(port)).collect();
+        let addresses: Vec<_> =
+            of("addresses").iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect();
+        assert!(frontends.keys().eq(&addresses), "{frontends:?} {addresses:?}");
+        assert_eq!(shared.len(), usize::from(!frontends.is_empty()));
+        frontends
     }
 }
 
@@ -305,7 +301,7 @@ fn weather(style: &'static str, seed: u64) {
 
 #[test]
 fn after_any_storm_each_service_has_what_it_wants_and_nothing_else_is_left() {
-    for seed in 0..16 {
+    for seed in 0..8 {
         weather("perService", seed);
         weather("shared", seed);
     }
