@@ -71,6 +71,11 @@ impl ApiServer {
         Stored(self.find(NODES, name).unwrap())
     }
 
+    /// Whether there is a Node of this name.
+    pub(crate) fn has_node(&self, name: &str) -> bool {
+        self.find(NODES, name).is_some()
+    }
+
     /// A Service as it is now, by `namespace/name`.
     pub(crate) fn service(&self, name: &str) -> Option<Value> {
         self.find(SERVICES, name)
@@ -105,6 +110,10 @@ impl ApiServer {
     pub(crate) fn store(&self, resource: &'static str, mut object: Value) -> Value {
         let version = *self.version.borrow() + 1;
         object["metadata"]["resourceVersion"] = json!(version.to_string());
+        // The real one takes the ways in from a Service that is turned into another type.
+        if resource == SERVICES && object["spec"]["type"] != "LoadBalancer" {
+            object["status"] = json!({"loadBalancer": {}});
+        }
         let mut state = self.state();
         let is_new = state.objects.insert((resource, name(&object)), object.clone()).is_none();
         let kind = if is_new { "ADDED" } else { "MODIFIED" };
@@ -230,6 +239,10 @@ impl ApiServer {
             }
             if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
                 return failure(409, &json!({}));
+            }
+            let has_ways_in = body["status"]["loadBalancer"]["ingress"].is_array();
+            if has_ways_in && object["spec"]["type"] != "LoadBalancer" {
+                return failure(422, &json!({"causes": [{"field": "status.loadBalancer.ingress"}]}));
             }
             if resource == SERVICES {
                 patch_service(&mut object, part, body);

@@ -254,6 +254,7 @@ mod tests {
     use super::*;
     use crate::api_server::ApiServer;
     use crate::health::Health;
+    use crate::model::Random;
     use crate::scenarios::Stored;
 
     /// How long a call takes that nothing was said about.
@@ -267,6 +268,8 @@ mod tests {
         Takes(Duration),
         Under(&'static str),
         Fails(ErrorKind),
+        /// It is done, and the answer gets lost.
+        Loses,
         FailsWhole,
         SaysNothing,
         Panics,
@@ -380,6 +383,10 @@ mod tests {
             let outcome = |(change, fate): (&ServiceChange, &Option<Fate>)| match fate {
                 Some(Fate::Panics) => panic!("the host is broken"),
                 Some(Fate::FailsWhole) => Err(Err(CloudError::new(ErrorKind::Unavailable, "all down"))),
+                Some(Fate::Loses) => {
+                    self.one(change, &nodes);
+                    Ok(Err(CloudError::new(ErrorKind::Unavailable, "no answer")))
+                }
                 Some(Fate::SaysNothing) => Err(Ok(Vec::new())),
                 Some(Fate::Fails(kind)) => Ok(Err(CloudError::new(*kind, "it is locked"))),
                 Some(Fate::Under(note)) => {
@@ -463,8 +470,9 @@ mod tests {
                 calls: 4,
             };
             let (of_nodes, of_services) = (nodes.clone(), services.clone());
-            tokio::spawn(async move { of_nodes.watch(CancellationToken::new()).await });
-            tokio::spawn(async move { of_services.watch(CancellationToken::new()).await });
+            let (stop, stopped) = (self.stop.clone(), self.stop.clone());
+            tokio::spawn(async move { of_nodes.watch(stop).await });
+            tokio::spawn(async move { of_services.watch(stopped).await });
             let controller =
                 Controller::new(nodes, services, provider, events, metrics, settings, || 0.0).unwrap();
             tokio::spawn(controller.run(self.stop.clone()))
@@ -491,6 +499,99 @@ mod tests {
         fn address(&self, name: &str) -> Option<String> {
             let service = self.api.service(&format!("shop/{name}"))?;
             service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().map(str::to_owned)
+        }
+    }
+
+    /// What users, a cloud and an API server do by chance, with leaders that are killed and others that are stopped.
+    #[tokio::test(start_paused = true)]
+    async fn whatever_happens_in_the_end_the_cloud_has_what_the_cluster_asks_for() {
+        for seed in 0..12 {
+            let mut world = World::new();
+            let mut running = world.start();
+            let mut random = Random(seed);
+            for step in 0..60 {
+                if random.percent(8) {
+                    if random.percent(50) {
+                        running.abort();
+                    }
+                    world.stop.cancel();
+                    drop(running.await);
+                    world.stop = CancellationToken::new();
+                    running = world.start();
+                }
+                world.by_chance(&mut random, step);
+                tokio::time::sleep(Duration::from_millis(random.below(2000))).await;
+            }
+            world.cloud.state().fates.clear();
+            tokio::time::sleep(AUDIT * 2).await;
+            world.assert_is_as_asked_for(seed);
+            world.api.writes();
+            tokio::time::sleep(AUDIT * 2).await;
+            assert_eq!(world.api.writes(), Vec::<String>::new(), "seed {seed}");
+            world.stop.cancel();
+        }
+    }
+
+    impl World {
+        fn by_chance(&self, random: &mut Random, step: u64) {
+            let name = format!("s{}", random.below(4));
+            let key = format!("shop/{name}");
+            let Some(there) = self.api.service(&key) else {
+                let mut service = service(&name);
+                service["metadata"]["uid"] = json!(format!("uid-{step}"));
+                self.api.store("services", service);
+                return;
+            };
+            let turned = if there["spec"]["type"] == "ClusterIP" { "LoadBalancer" } else { "ClusterIP" };
+            let change = |change| self.api.change("services", &key, &change);
+            let node = format!("n{}", random.below(3));
+            match random.below(10) {
+                0 | 1 => self.api.delete("services", &key),
+                2 => change(json!({"spec": {"ports": [{"port": 100 + step, "nodePort": 30080}]}})),
+                3 => change(json!({"spec": {"type": turned}})),
+                4 => {
+                    change(json!({"metadata": {"finalizers": null}}));
+                    if !there["metadata"]["deletionTimestamp"].is_null() {
+                        self.api.delete("services", &key);
+                    }
+                }
+                5 => change(json!({"status": null})),
+                6 => self.join(&node),
+                7 => self.api.refuse(&[409, 500, 503, 429][..usize::try_from(random.below(4)).unwrap()]),
+                _ => {
+                    let takes = Duration::from_millis(random.below(20_000));
+                    let all = [
+                        Fate::Takes(takes),
+                        Fate::Under("note"),
+                        Fate::Fails(ErrorKind::Conflict),
+                        Fate::Fails(ErrorKind::Throttled(Some(SECOND))),
+                        Fate::Loses,
+                        Fate::FailsWhole,
+                    ];
+                    let fates = (0..3).filter_map(|_| random.pick(&all).cloned());
+                    self.cloud.plans(&name, &fates.collect::<Vec<_>>());
+                }
+            }
+        }
+
+        fn assert_is_as_asked_for(&self, seed: u64) {
+            let nodes: Vec<_> =
+                ["a", "n0", "n1", "n2"].into_iter().filter(|name| self.api.has_node(name)).collect();
+            let mut wanted = BTreeMap::new();
+            for name in (0..4).map(|number| format!("s{number}")) {
+                let Some(service) = self.api.service(&format!("shop/{name}")) else { continue };
+                let metadata = &service["metadata"];
+                assert!(metadata["deletionTimestamp"].is_null(), "seed {seed}: {name} can't go");
+                let is_wanted = service["spec"]["type"] == "LoadBalancer";
+                let finalizers = metadata["finalizers"].as_array().map_or(0, Vec::len);
+                assert_eq!(finalizers, usize::from(is_wanted), "seed {seed}: {name}");
+                assert_eq!(self.address(&name).is_some(), is_wanted, "seed {seed}: {name}");
+                if is_wanted {
+                    let nodes = nodes.iter().map(|node| (*node).to_owned()).collect::<Vec<_>>();
+                    wanted.insert(metadata["uid"].as_str().unwrap().to_owned(), nodes);
+                }
+            }
+            assert_eq!(self.cloud.state().behind, wanted, "seed {seed}");
         }
     }
 
