@@ -11,9 +11,18 @@ use crate::refusal::Refusal;
 use crate::server::Settings;
 use crate::world::Place;
 
-/// Plays a small HTTP cloud with machines, on demand a slow, busy, forgetful or faulty one.
+/// What the help says of a cloud that runs.
+const WHILE_IT_RUNS: &str = r#"While it runs, / is a page for people, and the operator's side is under /admin:
+  curl $CLOUD/admin/state                      all that there is
+  curl $CLOUD/admin/counters                   how many calls of each kind had which outcome
+  curl $CLOUD/admin/requests                   the last 100 of them
+  curl -X PUT $CLOUD/admin/faults -d '{"operations": {"takesMs": 5000, "lateFailures": {"next": 1}}}'
+  curl -X PUT $CLOUD/admin/quotas -d azure
+A GET of faults or quotas shows all that can be set, a DELETE sets nothing. The README of the simulator has the API."#;
+
+/// Plays a small HTTP cloud with machines, routes and load balancers, on demand a slow, busy, forgetful or faulty one.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "simulated-cloud", version)]
+#[command(name = "simulated-cloud", version, after_help = WHILE_IT_RUNS)]
 pub struct Arguments {
     /// The address to listen on. Port 0 takes a free one, which is printed.
     #[arg(long, default_value = "127.0.0.1:0")]

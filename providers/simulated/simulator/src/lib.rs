@@ -1,4 +1,4 @@
-//! A small cloud with machines that lives in one process: what the tests, the benchmarks and the demo run against.
+//! A small cloud with machines, routes and load balancers that lives in one process: what the tests, the benchmarks and the demo run against.
 //!
 //! What it does is decided by pure code ([`world`], [`faults`], [`quotas`], [`credentials`]); [`server`] puts it behind
 //! HTTP. The binary is a thin wrapper, so that other crates' tests can use the types of the API, or run a cloud in their own process.

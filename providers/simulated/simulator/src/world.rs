@@ -18,6 +18,7 @@ mod pool;
 mod resource;
 mod route;
 mod shared;
+mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,10 +39,11 @@ pub use self::managed::Managed;
 pub use self::pool::Family;
 use self::pool::Pool;
 use self::resource::Resources;
-pub use self::resource::{Deleted, Etag, Guard, Kind, Luck, Resource, Stage, Write, Written};
+pub use self::resource::{Etag, Kind, Resource, Stage};
 use self::route::Routes;
 pub use self::route::{NewRoute, Route};
 pub use self::shared::{Frontend, NewSharedLoadBalancer, SharedLoadBalancer};
+pub use self::write::{Deleted, Guard, Luck, Write, Written};
 use crate::refusal::Refusal;
 
 /// The furthest that a list may lag.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::World;
 use super::listing::{Listing, Page};
-use super::resource::{Deleted, Ended, Guard, Kind, Resource, Resources, Write, Written};
+use super::resource::{Ended, Kind, Resource, Resources};
+use super::write::{Deleted, Guard, Write, Written};
 use crate::refusal::Refusal;
 
 /// What is a kind's own.

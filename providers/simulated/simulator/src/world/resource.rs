@@ -11,6 +11,7 @@ use serde::{Serialize, Serializer};
 
 use super::history::History;
 use super::listing::Listed;
+use super::write::{Guard, Luck, Write, Written};
 use crate::refusal::Refusal;
 
 /// What a thing says when its operation has failed late.
@@ -127,80 +128,6 @@ struct Operation {
     fails: bool,
 }
 
-/// What a write says of the state that it was made for.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Guard {
-    /// Nothing.
-    #[default]
-    None,
-    /// That the thing is there (`If-Match: *`).
-    Present,
-    /// That it is in the state of this etag (`If-Match`).
-    Match(String),
-    /// That it isn't there (`If-None-Match: *`).
-    Absent,
-}
-
-/// How a write fares, decided beforehand by the dice of the faults.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Luck {
-    /// How long the operation takes.
-    pub takes: Duration,
-    /// Whether it then fails.
-    pub fails: bool,
-    /// Whether somebody else writes just before, where the write has a guard that holds.
-    pub is_disturbed: bool,
-    /// Whether it takes the place of an operation that is under way, instead of being refused.
-    pub overtakes: bool,
-}
-
-/// A write: what it says of the state before, and how it fares.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Write {
-    /// What it says.
-    pub guard: Guard,
-    /// How it fares.
-    pub luck: Luck,
-}
-
-/// What a write has done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written<T> {
-    /// There was none of that name.
-    Made(Arc<Resource<T>>),
-    /// It is different now, or on its way to be.
-    Changed(Arc<Resource<T>>),
-    /// Nothing: it was so already.
-    Same(Arc<Resource<T>>),
-}
-
-impl<T> Written<T> {
-    /// The thing.
-    pub fn resource(&self) -> &Arc<Resource<T>> {
-        match self {
-            Self::Made(it) | Self::Changed(it) | Self::Same(it) => it,
-        }
-    }
-
-    /// The same, with the thing as it is now.
-    pub(super) fn now(self, resource: Arc<Resource<T>>) -> Self {
-        match self {
-            Self::Made(_) => Self::Made(resource),
-            Self::Changed(_) => Self::Changed(resource),
-            Self::Same(_) => Self::Same(resource),
-        }
-    }
-}
-
-/// What a deletion has done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deleted<T> {
-    /// The thing is gone.
-    Gone,
-    /// The thing is on its way out, or has failed on it.
-    Begun(Arc<Resource<T>>),
-}
-
 /// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended<T> {
@@ -255,18 +182,7 @@ impl<T: Kind + Clone + PartialEq> Resources<T> {
         let Write { guard, luck } = write;
         let noun = T::NOUN;
         let current = self.find(name).cloned();
-        let stale = match (guard, &current) {
-            (Guard::None, _) | (Guard::Present, Some(_)) | (Guard::Absent, None) => None,
-            (Guard::Match(etag), Some(it)) if *etag == it.etag.to_string() => None,
-            (Guard::Match(etag), Some(it)) => {
-                Some(format!("{noun} {name} has the etag {} and not {etag}, read it again", it.etag))
-            }
-            (Guard::Present | Guard::Match(_), None) => Some(format!("{noun} {name} isn't there")),
-            (Guard::Absent, Some(_)) => Some(format!("{noun} {name} is there already")),
-        };
-        if let Some(stale) = stale {
-            return Err(Refusal::Stale(stale));
-        }
+        guard.check(noun, name, current.as_ref().map(|it| it.etag))?;
         if luck.is_disturbed && *guard != Guard::None {
             if let Some(it) = &current {
                 self.keep(now, Resource::clone(it));
