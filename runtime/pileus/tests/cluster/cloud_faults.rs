@@ -3,7 +3,16 @@
 use pileus_dev::nodes::node;
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{Run, World};
+
+/// Starts Pileus with a grant for machines alone, so that the cloud hears of nothing else.
+async fn start(world: &World) -> Run {
+    let mut document = world.simulated(world.cloud.port);
+    document["spec"]["grants"][0]["paths"] = json!(["/v1/machines"]);
+    let run = world.start_with(&document).await;
+    run.ready().await;
+    run
+}
 
 #[tokio::test]
 async fn whatever_the_cloud_does_a_node_joins_as_soon_as_it_lets_it() {
@@ -13,7 +22,7 @@ async fn whatever_the_cloud_does_a_node_joins_as_soon_as_it_lets_it() {
     world.cloud.set_faults(json!({"lag": {"listsMs": 300_000}})).await;
     world.cloud.create(json!({"name": "a"})).await;
     world.register([node("a")]).await;
-    let run = world.start().await;
+    let run = start(&world).await;
     run.counted("pileus_node_lookup_answers_total", &[r#"answer="absent""#]).await;
     for (fault, outcome) in [
         (json!({"errors": {"share": 1, "status": 503}}), "error"),
@@ -45,7 +54,7 @@ async fn two_hundred_nodes_at_once_take_two_sweeps_at_most() {
     let mut history = world.history().await;
     let there = world.cloud.create_many(NODES).await;
     world.register(there.iter().map(|name| node(name))).await;
-    let run = world.start().await;
+    let run = start(&world).await;
     history.initialised(&there).await;
     assert_eq!(world.cloud.lists("ok").await, 1, "all of them were there at the start");
 

@@ -23,6 +23,8 @@ pub(crate) struct Answers(Arc<Mutex<State>>);
 
 #[derive(Default)]
 struct State {
+    /// Whether reads of the cloud don't count.
+    only_writes: bool,
     /// How many are still let through, and who is told when the next one is not.
     withheld: Option<(usize, oneshot::Sender<String>)>,
     /// How many writes to the API server will seem to have failed.
@@ -39,6 +41,12 @@ enum Fate {
 }
 
 impl Answers {
+    /// Those to writes alone: the next process does the same whether its predecessor died at a read or at the write
+    /// before.
+    pub(crate) fn of_writes() -> Self {
+        Self(Arc::new(Mutex::new(State { only_writes: true, ..State::default() })))
+    }
+
     /// Withholds the answer to the `nth` request from now on, counted from 1. Tells which one that was when it has been
     /// carried out.
     pub(crate) fn withhold(&self, nth: usize) -> oneshot::Receiver<String> {
@@ -54,8 +62,9 @@ impl Answers {
 
     /// Gives all answers from now on, and tells whether some were still to be left out.
     pub(crate) fn give(&self) -> bool {
-        let State { withheld, lost } = std::mem::take(&mut *self.0.lock().unwrap());
-        withheld.is_some() || lost > 0
+        let mut state = self.0.lock().unwrap();
+        let were_left = state.withheld.take().is_some();
+        std::mem::take(&mut state.lost) > 0 || were_left
     }
 
     fn fate(&self, method: &Method, path: &str) -> Fate {
@@ -63,7 +72,8 @@ impl Answers {
         let is_write = *method == Method::PATCH && path.contains("/services/");
         let is_of_cloud = ["/v1/load-balancers", "/v1/addresses", "/v1/shared-load-balancers"]
             .iter()
-            .any(|it| path.starts_with(it));
+            .any(|it| path.starts_with(it))
+            && !(state.only_writes && *method == Method::GET);
         if is_write && state.lost > 0 {
             state.lost -= 1;
             return Fate::Lost;

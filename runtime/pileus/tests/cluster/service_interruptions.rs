@@ -6,6 +6,7 @@ use pileus_dev::kubernetes::{Options, User};
 use rustix::process::Signal;
 use serde_json::json;
 
+use crate::proxy::{Network, Proxy};
 use crate::relay::{Answers, Relay};
 use crate::service::{
     FINALIZER, Style, change, create, delete, document, get, has_finalizer, ingress, is_served, join,
@@ -33,7 +34,8 @@ struct Relayed {
 
 impl Relayed {
     async fn new(style: Style) -> Self {
-        let (world, answers) = (world().await, Answers::default());
+        let world = world().await;
+        let answers = if style == Style::Shared { Answers::of_writes() } else { Answers::default() };
         let client = world.kubernetes.client(User::Pileus).await.unwrap();
         let api_server = Relay::to_api_server(client, &answers).await;
         let cloud = Relay::to_cloud(world.cloud.port, &answers).await;
@@ -122,36 +124,46 @@ async fn killed_at_each_request(style: Style) {
 
 #[tokio::test]
 async fn an_api_server_that_loses_answers_or_is_away_loses_nothing() {
-    let mut relayed = Relayed::new(Style::PerService).await;
-    join(&relayed.world, &["a"]).await;
+    let relayed = Relayed::new(Style::PerService).await;
+    let world = &relayed.world;
+    join(world, &["a"]).await;
     let run = relayed.start().await;
     // Of the finalizer, of the status, and of their removal.
     for count in 1..=2 {
         relayed.answers.lose(count);
-        create(&relayed.world, "lost", json!({})).await;
-        settles(&relayed.world).await;
+        create(world, "lost", json!({})).await;
+        settles(world).await;
         assert!(!relayed.answers.give(), "they were asked for");
         relayed.answers.lose(count);
-        delete(&relayed.world, "lost").await;
-        settles(&relayed.world).await;
+        delete(world, "lost").await;
+        settles(world).await;
         assert!(!relayed.answers.give(), "they were asked for");
     }
-
-    // It goes away in the middle of an operation of the cloud.
-    create(&relayed.world, "removed", json!({})).await;
-    settles(&relayed.world).await;
-    relayed.world.cloud.set_faults(json!({"operations": {"takesMs": 1_500}})).await;
-    create(&relayed.world, "made", json!({})).await;
-    delete(&relayed.world, "removed").await;
-    run.counted("pileus_service_changes_total", &[]).await;
-    let world = &mut relayed.world;
-    world.kubernetes.stop_api_server().await.unwrap();
-    run.unready("the watch of services is interrupted").await;
-    world.cloud.set_faults(json!({})).await;
-    assert!(run.is_alive().await);
-    world.kubernetes.start_api_server().await.unwrap();
-    run.ready().await;
+    create(world, "removed", json!({})).await;
     settles(world).await;
+    assert!(run.stop().await.success());
+
+    // It goes away in the middle of operations of the cloud, and comes back when these have long ended.
+    let network = Proxy::to(world.api_server_port()).await;
+    let server = format!("https://127.0.0.1:{}", network.port);
+    let run = world.start_at(&document(world, Style::PerService), &server).await;
+    run.ready().await;
+    world.cloud.set_faults(json!({"operations": {"takesMs": SLOW}})).await;
+    create(world, "made", json!({})).await;
+    delete(world, "removed").await;
+    for name in ["made", "removed"] {
+        world.event(name, "LoadBalancerPending").await;
+    }
+    network.becomes(Network::Broken);
+    run.unready("the watch of services is interrupted").await;
+    let writes = [r#"result="unavailable""#];
+    run.reaches_of("pileus_service_writes_total", &writes, 4).await;
+    delete(world, "made").await;
+    create(world, "new", json!({})).await;
+    assert!(run.is_alive().await);
+    network.becomes(Network::Whole);
+    settles(world).await;
+    world.cloud.set_faults(json!({})).await;
     stays(world, Style::PerService).await;
     assert!(run.stop().await.success());
 }

@@ -34,18 +34,13 @@ async fn is_refused(world: &World, name: &str, patch: Value) {
     assert_eq!(status.code, 422, "{status:?}");
 }
 
-/// The modes of its addresses, as they are stored.
-fn modes(service: &Service) -> Vec<&str> {
-    ingress(service).iter().filter_map(|way| way.ip_mode.as_deref()).collect()
-}
-
 #[tokio::test]
 async fn i01_i02_i03_i04_i05_classes_protocols_and_ip_modes_are_as_upstream_has_them() {
     let world = world().await;
+    ip_modes(&world).await;
     join(&world, &["a"]).await;
     let run = start(&world, Style::PerService).await;
     let class = |class: &str| json!({"spec": {"loadBalancerClass": class}});
-
     // I01, I02: somebody else's from the start, and it can't be made another's.
     create(&world, "foreign", json!({"loadBalancerClass": "example.com/theirs"})).await;
     is_refused(&world, "foreign", class(OURS)).await;
@@ -54,24 +49,47 @@ async fn i01_i02_i03_i04_i05_classes_protocols_and_ip_modes_are_as_upstream_has_
     create(&world, "plain", json!({})).await;
     is_refused(&world, "plain", class("example.com/theirs")).await;
     // I04.
-    let ports =
-        json!([{"name": "t", "port": 53, "protocol": "TCP"}, {"name": "u", "port": 53, "protocol": "UDP"}]);
-    create(&world, "mixed", json!({"ports": ports})).await;
-    // I05.
-    let mode = |name: &str, mode: &str| json!({"metadata": {"name": name, "annotations": {"simulated.pileus.dev/ip-mode": mode}}});
-    create_whole(&world, &mode("vip", "VIP")).await;
-    create_whole(&world, &mode("proxy", "Proxy")).await;
-    settles(&world).await;
-    for (name, expected) in [("plain", "VIP"), ("vip", "VIP"), ("proxy", "Proxy")] {
-        assert_eq!(modes(&get(&world, name).await.unwrap()), [expected], "{name}");
-        change(&world, name, json!({"spec": {"ports": [{"port": 81}]}})).await;
-        settles(&world).await;
-        assert_eq!(modes(&get(&world, name).await.unwrap()), [expected], "{name} after its port has changed");
-    }
+    let port = |protocol: &str| json!({"name": protocol.to_lowercase(), "port": 53, "protocol": protocol});
+    create(&world, "mixed", json!({"ports": [port("TCP"), port("UDP")]})).await;
     stays(&world, Style::PerService).await;
     let foreign = get(&world, "foreign").await.unwrap();
     assert!(!has_finalizer(&foreign) && ingress(&foreign).is_empty(), "{foreign:?}");
     assert_eq!(world.events("foreign").await, Vec::new(), "not even a word about it");
+    assert!(run.stop().await.success());
+}
+
+/// I05, with a provider that tells any mode, and none.
+async fn ip_modes(world: &World) {
+    let configuration = json!({"behaviour": "ip-modes"});
+    let run = world.start_with(&crate::world::document("hostile-provider", &configuration, &json!([]))).await;
+    run.ready().await;
+    let modes = |service: &Service| {
+        let modes = ingress(service).iter().map(|way| way.ip_mode.clone().unwrap_or_default());
+        modes.collect::<Vec<_>>()
+    };
+    let all = [
+        ("none", json!({}), "VIP"),
+        ("vip", json!({"ip-mode": "VIP"}), "VIP"),
+        ("proxy", json!({"ip-mode": "Proxy"}), "Proxy"),
+    ];
+    for (name, labels, _) in &all {
+        create_whole(world, &json!({"metadata": {"name": name, "labels": labels}})).await;
+    }
+    for (name, _, expected) in &all {
+        let served = until(world, name, is_served).await;
+        assert_eq!(modes(&served), [*expected], "{name}");
+        change(world, name, json!({"spec": {"ports": [{"port": 81}]}})).await;
+    }
+    let changes = [r#"action="ensure""#, r#"result="done""#];
+    run.reaches_of("pileus_service_changes_total", &changes, 6).await;
+    let before = written(world).await.0;
+    for (name, _, expected) in &all {
+        let served = get(world, name).await.unwrap();
+        assert_eq!(modes(&served), [*expected], "{name} after its port has changed");
+        delete(world, name).await;
+    }
+    settles(world).await;
+    assert_eq!(before, 6, "a finalizer and a status each, although the provider told no mode");
     assert!(run.stop().await.success());
 }
 

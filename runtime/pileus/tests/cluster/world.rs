@@ -294,7 +294,12 @@ impl Run {
 
     /// Waits until the value of a metric is so high.
     pub(crate) async fn reaches(&self, name: &str, least: u64) {
-        self.web.until("/metrics", |answer| value(&answer.body, name, &[]) >= least).await;
+        self.reaches_of(name, &[], least).await;
+    }
+
+    /// As [`Run::reaches`], for the series whose labels hold all these texts.
+    pub(crate) async fn reaches_of(&self, name: &str, labels: &[&str], least: u64) {
+        self.web.until("/metrics", |answer| value(&answer.body, name, labels) >= least).await;
     }
 
     /// Waits until the value of a metric is 0.

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use pileus_guest::{
-    Cluster, Error, Ingress, Instance, LoadBalancers, Owned, ServiceAction, ServiceCall, ServiceChange,
-    ServiceProgress,
+    Cluster, Error, Ingress, Instance, IpMode, LoadBalancers, Owned, ServiceAction, ServiceCall,
+    ServiceChange, ServiceProgress,
 };
 
 use crate::behaviour::{long, misbehave};
@@ -55,6 +55,12 @@ impl Hostile {
         };
         match self.behaviour {
             _ if !self.is_called(&service.name) => Ok(done),
+            Behaviour::IpModes => {
+                let label = service.labels.iter().find(|(key, _)| key == "ip-mode");
+                let ip_mode =
+                    label.map(|(_, mode)| if mode == "Proxy" { IpMode::Proxy } else { IpMode::Vip });
+                Ok(ServiceProgress::done([Ingress { ip_mode, ..Ingress::ip("198.51.100.7") }]))
+            }
             Behaviour::NoAddress => Ok(ServiceProgress::done([Ingress::ip("lb.example")])),
             Behaviour::HugeAnswer => Ok(ServiceProgress::Done {
                 status: vec![Ingress::ip("198.51.100.7")],

@@ -36,6 +36,7 @@ pub(crate) async fn misbehave(
         | Behaviour::Leak
         | Behaviour::LeakAndPanic
         | Behaviour::NoAddress
+        | Behaviour::IpModes
         | Behaviour::ManyOwned
         | Behaviour::AskInConfigure
         | Behaviour::WrongSettings => Ok(Answer::Found(instance)),

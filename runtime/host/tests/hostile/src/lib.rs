@@ -56,6 +56,8 @@ enum Behaviour {
     HugeAnswer,
     /// Gives a Service an address that is none.
     NoAddress,
+    /// Tells a Service's address in the IP mode that its label `ip-mode` names, or in none. No misdeed.
+    IpModes,
     /// Lists more load balancers than any cloud has for a cluster.
     ManyOwned,
     /// Asks for 1 GiB of random bytes.
