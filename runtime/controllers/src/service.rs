@@ -523,7 +523,8 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(random.below(2000))).await;
             }
             world.cloud.state().fates.clear();
-            tokio::time::sleep(AUDIT * 2).await;
+            // Longer than anything is put off, and shorter than until an audit.
+            tokio::time::sleep(AUDIT / 3).await;
             world.assert_is_as_asked_for(seed);
             world.api.writes();
             tokio::time::sleep(AUDIT * 2).await;
@@ -734,6 +735,17 @@ mod tests {
         world.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
         world.start();
         assert_eq!(world.after(SECOND * 10).await, ["list", "delete web"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_went_without_its_finalizer_leaves_nothing_behind() {
+        let world = World::new();
+        world.start();
+        world.make("web");
+        world.after(SECOND * 10).await;
+        world.api.change("services", "shop/web", &json!({"metadata": {"finalizers": null}}));
+        world.api.delete("services", "shop/web");
+        assert_eq!(world.after(SECOND * 10).await, ["delete web"]);
     }
 
     #[tokio::test(start_paused = true)]
