@@ -22,6 +22,19 @@ mod tests {
     }
 
     #[test]
+    fn what_the_script_fills_in_is_there() {
+        let ids =
+            PAGE.split("at(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(id, _)| id.to_owned());
+        let lists = PAGE.split("showList(\"").skip(1).filter_map(|rest| rest.split_once('"'));
+        let lists = lists.flat_map(|(id, _)| [id.to_owned(), format!("{id}Shown")]);
+        let ids: Vec<_> = ids.chain(lists).collect();
+        assert!(ids.len() > 20, "{ids:?}");
+        for id in ids {
+            assert!(PAGE.contains(&format!("id=\"{id}\"")), "{id}");
+        }
+    }
+
+    #[test]
     fn names_from_outside_never_become_markup() {
         assert!(!PAGE.contains("innerHTML"));
     }

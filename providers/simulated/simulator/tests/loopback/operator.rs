@@ -72,4 +72,12 @@ async fn the_summary_shows_the_first_machines_and_counts_all() {
     assert_eq!(machines["byState"], json!({"creating": 0, "running": 300, "stopped": 1}));
     assert_eq!(machines["byZone"], json!({"sim-1a": 101, "sim-1b": 100, "sim-1c": 100}));
     assert_eq!(machines["first"].as_array().unwrap().len(), 200);
+
+    let wanted = r#"{"ports":[{"protocol":"tcp","port":80}],"machines":["m-000001"]}"#;
+    client.send(Method::PUT, "/v1/load-balancers/a", wanted).await;
+    let state = client.get("/admin/state").await.body;
+    let shown =
+        ["routes", "loadBalancers", "addresses", "sharedLoadBalancers"].map(|kind| &state[kind]["total"]);
+    assert_eq!(shown, [0, 1, 0, 0]);
+    assert_eq!(state["loadBalancers"]["first"][0]["targets"], 1);
 }
