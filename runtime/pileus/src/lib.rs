@@ -29,9 +29,9 @@ mod document;
 mod error;
 mod inspect;
 mod leader;
-mod plan;
 mod provider;
 mod provider_test;
+mod rehearsal;
 mod release;
 mod secrets;
 mod start;
@@ -57,7 +57,7 @@ pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         }
         Command::Plan(arguments) => {
             core_dumps::forbid().map_err(Error::Machine)?;
-            return block_on(plan::run(arguments));
+            return block_on(rehearsal::run(arguments));
         }
         Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,

@@ -147,8 +147,9 @@ const RUN: [&str; 7] =
 #[tokio::test]
 async fn help_teaches_and_the_version_is_one_line() {
     let bench = Bench::new();
+    let provider_test = &["provider", "test", "--help"][..];
     for arguments in
-        [&["--help"][..], &["run", "--help"], &["inspect", "--help"], &["provider", "test", "--help"]]
+        [&["--help"][..], &["run", "--help"], &["plan", "--help"], &["inspect", "--help"], provider_test]
     {
         let Said { code, stdout, stderr } = bench.call(arguments).await;
         assert_eq!((code, stderr.as_str()), (Some(0), ""));
@@ -170,7 +171,14 @@ async fn help_teaches_and_the_version_is_one_line() {
     for part in ["Example, ", "--node <NAME[=PROVIDER-ID]>", "--gone <PROVIDER-ID>", "--config <FILE|JSON>"] {
         assert!(test.contains(part), "{part}: {test}");
     }
-    for arguments in [&[][..], &["run"], &["inspect"], &["fly"], &["run", "--provider", "a", "--speed", "9"]]
+    let plan = bench.call(&["plan", "--help"]).await.stdout;
+    for part in
+        ["pileus plan --provider next.yaml", "--cluster-cidr <RANGE[,RANGE]>", "--json", "  7  plan: "]
+    {
+        assert!(plan.contains(part), "{part}: {plan}");
+    }
+    for arguments in
+        [&[][..], &["run"], &["plan"], &["inspect"], &["fly"], &["run", "--provider", "a", "--speed", "9"]]
     {
         bench.refusal(arguments, 2, &["Usage: pileus"]).await;
     }
@@ -493,6 +501,24 @@ async fn without_a_way_to_the_api_server_it_says_how_to_name_one() {
     with_variable.env("KUBECONFIG", bench.path("garbage"));
     let said = bench.output(with_variable).await;
     said.refuses("KUBECONFIG", 2, &["can't use the kubeconfig in KUBECONFIG (", advice]);
+}
+
+#[tokio::test]
+async fn a_plan_says_what_it_lacks_and_tells_nothing_without_it() {
+    let bench = Bench::new();
+    let plan = ["plan", "--provider", "provider.yaml", "--kubeconfig", "kubeconfig"];
+    bench.refusal(&plan, 6, &["can't read namespace kube-system", "the API server does not answer"]).await;
+    let ranges = [&plan[..], &["--cluster-cidr", "10.0.0.0/8,10.0.0.0/9"]].concat();
+    bench.refusal(&ranges, 2, &["--cluster-cidr", "must be of different families"]).await;
+    bench
+        .refusal(
+            &["plan", "--provider", "none.yaml"],
+            2,
+            &["can't read the CloudProvider document none.yaml"],
+        )
+        .await;
+    let advice = "name a kubeconfig with --kubeconfig FILE";
+    bench.refusal(&["plan", "--provider", "provider.yaml"], 2, &[advice]).await;
 }
 
 #[tokio::test]

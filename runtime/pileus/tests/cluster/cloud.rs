@@ -155,10 +155,14 @@ impl Cloud {
         self.web.until("/admin/counters", |answer| answer.json()["concurrent"]["now"] != 0).await;
     }
 
+    /// The last requests, the oldest first.
+    pub(crate) async fn requests(&self) -> Vec<Value> {
+        self.web.get("/admin/requests").await.json()["requests"].as_array().unwrap().clone()
+    }
+
     /// The last requests that weren't the test's own, the oldest first.
     pub(crate) async fn reads(&self) -> Vec<Value> {
-        let requests = self.web.get("/admin/requests").await.json()["requests"].as_array().unwrap().clone();
-        requests.into_iter().filter(|request| request["kind"] != "create").collect()
+        self.requests().await.into_iter().filter(|request| request["kind"] != "create").collect()
     }
 
     async fn post(&self, path: &str, body: &Value) -> Value {

@@ -27,6 +27,7 @@ mod providers;
 mod proxy;
 mod random;
 mod refresh;
+mod rehearsal;
 mod relay;
 mod routes;
 mod service;

@@ -6,8 +6,7 @@ use pileus_gate::WantedWrite;
 use pileus_host::one_line;
 
 use super::apart::Verdict;
-use super::outlook::{Change, End, Findings, Outlook, Part, Shared, Verb};
-use super::rehearsal::names;
+use super::outlook::{Change, End, Findings, Outlook, Part, Shared, Verb, names};
 use crate::terminal::styled;
 
 /// What of a body people are shown, in characters; machines get what was kept.

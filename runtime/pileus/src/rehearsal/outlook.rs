@@ -172,3 +172,15 @@ impl Outlook {
         unseen.collect()
     }
 }
+
+/// The names that a sentence holds.
+const NAMES: usize = 5;
+
+/// The first of some names, and how many there are beside.
+pub(super) fn names(all: &[String]) -> String {
+    let shown = all.iter().take(NAMES).cloned().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(NAMES) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

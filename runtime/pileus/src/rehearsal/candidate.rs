@@ -2,15 +2,22 @@
 //! version.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use pileus_cloud::{Cluster, Error as CloudError, Owned, Provider};
 use pileus_gate::{Rehearsal, View};
+use tokio::time::Instant;
 
+use super::apart::{Apart, Outcome, Told};
 use super::outlook::Identity;
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::start::Metrics;
 use crate::{cli, provider};
+
+/// How long writes are told apart that were wanted by a call about several things: a thousand calls that read something
+/// from a cloud at 20 ms, and a while for its limits. What is left then is told as it is.
+const TELLING: Duration = Duration::from_mins(1);
 
 /// A provider whose writes are written down instead of sent.
 pub(crate) struct Candidate {
@@ -68,5 +75,25 @@ impl Candidate {
             ),
             None => error.message,
         })
+    }
+
+    /// Asks for changes, in as few calls as it takes to know what is wanted for which.
+    pub(super) async fn tell_apart<C: Clone>(
+        &self,
+        changes: &[C],
+        largest: usize,
+        call: impl AsyncFn(Vec<C>) -> Result<Vec<Outcome>, CloudError>,
+    ) -> Told {
+        let until = Instant::now() + TELLING;
+        let mut apart = Apart::new(changes.len(), largest);
+        while let Some(part) = apart.next() {
+            if part.is_new || Instant::now() < until {
+                let asked = part.things.iter().filter_map(|thing| changes.get(*thing).cloned());
+                self.rehearsal.take();
+                let outcomes = call(asked.collect()).await;
+                apart.came(&part, outcomes, self.rehearsal.take());
+            }
+        }
+        apart.told()
     }
 }

@@ -1,0 +1,120 @@
+//! Load balancers: what the service controller's roster wants, and what a candidate makes of it.
+
+use std::collections::HashSet;
+
+use pileus_cloud::{
+    Error as CloudError, Owned, Provider, Service, ServiceAction, ServiceCall, ServiceChange, ServiceProgress,
+};
+use pileus_controllers::service::outlook::{Expected, Outlook, Reason, Surroundings, outlook};
+use tokio::time::Instant;
+
+use super::Wishes;
+use super::apart::Outcome;
+use super::candidate::Candidate;
+use super::outlook::{Change, End, Findings, Part, Verb};
+use super::world::World;
+
+impl Candidate {
+    /// Lets it do what is due for load balancers, as far as that goes without a write. `owned` is what the cloud has.
+    pub(super) async fn load_balancers(
+        &self,
+        world: &World,
+        wishes: &Wishes,
+        owned: Result<Vec<Owned>, String>,
+    ) -> Part {
+        let Some(load_balancers) = &self.provider.load_balancers else {
+            return Part::Nothing("the provider balances no load".to_owned());
+        };
+        let owned = match owned {
+            Ok(owned) => owned,
+            Err(problem) => return Part::Unseen(problem),
+        };
+        let surroundings = Surroundings {
+            cluster: &wishes.cluster,
+            classes: &wishes.classes,
+            terms: &self.provider.service_terms,
+            schemes: &self.provider.schemes,
+            nodes: &world.nodes,
+            services: &world.services,
+            present: &world.present,
+            owned: &owned,
+        };
+        let outlook = outlook(&surroundings, Instant::now());
+        let mut findings = Findings { notes: notes(&outlook), ..Findings::default() };
+        let (asked, changes): (Vec<_>, Vec<_>) = outlook.changes.iter().map(asked).unzip();
+        let call = async |changes: Vec<ServiceChange>| {
+            let known = known(&outlook, &changes, &self.provider);
+            let call = ServiceCall {
+                cluster: &wishes.cluster,
+                targets: &outlook.targets,
+                known: &known,
+                changes: &changes,
+                is_audit: true,
+            };
+            let outcomes = load_balancers.change(call).await?;
+            Ok(outcomes.into_iter().map(outcome).collect())
+        };
+        let told = self.tell_apart(&changes, self.provider.service_terms.largest_change, call).await;
+        findings.add(asked, told);
+        let refused = outlook.refused.into_iter().map(|(object, problem)| Change {
+            verb: Verb::Change,
+            object,
+            reason: "something is wrong with the Service".to_owned(),
+            end: End::Refused(problem),
+        });
+        findings.changes.extend(refused);
+        Part::Seen(findings)
+    }
+}
+
+/// A change as people see it, and as the provider does.
+fn asked(expected: &Expected) -> (Change, ServiceChange) {
+    let Expected { change, object, reason, may_exist: _ } = expected;
+    let verb = match (&change.action, reason) {
+        (ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_), _) => Verb::Delete,
+        (_, Reason::Missing) => Verb::Create,
+        _ => Verb::Change,
+    };
+    let asked = Change { verb, object: object.clone(), reason: reason.to_string(), end: End::Next };
+    (asked, change.clone())
+}
+
+/// The Services of which the cloud may have something, without those that a call changes, for a provider that reads them.
+fn known(outlook: &Outlook, changes: &[ServiceChange], provider: &Provider) -> Vec<Service> {
+    if !provider.service_terms.wants_known {
+        return Vec::new();
+    }
+    let of = |change| service_of(change).map(|service| &*service.uid);
+    let changed: HashSet<_> = changes.iter().filter_map(of).collect();
+    let there = outlook.changes.iter().filter(|expected| expected.may_exist);
+    let there = there.filter_map(|expected| service_of(&expected.change));
+    there.filter(|service| !changed.contains(&*service.uid)).cloned().collect()
+}
+
+/// The Service that a change is about.
+fn service_of(change: &ServiceChange) -> Option<&Service> {
+    match &change.action {
+        ServiceAction::Ensure(service)
+        | ServiceAction::UpdateTargets(service)
+        | ServiceAction::Delete(service) => Some(service),
+        ServiceAction::RemoveOrphan(_) => None,
+    }
+}
+
+fn outcome(outcome: Result<ServiceProgress, CloudError>) -> Outcome {
+    match outcome {
+        Ok(ServiceProgress::Done { .. }) => Outcome::Done,
+        Ok(ServiceProgress::Under { .. }) => Outcome::Under,
+        Ok(ServiceProgress::Elsewhere) => Outcome::Elsewhere,
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+fn notes(outlook: &Outlook) -> Vec<String> {
+    let strangers = outlook.strangers.iter().map(|name| {
+        format!("the cloud has {name} for a Service, but of which cluster or Service can't be told; it stays")
+    });
+    let lacks_targets = outlook.targets.is_empty() && !outlook.changes.is_empty();
+    let lacks_targets = lacks_targets.then(|| "no Node takes traffic of load balancers now".to_owned());
+    strangers.chain(lacks_targets).collect()
+}

@@ -1,0 +1,281 @@
+//! `pileus plan`: what it says is what a run then does, and saying it changes nothing, neither here nor there.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use pileus_dev::kubernetes::{Options, User};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::time;
+
+use crate::SOON;
+use crate::cloud::Object;
+use crate::service::{
+    Style, change, create, create_whole, delete, document, get, join, settles, tear_out, until,
+};
+use crate::world::{Said, World};
+
+const CIDR: &str = "--cluster-cidr=10.244.0.0/16";
+
+async fn world() -> World {
+    let mut world = World::with(Options { audit: true }).await;
+    world.flags = vec!["--leader-elect=false", CIDR];
+    world
+}
+
+/// Nodes of these names with a range of Pods each, of which the cloud has the machines.
+async fn join_with_ranges(world: &World, names: &[&str]) {
+    join(world, names).await;
+    for (name, number) in names.iter().zip(1..) {
+        let range = format!("10.244.{number}.0/24");
+        let patch = Patch::Merge(json!({"spec": {"podCIDR": range, "podCIDRs": [range]}}));
+        Api::<Node>::all(world.client.clone()).patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+}
+
+/// Calls `pileus plan` under the role that is shipped.
+async fn plan(world: &World, document: &Value, arguments: &[&str]) -> Said {
+    plan_with(&world.kubernetes.kubeconfig(User::Pileus), document, arguments).await
+}
+
+async fn plan_with(kubeconfig: &std::path::Path, document: &Value, arguments: &[&str]) -> Said {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path().join("provider.yaml");
+    std::fs::write(&path, document.to_string()).unwrap();
+    let compiled = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pileus"));
+    command.arg("plan").arg("--provider").arg(path).arg("--kubeconfig").arg(kubeconfig);
+    command.arg("--compiled-code").arg(compiled).args(arguments).env_remove("PILEUS_LOG");
+    let output = time::timeout(SOON, command.output()).await.unwrap().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// A plan of routes and load balancers as an object, which changes nothing.
+async fn rehearse(world: &World, style: Style) -> (Option<i32>, Value) {
+    let before = (world.cloud.writes().await, world.writes().len());
+    let said = plan(world, &document(world, style), &[CIDR, "--json", "-v"]).await;
+    assert_eq!((world.cloud.writes().await, world.writes().len()), before, "it has written");
+    let object = serde_json::from_str(&said.stdout);
+    (said.code, object.unwrap_or_else(|error| panic!("{error}: {said:?}")))
+}
+
+/// What is done to what, one for each change.
+fn changes(plan: &Value) -> BTreeSet<String> {
+    let of = |part: &str| {
+        let text = |change: &Value, field: &str| change[field].as_str().unwrap().to_owned();
+        let tell = |change: &Value| {
+            let (action, object, result) =
+                (text(change, "action"), text(change, "object"), text(change, "result"));
+            format!("{action} {} {result}", object.split(' ').next().unwrap())
+        };
+        let changes = plan[part]["changes"].as_array().unwrap_or_else(|| panic!("{plan:#}"));
+        changes.iter().map(tell).collect::<Vec<_>>()
+    };
+    [of("loadBalancers"), of("routes")].concat().into_iter().collect()
+}
+
+fn named(changes: &[&str]) -> BTreeSet<String> {
+    changes.iter().map(|change| (*change).to_owned()).collect()
+}
+
+/// The requests of all writes that are planned, as method and path.
+fn planned(plan: &Value) -> BTreeSet<String> {
+    let request = |write: &Value| {
+        let url = write["url"].as_str().unwrap().strip_prefix("http://").unwrap();
+        format!("{} /{}", write["method"].as_str().unwrap(), url.split_once('/').unwrap().1)
+    };
+    let of = |part: &str| {
+        let changes = plan[part]["changes"].as_array().unwrap();
+        let own = changes.iter().flat_map(|change| change["writes"].as_array().unwrap());
+        own.chain(plan[part]["together"].as_array().unwrap()).map(request).collect::<BTreeSet<_>>()
+    };
+    &of("loadBalancers") | &of("routes")
+}
+
+/// The writes that the cloud has seen from Pileus among its last requests.
+async fn wrote(world: &World) -> BTreeSet<String> {
+    let requests = world.cloud.requests().await;
+    let is_write = |request: &&Value| {
+        let path = request["path"].as_str().unwrap();
+        request["method"] != "GET" && !path.starts_with("/v1/machines")
+    };
+    let tell = |request: &Value| {
+        format!("{} {}", request["method"].as_str().unwrap(), request["path"].as_str().unwrap())
+    };
+    requests.iter().filter(is_write).map(tell).collect()
+}
+
+/// Runs Pileus until the cloud is as it should be, routes included.
+async fn settle(world: &World, style: Style, routes: usize) {
+    let run = world.start_with(&document(world, style)).await;
+    run.ready().await;
+    settles(world).await;
+    let reached = async {
+        while world.cloud.routes().await.len() != routes {
+            time::sleep(time::Duration::from_millis(50)).await;
+        }
+    };
+    time::timeout(SOON, reached).await.unwrap();
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn what_it_says_is_what_a_run_then_does_with_an_object_for_each_service() {
+    it_says_what_a_run_then_does(Style::PerService).await;
+}
+
+#[tokio::test]
+async fn what_it_says_is_what_a_run_then_does_with_a_shared_object() {
+    it_says_what_a_run_then_does(Style::Shared).await;
+}
+
+async fn it_says_what_a_run_then_does(style: Style) {
+    let world = world().await;
+    join_with_ranges(&world, &["a", "b"]).await;
+    for name in ["one", "two", "three"] {
+        create(&world, name, json!({})).await;
+    }
+    create(&world, "foreign", json!({"loadBalancerClass": "example.com/theirs"})).await;
+    create(&world, "plain", json!({"type": "ClusterIP"})).await;
+
+    // Everything is new.
+    let (code, plan) = rehearse(&world, style).await;
+    let expected = named(&[
+        "create default/one write",
+        "create default/two write",
+        "create default/three write",
+        "create 10.244.1.0/24 write",
+        "create 10.244.2.0/24 write",
+    ]);
+    assert_eq!((code, changes(&plan)), (Some(7), expected), "{plan:#}");
+    let (wanted, earlier) = (planned(&plan), wrote(&world).await);
+    assert_eq!((wanted.len(), earlier.len()), (5, 0), "{wanted:?}");
+    settle(&world, style, 2).await;
+    let written = wrote(&world).await;
+    match style {
+        Style::PerService => assert_eq!(wanted, written),
+        // It comes once the addresses are there.
+        Style::Shared => {
+            let later: Vec<_> = written.difference(&wanted).collect();
+            assert!(
+                wanted.is_subset(&written) && later.iter().all(|it| it.contains("shared-load-balancers"))
+            );
+        }
+    }
+    let (code, plan) = rehearse(&world, style).await;
+    assert_eq!((code, changes(&plan)), (Some(0), BTreeSet::new()), "{plan:#}");
+    assert_eq!(plan["loadBalancers"]["summary"]["settled"], 3);
+    assert_eq!(plan["routes"]["summary"]["settled"], 2);
+
+    // One is changed, one goes, one has gone unseen, and so has a Node.
+    change(&world, "one", json!({"spec": {"ports": [{"port": 81}]}})).await;
+    delete(&world, "two").await;
+    tear_out(&world, "three").await;
+    Api::<Node>::all(world.client.clone()).delete("b", &DeleteParams::default()).await.unwrap();
+    let (code, plan) = rehearse(&world, style).await;
+    let orphan = plan["loadBalancers"]["changes"].as_array().unwrap();
+    let orphan =
+        orphan.iter().find(|change| change["reason"] == "orphan of service default/three, which is gone");
+    let orphan = orphan.unwrap_or_else(|| panic!("{plan:#}"))["object"].as_str().unwrap();
+    let expected = named(&[
+        "change default/one write",
+        "delete default/two write",
+        &format!("delete {orphan} write"),
+        "delete 10.244.2.0/24 write",
+    ]);
+    assert_eq!((code, changes(&plan)), (Some(7), expected), "{plan:#}");
+    let wanted = planned(&plan);
+    if style == Style::Shared {
+        assert_eq!(wanted.len(), 2, "the shared object is written once for all: {wanted:?}");
+        assert_eq!(plan["loadBalancers"]["together"][0]["for"].as_array().unwrap().len(), 3, "{plan:#}");
+    }
+    settle(&world, style, 1).await;
+    assert!(wanted.is_subset(&wrote(&world).await), "{wanted:?}");
+    until_gone(&world, "two").await;
+    assert_eq!(rehearse(&world, style).await.0, Some(0));
+}
+
+async fn until_gone(world: &World, name: &str) {
+    let gone = async {
+        while get(world, name).await.is_some() {
+            time::sleep(time::Duration::from_millis(50)).await;
+        }
+    };
+    time::timeout(SOON, gone).await.unwrap();
+}
+
+#[tokio::test]
+async fn people_are_told_in_sentences_and_each_trouble_with_its_next_step() {
+    let world = world().await;
+    join_with_ranges(&world, &["a"]).await;
+    create(&world, "one", json!({})).await;
+    let maybe = json!({"simulated.pileus.dev/hostname": "maybe"});
+    create_whole(&world, &json!({"metadata": {"name": "closed", "annotations": maybe}})).await;
+    let good = document(&world, Style::PerService);
+    let said = plan(&world, &good, &[CIDR]).await;
+    assert_eq!((said.code, said.stderr.as_str()), (Some(7), ""), "{said:?}");
+    for part in [
+        "1 load balancer to create, 1 refused; 1 route to create.",
+        "load balancer default/one: type LoadBalancer without a load balancer",
+        "load balancer default/closed: annotation simulated.pileus.dev/hostname has \"maybe\": expected true or false",
+        "route 10.244.1.0/24: node a has no route for 10.244.1.0/24",
+        "PUT http://127.0.0.1:",
+        "Nothing was changed.",
+    ] {
+        assert!(said.stdout.contains(part), "{part}: {}", said.stdout);
+    }
+    assert!(!said.stdout.contains("nodePort"), "no bodies unless asked for: {}", said.stdout);
+    let said = plan(&world, &good, &["-v"]).await;
+    assert!(said.stdout.contains("\"nodePort\":"), "{}", said.stdout);
+    assert!(said.stdout.contains("routes: no routes are kept without --cluster-cidr"), "{}", said.stdout);
+
+    // Writes that aren't granted.
+    let mut narrow = good.clone();
+    narrow["spec"]["grants"][0]["methods"] = json!(["GET"]);
+    let said = plan(&world, &narrow, &[CIDR]).await;
+    assert_eq!(said.code, Some(7), "{said:?}");
+    assert!(said.stdout.contains("  fails   load balancer default/one: "), "{}", said.stdout);
+    assert!(said.stdout.contains("methods"), "it says what to grant: {}", said.stdout);
+    // Nothing is granted.
+    let mut none = good.clone();
+    none["spec"]["grants"] = json!([]);
+    let said = plan(&world, &none, &[CIDR]).await;
+    assert_eq!(said.code, Some(6), "{said:?}");
+    assert!(
+        said.stderr.contains("not all could be looked at") && said.stderr.contains("routes: "),
+        "{said:?}"
+    );
+    // A wrong document, and an API server that isn't there.
+    let mut wrong = good.clone();
+    wrong["spec"]["grants"][0]["port"] = json!("none");
+    assert_eq!(plan(&world, &wrong, &[CIDR]).await.code, Some(2));
+    let folder = TempDir::new().unwrap();
+    let direct = std::fs::read_to_string(world.kubernetes.kubeconfig(User::Pileus)).unwrap();
+    let mut kubeconfig: Value = serde_json::from_str(&direct).unwrap();
+    kubeconfig["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
+    let path = folder.path().join("kubeconfig");
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
+    let said = plan_with(&path, &good, &[CIDR]).await;
+    assert_eq!(said.code, Some(6), "{said:?}");
+    assert!(said.stderr.contains("can't read namespace kube-system"), "{said:?}");
+}
+
+#[tokio::test]
+async fn beside_a_pileus_that_works_and_a_cloud_that_is_at_it_there_is_something_to_wait_for() {
+    let world = world().await;
+    join_with_ranges(&world, &["a"]).await;
+    let run = world.start_with(&document(&world, Style::PerService)).await;
+    run.ready().await;
+    world.cloud.set_faults(json!({"operations": {"takesMs": 60_000}})).await;
+    create(&world, "slow", json!({})).await;
+    world.event("slow", "LoadBalancerPending").await;
+    let (code, plan) = rehearse(&world, Style::PerService).await;
+    assert_eq!((code, changes(&plan)), (Some(7), named(&["create default/slow under-way"])), "{plan:#}");
+    assert_eq!(world.cloud.all(Object::LoadBalancer).await.unwrap().len(), 1);
+    until(&world, "slow", crate::service::has_finalizer).await;
+    assert!(run.stop().await.success());
+}
