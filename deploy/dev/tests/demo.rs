@@ -12,7 +12,7 @@ use pileus_dev::{Error, Process};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-/// It takes a minute and a quarter, as Nodes must be a minute old before they may go; beside other tests on a busy machine
+/// It takes a minute and a half, as Nodes must be a minute old before they may go; beside other tests on a busy machine
 /// it may need longer.
 const SOON: Duration = Duration::from_mins(4);
 /// The widest line that the demo may print, in characters.

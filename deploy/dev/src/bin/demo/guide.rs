@@ -8,7 +8,8 @@ use pileus_dev::{Error, artifact};
 
 use crate::page::{self, Cell, Tone, row};
 use crate::pileus::Pileus;
-use crate::scenes::services::MANIFEST;
+use crate::scenes::routes::RANGES;
+use crate::scenes::services::FILE;
 use crate::stage::Stage;
 
 /// A Node for the reader to register, as little as the API server takes.
@@ -81,7 +82,7 @@ pub(crate) fn look_around(stage: &Stage, pileus: &Pileus) -> Result<(), Error> {
     ]);
     page::heading("A service comes, gets an address, and goes");
     page::table(&[
-        command(&format!("kubectl create -f {folder}/{MANIFEST}"), "beside the page of the cloud"),
+        command(&format!("kubectl create -f {folder}/{FILE}"), "beside the page of the cloud"),
         command("kubectl get service web -w", "until it has an EXTERNAL-IP"),
         command("kubectl describe service web | tail -6", "its events tell its story"),
         command("kubectl delete service web", "ends when the cloud is empty"),
@@ -92,6 +93,8 @@ pub(crate) fn look_around(stage: &Stage, pileus: &Pileus) -> Result<(), Error> {
         only(format!("kubectl patch node node-4 --subresource=status --patch-file {silent}")),
         only("kubectl get node node-4"),
     ]);
+    page::heading("What would Pileus change in the cloud now? Try it with a service before and after");
+    page::table(&[only(format!("pileus plan --provider {folder}/simulated.yaml {RANGES}"))]);
     page::heading("For authors of providers: which promises does this one keep?");
     page::table(&[
         only(format!("pileus provider test --provider {folder}/simulated.yaml \\")),

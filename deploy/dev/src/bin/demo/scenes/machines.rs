@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::joining::crowd;
 use super::routes::range;
+use super::services::SERVICE;
 use crate::cloud::{LoadBalancer, Route};
 use crate::events;
 use crate::nodes::{self, SOON, condition, latest};
@@ -89,7 +90,7 @@ pub(crate) async fn go(
 }
 
 /// Waits until no route and no load balancer leads to a machine whose Node is gone.
-async fn forgotten(stage: &Stage, name: &str, machine: &str) -> Result<[Vec<Cell>; 2], Error> {
+async fn forgotten(stage: &Stage, name: &str, machine: &str) -> Result<[Vec<Cell>; 3], Error> {
     let begun = Instant::now();
     let range = range(name);
     let is_gone = |routes: &[Route]| routes.iter().all(|route| route.destination != range);
@@ -98,9 +99,11 @@ async fn forgotten(stage: &Stage, name: &str, machine: &str) -> Result<[Vec<Cell
     let is_left = |it: &LoadBalancer| !it.machines.iter().any(|target| target == machine);
     let left = stage.cloud.balances("load balancer without it", is_left).await?.machines.len();
     let balanced = seconds(begun.elapsed());
+    let told = events::about(&stage.admin, SERVICE, "UpdatedLoadBalancer").await?;
     Ok([
         row("route", Tone::Good, format!("to {range} gone {routed} later")),
         row("targets", Tone::Good, format!("{left} machines without {machine}, all done {balanced} later")),
+        row("event", Tone::Plain, told),
     ])
 }
 

@@ -21,12 +21,13 @@ use crate::steps::Steps;
 const OPERATION: Duration = Duration::from_secs(2);
 /// An address takes one of them; a busy machine may need longer.
 const SOON: Duration = Duration::from_secs(30);
-const NAME: &str = "web";
+/// Its name.
+pub(crate) const SERVICE: &str = "web";
 /// The file that it is created from, in the folder of the demo.
-pub(crate) const MANIFEST: &str = "web.yaml";
+pub(crate) const FILE: &str = "web.yaml";
 
 /// As an operator writes it.
-const SERVICE: &str = "\
+const MANIFEST: &str = "\
 apiVersion: v1
 kind: Service
 metadata:
@@ -51,8 +52,8 @@ pub(crate) async fn publish(steps: &mut Steps, stage: &Stage, pileus: &Pileus) -
          provider's call has ended, and it is asked again when the time is over.",
     );
     stage.cloud.operations_take(OPERATION).await?;
-    let path = stage.folder().join(MANIFEST);
-    fs::write(&path, SERVICE).map_err(|source| Error::File { path: path.clone(), source })?;
+    let path = stage.folder().join(FILE);
+    fs::write(&path, MANIFEST).map_err(|source| Error::File { path: path.clone(), source })?;
     let before = stage.cloud.writes().await?;
     let begun = Instant::now();
     let path = path.display().to_string();
@@ -62,9 +63,9 @@ pub(crate) async fn publish(steps: &mut Steps, stage: &Stage, pileus: &Pileus) -
     let took = seconds(begun.elapsed());
     let made = stage.cloud.balances("load balancer", |_| true).await.map_err(blame)?;
     let writes = stage.cloud.writes().await? - before;
-    events::about(&stage.admin, NAME, "EnsuredLoadBalancer").await.map_err(blame)?;
+    events::about(&stage.admin, SERVICE, "EnsuredLoadBalancer").await.map_err(blame)?;
 
-    say(stage, &["get", "service", NAME]).await?;
+    say(stage, &["get", "service", SERVICE]).await?;
     page::table(&told(stage, 0).await?);
     let node_port = |it: &Listener| it.node_port.unwrap_or(it.port);
     let ports = made.ports.iter().map(|it| format!("{} {} to {}", it.protocol, it.port, node_port(it)));
@@ -98,7 +99,7 @@ pub(crate) async fn narrow(steps: &mut Steps, stage: &Stage, pileus: &Pileus) ->
     let before = stage.cloud.balances("load balancer", |_| true).await?;
     let writes = stage.cloud.writes().await?;
     let begun = Instant::now();
-    say(stage, &["patch", "service", NAME, "-p", NARROWED]).await?;
+    say(stage, &["patch", "service", SERVICE, "-p", NARROWED]).await?;
     let is_so = |it: &LoadBalancer| !it.source_ranges.is_empty() && it.health_check_port.is_some();
     let after = stage.cloud.balances("narrowed load balancer", is_so).await.map_err(blame)?;
     let took = seconds(begun.elapsed());
@@ -121,9 +122,9 @@ pub(crate) async fn remove(steps: &mut Steps, stage: &Stage, pileus: &Pileus) ->
         "The service is deleted",
         "Its finalizer keeps it until nothing is left of it in the cloud; kubectl waits for that.",
     );
-    let told_before = events::all_about(&stage.admin, NAME).await?.len();
+    let told_before = events::all_about(&stage.admin, SERVICE).await?.len();
     let begun = Instant::now();
-    let deleting = say(stage, &["delete", "service", NAME]);
+    let deleting = say(stage, &["delete", "service", SERVICE]);
     let deleting = timeout(SOON, deleting).await.map_err(|_| pileus.failed("keeps a deleted service"))?;
     deleting?;
     let took = seconds(begun.elapsed());
@@ -132,7 +133,7 @@ pub(crate) async fn remove(steps: &mut Steps, stage: &Stage, pileus: &Pileus) ->
         return Err(pileus.failed(&format!("has left {left} load balancers behind")));
     }
     let blame = |error| pileus.blame(&error);
-    events::about(&stage.admin, NAME, "DeletedLoadBalancer").await.map_err(blame)?;
+    events::about(&stage.admin, SERVICE, "DeletedLoadBalancer").await.map_err(blame)?;
     page::table(
         &[
             told(stage, told_before).await?,
@@ -159,7 +160,7 @@ async fn say(stage: &Stage, arguments: &[&str]) -> Result<(), Error> {
 
 /// The events about the Service but for the first ones.
 async fn told(stage: &Stage, but: usize) -> Result<Vec<Vec<Cell>>, Error> {
-    let told = events::all_about(&stage.admin, NAME).await?;
+    let told = events::all_about(&stage.admin, SERVICE).await?;
     Ok(told.into_iter().skip(but).map(|text| row("event", Tone::Plain, text)).collect())
 }
 
@@ -188,10 +189,10 @@ async fn addressed(stage: &Stage) -> Result<String, Error> {
     let services: Api<Service> = Api::default_namespaced(stage.admin.clone());
     let is_so = |service: Option<&Service>| service.and_then(ingress).is_some();
     let failed = |seen: String| {
-        let object = format!("service {NAME}, which should get an address");
+        let object = format!("service {SERVICE}, which should get an address");
         Error::Deadline { object, deadline: SOON, seen }
     };
-    let service = timeout(SOON, await_condition(services, NAME, is_so)).await;
+    let service = timeout(SOON, await_condition(services, SERVICE, is_so)).await;
     let service =
         service.map_err(|_| failed("none".to_owned()))?.map_err(|error| failed(error.to_string()))?;
     Ok(service.as_ref().and_then(ingress).unwrap_or_default())
