@@ -304,7 +304,9 @@ pub(crate) fn patch_service(service: &mut Value, part: Part, patch: &Value) {
         }
     }
     service["metadata"]["finalizers"] = json!(finalizers);
-    merge(&mut service["status"], &patch["status"]);
+    if let Some(status) = patch.get("status") {
+        merge(&mut service["status"], status);
+    }
 }
 
 fn failure(code: u16, details: &Value) -> Response<Body> {

@@ -20,6 +20,7 @@ mod roster;
 mod scenarios;
 mod targets;
 mod telling;
+mod turn;
 mod work;
 
 use std::collections::VecDeque;

@@ -53,6 +53,10 @@ const TOGETHER: usize = 100;
 /// about.
 const ASKING: Duration = Duration::from_secs(1);
 
+/// How long an audit lets what users wait for go first. Nodes that come and go meanwhile are told to nobody whose turn in an
+/// audit after a start hasn't come yet.
+const LAST: Duration = Duration::from_mins(1);
+
 /// How calls may be made.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
@@ -154,13 +158,14 @@ impl Lanes {
             Some(calls) if lane == Lane::User => under_way(lane) < calls,
             Some(_) => under_way(lane) == 0,
         };
+        let gathered = first + lane.gathering();
+        let is_user_waiting = self.first(Lane::User).is_some_and(|user| user <= gathered);
         let fires = match (lane, self.asked) {
             (Lane::Again, Some(asked)) => first.max(asked + ASKING),
-            _ => first + lane.gathering(),
+            (Lane::Audit, _) if is_user_waiting => first + LAST,
+            _ => gathered,
         };
-        // An audit waits until nothing waits that a user waits for.
-        let is_behind = lane == Lane::Audit && self.first(Lane::User).is_some_and(|user| user <= fires);
-        (has_room && !is_behind).then_some(fires)
+        has_room.then_some(fires)
     }
 
     fn first(&self, lane: Lane) -> Option<Instant> {

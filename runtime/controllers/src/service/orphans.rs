@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use pileus_cloud::{Error as CloudError, Owned, Retry, ServiceAction, ServiceChange, ServiceProgress};
 use tokio::time::Instant;
 
-use super::record::Turn;
+use super::turn::Turn;
 use super::work::{Key, Listing, Report};
 use crate::schedule::Delays;
 
@@ -37,15 +37,15 @@ pub(super) struct Changed {
 }
 
 impl Orphans {
-    /// None is known, and no list is due.
-    pub(super) fn new(cluster_uid: Option<String>) -> Self {
+    /// None is known, and the first list is due then.
+    pub(super) fn new(cluster_uid: Option<String>, list_due: Instant) -> Self {
         Self {
             cluster_uid,
             found: BTreeMap::new(),
             strangers: BTreeSet::new(),
             expected: HashSet::new(),
             deleted: HashSet::new(),
-            list_due: None,
+            list_due: Some(list_due),
             failures: 0,
         }
     }

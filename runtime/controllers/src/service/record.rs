@@ -1,15 +1,14 @@
-//! What is known of one Service: the object, what the cloud has for it as far as is known, and how its work fares.
+//! What is known of one Service: the object, and what the cloud has for it as far as is known.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use pileus_cloud::{Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, ServiceProgress};
 use tokio::time::Instant;
 
 use super::plan::{Step, is_foreign, is_same_wish, wants};
+use super::turn::Turn;
 use super::work::Write;
 use crate::facts::service::ServiceFacts;
-use crate::schedule::Delays;
 
 /// One Service, by its UID.
 #[derive(Debug)]
@@ -66,105 +65,6 @@ pub(super) enum Doubt {
     Audit,
     /// A change has begun that isn't confirmed.
     Real,
-}
-
-/// Whether work is under way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
-    None,
-    UnderWay,
-    /// It is, and there is another task by now.
-    Overtaken,
-}
-
-/// How the work on something fares.
-#[derive(Debug)]
-pub(super) struct Turn {
-    work: Work,
-    /// When the next step may begin.
-    pub(super) ready: Instant,
-    /// Whether the cloud is at it, so that the next step only asks after it.
-    pub(super) is_under: bool,
-    /// How often it has failed in a row.
-    pub(super) failures: u32,
-    /// The provider's note, and the targets for which it was left.
-    resume: Option<(String, Option<u64>)>,
-    /// Whether it has been told that this task has begun.
-    pub(super) is_announced: bool,
-    /// Whether it has been told that the cloud is at it.
-    pub(super) is_pending_told: bool,
-}
-
-impl Turn {
-    /// A task that may begin now.
-    pub(super) fn new(now: Instant) -> Self {
-        Self {
-            work: Work::None,
-            ready: now,
-            is_under: false,
-            failures: 0,
-            resume: None,
-            is_announced: false,
-            is_pending_told: false,
-        }
-    }
-
-    /// Whether work is under way.
-    pub(super) fn is_busy(&self) -> bool {
-        self.work != Work::None
-    }
-
-    /// Work begins.
-    pub(super) fn begins(&mut self) {
-        self.work = Work::UnderWay;
-    }
-
-    /// It is another task by now: no failure, delay or note of the old one counts.
-    pub(super) fn renew(&mut self, now: Instant) {
-        let work = if self.is_busy() { Work::Overtaken } else { Work::None };
-        *self = Self { work, ..Self::new(now) };
-    }
-
-    /// The note for a call with these targets, if it was left for the same.
-    pub(super) fn resume(&self, targets: Option<u64>) -> Option<String> {
-        let (note, of) = self.resume.as_ref()?;
-        (*of == targets).then(|| note.clone())
-    }
-
-    /// The work is over. Whether what became of it says anything about the next.
-    pub(super) fn ends(&mut self) -> bool {
-        std::mem::replace(&mut self.work, Work::None) != Work::Overtaken
-    }
-
-    /// The cloud is at it: to be asked again after this time. One that says "at once" for ever isn't asked in a tight loop.
-    pub(super) fn goes_on(
-        &mut self,
-        after: Duration,
-        note: Option<String>,
-        targets: Option<u64>,
-        now: Instant,
-    ) {
-        (self.is_under, self.failures) = (true, 0);
-        self.ready = now + after.max(Delays::default().soon);
-        self.resume = note.map(|note| (note, targets));
-    }
-
-    /// It has failed. Whether that is worth telling: what passes by itself is told ever less often.
-    pub(super) fn failed(&mut self, error: &CloudError, now: Instant, jitter: f64) -> bool {
-        (self.is_under, self.resume) = (false, None);
-        let is_asked_to_wait = matches!(error.kind, ErrorKind::Throttled(Some(_)));
-        if !is_asked_to_wait {
-            self.failures = self.failures.saturating_add(1);
-        }
-        self.ready = now + Delays::default().after(error.kind.retry(), self.failures, jitter);
-        match error.kind {
-            ErrorKind::Throttled(Some(_)) => false,
-            ErrorKind::Throttled(None) | ErrorKind::Unavailable | ErrorKind::Conflict => {
-                self.failures.is_power_of_two()
-            }
-            ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Broken => true,
-        }
-    }
 }
 
 /// A status as the API server stores it, which says of every address how to treat it, and of names nothing. Compared as a

@@ -50,7 +50,8 @@ pub(super) struct Roster {
 }
 
 impl Roster {
-    /// Knows of nothing yet, and wants nothing of the cloud before it has been told of targets. An audit is due at once.
+    /// Knows of nothing yet, and wants nothing of the cloud before it has been told of targets. What the cloud has is to be
+    /// listed at once.
     pub(super) fn new(terms: ServiceTerms, settings: &Settings, now: Instant) -> Self {
         let side_by_side = terms.is_side_by_side.then_some(settings.calls.max(1));
         let lanes = Lanes::new(Shape { largest: terms.largest_change.max(1), side_by_side });
@@ -63,8 +64,8 @@ impl Roster {
             targets: None,
             writes: BTreeMap::new(),
             lanes,
-            orphans: Orphans::new(settings.cluster.uid.clone()),
-            audit: now,
+            orphans: Orphans::new(settings.cluster.uid.clone(), now),
+            audit: now + settings.audit_period,
             looked: now,
             told: Told::default(),
         }
@@ -276,5 +277,422 @@ fn lane(step: &Step, is_under: bool) -> Lane {
         Step::Ensure { is_audit: true } => Lane::Audit,
         Step::UpdateTargets => Lane::Targets,
         _ => Lane::User,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use pileus_cloud::{
+        Error as CloudError, ErrorKind, Ingress, IngressPoint, Owned, Retry, Selection, ServiceAction,
+        ServiceProgress, ServiceTerms,
+    };
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::error::Error;
+    use crate::service::scenarios::{AUDIT, FINALIZER, Stage, fails, nodes, service, terms, way_in};
+    use crate::service::work::Listing;
+
+    const ENSURE: &str = r#"ensure a ["n"]"#;
+    const DELETING: &str = "2026-01-02T03:04:05Z";
+
+    /// A Service that is settled, and nothing said of it yet.
+    fn settled(change: Value) -> Stage {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        stage.put(service("a", change));
+        assert_eq!(stage.settles().calls(), [ENSURE]);
+        assert_eq!(stage.events(), ["EnsuringLoadBalancer a", "EnsuredLoadBalancer a"]);
+        (stage.patches, stage.sizes) = (0, Vec::new());
+        stage
+    }
+
+    fn under(after: u64, note: &str) -> Result<ServiceProgress, CloudError> {
+        Ok(ServiceProgress::Under { after: Duration::from_secs(after), resume: Some(note.to_owned()) })
+    }
+
+    fn status(ip: &str) -> Value {
+        json!({"loadBalancer": {"ingress": [{"ip": ip}]}})
+    }
+
+    #[test]
+    fn a_finalizer_that_is_stripped_returns_but_no_two_fight_over_it() {
+        let mut stage = settled(json!({}));
+        for seconds in [0, 5, 5] {
+            let before = stage.now;
+            stage.change("a", json!({"metadata": {"finalizers": null}}));
+            stage.rests(Duration::from_secs(6));
+            assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([FINALIZER]));
+            assert!(stage.now - before >= Duration::from_secs(seconds), "{:?}", stage.now - before);
+        }
+        assert_eq!((stage.patches, stage.calls().len()), (3, 0));
+    }
+
+    #[test]
+    fn a_status_that_others_write_or_wipe_returns() {
+        let mut stage = settled(json!({}));
+        for change in [json!({"status": null}), json!({"status": status("203.0.113.9")})] {
+            stage.change("a", change);
+            stage.rests(Duration::from_secs(6));
+            assert_eq!(stage.get("a")["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.1");
+        }
+        assert_eq!((stage.patches, stage.calls().len(), stage.events().len()), (2, 0, 0));
+    }
+
+    #[test]
+    fn one_that_becomes_somebody_elses_is_deleted_and_let_go_and_then_left_alone() {
+        let mut stage = settled(json!({"spec": {"loadBalancerClass": "ours"}}));
+        let foreign = json!({"spec": {"loadBalancerClass": "foreign"}, "status": status("203.0.113.9")});
+        stage.change("a", foreign);
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([]));
+        assert_eq!(stage.get("a")["status"], status("203.0.113.9"), "it is theirs by now");
+        stage.change("a", json!({"metadata": {"finalizers": [FINALIZER]}}));
+        assert!(stage.settles().calls().is_empty() && stage.patches == 1);
+        stage.change("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
+        assert!(stage.settles().calls().is_empty(), "its controller is at it");
+        assert_eq!(stage.roster.census(), Census::default());
+    }
+
+    #[test]
+    fn our_status_goes_with_our_load_balancer() {
+        let mut stage = settled(json!({}));
+        stage.change("a", json!({"spec": {"loadBalancerClass": "foreign"}}));
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        assert!(stage.get("a")["status"]["loadBalancer"].get("ingress").is_none());
+    }
+
+    #[test]
+    fn after_a_start_the_settled_are_looked_at_in_one_call_after_what_users_wait_for() {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        for name in ["b", "c", "d"] {
+            let metadata = json!({"finalizers": [FINALIZER]});
+            stage.put(service(name, json!({"metadata": metadata, "status": status("192.0.2.1")})));
+        }
+        stage.put(service("a", json!({})));
+        stage.rests(Duration::from_secs(2));
+        assert_eq!(stage.sizes, [(1, false), (3, true)]);
+        assert_eq!(stage.calls()[0], ENSURE);
+        assert_eq!(stage.events(), ["EnsuringLoadBalancer a", "EnsuredLoadBalancer a"]);
+        // And each half hour, without a word where all is as it was.
+        stage.sizes.clear();
+        stage.passes(AUDIT * 11 / 10);
+        assert_eq!(stage.sizes, [(4, true)]);
+        assert_eq!((stage.events().len(), stage.patches), (0, 2));
+    }
+
+    #[test]
+    fn an_audit_that_finds_something_else_tells_and_writes_it() {
+        let mut stage = settled(json!({}));
+        let other = Ingress { point: IngressPoint::Ip("192.0.2.2".to_owned()), ..way_in() };
+        stage.plans("a", Ok(ServiceProgress::Done { status: vec![other], warnings: vec!["oh".to_owned()] }));
+        stage.passes(AUDIT * 11 / 10);
+        assert_eq!(stage.events(), ["EnsuredLoadBalancer a", "LoadBalancerWarning a"]);
+        assert_eq!(stage.get("a")["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.2");
+        // The same warning isn't told with each audit.
+        stage.plans(
+            "a",
+            Ok(ServiceProgress::Done { status: vec![way_in()], warnings: vec!["oh".to_owned()] }),
+        );
+        stage.passes(AUDIT * 11 / 10);
+        assert_eq!(stage.events(), ["EnsuredLoadBalancer a"]);
+        // What an audit has set going is work like any other.
+        stage.plans("a", under(3, "note"));
+        stage.sizes.clear();
+        stage.passes(AUDIT * 11 / 10);
+        assert_eq!(stage.sizes, [(1, true), (1, false)]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_service_is_told_and_nothing_is_asked_but_its_deletion() {
+        let wrong = json!({"spec": {"loadBalancerSourceRanges": ["everybody"]}});
+        let mut stage = Stage::with(&nodes(&["n"]));
+        stage.put(service("a", wrong.clone()));
+        assert!(stage.settles().calls().is_empty() && stage.patches == 0);
+        assert_eq!(stage.events(), ["SyncLoadBalancerFailed a"]);
+        assert!(stage.notes[0].contains("192.0.2.0/24"), "{:?}", stage.notes);
+        stage.change("a", json!({"metadata": {"labels": {"a": "b"}}}));
+        assert!(stage.settles().events().is_empty(), "told once");
+        stage.passes(AUDIT * 11 / 10);
+        assert_eq!(stage.events(), ["SyncLoadBalancerFailed a"], "events go after an hour");
+        stage.change("a", json!({"spec": {"loadBalancerSourceRanges": null}}));
+        assert_eq!(stage.settles().calls(), [ENSURE]);
+        stage.events();
+        // It keeps what it has, and its finalizer.
+        stage.change("a", wrong);
+        stage.change("a", json!({"metadata": {"finalizers": null}}));
+        stage.nodes(&nodes(&["n", "o"]));
+        assert!(stage.rests(Duration::from_secs(6)).calls().is_empty());
+        assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([FINALIZER]));
+        stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        let ServiceAction::Delete(deleted) = &stage.last[0].action else { panic!("{:?}", stage.last) };
+        assert!(deleted.source_ranges.is_empty(), "as the provider last heard of it");
+        assert_eq!((deleted.targets.clone(), deleted.status.len()), (Selection::Rows(Vec::new()), 1));
+    }
+
+    #[test]
+    fn one_of_the_same_name_waits_and_is_told_why() {
+        let mut stage = settled(json!({}));
+        stage.plans("a", fails(ErrorKind::Denied));
+        stage.put(service("a", json!({"metadata": {"uid": "other"}})));
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        let told = ["DeletingLoadBalancer a", "DeleteLoadBalancerFailed a", "SyncLoadBalancerFailed a"];
+        assert_eq!(stage.events(), told);
+        assert!(stage.notes.last().unwrap().contains("former service of this name"), "{:?}", stage.notes);
+        assert_eq!(stage.rests(Duration::from_secs(61)).calls(), ["delete uid-a", ENSURE]);
+    }
+
+    #[test]
+    fn what_changes_while_a_call_is_under_way_comes_after_it() {
+        let mut stage = settled(json!({}));
+        stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
+        stage.now += Duration::from_millis(100);
+        let [Work::Call(call)] = &stage.roster.next(stage.now, 0.0)[..] else { panic!("an ensure is due") };
+        stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
+        stage.nodes(&nodes(&["n", "o"]));
+        assert!(stage.settles().calls().is_empty());
+        // Of an operation that was for something else no note is kept, nor its time, nor its failure.
+        stage.roster.came(call, Ok(vec![under(3600, "of the ensure")]), stage.now, 0.0);
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        assert_eq!(stage.last[0].resume, None);
+        let ServiceAction::Delete(deleted) = &stage.last[0].action else { panic!("{:?}", stage.last) };
+        assert_eq!(deleted.ports[0].port, 81);
+    }
+
+    #[test]
+    fn a_note_comes_back_for_the_same_thing_alone() {
+        let mut stage = settled(json!({}));
+        let mut resumes = Vec::new();
+        let mut asks = |stage: &mut Stage, change: Option<Value>| {
+            stage.plans("a", under(2, "note"));
+            if let Some(change) = change {
+                stage.change("a", change);
+            }
+            stage.calls.clear();
+            while stage.calls.is_empty() {
+                stage.rests(Duration::from_millis(500)).now += Duration::from_millis(500);
+            }
+            resumes.push(stage.last[0].resume.is_some());
+        };
+        asks(&mut stage, Some(json!({"spec": {"ports": [{"port": 81}]}})));
+        asks(&mut stage, None);
+        asks(&mut stage, Some(json!({"spec": {"ports": [{"port": 82}]}})));
+        asks(&mut stage, None);
+        stage.nodes(&nodes(&["n", "o"]));
+        asks(&mut stage, None);
+        asks(&mut stage, None);
+        asks(&mut stage, Some(json!({"metadata": {"deletionTimestamp": DELETING}})));
+        asks(&mut stage, None);
+        stage.nodes(&nodes(&["n"]));
+        asks(&mut stage, None);
+        assert_eq!(resumes, [false, true, false, true, false, true, false, true, true]);
+    }
+
+    #[test]
+    fn where_one_call_may_run_at_a_time_all_that_is_ready_goes_along() {
+        let mut stage = Stage::of(&nodes(&["n"]), ServiceTerms { is_side_by_side: false, ..terms() });
+        for name in ["a", "b", "c"] {
+            stage.put(service(name, json!({})));
+        }
+        stage.settles();
+        stage.plans("b", under(1, "note"));
+        stage.change("b", json!({"spec": {"ports": [{"port": 81}]}}));
+        stage.rests(Duration::from_millis(200));
+        stage.nodes(&nodes(&["n", "o"]));
+        stage.now += Duration::from_millis(900);
+        stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
+        stage.sizes.clear();
+        stage.settles();
+        assert_eq!(stage.sizes, [(3, false)]);
+    }
+
+    #[test]
+    fn users_calls_are_of_a_hundred_four_at_a_time_and_those_about_targets_as_large_as_can_be() {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        for n in 0..650 {
+            stage.put(service(&format!("s{n}"), json!({"metadata": {"finalizers": [FINALIZER]}})));
+        }
+        stage.now += Duration::from_millis(100);
+        let begun = stage.roster.next(stage.now, 0.0);
+        let sizes = |work: &[Work]| -> Vec<usize> {
+            work.iter().filter_map(|work| Some(calls(work)?.changes.len())).collect()
+        };
+        assert_eq!(sizes(&begun), [100; 4]);
+        assert!(stage.roster.next(stage.now, 0.0).is_empty());
+        for work in &begun {
+            let done = ServiceProgress::Done { status: vec![way_in()], warnings: Vec::new() };
+            if let Some(call) = calls(work) {
+                let outcomes = call.keys.iter().map(|_| Ok(done.clone())).collect();
+                stage.roster.came(call, Ok(outcomes), stage.now, 0.0);
+            }
+        }
+        assert_eq!(sizes(&stage.roster.next(stage.now, 0.0)), [100, 100, 50]);
+        let mut stage = settled(json!({}));
+        for n in 0..650 {
+            stage.put(service(&format!("s{n}"), json!({})));
+        }
+        stage.settles().sizes.clear();
+        stage.nodes(&nodes(&["n", "o"]));
+        stage.settles();
+        assert_eq!(stage.sizes, [(651, false)]);
+    }
+
+    fn calls(work: &Work) -> Option<&Call> {
+        match work {
+            Work::Call(call) => Some(call),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn without_a_node_a_load_balancer_is_made_all_the_same_and_it_is_told() {
+        let mut stage = Stage::with(&[]);
+        stage.put(service("a", json!({})));
+        assert_eq!(stage.settles().calls(), ["ensure a []"]);
+        let told = ["EnsuringLoadBalancer a", "UnAvailableLoadBalancer a", "EnsuredLoadBalancer a"];
+        assert_eq!(stage.events(), told);
+        stage.nodes(&nodes(&["n"]));
+        assert_eq!(stage.settles().calls(), [r#"update a ["n"]"#]);
+        assert_eq!(stage.events(), ["UpdatedLoadBalancer a"]);
+        stage.nodes(&[]);
+        stage.settles();
+        assert_eq!(stage.events(), ["UnAvailableLoadBalancer a", "UpdatedLoadBalancer a"]);
+    }
+
+    #[test]
+    fn endpoints_are_targets_and_others_are_known_where_a_provider_wants_that() {
+        let wants = ServiceTerms { wants_endpoints: true, wants_known: true, ..terms() };
+        let mut stage = Stage::of(&nodes(&["n", "o"]), wants);
+        let local = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}});
+        for name in ["a", "b"] {
+            stage.put(service(name, local.clone()));
+        }
+        stage.put(service("c", json!({"spec": {"type": "ClusterIP"}})));
+        stage.settles().calls();
+        let mut facts = stage.facts("a");
+        facts.local_endpoints = [("o".to_owned(), 2), ("gone".to_owned(), 1)].into();
+        stage.roster.present(&Arc::new(facts), stage.now);
+        assert_eq!(stage.settles().calls(), [r#"update a ["n", "o"]"#]);
+        let ServiceAction::UpdateTargets(updated) = &stage.last[0].action else { panic!("{:?}", stage.last) };
+        assert_eq!(updated.endpoints, [pileus_cloud::LocalEndpoints { row: 1, count: 2 }]);
+        assert_eq!(stage.known.iter().map(|known| &*known.name).collect::<Vec<_>>(), ["b"]);
+        assert!(stage.settles().calls().is_empty());
+    }
+
+    #[test]
+    fn one_that_somebody_else_serves_keeps_its_status_and_is_asked_about_when_it_changes() {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        stage.plans("a", Ok(ServiceProgress::Elsewhere));
+        stage.put(service(
+            "a",
+            json!({"status": status("203.0.113.9"), "metadata": {"finalizers": [FINALIZER]}}),
+        ));
+        stage.rests(Duration::from_secs(2));
+        assert_eq!((stage.calls().len(), stage.patches, stage.events().len()), (1, 0, 0));
+        stage.plans("a", Ok(ServiceProgress::Elsewhere));
+        stage.change("a", json!({"metadata": {"labels": {"a": "b"}}}));
+        assert_eq!(stage.settles().calls(), [ENSURE]);
+        stage.plans("a", Ok(ServiceProgress::Elsewhere));
+        stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
+        assert_eq!((stage.settles().calls().len(), stage.patches), (1, 1));
+    }
+
+    fn owned(name: &str, cluster: Option<&str>, uid: Option<&str>) -> Owned {
+        Owned {
+            cluster_uid: cluster.map(str::to_owned),
+            service_uid: uid.map(str::to_owned),
+            service: None,
+            name: name.to_owned(),
+            extra: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn orphans_are_removed_the_unknown_are_named_and_strangers_stay() {
+        let mut stage = settled(json!({}));
+        let ours = Some("cluster");
+        let listed = vec![
+            owned("of a", ours, Some("uid-a")),
+            owned("an orphan", ours, Some("gone")),
+            owned("another orphan", ours, Some("gone")),
+            owned("of b", ours, Some("uid-b")),
+            owned("of another cluster", Some("other"), Some("gone")),
+            owned("of no cluster", None, Some("gone")),
+            owned("of no service", ours, None),
+        ];
+        let present = [("uid-b", "default/b")].map(|(uid, name)| (uid.to_owned(), name.to_owned())).into();
+        stage.listing = Ok(Listing { owned: listed, present });
+        stage.plans("an orphan", under(2, "note"));
+        stage.plans("an orphan", fails(ErrorKind::Unavailable));
+        stage.passes(AUDIT * 11 / 10);
+        let mut removed = stage.calls();
+        removed.retain(|call| call.starts_with("remove"));
+        let again = ["remove an orphan"; 2];
+        assert_eq!(removed, [["remove an orphan", "remove another orphan"], again].concat());
+        let report = stage.reports.pop().unwrap();
+        assert_eq!((report.orphans, report.strangers), (2, 3));
+        assert_eq!(report.unknown, ["default/b"]);
+        assert_eq!(report.new_strangers, ["of another cluster", "of no cluster", "of no service"]);
+        // The Service that was named has to be cleaned up, whatever it looks like.
+        stage.put(service("b", json!({"spec": {"type": "ClusterIP"}})));
+        assert_eq!(stage.settles().calls(), ["delete uid-b"]);
+        stage.put(service("c", json!({"spec": {"type": "ClusterIP"}})));
+        assert!(stage.settles().calls().is_empty());
+        stage.passes(AUDIT * 11 / 10);
+        assert!(stage.reports.pop().unwrap().new_strangers.is_empty());
+    }
+
+    #[test]
+    fn a_list_that_fails_is_tried_again_and_one_that_began_before_a_deletion_says_nothing_of_it() {
+        let mut stage = settled(json!({}));
+        stage.listing = Err(Retry::Growing);
+        let before = stage.reports.len();
+        stage.passes(AUDIT * 11 / 10);
+        assert!(stage.reports.len() > before + 1, "{}", stage.reports.len());
+        let mut stage = settled(json!({}));
+        stage.now += AUDIT;
+        let work = stage.roster.next(stage.now, 0.0);
+        assert!(matches!(work[..], [Work::ListOwned]), "{work:?}");
+        stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        let listed = vec![owned("of a", Some("cluster"), Some("uid-a"))];
+        let listing = Listing { owned: listed, present: HashMap::new() };
+        assert_eq!(stage.roster.listed(Ok(&listing), stage.now, 0.0).orphans, 0);
+        assert!(stage.settles().calls().is_empty());
+    }
+
+    #[test]
+    fn what_a_foreign_service_still_has_of_ours_is_deleted() {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        stage.put(service(
+            "a",
+            json!({"spec": {"loadBalancerClass": "foreign"}, "status": status("203.0.113.9")}),
+        ));
+        let listed = vec![owned("of a", Some("cluster"), Some("uid-a"))];
+        stage.listing = Ok(Listing { owned: listed, present: HashMap::new() });
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        assert_eq!(stage.patches, 0, "neither its finalizer nor its status is ours");
+    }
+
+    #[test]
+    fn a_write_that_fails_is_told_and_tried_again_later() {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        stage.write_fates.push_back(Error::Refused("no right".to_owned()));
+        stage.put(service("a", json!({})));
+        assert!(stage.settles().calls().is_empty());
+        assert_eq!(stage.events(), ["SyncLoadBalancerFailed a"]);
+        assert!(stage.notes[0].ends_with("finalizer: the API server refuses: no right"), "{:?}", stage.notes);
+        assert_eq!(stage.rests(Duration::from_secs(61)).calls(), [ENSURE]);
+    }
+
+    #[test]
+    fn an_older_look_brings_nothing_back() {
+        let mut stage = settled(json!({}));
+        let mut older = stage.facts("a");
+        (older.resource_version, older.finalizers) = ("2".to_owned(), Vec::new());
+        stage.roster.present(&Arc::new(older), stage.now);
+        assert!(stage.settles().calls().is_empty() && stage.patches == 0);
     }
 }

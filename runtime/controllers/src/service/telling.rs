@@ -118,4 +118,10 @@ impl Told {
         };
         self.tell(record, reason, format!("{what}: {error}"));
     }
+
+    /// A Service waits for what the former one of its name has in the cloud, which can't be deleted.
+    pub(super) fn waits_for_former(&mut self, record: &Record, error: &CloudError) {
+        let note = "Error syncing load balancer: the one of the former service of this name can't be deleted";
+        self.tell(record, Reason::SyncLoadBalancerFailed, format!("{note}: {error}"));
+    }
 }

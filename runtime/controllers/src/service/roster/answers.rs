@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::service::lanes::Lane;
 use crate::service::plan::Step;
-use crate::service::record::Turn;
+use crate::service::turn::Turn;
 use crate::service::work::{Call, Key, Listing, Report, Write};
 
 impl Roster {
@@ -106,10 +106,21 @@ impl Roster {
                 let targets = (record.step != Step::Delete).then_some(targets);
                 record.turn.goes_on(*after, resume.clone(), targets, now);
             }
-            Err(error) if counts && record.turn.failed(error, now, jitter) => self.told.failed(record, error),
+            Err(error) if counts && record.turn.failed(error, now, jitter) => self.fails(uid, error),
             _ => {}
         }
         self.replan(uid, now);
+    }
+
+    /// Tells of a failure; where that of a Service that is gone keeps another one of its name waiting, that one as well.
+    fn fails(&mut self, uid: &str, error: &CloudError) {
+        let Some(record) = self.records.get(uid) else { return };
+        self.told.failed(record, error);
+        let others = self.names.get(&record.facts.key()).into_iter().flatten();
+        let others = others.filter_map(|other| self.records.get(other));
+        for other in others.filter(|other| !record.is_present && other.is_present) {
+            self.told.waits_for_former(other, error);
+        }
     }
 
     /// What the cloud has, or when to try the list again: it failed, or the read of the API server after it did.
