@@ -584,7 +584,7 @@ async fn inspect_tells_machines_the_same_as_people() {
         assert!(["compiler", "cache"].contains(&json["code"]["from"].as_str().unwrap()), "{json:#}");
         assert_eq!(json["contract"], json!({"version": "0.1.0", "accepted": "0.1.x"}));
         let list = |name: &str| json[name].as_array().unwrap().clone();
-        assert!(list("exports").iter().all(told) && list("exports").len() == 3, "{text} {json:#}");
+        assert!(list("exports").iter().all(told) && list("exports").len() == 4, "{text} {json:#}");
         for import in list("imports") {
             let gives = import["gives"].as_str().unwrap_or("linked, gives nothing");
             assert!(
@@ -603,6 +603,7 @@ async fn inspect_tells_machines_the_same_as_people() {
                     "name": "instances", "controllers": ["cloud-node", "cloud-node-lifecycle"],
                     "largestBatch": 5000, "sideBySide": true,
                 },
+                {"name": "load-balancers", "controllers": ["service-lb"], "largestBatch": 1000, "sideBySide": true},
                 {"name": "routes", "controllers": ["node-route"], "largestBatch": 1000, "sideBySide": false},
             ])
         );
