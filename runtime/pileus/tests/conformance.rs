@@ -101,6 +101,7 @@ async fn test_fully(cloud: &Cloud, package: &str, configuration: &Value, more: &
         &second,
         "--gone",
         &gone,
+        "--allow-changes",
     ];
     test(&[&arguments[..], more].concat()).await
 }
@@ -139,7 +140,13 @@ async fn a_document_says_all_that_flags_say_and_what_is_missing_is_not_passed() 
     let wanted = ["known", "by-id", "repeatable", "confirm", "gone", "order", "neighbours"];
     let mut wanted: Vec<_> = wanted.iter().map(|id| format!("instances.{id}")).collect();
     wanted.push("trouble.halfway".to_owned());
+    let changing =
+        ["ensure", "one-each", "order", "no-write", "targets", "owned", "delete", "gone", "orphan"];
+    wanted.extend(changing.iter().chain(&["left"]).map(|id| format!("load-balancers.{id}")));
+    let changing = ["create", "one-each", "listed", "move", "delete", "gone", "left"];
+    wanted.extend(changing.iter().map(|id| format!("routes.{id}")));
     assert_eq!(said.ids("not-run"), wanted, "{said:#?}");
+    assert!(said.stdout.contains("--allow-changes, which lets it make two load balancers"), "{said:#?}");
 }
 
 #[tokio::test]
@@ -170,14 +177,14 @@ async fn of_a_provider_that_breaks_a_promise_exactly_that_is_told() {
         .collect();
     let traps_in_trouble: Vec<_> =
         ["instances.foreign-id", "instances.largest-batch"].into_iter().chain(TROUBLES).collect();
-    let rows: [(&str, &[&str]); 23] = [
+    let rows: [(&str, &[&str]); 32] = [
         ("nothing", &[]),
         ("takes-rubbish", &["configuration.names-fields"]),
         ("traps-on-rubbish", &["configuration.never-traps"]),
         ("names-no-field", &["configuration.names-fields"]),
         ("changes-its-mind", &["configuration.same-twice"]),
-        ("order", &["instances.order"]),
-        ("one-too-few", &["instances.one-each"]),
+        ("order", &["instances.order", "load-balancers.order"]),
+        ("one-too-few", &["instances.one-each", "load-balancers.one-each", "routes.one-each"]),
         ("absent-is-an-error", &["instances.absent", "instances.gone"]),
         ("errors-are-absent", &errors_are_absent),
         ("errors-are-broken", &["trouble.busy", "trouble.down", "trouble.forbidden", "trouble.cut-off"]),
@@ -187,13 +194,25 @@ async fn of_a_provider_that_breaks_a_promise_exactly_that_is_told() {
         ("one-for-all", &["instances.neighbours"]),
         ("restless", &["instances.repeatable"]),
         ("writes", &["instances.read-only"]),
-        ("no-rules", &["instances.read-only"]),
+        ("no-rules", &["instances.read-only", "load-balancers.read-only", "routes.read-only"]),
         ("confirms-by-list", &["instances.confirm"]),
         ("never-gone", &["instances.gone"]),
         ("half-a-list", &["trouble.halfway"]),
-        ("ignores-the-deadline", &["trouble.silence"]),
+        ("ignores-the-deadline", &["trouble.silence", "load-balancers.deadline", "routes.deadline"]),
         ("traps-in-trouble", &traps_in_trouble),
         ("traps-on-many", &["instances.largest-batch"]),
+        ("forgets-owners", &["load-balancers.owned"]),
+        ("always-writes", &["load-balancers.no-write", "load-balancers.targets"]),
+        ("keeps-targets", &["load-balancers.targets"]),
+        ("keeps-what-is-deleted", &["load-balancers.delete", "load-balancers.trouble"]),
+        ("gone-is-an-error", &["load-balancers.gone", "load-balancers.orphan", "routes.gone"]),
+        ("errors-are-empty-lists", &["load-balancers.whole-list", "routes.whole-list"]),
+        (
+            "errors-are-done",
+            &["load-balancers.trouble", "load-balancers.deadline", "routes.trouble", "routes.deadline"],
+        ),
+        ("creates-before-it-deletes", &["routes.move"]),
+        ("tells-nobody", &["routes.listed"]),
     ];
     let cloud = Cloud::start().await;
     let runs = rows.into_iter().map(|(breaks, _)| {

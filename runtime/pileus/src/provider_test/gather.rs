@@ -2,21 +2,21 @@
 //! is the checks' affair.
 
 mod load_balancers;
+mod lookups;
 mod play;
 mod routes;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use pileus_cloud::{Cluster, ListedRoute, NodeReference, Owned, ProviderId, Purpose, Target};
+use pileus_cloud::{Cluster, ProviderId, Target};
 use pileus_gate::{Coverage, Gate};
 use pileus_host::{Capability, Component, Description, Guest, Limits, Metrics, Settings};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::changes::{Changes, Played};
 use super::cloud::{Cloud, Scene};
-use super::facts::{Alone, Call, Configured, Facts, Known, Lookups, Outcome, Refusal, Refused};
+use super::facts::{Configured, Facts, Known, Refusal, Refused};
 use super::subject::Access;
 use super::wrong_documents::wrong_documents;
 use crate::error::Error;
@@ -29,7 +29,7 @@ pub(crate) const LARGEST: usize = 5_000;
 const SHARE: usize = 100;
 
 /// The soft deadline in front of a cloud that never answers: short, as nothing is gained by waiting. The time from there
-/// to the hard one is that of [`Limits::default`], on which providers count.
+/// to the hard one is that of lookups in [`Limits::default`], on which providers count; changes have more, and need no more.
 const SHORT: Duration = Duration::from_secs(2);
 
 /// What to test, and with what.
@@ -204,36 +204,33 @@ impl Caller {
     /// Asks a cloud that never answers, with little time.
     async fn silence(mut self, nodes: &[Target], facts: &mut Facts, progress: &mut dyn FnMut(&str)) {
         let normal = Limits::default();
-        let hard = |soft: Duration, hard: Duration| SHORT + hard.saturating_sub(soft);
-        let lookup_hard = hard(normal.lookup_soft, normal.lookup_hard);
-        let change_hard = hard(normal.change_soft, normal.change_hard);
+        let hard = SHORT + normal.lookup_hard.saturating_sub(normal.lookup_soft);
+        let patience = (SHORT, hard);
         self.guest = self.guest.with_limits(Limits {
             lookup_soft: SHORT,
-            lookup_hard,
+            lookup_hard: hard,
             change_soft: SHORT,
-            change_hard,
+            change_hard: hard,
             ..normal
         });
         let scene = Scene::Silence;
-        let mut say = |hard: Duration| {
-            progress(&format!("asking {}, for up to {} s", scene.as_str(), hard.as_secs()));
-        };
+        let mut say = || progress(&format!("asking {}, for up to {} s", scene.as_str(), hard.as_secs()));
         if let Some(lookups) = &mut facts.lookups {
-            say(lookup_hard);
-            lookups.patience = (SHORT, lookup_hard);
+            say();
+            lookups.patience = patience;
             // One such wait tells enough.
             if let Some((purpose, about)) = self.troubled(lookups.known.as_ref()).into_iter().next() {
                 lookups.troubles.push((scene, vec![self.call_lookup(scene, purpose, about).await]));
             }
         }
         if let Some(changes) = &mut facts.load_balancers {
-            say(change_hard);
-            changes.patience = (SHORT, change_hard);
+            say();
+            changes.patience = patience;
             changes.troubles.push(self.trouble_services(scene).await);
         }
         if let Some(changes) = &mut facts.routes {
-            say(change_hard);
-            changes.patience = (SHORT, change_hard);
+            say();
+            changes.patience = patience;
             changes.troubles.push(self.trouble_routes(scene, nodes).await);
         }
     }
@@ -267,169 +264,6 @@ impl Caller {
         }
         Ok(permit)
     }
-
-    async fn services_changed(
-        &self,
-        nodes: &[Target],
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<Changes<Owned>, Error> {
-        let played = match self.permit(nodes, "two load balancers") {
-            Err(needs) => Err(needs),
-            Ok(stop) => {
-                progress("making two load balancers in the cloud, which may take minutes");
-                let mut played = Played::of(self.cluster.uid.clone(), self.services().map(|it| it.uid));
-                let play = self.play_services(nodes, &mut played);
-                let stopped = stop.run_until_cancelled(play).await.is_none();
-                progress("removing what was made");
-                played.left = self.remove_services().await;
-                finished(stopped, &played.left)?;
-                Ok(played)
-            }
-        };
-        let mut troubles = Vec::new();
-        for scene in troubles_but_silence() {
-            progress(&format!("changing load balancers of {}", scene.as_str()));
-            troubles.push(self.trouble_services(scene).await);
-        }
-        Ok(Changes { played, troubles, patience: (SHORT, SHORT) })
-    }
-
-    async fn routes_changed(
-        &self,
-        nodes: &[Target],
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<Changes<ListedRoute>, Error> {
-        let played = match self.permit(nodes, "two routes") {
-            Err(needs) => Err(needs),
-            Ok(stop) => {
-                progress("making two routes in the cloud");
-                let mut played = Played::of(self.cluster.uid.clone(), self.destinations());
-                let play = self.play_routes(nodes, &mut played);
-                let stopped = stop.run_until_cancelled(play).await.is_none();
-                progress("removing what was made");
-                played.left = self.remove_routes().await;
-                finished(stopped, &played.left)?;
-                Ok(played)
-            }
-        };
-        let mut troubles = Vec::new();
-        for scene in troubles_but_silence() {
-            progress(&format!("changing routes of {}", scene.as_str()));
-            troubles.push(self.trouble_routes(scene, nodes).await);
-        }
-        Ok(Changes { played, troubles, patience: (SHORT, SHORT) })
-    }
-
-    async fn lookups(&self, description: &Description, progress: &mut dyn FnMut(&str)) -> Lookups {
-        let largest = description.call_shape(Capability::Instances).largest_batch;
-        let largest = usize::try_from(largest).unwrap_or(LARGEST).min(LARGEST);
-        progress("looking up Nodes that nobody has");
-        let nobody = node(&self.nobody, None);
-        let missing = self.lookup(Purpose::Initialise, vec![nobody]).await;
-        let empty = self.lookup(Purpose::Initialise, Vec::new()).await;
-        let elsewhere = ProviderId::parse("pileus-no-such-cloud://machine").ok();
-        let foreign = self.lookup(Purpose::Refresh, vec![node(&self.nobody, elsewhere)]).await;
-        let gone = match self.gone.clone() {
-            Some(id) => Some(self.lookup(Purpose::Confirm, vec![node(&self.nobody, Some(id))]).await),
-            None => None,
-        };
-        let known = if self.nodes.is_empty() {
-            None
-        } else {
-            progress("looking up the Nodes that the cloud knows");
-            Some(self.known().await)
-        };
-        progress(&format!("looking up {largest} Nodes at once"));
-        let many = (0..largest).map(|number| node(&format!("{}-{number}", self.nobody), None)).collect();
-        let largest = self.call_lookup(Scene::RealFor(SHARE), Purpose::Initialise, many).await;
-        let troubles = self.in_trouble(known.as_ref(), progress).await;
-        Lookups { patience: (SHORT, SHORT), empty, missing, foreign, largest, gone, known, troubles }
-    }
-
-    /// Asks a cloud in each kind of trouble but that of not answering.
-    async fn in_trouble(
-        &self,
-        known: Option<&Known>,
-        progress: &mut dyn FnMut(&str),
-    ) -> Vec<(Scene, Vec<Call>)> {
-        let about = self.troubled(known);
-        let mut troubles = Vec::new();
-        for scene in troubles_but_silence() {
-            progress(&format!("asking {}", scene.as_str()));
-            let mut calls = Vec::new();
-            for (purpose, nodes) in &about {
-                calls.push(self.call_lookup(scene, *purpose, nodes.clone()).await);
-            }
-            if scene == Scene::BreaksDown {
-                // Alone too, so that it isn't another Node's request that was answered.
-                for (name, _) in &self.nodes {
-                    calls.push(self.call_lookup(scene, Purpose::Initialise, vec![node(name, None)]).await);
-                }
-            }
-            troubles.push((scene, calls));
-        }
-        troubles
-    }
-
-    async fn known(&self) -> Known {
-        let mut alone = Vec::new();
-        for (name, expected) in &self.nodes {
-            let by_name = [
-                self.lookup(Purpose::Initialise, vec![node(name, None)]).await,
-                self.lookup(Purpose::Initialise, vec![node(name, None)]).await,
-            ];
-            let expected = expected.as_ref().map(ToString::to_string);
-            let (mut by_id, mut confirmed) = (None, None);
-            if let Some(machine) = by_name[0].machine() {
-                let with_id = vec![node(name, Some(machine.provider_id.clone()))];
-                by_id = Some(self.lookup(Purpose::Refresh, with_id.clone()).await);
-                confirmed = Some(self.lookup(Purpose::Confirm, with_id).await);
-            }
-            alone.push(Alone { expected, by_name, by_id, confirmed });
-        }
-        // Not the same forwards and backwards, or a provider that turns lists around would pass.
-        let nobody = |number: usize| node(&format!("{}-{number}", self.nobody), None);
-        let each = self.nodes.iter().enumerate();
-        let mut mixed: Vec<_> =
-            each.flat_map(|(number, (name, _))| [node(name, None), nobody(number)]).collect();
-        mixed.push(nobody(self.nodes.len()));
-        let reversed = mixed.iter().rev().cloned().collect();
-        let mixed = self.lookup(Purpose::Initialise, mixed).await;
-        let reversed = self.lookup(Purpose::Initialise, reversed).await;
-        Known { alone, mixed, reversed }
-    }
-
-    /// What a cloud in trouble is asked about: Nodes that it knows, where there are some, since of a Node that nobody
-    /// has one could be right by accident.
-    fn troubled(&self, known: Option<&Known>) -> Vec<(Purpose, Vec<NodeReference>)> {
-        let by_name = match self.nodes.as_slice() {
-            [] => vec![node(&self.nobody, None)],
-            nodes => nodes.iter().map(|(name, _)| node(name, None)).collect(),
-        };
-        let confirmed =
-            known.iter().flat_map(|known| &known.alone).filter_map(|alone| alone.confirmed.as_ref());
-        let by_id: Vec<_> = confirmed.flat_map(|call| call.nodes.clone()).collect();
-        let mut about = vec![(Purpose::Initialise, by_name)];
-        if !by_id.is_empty() {
-            about.push((Purpose::Confirm, by_id));
-        }
-        about
-    }
-
-    async fn lookup(&self, purpose: Purpose, nodes: Vec<NodeReference>) -> Call {
-        self.call_lookup(Scene::Real, purpose, nodes).await
-    }
-
-    async fn call_lookup(&self, scene: Scene, purpose: Purpose, nodes: Vec<NodeReference>) -> Call {
-        self.cloud.begin(scene, &nodes);
-        let started = Instant::now();
-        let outcome = match self.guest.lookup_or_fault(purpose, &nodes).await {
-            Ok(Ok(answers)) => Outcome::Answers(answers),
-            Ok(Err(error)) => Outcome::Failed(error),
-            Err(fault) => Outcome::Fault(fault),
-        };
-        Call { purpose, nodes, outcome, requests: self.cloud.seen(), took: started.elapsed() }
-    }
 }
 
 fn troubles_but_silence() -> impl Iterator<Item = Scene> {
@@ -439,17 +273,4 @@ fn troubles_but_silence() -> impl Iterator<Item = Scene> {
 /// Ends the test where its author stopped it, once what it made is removed.
 fn finished(stopped: bool, left: &[String]) -> Result<(), Error> {
     if stopped { Err(Error::Stopped { left: left.to_vec() }) } else { Ok(()) }
-}
-
-/// A Node as the host would ask about it.
-fn node(name: &str, provider_id: Option<ProviderId>) -> NodeReference {
-    NodeReference {
-        name: name.to_owned(),
-        uid: format!("uid-of-{name}"),
-        provider_id,
-        created_at: jiff::Timestamp::UNIX_EPOCH,
-        addresses: Vec::new(),
-        node_ips: Vec::new(),
-        labels: Vec::new(),
-    }
 }

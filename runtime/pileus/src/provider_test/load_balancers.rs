@@ -4,7 +4,8 @@
 use pileus_cloud::Owned;
 use pileus_host::Capability;
 
-use super::changes::{self, Changes, Played, Step, TWO_NODES, done};
+use super::changes::judge::{self, TWO_NODES, done};
+use super::changes::{Changes, Played, Step};
 use super::check::{Check, Shortfall, Verdict, failed, not_run};
 use super::facts::Facts;
 use super::instances::{callable, seen};
@@ -28,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "load-balancers.one-each",
         claim: "every call brings one outcome for each change",
         matters: "the host throws a list of another length away as a whole: no Service of it gets on",
-        judge: |facts| changes::one_each(balancing(facts)?),
+        judge: |facts| judge::one_each(balancing(facts)?),
     },
     Check {
         id: "load-balancers.order",
@@ -76,31 +77,31 @@ pub(super) const CHECKS: &[Check] = &[
         id: "load-balancers.left",
         claim: "nothing of this test is left in the cloud",
         matters: "what is left costs money, and would be left in a cluster as well",
-        judge: |facts| changes::nothing_left(balancing(facts)?),
+        judge: |facts| judge::nothing_left(balancing(facts)?),
     },
     Check {
         id: "load-balancers.read-only",
         claim: "list-owned makes no request that could change something",
         matters: "a write drops the host's cache and isn't repeated; what no rule matches counts as one",
-        judge: |facts| changes::lists_only_read(balancing(facts)?, LIST),
+        judge: |facts| judge::lists_only_read(balancing(facts)?, LIST),
     },
     Check {
         id: "load-balancers.trouble",
         claim: "what a cloud in trouble doesn't confirm is an error of the right kind, and not done",
         matters: "a Service would lose its finalizer while the cloud still has its load balancer",
-        judge: |facts| changes::kinds(balancing(facts)?),
+        judge: |facts| judge::kinds(balancing(facts)?),
     },
     Check {
         id: "load-balancers.whole-list",
         claim: "list-owned fails where it can't read all of the list",
         matters: "what is missing from a list is taken for gone",
-        judge: |facts| changes::lists_are_whole(balancing(facts)?, LIST),
+        judge: |facts| judge::lists_are_whole(balancing(facts)?, LIST),
     },
     Check {
         id: "load-balancers.deadline",
         claim: "a call stops by itself after its soft deadline, with in-progress or an error for what is left",
         matters: "a call that the host has to stop at the hard deadline loses the outcomes of all its Services",
-        judge: |facts| changes::stops(balancing(facts)?),
+        judge: |facts| judge::stops(balancing(facts)?),
     },
 ];
 
@@ -149,6 +150,9 @@ fn no_write(facts: &Facts) -> Verdict {
 fn order(facts: &Facts) -> Verdict {
     let played = played(facts)?;
     let (first, mixed) = (played.turn(Step::Make, ENSURED)?, played.turn(Step::Mixed, ENSURED)?);
+    if played.turn(Step::Before, ENSURED)?.done().is_none() {
+        return Err(not_run("load-balancers.gone has to pass first"));
+    }
     let Some(&[one, other]) = first.done().as_deref() else {
         return Err(not_run(ENSURED));
     };
@@ -156,9 +160,9 @@ fn order(facts: &Facts) -> Verdict {
         return Err(not_run("a cloud that gives two Services different ways in"));
     }
     match mixed.done().as_deref() {
-        Some(&[second, [], first]) if (first, second) == (one, other) => Ok(()),
+        Some(&[[], second, first]) if (first, second) == (one, other) => Ok(()),
         _ => Err(mixed
-            .missed("put each outcome where its change stands; the second was about nothing that is there")),
+            .missed("put each outcome where its change stands; the first was about nothing that is there")),
     }
 }
 
@@ -281,7 +285,7 @@ mod tests {
                 trouble(&mut it.load_balancers, Scene::NotFound).turn.came = Err(NoAnswer::Fault(fault));
             }),
             ("load-balancers.order", |it| {
-                let came = vec![ip("198.51.100.1"), Came::Done(Vec::new()), ip("198.51.100.2")];
+                let came = vec![ip("198.51.100.1"), ip("198.51.100.2"), Came::Done(Vec::new())];
                 turn(&mut it.load_balancers, Step::Mixed).came = Ok(came);
             }),
             ("load-balancers.order", |it| turn(&mut it.load_balancers, Step::Mixed).came = broken()),

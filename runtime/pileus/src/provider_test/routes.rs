@@ -3,7 +3,8 @@
 use pileus_cloud::ListedRoute;
 use pileus_host::Capability;
 
-use super::changes::{self, Changes, Played, Step, TWO_NODES, done};
+use super::changes::judge::{self, TWO_NODES, done};
+use super::changes::{Changes, Played, Step};
 use super::check::{Check, Shortfall, Verdict, failed, not_run};
 use super::facts::Facts;
 use super::instances::{callable, seen};
@@ -27,7 +28,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "routes.one-each",
         claim: "every call brings one outcome for each change",
         matters: "the host throws a list of another length away as a whole: no Node of it gets its route",
-        judge: |facts| changes::one_each(routing(facts)?),
+        judge: |facts| judge::one_each(routing(facts)?),
     },
     Check {
         id: "routes.listed",
@@ -57,31 +58,31 @@ pub(super) const CHECKS: &[Check] = &[
         id: "routes.left",
         claim: "nothing of this test is left in the cloud",
         matters: "a route that is left leads traffic astray",
-        judge: |facts| changes::nothing_left(routing(facts)?),
+        judge: |facts| judge::nothing_left(routing(facts)?),
     },
     Check {
         id: "routes.read-only",
         claim: "list makes no request that could change something",
         matters: "a write drops the host's cache and isn't repeated; what no rule matches counts as one",
-        judge: |facts| changes::lists_only_read(routing(facts)?, LIST),
+        judge: |facts| judge::lists_only_read(routing(facts)?, LIST),
     },
     Check {
         id: "routes.trouble",
         claim: "what a cloud in trouble doesn't confirm is an error of the right kind, and not done",
         matters: "the host would tell a Node that its network works while nothing leads to it",
-        judge: |facts| changes::kinds(routing(facts)?),
+        judge: |facts| judge::kinds(routing(facts)?),
     },
     Check {
         id: "routes.whole-list",
         claim: "list fails where it can't read all of the table",
         matters: "the host creates what a list lacks; a part of the table makes it write all of it",
-        judge: |facts| changes::lists_are_whole(routing(facts)?, LIST),
+        judge: |facts| judge::lists_are_whole(routing(facts)?, LIST),
     },
     Check {
         id: "routes.deadline",
         claim: "a call stops by itself after its soft deadline, with in-progress or an error for what is left",
         matters: "a call that the host has to stop at the hard deadline loses the outcomes of all its Nodes",
-        judge: |facts| changes::stops(routing(facts)?),
+        judge: |facts| judge::stops(routing(facts)?),
     },
 ];
 
@@ -165,13 +166,12 @@ fn delete(facts: &Facts) -> Verdict {
     let turn = played.turn(Step::Delete, LISTED)?;
     done(turn, "delete what is listed under this name, and answer done")?;
     let listed = played.list(Step::Delete, LISTED)?;
+    // Others may change the table at the same time, so that only the test's own second route stands for all of them.
     let [first, second] = &played.keys;
     if !to(listed, first).is_empty() {
         return Err(missed(&turn.sent, listed, "answer in-progress while the cloud still has the route"));
     }
-    let before = played.list(Step::Before, LISTED)?;
-    let is_there = |route: &&ListedRoute| listed.iter().any(|other| other.name == route.name);
-    if to(listed, second).len() != 1 || !before.iter().all(|route| is_there(&route)) {
+    if to(listed, second).len() != 1 {
         return Err(missed(&turn.sent, listed, "delete no other route"));
     }
     Ok(())
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn each_check_sees_its_own_mistake_and_no_other_does() {
         type Change = fn(&mut Facts);
-        let rows: [(&str, Change); 17] = [
+        let rows: [(&str, Change); 16] = [
             ("routes.create", |it| turn(&mut it.routes, Step::Make).came = broken()),
             ("routes.create", |it| turn(&mut it.routes, Step::Again).came = broken()),
             ("routes.one-each", |it| {
@@ -221,7 +221,6 @@ mod tests {
                 list(&mut it.routes, Step::Move)[2] = before;
             }),
             ("routes.delete", |it| turn(&mut it.routes, Step::Delete).came = broken()),
-            ("routes.delete", |it| drop(list(&mut it.routes, Step::Delete).remove(0))),
             ("routes.delete", |it| drop(list(&mut it.routes, Step::Delete).pop())),
             ("routes.gone", |it| turn(&mut it.routes, Step::DeleteAgain).came = broken()),
             ("routes.left", |it| {

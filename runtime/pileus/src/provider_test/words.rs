@@ -43,8 +43,15 @@ pub(crate) fn lines(requests: &[Seen]) -> String {
 pub(crate) fn came_of_changes(came: &Result<Vec<Came>, NoAnswer>) -> String {
     match came {
         Ok(outcomes) => list(outcomes.iter().map(outcome)),
-        Err(NoAnswer::Error(error)) => format!("for all changes {}", failure(error)),
-        Err(NoAnswer::Fault(fault)) => format!("no answer: the call {fault}"),
+        Err(none) => no_answer(none),
+    }
+}
+
+/// Why nothing came back.
+pub(crate) fn no_answer(none: &NoAnswer) -> String {
+    match none {
+        NoAnswer::Error(error) => format!("for all of it {}", failure(error)),
+        NoAnswer::Fault(fault) => format!("no answer: the call {fault}"),
     }
 }
 

@@ -5,11 +5,12 @@ use pileus_cloud::{
     ServicePort, ServiceProgress, Target, TrafficPolicy,
 };
 
-use super::super::changes::{Listing, NoAnswer, Played, Step, Trouble, Turn};
+use super::super::changes::{Changes, Listing, NoAnswer, Played, Step, Trouble, Turn};
 use super::super::cloud::Scene;
 use super::super::words;
-use super::Caller;
 use super::play::{Outcomes, once, settle};
+use super::{Caller, SHORT, finished, troubles_but_silence};
+use crate::error::Error;
 
 /// The namespace of the Services that are made up.
 const NAMESPACE: &str = "pileus-conformance";
@@ -18,6 +19,39 @@ const NAMESPACE: &str = "pileus-conformance";
 type Act = fn(Service) -> ServiceAction;
 
 impl Caller {
+    /// All that is seen of it but in front of a cloud that never answers.
+    pub(super) async fn services_changed(
+        &self,
+        nodes: &[Target],
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Changes<Owned>, Error> {
+        let played = match self.permit(nodes, "two load balancers") {
+            Err(needs) => Err(needs),
+            Ok(stop) => {
+                progress("making two load balancers in the cloud, which may take minutes");
+                let mut played = Played::of(self.cluster.uid.clone(), self.services().map(|it| it.uid));
+                let play = self.play_services(nodes, &mut played);
+                let stopped = stop.run_until_cancelled(play).await.is_none();
+                progress("removing what was made");
+                let [first, second] = &played.keys;
+                let is_listed = played.list(Step::Make, "").is_ok_and(|listed| {
+                    [first, second]
+                        .iter()
+                        .all(|uid| listed.iter().any(|it| it.service_uid.as_ref() == Some(uid)))
+                });
+                played.left = self.remove_services(is_listed).await;
+                finished(stopped, &played.left)?;
+                Ok(played)
+            }
+        };
+        let mut troubles = Vec::new();
+        for scene in troubles_but_silence() {
+            progress(&format!("changing load balancers of {}", scene.as_str()));
+            troubles.push(self.trouble_services(scene).await);
+        }
+        Ok(Changes { played, troubles, patience: (SHORT, SHORT) })
+    }
+
     /// Makes load balancers for two Services that nobody has, and takes them through their lives.
     pub(super) async fn play_services(&self, targets: &[Target], played: &mut Played<Owned>) {
         let (mut services, nobody) = (self.services(), self.service("nobody", 80));
@@ -38,7 +72,8 @@ impl Caller {
         played.lists.push((Step::Make, listed));
         let mut mixed = ensure(&services);
         mixed.reverse();
-        mixed.insert(1, change(ServiceAction::Delete(nobody)));
+        // Not the same forwards and backwards, or a provider that turns lists around would pass.
+        mixed.insert(0, change(ServiceAction::Delete(nobody)));
         played.turns.push((Step::Mixed, self.settle_services(mixed, targets).await));
         if let [fewer @ .., _] = targets
             && !fewer.is_empty()
@@ -59,29 +94,29 @@ impl Caller {
         }
     }
 
-    /// Removes all that may have been made, and says what it couldn't.
-    pub(super) async fn remove_services(&self) -> Vec<String> {
-        let services = self.services();
+    /// Removes all that may have been made, and says what it couldn't. What a deletion says counts where the list has not
+    /// been seen to tell of what is there.
+    pub(super) async fn remove_services(&self, is_listed: bool) -> Vec<String> {
         let mut left = Vec::new();
-        let mut note = |turn: Turn| {
-            if turn.done().is_none() {
+        for service in self.services() {
+            let turn = self.settle_services(vec![change(ServiceAction::Delete(service))], &[]).await;
+            if turn.done().is_none() && !is_listed {
                 left.push(format!("{}: {}", turn.sent, words::came_of_changes(&turn.came)));
             }
-        };
-        note(self.settle_services(changes(&services, ServiceAction::Delete), &[]).await);
-        let ours = async || -> Result<Vec<Owned>, NoAnswer> {
-            let listed = self.list_owned(Scene::Real).await.came?;
-            Ok(listed.into_iter().filter(|owned| owned.cluster_uid == self.cluster.uid).collect())
-        };
-        if let Ok(orphans) = ours().await
-            && !orphans.is_empty()
-        {
-            let remove = orphans.into_iter().map(|owned| change(ServiceAction::RemoveOrphan(owned)));
-            note(self.settle_services(remove.collect(), &[]).await);
         }
-        let names = |owned: Vec<Owned>| owned.into_iter().map(|owned| owned.name);
-        left.extend(ours().await.into_iter().flat_map(names));
+        for owned in self.list_test_services().await.into_iter().flatten() {
+            self.settle_services(vec![change(ServiceAction::RemoveOrphan(owned))], &[]).await;
+        }
+        match self.list_test_services().await {
+            Ok(ours) => left.extend(ours.into_iter().map(|owned| owned.name)),
+            Err(none) => left.push(format!("what list-owned can't tell of: {}", words::no_answer(&none))),
+        }
         left
+    }
+
+    async fn list_test_services(&self) -> Result<Vec<Owned>, NoAnswer> {
+        let listed = self.list_owned(Scene::Real).await.came?;
+        Ok(listed.into_iter().filter(|owned| owned.cluster_uid == self.cluster.uid).collect())
     }
 
     /// A change and a list, in front of a cloud in trouble. Nothing is there, and nothing reaches the cloud.

@@ -2,17 +2,44 @@
 
 use pileus_cloud::{ListedRoute, Progress, ProviderId, Route, RouteAction, RouteChange, Target};
 
-use super::super::changes::{Listing, NoAnswer, Played, Step, Trouble, Turn};
+use super::super::changes::{Changes, Listing, NoAnswer, Played, Step, Trouble, Turn};
 use super::super::cloud::Scene;
 use super::super::words;
-use super::Caller;
 use super::play::{Outcomes, once, settle};
+use super::{Caller, SHORT, finished, troubles_but_silence};
+use crate::error::Error;
 
 impl Caller {
+    /// All that is seen of it but in front of a cloud that never answers.
+    pub(super) async fn routes_changed(
+        &self,
+        nodes: &[Target],
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Changes<ListedRoute>, Error> {
+        let played = match self.permit(nodes, "two routes") {
+            Err(needs) => Err(needs),
+            Ok(stop) => {
+                progress("making two routes in the cloud");
+                let mut played = Played::of(self.cluster.uid.clone(), self.destinations());
+                let play = self.play_routes(nodes, &mut played);
+                let stopped = stop.run_until_cancelled(play).await.is_none();
+                progress("removing what was made");
+                played.left = self.remove_routes().await;
+                finished(stopped, &played.left)?;
+                Ok(played)
+            }
+        };
+        let mut troubles = Vec::new();
+        for scene in troubles_but_silence() {
+            progress(&format!("changing routes of {}", scene.as_str()));
+            troubles.push(self.trouble_routes(scene, nodes).await);
+        }
+        Ok(Changes { played, troubles, patience: (SHORT, SHORT) })
+    }
+
     /// Makes two routes to ranges that nobody uses, and takes them through their lives.
     pub(super) async fn play_routes(&self, nodes: &[Target], played: &mut Played<ListedRoute>) {
         let Some((one, other)) = nodes.first().zip(nodes.last()) else { return };
-        played.lists.push((Step::Before, self.list_routes(Scene::Real).await));
         let [first, second] = self.destinations();
         let create = || vec![self.create(&first, one), self.create(&second, other)];
         let made = self.settle_routes(create()).await;
@@ -39,21 +66,19 @@ impl Caller {
 
     /// Removes all that may have been made, and says what it couldn't.
     pub(super) async fn remove_routes(&self) -> Vec<String> {
-        let ours = async || -> Vec<ListedRoute> {
-            let listed = self.list_routes(Scene::Real).await.came.unwrap_or_default();
-            let is_ours = |route: &ListedRoute| self.destinations().contains(&route.destination);
-            listed.into_iter().filter(is_ours).collect()
-        };
-        let changes: Vec<_> = ours().await.iter().map(delete).collect();
-        let mut left = Vec::new();
-        if !changes.is_empty() {
-            let turn = self.settle_routes(changes).await;
-            if turn.done().is_none() {
-                left.push(format!("{}: {}", turn.sent, words::came_of_changes(&turn.came)));
-            }
+        for route in self.list_test_routes().await.into_iter().flatten() {
+            self.settle_routes(vec![delete(&route)]).await;
         }
-        left.extend(ours().await.into_iter().map(|route| route.name));
-        left
+        match self.list_test_routes().await {
+            Ok(ours) => ours.into_iter().map(|route| route.name).collect(),
+            Err(none) => vec![format!("what the list can't tell of: {}", words::no_answer(&none))],
+        }
+    }
+
+    async fn list_test_routes(&self) -> Result<Vec<ListedRoute>, NoAnswer> {
+        let listed = self.list_routes(Scene::Real).await.came?;
+        let is_ours = |route: &ListedRoute| self.destinations().contains(&route.destination);
+        Ok(listed.into_iter().filter(is_ours).collect())
     }
 
     /// A change and a list, in front of a cloud in trouble. Nothing reaches the cloud.

@@ -97,7 +97,7 @@ pub(super) fn load_balancers() -> Option<Changes<Owned>> {
         (Step::Before, of([gone()], Effect::Write)),
         (Step::Make, both(Effect::Write)),
         (Step::Again, both(Effect::Read)),
-        (Step::Mixed, of([ip("198.51.100.2"), gone(), ip("198.51.100.1")], Effect::Read)),
+        (Step::Mixed, of([gone(), ip("198.51.100.2"), ip("198.51.100.1")], Effect::Read)),
         (Step::Move, both(Effect::Write)),
         (Step::MoveAgain, both(Effect::Read)),
         (Step::Delete, of([gone()], Effect::Write)),
@@ -135,7 +135,6 @@ pub(super) fn routes() -> Option<Changes<ListedRoute>> {
     ];
     let moved = vec![theirs(), route("198.19.0.0/24", "node-2"), route("198.18.0.0/24", "node-2")];
     let lists = vec![
-        (Step::Before, vec![theirs()]),
         (Step::Again, made()),
         (Step::Move, moved),
         (Step::Delete, vec![theirs(), route("198.19.0.0/24", "node-2")]),

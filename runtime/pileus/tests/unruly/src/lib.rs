@@ -1,7 +1,9 @@
 //! A provider for the simulated cloud that keeps every promise of the contract but the one that its configuration names:
 //! what the conformance test is tested with. It asks for one Node after another, as simple providers do.
 
+mod balance;
 mod machine;
+mod routing;
 
 use std::collections::BTreeMap;
 
@@ -65,6 +67,24 @@ enum Breaks {
     TrapsInTrouble,
     /// Panics where it is asked about many.
     TrapsOnMany,
+    /// What it creates bears no UID.
+    ForgetsOwners,
+    /// It writes a load balancer each time that it looks at it.
+    AlwaysWrites,
+    /// Other targets don't interest it.
+    KeepsTargets,
+    /// It deletes no load balancer, and says that it did.
+    KeepsWhatIsDeleted,
+    /// What is gone can't be deleted.
+    GoneIsAnError,
+    /// What can't be listed is nothing.
+    ErrorsAreEmptyLists,
+    /// What can't be changed is done.
+    ErrorsAreDone,
+    /// Routes are created first.
+    CreatesBeforeItDeletes,
+    /// It doesn't say whose a route is.
+    TellsNobody,
 }
 
 /// The configuration of the provider.
@@ -87,7 +107,7 @@ pub struct Unruly {
     breaks: Breaks,
 }
 
-export_provider!(Unruly, instances);
+export_provider!(Unruly, instances, load_balancers, routes);
 
 impl Provider for Unruly {
     type Configuration = Configuration;
@@ -122,11 +142,14 @@ impl Provider for Unruly {
         if self.breaks == Breaks::NoRules {
             return settings;
         }
-        let pages = Place::Query("cursor".to_owned());
+        let pages = || Place::Query("cursor".to_owned());
         settings
-            .rule(self.cloud.rule("GET", "/v1/machines", Effect::Read).page(pages))
+            .rule(self.cloud.rule("GET", "/v1/machines", Effect::Read).page(pages()))
             .rule(self.cloud.rule("GET", "/v1/machines/*", Effect::Read))
             .rule(self.cloud.rule("POST", "/v1/machines/*/start", Effect::Write))
+            .rule(self.cloud.rule("GET", "/v1/load-balancers", Effect::Read).page(pages()))
+            .rule(self.cloud.rule("GET", "/v1/load-balancers/*", Effect::Read))
+            .rule(self.cloud.rule("GET", "/v1/routes", Effect::Read).page(pages()))
     }
 }
 

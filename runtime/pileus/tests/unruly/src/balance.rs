@@ -1,0 +1,142 @@
+//! Load balancers, one object each, under the UID of its Service.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pileus_guest::{
+    Cluster, Error, Ingress, LoadBalancers, Owned, Service, ServiceAction, ServiceCall, ServiceChange,
+    ServiceProgress, Targets, http,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{Breaks, Unruly, random};
+
+/// What a load balancer bears.
+const CLUSTER: &str = "cluster";
+const SERVICE: &str = "service";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    load_balancers: Vec<LoadBalancer>,
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct LoadBalancer {
+    name: String,
+    state: String,
+    addresses: Vec<String>,
+    machines: Vec<String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+impl LoadBalancers for Unruly {
+    async fn list_owned(&self, _: &Cluster) -> Result<Vec<Owned>, Error> {
+        let mut all = Vec::new();
+        let mut from = None;
+        loop {
+            let page = self.get(&["v1", "load-balancers"], from).await.and_then(http::Response::json);
+            let Page { load_balancers, next } = match page {
+                Err(_) if self.breaks == Breaks::ErrorsAreEmptyLists => return Ok(Vec::new()),
+                page => page?,
+            };
+            all.extend(load_balancers.into_iter().map(|LoadBalancer { name, mut labels, .. }| Owned {
+                cluster_uid: labels.remove(CLUSTER),
+                service_uid: labels.remove(SERVICE),
+                name,
+                ..Owned::default()
+            }));
+            match next {
+                Some(next) => from = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    async fn change_load_balancers(
+        &self,
+        call: &ServiceCall,
+    ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+        let mut outcomes = call.one_by_one(async |change| self.change(call, change).await).await;
+        let is_ensure = |change: &ServiceChange| matches!(change.action, ServiceAction::Ensure(_));
+        match self.breaks {
+            Breaks::Order if call.changes.iter().any(is_ensure) => outcomes.reverse(),
+            Breaks::OneTooFew if outcomes.len() > 1 => drop(outcomes.pop()),
+            _ => {}
+        }
+        Ok(outcomes)
+    }
+}
+
+impl Unruly {
+    async fn change(&self, call: &ServiceCall, change: &ServiceChange) -> Result<ServiceProgress, Error> {
+        let outcome = match &change.action {
+            ServiceAction::UpdateTargets(service) if self.breaks == Breaks::KeepsTargets => {
+                Ok(ServiceProgress::done(service.status.clone()))
+            }
+            ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
+                self.ensure(&call.cluster, call.targets_of(service), service).await
+            }
+            ServiceAction::Delete(_) if self.breaks == Breaks::KeepsWhatIsDeleted => {
+                Ok(ServiceProgress::gone())
+            }
+            ServiceAction::Delete(Service { uid: name, .. })
+            | ServiceAction::RemoveOrphan(Owned { name, .. }) => self.remove(name).await,
+        };
+        match outcome {
+            Err(_) if self.breaks == Breaks::ErrorsAreDone => Ok(ServiceProgress::gone()),
+            outcome => outcome,
+        }
+    }
+
+    async fn ensure(
+        &self,
+        cluster: &Cluster,
+        targets: Targets<'_>,
+        service: &Service,
+    ) -> Result<ServiceProgress, Error> {
+        let path = ["v1", "load-balancers", &service.uid];
+        let mut machines: Vec<_> =
+            targets.iter().filter_map(|target| target.provider_id.strip_prefix("unruly://")).collect();
+        machines.sort_unstable();
+        let there = self.get(&path, None).await?.or_absent()?;
+        let mut now: Option<LoadBalancer> = there.map(http::Response::json).transpose()?;
+        let is_so = now.as_ref().is_some_and(|now| now.machines == machines);
+        if !is_so || self.breaks == Breaks::AlwaysWrites {
+            let wanted = self.wanted(cluster, service, &machines);
+            let request = http::put(self.cloud.join(path)).json(&wanted);
+            now = Some(request.send().await?.json()?);
+        }
+        match now {
+            Some(now) if now.state == "active" => {
+                Ok(ServiceProgress::done(now.addresses.into_iter().map(Ingress::ip)))
+            }
+            _ => Ok(ServiceProgress::in_progress(Duration::from_secs(1))),
+        }
+    }
+
+    fn wanted(&self, cluster: &Cluster, service: &Service, machines: &[&str]) -> Value {
+        let ports: Vec<_> =
+            service.ports.iter().map(|port| json!({"protocol": "tcp", "port": port.port})).collect();
+        let mut labels = match self.breaks {
+            Breaks::ForgetsOwners => json!({}),
+            _ => json!({CLUSTER: cluster.uid, SERVICE: service.uid}),
+        };
+        if self.breaks == Breaks::AlwaysWrites {
+            labels["mood"] = json!(random());
+        }
+        json!({"ports": ports, "machines": machines, "labels": labels})
+    }
+
+    async fn remove(&self, name: &str) -> Result<ServiceProgress, Error> {
+        let answer = http::delete(self.cloud.join(["v1", "load-balancers", name])).send().await?;
+        match (self.breaks, answer.status.as_u16()) {
+            (_, 202) => Ok(ServiceProgress::in_progress(Duration::from_secs(1))),
+            (Breaks::GoneIsAnError, 404) => Err(Error::broken(format!("there is no {name}"))),
+            _ => answer.or_absent().map(|_| ServiceProgress::gone()),
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Routes, under the name that the host hints at.
+
+use std::collections::BTreeMap;
+
+use pileus_guest::{
+    Cluster, Error, ListedRoute, Progress, Route, RouteAction, RouteChange, Routes, change_one_by_one, http,
+};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::{Breaks, Unruly};
+
+/// The label with the name of the Node.
+const NODE: &str = "node";
+
+#[derive(Deserialize)]
+struct Page {
+    routes: Vec<TableRoute>,
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct TableRoute {
+    name: String,
+    destination: String,
+    machine: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+impl Routes for Unruly {
+    async fn list_routes(&self, _: &Cluster) -> Result<Vec<ListedRoute>, Error> {
+        let mut all = Vec::new();
+        let mut from = None;
+        loop {
+            let page = self.get(&["v1", "routes"], from).await.and_then(http::Response::json);
+            let Page { routes, next } = match page {
+                Err(_) if self.breaks == Breaks::ErrorsAreEmptyLists => return Ok(Vec::new()),
+                page => page?,
+            };
+            let told = |text: String| (self.breaks != Breaks::TellsNobody).then_some(text);
+            all.extend(routes.into_iter().map(|TableRoute { name, destination, machine, mut labels }| {
+                ListedRoute {
+                    name,
+                    node: labels.remove(NODE).and_then(told),
+                    target: told(format!("unruly://{machine}")),
+                    destination,
+                    ..ListedRoute::default()
+                }
+            }));
+            match next {
+                Some(next) => from = Some(next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    async fn create_route(&self, _: &Cluster, route: &Route, _: Option<&str>) -> Result<Progress, Error> {
+        let machine = route.target.as_deref().and_then(|id| id.strip_prefix("unruly://"));
+        let wanted = json!({
+            "destination": route.destination, "machine": machine, "labels": {NODE: route.node},
+        });
+        let request = http::put(self.cloud.join(["v1", "routes", &route.name_hint])).json(&wanted);
+        let answer = request.send().await.and_then(http::Response::error_for_status);
+        self.unless_it_lies_of_routes(answer.map(|_| Progress::Done))
+    }
+
+    async fn delete_route(
+        &self,
+        _: &Cluster,
+        route: &ListedRoute,
+        _: Option<&str>,
+    ) -> Result<Progress, Error> {
+        let answer = http::delete(self.cloud.join(["v1", "routes", &route.name])).send().await?;
+        if self.breaks == Breaks::GoneIsAnError && answer.status.as_u16() == 404 {
+            return Err(Error::broken(format!("there is no {}", route.name)));
+        }
+        answer.or_absent().map(|_| Progress::Done)
+    }
+
+    async fn change_routes(
+        &self,
+        cluster: &Cluster,
+        changes: &[RouteChange],
+    ) -> Result<Vec<Result<Progress, Error>>, Error> {
+        if self.breaks == Breaks::CreatesBeforeItDeletes {
+            let mut outcomes = Vec::new();
+            for creates in [true, false] {
+                let is_now =
+                    |change: &&RouteChange| matches!(change.action, RouteAction::Create(_)) == creates;
+                for change in changes.iter().filter(is_now) {
+                    outcomes.extend(change_one_by_one(self, cluster, std::slice::from_ref(change)).await);
+                }
+            }
+            return Ok(outcomes);
+        }
+        let mut outcomes = change_one_by_one(self, cluster, changes).await;
+        if self.breaks == Breaks::OneTooFew && outcomes.len() > 1 {
+            outcomes.pop();
+        }
+        Ok(outcomes)
+    }
+}
+
+impl Unruly {
+    fn unless_it_lies_of_routes(&self, outcome: Result<Progress, Error>) -> Result<Progress, Error> {
+        match outcome {
+            Err(_) if self.breaks == Breaks::ErrorsAreDone => Ok(Progress::Done),
+            outcome => outcome,
+        }
+    }
+}
