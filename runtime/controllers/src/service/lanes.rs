@@ -191,3 +191,132 @@ impl Lanes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn lanes(side_by_side: Option<usize>) -> (Lanes, Instant) {
+        (Lanes::new(Shape { largest: 3, side_by_side }), Instant::now())
+    }
+
+    fn key(name: &str) -> Key {
+        Key::Service(name.to_owned())
+    }
+
+    /// The next call, as its lane and what it is made of.
+    fn next(lanes: &mut Lanes, now: Instant) -> Option<(Lane, String)> {
+        let (lane, keys) = lanes.next(now)?;
+        let name = |key: &Key| match key {
+            Key::Service(name) | Key::Orphan(name) => name.clone(),
+        };
+        Some((lane, keys.iter().map(name).collect()))
+    }
+
+    fn some(lane: Lane, names: &str) -> Option<(Lane, String)> {
+        Some((lane, names.to_owned()))
+    }
+
+    #[test]
+    fn each_lane_gathers_from_the_first_that_came_and_takes_what_is_ready() {
+        for (lane, gathering) in
+            [(Lane::User, 100), (Lane::Again, 0), (Lane::Targets, 1000), (Lane::Audit, 1000)]
+        {
+            let (mut lanes, now) = lanes(Some(1));
+            lanes.put(&key("a"), lane, now);
+            lanes.put(&key("b"), lane, now + MS * gathering);
+            lanes.put(&key("c"), lane, now + MS * (gathering + 1));
+            assert_eq!(lanes.wakes(), Some(now + MS * gathering), "{lane:?}");
+            let early = (now + MS * gathering).checked_sub(MS).filter(|early| *early >= now);
+            assert_eq!(early.and_then(|early| next(&mut lanes, early)), None, "{lane:?}");
+            assert_eq!(next(&mut lanes, now + MS * gathering), some(lane, "ab"), "{lane:?}");
+            assert_eq!(lanes.wakes(), None, "{lane:?}: the only call is under way");
+            lanes.ends(lane);
+            assert!(lanes.wakes().is_some(), "{lane:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_put_elsewhere_or_removed_waits_no_more_where_it_was() {
+        let (mut lanes, now) = lanes(Some(1));
+        lanes.put(&key("a"), Lane::Targets, now);
+        lanes.put(&key("a"), Lane::User, now + MS * 500);
+        lanes.put(&key("b"), Lane::User, now);
+        lanes.remove(&key("b"));
+        lanes.remove(&key("c"));
+        assert_eq!(lanes.wakes(), Some(now + MS * 600));
+        assert_eq!(next(&mut lanes, now + MS * 600), some(Lane::User, "a"));
+    }
+
+    #[test]
+    fn calls_side_by_side_are_as_many_for_users_and_one_for_each_other_lane() {
+        let (mut lanes, now) = lanes(Some(2));
+        for n in 0..9 {
+            for lane in Lane::ALL {
+                lanes.put(&key(&format!("{}{n}", lane.as_str())), lane, now);
+            }
+        }
+        let later = now + Duration::from_secs(1);
+        let mut begun = Vec::new();
+        while let Some((lane, keys)) = lanes.next(later) {
+            assert_eq!(keys.len(), 3, "{lane:?}");
+            begun.push(lane);
+        }
+        assert_eq!(begun, [Lane::User, Lane::User, Lane::Again, Lane::Targets]);
+        // The audit is behind what users wait for, and what asks again isn't asked at once.
+        assert_eq!(lanes.wakes(), Some(now + LAST));
+        lanes.ends(Lane::Again);
+        assert_eq!(lanes.wakes(), Some(later + ASKING));
+        lanes.ends(Lane::User);
+        assert_eq!(lanes.next(later).map(|(lane, _)| lane), Some(Lane::User));
+        assert_eq!(lanes.next(later).map(|(lane, _)| lane), Some(Lane::Audit), "no user waits any more");
+    }
+
+    #[test]
+    fn an_audit_is_not_put_off_for_ever() {
+        let (mut lanes, now) = lanes(Some(1));
+        lanes.put(&key("a"), Lane::Audit, now);
+        for n in 0..99 {
+            lanes.put(&key(&n.to_string()), Lane::User, now);
+        }
+        let first = |lanes: &mut Lanes, at| lanes.next(at).map(|(lane, _)| lane);
+        assert_eq!(first(&mut lanes, now + LAST - MS), Some(Lane::User));
+        assert_eq!(first(&mut lanes, now + LAST - MS), None);
+        assert_eq!(first(&mut lanes, now + LAST), Some(Lane::Audit));
+    }
+
+    #[test]
+    fn where_one_call_may_run_it_runs_alone_and_takes_along_what_is_ready() {
+        let (mut lanes, now) = lanes(None);
+        for (name, lane) in [("a", Lane::Audit), ("b", Lane::Targets), ("c", Lane::Again), ("d", Lane::User)]
+        {
+            lanes.put(&key(name), lane, now);
+        }
+        let later = now + MS * 100;
+        assert!(!lanes.may_list(later), "a user waits");
+        assert_eq!(next(&mut lanes, later), some(Lane::User, "dcb"));
+        assert_eq!((lanes.wakes(), lanes.may_list(later)), (None, false));
+        lanes.ends(Lane::User);
+        assert_eq!(lanes.wakes(), Some(now + MS * 1000));
+        assert!(lanes.may_list(later));
+        lanes.is_listing = true;
+        assert_eq!((lanes.wakes(), lanes.may_list(later)), (None, false), "a list is a call");
+        lanes.is_listing = false;
+        assert_eq!(next(&mut lanes, now + MS * 1000), some(Lane::Audit, "a"));
+    }
+
+    #[test]
+    fn a_list_runs_beside_calls_where_they_may_run_side_by_side() {
+        let (mut lanes, now) = lanes(Some(1));
+        lanes.put(&key("a"), Lane::User, now);
+        assert!(lanes.next(now + MS * 100).is_some() && lanes.may_list(now + MS * 100));
+        lanes.put(&key("b"), Lane::User, now + MS * 200);
+        assert!(lanes.may_list(now + MS * 199) && !lanes.may_list(now + MS * 200));
+        lanes.is_listing = true;
+        assert!(!lanes.may_list(now));
+        lanes.ends(Lane::User);
+        assert_eq!(lanes.wakes(), Some(now + MS * 300));
+    }
+}

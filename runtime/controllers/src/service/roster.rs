@@ -285,8 +285,8 @@ mod tests {
     use std::time::Duration;
 
     use pileus_cloud::{
-        Error as CloudError, ErrorKind, Ingress, IngressPoint, Owned, Retry, Selection, ServiceAction,
-        ServiceProgress, ServiceTerms,
+        ErrorKind, Ingress, IngressPoint, Owned, Retry, Selection, ServiceAction, ServiceProgress,
+        ServiceTerms,
     };
     use serde_json::{Value, json};
 
@@ -308,8 +308,8 @@ mod tests {
         stage
     }
 
-    fn under(after: u64, note: &str) -> Result<ServiceProgress, CloudError> {
-        Ok(ServiceProgress::Under { after: Duration::from_secs(after), resume: Some(note.to_owned()) })
+    fn under(after: u64, note: &str) -> ServiceProgress {
+        ServiceProgress::Under { after: Duration::from_secs(after), resume: Some(note.to_owned()) }
     }
 
     fn status(ip: &str) -> Value {
@@ -398,7 +398,7 @@ mod tests {
         stage.passes(AUDIT * 11 / 10);
         assert_eq!(stage.events(), ["EnsuredLoadBalancer a"]);
         // What an audit has set going is work like any other.
-        stage.plans("a", under(3, "note"));
+        stage.plans("a", Ok(under(3, "note")));
         stage.sizes.clear();
         stage.passes(AUDIT * 11 / 10);
         assert_eq!(stage.sizes, [(1, true), (1, false)]);
@@ -454,7 +454,7 @@ mod tests {
         stage.nodes(&nodes(&["n", "o"]));
         assert!(stage.settles().calls().is_empty());
         // Of an operation that was for something else no note is kept, nor its time, nor its failure.
-        stage.roster.came(call, Ok(vec![under(3600, "of the ensure")]), stage.now, 0.0);
+        stage.roster.came(call, Ok(vec![Ok(under(3600, "of the ensure"))]), stage.now, 0.0);
         assert_eq!(stage.settles().calls(), ["delete uid-a"]);
         assert_eq!(stage.last[0].resume, None);
         let ServiceAction::Delete(deleted) = &stage.last[0].action else { panic!("{:?}", stage.last) };
@@ -466,7 +466,7 @@ mod tests {
         let mut stage = settled(json!({}));
         let mut resumes = Vec::new();
         let mut asks = |stage: &mut Stage, change: Option<Value>| {
-            stage.plans("a", under(2, "note"));
+            stage.plans("a", Ok(under(2, "note")));
             if let Some(change) = change {
                 stage.change("a", change);
             }
@@ -497,7 +497,7 @@ mod tests {
             stage.put(service(name, json!({})));
         }
         stage.settles();
-        stage.plans("b", under(1, "note"));
+        stage.plans("b", Ok(under(1, "note")));
         stage.change("b", json!({"spec": {"ports": [{"port": 81}]}}));
         stage.rests(Duration::from_millis(200));
         stage.nodes(&nodes(&["n", "o"]));
@@ -624,7 +624,7 @@ mod tests {
         ];
         let present = [("uid-b", "default/b")].map(|(uid, name)| (uid.to_owned(), name.to_owned())).into();
         stage.listing = Ok(Listing { owned: listed, present });
-        stage.plans("an orphan", under(2, "note"));
+        stage.plans("an orphan", Ok(under(2, "note")));
         stage.plans("an orphan", fails(ErrorKind::Unavailable));
         stage.passes(AUDIT * 11 / 10);
         let mut removed = stage.calls();

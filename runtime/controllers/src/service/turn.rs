@@ -105,3 +105,67 @@ impl Turn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_by_itself_is_told_ever_less_often_and_what_users_must_do_each_time() {
+        let now = Instant::now();
+        let asked = ErrorKind::Throttled(Some(Duration::from_secs(7)));
+        let told_of = |kind| {
+            let mut turn = Turn::new(now);
+            let error = CloudError::new(kind, "x");
+            (1..=8).filter(|_| turn.failed(&error, now, 0.0)).count()
+        };
+        for (kind, told) in [
+            (ErrorKind::Unavailable, 4),
+            (ErrorKind::Conflict, 4),
+            (ErrorKind::Throttled(None), 4),
+            (asked, 0),
+            (ErrorKind::Invalid, 8),
+            (ErrorKind::Denied, 8),
+            (ErrorKind::Broken, 8),
+        ] {
+            assert_eq!(told_of(kind), told, "{kind:?}");
+        }
+        let mut turn = Turn::new(now);
+        turn.failed(&CloudError::new(asked, "x"), now, 0.0);
+        assert_eq!((turn.failures, turn.ready), (0, now + Duration::from_secs(7)));
+    }
+
+    #[test]
+    fn a_note_is_for_one_task_with_the_same_targets_and_goes_with_a_failure() {
+        let now = Instant::now();
+        let mut turn = Turn::new(now);
+        turn.goes_on(Duration::ZERO, Some("note".to_owned()), Some(1), now);
+        assert_eq!(turn.ready, now + Duration::from_millis(100), "not in a tight loop");
+        assert_eq!(
+            [Some(1), Some(2), None].map(|targets| turn.resume(targets).is_some()),
+            [true, false, false]
+        );
+        turn.failed(&CloudError::new(ErrorKind::Unavailable, "x"), now, 0.0);
+        assert!(turn.resume(Some(1)).is_none() && !turn.is_under);
+        turn.goes_on(Duration::ZERO, Some("note".to_owned()), None, now);
+        assert!(turn.is_under && turn.failures == 0);
+        turn.renew(now);
+        assert!(turn.resume(None).is_none() && !turn.is_under && turn.ready == now);
+    }
+
+    #[test]
+    fn what_becomes_of_an_overtaken_task_says_nothing_of_the_next() {
+        let now = Instant::now();
+        let mut turn = Turn::new(now);
+        turn.renew(now);
+        assert!(!turn.is_busy());
+        turn.begins();
+        assert!(turn.is_busy() && turn.ends() && !turn.is_busy());
+        turn.begins();
+        turn.renew(now);
+        turn.renew(now);
+        assert!(turn.is_busy() && !turn.ends() && !turn.is_busy());
+        turn.begins();
+        assert!(turn.ends());
+    }
+}
