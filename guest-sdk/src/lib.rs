@@ -12,6 +12,7 @@ mod host;
 pub mod http;
 pub mod identity;
 mod instances;
+pub mod labels;
 mod load_balancers;
 mod log;
 mod node;
@@ -38,5 +39,5 @@ pub use service::{
     Affinity, Family, Ingress, IngressPoint, IpMode, LocalEndpoints, Owned, PortStatus, Protocol, Selection,
     Service, ServicePort, Target, Targets, TrafficPolicy,
 };
-pub use settings::{Effect, Endpoint, Limit, Operation, Place, Rule, Settings};
+pub use settings::{Effect, Endpoint, Limit, Operation, Place, Quota, Rule, Settings};
 pub use side_by_side::{removals_first, side_by_side};

@@ -31,9 +31,27 @@ pub struct ServiceChange {
 }
 
 impl ServiceChange {
+    /// The Service that is to be served; none where something is to be removed.
+    pub const fn service(&self) -> Option<&Service> {
+        match &self.action {
+            ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => Some(service),
+            ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_) => None,
+        }
+    }
+
+    /// What the cloud's thing is called where it is named by the UID of its Service: that, or the name that was listed.
+    pub const fn name(&self) -> &str {
+        match &self.action {
+            ServiceAction::Ensure(Service { uid: name, .. })
+            | ServiceAction::UpdateTargets(Service { uid: name, .. })
+            | ServiceAction::Delete(Service { uid: name, .. })
+            | ServiceAction::RemoveOrphan(Owned { name, .. }) => name.as_str(),
+        }
+    }
+
     /// Whether something is to be removed.
     pub const fn is_removal(&self) -> bool {
-        matches!(self.action, ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_))
+        self.service().is_none()
     }
 }
 
@@ -114,6 +132,11 @@ impl ServiceProgress {
     pub const fn in_progress(after: Duration) -> Self {
         Self::InProgress { after, resume: None }
     }
+
+    /// It has begun; asked again after this time, with this note.
+    pub fn in_progress_with(after: Duration, note: &str) -> Self {
+        Self::InProgress { after, resume: Some(note.to_owned()) }
+    }
 }
 
 /// A provider that balances load.
@@ -183,7 +206,7 @@ mod tests {
                     http::put(url(&service.uid)).json(&nodes).send().await?.error_for_status()?;
                     Ok(match &change.resume {
                         Some(address) => ServiceProgress::done([Ingress::ip(address)]),
-                        None => ServiceProgress::in_progress(Duration::from_secs(5)),
+                        None => ServiceProgress::in_progress_with(Duration::from_secs(5), "192.0.2.1"),
                     })
                 }
                 ServiceAction::Delete(Service { uid: name, .. })
@@ -234,7 +257,7 @@ mod tests {
             .exchange(delete(url("c")).status(403))
             .exchange(put(url("d")));
         let outcomes = host.change_load_balancers::<Writer>(&call).unwrap();
-        assert_eq!(outcomes[0], Ok(ServiceProgress::in_progress(Duration::from_secs(5))));
+        assert_eq!(outcomes[0], Ok(ServiceProgress::in_progress_with(Duration::from_secs(5), "192.0.2.1")));
         assert_eq!(outcomes[1], Ok(ServiceProgress::gone()));
         assert_eq!(outcomes[2].as_ref().unwrap_err().kind, crate::ErrorKind::Denied);
         assert_eq!(outcomes[3], Ok(ServiceProgress::done([Ingress::ip("192.0.2.1")])));

@@ -2,10 +2,14 @@
 
 use std::time::SystemTime;
 
+use serde::Deserialize;
+
 use crate::Extra;
 
-/// What an address of a machine is for, in Kubernetes' words (`NodeAddressType`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What an address of a machine is for, in Kubernetes' words (`NodeAddressType`). In JSON it is written as in the contract,
+/// `internal-ip` for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
     /// A host name as the machine itself reports it.
     Hostname,
@@ -19,8 +23,8 @@ pub enum AddressKind {
     ExternalDns,
 }
 
-/// One address of a machine.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// One address of a machine. A cloud that has the contract's words for it can be read as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct Address {
     /// What it is for.
     pub kind: AddressKind,

@@ -1,6 +1,11 @@
 //! What follows from a configuration: the hosts that a provider must reach, what its requests mean, and the limits that
 //! its cloud publishes. The host reads it once; nothing here runs during a call.
 
+use std::num::NonZeroU32;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::Extra;
 
 /// A host that the provider must reach to do its work: a wish, which grants nothing.
@@ -151,6 +156,16 @@ pub struct Limit {
     pub per_minute: u32,
 }
 
+/// How many requests a cloud lets through, where an operator says so: a type for a field of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Quota {
+    /// How many may come at once.
+    pub burst: NonZeroU32,
+    /// How many more each second.
+    pub per_second: NonZeroU32,
+}
+
 /// What follows from a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
@@ -176,6 +191,16 @@ impl Settings {
     pub fn rule(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self
+    }
+
+    /// Adds a limit that the operator knows of, where the configuration names one.
+    pub fn quota(self, key: impl Into<String>, quota: Option<Quota>) -> Self {
+        match quota {
+            Some(Quota { burst, per_second }) => {
+                self.limit(key, burst.get(), per_second.get().saturating_mul(60))
+            }
+            None => self,
+        }
     }
 
     /// Adds a limit that the cloud publishes.

@@ -30,7 +30,7 @@ pub async fn side_by_side<I, T>(things: impl IntoIterator<Item = I>, work: impl 
 }
 
 /// Runs them, so many at a time. The same code for whatever they are, as each kind would take 4 kB of the component.
-async fn run<'a>(begun: &mut dyn Iterator<Item = LocalBoxFuture<'a, ()>>) {
+async fn run(begun: &mut dyn Iterator<Item = LocalBoxFuture<'_, ()>>) {
     futures::stream::iter(begun).buffer_unordered(IN_FLIGHT).collect::<()>().await;
 }
 

@@ -9,11 +9,9 @@ mod shared;
 #[cfg(test)]
 mod storm;
 
-use std::num::NonZeroU32;
-
 use load_balancer::{HOSTNAME, Style};
 use pileus_guest::{
-    Annotation, AnnotationType, Description, Effect, Error, Place, Problem, Provider, Settings,
+    Annotation, AnnotationType, Description, Effect, Error, Place, Problem, Provider, Quota, Settings,
     export_provider, http,
 };
 use schemars::JsonSchema;
@@ -41,21 +39,12 @@ pub struct Configuration {
     writes: Option<Quota>,
 }
 
-/// How many requests a cloud lets through.
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Quota {
-    /// How many may come at once.
-    burst: NonZeroU32,
-    /// How many more each second.
-    per_second: NonZeroU32,
-}
-
 /// The simulated cloud.
 pub struct Simulated {
     cloud: http::BaseUrl,
     style: Style,
-    quotas: [(&'static str, Option<Quota>); 2],
+    reads: Option<Quota>,
+    writes: Option<Quota>,
 }
 
 /// One page of a list.
@@ -81,7 +70,7 @@ impl Provider for Simulated {
 
     fn configure(configuration: Configuration) -> Result<Self, Vec<Problem>> {
         let Configuration { endpoint: cloud, load_balancers: style, reads, writes } = configuration;
-        Ok(Self { cloud, style, quotas: [("reads", reads), ("writes", writes)] })
+        Ok(Self { cloud, style, reads, writes })
     }
 
     fn settings(&self) -> Settings {
@@ -97,12 +86,7 @@ impl Provider for Simulated {
                 settings = settings.rule(write("PUT")).rule(write("DELETE"));
             }
         }
-        for (key, quota) in self.quotas {
-            if let Some(Quota { burst, per_second }) = quota {
-                settings = settings.limit(key, burst.get(), per_second.get().saturating_mul(60));
-            }
-        }
-        settings
+        settings.quota("reads", self.reads).quota("writes", self.writes)
     }
 }
 

@@ -7,30 +7,23 @@ use std::time::Duration;
 
 use pileus_guest::operation::State;
 use pileus_guest::{
-    Cluster, Error, Ingress, LoadBalancers, Owned, Protocol, Service, ServiceAction, ServiceCall,
-    ServiceChange, ServicePort, ServiceProgress, Targets, http,
+    Cluster, Error, Ingress, LoadBalancers, Owned, Protocol, Service, ServiceCall, ServiceChange,
+    ServicePort, ServiceProgress, Targets, http, labels,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::route::CLUSTER;
 use crate::{HANDFUL, Simulated, machine_of};
 
 /// The annotation of Services whose clients are told a name.
 pub(crate) const HOSTNAME: &str = "simulated.pileus.dev/hostname";
-
-/// The label with the Service's UID.
-const SERVICE: &str = "pileus-service";
-
-/// The label with the Service's namespace and name, for people.
-const SERVICE_NAME: &str = "pileus-service-name";
 
 /// The note about what was written, and the one about what was deleted.
 const WRITTEN: &str = "written";
 pub(crate) const DELETED: &str = "deleted";
 
 /// When to look again how the cloud is getting on.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
 /// How the cloud has load balancers.
 #[derive(Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
@@ -129,13 +122,13 @@ impl LoadBalancers for Simulated {
         }
         let machines = machines(Targets::all(&call.targets));
         let change = async |change: &ServiceChange| {
-            let (name, service) = subject(change);
+            let name = change.name();
             let read = match listed {
                 Some(_) => None,
                 None => self.read("load-balancers", name).await?,
             };
             let found = read.as_ref().or_else(|| listed.as_ref()?.get(name));
-            match service {
+            match change.service() {
                 Some(service) => self.ensure(call, service, &machines, found, change.resume.as_deref()).await,
                 None => self.remove("load-balancers", change, found.map(|found| &found.stage)).await,
             }
@@ -146,7 +139,7 @@ impl LoadBalancers for Simulated {
     async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, Error> {
         let kind = if self.style == Style::Shared { "addresses" } else { "load-balancers" };
         let all: Vec<Labelled> = self.all(kind).await?;
-        Ok(all.into_iter().filter_map(|one| one.owned(cluster)).collect())
+        Ok(all.into_iter().filter_map(|one| labels::owned(one.name, one.labels, cluster)).collect())
     }
 }
 
@@ -190,14 +183,16 @@ impl Simulated {
         change: &ServiceChange,
         found: Option<&Stage>,
     ) -> Result<ServiceProgress, Error> {
-        let ((name, _), resume) = (subject(change), change.resume.as_deref());
+        let resume = change.resume.as_deref();
         match found.map(|stage| stage.operation(DELETED).answer(resume)).transpose()? {
             Some(Some(progress)) => return Ok(progress),
             None if resume == Some(DELETED) => return Ok(ServiceProgress::gone()),
             _ => {}
         }
-        match http::delete(self.url(kind, name)).send().await?.or_absent()? {
-            Some(answer) if answer.status == http::StatusCode::ACCEPTED => Ok(in_progress(DELETED)),
+        match http::delete(self.url(kind, change.name())).send().await?.or_absent()? {
+            Some(answer) if answer.status == http::StatusCode::ACCEPTED => {
+                Ok(ServiceProgress::in_progress_with(AGAIN, DELETED))
+            }
             _ => Ok(ServiceProgress::gone()),
         }
     }
@@ -246,43 +241,13 @@ impl Rules {
             port: port.port,
             node_port: port.node_port,
         };
-        let name = format!("{}/{}", service.namespace, service.name);
-        let labels = [
-            (SERVICE, Some(service.uid.clone())),
-            (SERVICE_NAME, Some(name)),
-            (CLUSTER, cluster.uid.clone()),
-        ];
         Ok(Self {
             ports: service.ports.iter().map(port).collect(),
             source_ranges: service.source_ranges.clone(),
             health_check_port: service.policy.health_check_port(),
             sticky_seconds: service.affinity.time().map(|time| time.as_secs()),
-            labels: labels.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect(),
+            labels: labels::of(cluster, service),
         })
-    }
-}
-
-impl Labelled {
-    /// What it is to this cluster; none where it is no Service's, or another cluster's.
-    fn owned(mut self, cluster: &Cluster) -> Option<Owned> {
-        let service_uid = Some(self.labels.remove(SERVICE)?);
-        let cluster_uid = self.labels.remove(CLUSTER);
-        let service = self.labels.remove(SERVICE_NAME);
-        let service =
-            service.and_then(|it| it.split_once('/').map(|(of, name)| (of.to_owned(), name.to_owned())));
-        let owned = Owned { cluster_uid, service_uid, service, name: self.name, ..Owned::default() };
-        (owned.cluster_uid.is_none() || owned.cluster_uid == cluster.uid).then_some(owned)
-    }
-}
-
-/// What the cloud's thing for a change is called, and the Service that it should be there for; none where it should go.
-pub(crate) fn subject(change: &ServiceChange) -> (&str, Option<&Service>) {
-    match &change.action {
-        ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
-            (&service.uid, Some(service))
-        }
-        ServiceAction::Delete(service) => (&service.uid, None),
-        ServiceAction::RemoveOrphan(owned) => (&owned.name, None),
     }
 }
 
@@ -299,16 +264,11 @@ pub(crate) fn requested(service: &Service) -> Result<Option<IpAddr>, Error> {
     text.parse().map(Some).map_err(|_| Error::invalid(format!("loadBalancerIP `{text}` is no IP address")))
 }
 
-/// The cloud is at it; a note tells the next call at what.
-pub(crate) fn in_progress(note: &str) -> ServiceProgress {
-    ServiceProgress::InProgress { after: AGAIN, resume: Some(note.to_owned()) }
-}
-
 #[cfg(test)]
 #[expect(clippy::unnecessary_wraps, reason = "outcomes are compared as they come")]
 pub(crate) mod tests {
     use pileus_guest::testing::{Exchange, Host, delete, get, put};
-    use pileus_guest::{Affinity, ErrorKind, Family, Selection, Target, TrafficPolicy};
+    use pileus_guest::{Affinity, ErrorKind, Family, Selection, ServiceAction, Target, TrafficPolicy};
     use serde_json::{Value, json};
 
     use super::*;
@@ -380,7 +340,7 @@ pub(crate) mod tests {
     }
 
     fn in_progress_with(note: &str) -> Outcome {
-        Ok(in_progress(note))
+        Ok(ServiceProgress::in_progress_with(AGAIN, note))
     }
 
     type Outcome = Result<ServiceProgress, ErrorKind>;

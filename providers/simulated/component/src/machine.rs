@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pileus_guest::{
-    Address, AddressKind, Answer, Error, Instance, Instances, Listing, NodeReference, Purpose, http,
-    one_by_one, side_by_side,
+    Address, Answer, Error, Instance, Instances, Listing, NodeReference, Purpose, http, one_by_one,
+    side_by_side,
 };
 use serde::Deserialize;
 
@@ -24,7 +24,7 @@ struct Machine {
     zone: Option<String>,
     region: Option<String>,
     #[serde(default)]
-    addresses: Vec<MachineAddress>,
+    addresses: Vec<Address>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
 }
@@ -35,22 +35,6 @@ enum State {
     Creating,
     Running,
     Stopped,
-}
-
-#[derive(Clone, Deserialize)]
-struct MachineAddress {
-    kind: Kind,
-    value: String,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Kind {
-    Hostname,
-    InternalIp,
-    ExternalIp,
-    InternalDns,
-    ExternalDns,
 }
 
 impl Instances for Simulated {
@@ -122,28 +106,17 @@ fn answer(machine: Option<Machine>) -> Answer {
         instance_type: r#type,
         zone,
         region,
-        addresses: addresses.into_iter().map(address).collect(),
+        addresses,
         labels: labels.into_iter().collect(),
         state,
         ..Instance::default()
     })
 }
 
-fn address(MachineAddress { kind, value }: MachineAddress) -> Address {
-    let kind = match kind {
-        Kind::Hostname => AddressKind::Hostname,
-        Kind::InternalIp => AddressKind::InternalIp,
-        Kind::ExternalIp => AddressKind::ExternalIp,
-        Kind::InternalDns => AddressKind::InternalDns,
-        Kind::ExternalDns => AddressKind::ExternalDns,
-    };
-    Address { kind, value }
-}
-
 #[cfg(test)]
 mod tests {
     use pileus_guest::testing::{Exchange, Host, Sent, get};
-    use pileus_guest::{ErrorKind, State};
+    use pileus_guest::{AddressKind, ErrorKind, State};
     use serde_json::{Value, json};
 
     use super::*;

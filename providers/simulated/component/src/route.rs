@@ -3,16 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use pileus_guest::{Cluster, Error, ListedRoute, Progress, Route, Routes, http};
+use pileus_guest::{Cluster, Error, ListedRoute, Progress, Route, Routes, http, labels};
 use serde::{Deserialize, Serialize};
 
 use crate::{Simulated, machine_of};
 
 /// The label with the name of the Node.
 const NODE: &str = "pileus-node";
-
-/// The label with the cluster's UID, so that clusters that share a table know their own.
-pub(crate) const CLUSTER: &str = "pileus-cluster";
 
 #[derive(Deserialize)]
 struct TableRoute {
@@ -46,12 +43,11 @@ impl Routes for Simulated {
         let Some(target) = &route.target else {
             return Err(Error::invalid(format!("node {} has no machine yet", route.node)));
         };
-        let labels =
-            [(NODE, &*route.node)].into_iter().chain(cluster.uid.as_deref().map(|uid| (CLUSTER, uid)));
+        let owner = cluster.uid.as_deref().map(|uid| (labels::CLUSTER, uid));
         let new = NewRoute {
             destination: &route.destination,
             machine: machine_of(target)?,
-            labels: labels.collect(),
+            labels: [(NODE, &*route.node)].into_iter().chain(owner).collect(),
         };
         let url = self.url("routes", &route.name_hint);
         http::put(url).json(&new).send().await?.error_for_status()?;
@@ -71,12 +67,12 @@ impl Routes for Simulated {
 }
 
 fn listed(route: TableRoute, cluster: &Cluster) -> ListedRoute {
-    let TableRoute { name, destination, machine, blackhole, mut labels } = route;
+    let TableRoute { name, destination, machine, blackhole, labels: mut bears } = route;
     // The Nodes of another cluster may bear the same names.
-    let is_ours = labels.get(CLUSTER) == cluster.uid.as_ref();
+    let is_ours = bears.get(labels::CLUSTER) == cluster.uid.as_ref();
     ListedRoute {
         name,
-        node: labels.remove(NODE).filter(|_| is_ours),
+        node: bears.remove(NODE).filter(|_| is_ours),
         target: Some(format!("simulated://{machine}")),
         destination,
         blackhole,

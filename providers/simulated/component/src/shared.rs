@@ -12,7 +12,7 @@ use pileus_guest::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::load_balancer::{HOSTNAME, Rules, Stage, in_progress, machines, requested, subject};
+use crate::load_balancer::{AGAIN, HOSTNAME, Rules, Stage, machines, requested};
 use crate::{HANDFUL, Simulated};
 
 /// The note of a change that waits for the shared load balancer, and of one that waits for its address.
@@ -87,8 +87,8 @@ impl Simulated {
         let mut addresses = self.addresses(&call.changes).await?;
         let wish = |change| Wish {
             change,
-            goal: subject(change).1.map(|service| Goal::new(call, service)).transpose(),
-            address: addresses.remove(subject(change).0),
+            goal: change.service().map(|service| Goal::new(call, service)).transpose(),
+            address: addresses.remove(change.name()),
         };
         let wishes: Vec<_> = call.changes.iter().map(wish).collect();
         let machines = machines(Targets::all(&call.targets)).0.into_iter().map(str::to_owned).collect();
@@ -108,7 +108,7 @@ impl Simulated {
             self.all("addresses").await?
         } else {
             let read =
-                side_by_side(changes, async |change| self.read("addresses", subject(change).0).await).await;
+                side_by_side(changes, async |change| self.read("addresses", change.name()).await).await;
             read.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?
         };
         Ok(all.into_iter().map(|address| (address.name.clone(), address)).collect())
@@ -131,7 +131,7 @@ impl Simulated {
         let written: Address = written.json()?;
         written.stage.operation(ADDRESS).answer(Some(ADDRESS))?;
         // Its frontend comes next.
-        Ok(in_progress(ADDRESS))
+        Ok(ServiceProgress::in_progress_with(AGAIN, ADDRESS))
     }
 }
 
@@ -160,7 +160,7 @@ impl Shared {
             Ok(goal) => goal.as_ref(),
             Err(error) => return Edit::Kept(Err(error.clone())),
         };
-        let name = subject(wish.change).0;
+        let name = wish.change.name();
         let place = self.frontends.iter().position(|frontend| frontend.name == name);
         let is_addressed = match (goal, &wish.address) {
             (Some(goal), Some(address)) => address.is(goal),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     fn under_way(note: &str) -> Outcome {
-        Ok(in_progress(note))
+        Ok(ServiceProgress::in_progress_with(AGAIN, note))
     }
 
     fn body(sent: &Sent) -> Value {
