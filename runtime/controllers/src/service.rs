@@ -764,6 +764,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_admission_policy_that_undoes_what_is_written_makes_no_storm() {
+        for policy in [json!({"status": null}), json!({"metadata": {"finalizers": null}})] {
+            let world = World::new();
+            world.api.enforce(policy.clone());
+            world.make("web");
+            world.start();
+            world.after(SECOND * 600).await;
+            let writes = world.api.writes().len();
+            assert!((5..=12).contains(&writes), "{policy}: {writes}");
+            assert!(world.api.events().contains(&"SyncLoadBalancerFailed web".to_owned()), "{policy}");
+            assert!(world.api.notes().iter().any(|note| note.contains("look for an admission policy")));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_change_of_its_namespace_is_one_of_the_service() {
         let world = World::new();
         let namespace = |tier| json!({"metadata": {"name": "shop", "uid": "shop", "labels": {"tier": tier}}});

@@ -111,18 +111,27 @@ impl Services {
     /// Writes to a Service's status resource, which takes changes of its finalizers, too, and returns it as it is then.
     /// `action` is what the metric calls it. The patch names the Service's UID, so that it can't hit another one that has
     /// taken the name meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] also where the API server's answer doesn't show what was written.
     pub(crate) async fn patch(
         &self,
         facts: &ServiceFacts,
         action: &'static str,
         patch: Value,
+        shows: impl FnOnce(&ServiceFacts) -> bool,
     ) -> Result<Arc<ServiceFacts>, Error> {
         let (api, patch) = (self.api(&facts.service.namespace), Patch::Strategic(patch));
         let written = answered(api.patch_status(&facts.service.name, &patch_params(), &patch)).await;
+        let written = written.and_then(|service| {
+            let written = Arc::new(self.shared.read(service));
+            self.shared.services.update(|store| store.kept.learn(&written).into_iter().collect());
+            // Else it would be written again and again.
+            let why = "what is written is changed back at once: look for an admission policy";
+            shows(&written).then_some(written).ok_or_else(|| Error::Refused(why.to_owned()))
+        });
         self.shared.metrics.service.wrote(action, label(&written));
-        let written = Arc::new(self.shared.read(written?));
-        self.shared.services.update(|store| store.kept.learn(&written).into_iter().collect());
-        Ok(self.shared.newest(written))
+        written.map(|written| self.shared.newest(written))
     }
 
     /// Reads a Service anew, and keeps it from now on, whatever it looks like. Followers are told, unless there is none of
@@ -456,7 +465,7 @@ mod tests {
         assert_eq!(next(&mut following).await, [told(&tin, &[("a", 3)])]);
         // So is the answer to a write.
         let patch = json!({"metadata": {"uid": "uid-web", "finalizers": ["x/y"]}});
-        let written = services.patch(&facts, "test", patch).await.unwrap();
+        let written = services.patch(&facts, "test", patch, |_| true).await.unwrap();
         assert_eq!(written.service.namespace_labels, tin);
         assert_eq!(written.local_endpoints, BTreeMap::from([("a".to_owned(), 3)]));
         assert_eq!(next(&mut following).await, [told(&tin, &[("a", 3)])]);
@@ -476,7 +485,7 @@ mod tests {
         api.change("services", "shop/web", &json!({"metadata": {"labels": {"a": "b"}}}));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let patch = json!({"metadata": {"uid": "uid-web", "finalizers": ["x/y"]}});
-        let written = services.patch(&facts, "test", patch).await.unwrap();
+        let written = services.patch(&facts, "test", patch, |_| true).await.unwrap();
         assert_eq!(written.finalizers, ["x/y"]);
         for _ in 0..2 {
             assert_eq!(following.next().await.unwrap(), [Change::Present(Arc::clone(&written))]);
@@ -493,7 +502,7 @@ mod tests {
         other["metadata"]["uid"] = json!("another");
         api.store("services", other);
         let patch = json!({"metadata": {"uid": "uid-web", "finalizers": ["x/y"]}});
-        let error = services.patch(&facts, "test", patch).await.unwrap_err();
+        let error = services.patch(&facts, "test", patch, |_| true).await.unwrap_err();
         assert!(matches!(error, Error::Gone), "{error}");
     }
 

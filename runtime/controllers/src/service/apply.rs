@@ -105,7 +105,8 @@ impl Controller {
         facts: Arc<ServiceFacts>,
         write: Write,
     ) -> (String, Result<Arc<ServiceFacts>, Error>) {
-        let written = self.services.patch(&facts, write.as_str(), write.patch(&facts)).await;
+        let (action, patch) = (write.as_str(), write.patch(&facts));
+        let written = self.services.patch(&facts, action, patch, |facts| write.shows(facts)).await;
         (facts.service.uid.clone(), written)
     }
 }

@@ -19,6 +19,16 @@ impl Write {
         }
     }
 
+    /// Whether a Service is as the write should leave it.
+    pub(super) fn shows(&self, facts: &ServiceFacts) -> bool {
+        match self {
+            Self::AddFinalizer => facts.has_finalizer(),
+            Self::Status(ways_in) => facts.service.status == *ways_in,
+            Self::Finish => !facts.has_finalizer() && facts.service.status.is_empty(),
+            Self::Release => !facts.has_finalizer(),
+        }
+    }
+
     /// The patch for a Service that was so when the write was decided on.
     pub(super) fn patch(&self, facts: &ServiceFacts) -> Value {
         let mut metadata = Map::from_iter([("uid".to_owned(), json!(facts.service.uid))]);
@@ -125,5 +135,31 @@ mod tests {
             Write::Status(ways_in).patch(&facts(&[])),
             json!({"metadata": {"uid": "u"}, "status": status})
         );
+    }
+
+    #[test]
+    fn an_answer_shows_whether_a_write_has_stayed() {
+        let ways_in = || {
+            let point = IngressPoint::Ip("192.0.2.1".to_owned());
+            vec![Ingress { point, ip_mode: Some(IpMode::Vip), ports: Vec::new() }]
+        };
+        let after = |has_finalizer: bool, has_ways_in: bool| {
+            let mut facts = facts(if has_finalizer { &["x/y", FINALIZER_LOAD_BALANCER] } else { &["x/y"] });
+            facts.service.status = if has_ways_in { ways_in() } else { Vec::new() };
+            facts
+        };
+        for (write, states) in [
+            (Write::AddFinalizer, [false, false, true, true]),
+            (Write::Status(ways_in()), [false, true, false, true]),
+            (Write::Finish, [true, false, false, false]),
+            (Write::Release, [true, true, false, false]),
+        ] {
+            let all = [(false, false), (false, true), (true, false), (true, true)];
+            assert_eq!(
+                all.map(|(finalizer, ways)| write.shows(&after(finalizer, ways))),
+                states,
+                "{write:?}"
+            );
+        }
     }
 }
