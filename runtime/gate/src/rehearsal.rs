@@ -166,7 +166,7 @@ mod tests {
     fn a_url_is_kept_without_what_may_be_a_secret() {
         let long = "x".repeat(LONGEST_VALUE + 1);
         let rows = [
-            ("".to_owned(), ""),
+            (String::new(), ""),
             ("?Action=CreateLoadBalancer&Name=a".to_owned(), "?Action=CreateLoadBalancer&Name=a"),
             ("?api-version=2024-05-01&force".to_owned(), "?api-version=2024-05-01&force"),
             ("?X-Amz-Signature=hunter2&a=b".to_owned(), "?X-Amz-Signature=…&a=b"),

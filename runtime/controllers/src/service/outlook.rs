@@ -53,7 +53,7 @@ pub struct Surroundings<'a> {
 pub struct Outlook {
     /// The Nodes that take traffic.
     pub targets: Vec<Target>,
-    /// The changes, which can all be asked for in one call.
+    /// The changes, which can all be asked for in one call, in the order of their objects.
     pub changes: Vec<Expected>,
     /// Services of which the cloud isn't told since something is wrong with them, as `namespace/name`, and what.
     pub refused: Vec<(String, String)>,
@@ -112,9 +112,13 @@ pub fn outlook(world: &Surroundings<'_>, now: Instant) -> Outlook {
         world.services.iter().map(|facts| (&*facts.service.uid, &**facts)).collect();
     let is_refused = |facts: &&Arc<ServiceFacts>| wants(facts, world.classes) && !facts.problems.is_empty();
     let refused = world.services.iter().filter(is_refused);
+    let mut changes: Vec<_> =
+        changes.into_iter().map(|change| expected(change, &facts, world.classes)).collect();
+    // The roster goes by UIDs and by what is urgent; whoever compares two outlooks by names.
+    changes.sort_by(|a, b| a.object.cmp(&b.object));
     Outlook {
         targets: table,
-        changes: changes.into_iter().map(|change| expected(change, &facts, world.classes)).collect(),
+        changes,
         refused: refused.map(|facts| (facts.key(), facts.problems.join("; "))).collect(),
         strangers,
     }
@@ -343,8 +347,7 @@ mod tests {
             owned("lb-nobodys", None, "gone"),
         ];
         let outlook = of(&[lost, theirs], &there);
-        let mut told = told(&outlook);
-        told.sort_unstable();
+        let told = told(&outlook);
         let expected = [
             "delete default/lost: its type is not LoadBalancer any more",
             "delete default/theirs: its class theirs is somebody else's",
