@@ -215,8 +215,8 @@ mod tests {
         Some((lane, keys.iter().map(name).collect()))
     }
 
-    fn some(lane: Lane, names: &str) -> Option<(Lane, String)> {
-        Some((lane, names.to_owned()))
+    fn of(lane: Lane, names: &str) -> (Lane, String) {
+        (lane, names.to_owned())
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
             assert_eq!(lanes.wakes(), Some(now + MS * gathering), "{lane:?}");
             let early = (now + MS * gathering).checked_sub(MS).filter(|early| *early >= now);
             assert_eq!(early.and_then(|early| next(&mut lanes, early)), None, "{lane:?}");
-            assert_eq!(next(&mut lanes, now + MS * gathering), some(lane, "ab"), "{lane:?}");
+            assert_eq!(next(&mut lanes, now + MS * gathering), Some(of(lane, "ab")), "{lane:?}");
             assert_eq!(lanes.wakes(), None, "{lane:?}: the only call is under way");
             lanes.ends(lane);
             assert!(lanes.wakes().is_some(), "{lane:?}");
@@ -247,7 +247,7 @@ mod tests {
         lanes.remove(&key("b"));
         lanes.remove(&key("c"));
         assert_eq!(lanes.wakes(), Some(now + MS * 600));
-        assert_eq!(next(&mut lanes, now + MS * 600), some(Lane::User, "a"));
+        assert_eq!(next(&mut lanes, now + MS * 600), Some(of(Lane::User, "a")));
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
         }
         let later = now + MS * 100;
         assert!(!lanes.may_list(later), "a user waits");
-        assert_eq!(next(&mut lanes, later), some(Lane::User, "dcb"));
+        assert_eq!(next(&mut lanes, later), Some(of(Lane::User, "dcb")));
         assert_eq!((lanes.wakes(), lanes.may_list(later)), (None, false));
         lanes.ends(Lane::User);
         assert_eq!(lanes.wakes(), Some(now + MS * 1000));
@@ -304,7 +304,7 @@ mod tests {
         lanes.is_listing = true;
         assert_eq!((lanes.wakes(), lanes.may_list(later)), (None, false), "a list is a call");
         lanes.is_listing = false;
-        assert_eq!(next(&mut lanes, now + MS * 1000), some(Lane::Audit, "a"));
+        assert_eq!(next(&mut lanes, now + MS * 1000), Some(of(Lane::Audit, "a")));
     }
 
     #[test]

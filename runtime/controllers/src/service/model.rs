@@ -493,7 +493,7 @@ const HISTORIES: &str = "PILEUS_HISTORIES";
 
 #[test]
 fn at_the_end_the_cloud_holds_what_the_cluster_asks_for_and_nobody_writes_any_more() {
-    let histories = std::env::var(HISTORIES).map_or(20, |text| text.parse().unwrap());
+    let histories = std::env::var(HISTORIES).map_or(40, |text| text.parse().unwrap());
     for seed in 0..histories {
         let played = std::panic::catch_unwind(|| play(seed, 12));
         assert!(played.is_ok(), "history {seed} ends badly; see above");
