@@ -221,7 +221,12 @@ impl Stage {
     pub(crate) fn operation(&self, note: &str) -> State {
         match self.state {
             Step::Active => State::Ended,
-            Step::Failed => State::Failed(Error::unavailable(self.error.clone().unwrap_or_default())),
+            Step::Failed => {
+                let error = self.error.as_deref().unwrap_or("it doesn't say why");
+                State::Failed(Error::unavailable(format!(
+                    "the cloud could not finish what it began: {error}"
+                )))
+            }
             _ => State::Running { after: AGAIN, resume: Some(note.to_owned()) },
         }
     }

@@ -1,6 +1,7 @@
 //! Load balancers where all Services of a cluster share one: a frontend in that for each, under the Service's UID, and an
 //! address of the same name. The shared one is named by the cluster's UID, and written once for all changes of a call. An
-//! address comes before its frontend and goes after it.
+//! address comes before its frontend and goes after it. All frontends have the same machines, those that any Service may
+//! have: health checks find out which of them have an endpoint.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
