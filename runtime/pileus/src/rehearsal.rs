@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn the_exit_code_says_whether_there_is_anything_to_do() {
-        let code = |outlook: &Outlook| end(outlook).map_or_else(|error| error.exit_code(), |code| code);
+        let code = |outlook: &Outlook| end(outlook).unwrap_or_else(|error| error.exit_code());
         let routes = |part| Outlook { routes: part, ..settled() };
         let ends = |end| {
             let outlook = outlook();

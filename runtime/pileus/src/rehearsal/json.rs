@@ -28,7 +28,7 @@
 //! meaning.
 
 use pileus_gate::WantedWrite;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::apart::Verdict;
 use super::outlook::{Change, End, Findings, Identity, Outlook, Part, Shared, Verb};
@@ -55,7 +55,7 @@ fn part(part: &Part, verbose: bool) -> Value {
     let Findings { settled, changes, together, left_out, notes } = findings;
     let shared = |Shared { write: wanted, by }: &Shared| {
         let mut object = write(wanted, verbose);
-        object["for"] = json!(by);
+        object.insert("for".to_owned(), json!(by));
         object
     };
     json!({
@@ -97,13 +97,11 @@ fn change(change: &Change, verbose: bool) -> Value {
     })
 }
 
-fn write(write: &WantedWrite, verbose: bool) -> Value {
+fn write(write: &WantedWrite, verbose: bool) -> Map<String, Value> {
     let WantedWrite { method, url, body, body_size } = write;
-    let mut object = json!({"method": method, "url": url, "bodySize": body_size});
-    if verbose {
-        object["body"] = json!(String::from_utf8_lossy(body));
-    }
-    object
+    let fields = [("method", json!(method)), ("url", json!(url)), ("bodySize", json!(body_size))];
+    let body = verbose.then(|| ("body", json!(String::from_utf8_lossy(body))));
+    fields.into_iter().chain(body).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 #[cfg(test)]

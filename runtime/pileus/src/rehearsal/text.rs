@@ -86,9 +86,10 @@ fn clause(kind: &str, findings: &Findings) -> Option<String> {
         (ends(|end| matches!(end, End::Told(Verdict::Elsewhere))), "for somebody else to serve"),
     ];
     let counts: Vec<_> = counts.into_iter().filter(|(count, _)| *count > 0).collect();
-    let ((first, what), rest) = counts.split_first()?;
-    let rest = rest.iter().map(|(count, what)| format!(", {count} {what}")).collect::<String>();
-    Some(format!("{} {what}{rest}", plural(*first, kind)))
+    let (first, rest) = counts.split_first()?;
+    let first = format!("{} {}", plural(first.0, kind), first.1);
+    let rest = rest.iter().map(|(count, what)| format!("{count} {what}"));
+    Some(std::iter::once(first).chain(rest).collect::<Vec<_>>().join(", "))
 }
 
 fn plural(count: usize, kind: &str) -> String {
@@ -139,10 +140,12 @@ fn say_change(lines: &mut Vec<String>, kind: &str, change: &Change, verbose: boo
     lines.push(format!("  {} {}", styled(&format!("{word:<7}"), style), one_line(&text)));
     match end {
         End::Told(Verdict::Writes(writes)) => {
-            writes.iter().for_each(|write| say_write(lines, write, verbose));
+            for write in writes {
+                say_write(lines, write, verbose);
+            }
         }
         End::Told(Verdict::Unclear) => {
-            lines.push(detail("its writes were not told apart from others' in time"))
+            lines.push(detail("its writes were not told apart from others' in time"));
         }
         End::Next => lines.push(detail("once the route that is there has been deleted")),
         _ => {}
