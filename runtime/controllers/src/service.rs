@@ -203,7 +203,7 @@ impl Controller {
                     under_way.calls.push(Box::pin(Arc::clone(self).read(report.unknown)));
                 }
             }
-            Ended::Read => {}
+            Ended::Read(found) => found.iter().for_each(|facts| roster.present(facts, now)),
         }
     }
 
@@ -735,6 +735,21 @@ mod tests {
         world.api.store("services", turned);
         world.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
         world.start();
+        assert_eq!(world.after(SECOND * 10).await, ["list", "delete web"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_loses_its_finalizer_before_its_deletion_began_is_cleaned_up() {
+        let world = World::new();
+        let mut turned = service("web");
+        turned["spec"]["type"] = json!("ClusterIP");
+        turned["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
+        world.api.store("services", turned);
+        world.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
+        world.start();
+        // It is known by now, and the list isn't there yet.
+        tokio::time::sleep(LATENCY).await;
+        world.api.change("services", "shop/web", &json!({"metadata": {"finalizers": null}}));
         assert_eq!(world.after(SECOND * 10).await, ["list", "delete web"]);
     }
 

@@ -134,15 +134,18 @@ impl Services {
         written.map(|written| self.shared.newest(written))
     }
 
-    /// Reads a Service anew, and keeps it from now on, whatever it looks like. Followers are told, unless there is none of
-    /// this name, `namespace/name`.
-    pub(crate) async fn read(&self, name: &str) -> Result<(), Error> {
-        let Some((namespace, name)) = name.split_once('/') else { return Ok(()) };
-        if let Some(found) = answered(self.api(namespace).get_opt(name)).await? {
-            let facts = self.shared.read(found);
-            self.shared.services.update(|store| store.kept.changed(facts, |_| ()).into_iter().collect());
-        }
-        Ok(())
+    /// Reads a Service anew, and keeps it from now on, whatever it looks like. None where there is none of this name,
+    /// `namespace/name`. Followers are told only where it is news.
+    pub(crate) async fn read(&self, name: &str) -> Result<Option<Arc<ServiceFacts>>, Error> {
+        let Some((namespace, name)) = name.split_once('/') else { return Ok(None) };
+        let found = match answered(self.api(namespace).get(name)).await {
+            Ok(found) => Arc::new(self.shared.read(found)),
+            Err(Error::Gone) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let facts = ServiceFacts::clone(&found);
+        self.shared.services.update(|store| store.kept.changed(facts, |_| ()).into_iter().collect());
+        Ok(Some(self.shared.newest(found)))
     }
 
     /// The names, `namespace/name`, of the Services that are kept, by UID.
@@ -422,8 +425,10 @@ mod tests {
         let services = watched(&api, false);
         let mut following = services.follow();
         assert_eq!(next(&mut following).await, []);
-        services.read("shop/none").await.unwrap();
-        services.read("shop/db").await.unwrap();
+        assert_eq!(services.read("shop/none").await.unwrap(), None);
+        for _ in 0..2 {
+            assert_eq!(services.read("shop/db").await.unwrap().unwrap().key(), "shop/db");
+        }
         assert_eq!(next(&mut following).await[0].0, "shop/db");
         api.delete("services", "shop/db");
         assert_eq!(next(&mut following).await[0].0, "no shop/db");

@@ -31,8 +31,8 @@ pub(super) enum Ended {
     Call(Arc<Call>, Outcomes),
     /// A listing.
     Listing(Result<Listing, Retry>),
-    /// A read of Services, which followers are told of.
-    Read,
+    /// A read of Services: those that are there.
+    Read(Vec<Arc<ServiceFacts>>),
 }
 
 impl Controller {
@@ -91,12 +91,16 @@ impl Controller {
 
     /// Reads Services of which something turned up in the cloud.
     pub(super) async fn read(self: Arc<Self>, names: Vec<String>) -> Ended {
+        let mut found = Vec::new();
         for name in names {
-            if let Err(error) = self.services.read(&name).await {
-                tracing::warn!(service = %name, "can't be read, although the cloud has something of it: {error}");
+            match self.services.read(&name).await {
+                Ok(facts) => found.extend(facts),
+                Err(error) => {
+                    tracing::warn!(service = %name, "can't be read, although the cloud has something of it: {error}");
+                }
             }
         }
-        Ended::Read
+        Ended::Read(found)
     }
 
     /// Writes to a Service. Its UID, and what became of it.
