@@ -109,8 +109,8 @@ impl Record {
     /// The object is as these facts say.
     pub(super) fn observe(&mut self, facts: &Arc<ServiceFacts>, classes: &[String], now: Instant) {
         let before = std::mem::replace(&mut self.facts, Arc::clone(facts));
-        self.is_present = true;
-        let (was, is) = (wants(&before, classes), wants(facts, classes));
+        let was_present = std::mem::replace(&mut self.is_present, true);
+        let (was, is) = (was_present && wants(&before, classes), wants(facts, classes));
         let is_changed = !is_same_wish(&before, facts);
         let has_other_problems = before.problems != facts.problems;
         if is && has_other_problems {

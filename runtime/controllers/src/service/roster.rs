@@ -397,6 +397,13 @@ mod tests {
         );
         stage.passes(AUDIT * 11 / 10);
         assert_eq!(stage.events(), ["EnsuredLoadBalancer a"]);
+        // What passes by itself isn't told to those who don't wait for anything.
+        for kind in [ErrorKind::Unavailable, ErrorKind::Broken] {
+            stage.plans("a", fails(kind));
+        }
+        stage.passes(AUDIT * 11 / 10);
+        assert_eq!(stage.events(), ["SyncLoadBalancerFailed a"]);
+        stage.passes(AUDIT / 10);
         // What an audit has set going is work like any other.
         stage.plans("a", Ok(under(3, "note")));
         stage.sizes.clear();
@@ -685,6 +692,17 @@ mod tests {
         assert_eq!(stage.events(), ["SyncLoadBalancerFailed a"]);
         assert!(stage.notes[0].ends_with("finalizer: the API server refuses: no right"), "{:?}", stage.notes);
         assert_eq!(stage.rests(Duration::from_secs(61)).calls(), [ENSURE]);
+    }
+
+    #[test]
+    fn one_that_was_not_gone_after_all_is_served_as_before() {
+        let mut stage = settled(json!({}));
+        stage.plans("a", Ok(under(3600, "of the deletion")));
+        stage.roster.gone("default/a", stage.now);
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        stage.change("a", json!({}));
+        assert_eq!(stage.settles().calls(), [ENSURE]);
+        assert_eq!(stage.last[0].resume, None);
     }
 
     #[test]
