@@ -96,11 +96,11 @@ impl Told {
 
     /// A step failed in a way that is worth telling. Of what passes by itself nobody is told who doesn't wait.
     pub(super) fn failed(&mut self, record: &Record, error: &CloudError) {
+        use Reason::{DeleteLoadBalancerFailed, SyncLoadBalancerFailed, UpdateLoadBalancerFailed};
         let is_audit = record.step == Step::Ensure { is_audit: true };
         if is_audit && !matches!(error.kind, ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Broken) {
             return;
         }
-        use Reason::{DeleteLoadBalancerFailed, SyncLoadBalancerFailed, UpdateLoadBalancerFailed};
         let (reason, what) = match &record.step {
             Step::Delete if !record.is_present => (DeleteLoadBalancerFailed, "Error deleting load balancer"),
             Step::Delete => {
