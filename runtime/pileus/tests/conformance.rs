@@ -11,6 +11,7 @@ use futures::StreamExt as _;
 use pileus_dev::{Process, artifact};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
 
 /// How long a test of a provider may take that takes a quarter of a minute on a quiet machine.
@@ -46,6 +47,21 @@ impl Cloud {
         let line = process.await_line(|line| line.contains("http://"), LONG).await.unwrap();
         Self { url: line.rsplit(' ').next().unwrap().to_owned(), _process: process }
     }
+
+    /// What it answers to a request with this body.
+    async fn says(&self, method: &str, path: &str, body: &str) -> String {
+        let host = self.url.trim_start_matches("http://");
+        let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
 }
 
 #[derive(Debug)]
@@ -69,10 +85,15 @@ impl Said {
     }
 }
 
-async fn test(arguments: &[&str]) -> Said {
-    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pileus"));
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pileus"));
     let compiled = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
     command.env_clear().env("PILEUS_COMPILED_CODE", compiled).args(["provider", "test"]).args(arguments);
+    command
+}
+
+async fn test(arguments: &[&str]) -> Said {
+    let mut command = tokio::process::Command::from(command(arguments));
     let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
     let output = time::timeout(LONG, output).await.expect("it ends").unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -115,6 +136,52 @@ async fn the_model_provider_keeps_every_promise() {
     let report = said.report();
     assert_eq!(report["component"]["name"], "simulated");
     assert_eq!(report["summary"]["passed"], report["checks"].as_array().unwrap().len());
+}
+
+#[tokio::test]
+async fn clouds_that_take_their_time_are_waited_for_in_both_styles() {
+    let cloud = Cloud::start().await;
+    cloud.says("PUT", "/admin/faults", r#"{"operations": {"takesMs": 500}}"#).await;
+    for style in ["perService", "shared"] {
+        let configuration = json!({"endpoint": cloud.url, "loadBalancers": style});
+        let said = test_fully(&cloud, "simulated-provider", &configuration, &["--json"]).await;
+        assert_eq!(
+            (said.code, said.ids("failed").len(), said.ids("not-run").len()),
+            (Some(0), 0, 0),
+            "{said:#?}"
+        );
+    }
+    for path in ["/v1/load-balancers", "/v1/shared-load-balancers", "/v1/addresses", "/v1/routes"] {
+        assert!(cloud.says("GET", path, "").await.contains("[]"), "{path} is empty again");
+    }
+}
+
+#[tokio::test]
+async fn what_was_made_is_removed_also_where_the_test_is_stopped() {
+    let cloud = Cloud::start().await;
+    cloud.says("PUT", "/admin/faults", r#"{"operations": {"takesMs": 2000}}"#).await;
+    let configuration = json!({"endpoint": cloud.url}).to_string();
+    let command = command(&[
+        &component("simulated-provider"),
+        "--config",
+        &configuration,
+        "--grant",
+        &cloud.url,
+        "--node",
+        "node-1",
+        "--allow-changes",
+    ]);
+    let process = Process::start("provider-test", &command).unwrap();
+    let begun = async {
+        while !cloud.says("GET", "/v1/load-balancers", "").await.contains("creating") {
+            time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    time::timeout(LONG, begun).await.expect("it makes load balancers");
+    let status = process.stop(LONG).await.unwrap();
+    assert_eq!(status.code(), Some(1));
+    let left = cloud.says("GET", "/v1/load-balancers", "").await;
+    assert!(left.contains(r#""loadBalancers":[]"#), "{left}");
 }
 
 #[tokio::test]
@@ -198,7 +265,7 @@ async fn of_a_provider_that_breaks_a_promise_exactly_that_is_told() {
         ("confirms-by-list", &["instances.confirm"]),
         ("never-gone", &["instances.gone"]),
         ("half-a-list", &["trouble.halfway"]),
-        ("ignores-the-deadline", &["trouble.silence", "load-balancers.deadline", "routes.deadline"]),
+        ("ignores-the-deadline", &["trouble.silence", "load-balancers.deadline"]),
         ("traps-in-trouble", &traps_in_trouble),
         ("traps-on-many", &["instances.largest-batch"]),
         ("forgets-owners", &["load-balancers.owned"]),

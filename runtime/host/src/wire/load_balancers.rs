@@ -90,8 +90,8 @@ pub(crate) fn service_to_wire(service: &Service) -> load_balancers::Service {
         },
         source_ranges: source_ranges.iter().map(ToString::to_string).collect(),
         requested_ip: requested_ip.clone(),
-        families: families.iter().map(family_to_wire).collect(),
-        endpoints: endpoints.iter().map(endpoints_to_wire).collect(),
+        families: families.iter().copied().map(family_to_wire).collect(),
+        endpoints: endpoints.iter().copied().map(endpoints_to_wire).collect(),
         targets: match targets {
             Selection::All => load_balancers::Selection::All,
             Selection::Rows(rows) => load_balancers::Selection::Rows(rows.clone()),
@@ -120,15 +120,15 @@ const fn protocol_to_wire(protocol: Protocol) -> load_balancers::Protocol {
     }
 }
 
-const fn family_to_wire(family: &Family) -> load_balancers::Family {
+const fn family_to_wire(family: Family) -> load_balancers::Family {
     match family {
         Family::Ipv4 => load_balancers::Family::Ipv4,
         Family::Ipv6 => load_balancers::Family::Ipv6,
     }
 }
 
-const fn endpoints_to_wire(endpoints: &LocalEndpoints) -> load_balancers::LocalEndpoints {
-    let &LocalEndpoints { row, count } = endpoints;
+const fn endpoints_to_wire(endpoints: LocalEndpoints) -> load_balancers::LocalEndpoints {
+    let LocalEndpoints { row, count } = endpoints;
     load_balancers::LocalEndpoints { row, count }
 }
 

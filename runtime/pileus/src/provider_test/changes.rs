@@ -69,6 +69,8 @@ pub(crate) struct Turn {
     /// What was sent, in words.
     pub(crate) sent: String,
     pub(crate) came: Result<Vec<Came>, NoAnswer>,
+    /// What came of the first call, where there were several.
+    pub(crate) first: Vec<Came>,
     /// The requests that the provider made, in their order.
     pub(crate) requests: Vec<Seen>,
 }
@@ -153,10 +155,16 @@ impl Turn {
     }
 
     pub(super) fn missed(&self, advice: impl Into<String>) -> Shortfall {
+        self.unless_misaligned(self.failed(advice))
+    }
+
+    /// A call without one outcome for each change tells nothing about what the outcomes would have been.
+    fn unless_misaligned(&self, shortfall: Shortfall) -> Shortfall {
         if self.is_misaligned() {
-            return not_run("the check of this capability whose name ends in one-each has to pass first");
+            not_run("the check of this capability whose name ends in one-each has to pass first")
+        } else {
+            shortfall
         }
-        self.failed(advice)
     }
 
     fn failed(&self, advice: impl Into<String>) -> Shortfall {

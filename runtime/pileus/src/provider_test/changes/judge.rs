@@ -118,7 +118,7 @@ pub(in super::super) fn kinds<T>(changes: &Changes<T>) -> Verdict {
 
 fn in_trouble(scene: Scene, turn: &Turn, advice: &str) -> Shortfall {
     let sent = format!("{} with {} behind it", turn.sent, scene.as_str());
-    failed(sent, words::came_of_changes(&turn.came), advice)
+    turn.unless_misaligned(failed(sent, words::came_of_changes(&turn.came), advice))
 }
 
 /// What can't be read whole is no list.

@@ -55,11 +55,11 @@ where
 {
     cloud.begin(scene, &[]);
     let came = match call.await {
-        Ok(Ok(outcomes)) => Ok(outcomes.into_iter().map(Came::from).collect()),
+        Ok(Ok(outcomes)) => Ok(outcomes.into_iter().map(Came::from).collect::<Vec<_>>()),
         Ok(Err(error)) => Err(NoAnswer::Error(error)),
         Err(fault) => Err(NoAnswer::Fault(fault)),
     };
-    Turn { sent, came, requests: cloud.seen() }
+    Turn { sent, first: came.clone().unwrap_or_default(), came, requests: cloud.seen() }
 }
 
 /// Makes changes until each has come to an end. Every other loses its note on the way, which may cost reads and nothing
@@ -75,15 +75,16 @@ where
 {
     let until = Instant::now() + PATIENCE;
     let mut items: Vec<Item<C>> = changes.into_iter().map(Item::new).collect();
-    let mut requests = Vec::new();
+    let (mut requests, mut first) = (Vec::new(), None);
     loop {
         let due: Vec<C> = items.iter().filter(|item| item.is_due()).map(|item| item.change.clone()).collect();
         let Turn { came, requests: more, .. } = once(cloud, Scene::Changing, String::new(), call(&due)).await;
         requests.extend(more);
         let came = match came {
             Ok(came) => came,
-            Err(none) => return Turn { sent, came: Err(none), requests },
+            Err(none) => return Turn { sent, came: Err(none), first: first.unwrap_or_default(), requests },
         };
+        first.get_or_insert_with(|| came.clone());
         for (place, (item, came)) in items.iter_mut().filter(|item| item.is_due()).zip(came).enumerate() {
             item.came(came, place % 2 == 1);
         }
@@ -94,7 +95,7 @@ where
         }
     }
     let came = items.into_iter().filter_map(|item| item.came).collect();
-    Turn { sent, came: Ok(came), requests }
+    Turn { sent, came: Ok(came), first: first.unwrap_or_default(), requests }
 }
 
 /// A change on its way to its end.

@@ -142,9 +142,9 @@ impl Caller {
     }
 
     fn create(&self, destination: &str, node: &Target) -> RouteChange {
-        let Target { node, provider_id, addresses, .. } = node;
+        let Target { node, uid, provider_id, addresses, .. } = node;
         let route = Route {
-            name_hint: format!("{}-{}", self.nobody, destination.replace(['.', '/'], "-")),
+            name_hint: format!("{uid}-{}", destination.replace(['.', '/'], "-")),
             node: node.clone(),
             target: Some(provider_id.clone()),
             addresses: addresses.clone(),

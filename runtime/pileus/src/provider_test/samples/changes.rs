@@ -42,7 +42,9 @@ pub(in super::super) fn ip(address: &str) -> Came {
 
 /// A turn with this outcome, which wrote or only read.
 fn of<const N: usize>(came: [Came; N], effect: Effect) -> Turn {
-    Turn { sent: "change([…])".to_owned(), came: Ok(came.into()), requests: vec![request(effect)] }
+    let came = Vec::from(came);
+    let requests = vec![request(effect)];
+    Turn { sent: "change([…])".to_owned(), first: came.clone(), came: Ok(came), requests }
 }
 
 fn listing<T>(listed: Vec<T>) -> Listing<T> {
