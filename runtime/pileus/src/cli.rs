@@ -50,7 +50,7 @@ pub struct Pileus {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the controllers against a cluster, with a provider
-    Run(Run),
+    Run(Box<Run>),
     /// Say what would be changed in the cloud now, and why, without changing anything
     Plan(Plan),
     /// Say what a component is: what it can do, imports, exports and wishes

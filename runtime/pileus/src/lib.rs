@@ -53,7 +53,7 @@ pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         Command::Run(arguments) => {
             // Before anything secret is read.
             core_dumps::forbid().map_err(Error::Machine)?;
-            block_on(start::run(arguments))?;
+            block_on(start::run(*arguments))?;
         }
         Command::Plan(arguments) => {
             core_dumps::forbid().map_err(Error::Machine)?;
