@@ -488,7 +488,7 @@ fn play(seed: u64, chapters: usize) {
     assert_eq!((world.cloud.writes, world.api.writes, world.told), done, "it doesn't rest");
 }
 
-/// How many histories: as many as take a second, or what this variable says.
+/// How many histories: as many as take half a second, or what this variable says.
 const HISTORIES: &str = "PILEUS_HISTORIES";
 
 #[test]
