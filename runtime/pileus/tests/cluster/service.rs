@@ -330,9 +330,8 @@ pub(crate) async fn settles(world: &World) {
             time::sleep(PAUSE).await;
         }
     };
-    if time::timeout(SOON, search).await.is_err() {
-        panic!("{}", last.unwrap_or_default());
-    }
+    let is_settled = time::timeout(SOON, search).await.is_ok();
+    assert!(is_settled, "{}", last.unwrap_or_default());
 }
 
 /// That all is settled and then nobody writes any more: another Service comes and goes, and nothing is written that isn't

@@ -108,7 +108,7 @@ async fn killed_at_each_request(style: Style) {
     assert!(at("PATCH /api/v1/namespaces/default/services/x/status") >= 3, "{cuts:#?}");
     match style {
         Style::PerService => {
-            assert!(at("PUT /v1/load-balancers/") > 0 && at("DELETE /v1/load-balancers/") > 0, "{cuts:#?}")
+            assert!(at("PUT /v1/load-balancers/") > 0 && at("DELETE /v1/load-balancers/") > 0, "{cuts:#?}");
         }
         Style::Shared => assert!(
             at("PUT /v1/addresses/") > 0

@@ -2,9 +2,8 @@
 //! the cluster asks for, and nobody who writes any more.
 
 use k8s_openapi::api::core::v1::{Node, Service};
-use kube::Api;
-use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use pileus_dev::kubernetes::Options;
 use serde_json::{Value, json};
 
@@ -180,7 +179,10 @@ async fn load_balancers_follow_services_and_nodes(style: Style) {
         delete(&world, name).await;
     }
     settles(&world).await;
-    assert_eq!(all(&world).await.iter().map(|it| it.name_any()).collect::<Vec<_>>(), ["kubernetes", "other"]);
+    assert_eq!(
+        all(&world).await.iter().map(ResourceExt::name_any).collect::<Vec<_>>(),
+        ["kubernetes", "other"]
+    );
     for reason in ["DeletingLoadBalancer", "DeletedLoadBalancer"] {
         world.event("ours", reason).await;
     }
