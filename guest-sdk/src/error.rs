@@ -42,12 +42,13 @@ pub struct Error {
     /// More facts. `request-id` is the cloud's id of the failed request, for a ticket with its support.
     pub extra: Extra,
     deadline: bool,
+    late: bool,
 }
 
 impl Error {
     /// An error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), extra: Extra::new(), deadline: false }
+        Self { kind, message: message.into(), extra: Extra::new(), deadline: false, late: false }
     }
 
     /// See [`ErrorKind::Throttled`].
@@ -90,6 +91,16 @@ impl Error {
     /// SDK answers for the item that it is not known yet.
     pub fn is_deadline(&self) -> bool {
         self.deadline
+    }
+
+    /// The same error, of a request that the gate didn't let through, as its turn comes after the soft deadline.
+    pub(crate) fn comes_late(self) -> Self {
+        Self { late: true, ..self }
+    }
+
+    /// Whether a change could not begin before the soft deadline.
+    pub(crate) fn has_not_begun(&self) -> bool {
+        self.deadline || self.late
     }
 
     /// The same error, its message led by what it is about, as in `node a: …`.

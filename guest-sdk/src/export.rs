@@ -279,7 +279,8 @@ pub(crate) async fn services_changed<P: LoadBalancers>(
     })
 }
 
-/// The outcomes of changes, in which what the soft deadline cut short is under way.
+/// The outcomes of changes, in which what the soft deadline cut short is under way, and so is what the gate held back
+/// because of it: asked again at once, it is in the queue before the limit has let the last of the others through.
 fn in_progress<C, T: Clone>(
     outcomes: Result<Vec<Result<T, Error>>, Error>,
     changes: &[C],
@@ -287,11 +288,11 @@ fn in_progress<C, T: Clone>(
 ) -> Result<Vec<Result<T, Error>>, Error> {
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes,
-        Err(error) if error.is_deadline() => vec![Err(error); changes.len()],
+        Err(error) if error.has_not_begun() => vec![Err(error); changes.len()],
         Err(error) => return Err(error),
     };
     let told = outcomes.into_iter().zip(changes).map(|(outcome, change)| match outcome {
-        Err(error) if error.is_deadline() => Ok(later(change)),
+        Err(error) if error.has_not_begun() => Ok(later(change)),
         outcome => outcome,
     });
     Ok(told.collect())

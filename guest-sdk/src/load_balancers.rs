@@ -287,6 +287,25 @@ mod tests {
     }
 
     #[test]
+    fn what_the_gate_holds_back_for_the_deadline_has_not_begun_and_what_the_cloud_refuses_has_failed() {
+        let uids = ["late", "closed", "refused"];
+        let call = call(uids.map(|uid| ServiceAction::Ensure(service(uid))).to_vec());
+        let held_back =
+            |uid, why| put(url(uid)).status(429).header("retry-after", "7").header("pileus-gate", why);
+        let host = Host::new()
+            .exchange(held_back("late", r#"reason=rate; limit="writes""#))
+            .exchange(held_back("closed", r#"reason=closed; limit="writes""#))
+            .exchange(put(url("refused")).status(429).header("retry-after", "7"));
+        let [late, closed, refused] =
+            host.change_load_balancers::<Writer>(&call).unwrap().try_into().unwrap();
+        assert_eq!(late, Ok(ServiceProgress::in_progress(Duration::from_secs(1))));
+        for failed in [closed, refused] {
+            let throttled = crate::ErrorKind::Throttled(Some(Duration::from_secs(7)));
+            assert_eq!(failed.unwrap_err().kind, throttled);
+        }
+    }
+
+    #[test]
     fn a_list_that_fails_says_why() {
         let host = Host::new().exchange(get(url("")).status(503));
         assert!(host.list_owned::<Writer>(&Cluster::default()).is_err());

@@ -48,6 +48,11 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     Some(again.duration_since(date.unwrap_or(now)).unwrap_or_default())
 }
 
+/// Whether this is the gate's word that a limit would let the request through, but after the soft deadline of the call.
+fn comes_late(headers: &HeaderMap) -> bool {
+    headers.get(GATE).is_some_and(|why| why.as_bytes().starts_with(b"reason=rate"))
+}
+
 /// The error that an answer is.
 pub(super) fn error(kind: ErrorKind, response: &Response) -> Error {
     let Response { status, headers, bytes, subject } = response;
@@ -57,7 +62,9 @@ pub(super) fn error(kind: ErrorKind, response: &Response) -> Error {
         None => format!("{subject} answered {status}"),
     };
     let id = REQUEST_IDS.iter().find_map(|name| response.header(name));
-    id.into_iter().fold(Error::new(kind, message), |error, id| error.with_extra("request-id", id))
+    let error = Error::new(kind, message);
+    let error = if comes_late(headers) { error.comes_late() } else { error };
+    id.into_iter().fold(error, |error, id| error.with_extra("request-id", id))
 }
 
 /// What the cloud itself says, for people: the code and the message in the places where most JSON APIs have them.
