@@ -319,7 +319,7 @@ mod tests {
                 app_protocol: Some("h2c".to_owned()),
             }],
             policy: TrafficPolicy::Local(31000),
-            affinity: Affinity::ClientIp(Duration::from_secs(10_800)),
+            affinity: Affinity::ClientIp(Duration::from_hours(3)),
             source_ranges: vec!["10.0.0.0/8".parse().unwrap()],
             requested_ip: Some("198.51.100.9".to_owned()),
             families: vec![Family::Ipv6, Family::Ipv4],

@@ -65,7 +65,8 @@ fn assert_one_fails(outcomes: &[Result<ServiceProgress, Error>], culprit: usize,
     for (place, outcome) in outcomes.iter().enumerate() {
         match outcome {
             Ok(ServiceProgress::Done { status, .. }) => {
-                assert_eq!(status[0].point, IngressPoint::Ip("198.51.100.7".to_owned()));
+                let points: Vec<_> = status.iter().map(|ingress| ingress.point.clone()).collect();
+                assert_eq!(points, [IngressPoint::Ip("198.51.100.7".to_owned())]);
                 assert_ne!(place, culprit);
             }
             Err(error) => {

@@ -132,14 +132,20 @@ impl From<Result<Progress, Error>> for Came {
     }
 }
 
+impl Came {
+    /// The ways in, where it is done.
+    fn done(&self) -> Option<&[Ingress]> {
+        match self {
+            Self::Done(status) => Some(status),
+            Self::Under { .. } | Self::Elsewhere | Self::Failed(_) => None,
+        }
+    }
+}
+
 impl Turn {
     /// The ways in of each, where all are done.
     pub(crate) fn done(&self) -> Option<Vec<&[Ingress]>> {
-        let done = |came| match came {
-            &Came::Done(ref status) => Some(status.as_slice()),
-            Came::Under { .. } | Came::Elsewhere | Came::Failed(_) => None,
-        };
-        self.came.as_ref().ok()?.iter().map(done).collect()
+        self.came.as_ref().ok()?.iter().map(Came::done).collect()
     }
 
     /// The first request that changes something. A `GET` that no rule is about is the affair of another check.

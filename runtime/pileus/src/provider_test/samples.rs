@@ -70,8 +70,8 @@ pub(super) fn facts() -> Facts {
             coverage: Coverage::default(),
         }),
         lookups: Some(lookups()),
-        load_balancers: changes::load_balancers(),
-        routes: changes::routes(),
+        load_balancers: Some(changes::load_balancers()),
+        routes: Some(changes::routes()),
     }
 }
 

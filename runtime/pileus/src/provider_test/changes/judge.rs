@@ -64,8 +64,11 @@ pub(in super::super) fn nothing_left<T>(changes: &Changes<T>) -> Verdict {
     ))
 }
 
-/// The kinds of error that tell of trouble, and their names; none where an error may be of any kind.
-fn fitting(scene: Scene) -> Option<(fn(ErrorKind) -> bool, &'static str)> {
+/// Whether a kind of error is right, and how the right ones are called.
+type Kinds = (fn(ErrorKind) -> bool, &'static str);
+
+/// The kinds of error that tell of trouble; none where an error may be of any kind.
+fn fitting(scene: Scene) -> Option<Kinds> {
     let asked = |kind| matches!(kind, ErrorKind::Throttled(Some(after)) if after.as_secs() == RETRY_AFTER);
     let down = |kind| matches!(kind, ErrorKind::Unavailable | ErrorKind::Throttled(_));
     match scene {

@@ -30,7 +30,7 @@ impl Caller {
             Ok(stop) => {
                 progress("making two load balancers in the cloud, which may take minutes");
                 let mut played = Played::of(self.cluster.uid.clone(), self.services().map(|it| it.uid));
-                let play = self.play_services(nodes, &mut played);
+                let play = Box::pin(self.play_services(nodes, &mut played));
                 let stopped = stop.run_until_cancelled(play).await.is_none();
                 progress("removing what was made");
                 let [first, second] = &played.keys;

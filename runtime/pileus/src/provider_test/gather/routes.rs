@@ -21,7 +21,7 @@ impl Caller {
             Ok(stop) => {
                 progress("making two routes in the cloud");
                 let mut played = Played::of(self.cluster.uid.clone(), self.destinations());
-                let play = self.play_routes(nodes, &mut played);
+                let play = Box::pin(self.play_routes(nodes, &mut played));
                 let stopped = stop.run_until_cancelled(play).await.is_none();
                 progress("removing what was made");
                 played.left = self.remove_routes().await;
@@ -41,19 +41,19 @@ impl Caller {
     pub(super) async fn play_routes(&self, nodes: &[Target], played: &mut Played<ListedRoute>) {
         let Some((one, other)) = nodes.first().zip(nodes.last()) else { return };
         let [first, second] = self.destinations();
-        let create = || vec![self.create(&first, one), self.create(&second, other)];
-        let made = self.settle_routes(create()).await;
+        let both = || vec![create(&first, one), create(&second, other)];
+        let made = self.settle_routes(both()).await;
         let is_made = made.done().is_some();
         played.turns.push((Step::Make, made));
         if !is_made {
             return;
         }
-        played.turns.push((Step::Again, self.settle_routes(create()).await));
+        played.turns.push((Step::Again, self.settle_routes(both()).await));
         let mut route = self.list_ours(Step::Again, played).await;
         if let Some(listed) = &route
             && one.node != other.node
         {
-            let moved = vec![delete(listed), self.create(&first, other)];
+            let moved = vec![delete(listed), create(&first, other)];
             played.turns.push((Step::Move, self.settle_routes(moved).await));
             route = self.list_ours(Step::Move, played).await;
         }
@@ -90,7 +90,7 @@ impl Caller {
             addresses: Vec::new(),
             zone: None,
         };
-        let changes = [self.create(&self.destinations()[0], nodes.first().unwrap_or(&made_up))];
+        let changes = [create(&self.destinations()[0], nodes.first().unwrap_or(&made_up))];
         let call = self.guest.change_routes_or_fault(&self.cluster, &changes);
         let turn = once(&self.cloud, scene, sent(&changes), call).await;
         let list = match scene {
@@ -140,18 +140,18 @@ impl Caller {
             ProviderId::parse("pileus-no-such-cloud://machine").expect("it has a scheme and a rest")
         })
     }
+}
 
-    fn create(&self, destination: &str, node: &Target) -> RouteChange {
-        let Target { node, uid, provider_id, addresses, .. } = node;
-        let route = Route {
-            name_hint: format!("{uid}-{}", destination.replace(['.', '/'], "-")),
-            node: node.clone(),
-            target: Some(provider_id.clone()),
-            addresses: addresses.clone(),
-            destination: destination.parse().expect("it is a range"),
-        };
-        RouteChange { action: RouteAction::Create(route), resume: None }
-    }
+fn create(destination: &str, node: &Target) -> RouteChange {
+    let Target { node, uid, provider_id, addresses, .. } = node;
+    let route = Route {
+        name_hint: format!("{uid}-{}", destination.replace(['.', '/'], "-")),
+        node: node.clone(),
+        target: Some(provider_id.clone()),
+        addresses: addresses.clone(),
+        destination: destination.parse().expect("it is a range"),
+    };
+    RouteChange { action: RouteAction::Create(route), resume: None }
 }
 
 fn delete(route: &ListedRoute) -> RouteChange {

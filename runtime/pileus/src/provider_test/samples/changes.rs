@@ -69,13 +69,9 @@ fn gone() -> Came {
     Came::Done(Vec::new())
 }
 
-fn changes<T>(played: Played<T>) -> Option<Changes<T>> {
+fn changes<T>(played: Played<T>) -> Changes<T> {
     let troubles = Scene::TROUBLES.into_iter().map(in_trouble).collect();
-    Some(Changes {
-        played: Ok(played),
-        troubles,
-        patience: (Duration::from_secs(2), Duration::from_secs(42)),
-    })
+    Changes { played: Ok(played), troubles, patience: (Duration::from_secs(2), Duration::from_secs(12)) }
 }
 
 fn played<T>(keys: [&str; 2], turns: Vec<(Step, Turn)>, lists: Vec<(Step, Vec<T>)>) -> Played<T> {
@@ -86,7 +82,7 @@ fn played<T>(keys: [&str; 2], turns: Vec<(Step, Turn)>, lists: Vec<(Step, Vec<T>
     }
 }
 
-pub(super) fn load_balancers() -> Option<Changes<Owned>> {
+pub(super) fn load_balancers() -> Changes<Owned> {
     let owned = |service: &str| Owned {
         cluster_uid: Some("cluster".to_owned()),
         service_uid: Some(service.to_owned()),
@@ -115,7 +111,7 @@ pub(super) fn load_balancers() -> Option<Changes<Owned>> {
     changes(played(["first", "second"], turns, lists))
 }
 
-pub(super) fn routes() -> Option<Changes<ListedRoute>> {
+pub(super) fn routes() -> Changes<ListedRoute> {
     let route = |destination: &str, node: &str| ListedRoute {
         name: format!("r-{destination}"),
         node: Some(node.to_owned()),

@@ -121,13 +121,11 @@ impl Unruly {
     fn wanted(&self, cluster: &Cluster, service: &Service, machines: &[&str]) -> Value {
         let ports: Vec<_> =
             service.ports.iter().map(|port| json!({"protocol": "tcp", "port": port.port})).collect();
-        let mut labels = match self.breaks {
+        let labels = match self.breaks {
             Breaks::ForgetsOwners => json!({}),
+            Breaks::AlwaysWrites => json!({CLUSTER: cluster.uid, SERVICE: service.uid, "mood": random()}),
             _ => json!({CLUSTER: cluster.uid, SERVICE: service.uid}),
         };
-        if self.breaks == Breaks::AlwaysWrites {
-            labels["mood"] = json!(random());
-        }
         json!({"ports": ports, "machines": machines, "labels": labels})
     }
 
