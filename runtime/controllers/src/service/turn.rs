@@ -7,6 +7,10 @@ use tokio::time::Instant;
 
 use crate::schedule::Delays;
 
+/// How often what somebody has to put right fails until it is told again: half an hour of tries, while events are kept for
+/// one. Told with each try, a thousand Services whose credential has expired would write 16 events a second.
+const STANDING: u32 = 32;
+
 /// Whether work is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
@@ -88,7 +92,8 @@ impl Turn {
         self.resume = note.map(|note| (note, targets));
     }
 
-    /// It has failed. Whether that is worth telling: what passes by itself is told ever less often.
+    /// It has failed. Whether that is worth telling, which is ever less often; what somebody has to put right is told as long
+    /// as it stands.
     pub(super) fn failed(&mut self, error: &CloudError, now: Instant, jitter: f64) -> bool {
         (self.is_under, self.resume) = (false, None);
         let is_asked_to_wait = matches!(error.kind, ErrorKind::Throttled(Some(_)));
@@ -101,7 +106,9 @@ impl Turn {
             ErrorKind::Throttled(None) | ErrorKind::Unavailable | ErrorKind::Conflict => {
                 self.failures.is_power_of_two()
             }
-            ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Broken => true,
+            ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Broken => {
+                self.failures.is_power_of_two() || self.failures.is_multiple_of(STANDING)
+            }
         }
     }
 }
@@ -111,24 +118,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_passes_by_itself_is_told_ever_less_often_and_what_users_must_do_each_time() {
+    fn a_failure_is_told_ever_less_often_and_one_that_somebody_has_to_put_right_as_long_as_it_stands() {
         let now = Instant::now();
         let asked = ErrorKind::Throttled(Some(Duration::from_secs(7)));
         let told_of = |kind| {
             let mut turn = Turn::new(now);
             let error = CloudError::new(kind, "x");
-            (1..=8).filter(|_| turn.failed(&error, now, 0.0)).count()
+            (1..=100).filter(|_| turn.failed(&error, now, 0.0)).collect::<Vec<u32>>()
         };
+        let (passes, stands) = (vec![1, 2, 4, 8, 16, 32, 64], vec![1, 2, 4, 8, 16, 32, 64, 96]);
         for (kind, told) in [
-            (ErrorKind::Unavailable, 4),
-            (ErrorKind::Conflict, 4),
-            (ErrorKind::Throttled(None), 4),
-            (asked, 0),
-            (ErrorKind::Invalid, 8),
-            (ErrorKind::Denied, 8),
-            (ErrorKind::Broken, 8),
+            (ErrorKind::Unavailable, &passes),
+            (ErrorKind::Conflict, &passes),
+            (ErrorKind::Throttled(None), &passes),
+            (asked, &Vec::new()),
+            (ErrorKind::Invalid, &stands),
+            (ErrorKind::Denied, &stands),
+            (ErrorKind::Broken, &stands),
         ] {
-            assert_eq!(told_of(kind), told, "{kind:?}");
+            assert_eq!(told_of(kind), *told, "{kind:?}");
         }
         let mut turn = Turn::new(now);
         turn.failed(&CloudError::new(asked, "x"), now, 0.0);
