@@ -246,7 +246,8 @@ pub struct ServiceCall<'a> {
     pub cluster: &'a Cluster,
     /// The Nodes that may receive traffic, as they are at this moment.
     pub targets: &'a [Target],
-    /// The Services of the cluster that aren't being changed, where the provider asked for them.
+    /// The other Services of the cluster that may have a load balancer and are to keep it, as the provider last heard of
+    /// them, where it asked for them. What a shared object holds for one that is neither here nor changed stays as it is.
     pub known: &'a [Service],
     /// What to do.
     pub changes: &'a [ServiceChange],

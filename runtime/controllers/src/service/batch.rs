@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use pileus_cloud::{Selection, Service, ServiceAction, ServiceChange, ServiceTerms, TrafficPolicy};
 
-use super::plan::Step;
+use super::plan::{Step, wants};
 use super::record::Record;
 use super::targets::Targets;
 use super::work::Key;
@@ -32,11 +32,20 @@ impl Batch<'_> {
         ServiceChange { action, resume: record.turn.resume(targets) }
     }
 
-    /// The Services of which something may be there, without those that the call changes.
-    pub(super) fn known(&self, records: &HashMap<String, Record>, changed: &[Key]) -> Vec<Service> {
+    /// The Services that have a load balancer of ours and are to keep it, without those that the call changes. What somebody
+    /// else serves or what is to be deleted would be made from this, and what can't be read in whole would be made from a part
+    /// of it; what a provider has for those stays as it is.
+    pub(super) fn known(
+        &self,
+        records: &HashMap<String, Record>,
+        classes: &[String],
+        changed: &[Key],
+    ) -> Vec<Service> {
         let changed: HashSet<&Key> = changed.iter().collect();
         let is_known = |(uid, record): &(&String, &Record)| {
-            record.may_exist && !changed.contains(&Key::Service((*uid).clone()))
+            let is_kept = record.is_present && wants(&record.facts, classes) && record.may_exist;
+            let is_whole = record.last_heard().problems.is_empty();
+            is_kept && is_whole && !changed.contains(&Key::Service((*uid).clone()))
         };
         let mut known: Vec<_> = records.iter().filter(is_known).collect();
         known.sort_unstable_by_key(|(uid, _)| *uid);

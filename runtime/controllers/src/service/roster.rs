@@ -175,7 +175,10 @@ impl Roster {
             Some((key, change))
         };
         let (keys, changes): (Vec<_>, Vec<_>) = keys.into_iter().filter_map(begin).unzip();
-        let known = if self.terms.wants_known { batch.known(&self.records, &keys) } else { Vec::new() };
+        let mut known = Vec::new();
+        if self.terms.wants_known {
+            known = batch.known(&self.records, &self.classes, &keys);
+        }
         Call { keys, changes, known, targets: Arc::clone(targets), is_audit: lane == Lane::Audit, lane }
     }
 
@@ -586,6 +589,30 @@ mod tests {
         assert_eq!(updated.endpoints, [pileus_cloud::LocalEndpoints { row: 1, count: 2 }]);
         assert_eq!(stage.known.iter().map(|known| &*known.name).collect::<Vec<_>>(), ["b"]);
         assert!(stage.settles().calls().is_empty());
+    }
+
+    #[test]
+    fn known_are_only_those_that_have_a_load_balancer_of_ours_and_keep_it() {
+        let mut stage = Stage::of(&nodes(&["n"]), ServiceTerms { wants_known: true, ..terms() });
+        let finalizer = json!({"finalizers": [FINALIZER]});
+        let there = |change: Value| {
+            let mut there = json!({"metadata": finalizer, "status": status("192.0.2.1")});
+            crate::scenarios::merge(&mut there, &change);
+            there
+        };
+        let wrong = json!({"spec": {"loadBalancerSourceRanges": ["everybody"]}});
+        stage.put(service("kept", there(json!({}))));
+        stage.put(service("unreadable", there(wrong.clone())));
+        stage.put(service("foreign", there(json!({"spec": {"loadBalancerClass": "foreign"}}))));
+        stage.put(service("broken", there(json!({}))));
+        stage.put(service("leaving", there(json!({"metadata": {"deletionTimestamp": DELETING}}))));
+        stage.plans("leaving", Ok(under(600, "note")));
+        stage.rests(Duration::from_secs(2));
+        // What was heard of it while it could be read is what is there.
+        stage.change("broken", wrong);
+        stage.put(service("a", json!({})));
+        assert!(stage.settles().calls().contains(&ENSURE.to_owned()));
+        assert_eq!(stage.known.iter().map(|known| &*known.name).collect::<Vec<_>>(), ["broken", "kept"]);
     }
 
     #[test]
