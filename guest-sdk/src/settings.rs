@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::Extra;
+use crate::{Capability, Extra};
 
 /// A host that the provider must reach to do its work: a wish, which grants nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,6 +176,8 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The cloud's limits as it publishes them.
     pub limits: Vec<Limit>,
+    /// The capabilities of which no two calls may run at the same time.
+    pub one_at_a_time: Vec<Capability>,
     /// See [`Extra`].
     pub extra: Extra,
 }
@@ -201,6 +203,13 @@ impl Settings {
             }
             None => self,
         }
+    }
+
+    /// Has the host make no two calls of a capability at the same time, as where all Services share one object: they go
+    /// together in one call instead.
+    pub fn one_at_a_time(mut self, capability: Capability) -> Self {
+        self.one_at_a_time.push(capability);
+        self
     }
 
     /// Adds a limit that the cloud publishes.

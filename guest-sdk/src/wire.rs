@@ -134,11 +134,12 @@ pub(crate) fn description(
         routes,
         extra,
     } = description;
-    let call_shapes = capabilities.iter().map(|capability| match capability {
-        Capability::Instances => call_shape(info::Capability::Instances, instances),
-        Capability::LoadBalancers => call_shape(info::Capability::LoadBalancers, load_balancers),
-        Capability::Routes => call_shape(info::Capability::Routes, routes),
-    });
+    let shape = |of: &Capability| match of {
+        Capability::Instances => instances,
+        Capability::LoadBalancers => load_balancers,
+        Capability::Routes => routes,
+    };
+    let call_shapes = capabilities.iter().map(|of| call_shape(capability(*of), shape(of)));
     info::Description {
         name,
         version,
@@ -165,6 +166,14 @@ fn service_facts(facts: ServiceFacts) -> info::ServiceFacts {
         .fold(info::ServiceFacts::empty(), |all, (_, flag)| all | flag)
 }
 
+fn capability(capability: Capability) -> info::Capability {
+    match capability {
+        Capability::Instances => info::Capability::Instances,
+        Capability::LoadBalancers => info::Capability::LoadBalancers,
+        Capability::Routes => info::Capability::Routes,
+    }
+}
+
 fn call_shape(capability: info::Capability, shape: CallShape) -> info::CallShape {
     let CallShape { largest_batch, side_by_side } = shape;
     info::CallShape { capability, largest_batch, side_by_side, extra: Vec::new() }
@@ -183,7 +192,7 @@ fn annotation(annotation: Annotation) -> info::Annotation {
 }
 
 pub(crate) fn settings(settings: Settings) -> info::Settings {
-    let Settings { endpoints, rules, limits, extra } = settings;
+    let Settings { endpoints, rules, limits, one_at_a_time, extra } = settings;
     let endpoint =
         |Endpoint { tls, host, port, reason }| info::Endpoint { tls, host, port, reason, extra: Vec::new() };
     let limit =
@@ -192,6 +201,7 @@ pub(crate) fn settings(settings: Settings) -> info::Settings {
         endpoints: endpoints.into_iter().map(endpoint).collect(),
         rules: rules.into_iter().map(rule).collect(),
         limits: limits.into_iter().map(limit).collect(),
+        one_at_a_time: one_at_a_time.into_iter().map(capability).collect(),
         extra,
     }
 }

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::one_line::is_obeyed;
+use crate::settings::Settings;
 use crate::wire::text;
 
 /// The most schemes of provider IDs, labels of Nodes and annotations of Services that a provider may name. Each Node and
@@ -122,6 +123,15 @@ impl Description {
     pub fn call_shape(&self, capability: Capability) -> CallShape {
         let said = self.call_shapes.iter().find(|shape| shape.capability == capability);
         said.copied().unwrap_or(CallShape { capability, largest_batch: 1, side_by_side: false })
+    }
+
+    /// The same with what a configuration says of how it wants to be called.
+    #[must_use]
+    pub fn with_settings(mut self, settings: &Settings) -> Self {
+        for shape in &mut self.call_shapes {
+            shape.side_by_side &= !settings.one_at_a_time.contains(&shape.capability);
+        }
+        self
     }
 
     /// How it wants Services brought to it.
@@ -246,13 +256,16 @@ fn service_facts(flags: info::ServiceFacts) -> ServiceFacts {
 
 fn call_shape(answer: &info::CallShape) -> CallShape {
     let &info::CallShape { capability, largest_batch, side_by_side, extra: _ } = answer;
-    let capability = match capability {
+    CallShape { capability: capability_of(capability), largest_batch, side_by_side }
+}
+
+pub(crate) const fn capability_of(named: info::Capability) -> Capability {
+    match named {
         info::Capability::Instances => Capability::Instances,
         info::Capability::LocalInstance => Capability::LocalInstance,
         info::Capability::LoadBalancers => Capability::LoadBalancers,
         info::Capability::Routes => Capability::Routes,
-    };
-    CallShape { capability, largest_batch, side_by_side }
+    }
 }
 
 #[cfg(test)]
@@ -316,6 +329,27 @@ mod tests {
     fn a_capability_without_a_shape_is_called_with_single_items_one_at_a_time() {
         let shape = description(answer()).unwrap().call_shape(Capability::Routes);
         assert_eq!((shape.largest_batch, shape.side_by_side), (1, false));
+    }
+
+    #[test]
+    fn a_configuration_can_forbid_calls_side_by_side() {
+        let shape = |capability| info::CallShape {
+            capability,
+            largest_batch: 7,
+            side_by_side: true,
+            extra: Vec::new(),
+        };
+        let call_shapes = vec![shape(info::Capability::LoadBalancers), shape(info::Capability::Routes)];
+        let settings = Settings {
+            wishes: Vec::new(),
+            rules: Vec::new(),
+            limits: Vec::new(),
+            one_at_a_time: vec![Capability::LoadBalancers],
+        };
+        let described = description(info::Description { call_shapes, ..answer() }).unwrap();
+        let described = described.with_settings(&settings);
+        let is_side_by_side = |capability| described.call_shape(capability).side_by_side;
+        assert!(!is_side_by_side(Capability::LoadBalancers) && is_side_by_side(Capability::Routes));
     }
 
     #[test]

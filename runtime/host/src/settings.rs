@@ -11,8 +11,8 @@ use pileus_gate::{Endpoint, HostPattern, KeyPattern, Limit, Problem, Rule};
 
 use crate::bindings::info;
 use crate::call::call;
-use crate::component::Component;
-use crate::description::info_terms;
+use crate::component::{Capability, Component};
+use crate::description::{capability_of, info_terms};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -43,6 +43,8 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The limits that its cloud publishes.
     pub limits: Vec<PublishedLimit>,
+    /// The capabilities of which no two calls may run at the same time.
+    pub one_at_a_time: Vec<Capability>,
 }
 
 /// A host that a provider needs.
@@ -105,12 +107,17 @@ impl Component {
 }
 
 fn settings(answer: info::Settings) -> Result<Settings, Error> {
-    let info::Settings { endpoints, rules, limits, extra: _ } = answer;
+    let info::Settings { endpoints, rules, limits, one_at_a_time, extra: _ } = answer;
     let mut found = Vec::new();
     let settings = Settings {
         wishes: each("endpoints", ENDPOINTS, endpoints, &mut found, wish),
         rules: each("rules", RULES, rules, &mut found, rule::rule),
         limits: each("limits", LIMITS, limits, &mut found, limit),
+        // A capability that is named again says nothing new.
+        one_at_a_time: Capability::ALL
+            .into_iter()
+            .filter(|capability| one_at_a_time.iter().any(|named| capability_of(*named) == *capability))
+            .collect(),
     };
     let operations = settings.rules.iter().filter_map(|rule| Some(&rule.operation.as_ref()?.place));
     let pages = settings.rules.iter().filter_map(|rule| rule.page.as_ref());
@@ -215,6 +222,7 @@ mod tests {
             endpoints: Vec::new(),
             rules: vec![rule],
             limits: Vec::new(),
+            one_at_a_time: Vec::new(),
             extra: Vec::new(),
         })
     }
@@ -263,6 +271,7 @@ mod tests {
             endpoints: vec![endpoint("a.example"), endpoint("a b")],
             rules: vec![rule(), wrong, rule(), misfit],
             limits: vec![limit("reads", 1, 60), limit("{", 1, 60), limit("a", 0, 60), limit("b", 1, 0)],
+            one_at_a_time: Vec::new(),
             extra: Vec::new(),
         };
         let Err(Error::Settings(problems)) = settings(answer) else { panic!("it is refused as settings") };
@@ -308,6 +317,7 @@ mod tests {
                 endpoints: Vec::new(),
                 rules: vec![rule()],
                 limits: Vec::new(),
+                one_at_a_time: Vec::new(),
                 extra: Vec::new(),
             };
             change(&mut answer);
@@ -364,7 +374,13 @@ mod tests {
         }
         let of = |places: usize| {
             let rules = (0..places).map(json).collect();
-            settings(info::Settings { endpoints: Vec::new(), rules, limits: Vec::new(), extra: Vec::new() })
+            settings(info::Settings {
+                endpoints: Vec::new(),
+                rules,
+                limits: Vec::new(),
+                one_at_a_time: Vec::new(),
+                extra: Vec::new(),
+            })
         };
         assert!(of(PLACES).is_ok());
         assert!(of(PLACES + 1).is_err_and(|error| error.to_string().contains("9 places of operations")));

@@ -71,6 +71,10 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         (Err(pileus_host::Error::Configuration(_)), None) => None,
         (Err(error), _) => return Err(failed(error)),
     };
+    let description = match &settings {
+        Some(settings) => description.with_settings(settings),
+        None => description,
+    };
     let comparison = match (document, &settings) {
         (Some(document), Some(settings)) => Some(compare(document, settings, &path)?),
         _ => None,

@@ -75,6 +75,7 @@ pub(crate) async fn prepare(
         digest = %component.digest, contract = %component.contract, capabilities = ?component.capabilities,
         code_from = source, took_ms = took.as_millis(), "provider loaded"
     );
+    let description = description.with_settings(&settings);
     Comparison::new(&settings, &document).log(&name);
     let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
     let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };

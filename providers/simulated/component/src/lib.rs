@@ -11,8 +11,8 @@ mod storm;
 
 use load_balancer::{HOSTNAME, Style};
 use pileus_guest::{
-    Annotation, AnnotationType, Description, Effect, Error, Place, Problem, Provider, Quota, Settings,
-    export_provider, http,
+    Annotation, AnnotationType, Capability, Description, Effect, Error, Place, Problem, Provider, Quota,
+    Settings, export_provider, http,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -85,6 +85,9 @@ impl Provider for Simulated {
             if kind != "machines" {
                 settings = settings.rule(write("PUT")).rule(write("DELETE"));
             }
+        }
+        if self.style == Style::Shared {
+            settings = settings.one_at_a_time(Capability::LoadBalancers);
         }
         settings.quota("reads", self.reads).quota("writes", self.writes)
     }
@@ -174,6 +177,16 @@ mod tests {
             let is_list = !rule.path.ends_with('*');
             assert_eq!(rule.page, is_list.then(|| Place::Query("cursor".to_owned())), "{rule:?}");
         }
+    }
+
+    #[test]
+    fn what_all_services_share_is_written_by_one_call_at_a_time() {
+        let alone = |style: &str| {
+            let document = json!({"endpoint": "http://cloud.test", "loadBalancers": style});
+            Host::new().configuration(document).configure::<Simulated>().unwrap().one_at_a_time
+        };
+        assert_eq!(alone("perService"), []);
+        assert_eq!(alone("shared"), [Capability::LoadBalancers]);
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn provider(description: &Description) -> Value {
 }
 
 fn wished(settings: &Settings, inspection: &Inspection) -> Value {
-    let Settings { wishes, rules, limits } = settings;
+    let Settings { wishes, rules, limits, one_at_a_time: _ } = settings; // shown with each capability
     let wish = |wish: &Wish| {
         let given = inspection.given(wish);
         json!({

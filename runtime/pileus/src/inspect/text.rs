@@ -103,7 +103,7 @@ fn fields_of(schema: &serde_json::Value) -> Vec<String> {
 }
 
 fn say_settings(report: &mut Report, settings: &Settings, inspection: &Inspection) {
-    let Settings { wishes, rules, limits } = settings;
+    let Settings { wishes, rules, limits, one_at_a_time: _ } = settings; // shown with each capability
     let wish = |wish: &Wish| {
         let verdict = match inspection.given(wish) {
             None => String::new(),

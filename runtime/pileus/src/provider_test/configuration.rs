@@ -99,10 +99,15 @@ fn same_twice(facts: &Facts) -> Verdict {
 /// What differs between two settings.
 fn changes(first: &Settings, second: &Settings) -> Vec<String> {
     let parts = |settings: &Settings| {
-        let Settings { wishes, rules, limits } = settings;
+        let Settings { wishes, rules, limits, one_at_a_time } = settings;
         let wish = |Wish { endpoint, reason }: &Wish| format!("{endpoint} ({reason})");
         let wishes = wishes.iter().map(wish).collect::<Vec<_>>().join(", ");
-        [("endpoints", wishes), ("rules", format!("{rules:?}")), ("limits", format!("{limits:?}"))]
+        [
+            ("endpoints", wishes),
+            ("rules", format!("{rules:?}")),
+            ("limits", format!("{limits:?}")),
+            ("one at a time", format!("{one_at_a_time:?}")),
+        ]
     };
     let both = parts(first).into_iter().zip(parts(second));
     let change = |((part, first), (_, second)): ((&str, String), (&str, String))| {

@@ -59,7 +59,7 @@ class Info(exports.Info):
             info.Rule(host, "GET", path, None, read, ["reads"], "machines", page, False, [])
             for path, page in pages.items()
         ]
-        return info.Settings([wish], rules, limits=[], extra=[])
+        return info.Settings([wish], rules, limits=[], one_at_a_time=[], extra=[])
 
 
 class Instances(exports.Instances):
