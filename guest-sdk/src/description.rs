@@ -28,9 +28,9 @@ impl CallShape {
     pub const INSTANCES: Self = Self { largest_batch: 5_000, side_by_side: true };
 
     /// What suits load balancers where each Service has an object of its own in the cloud: as many as come up when a large
-    /// cluster's are looked over, and calls side by side, as no change touches another's object. Where Services
-    /// share an object, one call at a time will do, unless it is written on conditions, as
-    /// [`http::Document`](crate::http::Document) does it.
+    /// cluster's are looked over, and calls side by side, as no change touches another's object. Where Services share an
+    /// object, only [one call at a time](crate::Settings::one_at_a_time) will do, also where it is written on conditions
+    /// ([`http::Document`](crate::http::Document)): of two calls the one that writes last may have the older targets.
     pub const LOAD_BALANCERS: Self = Self { largest_batch: 1_000, side_by_side: true };
 
     /// What suits changes of routes: as many as most clouds take within the time of a call, one call at a time, as routes

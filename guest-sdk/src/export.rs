@@ -11,9 +11,9 @@ use crate::bindings::pileus::provider::types;
 use crate::bindings::routes::exports::pileus::provider::routes;
 use crate::error::AFTER_DEADLINE;
 use crate::{
-    Answer, Capability, Cluster, Error, Instances, ListedRoute, LoadBalancers, NodeReference, Owned,
-    Progress, Provider, Purpose, RouteChange, Routes, ServiceCall, ServiceProgress, configuration, host, log,
-    wire,
+    Answer, Capability, Cluster, Error, InProgress, Instances, ListedRoute, LoadBalancers, NodeReference,
+    Owned, Progress, Provider, Purpose, RouteChange, Routes, ServiceCall, ServiceProgress, configuration,
+    host, log, wire,
 };
 
 /// Exports a provider with the capabilities that it implements: `instances`, `load_balancers`, `routes`, or several.
@@ -257,10 +257,7 @@ pub(crate) async fn changed<P: Routes>(
     changes: &[RouteChange],
 ) -> Result<Vec<Result<Progress, Error>>, Error> {
     let outcomes = configured::<P>()?.change_routes(cluster, changes).await;
-    in_progress(outcomes, changes, |change| Progress::InProgress {
-        after: AFTER_DEADLINE,
-        resume: change.resume.clone(),
-    })
+    in_progress(outcomes, changes, |change| &change.resume)
 }
 
 /// What exists for Services in the SDK's own words.
@@ -273,27 +270,53 @@ pub(crate) async fn services_changed<P: LoadBalancers>(
     call: &ServiceCall,
 ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
     let outcomes = configured::<P>()?.change_load_balancers(call).await;
-    in_progress(outcomes, &call.changes, |change| ServiceProgress::InProgress {
-        after: AFTER_DEADLINE,
-        resume: change.resume.clone(),
-    })
+    in_progress(outcomes, &call.changes, |change| &change.resume)
 }
 
-/// The outcomes of changes, in which what the soft deadline cut short is under way, and so is what the gate held back
-/// because of it: asked again at once, it is in the queue before the limit has let the last of the others through.
-fn in_progress<C, T: Clone>(
-    outcomes: Result<Vec<Result<T, Error>>, Error>,
+/// The outcomes of changes, in which what the soft deadline cut short is under way, with the note that it came with, and so
+/// is what the gate held back because of it: asked again at once, it is in the queue before the limit has let the last of
+/// the others through.
+fn in_progress<C, P: From<InProgress>>(
+    outcomes: Result<Vec<Result<P, Error>>, Error>,
     changes: &[C],
-    later: impl Fn(&C) -> T,
-) -> Result<Vec<Result<T, Error>>, Error> {
+    note: impl Fn(&C) -> &Option<String>,
+) -> Result<Vec<Result<P, Error>>, Error> {
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes,
-        Err(error) if error.has_not_begun() => vec![Err(error); changes.len()],
+        Err(error) if error.has_not_begun() => changes.iter().map(|_| Err(error.clone())).collect(),
         Err(error) => return Err(error),
     };
-    let told = outcomes.into_iter().zip(changes).map(|(outcome, change)| match outcome {
-        Err(error) if error.has_not_begun() => Ok(later(change)),
-        outcome => outcome,
+    // One too many is left in its place, as the host is to see that the provider has lost count.
+    let mut changes = changes.iter();
+    let told = outcomes.into_iter().map(|outcome| match (outcome, changes.next()) {
+        (Err(error), Some(change)) if error.has_not_begun() => {
+            Ok(InProgress { after: AFTER_DEADLINE, resume: note(change).clone() }.into())
+        }
+        (outcome, _) => outcome,
     });
     Ok(told.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outcomes_that_do_not_fit_their_changes_reach_the_host_as_many_as_they_are() {
+        let notes = [None, Some("b".to_owned())];
+        let late = || Err(Error::deadline("it"));
+        let later = |note: &Option<String>| {
+            Ok(Progress::InProgress(InProgress { after: AFTER_DEADLINE, resume: note.clone() }))
+        };
+        let done = || Ok(Progress::Done);
+        for (outcomes, expected) in [
+            (vec![done(), late()], vec![done(), later(&notes[1])]),
+            (vec![done()], vec![done()]),
+            (vec![done(), late(), done()], vec![done(), later(&notes[1]), done()]),
+        ] {
+            assert_eq!(in_progress(Ok(outcomes), &notes, |note| note), Ok(expected));
+        }
+        let whole = in_progress(Err(Error::deadline("it")), &notes, |note| note);
+        assert_eq!(whole, Ok(notes.iter().map(later).collect()));
+    }
 }

@@ -51,6 +51,7 @@ mod base_url;
 mod document;
 pub(crate) mod failure;
 mod members;
+mod pages;
 mod response;
 mod slots;
 pub(crate) mod status;
@@ -62,6 +63,7 @@ use ::http::{HeaderName, HeaderValue, Uri, header};
 pub use base_url::BaseUrl;
 pub use document::{Document, Edit};
 pub use members::Members;
+pub use pages::pages;
 pub use response::Response;
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Cluster, Owned, Service};
+use crate::{Cluster, Owned, Route, Service};
 
 /// The cluster's UID, by which clusters that share an account know their own.
 pub const CLUSTER: &str = "pileus-cluster";
@@ -14,12 +14,28 @@ pub const SERVICE: &str = "pileus-service";
 /// The Service's namespace and name, for people.
 pub const SERVICE_NAME: &str = "pileus-service-name";
 
+/// The name of the Node that a route leads to.
+pub const NODE: &str = "pileus-node";
+
 /// The labels of what is made for a Service.
 pub fn of(cluster: &Cluster, service: &Service) -> BTreeMap<String, String> {
     let name = format!("{}/{}", service.namespace, service.name);
-    let known =
-        [(CLUSTER, cluster.uid.clone()), (SERVICE, Some(service.uid.clone())), (SERVICE_NAME, Some(name))];
-    known.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    known([(CLUSTER, cluster.uid.clone()), (SERVICE, Some(service.uid.clone())), (SERVICE_NAME, Some(name))])
+}
+
+/// The labels of a route.
+pub fn of_route(cluster: &Cluster, route: &Route) -> BTreeMap<String, String> {
+    known([(CLUSTER, cluster.uid.clone()), (NODE, Some(route.node.clone()))])
+}
+
+fn known<const N: usize>(labels: [(&str, Option<String>); N]) -> BTreeMap<String, String> {
+    labels.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+/// The Node that a route leads to by its labels; none where it is another cluster's, whose Nodes may bear the same names.
+pub fn node(mut labels: BTreeMap<String, String>, cluster: &Cluster) -> Option<String> {
+    let is_ours = labels.get(CLUSTER) == cluster.uid.as_ref();
+    labels.remove(NODE).filter(|_| is_ours)
 }
 
 /// What the thing of this name is to a cluster by its labels; none where it is no Service's, or another cluster's.
@@ -51,6 +67,18 @@ mod tests {
 
     fn cluster(uid: Option<&str>) -> Cluster {
         Cluster { uid: uid.map(str::to_owned), ..Cluster::default() }
+    }
+
+    #[test]
+    fn a_route_leads_to_the_node_that_it_names_where_it_is_the_clusters() {
+        let route = Route { node: "node-1".to_owned(), ..Route::default() };
+        let (ours, nobodys) = (Some("c"), None);
+        let rows =
+            [(ours, ours, true), (ours, Some("d"), false), (ours, None, false), (nobodys, ours, false)];
+        for (maker, reader, is_ours) in rows {
+            let node = node(of_route(&cluster(maker), &route), &cluster(reader));
+            assert_eq!(node.as_deref(), is_ours.then_some("node-1"), "{maker:?} {reader:?}");
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub use error::{Error, ErrorKind, Extra};
 pub use instances::{Answer, Instance, Instances, Listing, Purpose, State, one_by_one};
 pub use load_balancers::{LoadBalancers, ServiceAction, ServiceCall, ServiceChange, ServiceProgress};
 pub use node::{Address, AddressKind, NodeReference};
+pub use operation::InProgress;
 pub use provider::{Problem, Provider};
 pub use routes::{
     Cluster, ListedRoute, Progress, Route, RouteAction, RouteChange, Routes, change_one_by_one,

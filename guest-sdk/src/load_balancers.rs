@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
-use crate::{Cluster, Error, Ingress, Owned, Provider, Service, Target, Targets, deadline, removals_first};
+use crate::{
+    Cluster, Error, InProgress, Ingress, Owned, Provider, Service, Target, Targets, deadline, removals_first,
+};
 
 /// What to do for one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,12 +109,7 @@ pub enum ServiceProgress {
         warnings: Vec<String>,
     },
     /// It has begun, or could not begin before the soft deadline.
-    InProgress {
-        /// Asked again after this time.
-        after: Duration,
-        /// Given back with the next call about the same thing: the address of an operation, say. At most 2 KiB.
-        resume: Option<String>,
-    },
+    InProgress(InProgress),
     /// The Service is somebody else's to serve; the host leaves its status alone.
     Elsewhere,
 }
@@ -130,12 +127,18 @@ impl ServiceProgress {
 
     /// It has begun; asked again after this time, without a note.
     pub const fn in_progress(after: Duration) -> Self {
-        Self::InProgress { after, resume: None }
+        Self::InProgress(InProgress { after, resume: None })
     }
 
     /// It has begun; asked again after this time, with this note.
     pub fn in_progress_with(after: Duration, note: &str) -> Self {
-        Self::InProgress { after, resume: Some(note.to_owned()) }
+        Self::InProgress(InProgress { after, resume: Some(note.to_owned()) })
+    }
+}
+
+impl From<InProgress> for ServiceProgress {
+    fn from(progress: InProgress) -> Self {
+        Self::InProgress(progress)
     }
 }
 
@@ -281,8 +284,7 @@ mod tests {
         call.changes[0].resume = Some("note".to_owned());
         let host = Host::new().exchange(delete(url("b")).taking(Duration::from_secs(11)));
         let outcomes = host.change_load_balancers::<Writer>(&call).unwrap();
-        let later =
-            ServiceProgress::InProgress { after: Duration::from_secs(1), resume: Some("note".to_owned()) };
+        let later = ServiceProgress::in_progress_with(Duration::from_secs(1), "note");
         assert_eq!(outcomes, [Ok(later), Ok(ServiceProgress::gone())]);
     }
 

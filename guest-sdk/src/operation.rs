@@ -24,7 +24,7 @@
 //!     let Some(response) = http::get(url).send().await?.or_absent()? else { return Ok(State::Ended) };
 //!     Ok(match response.header("x-status") {
 //!         Some("failed") => State::Failed(Error::unavailable("the cloud gave up")),
-//!         Some("running") => State::Running { after: Duration::from_secs(5), resume: Some(url.to_owned()) },
+//!         Some("running") => State::running(Duration::from_secs(5), url),
 //!         _ => State::Ended,
 //!     })
 //! }
@@ -33,18 +33,22 @@
 
 use std::time::Duration;
 
-use crate::{Error, ServiceProgress};
+use crate::Error;
+
+/// A change that has begun, or could not begin before the soft deadline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InProgress {
+    /// Asked again after this time.
+    pub after: Duration,
+    /// Given back with the next call about the same thing: the address of an operation, say. At most 2 KiB.
+    pub resume: Option<String>,
+}
 
 /// How an operation is getting on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The cloud is at it.
-    Running {
-        /// When it is worth asking again.
-        after: Duration,
-        /// The note for the next call.
-        resume: Option<String>,
-    },
+    Running(InProgress),
     /// It has ended well, or there is none: what the thing is now tells the rest.
     Ended,
     /// It has failed.
@@ -52,16 +56,21 @@ pub enum State {
 }
 
 impl State {
-    /// What to answer about a change before anything is done for it; none where the way is free. `resume` is the note of
-    /// the last call.
+    /// The cloud is at it: to be asked again after this time, with this note.
+    pub fn running(after: Duration, note: impl Into<String>) -> Self {
+        Self::Running(InProgress { after, resume: Some(note.into()) })
+    }
+
+    /// What to answer about a change, of a Service or of a route, before anything is done for it; none where the way is
+    /// free. `resume` is the note of the last call.
     ///
     /// # Errors
     ///
     /// The failure of an operation that this change has waited for, so that it is told, and tried again after the host's
     /// delay. Without a note it is nobody's news, and may be tried again at once.
-    pub fn answer(self, resume: Option<&str>) -> Result<Option<ServiceProgress>, Error> {
+    pub fn answer<P: From<InProgress>>(self, resume: Option<&str>) -> Result<Option<P>, Error> {
         match self {
-            Self::Running { after, resume } => Ok(Some(ServiceProgress::InProgress { after, resume })),
+            Self::Running(progress) => Ok(Some(progress.into())),
             Self::Failed(error) if resume.is_some() => Err(error),
             Self::Ended | Self::Failed(_) => Ok(None),
         }
@@ -74,10 +83,10 @@ impl State {
 /// # Errors
 ///
 /// As [`State::answer`], and what `poll` fails with.
-pub async fn follow(
+pub async fn follow<P: From<InProgress>>(
     resume: Option<&str>,
     poll: impl AsyncFnOnce(&str) -> Result<State, Error>,
-) -> Result<Option<ServiceProgress>, Error> {
+) -> Result<Option<P>, Error> {
     match resume {
         Some(note) => poll(note).await?.answer(resume),
         None => Ok(None),
@@ -88,7 +97,7 @@ pub async fn follow(
 mod tests {
     use super::*;
     use crate::testing::{Host, get};
-    use crate::{ErrorKind, http};
+    use crate::{ErrorKind, Progress, ServiceProgress, http};
 
     const URL: &str = "http://cloud.test/operations/7";
 
@@ -96,7 +105,7 @@ mod tests {
     async fn poll(url: &str) -> Result<State, Error> {
         let response = http::get(url).send().await?;
         Ok(match response.status.as_u16() {
-            202 => State::Running { after: Duration::from_secs(5), resume: Some(url.to_owned()) },
+            202 => State::running(Duration::from_secs(5), url),
             500 => State::Failed(Error::unavailable("the operation failed")),
             _ => State::Ended,
         })
@@ -104,8 +113,7 @@ mod tests {
 
     #[test]
     fn an_operation_is_asked_for_by_its_note_until_it_has_ended() {
-        let running =
-            ServiceProgress::InProgress { after: Duration::from_secs(5), resume: Some(URL.to_owned()) };
+        let running = ServiceProgress::in_progress_with(Duration::from_secs(5), URL);
         let rows = [
             ("running", 202, Ok(Some(running))),
             ("ended", 200, Ok(None)),
@@ -122,9 +130,9 @@ mod tests {
     #[test]
     fn a_lost_note_costs_no_more_than_another_look() {
         let host = Host::new();
-        assert_eq!(host.run(follow(None, poll)), Ok(None));
+        assert_eq!(host.run(follow::<Progress>(None, poll)), Ok(None));
         let failed = State::Failed(Error::unavailable("the operation failed"));
-        assert_eq!(failed.clone().answer(None), Ok(None));
-        assert!(failed.answer(Some("note")).is_err());
+        assert_eq!(failed.clone().answer::<Progress>(None), Ok(None));
+        assert!(failed.answer::<Progress>(Some("note")).is_err());
     }
 }

@@ -1,9 +1,7 @@
 //! The capability `routes`: the cloud's routes, which carry the traffic of Pods to their Nodes. An author lists them, and
 //! creates and deletes one at a time, or takes all changes of a call where they are one write.
 
-use std::time::Duration;
-
-use crate::{Address, Error, Extra, Provider, deadline, removals_first};
+use crate::{Address, Error, Extra, InProgress, Provider, deadline, removals_first};
 
 /// The cluster that a call is for. Stored on what is created, where the cloud can: clusters that share an account are
 /// told apart by it.
@@ -79,12 +77,13 @@ pub enum Progress {
     /// It is so.
     Done,
     /// It has begun, or could not begin before the soft deadline.
-    InProgress {
-        /// Asked again after this time.
-        after: Duration,
-        /// Given back with the next call about the same thing: the address of an operation, say. At most 2 KiB.
-        resume: Option<String>,
-    },
+    InProgress(InProgress),
+}
+
+impl From<InProgress> for Progress {
+    fn from(progress: InProgress) -> Self {
+        Self::InProgress(progress)
+    }
 }
 
 /// A provider that programs routes.

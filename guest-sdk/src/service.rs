@@ -1,9 +1,10 @@
 //! A Service of type LoadBalancer as the facts that a provider needs, the Nodes that may take its traffic, and what the
 //! cloud has for it.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::{Address, Extra};
+use crate::{Address, Error, Extra};
 
 /// The transport protocol of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -272,6 +273,18 @@ impl Service {
     /// The value of an annotation that the provider named. The host has checked that it is of the type that was declared.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The address that it asks for, to be compared with those that the cloud has for what it means.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` where what it asks for is no IP address.
+    pub fn requested_address(&self) -> Result<Option<IpAddr>, Error> {
+        let Some(text) = &self.requested_ip else { return Ok(None) };
+        text.parse()
+            .map(Some)
+            .map_err(|_| Error::invalid(format!("loadBalancerIP `{text}` is no IP address")))
     }
 }
 

@@ -11,14 +11,19 @@ use crate::bindings::instances::exports::pileus::provider::instances;
 use crate::bindings::pileus::provider::types;
 use crate::{
     Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, Description, Effect,
-    Endpoint, Error, ErrorKind, Instance, Limit, NodeReference, Operation, Place, Problem, Purpose, Rule,
-    ServiceFacts, Settings, State,
+    Endpoint, Error, ErrorKind, InProgress, Instance, Limit, NodeReference, Operation, Place, Problem,
+    Purpose, Rule, ServiceFacts, Settings, State,
 };
 pub(crate) use load_balancers::{owned_back, service, service_change, service_outcome, target};
 pub(crate) use routes::{cluster, listed, route_change, route_outcome};
 
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn in_progress(progress: InProgress) -> types::InProgress {
+    let InProgress { after, resume } = progress;
+    types::InProgress { after: milliseconds(after), resume, extra: Vec::new() }
 }
 
 pub(crate) fn purpose(purpose: instances::Purpose) -> Purpose {

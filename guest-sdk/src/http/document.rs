@@ -2,15 +2,19 @@
 //! zones are one object each. It is read once, edited for all items of a call, and written once, on the condition that it
 //! is still what was read.
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::{Response, StatusCode, delete, get, put};
-use crate::Error;
+use crate::{Error, ErrorKind};
 
 /// How often a document is written that others keep changing in between. They are few, calls of this provider mostly, and
 /// each time one of them gets through.
 const TRIES: usize = 4;
+
+/// How often a call halves what the cloud won't take: one item among a thousand is found in ten. Where no half is taken, as
+/// what all items share is wrong, that is two writes each and no more.
+const HALVINGS: usize = 12;
 
 /// What an edit came to for one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,37 +54,66 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
 
     /// Edits it for many items, writes it where that changed something, and tells what became of each item, in their order.
     ///
-    /// `edit` is pure. It makes the document or takes it away to have it created or deleted. Where somebody else wrote in
-    /// between (status 412), it is run again on what is there then, a few times. Where that doesn't end, or the write
-    /// fails, that is the outcome of the items that it would have changed something for, and of no other.
-    pub async fn edit<O>(
-        mut self,
-        mut edit: impl FnMut(&mut Option<T>) -> Vec<Edit<O>>,
+    /// `edit` is pure and tells what it did for each item that it is given. It makes the document or takes it away to have
+    /// it created or deleted. Where somebody else wrote in between (status 412), it is run again on what is there then, a
+    /// few times. Where that doesn't end, or the write fails, that is the outcome of the items that it would have changed
+    /// something for, and of no other.
+    ///
+    /// A document that the cloud won't take (`invalid`) is most often one item's fault: it is written again for half of the
+    /// items, and so on until that one stands alone, and costs the others nothing.
+    pub async fn edit<I, O>(
+        self,
+        items: &[I],
+        edit: impl Fn(&mut Option<T>, &[I]) -> Vec<Edit<O>>,
     ) -> Vec<Result<O, Error>> {
+        let url = self.url.clone();
+        let (mut document, mut parts, mut halvings) = (Some(self), vec![items], 0);
+        let mut outcomes = Vec::with_capacity(items.len());
+        while let Some(part) = parts.pop() {
+            let read = match document.take() {
+                Some(document) => Ok(document),
+                None => Self::read(&*url).await,
+            };
+            match read {
+                Err(error) => outcomes.extend(part.iter().map(|_| Err(error.clone()))),
+                Ok(document) => match document.attempt(|value| edit(value, part)).await {
+                    (edits, error) if halvings < HALVINGS && is_one_of_many(&edits, &error) => {
+                        halvings += 1;
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second, first]);
+                    }
+                    (edits, error) => outcomes.extend(told(edits, &error)),
+                },
+            }
+        }
+        outcomes
+    }
+
+    /// Edits it for all that an edit is about. What it was changed for and isn't written has this error.
+    async fn attempt<O>(mut self, edit: impl Fn(&mut Option<T>) -> Vec<Edit<O>>) -> (Vec<Edit<O>>, Error) {
         for _ in 0..TRIES {
             let was_there = self.value.is_some();
             let edits = edit(&mut self.value);
             if edits.iter().all(|edit| matches!(edit, Edit::Kept(_))) {
-                return told(edits, || self.contended());
+                return (edits, self.contended());
             }
             match self.write(was_there).await {
                 Ok(Some(mut written)) => {
-                    let seen = told(edit(&mut written.value), || written.contended());
+                    let seen = edit(&mut written.value).into_iter();
                     let both = edits.into_iter().zip(seen).map(|(edit, seen)| match edit {
-                        Edit::Kept(outcome) => outcome,
+                        Edit::Kept(_) => edit,
                         Edit::Changed => seen,
                     });
-                    return both.collect();
+                    return (both.collect(), written.contended());
                 }
-                Err(error) => return told(edits, || error.clone()),
+                Err(error) => return (edits, error),
                 Ok(None) => match Self::read(&*self.url).await {
                     Ok(fresh) => self = fresh,
-                    Err(error) => return told(edits, || error.clone()),
+                    Err(error) => return (edits, error),
                 },
             }
         }
-        let edits = edit(&mut self.value);
-        told(edits, || self.contended())
+        (edit(&mut self.value), self.contended())
     }
 
     /// Writes what it says now, and reads what the cloud made of it; none where somebody else was faster.
@@ -102,14 +135,16 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
             Some(_) => Some(response.error_for_status()?),
             None => response.or_absent()?,
         };
-        match answer.filter(|answer| !answer.bytes.is_empty()) {
-            Some(answer) => Self::of(self.url.clone(), answer).map(Some),
-            None => Self::read(&*self.url).await.map(Some),
+        // Some clouds answer with nothing, or with an operation.
+        match answer.map(|answer| Self::of(self.url.clone(), answer)) {
+            Some(Ok(written)) => Ok(Some(written)),
+            Some(Err(_)) | None => Self::read(&*self.url).await.map(Some),
         }
     }
 
     fn of(url: String, response: Response) -> Result<Self, Error> {
-        let etag = response.header("etag").map(str::to_owned);
+        let said = response.header("etag").map(str::to_owned);
+        let etag = said.or_else(|| serde_json::from_slice::<Tagged>(&response.bytes).ok()?.etag);
         Ok(Self { value: Some(response.json()?), url, etag })
     }
 
@@ -118,13 +153,24 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
     }
 }
 
+/// What many clouds say of a document in itself rather than in a header, Azure for one.
+#[derive(Deserialize)]
+struct Tagged {
+    etag: Option<String>,
+}
+
+/// Whether the cloud won't take the document, which was changed for several items.
+fn is_one_of_many<O>(edits: &[Edit<O>], error: &Error) -> bool {
+    let changed = edits.iter().filter(|edit| matches!(edit, Edit::Changed)).count();
+    error.kind == ErrorKind::Invalid && changed > 1
+}
+
 /// The outcomes of items, this error for those that the document was changed for.
-fn told<O>(edits: Vec<Edit<O>>, error: impl Fn() -> Error) -> Vec<Result<O, Error>> {
-    let told = |edit| match edit {
+fn told<O>(edits: Vec<Edit<O>>, error: &Error) -> impl Iterator<Item = Result<O, Error>> {
+    edits.into_iter().map(|edit| match edit {
         Edit::Kept(outcome) => outcome,
-        Edit::Changed => Err(error()),
-    };
-    edits.into_iter().map(told).collect()
+        Edit::Changed => Err(error.clone()),
+    })
 }
 
 #[cfg(test)]
@@ -133,8 +179,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::testing;
     use crate::testing::{Exchange, Host, Sent};
-    use crate::{ErrorKind, testing};
 
     const URL: &str = "http://cloud.test/firewall";
 
@@ -146,27 +192,25 @@ mod tests {
     }
 
     /// Opens ports, and closes those that are negative; tells whether it is so yet. Port 0 is never opened.
-    fn open(ports: &'static [i32]) -> impl FnMut(&mut Option<Firewall>) -> Vec<Edit<bool>> {
-        move |firewall| {
-            let is_busy = firewall.as_ref().is_some_and(|firewall| firewall.busy);
-            let edits = ports.iter().map(|port| {
-                let number = u16::try_from(port.abs()).unwrap();
-                let is_open = firewall.iter().any(|firewall| firewall.open.contains(&number));
-                if number == 0 {
-                    return Edit::Kept(Err(Error::invalid("port 0")));
-                }
-                if is_open == (*port > 0) || is_busy {
-                    return Edit::Kept(Ok(!is_busy));
-                }
-                let now = firewall.get_or_insert(Firewall { open: Vec::new(), busy: false });
-                now.open.retain(|it| *it != number);
-                now.open.extend((*port > 0).then_some(number));
-                Edit::Changed
-            });
-            let edits = edits.collect();
-            firewall.take_if(|firewall| firewall.open.is_empty());
-            edits
-        }
+    fn open(firewall: &mut Option<Firewall>, ports: &[i32]) -> Vec<Edit<bool>> {
+        let is_busy = firewall.as_ref().is_some_and(|firewall| firewall.busy);
+        let edits = ports.iter().map(|port| {
+            let number = u16::try_from(port.abs()).unwrap();
+            let is_open = firewall.iter().any(|firewall| firewall.open.contains(&number));
+            if number == 0 {
+                return Edit::Kept(Err(Error::invalid("port 0")));
+            }
+            if is_open == (*port > 0) || is_busy {
+                return Edit::Kept(Ok(!is_busy));
+            }
+            let now = firewall.get_or_insert(Firewall { open: Vec::new(), busy: false });
+            now.open.retain(|it| *it != number);
+            now.open.extend((*port > 0).then_some(number));
+            Edit::Changed
+        });
+        let edits = edits.collect();
+        firewall.take_if(|firewall| firewall.open.is_empty());
+        edits
     }
 
     fn there(open: &[u16], etag: &str) -> Exchange {
@@ -177,8 +221,8 @@ mod tests {
         testing::put(URL).json(json!({"open": open})).header("etag", "\"new\"")
     }
 
-    fn run(host: &Host, ports: &'static [i32]) -> Vec<Result<bool, ErrorKind>> {
-        let outcomes = host.run(async { Document::read(URL).await.unwrap().edit(open(ports)).await });
+    fn run(host: &Host, ports: &[i32]) -> Vec<Result<bool, ErrorKind>> {
+        let outcomes = host.run(async { Document::read(URL).await.unwrap().edit(ports, open).await });
         outcomes.into_iter().map(|outcome| outcome.map_err(|error| error.kind)).collect()
     }
 
@@ -245,6 +289,46 @@ mod tests {
         assert_eq!(run(&host, &[1, 2]), [Ok(true), Err(ErrorKind::Throttled(None))]);
     }
 
+    /// A cloud that takes no document with one of these ports open.
+    fn picky(refused: fn(i64) -> bool) -> Host {
+        let mut there = (json!({"open": [9]}), 0);
+        Host::new().cloud(move |sent| {
+            if sent.method == "PUT" {
+                assert_eq!(sent.header("if-match"), Some(&*there.1.to_string()));
+                if body(sent)["open"].as_array().unwrap().iter().any(|port| refused(port.as_i64().unwrap())) {
+                    return testing::put(URL).status(400);
+                }
+                there = (body(sent), there.1 + 1);
+            }
+            testing::get(URL).json(&there.0).header("etag", &there.1.to_string())
+        })
+    }
+
+    fn writes(host: &Host) -> usize {
+        host.requests().iter().filter(|sent| sent.method == "PUT").count()
+    }
+
+    #[test]
+    fn what_the_cloud_will_not_take_for_one_item_costs_the_others_nothing() {
+        let host = picky(|port| port == 13);
+        let outcomes = run(&host, &[1, 2, 3, 13, 5, 6, 7, 9]);
+        let expected = [1, 2, 3, 13, 5, 6, 7, 9].map(|port| match port {
+            13 => Err(ErrorKind::Invalid),
+            _ => Ok(true),
+        });
+        assert_eq!(outcomes, expected);
+        // All; the first four and two of them; the other two, and each of these; the last four.
+        assert_eq!(writes(&host), 7);
+    }
+
+    #[test]
+    fn a_cloud_that_takes_nothing_is_not_asked_for_each_item() {
+        let ports: Vec<_> = (100..1_100).collect();
+        let host = picky(|port| port >= 100);
+        assert!(run(&host, &ports).iter().all(|outcome| *outcome == Err(ErrorKind::Invalid)));
+        assert_eq!(writes(&host), 1 + 2 * HALVINGS);
+    }
+
     #[test]
     fn what_the_cloud_makes_of_a_write_tells_the_outcome() {
         let busy = testing::put(URL).json(json!({"open": [2], "busy": true}));
@@ -252,11 +336,22 @@ mod tests {
         assert_eq!(run(&host, &[2]), [Ok(false)]);
         let ignored = Host::new().exchange(there(&[1], "\"a\"")).exchange(written(&[1]));
         assert_eq!(run(&ignored, &[2]), [Err(ErrorKind::Conflict)]);
-        let silent = Host::new()
-            .exchange(there(&[1], "\"a\""))
-            .exchange(testing::put(URL).status(204))
-            .exchange(there(&[1, 2], "\"b\""));
-        assert_eq!(run(&silent, &[2]), [Ok(true)]);
+        for other in [testing::put(URL).status(204), testing::put(URL).json(json!({"operation": 7}))] {
+            let host =
+                Host::new().exchange(there(&[1], "\"a\"")).exchange(other).exchange(there(&[1, 2], "\"b\""));
+            assert_eq!(run(&host, &[2]), [Ok(true)]);
+        }
+    }
+
+    #[test]
+    fn an_etag_is_taken_from_the_header_or_else_from_the_document() {
+        for (header, expected) in [(None, "W/\"b\""), (Some("\"a\""), "\"a\"")] {
+            let there = testing::get(URL).json(json!({"open": [1], "etag": "W/\"b\""}));
+            let there = header.into_iter().fold(there, |there, etag| there.header("etag", etag));
+            let host = Host::new().exchange(there).exchange(written(&[1, 2]));
+            assert_eq!(run(&host, &[2]), [Ok(true)]);
+            assert_eq!(host.requests()[1].header("if-match"), Some(expected));
+        }
     }
 
     #[test]

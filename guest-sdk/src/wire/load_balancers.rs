@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::{address, error, milliseconds};
+use super::{address, error, in_progress};
 use crate::bindings::load_balancers::exports::pileus::provider::load_balancers as wit;
-use crate::bindings::pileus::provider::types;
 use crate::{
     Affinity, Error, Family, Ingress, IngressPoint, IpMode, LocalEndpoints, Owned, PortStatus, Protocol,
     Selection, Service, ServiceAction, ServiceChange, ServicePort, ServiceProgress, Target, TrafficPolicy,
@@ -160,10 +159,7 @@ pub(crate) fn service_outcome(outcome: Result<ServiceProgress, Error>) -> wit::O
             let status = status.into_iter().map(ingress_back).collect();
             wit::Outcome::Done(wit::Done { status, warnings, extra: Vec::new() })
         }
-        Ok(ServiceProgress::InProgress { after, resume }) => {
-            let after = milliseconds(after);
-            wit::Outcome::InProgress(types::InProgress { after, resume, extra: Vec::new() })
-        }
+        Ok(ServiceProgress::InProgress(progress)) => wit::Outcome::InProgress(in_progress(progress)),
         Ok(ServiceProgress::Elsewhere) => wit::Outcome::Elsewhere,
         Err(failed) => wit::Outcome::Failed(error(failed)),
     }

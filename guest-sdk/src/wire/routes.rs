@@ -1,6 +1,6 @@
 //! Routes between the contract's generated types and the ones that authors see.
 
-use super::{address, address_back, error, milliseconds};
+use super::{address, address_back, error, in_progress};
 use crate::bindings::pileus::provider::types;
 use crate::bindings::routes::exports::pileus::provider::routes;
 use crate::{Cluster, Error, ListedRoute, Progress, Route, RouteAction, RouteChange};
@@ -42,10 +42,7 @@ pub(crate) fn route_change(change: routes::RouteChange) -> RouteChange {
 pub(crate) fn route_outcome(outcome: Result<Progress, Error>) -> routes::Outcome {
     match outcome {
         Ok(Progress::Done) => routes::Outcome::Done,
-        Ok(Progress::InProgress { after, resume }) => {
-            let after = milliseconds(after);
-            routes::Outcome::InProgress(types::InProgress { after, resume, extra: Vec::new() })
-        }
+        Ok(Progress::InProgress(progress)) => routes::Outcome::InProgress(in_progress(progress)),
         Err(failed) => routes::Outcome::Failed(error(failed)),
     }
 }

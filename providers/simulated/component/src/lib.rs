@@ -9,10 +9,12 @@ mod shared;
 #[cfg(test)]
 mod storm;
 
+use std::collections::HashMap;
+
 use load_balancer::{HOSTNAME, Style};
 use pileus_guest::{
     Annotation, AnnotationType, Capability, Description, Effect, Error, Place, Problem, Provider, Quota,
-    Settings, export_provider, http,
+    ServiceChange, Settings, export_provider, http, side_by_side,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,26 +26,19 @@ const HANDFUL: usize = 3;
 /// The largest page that the cloud gives.
 const PAGE: &str = "1000";
 
-/// The configuration of the provider.
+/// The simulated cloud, as an operator configures it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct Configuration {
+pub struct Simulated {
     /// Where the simulated cloud's API is, as in `http://simulator:8080`.
-    endpoint: http::BaseUrl,
+    #[serde(rename = "endpoint")]
+    cloud: http::BaseUrl,
     /// Whether each Service gets a load balancer of its own, or all of a cluster share one.
     #[serde(default)]
     load_balancers: Style,
     /// How many lists and reads the cloud lets through, if it was started with quotas.
     reads: Option<Quota>,
     /// How many changes it lets through.
-    writes: Option<Quota>,
-}
-
-/// The simulated cloud.
-pub struct Simulated {
-    cloud: http::BaseUrl,
-    style: Style,
-    reads: Option<Quota>,
     writes: Option<Quota>,
 }
 
@@ -59,7 +54,7 @@ struct Page<T> {
 export_provider!(Simulated, instances, load_balancers, routes);
 
 impl Provider for Simulated {
-    type Configuration = Configuration;
+    type Configuration = Self;
 
     fn describe() -> Description {
         let hostname = "Whether clients are told the load balancer's host name instead of its addresses.";
@@ -68,9 +63,8 @@ impl Provider for Simulated {
             .service_annotation(Annotation::new(HOSTNAME, AnnotationType::Boolean, hostname).default("false"))
     }
 
-    fn configure(configuration: Configuration) -> Result<Self, Vec<Problem>> {
-        let Configuration { endpoint: cloud, load_balancers: style, reads, writes } = configuration;
-        Ok(Self { cloud, style, reads, writes })
+    fn configure(configuration: Self) -> Result<Self, Vec<Problem>> {
+        Ok(configuration)
     }
 
     fn settings(&self) -> Settings {
@@ -86,7 +80,7 @@ impl Provider for Simulated {
                 settings = settings.rule(write("PUT")).rule(write("DELETE"));
             }
         }
-        if self.style == Style::Shared {
+        if self.load_balancers == Style::Shared {
             settings = settings.one_at_a_time(Capability::LoadBalancers);
         }
         settings.quota("reads", self.reads).quota("writes", self.writes)
@@ -110,26 +104,33 @@ impl Simulated {
         kind: &str,
         send: impl AsyncFn(http::Request) -> Result<http::Response, Error>,
     ) -> (Vec<T>, Result<(), Error>) {
-        let (mut items, mut cursor) = (Vec::new(), None);
-        loop {
-            let from = cursor.as_ref().map(|cursor| ("cursor", cursor));
-            let request = http::get(self.cloud.join(["v1", kind])).query("limit", PAGE).queries(from);
-            let page: Page<T> = match send(request).await.and_then(http::Response::json) {
-                Ok(page) => page,
-                Err(error) => return (items, Err(error)),
-            };
-            items.extend(page.items);
-            match page.next {
-                Some(next) => cursor = Some(next),
-                None => return (items, Ok(())),
-            }
-        }
+        let first = || http::get(self.cloud.join(["v1", kind])).query("limit", PAGE);
+        let page = |Page { items, next }| (items, next.map(|next: String| first().query("cursor", next)));
+        http::pages(first(), send, page).await
     }
 
     /// Lists all things of a kind, or fails.
     async fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<T>, Error> {
         let (items, end) = self.list(kind, http::Request::send).await;
         end.map(|()| items)
+    }
+
+    /// What the cloud has under the names that changes are about, out of a list where they are many.
+    async fn found<T: DeserializeOwned>(
+        &self,
+        kind: &str,
+        changes: &[ServiceChange],
+        name: impl Fn(&T) -> &str,
+    ) -> Result<HashMap<String, Result<T, Error>>, Error> {
+        if changes.len() > HANDFUL {
+            let all: Vec<T> = self.all(kind).await?;
+            return Ok(all.into_iter().map(|it| (name(&it).to_owned(), Ok(it))).collect());
+        }
+        let read = async |change: &ServiceChange| {
+            let read = self.read(kind, change.name()).await.transpose()?;
+            Some((change.name().to_owned(), read))
+        };
+        Ok(side_by_side(changes, read).await.into_iter().flatten().collect())
     }
 }
 

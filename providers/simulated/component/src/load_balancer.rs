@@ -1,7 +1,7 @@
 //! Load balancers: what a Service wants in the words of the simulated cloud, and what is done about it where each Service
 //! has a load balancer of its own, with the Service's UID as its name. The other style is in `shared`.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use pileus_guest::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{HANDFUL, Simulated, machine_of};
+use crate::{Simulated, machine_of};
 
 /// The annotation of Services whose clients are told a name.
 pub(crate) const HOSTNAME: &str = "simulated.pileus.dev/hostname";
@@ -42,9 +42,7 @@ pub(crate) enum Style {
 pub(crate) struct Rules {
     ports: Vec<Listener>,
     source_ranges: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     health_check_port: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     sticky_seconds: Option<u64>,
     pub(crate) labels: BTreeMap<String, String>,
 }
@@ -54,7 +52,6 @@ pub(crate) struct Rules {
 struct Listener {
     protocol: String,
     port: u16,
-    #[serde(skip_serializing_if = "Option::is_none")]
     node_port: Option<u16>,
 }
 
@@ -68,11 +65,10 @@ pub(crate) struct Stage {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Step {
-    Creating,
-    Updating,
-    Deleting,
     #[default]
     Active,
+    #[serde(alias = "creating", alias = "updating", alias = "deleting")]
+    Busy,
     Failed,
 }
 
@@ -93,7 +89,6 @@ struct LoadBalancer {
 struct NewLoadBalancer<'a> {
     machines: &'a BTreeSet<&'a str>,
     families: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<IpAddr>,
     #[serde(flatten)]
     rules: Rules,
@@ -112,22 +107,13 @@ impl LoadBalancers for Simulated {
         &self,
         call: &ServiceCall,
     ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
-        if self.style == Style::Shared {
+        if self.load_balancers == Style::Shared {
             return self.change_shared(call).await;
         }
-        let mut listed = None;
-        if call.changes.len() > HANDFUL {
-            let all: Vec<LoadBalancer> = self.all("load-balancers").await?;
-            listed = Some(all.into_iter().map(|one| (one.name.clone(), one)).collect::<HashMap<_, _>>());
-        }
+        let found = self.found("load-balancers", &call.changes, |it: &LoadBalancer| &it.name).await?;
         let machines = machines(Targets::all(&call.targets));
         let change = async |change: &ServiceChange| {
-            let name = change.name();
-            let read = match listed {
-                Some(_) => None,
-                None => self.read("load-balancers", name).await?,
-            };
-            let found = read.as_ref().or_else(|| listed.as_ref()?.get(name));
+            let found = found.get(change.name()).map(Result::as_ref).transpose().map_err(Error::clone)?;
             match change.service() {
                 Some(service) => self.ensure(call, service, &machines, found, change.resume.as_deref()).await,
                 None => self.remove("load-balancers", change, found.map(|found| &found.stage)).await,
@@ -137,7 +123,7 @@ impl LoadBalancers for Simulated {
     }
 
     async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, Error> {
-        let kind = if self.style == Style::Shared { "addresses" } else { "load-balancers" };
+        let kind = if self.load_balancers == Style::Shared { "addresses" } else { "load-balancers" };
         let all: Vec<Labelled> = self.all(kind).await?;
         Ok(all.into_iter().filter_map(|one| labels::owned(one.name, one.labels, cluster)).collect())
     }
@@ -158,11 +144,11 @@ impl Simulated {
         let new = NewLoadBalancer {
             machines: ids,
             families: service.families.iter().map(|family| family.as_str().to_ascii_lowercase()).collect(),
-            address: requested(service)?,
+            address: service.requested_address()?,
             rules: Rules::new(&call.cluster, service)?,
         };
         if let Some(found) = found {
-            if let Some(progress) = found.stage.operation(WRITTEN).answer(resume)? {
+            if let Some(progress) = found.stage.answer(WRITTEN, resume)? {
                 return Ok(progress);
             }
             if found.machines == *members && found.is(&new) {
@@ -171,7 +157,7 @@ impl Simulated {
         }
         let url = self.url("load-balancers", &service.uid);
         let written: LoadBalancer = http::put(url).json(&new).send().await?.json()?;
-        let progress = written.stage.operation(WRITTEN).answer(Some(WRITTEN))?;
+        let progress = written.stage.answer(WRITTEN, Some(WRITTEN))?;
         Ok(progress.unwrap_or_else(|| written.done(service)))
     }
 
@@ -184,7 +170,7 @@ impl Simulated {
         found: Option<&Stage>,
     ) -> Result<ServiceProgress, Error> {
         let resume = change.resume.as_deref();
-        match found.map(|stage| stage.operation(DELETED).answer(resume)).transpose()? {
+        match found.map(|stage| stage.answer(DELETED, resume)).transpose()? {
             Some(Some(progress)) => return Ok(progress),
             None if resume == Some(DELETED) => return Ok(ServiceProgress::gone()),
             _ => {}
@@ -217,6 +203,11 @@ impl Stage {
         matches!(self.state, Step::Active)
     }
 
+    /// What to answer before anything is done, with this note for the next call; none where the way is free.
+    pub(crate) fn answer(&self, note: &str, resume: Option<&str>) -> Result<Option<ServiceProgress>, Error> {
+        self.operation(note).answer(resume)
+    }
+
     /// How the cloud is getting on, with a note for the next call.
     pub(crate) fn operation(&self, note: &str) -> State {
         match self.state {
@@ -227,7 +218,7 @@ impl Stage {
                     "the cloud could not finish what it began: {error}"
                 )))
             }
-            _ => State::Running { after: AGAIN, resume: Some(note.to_owned()) },
+            Step::Busy => State::running(AGAIN, note),
         }
     }
 }
@@ -261,12 +252,6 @@ pub(crate) fn machines(targets: Targets<'_>) -> (BTreeSet<&str>, http::Members) 
     let ids: BTreeSet<_> = targets.iter().filter_map(|target| machine_of(&target.provider_id).ok()).collect();
     let members = ids.iter().collect();
     (ids, members)
-}
-
-/// The address that a Service asks for.
-pub(crate) fn requested(service: &Service) -> Result<Option<IpAddr>, Error> {
-    let Some(text) = &service.requested_ip else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| Error::invalid(format!("loadBalancerIP `{text}` is no IP address")))
 }
 
 #[cfg(test)]
@@ -425,7 +410,7 @@ pub(crate) mod tests {
         outcomes(&host, &call(vec![ServiceAction::UpdateTargets(wanted)]));
         let sent: Value = serde_json::from_slice(&host.requests()[1].body).unwrap();
         let expected = json!({
-            "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30_080}, {"protocol": "udp", "port": 53}],
+            "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30_080}, {"protocol": "udp", "port": 53, "nodePort": null}],
             "machines": ["m-1"], "sourceRanges": ["192.0.2.0/24"], "families": ["ipv6", "ipv4"],
             "address": "198.51.100.9", "healthCheckPort": 31_000, "stickySeconds": 600, "labels": labels("u"),
         });

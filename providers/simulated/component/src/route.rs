@@ -8,9 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Simulated, machine_of};
 
-/// The label with the name of the Node.
-const NODE: &str = "pileus-node";
-
 #[derive(Deserialize)]
 struct TableRoute {
     name: String,
@@ -25,7 +22,7 @@ struct TableRoute {
 struct NewRoute<'a> {
     destination: &'a str,
     machine: &'a str,
-    labels: BTreeMap<&'static str, &'a str>,
+    labels: BTreeMap<String, String>,
 }
 
 impl Routes for Simulated {
@@ -43,12 +40,8 @@ impl Routes for Simulated {
         let Some(target) = &route.target else {
             return Err(Error::invalid(format!("node {} has no machine yet", route.node)));
         };
-        let owner = cluster.uid.as_deref().map(|uid| (labels::CLUSTER, uid));
-        let new = NewRoute {
-            destination: &route.destination,
-            machine: machine_of(target)?,
-            labels: [(NODE, &*route.node)].into_iter().chain(owner).collect(),
-        };
+        let labels = labels::of_route(cluster, route);
+        let new = NewRoute { destination: &route.destination, machine: machine_of(target)?, labels };
         let url = self.url("routes", &route.name_hint);
         http::put(url).json(&new).send().await?.error_for_status()?;
         Ok(Progress::Done)
@@ -67,12 +60,10 @@ impl Routes for Simulated {
 }
 
 fn listed(route: TableRoute, cluster: &Cluster) -> ListedRoute {
-    let TableRoute { name, destination, machine, blackhole, labels: mut bears } = route;
-    // The Nodes of another cluster may bear the same names.
-    let is_ours = bears.get(labels::CLUSTER) == cluster.uid.as_ref();
+    let TableRoute { name, destination, machine, blackhole, labels } = route;
     ListedRoute {
         name,
-        node: bears.remove(NODE).filter(|_| is_ours),
+        node: labels::node(labels, cluster),
         target: Some(format!("simulated://{machine}")),
         destination,
         blackhole,

@@ -3,18 +3,18 @@
 //! address comes before its frontend and goes after it. All frontends have the same machines, those that any Service may
 //! have: health checks find out which of them have an endpoint.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use pileus_guest::http::{self, Document, Edit};
+use pileus_guest::operation::State;
 use pileus_guest::{
     Error, Ingress, Service, ServiceCall, ServiceChange, ServiceProgress, Targets, removals_first,
-    side_by_side,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::load_balancer::{AGAIN, HOSTNAME, Rules, Stage, machines, requested};
-use crate::{HANDFUL, Simulated};
+use crate::Simulated;
+use crate::load_balancer::{AGAIN, HOSTNAME, Rules, Stage, machines};
 
 /// The note of a change that waits for the shared load balancer, and of one that waits for its address.
 const FRONTEND: &str = "frontend";
@@ -48,7 +48,6 @@ struct Address {
 #[derive(Serialize)]
 struct NewAddress<'a> {
     family: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<IpAddr>,
     labels: &'a BTreeMap<String, String>,
 }
@@ -56,7 +55,7 @@ struct NewAddress<'a> {
 /// What is to become of one Service's part.
 struct Wish<'a> {
     change: &'a ServiceChange,
-    /// What the Service wants, none where it should go; or what is wrong with it.
+    /// What the Service wants, none where it should go; or why nothing can be done.
     goal: Result<Option<Goal<'a>>, Error>,
     address: Option<Address>,
 }
@@ -78,22 +77,17 @@ impl Simulated {
         let cluster = call.cluster.uid.as_deref().ok_or_else(unknown)?;
         let document: Document<Shared> = Document::read(self.url("shared-load-balancers", cluster)).await?;
         // While it is being written, those that wait for it need nothing else.
-        let under_way =
-            document.value.as_ref().and_then(|shared| shared.stage.operation(FRONTEND).answer(None).ok()?);
-        if let Some(progress) = under_way
+        let operation = document.value.as_ref().map(|shared| shared.stage.operation(FRONTEND));
+        if let Some(State::Running(progress)) = operation
             && call.changes.iter().all(|change| change.resume.as_deref() == Some(FRONTEND))
         {
-            return Ok(call.changes.iter().map(|_| Ok(progress.clone())).collect());
+            return Ok(call.changes.iter().map(|_| Ok(progress.clone().into())).collect());
         }
-        let mut addresses = self.addresses(&call.changes).await?;
-        let wish = |change| Wish {
-            change,
-            goal: change.service().map(|service| Goal::new(call, service)).transpose(),
-            address: addresses.remove(change.name()),
-        };
+        let mut addresses = self.found("addresses", &call.changes, |it: &Address| &it.name).await?;
+        let wish = |change| Wish::new(call, change, addresses.remove(change.name()));
         let wishes: Vec<_> = call.changes.iter().map(wish).collect();
         let machines = machines(Targets::all(&call.targets)).0.into_iter().map(str::to_owned).collect();
-        let told = document.edit(|shared| edit(shared, &wishes, &machines)).await;
+        let told = document.edit(&wishes, |shared, wishes| edit(shared, wishes, &machines)).await;
         let steps: Vec<_> = wishes.iter().zip(told).collect();
         let address =
             async |(wish, told): &(&Wish<'_>, Result<Option<ServiceProgress>, Error>)| match told.clone()? {
@@ -103,41 +97,26 @@ impl Simulated {
         Ok(removals_first(&steps, |(wish, _)| wish.change.is_removal(), address).await)
     }
 
-    /// The addresses that changes are about, by name: from a list where they are many.
-    async fn addresses(&self, changes: &[ServiceChange]) -> Result<HashMap<String, Address>, Error> {
-        let all: Vec<Address> = if changes.len() > HANDFUL {
-            self.all("addresses").await?
-        } else {
-            let read =
-                side_by_side(changes, async |change| self.read("addresses", change.name()).await).await;
-            read.into_iter().filter_map(Result::transpose).collect::<Result<_, _>>()?
-        };
-        Ok(all.into_iter().map(|address| (address.name.clone(), address)).collect())
-    }
-
     /// Sees to the address of a Service that has no frontend yet, or no more.
     async fn address(&self, wish: &Wish<'_>) -> Result<ServiceProgress, Error> {
-        let (change, found) = (wish.change, wish.address.as_ref().map(|address| &address.stage));
-        let Ok(Some(Goal { service, requested, rules })) = &wish.goal else {
-            return self.remove("addresses", change, found).await;
+        let found = wish.address.as_ref().map(|address| &address.stage);
+        let Some(Goal { service, requested, rules }) = wish.goal.as_ref().map_err(Error::clone)? else {
+            return self.remove("addresses", wish.change, found).await;
         };
-        let progress =
-            found.map(|stage| stage.operation(ADDRESS).answer(change.resume.as_deref())).transpose()?;
-        if let Some(progress) = progress.flatten() {
+        let resume = wish.change.resume.as_deref();
+        if let Some(progress) = found.map(|stage| stage.answer(ADDRESS, resume)).transpose()?.flatten() {
             return Ok(progress);
         }
         let family = service.families.first().map(|family| family.as_str().to_ascii_lowercase());
         let new = NewAddress { family: family.unwrap_or_default(), value: *requested, labels: &rules.labels };
         let written = http::put(self.url("addresses", &service.uid)).json(&new).send().await?;
-        let written: Address = written.json()?;
-        written.stage.operation(ADDRESS).answer(Some(ADDRESS))?;
+        written.json::<Address>()?.stage.answer(ADDRESS, Some(ADDRESS))?;
         // Its frontend comes next.
         Ok(ServiceProgress::in_progress_with(AGAIN, ADDRESS))
     }
 }
 
-/// Edits the shared load balancer for all of a call. Of each Service it tells how far it is, or none where its address has
-/// its turn.
+/// Edits the shared load balancer for Services. Of each it tells how far it is, or none where its address has its turn.
 fn edit(
     shared: &mut Option<Shared>,
     wishes: &[Wish<'_>],
@@ -145,9 +124,17 @@ fn edit(
 ) -> Vec<Edit<Option<ServiceProgress>>> {
     let now = shared.get_or_insert_default();
     let is_stale = now.machines != *machines;
-    let edits: Vec<_> = wishes.iter().map(|wish| now.edit(wish, is_stale)).collect();
-    let has_targets =
-        wishes.iter().zip(&edits).any(|(wish, edit)| !wish.change.is_removal() && *edit == Edit::Changed);
+    let mut has_targets = false;
+    let edits = wishes.iter().map(|wish| match &wish.goal {
+        Err(error) => Edit::Kept(Err(error.clone())),
+        Ok(None) => now.remove(wish),
+        Ok(Some(goal)) => {
+            let edit = now.serve(wish, goal, is_stale);
+            has_targets |= edit == Edit::Changed;
+            edit
+        }
+    });
+    let edits = edits.collect();
     if has_targets {
         now.machines.clone_from(machines);
     }
@@ -156,40 +143,52 @@ fn edit(
 }
 
 impl Shared {
-    fn edit(&mut self, wish: &Wish<'_>, is_stale: bool) -> Edit<Option<ServiceProgress>> {
-        let goal = match &wish.goal {
-            Ok(goal) => goal.as_ref(),
-            Err(error) => return Edit::Kept(Err(error.clone())),
-        };
-        let name = wish.change.name();
-        let place = self.frontends.iter().position(|frontend| frontend.name == name);
-        let is_addressed = match (goal, &wish.address) {
-            (Some(goal), Some(address)) => address.is(goal),
-            (Some(_), None) => false,
-            // What was written may not hold yet, or may have failed.
-            (None, address) => place.is_some() || address.is_some() && !self.stage.is_active(),
-        };
-        if !is_addressed {
+    fn serve(&mut self, wish: &Wish<'_>, goal: &Goal<'_>, is_stale: bool) -> Edit<Option<ServiceProgress>> {
+        let Some(address) = wish.address.as_ref().filter(|address| address.is(goal)) else {
             return Edit::Kept(Ok(None));
-        }
-        let was_written = place.is_some() == goal.is_some();
-        let resume = wish.change.resume.as_deref().filter(|note| was_written && *note == FRONTEND);
-        match (self.stage.operation(FRONTEND).answer(resume), goal) {
-            (Ok(None), None) => self.frontends.retain(|frontend| frontend.name != name),
-            (Ok(None), Some(goal)) => {
-                let rules = goal.rules.clone();
-                let frontend = Frontend { name: name.to_owned(), address: name.to_owned(), rules };
-                match place.and_then(|place| self.frontends.get_mut(place)) {
-                    Some(found) if *found == frontend && !is_stale && self.stage.is_active() => {
-                        return Edit::Kept(Ok(wish.address.as_ref().map(|address| goal.done(address))));
-                    }
-                    Some(found) => *found = frontend,
-                    None => self.frontends.push(frontend),
-                }
+        };
+        let name = wish.change.name().to_owned();
+        let frontend = Frontend { address: name.clone(), name, rules: goal.rules.clone() };
+        let place = self.frontends.iter_mut().find(|found| found.name == frontend.name);
+        match (self.stage.answer(FRONTEND, wish.note(place.is_some())), place) {
+            (Ok(None), Some(found)) if *found == frontend && !is_stale && self.stage.is_active() => {
+                return Edit::Kept(Ok(Some(goal.done(address))));
             }
+            (Ok(None), Some(found)) => *found = frontend,
+            (Ok(None), None) => self.frontends.push(frontend),
             (told, _) => return Edit::Kept(told),
         }
         Edit::Changed
+    }
+
+    fn remove(&mut self, wish: &Wish<'_>) -> Edit<Option<ServiceProgress>> {
+        let has_it = self.frontends.iter().any(|frontend| frontend.name == wish.change.name());
+        // What was written may not hold yet, or may have failed.
+        if !has_it && (wish.address.is_none() || self.stage.is_active()) {
+            return Edit::Kept(Ok(None));
+        }
+        match self.stage.answer(FRONTEND, wish.note(!has_it)) {
+            Ok(None) => {
+                self.frontends.retain(|frontend| frontend.name != wish.change.name());
+                Edit::Changed
+            }
+            told => Edit::Kept(told),
+        }
+    }
+}
+
+impl<'a> Wish<'a> {
+    fn new(call: &ServiceCall, change: &'a ServiceChange, address: Option<Result<Address, Error>>) -> Self {
+        let goal = change.service().map(|service| Goal::new(call, service)).transpose();
+        match address.transpose() {
+            Ok(address) => Self { change, goal, address },
+            Err(error) => Self { change, goal: Err(error), address: None },
+        }
+    }
+
+    /// The note of the last call, if that waited for a write that is seen in the shared load balancer.
+    fn note(&self, is_seen: bool) -> Option<&str> {
+        self.change.resume.as_deref().filter(|note| is_seen && *note == FRONTEND)
     }
 }
 
@@ -202,7 +201,11 @@ impl Address {
 
 impl<'a> Goal<'a> {
     fn new(call: &ServiceCall, service: &'a Service) -> Result<Self, Error> {
-        Ok(Self { service, requested: requested(service)?, rules: Rules::new(&call.cluster, service)? })
+        Ok(Self {
+            service,
+            requested: service.requested_address()?,
+            rules: Rules::new(&call.cluster, service)?,
+        })
     }
 
     fn done(&self, address: &Address) -> ServiceProgress {
@@ -259,7 +262,7 @@ mod tests {
     }
 
     fn frontend(uid: &str) -> Value {
-        json!({"name": uid, "address": uid, "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30_080}], "sourceRanges": [], "labels": labels(uid)})
+        json!({"name": uid, "address": uid, "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30_080}], "sourceRanges": [], "healthCheckPort": null, "stickySeconds": null, "labels": labels(uid)})
     }
 
     fn shown(uids: &[&str], change: &Value) -> Value {
@@ -303,7 +306,10 @@ mod tests {
         let made = put(format!("{ADDRESSES}/a")).json(value("a", &busy));
         let host = cloud().exchange(get(SHARED).status(404)).exchange(no_address("a")).exchange(made);
         assert_eq!(outcomes(&host, &ensure(&["a"])), [under_way(ADDRESS)]);
-        assert_eq!(body(&host.requests()[2]), json!({"family": "ipv4", "labels": labels("a")}));
+        assert_eq!(
+            body(&host.requests()[2]),
+            json!({"family": "ipv4", "value": null, "labels": labels("a")})
+        );
         let host = cloud().exchange(get(SHARED).status(404)).exchange(address("a", &busy));
         assert_eq!(outcomes(&host, &ensure(&["a"])), [under_way(ADDRESS)]);
         let at_once = put(format!("{ADDRESSES}/a")).json(value("a", &json!({})));
@@ -375,6 +381,35 @@ mod tests {
             .exchange(no_address("b"))
             .exchange(written(&["a"], &json!({})));
         assert_eq!(outcomes(&host, &call), [done("a"), Err(ErrorKind::Invalid)]);
+    }
+
+    #[test]
+    fn what_the_cloud_refuses_for_one_service_costs_the_others_nothing() {
+        let host = cloud()
+            .exchange(read(&["x"], &json!({})).times(3))
+            .exchange(address("a", &json!({})))
+            .exchange(address("b", &json!({})))
+            .exchange(put(SHARED).status(400).times(2))
+            .exchange(written(&["x", "b"], &json!({"state": "updating"})));
+        assert_eq!(outcomes(&host, &ensure(&["a", "b"])), [Err(ErrorKind::Invalid), under_way(FRONTEND)]);
+        let last = host.requests().pop().unwrap();
+        assert_eq!(body(&last)["frontends"], json!([frontend("x"), frontend("b")]));
+    }
+
+    #[test]
+    fn an_address_that_could_not_be_read_is_left_as_it_is_and_so_is_its_frontend() {
+        let call = call(vec![
+            ServiceAction::Ensure(service("a")),
+            ServiceAction::Delete(service("b")),
+            ServiceAction::Ensure(service("c")),
+        ]);
+        let host = cloud()
+            .exchange(read(&["a", "b", "c"], &json!({})))
+            .exchange(get(format!("{ADDRESSES}/a")).status(503))
+            .exchange(get(format!("{ADDRESSES}/b")).status(403))
+            .exchange(address("c", &json!({})));
+        let expected = [Err(ErrorKind::Unavailable), Err(ErrorKind::Denied), done("c")];
+        assert_eq!(outcomes(&host, &call), expected);
     }
 
     #[test]

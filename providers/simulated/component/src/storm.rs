@@ -202,9 +202,9 @@ impl Cluster {
                     let _ = self.wanted.remove(uid);
                 }
                 Ok(ServiceProgress::Done { .. }) => {}
-                Ok(ServiceProgress::InProgress { resume, .. }) => {
+                Ok(ServiceProgress::InProgress(progress)) => {
                     all_done = false;
-                    self.notes.extend(resume.map(|note| (uid.clone(), note)));
+                    self.notes.extend(progress.resume.map(|note| (uid.clone(), note)));
                 }
                 other => {
                     let cloud = self.cloud.borrow();

@@ -1,0 +1,57 @@
+//! Lists that come in pages: the same in every cloud but for how a page names the next.
+
+use serde::de::DeserializeOwned;
+
+use super::{Request, Response};
+use crate::Error;
+
+/// Reads a list page by page, from the request for the first one, each sent in this way: what came, and what ended the list.
+/// It is whole only where that is no error. `take` says what is on a page, and how to ask for the next, if there is one.
+pub async fn pages<P: DeserializeOwned, T>(
+    first: Request,
+    send: impl AsyncFn(Request) -> Result<Response, Error>,
+    take: impl Fn(P) -> (Vec<T>, Option<Request>),
+) -> (Vec<T>, Result<(), Error>) {
+    let (mut all, mut next) = (Vec::new(), Some(first));
+    while let Some(request) = next {
+        match send(request).await.and_then(Response::json) {
+            Ok(page) => {
+                let (items, following) = take(page);
+                all.extend(items);
+                next = following;
+            }
+            Err(error) => return (all, Err(error)),
+        }
+    }
+    (all, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::testing::{Host, get};
+    use crate::{ErrorKind, http};
+
+    const URL: &str = "http://cloud.test/machines";
+
+    fn list(host: &Host) -> (Vec<i64>, Result<(), ErrorKind>) {
+        let take = |page: Value| {
+            let items = page["items"].as_array().unwrap().iter().map(|item| item.as_i64().unwrap()).collect();
+            (items, page["next"].as_str().map(http::get))
+        };
+        let (items, end) = host.run(pages(http::get(URL), Request::send, take));
+        (items, end.map_err(|error| error.kind))
+    }
+
+    #[test]
+    fn all_pages_are_one_list_and_what_breaks_it_off_is_told_with_what_came() {
+        let first = get(URL).json(json!({"items": [1, 2], "next": "http://cloud.test/more"}));
+        let more = get("http://cloud.test/more");
+        let host = Host::new().exchange(first.clone()).exchange(more.clone().json(json!({"items": [3]})));
+        assert_eq!(list(&host), (vec![1, 2, 3], Ok(())));
+        let host = Host::new().exchange(first).exchange(more.status(429));
+        assert_eq!(list(&host), (vec![1, 2], Err(ErrorKind::Throttled(None))));
+    }
+}
