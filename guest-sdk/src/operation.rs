@@ -40,7 +40,7 @@ use crate::Error;
 pub struct InProgress {
     /// Asked again after this time.
     pub after: Duration,
-    /// Given back with the next call about the same thing: the address of an operation, say. At most 2 KiB.
+    /// Given back with the next call about the same thing: the address of an operation, say. At most 4 KiB.
     pub resume: Option<String>,
 }
 

@@ -214,7 +214,7 @@ pub enum ServiceAction {
 pub struct ServiceChange {
     /// What to do.
     pub action: ServiceAction,
-    /// A hint of up to 2 KiB that may be lost at any time.
+    /// A hint of up to 4 KiB that may be lost at any time.
     pub resume: Option<String>,
 }
 

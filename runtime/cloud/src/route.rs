@@ -56,7 +56,7 @@ pub enum RouteAction {
 pub struct RouteChange {
     /// What to do.
     pub action: RouteAction,
-    /// A hint of up to 2 KiB that may be lost at any time.
+    /// A hint of up to 4 KiB that may be lost at any time.
     pub resume: Option<String>,
 }
 

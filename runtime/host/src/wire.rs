@@ -38,8 +38,9 @@ const FACT: usize = 253;
 /// Azure's resource manager has some 200.
 const LONGEST: usize = 1 << 10;
 
-/// The longest note that a provider leaves for itself, in bytes.
-const RESUME: usize = 2 << 10;
+/// The longest note that a provider leaves for itself, in bytes: the URL of an operation that Azure signs has more than
+/// 3,000, as a certificate is part of it.
+const RESUME: usize = 4 << 10;
 
 /// The shortest `pending` that is believed: asking more often would be a loop.
 const SHORTEST_WAIT: Duration = Duration::from_secs(1);
