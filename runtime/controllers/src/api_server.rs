@@ -49,6 +49,8 @@ struct State {
     slow: Option<(&'static str, Duration)>,
     /// What the next writes are answered with instead of being done.
     refusals: VecDeque<u16>,
+    /// How many reads of single objects fail from now on, by resource.
+    failing_reads: BTreeMap<&'static str, usize>,
     /// The events, as `Reason name`.
     events: Vec<String>,
     /// What the events say, as `METHOD name: note`.
@@ -129,6 +131,15 @@ impl ApiServer {
         self.store(resource, object);
     }
 
+    /// Tells that an object is gone which is there, as a server does whose own view lags.
+    pub(crate) fn tell_gone(&self, resource: &'static str, name: &str) {
+        let object = self.find(resource, name).unwrap();
+        let version = *self.version.borrow() + 1;
+        let line = format!("{}\n", json!({"type": "DELETED", "object": object}));
+        self.state().history.push((version, resource, line));
+        self.version.send_replace(version);
+    }
+
     /// Deletes an object, as somebody else does: it goes when its last finalizer is gone.
     pub(crate) fn delete(&self, resource: &'static str, name: &str) {
         let object = self.find(resource, name).unwrap();
@@ -153,6 +164,11 @@ impl ApiServer {
     /// Has an admission policy change each object that is written by this merge patch.
     pub(crate) fn enforce(&self, policy: Value) {
         self.state().policy = Some(policy);
+    }
+
+    /// Doesn't answer the next reads of single objects of this resource.
+    pub(crate) fn fail_reads(&self, resource: &'static str, reads: usize) {
+        self.state().failing_reads.insert(resource, reads);
     }
 
     /// Answers the next writes to objects with these status codes, and doesn't do them.
@@ -226,6 +242,12 @@ impl ApiServer {
     }
 
     fn one(&self, method: &Method, (resource, name): Key, part: Part, body: &Value) -> Response<Body> {
+        if *method == Method::GET
+            && let Some(left @ 1..) = self.state().failing_reads.get_mut(resource)
+        {
+            *left -= 1;
+            return failure(503, &json!({}));
+        }
         let Some(mut object) = self.find(resource, &name) else { return failure(404, &json!({})) };
         if *method == Method::PATCH {
             let suffix = if part == Part::Status { "/status" } else { "" };
@@ -276,6 +298,7 @@ fn route(path: &str) -> Option<(&'static str, Option<String>, Part)> {
             Some((SERVICES, Some(format!("{namespace}/{name}")), part))
         }
         ["api", "v1", "namespaces"] => Some(("namespaces", None, part)),
+        ["api", "v1", "namespaces", name] => Some(("namespaces", Some(name.to_owned()), part)),
         ["apis", "discovery.k8s.io", "v1", "endpointslices"] => Some(("endpointslices", None, part)),
         _ => None,
     }

@@ -23,7 +23,7 @@ mod telling;
 mod turn;
 mod work;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
 use crate::nodes::{DRAIN, Nodes, WRITERS};
 use crate::services::{Change, Services};
-use apply::Ended;
+use apply::{Ended, Read};
 use roster::Roster;
 use targets::Targets;
 use work::{Report, Telling, Work, Write};
@@ -83,6 +83,12 @@ struct UnderWay {
     writes: FuturesUnordered<BoxFuture<'static, Written>>,
     /// The writes that wait for others to end.
     waiting: VecDeque<(Arc<ServiceFacts>, Write)>,
+    /// The Services, as `namespace/name`, that have to be read: something of them turned up in the cloud, or the watch says
+    /// that one is gone that has something there.
+    unread: BTreeSet<String>,
+    is_reading: bool,
+    /// How often reads have failed in a row.
+    failed_reads: u32,
 }
 
 /// The UID of a Service that was written to, and what became of it.
@@ -116,7 +122,7 @@ impl Controller {
         let this = Arc::new(self);
         let mut under_way = UnderWay::default();
         stop.run_until_cancelled(this.work(&mut under_way)).await;
-        let UnderWay { calls, writes, waiting: _ } = under_way;
+        let UnderWay { calls, writes, .. } = under_way;
         drop(calls);
         if tokio::time::timeout(DRAIN, writes.collect::<Vec<_>>()).await.is_err() {
             tracing::warn!("stopped before all writes to services were answered");
@@ -130,7 +136,7 @@ impl Controller {
         let (mut services, mut nodes) = (self.services.follow(), self.nodes.follow());
         // Nothing can be said of load balancers before all Services and all Nodes are known.
         let Some(all) = services.next().await else { return };
-        observe(&mut roster, all);
+        observe(&mut roster, all, under_way);
         if nodes.recv().await.is_none() {
             return;
         }
@@ -143,7 +149,7 @@ impl Controller {
             tokio::select! {
                 biased;
                 changes = services.next() => match changes {
-                    Some(changes) => observe(&mut roster, changes),
+                    Some(changes) => observe(&mut roster, changes, under_way),
                     None => return,
                 },
                 changes = nodes.recv() => match changes {
@@ -182,6 +188,11 @@ impl Controller {
         {
             under_way.writes.push(Box::pin(Arc::clone(self).write(facts, write)));
         }
+        if !under_way.is_reading && !under_way.unread.is_empty() {
+            under_way.is_reading = true;
+            let (names, failed) = (std::mem::take(&mut under_way.unread), under_way.failed_reads);
+            under_way.calls.push(Box::pin(Arc::clone(self).read(names, failed)));
+        }
         for Telling { facts, reason, note } in roster.tellings() {
             tracing::debug!(service = %facts.key(), ?reason, "{note}");
             self.events.about_service(&facts, reason, note);
@@ -189,7 +200,7 @@ impl Controller {
         self.metrics.service.census(roster.census());
     }
 
-    fn ended(self: &Arc<Self>, roster: &mut Roster, ended: Ended, under_way: &UnderWay) {
+    fn ended(&self, roster: &mut Roster, ended: Ended, under_way: &mut UnderWay) {
         let now = Instant::now();
         match ended {
             Ended::Call(call, outcomes) => roster.came(&call, outcomes, now, (self.jitter)()),
@@ -199,11 +210,23 @@ impl Controller {
                 if is_listed {
                     self.report(&report);
                 }
-                if !report.unknown.is_empty() {
-                    under_way.calls.push(Box::pin(Arc::clone(self).read(report.unknown)));
+                under_way.unread.extend(report.unknown);
+            }
+            Ended::Read(Read { found, gone, failed }) => {
+                under_way.is_reading = false;
+                under_way.failed_reads = if failed.is_empty() { 0 } else { under_way.failed_reads + 1 };
+                under_way.unread.extend(failed);
+                // What has become of a name since then the watch tells.
+                let uid = |name: &str| self.services.kept(name).map(|facts| facts.service.uid.clone());
+                for facts in
+                    found.iter().filter(|facts| uid(&facts.key()).as_ref() == Some(&facts.service.uid))
+                {
+                    roster.present(facts, now);
+                }
+                for name in gone.iter().filter(|name| uid(name).is_none()) {
+                    roster.gone(name, now);
                 }
             }
-            Ended::Read(found) => found.iter().for_each(|facts| roster.present(facts, now)),
         }
     }
 
@@ -222,11 +245,13 @@ impl Controller {
     }
 }
 
-fn observe(roster: &mut Roster, changes: Vec<Change>) {
+/// Takes in what the watch tells. Its word isn't enough for a deletion that no finalizer has announced.
+fn observe(roster: &mut Roster, changes: Vec<Change>, under_way: &mut UnderWay) {
     let now = Instant::now();
     for change in changes {
         match change {
             Change::Present(facts) => roster.present(&facts, now),
+            Change::Gone(name) if roster.may_have(&name) => drop(under_way.unread.insert(name)),
             Change::Gone(name) => roster.gone(&name, now),
         }
     }
@@ -439,6 +464,7 @@ mod tests {
             let world =
                 Self { api: ApiServer::new(), cloud: Cloud::default(), stop: CancellationToken::new() };
             world.join("a");
+            world.is_cluster("cluster");
             world
         }
 
@@ -485,6 +511,10 @@ mod tests {
                 "spec": {"taints": null, "providerID": format!("fake://{name}")},
             });
             self.api.put(&Stored::registered(&node));
+        }
+
+        fn is_cluster(&self, uid: &str) {
+            self.api.store("namespaces", json!({"metadata": {"name": "kube-system", "uid": uid}}));
         }
 
         fn make(&self, name: &str) {
@@ -761,6 +791,47 @@ mod tests {
         world.after(SECOND * 10).await;
         world.api.change("services", "shop/web", &json!({"metadata": {"finalizers": null}}));
         world.api.delete("services", "shop/web");
+        assert_eq!(world.after(SECOND * 10).await, ["delete web"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_word_of_the_watch_alone_takes_no_load_balancer_away() {
+        let world = World::new();
+        world.start();
+        world.make("web");
+        world.after(SECOND * 10).await;
+        world.api.tell_gone("services", "shop/web");
+        assert_eq!(world.after(SECOND * 10).await, Vec::<String>::new());
+        world.api.delete("services", "shop/web");
+        assert_eq!(world.after(SECOND * 10).await, ["delete web"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_the_cluster_is_another_one_nothing_is_taken_for_gone() {
+        let world = World::new();
+        world.start();
+        world.make("web");
+        world.after(SECOND * 10).await;
+        world.is_cluster("other");
+        world.api.change("services", "shop/web", &json!({"metadata": {"finalizers": null}}));
+        world.api.delete("services", "shop/web");
+        let asked = world.after(AUDIT * 2).await;
+        assert!(asked.iter().all(|call| ["list", "audit: ensure web"].contains(&&**call)), "{asked:?}");
+        assert!(world.cloud.behind("web").is_some());
+        world.is_cluster("cluster");
+        assert!(world.after(SECOND * 100).await.contains(&"delete web".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_that_can_not_be_read_is_read_again() {
+        let world = World::new();
+        let mut turned = service("web");
+        turned["spec"]["type"] = json!("ClusterIP");
+        world.api.store("services", turned);
+        world.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
+        world.api.fail_reads("services", 3);
+        world.start();
+        assert_eq!(world.after(SECOND / 2).await, ["list"]);
         assert_eq!(world.after(SECOND * 10).await, ["delete web"]);
     }
 

@@ -2,6 +2,7 @@
 //! a provider asked to know of them that they don't say themselves.
 
 mod endpoints;
+mod following;
 mod namespaces;
 mod store;
 
@@ -15,16 +16,16 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
 use pileus_cloud::{ServiceTerms, TrafficPolicy};
 use serde_json::Value;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::health::Health;
 use crate::metrics::Metrics;
-use crate::objects::{self, Keep, Watched, answered, key, label, patch_params};
-use endpoints::{Slice, Slices};
-use namespaces::{Labelled, Namespaces};
+use crate::objects::{Keep, Watched, answered, key, label, patch_params};
+use endpoints::Slices;
+pub(crate) use following::Following;
+use namespaces::Namespaces;
 use store::Store;
 
 /// How many Services a page of a list has: some 300 kB of their metadata.
@@ -97,15 +98,7 @@ impl Services {
     /// What changes from now on, after all Services that are known. Nothing comes before all are known, and then all of
     /// them at once.
     pub(crate) fn follow(&self) -> Following {
-        let shared = Arc::clone(&self.shared);
-        Following {
-            services: shared.services.follow(),
-            namespaces: shared.namespaces.as_ref().map(Watched::follow),
-            slices: shared.slices.as_ref().map(Watched::follow),
-            has_begun: false,
-            belongs: HashMap::new(),
-            shared,
-        }
+        Following::of(Arc::clone(&self.shared))
     }
 
     /// Writes to a Service's status resource, which takes changes of its finalizers, too, and returns it as it is then.
@@ -134,18 +127,27 @@ impl Services {
         written.map(|written| self.shared.newest(written))
     }
 
-    /// Reads a Service anew, and keeps it from now on, whatever it looks like. None where there is none of this name,
-    /// `namespace/name`. Followers are told only where it is news.
+    /// Reads the Service of this name, `namespace/name`, anew, and keeps it from now on, whatever it looks like. None where
+    /// there is none. Followers are told only where it is news.
     pub(crate) async fn read(&self, name: &str) -> Result<Option<Arc<ServiceFacts>>, Error> {
-        let Some((namespace, name)) = name.split_once('/') else { return Ok(None) };
-        let found = match answered(self.api(namespace).get(name)).await {
+        let Some((namespace, own)) = name.split_once('/') else { return Ok(None) };
+        let found = match answered(self.api(namespace).get(own)).await {
             Ok(found) => Arc::new(self.shared.read(found)),
             Err(Error::Gone) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let facts = ServiceFacts::clone(&found);
-        self.shared.services.update(|store| store.kept.changed(facts, |_| ()).into_iter().collect());
-        Ok(Some(self.shared.newest(found)))
+        self.shared.services.update(|store| store.kept.found(&found).into_iter().collect());
+        Ok(Some(self.shared.newest(self.kept(name).unwrap_or(found))))
+    }
+
+    /// The Service of this name, `namespace/name`, if it is kept.
+    pub(crate) fn kept(&self, name: &str) -> Option<Arc<ServiceFacts>> {
+        self.shared.services.look(|store| store.kept.get(name).cloned())
+    }
+
+    /// Whether the API server is still that of the cluster with this UID, see [`namespaces::confirm`].
+    pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
+        namespaces::confirm(&self.shared.client, uid).await
     }
 
     /// The names, `namespace/name`, of the Services that are kept, by UID.
@@ -249,70 +251,6 @@ impl Shared {
         facts.service.namespace_labels = labels.unwrap_or_default();
         facts.local_endpoints = counts.cloned().unwrap_or_default();
         Arc::new(facts)
-    }
-}
-
-/// What changes, one after the other. What is told is always how things stand at the moment, and so never older than what
-/// was told before, or than the answer to a write.
-pub(crate) struct Following {
-    shared: Arc<Shared>,
-    services: Changes<ServiceFacts>,
-    namespaces: Option<Changes<Labelled>>,
-    slices: Option<Changes<Slice>>,
-    /// Whether all Services have been told.
-    has_begun: bool,
-    /// The Services of slices, by the slices' names: of one that is gone nothing else is told.
-    belongs: HashMap<String, String>,
-}
-
-type Changes<F> = mpsc::UnboundedReceiver<Vec<objects::Change<F>>>;
-
-impl Following {
-    /// What comes next; none at the end. Nothing is lost where this is given up before it returns.
-    pub(crate) async fn next(&mut self) -> Option<Vec<Change>> {
-        let names = tokio::select! {
-            changes = self.services.recv() => {
-                self.has_begun = true;
-                changes?.into_iter().map(named).collect()
-            }
-            changes = maybe(self.namespaces.as_mut()), if self.has_begun => {
-                let names: BTreeSet<_> = changes?.into_iter().map(named).collect();
-                self.shared.services.look(|store| store.within(&names))
-            }
-            changes = maybe(self.slices.as_mut()), if self.has_begun => self.behind(changes?),
-        };
-        Some(self.shared.changes(names))
-    }
-
-    /// The Services that are kept to which slices belong or belonged.
-    fn behind(&mut self, changes: Vec<objects::Change<Slice>>) -> BTreeSet<String> {
-        let mut names = BTreeSet::new();
-        for change in changes {
-            match change {
-                objects::Change::Present(slice) => {
-                    names.insert(slice.service.clone());
-                    names.extend(self.belongs.insert(slice.name.clone(), slice.service.clone()));
-                }
-                objects::Change::Gone(name) => names.extend(self.belongs.remove(&name)),
-            }
-        }
-        self.shared.services.look(|store| names.retain(|name| store.kept.get(name).is_some()));
-        names
-    }
-}
-
-fn named<F: objects::Facts>(change: objects::Change<F>) -> String {
-    match change {
-        objects::Change::Present(facts) => facts.key(),
-        objects::Change::Gone(name) => name,
-    }
-}
-
-/// What there is to receive; nothing ever where nothing is followed.
-async fn maybe<F>(changes: Option<&mut Changes<F>>) -> Option<Vec<objects::Change<F>>> {
-    match changes {
-        Some(changes) => changes.recv().await,
-        None => std::future::pending().await,
     }
 }
 

@@ -126,6 +126,12 @@ impl<F: Facts> Kept<F> {
         (known.uid() == facts.uid() && is_newer(&**facts, &**known)).then(|| self.keep(Arc::clone(facts)))
     }
 
+    /// A read shows an object, of whose key the watch may have told more since: also that another one has it.
+    pub(crate) fn found(&mut self, facts: &Arc<F>) -> Option<Change<F>> {
+        let is_news = self.objects.get(&facts.key()).is_none_or(|known| is_newer(&**facts, &**known));
+        is_news.then(|| self.keep(Arc::clone(facts)))
+    }
+
     /// The watch shows that an object is gone, which `lost` sees.
     pub(crate) fn gone(&mut self, key: &str, lost: impl FnOnce(&F)) -> Option<Change<F>> {
         let facts = self.objects.remove(key)?;
@@ -238,6 +244,15 @@ mod tests {
         assert_eq!(store.gone("a", |_| ()), None);
         assert_eq!(store.learn(&Arc::new(node("a", "2"))), None);
         assert_eq!(store.all(), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_read_that_took_its_time_does_not_bring_back_the_one_that_bore_the_name_before() {
+        let mut store = synced(&[node("a", "5")]);
+        let other = |version| Arc::new(NodeFacts { uid: "other".to_owned(), ..node("a", version) });
+        assert_eq!(store.found(&other("4")), None);
+        assert_eq!(store.found(&other("6")), Some(Change::Present(other("6"))));
+        assert_eq!(store.found(&Arc::new(node("b", "1"))), Some(present(node("b", "1"))));
     }
 
     #[test]

@@ -3,13 +3,14 @@
 //! Each call of the provider is a task of its own: one that panics, computes for long or never answers holds up nothing but
 //! what it is about, and that not for ever.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
     Error as CloudError, ErrorKind, LoadBalancers, Owned, Retry, ServiceCall, ServiceProgress,
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, info_span};
 
@@ -17,6 +18,7 @@ use super::Controller;
 use super::work::{Call, Listing, Write};
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
+use crate::schedule::Delays;
 
 /// How long a call is waited for. Longer than one takes that fails and is repeated in parts, as often as that is done (32
 /// times, a minute each).
@@ -31,8 +33,19 @@ pub(super) enum Ended {
     Call(Arc<Call>, Outcomes),
     /// A listing.
     Listing(Result<Listing, Retry>),
-    /// A read of Services: those that are there.
-    Read(Vec<Arc<ServiceFacts>>),
+    /// A read of Services.
+    Read(Read),
+}
+
+/// What a read of Services has shown, by `namespace/name`.
+#[derive(Default)]
+pub(super) struct Read {
+    /// Those that are there.
+    pub(super) found: Vec<Arc<ServiceFacts>>,
+    /// The names that none has.
+    pub(super) gone: Vec<String>,
+    /// Those of which nothing is known: they have to be read again.
+    pub(super) failed: BTreeSet<String>,
 }
 
 impl Controller {
@@ -78,7 +91,7 @@ impl Controller {
         if ours.into_iter().all(is_known) {
             return Ended::Listing(Ok(Listing { owned, present: known }));
         }
-        match self.services.present().await {
+        match self.present().await {
             Ok(present) => Ended::Listing(Ok(Listing { owned, present })),
             Err(error) => {
                 tracing::warn!(
@@ -89,18 +102,42 @@ impl Controller {
         }
     }
 
-    /// Reads Services of which something turned up in the cloud.
-    pub(super) async fn read(self: Arc<Self>, names: Vec<String>) -> Ended {
-        let mut found = Vec::new();
+    async fn present(&self) -> Result<HashMap<String, String>, Error> {
+        self.services.confirm_cluster(self.settings.cluster.uid.as_deref()).await?;
+        self.services.present().await
+    }
+
+    /// Reads Services, after so many reads that failed.
+    pub(super) async fn read(self: Arc<Self>, names: BTreeSet<String>, failed: u32) -> Ended {
+        if failed > 0 {
+            sleep(Delays::default().after(Retry::Growing, failed, (self.jitter)())).await;
+        }
+        let mut read = Read::default();
+        let mut why = self.services.confirm_cluster(self.settings.cluster.uid.as_deref()).await.err();
+        let is_unsure = why.is_some();
         for name in names {
+            // Where there is no answer, there is none for the next either.
+            if is_unsure || matches!(why, Some(Error::Unavailable(_))) {
+                read.failed.insert(name);
+                continue;
+            }
             match self.services.read(&name).await {
-                Ok(facts) => found.extend(facts),
+                Ok(Some(facts)) => read.found.push(facts),
+                Ok(None) => read.gone.push(name),
                 Err(error) => {
-                    tracing::warn!(service = %name, "can't be read, although the cloud has something of it: {error}");
+                    why = Some(error);
+                    read.failed.insert(name);
                 }
             }
         }
-        Ended::Read(found)
+        if let Some(error) = why {
+            let count = read.failed.len();
+            tracing::warn!(
+                count,
+                "services can't be read, although the cloud has something of them: {error}"
+            );
+        }
+        Ended::Read(read)
     }
 
     /// Writes to a Service. Its UID, and what became of it.

@@ -87,6 +87,15 @@ impl Roster {
         self.replan(uid, now);
     }
 
+    /// Whether the cloud may have something of the Service of this name, `namespace/name`, which is there as far as is known.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        self.of_name(name).any(|record| record.is_present && record.may_exist)
+    }
+
+    fn of_name(&self, name: &str) -> impl Iterator<Item = &Record> {
+        self.names.get(name).into_iter().flatten().filter_map(|uid| self.records.get(uid))
+    }
+
     /// The Service of this name, `namespace/name`, is gone.
     pub(super) fn gone(&mut self, name: &str, now: Instant) {
         self.vanish_others(name, "", now);
@@ -96,14 +105,10 @@ impl Roster {
     fn vanish_others(&mut self, name: &str, kept: &str, now: Instant) {
         let uids = self.names.get(name).into_iter().flatten().filter(|uid| *uid != kept);
         for uid in uids.cloned().collect::<Vec<_>>() {
-            self.vanish(&uid, now);
-        }
-    }
-
-    fn vanish(&mut self, uid: &str, now: Instant) {
-        if let Some(record) = self.records.get_mut(uid) {
-            record.vanish(&self.classes, now);
-            self.replan(uid, now);
+            if let Some(record) = self.records.get_mut(&uid) {
+                record.vanish(&self.classes, now);
+                self.replan(&uid, now);
+            }
         }
     }
 
@@ -221,8 +226,8 @@ impl Roster {
             return;
         }
         let name = record.facts.key();
-        let others = self.names.get(&name).into_iter().flatten().filter(|other| *other != uid);
-        let is_name_taken = others.filter_map(|other| self.records.get(other)).any(|other| !other.is_present);
+        let has_it = |other: &Record| !other.is_present && other.facts.service.uid != uid;
+        let is_name_taken = self.of_name(&name).any(has_it);
         let targets = self.targets.as_ref().map(|targets| targets.digest());
         let step = plan(record, World { classes: &self.classes, targets, is_name_taken });
         self.writes.remove(uid);
