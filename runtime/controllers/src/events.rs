@@ -1,7 +1,9 @@
 //! Events: what users see with `kubectl describe`. All that we ever send are in one list.
 //!
 //! Events are told, not promised: they are sent by a task of their own behind a bounded queue, so that a storm of them
-//! delays no write that matters, and what doesn't fit is dropped and counted.
+//! delays no write that matters, and what doesn't fit is dropped and counted, as is what is told again and again.
+
+mod allowance;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,6 +18,7 @@ use tokio::time::Instant;
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
+use allowance::Allowances;
 
 /// Why an event is sent. Upstream's reasons where upstream has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,8 +190,15 @@ impl Events {
         let mut recorders = Recorders { client, reporter, by_note: HashMap::new() };
         let counted = metrics.clone();
         let sending = tokio::spawn(async move {
+            let mut allowances = Allowances::new(Instant::now());
             while let Some((event, object)) = waiting.recv().await {
-                let recorder = recorders.of(&event, Instant::now());
+                let now = Instant::now();
+                let of = object.uid.as_ref().or(object.name.as_ref()).cloned().unwrap_or_default();
+                if !allowances.take(of, event.reason.clone(), now) {
+                    counted.event("withheld");
+                    continue;
+                }
+                let recorder = recorders.of(&event, now);
                 match tokio::time::timeout(PATIENCE, recorder.publish(&event, &object)).await {
                     Ok(Ok(())) => counted.event("sent"),
                     Err(_elapsed) => counted.event("failed"),
@@ -279,6 +289,22 @@ mod tests {
             api.notes(),
             ["POST a: no machine", "PATCH a: no machine", "POST b: no machine", "POST a: denied"]
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_on_and_on_is_withheld_and_hides_nothing_else() {
+        let api = ApiServer::new();
+        let metrics = Metrics::register(&mut Registry::default());
+        let (events, sending) = Events::start(api.client(), "test", "test", metrics);
+        let node = NodeFacts::registered("a");
+        for count in 0..40 {
+            events.about_node(&node, Reason::CloudRefreshFailed, format!("the {count}th"));
+        }
+        events.about_node(&node, Reason::DeletingNode, "at last".to_owned());
+        drop(events);
+        sending.await.unwrap();
+        let notes = api.notes();
+        assert_eq!((notes.len(), notes.last().unwrap().as_str()), (26, "POST a: at last"));
     }
 
     #[tokio::test]
