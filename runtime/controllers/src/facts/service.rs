@@ -3,7 +3,7 @@
 //! All that a provider may see of it is read once, into the very record that the provider gets. What can't be read isn't
 //! passed on in parts: a source range that is left out would open or close a load balancer for somebody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -63,6 +63,7 @@ impl ServiceFacts {
             targets: Selection::All,
             status: ingress.into_iter().flatten().flat_map(ways_in).collect(),
         };
+        problems.truncate(PROBLEMS);
         Self {
             service,
             resource_version: metadata.resource_version.unwrap_or_default(),
@@ -177,13 +178,18 @@ fn source_ranges(
     ranges(&texts, &format!("annotation {ANNOTATION_SOURCE_RANGES}"), problems)
 }
 
+/// How much of what is wrong with a Service is told: what fits into an event. A user can write a hundred thousand wrong
+/// ranges into one annotation.
+const PROBLEMS: usize = 8;
+
 /// Each range once, in its canonical form. `field` is where they stand.
 fn ranges(texts: &[&str], field: &str, problems: &mut Vec<String>) -> Vec<IpNet> {
-    let mut ranges = Vec::new();
+    let (mut ranges, mut seen) = (Vec::new(), HashSet::new());
     for text in texts {
         match text.trim().parse::<IpNet>().map(|range| range.trunc()) {
-            Ok(range) if ranges.contains(&range) => {}
+            Ok(range) if !seen.insert(range) => {}
             Ok(range) => ranges.push(range),
+            Err(_) if problems.len() >= PROBLEMS => {}
             Err(_) => problems.push(format!(
                 "{field} has {}, which is no address range: expected one such as 192.0.2.0/24 or 2001:db8::/32",
                 shown(text)
@@ -360,6 +366,17 @@ mod tests {
         );
         let long = "x".repeat(100_000);
         assert!(read(json!({}), json!({ANNOTATION_SOURCE_RANGES: long})).problems[0].len() < 400);
+    }
+
+    #[test]
+    fn however_much_is_wrong_what_is_told_of_it_stays_short() {
+        let texts = "x,".repeat(100_000);
+        for facts in [
+            read(json!({}), json!({ANNOTATION_SOURCE_RANGES: texts})),
+            read(json!({"ports": vec![json!({"port": -1}); 100]}), json!({"x/ranges": texts, "x/is": "x"})),
+        ] {
+            assert_eq!(facts.problems.len(), PROBLEMS);
+        }
     }
 
     /// Nobody else than everybody is an empty list, as in the contract; upstream says `0.0.0.0/0`, which leaves out IPv6.
