@@ -31,7 +31,7 @@ pub(super) enum Done {
     Initialised,
     /// The cloud asks for patience.
     Again(Duration),
-    /// It waits for its routes. What is the matter with them is the route controller's to tell.
+    /// It waits for its routes.
     Waits,
     /// It failed, and this is what a user should know.
     Failed(Retry, String),

@@ -26,7 +26,8 @@ const GATHERING: Duration = Duration::from_millis(100);
 /// costs a list each 10 seconds.
 const GATHERING_REFRESHES: Duration = Duration::from_secs(10);
 
-/// How often in a row a cloud may ask for patience before somebody is told: while a machine starts, that is no news.
+/// How often in a row a cloud may ask for patience, or routes be missing, before somebody is told: while a machine starts,
+/// that is no news.
 const PENDING: u32 = 8;
 
 /// The controller's state while it runs.
@@ -209,6 +210,14 @@ impl Turns {
             Done::Again(after) if in_a_row >= PENDING => {
                 let why = "the cloud asks for patience again and again";
                 self.controller.tell_failed(node, in_a_row, Retry::After(*after), why);
+            }
+            // The route controller tells of routes that can't be made, and of none where there are none to make.
+            Done::Waits if in_a_row >= PENDING => {
+                let why = match node.pod_cidrs[..] {
+                    [] => "it has no spec.podCIDRs, for which it could have routes",
+                    _ => "the cloud has no route to its Pods yet",
+                };
+                self.controller.tell_failed(node, in_a_row, Retry::Growing, why);
             }
             Done::Unchanged | Done::Changed | Done::Again(_) | Done::Waits => {}
         }
@@ -417,6 +426,17 @@ mod tests {
 
     fn many(kind: fn(&str) -> Stored, count: usize) -> impl Iterator<Item = Stored> {
         (0..count).map(move |n| kind(&format!("n{n}")))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_node_that_waits_for_routes_in_vain_users_are_told() {
+        let running = Running::start_as([waiting("a")], secs(1), true);
+        pass(secs(5 * 60)).await;
+        assert_eq!(running.api.events(), Vec::<String>::new());
+        pass(secs(10 * 60)).await;
+        assert_eq!(running.api.events(), ["CloudInitializationFailed a"]);
+        assert!(running.api.notes()[0].contains("spec.podCIDRs"), "{:?}", running.api.notes());
+        running.end().await;
     }
 
     #[tokio::test(start_paused = true)]
