@@ -126,10 +126,12 @@ impl Orphans {
             stays
         });
         for (name, owned) in found {
-            self.found.entry(name.clone()).or_insert_with(|| {
+            let known = self.found.entry(name.clone()).or_insert_with(|| {
                 changed.orphans.push((Key::Orphan(name), Some(now)));
                 (owned.clone(), Turn::new(now))
             });
+            // What a name stands for may be another thing by now, of another Service.
+            known.0.clone_from(owned);
         }
         (report, changed)
     }

@@ -405,6 +405,19 @@ mod tests {
         );
         stage.passes(AUDIT * 11 / 10);
         assert_eq!(stage.events(), ["EnsuredLoadBalancer a"]);
+        // Nor with each Node that joins, but with each ensure that a user waits for.
+        let warned = || Ok(ServiceProgress::Done { status: vec![way_in()], warnings: vec!["oh".to_owned()] });
+        stage.plans("a", warned());
+        stage.nodes(&nodes(&["n", "o"]));
+        stage.rests(Duration::from_secs(2));
+        assert_eq!(stage.events(), ["UpdatedLoadBalancer a"]);
+        stage.plans("a", warned());
+        stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
+        stage.settles();
+        assert_eq!(
+            stage.events(),
+            ["EnsuringLoadBalancer a", "EnsuredLoadBalancer a", "LoadBalancerWarning a"]
+        );
         // What passes by itself isn't told to those who don't wait for anything.
         for kind in [ErrorKind::Unavailable, ErrorKind::Broken] {
             stage.plans("a", fails(kind));
@@ -681,6 +694,21 @@ mod tests {
         assert!(stage.settles().calls().is_empty());
         stage.passes(AUDIT * 11 / 10);
         assert!(stage.reports.pop().unwrap().new_strangers.is_empty());
+    }
+
+    #[test]
+    fn an_orphan_is_removed_as_the_last_list_has_it() {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        stage.settles();
+        for version in ["1", "2"] {
+            let extra = vec![("version".to_owned(), version.to_owned())];
+            let listed = vec![Owned { extra, ..owned("an orphan", Some("cluster"), Some("gone")) }];
+            stage.listing = Ok(Listing { owned: listed, present: HashMap::new() });
+            stage.plans("an orphan", fails(ErrorKind::Denied));
+            stage.passes(AUDIT * 11 / 10);
+        }
+        let ServiceAction::RemoveOrphan(owned) = &stage.last[0].action else { panic!("{:?}", stage.last) };
+        assert_eq!(owned.extra[0].1, "2");
     }
 
     #[test]

@@ -60,7 +60,8 @@ impl Told {
                 if !is_audit || record.is_news(status) {
                     self.done(record);
                 }
-                if !is_audit || record.warnings != *warnings {
+                // Neither with each audit nor with each Node that comes or goes.
+                if matches!(record.step, Step::Ensure { is_audit: false }) || record.warnings != *warnings {
                     for warning in warnings {
                         self.tell(record, Reason::LoadBalancerWarning, warning);
                     }
