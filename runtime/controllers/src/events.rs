@@ -91,6 +91,14 @@ impl Reason {
         }
     }
 
+    /// Whether a load balancer isn't as its Service wants.
+    pub(crate) const fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Self::SyncLoadBalancerFailed | Self::UpdateLoadBalancerFailed | Self::DeleteLoadBalancerFailed
+        )
+    }
+
     const fn kind(self) -> EventType {
         match self {
             Self::Synced

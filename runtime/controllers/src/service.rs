@@ -49,6 +49,9 @@ use work::{Report, Telling, Work, Write};
 /// are thousands.
 const TABLE: Duration = Duration::from_millis(100);
 
+/// How many names a line of the log has.
+const NAMED: usize = 10;
+
 /// What an operator says of the cluster.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -193,11 +196,25 @@ impl Controller {
             let (names, failed) = (std::mem::take(&mut under_way.unread), under_way.failed_reads);
             under_way.calls.push(Box::pin(Arc::clone(self).read(names, failed)));
         }
-        for Telling { facts, reason, note } in roster.tellings() {
+        self.tell(roster.tellings());
+        self.metrics.service.census(roster.census());
+    }
+
+    /// One line in the log for all failures that are told together: where a cloud is down, each of a thousand load balancers
+    /// fails. They are told ever less often, and so logged.
+    fn tell(&self, tellings: Vec<Telling>) {
+        let (mut failed, mut first) = (0_usize, None);
+        for Telling { facts, reason, note } in tellings {
             tracing::debug!(service = %facts.key(), ?reason, "{note}");
+            if reason.is_failure() {
+                failed += 1;
+                first.get_or_insert_with(|| (facts.key(), note.clone()));
+            }
             self.events.about_service(&facts, reason, note);
         }
-        self.metrics.service.census(roster.census());
+        if let Some((service, note)) = first {
+            tracing::warn!(failed, first = %service, "load balancers are not as their services want: {note}");
+        }
     }
 
     fn ended(&self, roster: &mut Roster, ended: Ended, under_way: &mut UnderWay) {
@@ -235,8 +252,14 @@ impl Controller {
         if report.orphans > 0 {
             tracing::info!(count = report.orphans, "removing what the cloud has for services that are gone");
         }
-        for name in &report.new_strangers {
-            tracing::warn!(%name, "the cloud has this for a service, but of which cluster or service can't be told; it stays");
+        let strangers = &report.new_strangers;
+        if !strangers.is_empty() {
+            let (count, names) = (strangers.len(), strangers.get(..NAMED).unwrap_or(strangers));
+            tracing::warn!(
+                count,
+                ?names,
+                "the cloud has these for services, but not of this cluster, or can't tell of which; they stay"
+            );
         }
     }
 

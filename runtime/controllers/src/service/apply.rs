@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::Controller;
-use super::work::{Call, Listing, Write};
+use super::work::{Call, Key, Listing, Write};
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Delays;
@@ -65,7 +65,7 @@ impl Controller {
         });
         let outcomes = outcomes.await.and_then(|outcomes| aligned(outcomes, changes));
         self.metrics.service.called(&call.changes, &outcomes, started.elapsed());
-        warn_of_failures(&call, &outcomes);
+        say_failures(&call, &outcomes);
         Ended::Call(call, outcomes)
     }
 
@@ -181,18 +181,25 @@ fn aligned<T>(outcomes: Vec<T>, changes: usize) -> Result<Vec<T>, CloudError> {
     Err(CloudError::new(ErrorKind::Broken, message))
 }
 
-/// One line for a call: where a cloud is down, each of a thousand load balancers fails, and again with each try.
-fn warn_of_failures(call: &Call, outcomes: &Outcomes) {
-    let (failed, first) = match outcomes {
-        Err(error) => (call.changes.len(), Some(error)),
+/// What is worth telling of Services is told as events, and logged with them, so that here it is for whoever looks closely.
+/// Of orphans nobody else tells.
+fn say_failures(call: &Call, outcomes: &Outcomes) {
+    let failed: Vec<_> = match outcomes {
+        Err(error) => call.keys.iter().map(|key| (key, error)).collect(),
         Ok(outcomes) => {
-            let mut errors = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
-            let first = errors.next();
-            (errors.count() + usize::from(first.is_some()), first)
+            let outcomes = call.keys.iter().zip(outcomes);
+            outcomes.filter_map(|(key, outcome)| Some((key, outcome.as_ref().err()?))).collect()
         }
     };
-    if let Some(error) = first {
-        let (of, lane) = (call.changes.len(), call.lane.as_str());
-        tracing::warn!(failed, of, lane, "load balancers not changed; the first since: {error}");
+    if let Some((_, error)) = failed.first() {
+        let (failed, of, lane) = (failed.len(), call.keys.len(), call.lane.as_str());
+        tracing::debug!(failed, of, lane, "load balancers not changed; the first since: {error}");
+    }
+    let orphan = failed.iter().find_map(|(key, error)| match key {
+        Key::Orphan(name) => Some((name, error)),
+        Key::Service(_) => None,
+    });
+    if let Some((name, error)) = orphan {
+        tracing::warn!(%name, "what the cloud has for a service that is gone can't be removed: {error}");
     }
 }
