@@ -362,7 +362,9 @@ async fn a_configuration_that_the_provider_refuses_is_told_with_its_paths() {
         (json!({"endpoint": "ftp://cloud.example"}), &["does not accept its configuration", "endpoint: "]),
         (
             json!({"endpoint": "http://cloud.example:8080", "end-point": 1}),
-            &["end-point: unknown field `end-point`, expected one of `endpoint`, `reads`, `writes`"],
+            &[
+                "end-point: unknown field `end-point`, expected one of `endpoint`, `loadBalancers`, `reads`, `writes`",
+            ],
         ),
     ];
     for (configuration, parts) in cases {
@@ -637,8 +639,8 @@ async fn inspect_tells_machines_the_same_as_people() {
             assert_eq!(wish["endpoint"], "http://cloud.example:8080");
             assert_eq!(wish["grantedBy"], json!(["http://cloud.example:8080"]));
             assert!(told(&wish["reason"]), "{settings}");
-            assert_eq!((&settings["rules"], &settings["listsInPages"]), (&json!(5), &json!(2)));
-            assert!(text.contains("5 about what its requests mean, 2 about lists in pages"), "{text}");
+            assert_eq!((&settings["rules"], &settings["listsInPages"]), (&json!(18), &json!(5)));
+            assert!(text.contains("18 about what its requests mean, 5 about lists in pages"), "{text}");
         }
     }
 
