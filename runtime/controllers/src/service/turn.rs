@@ -79,7 +79,8 @@ impl Turn {
         std::mem::replace(&mut self.work, Work::None) != Work::Overtaken
     }
 
-    /// The cloud is at it: to be asked again after this time. One that says "at once" for ever isn't asked in a tight loop.
+    /// The cloud is at it: to be asked again after this time. One that says "at once" for ever isn't asked in a tight loop, and
+    /// one that fails each time at the end is begun ever less often: only success makes failures forgotten.
     pub(super) fn goes_on(
         &mut self,
         after: Duration,
@@ -87,7 +88,7 @@ impl Turn {
         targets: Option<u64>,
         now: Instant,
     ) {
-        (self.is_under, self.failures) = (true, 0);
+        self.is_under = true;
         self.ready = now + after.max(Delays::default().soon);
         self.resume = note.map(|note| (note, targets));
     }
@@ -156,9 +157,25 @@ mod tests {
         turn.failed(&CloudError::new(ErrorKind::Unavailable, "x"), now, 0.0);
         assert!(turn.resume(Some(1)).is_none() && !turn.is_under);
         turn.goes_on(Duration::ZERO, Some("note".to_owned()), None, now);
-        assert!(turn.is_under && turn.failures == 0);
+        assert!(turn.is_under && turn.resume(None).is_some());
         turn.renew(now);
         assert!(turn.resume(None).is_none() && !turn.is_under && turn.ready == now);
+    }
+
+    #[test]
+    fn what_fails_at_the_end_each_time_is_begun_ever_less_often() {
+        let mut now = Instant::now();
+        let (mut turn, start) = (Turn::new(now), now);
+        let error = CloudError::new(ErrorKind::Unavailable, "the operation has failed");
+        let told = (0..20).filter(|_| {
+            turn.goes_on(Duration::from_secs(5), None, None, now);
+            now = turn.ready;
+            let is_told = turn.failed(&error, now, 0.0);
+            now = turn.ready;
+            is_told
+        });
+        assert_eq!(told.count(), 5);
+        assert!(now - start > Duration::from_mins(20), "{:?}", now - start);
     }
 
     #[test]
