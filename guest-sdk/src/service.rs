@@ -61,6 +61,8 @@ pub struct Target {
     pub addresses: Vec<Address>,
     /// Its zone, where it has one.
     pub zone: Option<String>,
+    /// Its labels, but only those that the provider named in its [`Description`](crate::Description).
+    pub labels: Vec<(String, String)>,
     /// See [`Extra`].
     pub extra: Extra,
 }

@@ -10,8 +10,9 @@ use crate::{
 };
 
 pub(crate) fn target(target: wit::Target) -> Target {
-    let wit::Target { node, uid, provider_id, addresses, zone, extra } = target;
-    Target { node, uid, provider_id, addresses: addresses.into_iter().map(address).collect(), zone, extra }
+    let wit::Target { node, uid, provider_id, addresses, zone, labels, extra } = target;
+    let addresses = addresses.into_iter().map(address).collect();
+    Target { node, uid, provider_id, addresses, zone, labels, extra }
 }
 
 pub(crate) fn service(service: wit::Service) -> Service {

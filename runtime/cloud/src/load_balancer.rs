@@ -51,6 +51,8 @@ pub struct Target {
     pub addresses: Vec<Address>,
     /// Its zone, where it has one.
     pub zone: Option<String>,
+    /// Its labels, but only those that the provider reads.
+    pub labels: Vec<(String, String)>,
 }
 
 /// The targets of one Service, out of the table of a call.

@@ -157,7 +157,8 @@ impl Controller {
                 },
                 changes = nodes.recv() => match changes {
                     Some(changes) => {
-                        let concerns = |change| targets.are_changed_by(change, &self.provider.schemes);
+                        let Provider { schemes, node_labels, .. } = &self.provider;
+                        let concerns = |change| targets.are_changed_by(change, schemes, node_labels);
                         if table_is_due.is_none() && changes.iter().any(concerns) {
                             table_is_due = Some(made + TABLE);
                         }
@@ -264,7 +265,8 @@ impl Controller {
     }
 
     fn targets(&self) -> Targets {
-        Targets::of(&self.nodes.all().unwrap_or_default(), &self.provider.schemes)
+        let Provider { schemes, node_labels, .. } = &self.provider;
+        Targets::of(&self.nodes.all().unwrap_or_default(), schemes, node_labels)
     }
 }
 

@@ -293,7 +293,6 @@ impl NodeFacts {
 
     /// The Node as a provider may see it: with those labels whose keys it named.
     pub fn reference(&self, label_keys: &[String]) -> NodeReference {
-        let label = |key: &String| Some((key.clone(), self.labels.get(key)?.clone()));
         NodeReference {
             name: self.name.clone(),
             uid: self.uid.clone(),
@@ -304,8 +303,14 @@ impl NodeFacts {
                 NodeIps::Given(addresses) => addresses.clone(),
                 NodeIps::Malformed(_) => Vec::new(),
             },
-            labels: label_keys.iter().filter_map(label).collect(),
+            labels: self.labels_of(label_keys),
         }
+    }
+
+    /// Those of its labels that have one of these keys.
+    pub fn labels_of(&self, keys: &[String]) -> Vec<(String, String)> {
+        let label = |key: &String| Some((key.clone(), self.labels.get(key)?.clone()));
+        keys.iter().filter_map(label).collect()
     }
 }
 

@@ -136,7 +136,7 @@ impl World {
             Arc::new(node)
         };
         let nodes: Vec<_> = self.nodes.iter().map(node).collect();
-        Arc::new(Targets::of(&nodes, &["simulated".to_owned()]))
+        Arc::new(Targets::of(&nodes, &["simulated".to_owned()], &[]))
     }
 
     fn target(&mut self) {

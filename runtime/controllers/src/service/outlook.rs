@@ -38,6 +38,8 @@ pub struct Surroundings<'a> {
     pub terms: &'a ServiceTerms,
     /// The schemes of provider IDs that are the provider's own.
     pub schemes: &'a [String],
+    /// The keys of the Node labels that the provider reads.
+    pub node_labels: &'a [String],
     /// All Nodes that can be worked on.
     pub nodes: &'a [Arc<NodeFacts>],
     /// The Services that matter, and those of which the cloud has something.
@@ -105,7 +107,7 @@ pub enum Reason {
 
 /// Asks the roster of a leader that begins now for all that it wants done.
 pub fn outlook(world: &Surroundings<'_>, now: Instant) -> Outlook {
-    let targets = Arc::new(Targets::of(world.nodes, world.schemes));
+    let targets = Arc::new(Targets::of(world.nodes, world.schemes, world.node_labels));
     let table = targets.table().to_vec();
     let (changes, strangers) = work(world, targets, now);
     let facts: HashMap<&str, &ServiceFacts> =
@@ -262,6 +264,7 @@ mod tests {
             classes: &["ours".to_owned()],
             terms: &ServiceTerms::default(),
             schemes: &["sim".to_owned()],
+            node_labels: &[],
             nodes: &[node],
             services,
             present: &present,

@@ -73,7 +73,7 @@ pub(super) fn nodes(names: &[&str]) -> Vec<Stored> {
 
 fn targets(nodes: &[Stored]) -> Targets {
     let facts: Vec<_> = nodes.iter().map(|node| Arc::new(node.facts())).collect();
-    Targets::of(&facts, &["simulated".to_owned()])
+    Targets::of(&facts, &["simulated".to_owned()], &[])
 }
 
 /// The names of the Nodes that take traffic.

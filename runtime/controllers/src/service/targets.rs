@@ -24,13 +24,15 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// Of these Nodes those that may take traffic, for a provider with these schemes of provider IDs.
-    pub(super) fn of(nodes: &[Arc<NodeFacts>], schemes: &[String]) -> Self {
-        let mut table: Vec<_> = nodes.iter().filter_map(|node| target(node, schemes)).collect();
+    /// Of these Nodes those that may take traffic, for a provider with these schemes of provider IDs, which reads labels
+    /// of these keys.
+    pub(super) fn of(nodes: &[Arc<NodeFacts>], schemes: &[String], label_keys: &[String]) -> Self {
+        let target = |node: &Arc<NodeFacts>| target(node, schemes, label_keys);
+        let mut table: Vec<_> = nodes.iter().filter_map(target).collect();
         table.sort_unstable_by(|a, b| a.node.cmp(&b.node));
         let mut hasher = DefaultHasher::new();
-        for Target { node, uid, provider_id, addresses, zone } in &table {
-            (node, uid, provider_id, zone, addresses.len()).hash(&mut hasher);
+        for Target { node, uid, provider_id, addresses, zone, labels } in &table {
+            (node, uid, provider_id, zone, labels, addresses.len()).hash(&mut hasher);
             for address in addresses {
                 (address.kind.as_str(), &address.value).hash(&mut hasher);
             }
@@ -40,9 +42,9 @@ impl Targets {
     }
 
     /// Whether a change of a Node makes these targets others: most, such as heartbeats, don't.
-    pub(super) fn are_changed_by(&self, change: &Change, schemes: &[String]) -> bool {
+    pub(super) fn are_changed_by(&self, change: &Change, schemes: &[String], label_keys: &[String]) -> bool {
         let (name, now) = match change {
-            Change::Present(node) => (&node.name, target(node, schemes)),
+            Change::Present(node) => (&node.name, target(node, schemes, label_keys)),
             Change::Gone(name) => (name, None),
         };
         let row = self.rows.get(name).and_then(|row| usize::try_from(*row).ok());
@@ -68,7 +70,7 @@ impl Targets {
     }
 }
 
-fn target(node: &NodeFacts, schemes: &[String]) -> Option<Target> {
+fn target(node: &NodeFacts, schemes: &[String], label_keys: &[String]) -> Option<Target> {
     let provider_id = node.provider_id.clone()?;
     let is_served = schemes.iter().any(|scheme| scheme == provider_id.scheme());
     if !is_served || node.is_deleting || node.is_excluded() || node.is_leaving() {
@@ -80,6 +82,7 @@ fn target(node: &NodeFacts, schemes: &[String]) -> Option<Target> {
         provider_id,
         addresses: node.addresses.clone(),
         zone: node.zone().map(str::to_owned),
+        labels: node.labels_of(label_keys),
     })
 }
 
@@ -98,7 +101,8 @@ mod tests {
 
     #[test]
     fn only_what_a_load_balancer_sees_of_a_node_changes_its_targets() {
-        let schemes = ["fake".to_owned()];
+        let (schemes, keys) = (["fake".to_owned()], ["pool".to_owned()]);
+        let label = |key: &str| json!({"metadata": {"labels": {key: "a"}}});
         let exclude = |value| json!({"metadata": {"labels": {LABEL_EXCLUDE: value}}});
         let taint = |key| json!({"spec": {"taints": [{"key": key, "effect": "NoSchedule"}]}});
         let address = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.9"}]}});
@@ -117,20 +121,22 @@ mod tests {
             ("no machine", json!({"spec": {"providerID": null}}), true),
             ("another address", address, true),
             ("another zone", zone, true),
+            ("a label that the provider reads", label("pool"), true),
+            ("another label", label("team"), false),
             ("another of the name", json!({"metadata": {"uid": "other"}}), true),
         ] {
             let (before, after) = (node(&json!({})), node(&change));
             let changed = |from: &Arc<NodeFacts>, to: &Arc<NodeFacts>| {
-                Targets::of(&[Arc::clone(from)], &schemes)
-                    .are_changed_by(&Change::Present(Arc::clone(to)), &schemes)
+                let change = Change::Present(Arc::clone(to));
+                Targets::of(&[Arc::clone(from)], &schemes, &keys).are_changed_by(&change, &schemes, &keys)
             };
             assert_eq!(changed(&before, &after), is_news, "{name}");
             assert_eq!(changed(&after, &before), is_news, "{name}, and back");
-            let digest = |node: Arc<NodeFacts>| Targets::of(&[node], &schemes).digest();
+            let digest = |node: Arc<NodeFacts>| Targets::of(&[node], &schemes, &keys).digest();
             assert_eq!(digest(before) != digest(after), is_news, "{name}: the digest");
         }
-        let targets = Targets::of(&[node(&json!({}))], &schemes);
-        assert!(targets.are_changed_by(&Change::Gone("node0".to_owned()), &schemes));
-        assert!(!targets.are_changed_by(&Change::Gone("other".to_owned()), &schemes));
+        let targets = Targets::of(&[node(&json!({}))], &schemes, &keys);
+        assert!(targets.are_changed_by(&Change::Gone("node0".to_owned()), &schemes, &keys));
+        assert!(!targets.are_changed_by(&Change::Gone("other".to_owned()), &schemes, &keys));
     }
 }

@@ -26,13 +26,14 @@ const REASON: usize = 316;
 const WARNINGS: usize = 8;
 
 pub(crate) fn target_to_wire(target: &Target) -> load_balancers::Target {
-    let Target { node, uid, provider_id, addresses, zone } = target;
+    let Target { node, uid, provider_id, addresses, zone, labels } = target;
     load_balancers::Target {
         node: node.clone(),
         uid: uid.clone(),
         provider_id: provider_id.to_string(),
         addresses: addresses.iter().map(address_to_wire).collect(),
         zone: zone.clone(),
+        labels: labels.clone(),
         extra: Vec::new(),
     }
 }
@@ -426,8 +427,10 @@ mod tests {
             provider_id: ProviderId::parse("sim://m-1").unwrap(),
             addresses: vec![Address::new(AddressKind::ExternalDns, "a.example")],
             zone: Some("z".to_owned()),
+            labels: vec![("pool".to_owned(), "a".to_owned())],
         };
         let left = target_to_wire(&target);
+        assert_eq!(left.labels, target.labels);
         assert_eq!((left.node, left.uid, left.provider_id), ("a".into(), "u".into(), "sim://m-1".into()));
         assert_eq!((left.addresses[0].value.as_str(), left.zone.as_deref()), ("a.example", Some("z")));
     }

@@ -246,6 +246,7 @@ impl Caller {
                 provider_id: machine.map(|machine| machine.provider_id.clone()).or(expected.clone())?,
                 addresses: machine.map(|machine| machine.addresses.clone()).unwrap_or_default(),
                 zone: machine.and_then(|machine| machine.zone.clone()),
+                labels: Vec::new(),
             })
         };
         self.nodes.iter().enumerate().filter_map(target).collect()

@@ -34,6 +34,7 @@ impl Candidate {
             classes: &wishes.classes,
             terms: &self.provider.service_terms,
             schemes: &self.provider.schemes,
+            node_labels: &self.provider.node_labels,
             nodes: &world.nodes,
             services: &world.services,
             present: &world.present,

@@ -89,6 +89,7 @@ impl Caller {
             provider_id: self.made_up_id(),
             addresses: Vec::new(),
             zone: None,
+            labels: Vec::new(),
         };
         let changes = [create(&self.destinations()[0], nodes.first().unwrap_or(&made_up))];
         let call = self.guest.change_routes_or_fault(&self.cluster, &changes);
