@@ -1,6 +1,9 @@
 //! A rehearsal: what a provider would change, found out by letting it try. Reads and polls of operations go the way that
 //! they always go, and whatever may change something is answered here, in the cloud's place, and written down.
 //!
+//! What is a read is the provider's own word, but for the methods by which no cloud reads. A `POST` that its rules call a read
+//! is carried, as many clouds list by it.
+//!
 //! A provider can't tell a rehearsal from a cloud that is out of order for writes, so what it does is what it would do up to
 //! its first write; what it would make of the answer stays unknown. What is kept is bounded and holds no secret: no header,
 //! no value of a query whose name sounds like one, and of a body the beginning. Credentials are attached later in the
@@ -13,7 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Response, StatusCode,
+    HeaderValue, Method, Response, StatusCode,
     header::{CONTENT_LENGTH, CONTENT_TYPE},
 };
 use url::form_urlencoded;
@@ -97,9 +100,11 @@ impl Rehearsal {
 
 impl StandIn for Rehearsal {
     fn decide(&self, request: &Request, body: &[u8], meaning: &Meaning) -> Course {
+        // The rules are the provider's own word, and that is what is rehearsed: whatever they say, no cloud reads by these.
+        let may_read = !matches!(request.method, Method::PUT | Method::PATCH | Method::DELETE);
         match meaning.effect {
-            Effect::Read | Effect::OperationPoll => Course::Carry,
-            Effect::Write => {
+            Effect::Read | Effect::OperationPoll if may_read => Course::Carry,
+            Effect::Read | Effect::OperationPoll | Effect::Write => {
                 self.note(request, body);
                 Course::Answer(answer())
             }
@@ -154,8 +159,6 @@ fn answer() -> Response<Bytes> {
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
-
     use super::*;
 
     fn request(url: &str) -> Request {

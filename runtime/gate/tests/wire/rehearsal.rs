@@ -25,6 +25,8 @@ fn gate(cloud: &Cloud) -> (Gate, Rehearsal, Watched) {
         rule("POST", "/v1/search", Effect::Read),
         rule("GET", "/v1/*", Effect::Read),
         rule("PUT", "/v1/*", Effect::Write),
+        rule("PATCH", "/v1/wrong", Effect::Read),
+        rule("DELETE", "/v1/wrong", Effect::OperationPoll),
     ];
     let config = Config {
         grants: vec![Grant { paths: vec!["/v1/".parse().unwrap()], ..cloud.grant() }],
@@ -56,6 +58,9 @@ async fn reads_and_polls_reach_the_cloud_and_nothing_of_a_write_does() {
         (Method::HEAD, "/v1/a", false),
         (Method::DELETE, "/v1/a", false),
         (Method::POST, "/v1/a", false),
+        // The rules are wrong about these.
+        (Method::PATCH, "/v1/wrong", false),
+        (Method::DELETE, "/v1/wrong", false),
     ];
     for (method, path, is_carried) in &rows {
         let before = (cloud.connections(), cloud.requests().len());
@@ -83,6 +88,8 @@ async fn reads_and_polls_reach_the_cloud_and_nothing_of_a_write_does() {
         ("HEAD", "/v1/a"),
         ("DELETE", "/v1/a"),
         ("POST", "/v1/a"),
+        ("PATCH", "/v1/wrong"),
+        ("DELETE", "/v1/wrong"),
     ];
     assert_eq!(told, expected);
     assert!(writes.list.iter().all(|write| write.body == "{\"a\": 1}" && write.body_size == 8));
