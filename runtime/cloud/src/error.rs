@@ -54,6 +54,8 @@ pub enum Retry {
     Soon,
     /// With a delay that grows with each failure.
     Growing,
+    /// With a delay that grows as well: somebody has to act first, or it passes by itself within seconds.
+    Uncertain,
     /// Somebody has to act first: seldom, but not never, as nobody tells us when they have.
     Slowly,
 }

@@ -12,9 +12,12 @@ pub enum Error {
     /// The object is gone, or another one has its name now: there is nothing left to do.
     #[error("the object is gone")]
     Gone,
-    /// The API server refuses, most often for want of a right.
+    /// The API server refuses.
     #[error("the API server refuses: {0}")]
     Refused(String),
+    /// The API server refuses for want of a right. Or it has just started, and has yet to read who has which.
+    #[error("the API server refuses: {0}")]
+    Forbidden(String),
     /// The API server can't be reached or can't answer now.
     #[error("the API server does not answer: {0}")]
     Unavailable(String),
@@ -26,7 +29,7 @@ impl Error {
         match self {
             Self::Conflict => "conflict",
             Self::Gone => "gone",
-            Self::Refused(_) => "refused",
+            Self::Refused(_) | Self::Forbidden(_) => "refused",
             Self::Unavailable(_) => "unavailable",
         }
     }
@@ -36,6 +39,7 @@ impl Error {
         match self {
             Self::Conflict | Self::Gone => Retry::Soon,
             Self::Unavailable(_) => Retry::Growing,
+            Self::Forbidden(_) => Retry::Uncertain,
             Self::Refused(_) => Retry::Slowly,
         }
     }
@@ -56,6 +60,7 @@ fn of_status(status: &Status) -> Error {
         // A write that names a UID and finds another one: the name is another object's by now.
         422 if names(status, "metadata.uid") => Error::Gone,
         409 => Error::Conflict,
+        401 | 403 => Error::Forbidden(status.message.clone()),
         429 | 500..=599 => Error::Unavailable(status.message.clone()),
         _ => Error::Refused(status.message.clone()),
     }

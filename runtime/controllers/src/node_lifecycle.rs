@@ -181,7 +181,7 @@ impl Memory {
             }
             Err(error) => {
                 tracing::warn!(node = %action.node.name, write = ?action.write, "not written: {error}");
-                if matches!(error, Error::Refused(_)) {
+                if matches!(error, Error::Refused(_) | Error::Forbidden(_)) {
                     self.judge.refused(&action.node, now);
                 }
             }

@@ -45,7 +45,7 @@ impl Delays {
             // Also what a fresh read should help with, where it doesn't.
             Retry::Soon => grown(soon).mul_f64(1.0 + jitter),
             Retry::Slowly => slow.mul_f64(1.0 + jitter / 2.0),
-            Retry::Growing => grown(first).mul_f64(1.0 + jitter / 2.0),
+            Retry::Growing | Retry::Uncertain => grown(first).mul_f64(1.0 + jitter / 2.0),
         }
     }
 }
@@ -258,6 +258,7 @@ mod tests {
             (Retry::After(Duration::from_secs(7)), [7.0, 12.0, 17.0]),
             (Retry::Slowly, [100.0, 125.0, 150.0]),
             (Retry::Growing, [10.0, 12.5, 15.0]),
+            (Retry::Uncertain, [10.0, 12.5, 15.0]),
         ] {
             for (jitter, seconds) in [0.0, 0.5, 1.0].into_iter().zip(seconds) {
                 let now = Instant::now();

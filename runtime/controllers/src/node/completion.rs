@@ -106,7 +106,7 @@ impl Controller {
             tracing::warn!(node = %node.name, failures, "not initialised: {why}");
             let note = format!("The node is not initialised yet: {why}");
             self.events.about_node(node, Reason::CloudInitializationFailed, note);
-        } else if retry == Retry::Slowly {
+        } else if matches!(retry, Retry::Slowly | Retry::Uncertain) {
             tracing::warn!(node = %node.name, failures, "not refreshed: {why}");
             let note = format!("The node does not follow its machine: {why}");
             self.events.about_node(node, Reason::CloudRefreshFailed, note);

@@ -225,7 +225,7 @@ impl Judge {
             Err(error) => match error.kind.retry() {
                 Retry::After(after) => after,
                 Retry::Slowly => SLOW,
-                Retry::Soon | Retry::Growing => return None,
+                Retry::Soon | Retry::Growing | Retry::Uncertain => return None,
             },
         };
         self.rest(node, after, now);

@@ -44,7 +44,7 @@ impl Roster {
                 let kind = match error.retry() {
                     Retry::Soon => ErrorKind::Conflict,
                     Retry::Slowly => ErrorKind::Denied,
-                    Retry::Growing | Retry::After(_) => ErrorKind::Unavailable,
+                    Retry::Growing | Retry::Uncertain | Retry::After(_) => ErrorKind::Unavailable,
                 };
                 let error = CloudError::new(kind, error.to_string());
                 if record.turn.failed(&error, now, jitter) {
