@@ -14,6 +14,7 @@ use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::facts::service::ServiceFacts;
 use pileus_controllers::services::Services;
 use pileus_controllers::{Error as ApiError, Health};
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::start::Metrics;
@@ -70,7 +71,8 @@ impl World {
             let names: Vec<_> = names.collect();
             // Namespaces and endpoint slices, too, where the provider reads them.
             let failed = |source| self::failed("read services and what is around them", source);
-            services = patiently(all.once(&names)).await.map_err(failed)?;
+            let read = patiently(all.once(&names)).await;
+            services = read.map_err(|source| failed(with_reason(source, &health)))?;
         }
         Ok(Self { nodes, left_alone, unreadable, services, present })
     }
@@ -85,7 +87,7 @@ pub(crate) async fn cluster_uid(client: &Client) -> Result<Option<String>, Error
     let read = async { api.get_opt("kube-system").await.map_err(ApiError::from) };
     match patiently(read).await {
         Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
-        Err(ApiError::Refused(_)) => Ok(None),
+        Err(ApiError::Forbidden(_)) => Ok(None),
         Err(source) => Err(failed("read namespace kube-system", source)),
     }
 }
@@ -109,13 +111,44 @@ async fn patiently<T>(read: impl Future<Output = Result<T, ApiError>>) -> Result
     tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|_| Err(elapsed()))
 }
 
+/// Says why there was no answer, where a watch knows that: it tries again for ever, whatever is wrong.
+fn with_reason(source: ApiError, health: &Health) -> ApiError {
+    let reason = health.report(Instant::now()).into_iter().find_map(|(_, state)| state.err());
+    match (source, reason) {
+        (ApiError::Unavailable(message), Some(reason)) => {
+            ApiError::Unavailable(format!("{message}; {reason}"))
+        }
+        (source, _) => source,
+    }
+}
+
 /// Says what couldn't be done, and what to do about a right that is lacking.
 fn failed(what: &str, source: ApiError) -> Error {
     let source = match source {
-        ApiError::Refused(message) => ApiError::Refused(format!(
+        ApiError::Forbidden(message) => ApiError::Forbidden(format!(
             "{message}; the role in deploy/rbac.yaml has all rights that a plan needs"
         )),
         other => other,
     };
     Error::Cluster { what: what.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_a_watch_from_its_list_is_told() {
+        let health = Health::default();
+        health.condition("a-watch", "").holds();
+        assert_eq!(
+            with_reason(ApiError::Unavailable("no answer".to_owned()), &health).to_string(),
+            "the API server does not answer: no answer"
+        );
+        health.condition("namespace-watch", "").fails("namespaces is forbidden");
+        health.condition("service-watch", "the list of services has not come yet");
+        let told = with_reason(ApiError::Unavailable("no answer".to_owned()), &health).to_string();
+        assert!(told.ends_with("no answer; namespaces is forbidden"), "{told}");
+        assert!(matches!(with_reason(ApiError::Gone, &health), ApiError::Gone));
+    }
 }
