@@ -141,7 +141,8 @@ impl Gate {
     }
 
     /// The same gate for a rehearsal: what may change something is answered here, 503 with a header `Pileus-Gate: rehearsal`,
-    /// and written down. Reads and polls of operations are carried as ever, and nothing is allowed that wasn't.
+    /// and written down. Reads and polls of operations are carried as ever, as far as the rules tell them and their method
+    /// allows it, and nothing is allowed that wasn't.
     #[must_use]
     pub fn rehearsing(self) -> (Self, Rehearsal) {
         let rehearsal = Rehearsal::default();

@@ -16,7 +16,7 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderValue, Method, Response, StatusCode,
+    HeaderValue, Response, StatusCode,
     header::{CONTENT_LENGTH, CONTENT_TYPE},
 };
 use url::form_urlencoded;
@@ -100,11 +100,10 @@ impl Rehearsal {
 
 impl StandIn for Rehearsal {
     fn decide(&self, request: &Request, body: &[u8], meaning: &Meaning) -> Course {
-        // The rules are the provider's own word, and that is what is rehearsed: whatever they say, no cloud reads by these.
-        let may_read = !matches!(request.method, Method::PUT | Method::PATCH | Method::DELETE);
         match meaning.effect {
-            Effect::Read | Effect::OperationPoll if may_read => Course::Carry,
-            Effect::Read | Effect::OperationPoll | Effect::Write => {
+            // The rules are the provider's own word, and that is what is rehearsed.
+            Effect::Read | Effect::OperationPoll if request.can_be_a_read() => Course::Carry,
+            _ => {
                 self.note(request, body);
                 Course::Answer(answer())
             }
@@ -159,6 +158,8 @@ fn answer() -> Response<Bytes> {
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
 
     fn request(url: &str) -> Request {

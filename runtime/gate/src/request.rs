@@ -140,6 +140,12 @@ impl Request {
         url
     }
 
+    /// Whether its method allows that it changes nothing. For a GET that is so, and for a POST only a rule can tell, since some
+    /// APIs read by it; what a provider's rules say of a PUT, a PATCH or a DELETE is wrong if it says that.
+    pub fn can_be_a_read(&self) -> bool {
+        self.method.is_safe() || self.method == Method::POST
+    }
+
     /// Scheme, host, port and path for logs and messages. The query stays out: it may carry a secret.
     pub fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };

@@ -14,6 +14,10 @@ request of the provider that may change something is answered here and written d
 written to the API server either, so it can run beside the Pileus that works, and with another provider or version than
 that one.
 
+No PUT, PATCH or DELETE is ever sent. Whether a POST changes something only the provider's own rules tell, so try a
+component that you don't trust yet with credentials that may only read. No credential of the document is in what is shown,
+but the bodies of -v hold what the provider makes of your configuration and your Services.
+
 What would Pileus change now?
   pileus plan --provider provider.yaml --cluster-cidr 10.244.0.0/16
 

@@ -111,7 +111,8 @@ fn forbidden() -> Course {
 
 /// Whether the real cloud may see a request. Where no rule says what it means, its method has to.
 fn only_reads(request: &Request, meaning: &Meaning) -> bool {
-    meaning.effect != Effect::Write || (!has_rule(meaning) && request.method().is_safe())
+    (meaning.effect != Effect::Write && request.can_be_a_read())
+        || (!has_rule(meaning) && request.method().is_safe())
 }
 
 fn has_rule(meaning: &Meaning) -> bool {
@@ -254,6 +255,7 @@ mod tests {
             assert!(!carries(scene, Method::GET, Effect::Write, ruled()));
             assert!(!carries(scene, Method::POST, Effect::Write, Limits::AllOfHost));
             assert!(!carries(scene, Method::DELETE, Effect::Write, ruled()));
+            assert!(!carries(scene, Method::DELETE, Effect::Read, ruled()), "no rule makes a read of it");
         }
     }
 
