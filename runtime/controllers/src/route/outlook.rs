@@ -22,6 +22,8 @@ pub struct Surroundings<'a> {
     pub schemes: &'a [String],
     /// The cluster's ranges, one of each family at most.
     pub cluster_ranges: &'a [IpNet],
+    /// Whether Nodes wait for their routes, and so get them before they are initialised.
+    pub nodes_wait: bool,
 }
 
 /// What a pass would do.
@@ -33,7 +35,7 @@ pub struct Outlook {
     pub contested: Vec<(IpNet, String, String)>,
     /// How many routes of Nodes are as they should be.
     pub settled: usize,
-    /// Nodes that get their routes once they are initialised.
+    /// Nodes that get no routes yet, since their machines aren't known.
     pub waiting: Vec<String>,
 }
 
@@ -90,10 +92,10 @@ impl fmt::Display for Reason {
 
 /// Compares what there should be with a list that the cloud has just given.
 pub fn outlook(cluster: Surroundings<'_>, listed: Vec<ListedRoute>) -> Outlook {
-    let Surroundings { nodes, left_alone, schemes, cluster_ranges } = cluster;
+    let Surroundings { nodes, left_alone, schemes, cluster_ranges, nodes_wait } = cluster;
     let routes: Vec<_> = listed.into_iter().map(Known::listed).collect();
     let Plan { deletes, creates, contested, networks: _ } =
-        plan::plan(World { nodes, left_alone, schemes, routes: &routes, cluster_ranges, nodes_wait: false });
+        plan::plan(World { nodes, left_alone, schemes, routes: &routes, cluster_ranges, nodes_wait });
     let mut by_range: HashMap<IpNet, &NodeFacts> = HashMap::new();
     for node in nodes {
         for range in &node.pod_cidrs {
@@ -117,7 +119,7 @@ pub fn outlook(cluster: Surroundings<'_>, listed: Vec<ListedRoute>) -> Outlook {
     });
     let contested =
         contested.into_iter().map(|(wanted, owner)| (wanted.range, wanted.node.name.clone(), owner));
-    let is_waiting = |node: &&Arc<NodeFacts>| node.is_uninitialised() && !node.pod_cidrs.is_empty();
+    let is_waiting = |node: &&Arc<NodeFacts>| !plan::is_known(node, nodes_wait) && !node.pod_cidrs.is_empty();
     Outlook {
         changes: deletes.chain(creates).collect(),
         contested: contested.collect(),
@@ -165,6 +167,10 @@ mod tests {
     }
 
     fn of(nodes: Vec<NodeFacts>, listed: Vec<ListedRoute>) -> Outlook {
+        of_nodes_that_wait(false, nodes, listed)
+    }
+
+    fn of_nodes_that_wait(nodes_wait: bool, nodes: Vec<NodeFacts>, listed: Vec<ListedRoute>) -> Outlook {
         let nodes: Vec<_> = nodes.into_iter().map(Arc::new).collect();
         let (schemes, cluster_ranges) = (["sim".to_owned()], ["10.0.0.0/8".parse().unwrap()]);
         let left_alone = HashSet::new();
@@ -173,6 +179,7 @@ mod tests {
             left_alone: &left_alone,
             schemes: &schemes,
             cluster_ranges: &cluster_ranges,
+            nodes_wait,
         };
         outlook(cluster, listed)
     }
@@ -239,7 +246,12 @@ mod tests {
     #[test]
     fn who_gets_no_route_yet_or_not_at_all_is_told() {
         let new = NodeFacts { taints: NodeFacts::registered("c").taints, ..node("c", "10.0.3.0/24") };
-        assert_eq!(of(vec![new], vec![]).waiting, ["c"]);
+        assert_eq!(of(vec![new.clone()], vec![]).waiting, ["c"]);
+        // Where it waits for its routes it gets them before, as soon as its machine is known.
+        let outlook = of_nodes_that_wait(true, vec![new.clone()], vec![]);
+        assert_eq!((outlook.waiting.len(), outlook.changes.len()), (0, 1));
+        let unknown = NodeFacts { provider_id: None, ..new };
+        assert_eq!(of_nodes_that_wait(true, vec![unknown], vec![]).waiting, ["c"]);
         let outlook = of(vec![node("a", "10.0.1.0/24"), node("b", "10.0.1.0/24")], vec![]);
         let range = "10.0.1.0/24".parse().unwrap();
         assert_eq!(outlook.contested, [(range, "b".to_owned(), "a".to_owned())]);

@@ -162,12 +162,12 @@ pub(super) fn plan(world: World<'_>) -> Plan {
                 *kept |= is_right || known.may_lead_to(node);
             }
             // A Node that isn't known to the cloud yet gets its routes when it is, and one that goes gets none any more.
-            if is_missing && world.is_known(node) && !node.is_deleting {
+            if is_missing && is_known(node, world.nodes_wait) && !node.is_deleting {
                 plan.creates.push(wanted);
             }
         }
         let has_lost_all = needed.is_empty() && is_named.contains(&*node.name);
-        if (!needed.is_empty() && world.is_known(node)) || has_lost_all {
+        if (!needed.is_empty() && is_known(node, world.nodes_wait)) || has_lost_all {
             plan.networks.push((Arc::clone(node), needed));
         }
     }
@@ -216,17 +216,17 @@ impl World<'_> {
             .is_some_and(|range| is_ours(self.cluster_ranges, range) && !self.left_alone.contains(&range))
     }
 
-    /// Whether a Node's machine is known: since it is initialised, or where that waits for its routes, since it has a
-    /// provider ID.
-    fn is_known(&self, node: &NodeFacts) -> bool {
-        !node.is_uninitialised() || (self.nodes_wait && node.provider_id.is_some())
-    }
-
     /// Whether a Node is the provider's, or nobody's yet.
     fn serves(&self, node: &NodeFacts) -> bool {
         let is_own = |scheme: &str| self.schemes.iter().any(|own| own == scheme);
         node.provider_id.as_ref().is_none_or(|id| is_own(id.scheme()))
     }
+}
+
+/// Whether a Node's machine is known: since it is initialised, or where that waits for its routes, since it has a provider
+/// ID.
+pub(super) fn is_known(node: &NodeFacts, nodes_wait: bool) -> bool {
+    !node.is_uninitialised() || (nodes_wait && node.provider_id.is_some())
 }
 
 /// Whether a range lies in one of the cluster's (R01 to R12). Upstream looks at its ends alone, and so takes a wider route

@@ -27,6 +27,7 @@ impl Candidate {
             left_alone: &world.left_alone,
             schemes: &self.provider.schemes,
             cluster_ranges: &settings.cluster_ranges,
+            nodes_wait: settings.nodes_wait,
         };
         let outlook = outlook(cluster, listed);
         let mut findings =
@@ -76,7 +77,7 @@ fn notes(world: &World, outlook: &Outlook) -> Vec<String> {
     });
     let waiting = &outlook.waiting;
     let waiting = (!waiting.is_empty()).then(|| {
-        format!("{} nodes get their routes once they are initialised: {}", waiting.len(), names(waiting))
+        format!("{} nodes get no routes yet, as they are not initialised: {}", waiting.len(), names(waiting))
     });
     let unreadable = world.unreadable.iter().map(|problem| format!("{problem}; its routes stay as they are"));
     contested.chain(waiting).chain(unreadable).collect()
