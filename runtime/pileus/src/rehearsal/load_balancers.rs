@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use pileus_cloud::{
-    Error as CloudError, Owned, Provider, Service, ServiceAction, ServiceCall, ServiceChange, ServiceProgress,
+    Error as CloudError, Owned, Service, ServiceAction, ServiceCall, ServiceChange, ServiceProgress,
+    ServiceTerms,
 };
 use pileus_controllers::service::outlook::{Expected, Outlook, Reason, Surroundings, outlook};
 use tokio::time::Instant;
@@ -44,7 +45,7 @@ impl Candidate {
         let mut findings = Findings { notes: notes(&outlook), ..Findings::default() };
         let (asked, changes): (Vec<_>, Vec<_>) = outlook.changes.iter().map(asked).unzip();
         let call = async |changes: Vec<ServiceChange>| {
-            let known = known(&outlook, &changes, &self.provider);
+            let known = known(&outlook, &changes, &self.provider.service_terms);
             let call = ServiceCall {
                 cluster: &wishes.cluster,
                 targets: &outlook.targets,
@@ -80,25 +81,23 @@ fn asked(expected: &Expected) -> (Change, ServiceChange) {
     (asked, change.clone())
 }
 
-/// The Services of which the cloud may have something, without those that a call changes, for a provider that reads them.
-fn known(outlook: &Outlook, changes: &[ServiceChange], provider: &Provider) -> Vec<Service> {
-    if !provider.service_terms.wants_known {
+/// The Services that may have a load balancer and are to keep it, without those that a call changes, for a provider that
+/// reads them.
+fn known(outlook: &Outlook, changes: &[ServiceChange], terms: &ServiceTerms) -> Vec<Service> {
+    if !terms.wants_known {
         return Vec::new();
     }
-    let of = |change| service_of(change).map(|service| &*service.uid);
-    let changed: HashSet<_> = changes.iter().filter_map(of).collect();
+    let changed: HashSet<_> = changes.iter().filter_map(kept).map(|service| &*service.uid).collect();
     let there = outlook.changes.iter().filter(|expected| expected.may_exist);
-    let there = there.filter_map(|expected| service_of(&expected.change));
+    let there = there.filter_map(|expected| kept(&expected.change));
     there.filter(|service| !changed.contains(&*service.uid)).cloned().collect()
 }
 
-/// The Service that a change is about.
-fn service_of(change: &ServiceChange) -> Option<&Service> {
+/// The Service that has a load balancer after a change.
+fn kept(change: &ServiceChange) -> Option<&Service> {
     match &change.action {
-        ServiceAction::Ensure(service)
-        | ServiceAction::UpdateTargets(service)
-        | ServiceAction::Delete(service) => Some(service),
-        ServiceAction::RemoveOrphan(_) => None,
+        ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => Some(service),
+        ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_) => None,
     }
 }
 
@@ -118,4 +117,57 @@ fn notes(outlook: &Outlook) -> Vec<String> {
     let lacks_targets = outlook.targets.is_empty() && !outlook.changes.is_empty();
     let lacks_targets = lacks_targets.then(|| "no Node takes traffic of load balancers now".to_owned());
     strangers.chain(lacks_targets).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use pileus_cloud::{Affinity, Selection, TrafficPolicy};
+
+    use super::*;
+
+    fn service(uid: &str) -> Service {
+        Service {
+            namespace: "default".to_owned(),
+            name: uid.to_owned(),
+            uid: uid.to_owned(),
+            labels: Vec::new(),
+            namespace_labels: Vec::new(),
+            annotations: Vec::new(),
+            class: None,
+            ports: Vec::new(),
+            policy: TrafficPolicy::Cluster,
+            affinity: Affinity::None,
+            source_ranges: Vec::new(),
+            requested_ip: None,
+            families: Vec::new(),
+            endpoints: Vec::new(),
+            targets: Selection::All,
+            status: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn known_are_the_others_that_keep_what_they_have() {
+        let expected = |action, may_exist| Expected {
+            change: ServiceChange { action, resume: None },
+            object: String::new(),
+            reason: Reason::Differs,
+            may_exist,
+        };
+        let changes = vec![
+            expected(ServiceAction::Ensure(service("changed")), true),
+            expected(ServiceAction::Ensure(service("other")), true),
+            expected(ServiceAction::UpdateTargets(service("follows")), true),
+            expected(ServiceAction::Ensure(service("new")), false),
+            expected(ServiceAction::Delete(service("goes")), true),
+        ];
+        let outlook = Outlook { changes, ..Outlook::default() };
+        let known = |wants_known| {
+            let terms = ServiceTerms { wants_known, ..ServiceTerms::default() };
+            let known = known(&outlook, &[outlook.changes[0].change.clone()], &terms);
+            known.into_iter().map(|service| service.uid).collect::<Vec<_>>()
+        };
+        assert_eq!(known(true), ["other", "follows"]);
+        assert!(known(false).is_empty());
+    }
 }
