@@ -114,13 +114,17 @@ impl Cloud {
 
     /// How many writes it was asked for, by whomever.
     pub(crate) async fn writes(&self) -> u64 {
-        let counters = self.web.get("/admin/counters").await.json();
-        let kinds = ["create", "change", "delete"].map(|kind| counters["calls"][kind].clone());
-        kinds
-            .iter()
-            .flat_map(|kind| kind.as_object().unwrap().values())
-            .map(|count| count.as_u64().unwrap())
-            .sum()
+        calls(&self.web.get("/admin/counters").await.json(), &["create", "change", "delete"], |_| true)
+    }
+
+    /// How many calls of any kind ended so.
+    pub(crate) async fn ended(&self, outcome: &str) -> u64 {
+        ended(&self.web.get("/admin/counters").await.json(), outcome)
+    }
+
+    /// Waits until more than so many calls have ended so.
+    pub(crate) async fn ends_more_than(&self, before: u64, outcome: &str) {
+        self.web.until("/admin/counters", |answer| ended(&answer.json(), outcome) > before).await;
     }
 
     /// Makes a route that is none of Pileus'.
@@ -175,6 +179,16 @@ impl Cloud {
         assert_eq!(answer.status, expected, "{path}: {answer:?}");
         answer
     }
+}
+
+fn ended(counters: &Value, outcome: &str) -> u64 {
+    calls(counters, &["list", "get", "create", "change", "delete"], |ended| ended == outcome)
+}
+
+/// How many calls of these kinds there were with such outcomes.
+fn calls(counters: &Value, kinds: &[&str], counts: impl Fn(&str) -> bool) -> u64 {
+    let outcomes = kinds.iter().flat_map(|kind| counters["calls"][*kind].as_object().unwrap());
+    outcomes.filter(|(outcome, _)| counts(outcome)).map(|(_, count)| count.as_u64().unwrap()).sum()
 }
 
 fn lists(counters: &Value, outcome: &str) -> u64 {
