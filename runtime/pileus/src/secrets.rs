@@ -65,7 +65,7 @@ impl SecretSource for Entry {
             let Self { secrets, name, key } = self;
             let Some((client, namespace)) = secrets.way.get() else {
                 return Err(io::Error::other(
-                    "only `pileus run` reads Secrets of a cluster; name a file here",
+                    "only `pileus run` and `pileus plan` read Secrets of a cluster; name a file here",
                 ));
             };
             let path = Secret::url_path(&(), Some(namespace));
@@ -172,6 +172,6 @@ mod tests {
             assert!(error.contains(expected) && !error.contains("planted"), "{body}: {error}");
         }
         let nowhere = Secrets::default().source("main", "token").read().await.unwrap_err().to_string();
-        assert!(nowhere.contains("only `pileus run`"), "{nowhere}");
+        assert!(nowhere.contains("only `pileus run` and `pileus plan`"), "{nowhere}");
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn next() -> Result<(), Error> {
     page::table(&[
         command("make demo KEEP=1", "it stays up for you, kubectl and a browser"),
         command("make test", "all that every change must pass"),
-        command("less providers/simulated/component/src/lib.rs", "the provider that you have just seen"),
+        command("less providers/simulated/component/src/*.rs", "the provider that you have just seen"),
         command("less guest-sdk/README.md", "how to write your own, and to test it:"),
     ]);
     page::table(&[only(format!("{pileus} provider test \\")), only(component)]);
