@@ -1,6 +1,8 @@
 //! What is known of one Service: the object, and what the cloud has for it as far as is known.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pileus_cloud::{Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, ServiceProgress};
 use tokio::time::Instant;
@@ -9,6 +11,7 @@ use super::plan::{Step, is_foreign, is_same_wish, wants};
 use super::turn::Turn;
 use super::work::Write;
 use crate::facts::service::ServiceFacts;
+use crate::schedule::Delays;
 
 /// One Service, by its UID.
 #[derive(Debug)]
@@ -41,8 +44,27 @@ pub(super) struct Record {
     pub(super) step: Step,
     /// How its work fares.
     pub(super) turn: Turn,
-    /// What was last written, and when.
-    pub(super) written: Option<(Write, Instant)>,
+    /// What was last written of each kind.
+    written: BTreeMap<&'static str, Written>,
+}
+
+/// How long what was written and undone by somebody else stays undone, the first time: two that disagree write no faster
+/// than that, and ever less often.
+const RESTORING: Duration = Duration::from_secs(5);
+
+/// What was written.
+#[derive(Debug)]
+struct Written {
+    write: Write,
+    at: Instant,
+    /// How often in a row it was undone at once.
+    undone: u32,
+}
+
+impl Written {
+    fn delay(&self) -> Duration {
+        RESTORING.saturating_mul(1 << self.undone.min(16)).min(Delays::default().longest)
+    }
 }
 
 /// What the cloud has confirmed.
@@ -100,7 +122,7 @@ impl Record {
             warnings: Vec::new(),
             step: Step::Rest,
             turn: Turn::new(now),
-            written: None,
+            written: BTreeMap::new(),
         };
         record.note(classes);
         record
@@ -130,6 +152,20 @@ impl Record {
         if std::mem::replace(&mut self.is_present, false) && wants(&self.facts, classes) {
             self.turn.renew(now);
         }
+    }
+
+    /// This was written.
+    pub(super) fn wrote(&mut self, write: Write, now: Instant) {
+        let last = self.written.get(write.as_str());
+        let last = last.filter(|last| last.write == write && now <= last.at + last.delay() * 2);
+        let undone = last.map_or(0, |last| last.undone.saturating_add(1));
+        self.written.insert(write.as_str(), Written { write, at: now, undone });
+    }
+
+    /// When this may be written, where it is what was written before.
+    pub(super) fn again(&self, write: &Write) -> Option<Instant> {
+        let last = self.written.get(write.as_str()).filter(|last| last.write == *write)?;
+        Some(last.at + last.delay())
     }
 
     fn note(&mut self, classes: &[String]) {

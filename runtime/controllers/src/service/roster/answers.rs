@@ -26,10 +26,10 @@ impl Roster {
         let counts = record.turn.ends();
         match result {
             Ok(facts) => {
-                if let Step::Write(write) = &record.step {
+                if let Step::Write(write) = record.step.clone() {
                     // From here on it is somebody else's, or nobody's.
                     record.is_ours &= !matches!(write, Write::Finish | Write::Release);
-                    record.written = Some((write.clone(), now));
+                    record.wrote(write, now);
                 }
                 if counts {
                     record.turn = Turn::new(now);
