@@ -145,7 +145,13 @@ async fn load_balancers_follow_services_and_nodes(style: Style) {
     change(&world, "other", json!({"spec": {"type": "LoadBalancer"}})).await;
     settles(&world).await;
     change(&world, "early", json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": OURS}})).await;
-    change(&world, "other", json!({"spec": {"type": "NodePort"}})).await;
+    // It becomes somebody else's before ours is gone.
+    change(&world, "other", json!({"spec": {"type": "ClusterIP"}})).await;
+    let theirs = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/theirs"});
+    change(&world, "other", json!({"spec": theirs})).await;
+    until(&world, "other", |service| !has_finalizer(service)).await;
+    settles(&world).await;
+    change(&world, "other", json!({"spec": {"type": "NodePort", "loadBalancerClass": null}})).await;
     settles(&world).await;
 
     // Nodes come, go, and are taken out.
