@@ -146,7 +146,10 @@ async fn a_component_that_starts_with_too_much_memory_is_refused_before_it_runs(
 async fn a_provider_is_loaded_with_all_that_it_says_of_itself() {
     let engine = engine();
     let component = Component::load(&engine, guest("simulated_provider")).await.unwrap();
-    assert_eq!(component.capabilities, [Capability::Instances, Capability::Routes]);
+    assert_eq!(
+        component.capabilities,
+        [Capability::Instances, Capability::LoadBalancers, Capability::Routes]
+    );
     assert_eq!(component.contract, "0.1.0");
     assert!(component.imports.contains(&"pileus:provider/call@0.1.0".to_owned()), "{:?}", component.imports);
     let limits = Limits::default();
