@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use pileus_dev::kubernetes::Options;
-use pileus_dev::nodes::{await_node, node};
+use pileus_dev::nodes::{UNINITIALIZED, await_node, node};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::time;
@@ -144,6 +144,33 @@ async fn what_the_cloud_refuses_is_told_on_the_node_and_done_when_it_lets_it() {
     is_told(&world, "a", "False", "RouteCreated").await;
     becomes(&world, &both(&[machine])).await;
     assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_node_that_waits_for_its_routes_takes_pods_only_once_it_has_them() {
+    let mut world = world().await;
+    world.flags.push("--wait-for-routes");
+    let machine = world.cloud.create(json!({"name": "a"})).await;
+    world.cloud.set_faults(json!({"errors": {"share": 1, "status": 503, "kinds": ["create"]}})).await;
+    let run = world.start().await;
+    world.register([node("a")]).await;
+    give_ranges(&world, "a", 1).await;
+    is_told(&world, "a", "True", "NoRouteCreated").await;
+    let waits =
+        |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.is_some()) && is_kept_free(node);
+    await_node(&world.client, "a", waits, SOON).await.unwrap();
+    world.cloud.set_faults(json!({})).await;
+    await_node(&world.client, "a", |node| !is_kept_free(node), SOON).await.unwrap();
+    let node = Api::<Node>::all(world.client.clone()).get("a").await.unwrap();
+    assert_eq!(network(&node), Some(("False".to_owned(), "RouteCreated".to_owned())));
+    becomes(&world, &both(&[machine])).await;
+    assert!(run.stop().await.success());
+}
+
+/// Whether a Node has the taint that keeps Pods away until the cloud's part is done.
+fn is_kept_free(node: &Node) -> bool {
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    taints.into_iter().any(|taint| taint.key == UNINITIALIZED)
 }
 
 #[tokio::test]
