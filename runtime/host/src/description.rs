@@ -10,6 +10,7 @@ use crate::call::{Terms, call};
 use crate::component::{Capability, Component};
 use crate::egress::Denial;
 use crate::error::Error;
+use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::one_line::is_obeyed;
@@ -92,13 +93,36 @@ impl Component {
     /// [`Error::Info`] where it doesn't answer, [`Error::Description`] where the answer can't be.
     pub async fn describe(&self, limits: &Limits, metrics: &Metrics) -> Result<Description, Error> {
         let info = self.info.clone();
+        let (instances, load_balancers, routes) =
+            (self.instances.clone(), self.load_balancers.clone(), self.routes.clone());
         let answer = call(self, info_terms("describe", limits, metrics), move |store, instance| {
-            Box::pin(async move { info.load(&mut *store, &instance)?.call_describe(store).await })
+            Box::pin(async move {
+                let info = info.load(&mut *store, &instance).map_err(unfit)?;
+                // Else one that was built for another contract would run until somebody needs what doesn't fit.
+                if let Some(instances) = instances {
+                    instances.load(&mut *store, &instance).map_err(unfit)?;
+                }
+                if let Some(load_balancers) = load_balancers {
+                    load_balancers.load(&mut *store, &instance).map_err(unfit)?;
+                }
+                if let Some(routes) = routes {
+                    routes.load(&mut *store, &instance).map_err(unfit)?;
+                }
+                info.call_describe(store).await
+            })
         })
         .await
         .map_err(|fault| Error::Info { function: "describe", fault })?;
         description(answer)
     }
+}
+
+/// An export of another type than the contract's, which no instance shows before it is looked up.
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn unfit(error: wasmtime::Error) -> wasmtime::Error {
+    let problem = text(&format!("{error:#}"));
+    Fault::Contract(format!("an export has another type, so build it anew with this contract: {problem}"))
+        .into()
 }
 
 pub(crate) fn info_terms(function: &'static str, limits: &Limits, metrics: &Metrics) -> Terms {

@@ -119,14 +119,37 @@ async fn a_function_of_another_type_does_not_fit() {
         interface info { describe: func() -> string; configure: func(); }
         interface instances { lookup: func() -> string; }
         world provider { export info; export instances; }";
-    let bytes = component(wit, "provider");
     let engine = engine();
-    let error = match Component::load(&engine, bytes).await {
-        Err(error) => error,
-        // Types of exports are compared when they are first used.
-        Ok(component) => component.describe(&Limits::default(), &metrics()).await.unwrap_err(),
-    };
-    assert!(error.to_string().contains("describe"), "{error}");
+    let another =
+        [component(wit, "provider"), built_for_another("load-balancers"), built_for_another("routes")];
+    for bytes in another {
+        // Types of exports are compared when they are looked up, which is before anything of it runs.
+        let component = Component::load(&engine, bytes).await.unwrap();
+        let error = component.describe(&Limits::default(), &metrics()).await.unwrap_err().to_string();
+        assert!(error.contains("describe broke the contract: an export has another type"), "{error}");
+    }
+}
+
+/// A component of the contract as it was when `change` of this capability took no cluster.
+fn built_for_another(capability: &str) -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit")).unwrap() {
+        let file = file.unwrap();
+        if file.file_type().unwrap().is_dir() {
+            std::os::unix::fs::symlink(file.path(), folder.path().join(file.file_name())).unwrap();
+            continue;
+        }
+        let mut text = std::fs::read_to_string(file.path()).unwrap();
+        if file.file_name() == format!("{capability}.wit").as_str() {
+            let former = text.replace("change: func(cluster: cluster, ", "change: func(");
+            assert_ne!(former, text);
+            text = former;
+        }
+        std::fs::write(folder.path().join(file.file_name()), text).unwrap();
+    }
+    let mut resolve = Resolve::default();
+    let (package, _) = resolve.push_dir(folder.path()).unwrap();
+    component_of(&resolve, package, &format!("provides-{capability}"))
 }
 
 #[tokio::test]
@@ -162,7 +185,7 @@ async fn a_provider_is_loaded_with_all_that_it_says_of_itself() {
         component.configure(r#"{"endpoint": "http://127.0.0.1:8080"}"#, &limits, &metrics()).await.unwrap();
     assert_eq!(settings.wishes.len(), 1);
     assert_eq!(settings.wishes[0].endpoint.to_string(), "http://127.0.0.1:8080");
-    assert_eq!(settings.rules.len(), 5);
+    assert_eq!(settings.rules.len(), 18);
 }
 
 #[tokio::test]
