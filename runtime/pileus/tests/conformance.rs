@@ -185,6 +185,22 @@ async fn what_was_made_is_removed_also_where_the_test_is_stopped() {
 }
 
 #[tokio::test]
+async fn routes_of_others_to_the_ranges_of_the_test_are_left_alone() {
+    let cloud = Cloud::start().await;
+    let theirs = r#"{"destination": "RANGE", "machine": "m-000001"}"#;
+    for number in 0..=255 {
+        let route = theirs.replace("RANGE", &format!("198.19.{number}.0/24"));
+        cloud.says("PUT", &format!("/v1/routes/theirs-{number}"), &route).await;
+    }
+    let said = test_fully(&cloud, "simulated-provider", &json!({"endpoint": cloud.url}), &["--json"]).await;
+    let routes = said.ids("not-run");
+    assert!((said.code, said.ids("failed").len()) == (Some(0), 0) && routes.len() == 7, "{said:#?}");
+    assert!(routes.iter().all(|id| id.starts_with("routes.")), "{routes:?}");
+    let left = cloud.says("GET", "/v1/routes?limit=1000", "").await;
+    assert_eq!(left.matches("theirs-").count(), 256, "{left}");
+}
+
+#[tokio::test]
 async fn a_document_says_all_that_flags_say_and_what_is_missing_is_not_passed() {
     let cloud = Cloud::start().await;
     let folder = TempDir::new().unwrap();

@@ -18,6 +18,11 @@ impl Caller {
     ) -> Result<Changes<ListedRoute>, Error> {
         let played = match self.permit(nodes, "two routes") {
             Err(needs) => Err(needs),
+            // All that leads there at the end is removed.
+            Ok(_) if self.list_test_routes().await.is_ok_and(|there| !there.is_empty()) => Err(format!(
+                "a table without routes to {}: run it again, with other ranges",
+                self.destinations().join(" and ")
+            )),
             Ok(stop) => {
                 progress("making two routes in the cloud");
                 let mut played = Played::of(self.cluster.uid.clone(), self.destinations());
