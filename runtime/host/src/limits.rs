@@ -88,8 +88,11 @@ pub struct Limits {
     pub lookup_soft: Duration,
     /// How long a lookup may take at all.
     pub lookup_hard: Duration,
-    /// The same for changes.
+    /// The same for changes of routes.
     pub change_soft: Duration,
+    /// The same for load balancers. Nobody is told an address before the whole call has been answered, so where a cloud's
+    /// limit makes a thousand changes wait, each call brings what went through meanwhile.
+    pub balance_soft: Duration,
     /// How long changes may take at all. What a cloud takes longer for is asked about again.
     pub change_hard: Duration,
     /// How long `info` may take, which computes and never waits: five times its processor time, as others may want the
@@ -106,6 +109,7 @@ impl Default for Limits {
             lookup_soft: Duration::from_secs(10),
             lookup_hard: Duration::from_secs(20),
             change_soft: Duration::from_secs(20),
+            balance_soft: Duration::from_secs(10),
             change_hard: Duration::from_mins(1),
             info: Duration::from_secs(10),
         }

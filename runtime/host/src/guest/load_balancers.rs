@@ -98,7 +98,7 @@ impl Guest {
         let wire_targets: Vec<_> = targets.iter().map(wire::target_to_wire).collect();
         let wire_known: Vec<_> = known.iter().map(wire::service_to_wire).collect();
         let wire_changes: Vec<_> = changes.iter().map(wire::service_change_to_wire).collect();
-        let times = [self.limits.change_soft / haste, self.limits.change_hard / haste];
+        let times = [self.limits.balance_soft / haste, self.limits.change_hard / haste];
         let urgency = if is_audit { Urgency::Background } else { Urgency::User };
         // What is edited must be what is there: it reads nothing from a cache.
         let terms = self.terms(CHANGE, urgency, None, times);

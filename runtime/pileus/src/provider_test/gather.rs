@@ -210,6 +210,7 @@ impl Caller {
             lookup_soft: SHORT,
             lookup_hard: hard,
             change_soft: SHORT,
+            balance_soft: SHORT,
             change_hard: hard,
             ..normal
         });
