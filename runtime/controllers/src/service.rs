@@ -262,6 +262,17 @@ impl Controller {
                 "the cloud has these for services, but not of this cluster, or can't tell of which; they stay"
             );
         }
+        let disputed = &report.new_disputed;
+        if !disputed.is_empty() {
+            let named = disputed.iter().take(NAMED).map(|(name, class)| format!("{name} of class {class}"));
+            let (count, services) = (disputed.len(), named.collect::<Vec<_>>());
+            tracing::warn!(
+                count,
+                ?services,
+                "the cloud has load balancers of this cluster for these services, but their class is not ours; they stay: \
+                 name the class in loadBalancerClasses, or delete the service"
+            );
+        }
     }
 
     fn targets(&self) -> Targets {

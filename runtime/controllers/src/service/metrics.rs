@@ -90,7 +90,7 @@ impl Metrics {
         );
         prefix.register(
             "orphans",
-            "What the cloud had at the last list for Services that are not there, by whether it is ours to remove",
+            "What the cloud had at the last list that no Service wants from us, by whether it is ours to remove",
             metrics.orphans.clone(),
         );
         prefix.register(
@@ -116,7 +116,7 @@ impl Metrics {
     }
 
     pub(super) fn orphans(&self, report: &Report) {
-        for (owner, count) in [("ours", report.orphans), ("unknown", report.strangers)] {
+        for (owner, count) in [("ours", report.orphans), ("unknown", report.strangers + report.disputed)] {
             self.orphans.get_or_create(&Bearing { owner }).set(number(count));
         }
     }

@@ -19,7 +19,7 @@ use pileus_cloud::{
 use tokio::time::Instant;
 
 use super::Settings;
-use super::plan::wants;
+use super::plan::{is_foreign, wants};
 use super::roster::Roster;
 use super::targets::Targets;
 use super::work::{Call, Key, Listing, Telling, Work, Write};
@@ -51,6 +51,15 @@ enum Event {
     Listed(Result<Listing, Retry>),
 }
 
+/// As what a process has seen a Service so far, at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Seen {
+    /// As a live one of a foreign class, and never otherwise: no list is reason enough to delete what it has.
+    Aloof,
+    Turned,
+    Wanted,
+}
+
 struct World {
     chance: Chance,
     faults: bool,
@@ -69,6 +78,8 @@ struct World {
     calls: Vec<(&'static str, usize)>,
     /// The names of which this process has heard, which it follows to their end.
     followed: HashSet<String>,
+    /// The Services that this process has seen, by UID, with their names.
+    seen: BTreeMap<String, (String, Seen)>,
     /// The names of Services by UID that this process has asked the cloud for.
     ensured: BTreeMap<String, String>,
     told: usize,
@@ -114,6 +125,7 @@ impl World {
             busy: HashSet::new(),
             calls: Vec::new(),
             followed: HashSet::new(),
+            seen: BTreeMap::new(),
             ensured: BTreeMap::new(),
             told: 0,
             focus: 0,
@@ -159,6 +171,7 @@ impl World {
         }
         (self.busy, self.calls, self.followed) = (HashSet::new(), Vec::new(), HashSet::new());
         self.ensured.clear();
+        self.seen.clear();
         self.api.news.clear();
         self.roster = Roster::new(self.terms.clone(), &self.settings, self.now);
         let listed: Vec<_> = self.api.services.values().cloned().map(Arc::new).collect();
@@ -177,15 +190,35 @@ impl World {
                     self.followed.insert(facts.key());
                 }
                 if self.followed.contains(&facts.key()) {
+                    self.see(&facts);
                     self.roster.present(&facts, self.now);
                 }
             }
             News::Gone(name) => {
                 if self.followed.remove(&name) {
+                    self.see_gone(&name, "");
                     self.roster.gone(&name, self.now);
                 }
             }
         }
+    }
+
+    fn see(&mut self, facts: &ServiceFacts) {
+        let uid = &facts.service.uid;
+        self.see_gone(&facts.key(), uid);
+        let seen = match facts {
+            _ if wants(facts, &classes()) => Seen::Wanted,
+            _ if !facts.is_deleting && is_foreign(facts, &classes()) => Seen::Aloof,
+            _ => Seen::Turned,
+        };
+        let (_, most) = self.seen.entry(uid.clone()).or_insert((facts.key(), seen));
+        *most = seen.max(*most);
+    }
+
+    /// Those of this name but one are gone.
+    fn see_gone(&mut self, name: &str, kept: &str) {
+        let gone = self.seen.iter_mut().filter(|(uid, (of, _))| of == name && *uid != kept);
+        gone.for_each(|(_, (_, seen))| *seen = Seen::Turned.max(*seen));
     }
 
     /// What the cloud makes of a call: each change by itself, and the answers.
@@ -214,6 +247,8 @@ impl World {
             }
             ServiceAction::Delete(pileus_cloud::Service { uid, .. }) => {
                 assert!(unwanted.contains(uid), "{uid} was always wanted");
+                let seen = self.seen.get(uid).map(|(_, seen)| *seen);
+                assert_ne!(seen, Some(Seen::Aloof), "{uid} is live and somebody else's");
                 assert!(wanted.contains(uid) || left.contains(uid), "{uid} was never ours");
             }
             ServiceAction::RemoveOrphan(owned) => {
@@ -269,6 +304,9 @@ impl World {
             }
             Event::Wrote(uid, result) => {
                 self.busy.remove(&Key::Service(uid.clone()));
+                if let Ok(facts) = &result {
+                    self.see(facts);
+                }
                 self.roster.wrote(&uid, result.as_ref(), self.now, jitter);
             }
             Event::Call(call) => {
@@ -297,6 +335,7 @@ impl World {
                 for name in report.unknown {
                     self.followed.insert(name.clone());
                     if let Some(facts) = self.api.services.get(&name).cloned() {
+                        self.see(&facts);
                         self.roster.present(&Arc::new(facts), self.now);
                     }
                 }
@@ -433,6 +472,11 @@ impl World {
                 // One that may have been somebody else's is left to them, who may use the same finalizer.
                 let is_others = self.api.foreign.contains(uid) || !self.api.wanted.contains(uid);
                 assert!(is_others || !facts.has_finalizer(), "{facts:?} keeps its finalizer");
+                // What it had before this process began stays: nobody saw whose it was.
+                let seen = self.seen.get(uid).map(|(_, seen)| *seen);
+                if is_foreign(facts, &classes) && !facts.is_deleting && seen != Some(Seen::Wanted) {
+                    expected.extend(self.cloud.there.contains_key(&name).then_some(name));
+                }
                 continue;
             }
             let there = self.cloud.there.get(&name);

@@ -12,10 +12,10 @@ use pileus_cloud::{
 use tokio::time::Instant;
 
 use super::Settings;
-use super::plan::{is_foreign, wants};
+use super::plan::wants;
 use super::roster::Roster;
 use super::targets::Targets;
-use super::work::{Call, Listing, Work, Write};
+use super::work::{Call, Listing, Report, Work, Write};
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
@@ -61,6 +61,9 @@ pub struct Outlook {
     pub refused: Vec<(String, String)>,
     /// What the cloud has, by its name, that can't be told to be anybody's. It stays.
     pub strangers: Vec<String>,
+    /// Live Services of which the cloud has something of this cluster's although their class isn't ours, as `namespace/name`,
+    /// and their classes. It stays.
+    pub disputed: Vec<(String, String)>,
 }
 
 /// A change, and why it is asked for.
@@ -91,12 +94,6 @@ pub enum Reason {
     /// The Service wants none any more.
     #[error("its type is not LoadBalancer any more")]
     Unwanted,
-    /// The Service is somebody else's.
-    #[error("its class {class} is somebody else's")]
-    Foreign {
-        /// Its class.
-        class: String,
-    },
     /// The Service is gone.
     #[error("orphan of service {service}, which is gone")]
     Orphan {
@@ -109,13 +106,13 @@ pub enum Reason {
 pub fn outlook(world: &Surroundings<'_>, now: Instant) -> Outlook {
     let targets = Arc::new(Targets::of(world.nodes, world.schemes, world.node_labels));
     let table = targets.table().to_vec();
-    let (changes, strangers) = work(world, targets, now);
+    let (changes, Report { new_strangers: strangers, new_disputed: disputed, .. }) =
+        work(world, targets, now);
     let facts: HashMap<&str, &ServiceFacts> =
         world.services.iter().map(|facts| (&*facts.service.uid, &**facts)).collect();
     let is_refused = |facts: &&Arc<ServiceFacts>| wants(facts, world.classes) && !facts.problems.is_empty();
     let refused = world.services.iter().filter(is_refused);
-    let mut changes: Vec<_> =
-        changes.into_iter().map(|change| expected(change, &facts, world.classes)).collect();
+    let mut changes: Vec<_> = changes.into_iter().map(|change| expected(change, &facts)).collect();
     // The roster goes by UIDs and by what is urgent; whoever compares two outlooks by names.
     changes.sort_by(|a, b| a.object.cmp(&b.object));
     Outlook {
@@ -123,11 +120,12 @@ pub fn outlook(world: &Surroundings<'_>, now: Instant) -> Outlook {
         changes,
         refused: refused.map(|facts| (facts.key(), facts.problems.join("; "))).collect(),
         strangers,
+        disputed,
     }
 }
 
 /// The changes that the roster wants within the horizon, and what it reports.
-fn work(world: &Surroundings<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, Vec<String>) {
+fn work(world: &Surroundings<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, Report) {
     // All in as few calls as they fit into: who asks the provider divides them.
     let terms = ServiceTerms { largest_change: usize::MAX, is_side_by_side: false, ..world.terms.clone() };
     let settings = Settings {
@@ -141,7 +139,7 @@ fn work(world: &Surroundings<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<S
         roster.present(facts, now);
     }
     roster.target(targets, now);
-    let (mut asked, mut changes, mut strangers) = (HashSet::new(), Vec::new(), Vec::new());
+    let (mut asked, mut changes, mut report) = (HashSet::new(), Vec::new(), Report::default());
     let mut at = now;
     loop {
         for work in roster.next(at, 0.0) {
@@ -153,12 +151,12 @@ fn work(world: &Surroundings<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<S
                     changes.extend(new.map(|(_, change)| change.clone()));
                     put_off(&mut roster, &call, at);
                 }
-                Work::ListOwned => strangers = listed(&mut roster, world, at),
+                Work::ListOwned => report = listed(&mut roster, world, at),
             }
         }
         match roster.wakes() {
             Some(wakes) if wakes <= now + HORIZON => at = at.max(wakes),
-            _ => return (changes, strangers),
+            _ => return (changes, report),
         }
     }
 }
@@ -177,17 +175,17 @@ fn put_off(roster: &mut Roster, call: &Call, now: Instant) {
     roster.came(call, Err(later), now, 0.0);
 }
 
-/// The cloud's list is there, and with it Services that only it tells of. What can't be told to be anybody's.
-fn listed(roster: &mut Roster, world: &Surroundings<'_>, now: Instant) -> Vec<String> {
+/// The cloud's list is there, and with it Services that only it tells of. And what it shows.
+fn listed(roster: &mut Roster, world: &Surroundings<'_>, now: Instant) -> Report {
     let listing = Listing { owned: world.owned.to_vec(), present: world.present.clone() };
     let report = roster.listed(Ok(&listing), now, 0.0);
     for facts in world.services.iter().filter(|facts| report.unknown.contains(&facts.key())) {
         roster.present(facts, now);
     }
-    report.new_strangers
+    report
 }
 
-fn expected(change: ServiceChange, facts: &HashMap<&str, &ServiceFacts>, classes: &[String]) -> Expected {
+fn expected(change: ServiceChange, facts: &HashMap<&str, &ServiceFacts>) -> Expected {
     let of = |service: &Service| facts.get(&*service.uid).copied();
     let name = |service: &Service| format!("{}/{}", service.namespace, service.name);
     let (object, reason, may_exist) = match &change.action {
@@ -199,9 +197,6 @@ fn expected(change: ServiceChange, facts: &HashMap<&str, &ServiceFacts>, classes
         }
         ServiceAction::Delete(service) => {
             let reason = match of(service) {
-                Some(facts) if !facts.is_deleting && is_foreign(facts, classes) => {
-                    Reason::Foreign { class: facts.service.class.clone().unwrap_or_default() }
-                }
                 Some(facts) if !facts.is_deleting => Reason::Unwanted,
                 _ => Reason::Deleting,
             };
@@ -353,13 +348,13 @@ mod tests {
         let told = told(&outlook);
         let expected = [
             "delete default/lost: its type is not LoadBalancer any more",
-            "delete default/theirs: its class theirs is somebody else's",
             "remove lb-gone: orphan of service default/gone, which is gone",
         ];
         assert_eq!(
             (told, outlook.strangers),
             (expected.map(str::to_owned).to_vec(), vec!["lb-nobodys".to_owned()])
         );
+        assert_eq!(outlook.disputed, [("default/theirs".to_owned(), "theirs".to_owned())]);
     }
 
     #[test]

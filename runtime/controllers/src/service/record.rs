@@ -21,9 +21,12 @@ pub(super) struct Record {
     pub(super) facts: Arc<ServiceFacts>,
     /// Whether it is still there.
     pub(super) is_present: bool,
-    /// Whether it is ours to clean up whatever it looks like: it was wanted while we ran, or the cloud has something that
-    /// bears its UID and the cluster's.
+    /// Whether it is ours to clean up whatever it looks like: it was wanted while we ran, or a list has told of it and it
+    /// isn't a live one of a foreign class.
     pub(super) is_ours: bool,
+    /// Whether a list has told of something in the cloud that bears its UID and the cluster's, which doesn't count yet: as
+    /// long as it is a live one of a foreign class that may be another provider's, or the class is missing in our settings.
+    pub(super) is_listed: bool,
     /// Whether somebody else's class was the last that it had as a LoadBalancer.
     pub(super) is_foreign: bool,
     /// Whether the cloud may have something for it.
@@ -111,9 +114,10 @@ impl Record {
         let mut record = Self {
             facts: Arc::clone(facts),
             is_present: true,
-            is_ours: is_listed,
+            is_ours: false,
+            is_listed,
             is_foreign: false,
-            may_exist: is_listed || facts.has_finalizer() || has_address,
+            may_exist: facts.has_finalizer() || has_address,
             confirmed: None,
             doubt: if is_settled { Doubt::Audit } else { Doubt::Real },
             address: Vec::new(),
@@ -152,6 +156,31 @@ impl Record {
         if std::mem::replace(&mut self.is_present, false) && wants(&self.facts, classes) {
             self.turn.renew(now);
         }
+        self.count_listing(classes);
+    }
+
+    /// A list tells of something in the cloud that bears its UID and the cluster's. Whether that is news.
+    pub(super) fn listed(&mut self, classes: &[String]) -> bool {
+        let is_news = !std::mem::replace(&mut self.is_listed, true);
+        self.count_listing(classes);
+        is_news
+    }
+
+    /// Whether only a list says that what the cloud has is ours, and somebody else's class that it is theirs. It stays.
+    pub(super) fn is_disputed(&self, classes: &[String]) -> bool {
+        self.is_listed && self.is_aloof(classes) && !(self.is_ours && self.may_exist)
+    }
+
+    /// Whether it is a live one of a foreign class.
+    fn is_aloof(&self, classes: &[String]) -> bool {
+        self.is_present && !self.facts.is_deleting && is_foreign(&self.facts, classes)
+    }
+
+    /// Makes it ours, whatever we thought, if a list has told of it and nobody else can claim it.
+    fn count_listing(&mut self, classes: &[String]) {
+        if self.is_listed && !self.is_aloof(classes) {
+            (self.is_listed, self.is_ours, self.may_exist) = (false, true, true);
+        }
     }
 
     /// This was written.
@@ -173,6 +202,7 @@ impl Record {
         if self.facts.is_load_balancer {
             self.is_foreign = is_foreign(&self.facts, classes);
         }
+        self.count_listing(classes);
     }
 
     /// Whether the cloud tells other ways in than the Service has.
@@ -230,7 +260,7 @@ impl Record {
             }
         };
         if is_delete {
-            (self.may_exist, self.heard) = (false, None);
+            (self.may_exist, self.is_listed, self.heard) = (false, false, None);
             return;
         }
         if !matches!(self.step, Step::UpdateTargets) {

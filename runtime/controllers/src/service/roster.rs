@@ -86,7 +86,7 @@ impl Roster {
 
     /// Whether the cloud may have something of the Service of this name, `namespace/name`, which is there as far as is known.
     pub(super) fn may_have(&self, name: &str) -> bool {
-        self.of_name(name).any(|record| record.is_present && record.may_exist)
+        self.of_name(name).any(|record| record.is_present && (record.may_exist || record.is_listed))
     }
 
     fn of_name(&self, name: &str) -> impl Iterator<Item = &Record> {
@@ -297,7 +297,7 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use crate::service::scenarios::{AUDIT, FINALIZER, Stage, fails, nodes, service, terms, way_in};
-    use crate::service::work::Listing;
+    use crate::service::work::{Listing, Report};
 
     const ENSURE: &str = r#"ensure a ["n"]"#;
     const DELETING: &str = "2026-01-02T03:04:05Z";
@@ -744,17 +744,63 @@ mod tests {
         assert!(stage.settles().calls().is_empty());
     }
 
-    #[test]
-    fn what_a_foreign_service_still_has_of_ours_is_deleted() {
+    /// One of a foreign class that a start finds, and of which the list tells.
+    fn disputed() -> Stage {
         let mut stage = Stage::with(&nodes(&["n"]));
-        stage.put(service(
-            "a",
-            json!({"spec": {"loadBalancerClass": "foreign"}, "status": status("203.0.113.9")}),
-        ));
+        stage.put(service("a", json!({"spec": {"loadBalancerClass": "foreign"}})));
         let listed = vec![owned("of a", Some("cluster"), Some("uid-a"))];
         stage.listing = Ok(Listing { owned: listed, present: HashMap::new() });
+        assert!(stage.settles().calls().is_empty() && stage.patches == 0);
+        stage
+    }
+
+    #[test]
+    fn no_list_takes_a_load_balancer_from_a_live_service_of_a_foreign_class() {
+        let mut stage = disputed();
+        stage.passes(AUDIT * 22 / 10);
+        stage.change("a", json!({"metadata": {"labels": {"a": "b"}}}));
+        assert!(stage.settles().calls().is_empty() && stage.patches == 0);
+        let news = |report: &Report| (report.disputed, report.new_disputed.len());
+        assert_eq!(stage.reports.iter().map(news).collect::<Vec<_>>(), [(1, 1), (1, 0), (1, 0)]);
+        let told = ("default/a".to_owned(), "foreign".to_owned());
+        assert_eq!(stage.reports[0].new_disputed, [told], "told once");
+    }
+
+    #[test]
+    fn what_the_list_told_of_a_foreign_service_is_deleted_once_it_goes_or_turns() {
+        type Change = fn(&mut Stage);
+        let rows: [(&str, Change); 3] = [
+            ("deleted", |stage| stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}))),
+            ("turned", |stage| {
+                stage.change("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
+            }),
+            ("gone", |stage| stage.roster.gone("default/a", stage.now)),
+        ];
+        for (name, change) in rows {
+            let mut stage = disputed();
+            assert!(stage.roster.may_have("default/a"), "{name}: it is read before it is taken for gone");
+            change(&mut stage);
+            assert_eq!(stage.settles().calls(), ["delete uid-a"], "{name}");
+        }
+        let mut stage = disputed();
+        stage.change("a", json!({"spec": {"loadBalancerClass": "ours"}}));
+        assert_eq!(stage.settles().calls(), [ENSURE]);
+    }
+
+    #[test]
+    fn what_somebody_else_has_made_since_for_what_was_ours_stays() {
+        let mut stage = settled(json!({}));
+        stage.change(
+            "a",
+            json!({"metadata": {"finalizers": null}, "status": null,
+            "spec": {"loadBalancerClass": "foreign"}}),
+        );
         assert_eq!(stage.settles().calls(), ["delete uid-a"]);
-        assert_eq!(stage.patches, 0, "neither its finalizer nor its status is ours");
+        let listed = vec![owned("of a", Some("cluster"), Some("uid-a"))];
+        stage.listing = Ok(Listing { owned: listed, present: HashMap::new() });
+        stage.passes(AUDIT * 11 / 10);
+        assert!(stage.calls().is_empty());
+        assert_eq!(stage.reports.last().map(|report| report.disputed), Some(1));
     }
 
     #[test]

@@ -87,6 +87,10 @@ pub(super) struct Report {
     pub(super) strangers: usize,
     /// Those of them that no earlier listing had.
     pub(super) new_strangers: Vec<String>,
+    /// What bears our cluster's UID and that of a live Service of a class that isn't ours. It stays as long as that is so.
+    pub(super) disputed: usize,
+    /// Those of these Services that no earlier listing told of, as `namespace/name`, and their classes.
+    pub(super) new_disputed: Vec<(String, String)>,
 }
 
 /// Something to tell about a Service, as an event.

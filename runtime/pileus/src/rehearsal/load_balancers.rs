@@ -114,9 +114,15 @@ fn notes(outlook: &Outlook) -> Vec<String> {
     let strangers = outlook.strangers.iter().map(|name| {
         format!("the cloud has {name} for a Service, but of which cluster or Service can't be told; it stays")
     });
+    let disputed = outlook.disputed.iter().map(|(name, class)| {
+        format!(
+            "the cloud has a load balancer of this cluster for Service {name}, but its class {class} is not ours; it stays: \
+             name the class in loadBalancerClasses, or delete the Service"
+        )
+    });
     let lacks_targets = outlook.targets.is_empty() && !outlook.changes.is_empty();
     let lacks_targets = lacks_targets.then(|| "no Node takes traffic of load balancers now".to_owned());
-    strangers.chain(lacks_targets).collect()
+    strangers.chain(disputed).chain(lacks_targets).collect()
 }
 
 #[cfg(test)]

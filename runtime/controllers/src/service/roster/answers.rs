@@ -139,7 +139,7 @@ impl Roster {
             }
         };
         let is_known = |uid: &str| self.records.contains_key(uid);
-        let (report, changed) = self.orphans.listed(listing, is_known, now);
+        let (mut report, changed) = self.orphans.listed(listing, is_known, now);
         for (key, ready) in changed.orphans {
             match ready {
                 Some(ready) => self.lanes.put(&key, Lane::Targets, ready),
@@ -148,8 +148,12 @@ impl Roster {
         }
         for uid in changed.known {
             if let Some(record) = self.records.get_mut(&uid) {
-                // The cloud has something of it, whatever we thought.
-                (record.is_ours, record.may_exist) = (true, true);
+                let is_news = record.listed(&self.classes);
+                if record.is_disputed(&self.classes) {
+                    report.disputed += 1;
+                    let class = record.facts.service.class.clone().unwrap_or_default();
+                    report.new_disputed.extend(is_news.then(|| (record.facts.key(), class)));
+                }
                 self.replan(&uid, now);
             }
         }
