@@ -126,6 +126,8 @@ struct Story {
     replicas: Vec<Run>,
     joined: usize,
     services: Vec<Known>,
+    /// The UIDs of those that have a load balancer in the cloud.
+    held: BTreeSet<String>,
     /// How many Services there were.
     made: usize,
     /// What the cloud fails at.
@@ -441,6 +443,7 @@ async fn after_any_history_cluster_and_cloud_agree(style: Style) {
         replicas: Vec::new(),
         joined: 0,
         services: Vec::new(),
+        held: BTreeSet::new(),
         made: 0,
         faults: json!({}),
         told: vec![format!("{style:?}, seed {seed}")],

@@ -9,6 +9,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::Story;
+use crate::cloud::Object;
 use crate::service::{self, OURS, change, create, delete, tear_out};
 
 /// The most Services at a time.
@@ -152,8 +153,8 @@ impl Story {
         self.fault(faults).await;
     }
 
-    /// No load balancer was asked to go whose Service has always wanted it.
-    pub(super) async fn nothing_was_removed_wrongly(&self) {
+    /// No load balancer was asked to go, or has gone, whose Service has always wanted it.
+    pub(super) async fn nothing_was_removed_wrongly(&mut self) {
         let faithful = self.services.iter().filter(|known| known.is_faithful);
         let faithful: BTreeSet<_> = faithful.map(|known| known.uid.clone()).collect();
         for request in self.world.cloud.reads().await {
@@ -162,6 +163,22 @@ impl Story {
                 request["method"] == "DELETE" && faithful.iter().any(|uid| path.contains(uid.as_str()));
             assert!(!is_wrong, "{request} about a service that wants it: {:#?}", self.told);
         }
+        // Out of a shared one it goes by a PUT. While lists lag they tell of what was.
+        let held = if self.faults.get("lag").is_some() { return } else { self.held().await };
+        let Ok(held) = held else { return };
+        let lost = self.held.difference(&held).find(|uid| faithful.contains(*uid));
+        assert!(lost.is_none(), "{lost:?} has lost what it wants: {:#?}", self.told);
+        self.held = held;
+    }
+
+    /// The UIDs of Services that have a load balancer, or a part of one; an error where a fault has hit the question.
+    async fn held(&self) -> Result<BTreeSet<String>, String> {
+        let cloud = &self.world.cloud;
+        let (own, shared) =
+            (cloud.all(Object::LoadBalancer).await?, cloud.all(Object::SharedLoadBalancer).await?);
+        let parts = shared.iter().flat_map(|object| object["frontends"].as_array().unwrap());
+        let uids = own.iter().chain(parts).filter_map(|it| it["labels"]["pileus-service"].as_str());
+        Ok(uids.map(str::to_owned).collect())
     }
 
     /// What of the cloud's load balancers and routes isn't as the cluster asks for.
