@@ -11,6 +11,7 @@
 //!
 //! A plan is a value: it can be compared, counted and tested by applying it to a model and planning again.
 
+mod cluster;
 pub mod events;
 pub mod facts;
 pub mod health;

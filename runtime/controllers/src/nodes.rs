@@ -19,6 +19,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster;
 use crate::error::Error;
 use crate::facts::node::{Node, NodeFacts};
 use crate::health::Health;
@@ -127,6 +128,11 @@ impl Nodes {
     pub(crate) async fn read(&self, node: &NodeFacts) -> Result<Arc<NodeFacts>, Error> {
         let found = self.learn(answered(self.shared.api.get(&node.name)).await?)?;
         if found.uid == node.uid { Ok(found) } else { Err(Error::Gone) }
+    }
+
+    /// Whether the API server is still that of the cluster with this UID, see [`cluster::confirm`].
+    pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
+        cluster::confirm(&self.shared.api.clone().into_client(), uid).await
     }
 
     /// Keeps what the API server answered.

@@ -3,7 +3,7 @@
 //! What there should be is compared with what there is, for all Nodes together, whenever a Node has changed in a way that
 //! matters, and each half hour against a fresh list, as routes also change behind our back. In between the table is known
 //! from the last list and our own changes: a Node that joins costs one write and no read (P-22). A route is deleted only as
-//! a list made for that very pass shows it.
+//! a list made for that very pass shows it, and while the cluster is the one of the start.
 
 mod apply;
 mod ledger;
@@ -419,6 +419,7 @@ mod tests {
         fn new(nodes: &[(&str, &str)]) -> Self {
             let (api, cloud, stop) = (ApiServer::new(), Cloud::default(), CancellationToken::new());
             let world = Self { api, cloud, stop, nodes_wait: false };
+            world.is_cluster("cluster");
             for (name, range) in nodes {
                 world.join(name, range);
             }
@@ -441,7 +442,7 @@ mod tests {
                 routes: Some(Arc::new(self.cloud.clone())),
             };
             let settings = Settings {
-                cluster: Cluster { name: "test".to_owned(), uid: None },
+                cluster: Cluster { name: "test".to_owned(), uid: Some("cluster".to_owned()) },
                 cluster_ranges: vec!["10.0.0.0/8".parse().unwrap()],
                 nodes_wait: self.nodes_wait,
                 audit_period: AUDIT,
@@ -458,6 +459,10 @@ mod tests {
                 "status": {"addresses": [{"type": "InternalIP", "address": "10.200.0.1"}]},
             });
             self.api.put(&Stored::registered(&node));
+        }
+
+        fn is_cluster(&self, uid: &str) {
+            self.api.store("namespaces", json!({"metadata": {"name": "kube-system", "uid": uid}}));
         }
 
         async fn after(&self, time: Duration) -> Vec<String> {
@@ -528,6 +533,34 @@ mod tests {
         let node = world.api.get("a");
         world.api.put(&node.with(&json!({"spec": {"podCIDRs": ["10.1.7.0/24"]}})));
         assert_eq!(world.after(SECOND).await, ["list", "delete 10.1.0.0/24", "create 10.1.7.0/24"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_the_cluster_is_another_one_no_route_is_deleted_and_others_are_created() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        world.start();
+        world.after(SECOND).await;
+        world.is_cluster("other");
+        world.cloud.has("gone", "10.1.9.0/24");
+        world.join("a", "10.1.7.0/24");
+        let calls = world.after(AUDIT * 2).await;
+        assert!(calls.contains(&"create 10.1.7.0/24".to_owned()), "{calls:?}");
+        assert!(!calls.iter().any(|call| call.starts_with("delete")), "{calls:?}");
+        world.is_cluster("cluster");
+        let calls = world.after(SECOND * 100).await;
+        assert_eq!(calls, ["list", "delete 10.1.0.0/24", "delete 10.1.9.0/24"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_cluster_is_read_only_where_a_route_is_to_go_which_stays_if_that_fails() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        world.api.fail_reads("namespaces", 1);
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
+        // The read that fails is the first, which none of the passes before has made.
+        world.join("a", "10.1.7.0/24");
+        assert_eq!(world.after(SECOND / 10).await, ["list", "create 10.1.7.0/24"]);
+        assert_eq!(world.after(SECOND * 10).await, ["list", "delete 10.1.0.0/24"]);
     }
 
     #[tokio::test(start_paused = true)]

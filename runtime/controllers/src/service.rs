@@ -43,14 +43,11 @@ use crate::services::{Change, Services};
 use apply::{Ended, Read};
 use roster::Roster;
 use targets::Targets;
-use work::{Report, Telling, Work, Write};
+use work::{Telling, Work, Write};
 
 /// How often the table of targets is made anew at most, while Nodes keep changing: it takes a few milliseconds where there
 /// are thousands.
 const TABLE: Duration = Duration::from_millis(100);
-
-/// How many names a line of the log has.
-const NAMED: usize = 10;
 
 /// What an operator says of the cluster.
 #[derive(Debug, Clone)]
@@ -245,33 +242,6 @@ impl Controller {
                     roster.gone(name, now);
                 }
             }
-        }
-    }
-
-    fn report(&self, report: &Report) {
-        self.metrics.service.orphans(report);
-        if report.orphans > 0 {
-            tracing::info!(count = report.orphans, "removing what the cloud has for services that are gone");
-        }
-        let strangers = &report.new_strangers;
-        if !strangers.is_empty() {
-            let (count, names) = (strangers.len(), strangers.get(..NAMED).unwrap_or(strangers));
-            tracing::warn!(
-                count,
-                ?names,
-                "the cloud has these for services, but not of this cluster, or can't tell of which; they stay"
-            );
-        }
-        let disputed = &report.new_disputed;
-        if !disputed.is_empty() {
-            let named = disputed.iter().take(NAMED).map(|(name, class)| format!("{name} of class {class}"));
-            let (count, services) = (disputed.len(), named.collect::<Vec<_>>());
-            tracing::warn!(
-                count,
-                ?services,
-                "the cloud has load balancers of this cluster for these services, but their class is not ours; they stay: \
-                 name the class in loadBalancerClasses, or delete the service"
-            );
         }
     }
 
@@ -875,7 +845,7 @@ mod tests {
     async fn writes_that_fail_are_made_again() {
         let world = World::new();
         world.start();
-        world.api.refuse(&[503, 409, 429]);
+        world.api.refuse(&[403, 503, 409, 429]);
         world.make("web");
         world.after(SECOND * 20).await;
         assert_eq!(world.address("web").as_deref(), ADDRESS);

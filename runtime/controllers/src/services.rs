@@ -18,6 +18,7 @@ use pileus_cloud::{ServiceTerms, TrafficPolicy};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::health::Health;
@@ -145,9 +146,9 @@ impl Services {
         self.shared.services.look(|store| store.kept.get(name).cloned())
     }
 
-    /// Whether the API server is still that of the cluster with this UID, see [`namespaces::confirm`].
+    /// Whether the API server is still that of the cluster with this UID, see [`cluster::confirm`].
     pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
-        namespaces::confirm(&self.shared.client, uid).await
+        cluster::confirm(&self.shared.client, uid).await
     }
 
     /// The names, `namespace/name`, of the Services that are kept, by UID.

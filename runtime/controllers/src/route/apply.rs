@@ -20,12 +20,15 @@ use crate::nodes::{Part, write_each};
 
 impl Controller {
     /// Deletes the routes that are due, if the plan is from a list made for it, and takes those that are gone out of the
-    /// table. Says which ranges still have a route that is to go.
+    /// table. Says which ranges still have a route that is to go: all, unless the cluster is still the one of the start.
     pub(super) async fn delete(&self, memory: &mut Memory, plan: &Plan, is_fresh: bool) -> HashSet<IpNet> {
         let now = Instant::now();
         let due =
             |known: &&Known| is_fresh && known.is_listed && memory.ledger.is_due(&delete_key(known), now);
-        let (due, mut left): (Vec<_>, Vec<_>) = plan.deletes.iter().partition(due);
+        let (mut due, mut left): (Vec<_>, Vec<_>) = plan.deletes.iter().partition(due);
+        if !self.may_delete(memory, &due).await {
+            left.append(&mut due);
+        }
         let mut chunks = due.chunks(self.provider.largest_route_change.max(1));
         for chunk in chunks.by_ref() {
             let changes = chunk.iter().map(|known| RouteChange {
@@ -51,6 +54,24 @@ impl Controller {
         }
         left.extend(chunks.flatten());
         left.into_iter().filter_map(|known| known.destination).collect()
+    }
+
+    /// Whether routes may be deleted now. The Nodes that want them may be missing because their store was lost.
+    async fn may_delete(&self, memory: &mut Memory, due: &[&Known]) -> bool {
+        if due.is_empty() {
+            return true;
+        }
+        let Err(error) = self.nodes.confirm_cluster(self.settings.cluster.uid.as_deref()).await else {
+            return true;
+        };
+        let failed = |known: &&Known| {
+            memory.ledger.failed(delete_key(known), Instant::now(), error.retry(), (self.jitter)())
+        };
+        let failures = due.iter().map(failed).max();
+        if failures.is_some_and(u32::is_power_of_two) {
+            tracing::warn!(count = due.len(), "no route is deleted: {error}");
+        }
+        false
     }
 
     /// Creates the routes that are due. One whose range is taken waits until the route there is gone.

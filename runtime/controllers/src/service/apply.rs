@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::Controller;
-use super::work::{Call, Key, Listing, Write};
+use super::work::{Call, Key, Listing, Report, Write};
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Delays;
@@ -23,6 +23,9 @@ use crate::schedule::Delays;
 /// How long a call is waited for. Longer than one takes that fails and is repeated in parts, as often as that is done (32
 /// times, a minute each).
 pub(super) const PATIENCE: Duration = Duration::from_mins(45);
+
+/// How many names a line of the log has.
+const NAMED: usize = 10;
 
 /// The outcomes of a call, or why there are none.
 pub(super) type Outcomes = Result<Vec<Result<ServiceProgress, CloudError>>, CloudError>;
@@ -99,6 +102,34 @@ impl Controller {
                 );
                 Ended::Listing(Err(error.retry()))
             }
+        }
+    }
+
+    /// Counts what a listing has shown, and logs what is new.
+    pub(super) fn report(&self, report: &Report) {
+        self.metrics.service.orphans(report);
+        if report.orphans > 0 {
+            tracing::info!(count = report.orphans, "removing what the cloud has for services that are gone");
+        }
+        let strangers = &report.new_strangers;
+        if !strangers.is_empty() {
+            let (count, names) = (strangers.len(), strangers.get(..NAMED).unwrap_or(strangers));
+            tracing::warn!(
+                count,
+                ?names,
+                "the cloud has these for services, but not of this cluster, or can't tell of which; they stay"
+            );
+        }
+        let disputed = &report.new_disputed;
+        if !disputed.is_empty() {
+            let named = disputed.iter().take(NAMED).map(|(name, class)| format!("{name} of class {class}"));
+            let (count, services) = (disputed.len(), named.collect::<Vec<_>>());
+            tracing::warn!(
+                count,
+                ?services,
+                "the cloud has load balancers of this cluster for these services, but their class is not ours; they stay: \
+                 name the class in loadBalancerClasses, or delete the service"
+            );
         }
     }
 

@@ -1,12 +1,10 @@
-//! The labels of namespaces, for providers that read them, and the one that tells clusters apart.
+//! The labels of namespaces, for providers that read them.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
-use kube::{Api, Client};
 
-use crate::error::Error;
-use crate::objects::{Change, Facts, Keep, Kept, answered};
+use crate::objects::{Change, Facts, Keep, Kept};
 
 /// What is kept of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,23 +52,6 @@ impl Keep for Namespaces {
     fn kept(&self) -> &Kept<Labelled> {
         &self.0
     }
-}
-
-/// Confirms that the API server is still that of the cluster with this UID. One whose store was lost answers for a while as
-/// one without Services, and then nothing may be taken for gone: a load balancer that is deleted loses its address for good.
-///
-/// # Errors
-/// [`Error::Refused`] where it is another one. Nothing can be said where the UID isn't known.
-pub(super) async fn confirm(client: &Client, uid: Option<&str>) -> Result<(), Error> {
-    let Some(uid) = uid else { return Ok(()) };
-    let namespace = match answered(Api::<Namespace>::all(client.clone()).get_metadata("kube-system")).await {
-        Ok(namespace) => namespace.metadata.uid,
-        Err(Error::Gone) => None,
-        Err(error) => return Err(error),
-    };
-    let why = "the namespace kube-system has another UID than at the start, so nothing is taken for gone: \
-               restore the cluster's store, or restart where this cluster is meant to be a new one";
-    if namespace.as_deref() == Some(uid) { Ok(()) } else { Err(Error::Refused(why.to_owned())) }
 }
 
 fn read(namespace: PartialObjectMeta<Namespace>) -> Labelled {
