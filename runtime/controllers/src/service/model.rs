@@ -371,6 +371,8 @@ impl World {
             assert_eq!(self.calls.len(), 1, "{:?}", self.calls);
         } else if lane == "user" {
             assert!(beside <= self.settings.calls && size <= 100, "{:?}", self.calls);
+        } else if lane == "again" {
+            assert!(beside <= 2, "{:?}", self.calls);
         } else {
             assert_eq!(beside, 1, "{:?}", self.calls);
         }
