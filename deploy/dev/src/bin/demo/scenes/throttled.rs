@@ -38,8 +38,8 @@ pub(crate) async fn drain(steps: &mut Steps, stage: &Stage) -> Result<(), Error>
         "A throttled cloud",
         &format!(
             "It takes {TAKEN} changes a second, the provider believes {BELIEVED}, and {ALL} come at once. The gate finds \
-             out, waits instead of asking, and lets the most urgent go first. (Load balancers are next: here the \
-             demo asks the gate for what will be their changes.)"
+             out, waits instead of asking, and lets the most urgent go first. (So many at \
+             once a demo's cluster doesn't bring about: here the demo itself asks the gate, in a provider's place.)"
         ),
     );
     stage.cloud.limit_writes(BURST, TAKEN).await?;
