@@ -805,13 +805,20 @@ mod tests {
 
     #[test]
     fn a_write_that_fails_is_told_and_tried_again_later() {
-        let mut stage = Stage::with(&nodes(&["n"]));
-        stage.write_fates.push_back(Error::Refused("no right".to_owned()));
-        stage.put(service("a", json!({})));
-        assert!(stage.settles().calls().is_empty());
-        assert_eq!(stage.events(), ["SyncLoadBalancerFailed a"]);
-        assert!(stage.notes[0].ends_with("finalizer: the API server refuses: no right"), "{:?}", stage.notes);
-        assert_eq!(stage.rests(Duration::from_secs(61)).calls(), [ENSURE]);
+        // One that has just started refuses what it takes some seconds later.
+        let refusals = [(Error::Refused("no".to_owned()), 60), (Error::Forbidden("no".to_owned()), 0)];
+        for (refusal, seconds) in refusals {
+            let mut stage = Stage::with(&nodes(&["n"]));
+            let note = format!("finalizer: {refusal}");
+            stage.write_fates.push_back(refusal);
+            stage.put(service("a", json!({})));
+            assert!(stage.rests(Duration::from_millis(100)).calls().is_empty());
+            assert_eq!(stage.events(), ["SyncLoadBalancerFailed a"]);
+            assert!(stage.notes[0].ends_with(&note), "{:?}", stage.notes);
+            let again = Duration::from_secs(seconds);
+            assert!(stage.rests(again.saturating_sub(Duration::from_secs(1))).calls().is_empty(), "{note}");
+            assert_eq!(stage.rests(again + Duration::from_secs(1)).calls(), [ENSURE], "{note}");
+        }
     }
 
     #[test]

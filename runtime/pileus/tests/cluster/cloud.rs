@@ -122,11 +122,6 @@ impl Cloud {
         ended(&self.web.get("/admin/counters").await.json(), outcome)
     }
 
-    /// Waits until more than so many calls have ended so.
-    pub(crate) async fn ends_more_than(&self, before: u64, outcome: &str) {
-        self.web.until("/admin/counters", |answer| ended(&answer.json(), outcome) > before).await;
-    }
-
     /// Makes a route that is none of Pileus'.
     pub(crate) async fn put_route(&self, name: &str, destination: &str, machine: &str) {
         let route = json!({"destination": destination, "machine": machine});
