@@ -183,6 +183,30 @@ pub struct Service {
     pub status: Vec<Ingress>,
 }
 
+impl Service {
+    /// A Service that is told apart from others and wants nothing yet.
+    pub fn named(namespace: impl Into<String>, name: impl Into<String>, uid: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: uid.into(),
+            labels: Vec::new(),
+            namespace_labels: Vec::new(),
+            annotations: Vec::new(),
+            class: None,
+            ports: Vec::new(),
+            policy: TrafficPolicy::Cluster,
+            affinity: Affinity::None,
+            source_ranges: Vec::new(),
+            requested_ip: None,
+            families: Vec::new(),
+            endpoints: Vec::new(),
+            targets: Selection::All,
+            status: Vec::new(),
+        }
+    }
+}
+
 /// A load balancer, or a part of a shared one, that the cloud says was created for a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owned {

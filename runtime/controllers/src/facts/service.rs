@@ -278,22 +278,9 @@ impl ServiceFacts {
             app_protocol: None,
         };
         let service = Service {
-            namespace: "default".to_owned(),
-            name: name.to_owned(),
-            uid: format!("uid-{name}"),
-            labels: Vec::new(),
-            namespace_labels: Vec::new(),
-            annotations: Vec::new(),
-            class: None,
             ports: vec![port],
-            policy: TrafficPolicy::Cluster,
-            affinity: Affinity::None,
-            source_ranges: Vec::new(),
-            requested_ip: None,
             families: vec![Family::Ipv4],
-            endpoints: Vec::new(),
-            targets: Selection::All,
-            status: Vec::new(),
+            ..Service::named("default", name, format!("uid-{name}"))
         };
         Self {
             service,

@@ -170,30 +170,13 @@ const fn name(action: &ServiceAction) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::{Affinity, Selection, Service, TrafficPolicy};
+    use pileus_cloud::Service;
     use prometheus_client::encoding::text::encode;
 
     use super::*;
 
     fn service() -> Service {
-        Service {
-            namespace: String::new(),
-            name: String::new(),
-            uid: String::new(),
-            labels: Vec::new(),
-            namespace_labels: Vec::new(),
-            annotations: Vec::new(),
-            class: None,
-            ports: Vec::new(),
-            policy: TrafficPolicy::Cluster,
-            affinity: Affinity::None,
-            source_ranges: Vec::new(),
-            requested_ip: None,
-            families: Vec::new(),
-            endpoints: Vec::new(),
-            targets: Selection::All,
-            status: Vec::new(),
-        }
+        Service::named("", "", "")
     }
 
     #[test]

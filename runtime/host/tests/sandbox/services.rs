@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use pileus_cloud::{
-    Affinity, Cluster, Error, ErrorKind, Family, IngressPoint, LoadBalancers as _, Protocol, Selection,
-    Service, ServiceAction, ServiceCall, ServiceChange, ServicePort, ServiceProgress, TrafficPolicy,
+    Cluster, Error, ErrorKind, Family, IngressPoint, LoadBalancers as _, Protocol, Service, ServiceAction,
+    ServiceCall, ServiceChange, ServicePort, ServiceProgress,
 };
 use pileus_host::{Guest, Limits, Metrics};
 use prometheus_client::registry::Registry;
@@ -32,22 +32,9 @@ fn change(number: usize) -> ServiceChange {
         app_protocol: None,
     };
     let service = Service {
-        namespace: "default".to_owned(),
-        name: format!("svc-{number}"),
-        uid: format!("uid-{number}"),
-        labels: Vec::new(),
-        namespace_labels: Vec::new(),
-        annotations: Vec::new(),
-        class: None,
         ports: vec![port],
-        policy: TrafficPolicy::Cluster,
-        affinity: Affinity::None,
-        source_ranges: Vec::new(),
-        requested_ip: None,
         families: vec![Family::Ipv4],
-        endpoints: Vec::new(),
-        targets: Selection::All,
-        status: Vec::new(),
+        ..Service::named("default", format!("svc-{number}"), format!("uid-{number}"))
     };
     ServiceChange { action: ServiceAction::Ensure(service), resume: None }
 }

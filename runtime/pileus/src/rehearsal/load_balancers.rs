@@ -127,29 +127,10 @@ fn notes(outlook: &Outlook) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::{Affinity, Selection, TrafficPolicy};
-
     use super::*;
 
     fn service(uid: &str) -> Service {
-        Service {
-            namespace: "default".to_owned(),
-            name: uid.to_owned(),
-            uid: uid.to_owned(),
-            labels: Vec::new(),
-            namespace_labels: Vec::new(),
-            annotations: Vec::new(),
-            class: None,
-            ports: Vec::new(),
-            policy: TrafficPolicy::Cluster,
-            affinity: Affinity::None,
-            source_ranges: Vec::new(),
-            requested_ip: None,
-            families: Vec::new(),
-            endpoints: Vec::new(),
-            targets: Selection::All,
-            status: Vec::new(),
-        }
+        Service::named("default", uid, uid)
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What is done with load balancers, in which order, and how all of it is removed again.
 
 use pileus_cloud::{
-    Affinity, Family, Owned, Protocol, Selection, Service, ServiceAction, ServiceCall, ServiceChange,
-    ServicePort, ServiceProgress, Target, TrafficPolicy,
+    Family, Owned, Protocol, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
+    ServiceProgress, Target,
 };
 
 use super::super::changes::{Changes, Listing, NoAnswer, Played, Step, Trouble, Turn};
@@ -178,22 +178,9 @@ impl Caller {
             app_protocol: None,
         };
         Service {
-            namespace: NAMESPACE.to_owned(),
-            name: name.to_owned(),
-            uid: super::uid(&self.nobody, name),
-            labels: Vec::new(),
-            namespace_labels: Vec::new(),
-            annotations: Vec::new(),
-            class: None,
             ports: vec![port],
-            policy: TrafficPolicy::Cluster,
-            affinity: Affinity::None,
-            source_ranges: Vec::new(),
-            requested_ip: None,
             families: vec![Family::Ipv4],
-            endpoints: Vec::new(),
-            targets: Selection::All,
-            status: Vec::new(),
+            ..Service::named(NAMESPACE, name, super::uid(&self.nobody, name))
         }
     }
 }
