@@ -55,10 +55,14 @@ impl Relayed {
     /// Waits until all is settled, unless the `nth` request has been carried out before: then Pileus is killed without its
     /// answer, and another one goes on. Tells which request that was.
     async fn killed_at(&self, nth: usize, run: &mut Run) -> Option<String> {
-        let withheld = self.answers.withhold(nth);
+        let mut withheld = self.answers.withhold(nth);
         let cut = tokio::select! {
-            cut = withheld => cut.ok(),
-            () = settles(&self.world) => None,
+            cut = &mut withheld => cut.ok(),
+            () = settles(&self.world) => {
+                // What settled it may be that very request, seen before its answer is withheld.
+                self.answers.give();
+                withheld.await.ok()
+            }
         };
         self.answers.give();
         if cut.is_some() {
