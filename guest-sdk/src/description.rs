@@ -43,7 +43,7 @@ impl CallShape {
 pub enum AnnotationType {
     /// Any text.
     Text,
-    /// `true` or `false`.
+    /// `true` or `false`. Users may also write `1`, `t`, `0`, `f` and any case; the provider gets one of the two words.
     Boolean,
     /// A whole number.
     Integer,

@@ -272,7 +272,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// The value of an annotation that the provider named. The host has checked that it is of the type that was declared.
+    /// The value of an annotation that the provider named. The host has checked that it is of the type that was declared,
+    /// and a boolean is `true` or `false`, however the user spelled it.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }

@@ -159,7 +159,7 @@ pub struct Service {
     pub labels: Vec<(String, String)>,
     /// The labels of its namespace, where the provider asked for them.
     pub namespace_labels: Vec<(String, String)>,
-    /// Its annotations, but only those that the provider named.
+    /// Its annotations, but only those that the provider named, and booleans in their normal form.
     pub annotations: Vec<(String, String)>,
     /// `spec.loadBalancerClass`, where given.
     pub class: Option<String>,
@@ -304,7 +304,7 @@ pub trait LoadBalancers: Send + Sync {
 pub enum AnnotationType {
     /// Any text.
     Text,
-    /// `true` or `false`.
+    /// `true` or `false`, and no other spelling once it is in [`Service::annotations`].
     Boolean,
     /// A whole number.
     Integer,

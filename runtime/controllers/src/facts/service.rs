@@ -199,19 +199,26 @@ fn ranges(texts: &[&str], field: &str, problems: &mut Vec<String>) -> Vec<IpNet>
     ranges
 }
 
-/// Those that the terms name, in the order of their keys, with what is wrong with their values.
+/// Those that the terms name, in the order of their keys, with what is wrong with their values. Booleans are in their
+/// normal form, so that a provider compares with one word, and another spelling is no change.
 fn annotations(
     all: BTreeMap<String, String>,
     terms: &ServiceTerms,
     problems: &mut Vec<String>,
 ) -> Vec<(String, String)> {
     let mut named = Vec::new();
-    for (key, value) in all {
+    for (key, mut value) in all {
         let Some((_, kind)) = terms.annotations.iter().find(|(pattern, _)| names(pattern, &key)) else {
             continue;
         };
         let expected = match kind {
-            AnnotationType::Boolean if !matches!(&*value, "true" | "false") => Some("true or false"),
+            AnnotationType::Boolean => match boolean(&value) {
+                Some(is) => {
+                    value = is.to_string();
+                    None
+                }
+                None => Some("true or false"),
+            },
             AnnotationType::Integer if value.parse::<i64>().is_err() => Some("a whole number"),
             AnnotationType::RangeList if !value.trim().is_empty() => {
                 let texts: Vec<&str> = value.split(',').collect();
@@ -226,6 +233,17 @@ fn annotations(
         named.push((key, value));
     }
     named
+}
+
+/// A boolean as users of today's controllers write it: what Go's `strconv.ParseBool` reads, as most of them use, and the
+/// two words in any case, as Azure's compares.
+fn boolean(text: &str) -> Option<bool> {
+    let is = |words: [&str; 3]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
+    match text {
+        _ if is(["true", "t", "1"]) => Some(true),
+        _ if is(["false", "f", "0"]) => Some(false),
+        _ => None,
+    }
 }
 
 /// Whether a pattern, with at most one `*` that stands for at least one character, is one of this key.
@@ -507,6 +525,12 @@ mod tests {
                 Some("port 80 has protocol QUIC: expected TCP, UDP or SCTP"),
             ),
             (json!({}), json!({"x/is": "yes"}), Some("annotation x/is has \"yes\": expected true or false")),
+            (json!({}), json!({"x/is": ""}), Some("annotation x/is has \"\": expected true or false")),
+            (
+                json!({}),
+                json!({"x/is": " true"}),
+                Some("annotation x/is has \" true\": expected true or false"),
+            ),
             (json!({}), json!({"x/is": "false"}), None),
             (
                 json!({}),
@@ -539,6 +563,22 @@ mod tests {
                 problem.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>(),
                 "{annotations}"
             );
+        }
+    }
+
+    #[test]
+    fn a_boolean_reaches_the_provider_as_one_of_two_words() {
+        for (words, expected) in [
+            (["1", "t", "T", "TRUE", "true", "True", "tRUE"], "true"),
+            (["0", "f", "F", "FALSE", "false", "False", "fALSE"], "false"),
+        ] {
+            for word in words {
+                let facts = read(json!({}), json!({"x/is": word, "x/name": word}));
+                let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+                // A text stays as it was written.
+                let annotations = vec![pair("x/is", expected), pair("x/name", word)];
+                assert_eq!((facts.service.annotations, facts.problems), (annotations, Vec::new()), "{word}");
+            }
         }
     }
 
