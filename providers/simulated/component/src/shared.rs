@@ -14,7 +14,7 @@ use pileus_guest::{
 use serde::{Deserialize, Serialize};
 
 use crate::Simulated;
-use crate::load_balancer::{AGAIN, HOSTNAME, Rules, Stage, machines};
+use crate::load_balancer::{AGAIN, DELETED, HOSTNAME, Rules, Stage, machines};
 
 /// The note of a change that waits for the shared load balancer, and of one that waits for its address.
 const FRONTEND: &str = "frontend";
@@ -163,8 +163,10 @@ impl Shared {
 
     fn remove(&mut self, wish: &Wish<'_>) -> Edit<Option<ServiceProgress>> {
         let has_it = self.frontends.iter().any(|frontend| frontend.name == wish.change.name());
-        // What was written may not hold yet, or may have failed.
-        if !has_it && (wish.address.is_none() || self.stage.is_active()) {
+        // What was written may not hold yet, or may have failed. An address that is being deleted is past that, whatever
+        // is written for others.
+        let is_leaving = wish.address.is_none() || wish.change.resume.as_deref() == Some(DELETED);
+        if !has_it && (is_leaving || self.stage.is_active()) {
             return Edit::Kept(Ok(None));
         }
         match self.stage.answer(FRONTEND, wish.note(!has_it)) {
@@ -229,7 +231,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::load_balancer::DELETED;
     use crate::load_balancer::tests::{call, changed, labels, outcomes, service, with_note};
 
     const SHARED: &str = "http://cloud.test/v1/shared-load-balancers/c";
@@ -431,6 +432,18 @@ mod tests {
         }
         let host = cloud().exchange(read(&["b"], &json!({}))).exchange(no_address("a"));
         assert_eq!(outcomes(&host, &with_note(remove(&["a"]), DELETED)), [Ok(ServiceProgress::gone())]);
+    }
+
+    #[test]
+    fn an_address_that_is_being_deleted_waits_for_no_write_for_others() {
+        let busy = json!({"state": "updating"});
+        let deleting = address("a", &json!({"state": "deleting"}));
+        for (found, expected) in
+            [(deleting, under_way(DELETED)), (no_address("a"), Ok(ServiceProgress::gone()))]
+        {
+            let host = cloud().exchange(read(&["b"], &busy)).exchange(found);
+            assert_eq!(outcomes(&host, &with_note(remove(&["a"]), DELETED)), [expected]);
+        }
     }
 
     #[test]
