@@ -14,21 +14,35 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::Client;
 use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
+use tokio::time;
+
+use crate::SOON;
 
 /// What becomes of the answers to requests about Services, of Kubernetes' or of the cloud's.
 #[derive(Clone, Default)]
-pub(crate) struct Answers(Arc<Mutex<State>>);
+pub(crate) struct Answers {
+    withheld: Arc<Mutex<Option<Withheld>>>,
+    /// Of which Service how many writes to the API server will seem to have failed.
+    lost: Arc<watch::Sender<(String, usize)>>,
+}
 
-#[derive(Default)]
-struct State {
-    /// Whether reads of the cloud don't count.
-    only_writes: bool,
-    /// How many are still let through, and who is told when the next one is not.
-    withheld: Option<(usize, oneshot::Sender<String>)>,
-    /// How many writes to the API server will seem to have failed.
-    lost: usize,
+/// Which requests are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Those that read what the cloud has.
+    Reads,
+    /// Those that change something, there or at the API server.
+    Writes,
+}
+
+struct Withheld {
+    of: Counted,
+    /// How many are still let through.
+    before: usize,
+    /// Who is told when the next one is not.
+    tell: oneshot::Sender<String>,
 }
 
 /// What becomes of one answer.
@@ -41,47 +55,55 @@ enum Fate {
 }
 
 impl Answers {
-    /// Those to writes alone: the next process does the same whether its predecessor died at a read or at the write
-    /// before.
-    pub(crate) fn of_writes() -> Self {
-        Self(Arc::new(Mutex::new(State { only_writes: true, ..State::default() })))
-    }
-
-    /// Withholds the answer to the `nth` request from now on, counted from 1. Tells which one that was when it has been
-    /// carried out.
-    pub(crate) fn withhold(&self, nth: usize) -> oneshot::Receiver<String> {
+    /// Withholds the answer to the `nth` of these requests from now on, counted from 1. Tells which one that was when it
+    /// has been carried out; nobody is told where it is given first.
+    pub(crate) fn withhold(&self, nth: usize, of: Counted) -> oneshot::Receiver<String> {
         let (tell, told) = oneshot::channel();
-        self.0.lock().unwrap().withheld = Some((nth - 1, tell));
+        *self.withheld.lock().unwrap() = Some(Withheld { of, before: nth - 1, tell });
         told
     }
 
-    /// Loses the answers to the next writes to the API server.
-    pub(crate) fn lose(&self, count: usize) {
-        self.0.lock().unwrap().lost = count;
+    /// Withholds none that has not come yet.
+    pub(crate) fn give(&self) {
+        *self.withheld.lock().unwrap() = None;
     }
 
-    /// Gives all answers from now on, and tells whether some were still to be left out.
-    pub(crate) fn give(&self) -> bool {
-        let mut state = self.0.lock().unwrap();
-        let were_left = state.withheld.take().is_some();
-        std::mem::take(&mut state.lost) > 0 || were_left
+    /// Loses the answers to the next writes to a Service.
+    pub(crate) fn lose(&self, service: &str, count: usize) {
+        self.lost.send_replace((service.to_owned(), count));
+    }
+
+    /// Waits until all of them are lost.
+    pub(crate) async fn all_lost(&self) {
+        let mut lost = self.lost.subscribe();
+        let wait = time::timeout(SOON, lost.wait_for(|(_, left)| *left == 0)).await;
+        assert!(wait.is_ok(), "they were asked for no more");
     }
 
     fn fate(&self, method: &Method, path: &str) -> Fate {
-        let mut state = self.0.lock().unwrap();
-        let is_write = *method == Method::PATCH && path.contains("/services/");
-        let is_of_cloud = ["/v1/load-balancers", "/v1/addresses", "/v1/shared-load-balancers"]
-            .iter()
-            .any(|it| path.starts_with(it))
-            && !(state.only_writes && *method == Method::GET);
-        if is_write && state.lost > 0 {
-            state.lost -= 1;
+        let service = path.split_once("/services/").map(|(_, of)| of.split('/').next().unwrap_or_default());
+        let patched = service.filter(|_| *method == Method::PATCH);
+        let is_lost = self.lost.send_if_modified(|(name, left)| {
+            let is_lost = *left > 0 && patched == Some(name.as_str());
+            *left -= usize::from(is_lost);
+            is_lost
+        });
+        if is_lost {
             return Fate::Lost;
         }
-        match state.withheld.take() {
-            Some((0, tell)) if is_write || is_of_cloud => return Fate::Withheld(tell),
-            Some((before, tell)) if is_write || is_of_cloud => state.withheld = Some((before - 1, tell)),
-            others => state.withheld = others,
+        let of_cloud = ["/v1/load-balancers", "/v1/addresses", "/v1/shared-load-balancers"];
+        let is_of_cloud = of_cloud.iter().any(|it| path.starts_with(it));
+        let is_counted = |of| match of {
+            Counted::Reads => is_of_cloud && *method == Method::GET,
+            Counted::Writes => patched.is_some() || is_of_cloud && *method != Method::GET,
+        };
+        let mut withheld = self.withheld.lock().unwrap();
+        match withheld.take() {
+            Some(Withheld { of, before: 0, tell }) if is_counted(of) => return Fate::Withheld(tell),
+            Some(Withheld { of, before, tell }) if is_counted(of) => {
+                *withheld = Some(Withheld { of, before: before - 1, tell });
+            }
+            others => *withheld = others,
         }
         Fate::Given
     }
