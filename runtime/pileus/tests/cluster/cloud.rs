@@ -112,9 +112,12 @@ impl Cloud {
         assert!((200..300).contains(&answer.status), "{path}: {answer:?}");
     }
 
-    /// How many writes it was asked for, by whomever.
+    /// How many writes it was asked for, by whomever, once no call is under way: what one does can be seen before it is
+    /// counted.
     pub(crate) async fn writes(&self) -> u64 {
-        calls(&self.web.get("/admin/counters").await.json(), &["create", "change", "delete"], |_| true)
+        let is_idle = |answer: &Answer| answer.json()["concurrent"]["now"] == 0;
+        let counters = self.web.until("/admin/counters", is_idle).await.json();
+        calls(&counters, &["create", "change", "delete"], |_| true)
     }
 
     /// How many calls of any kind ended so.

@@ -113,6 +113,8 @@ async fn routes_follow_nodes_and_nothing_else_is_touched_nor_written_twice() {
     run.counted("pileus_route_lists_total", &[r#"result="ok""#]).await;
     let new = join(&world, &["c"]).await;
     becomes(&world, &all(&[machines[0].clone(), new[0].clone()])).await;
+    // By then what was written is also counted.
+    is_told(&world, "c", "False", "RouteCreated").await;
     assert_eq!(writes(&run).await, 2, "only what joined was written");
     let told = world.writes().split_off(writes_before);
     assert!(told.iter().all(|write| write["objectRef"]["name"] == "c"), "{told:#?}");

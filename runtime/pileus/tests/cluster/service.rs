@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Namespace, Node, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
@@ -338,13 +339,13 @@ pub(crate) async fn settles(world: &World) {
 /// about it. The world needs an audit log.
 pub(crate) async fn stays(world: &World, style: Style) {
     settles(world).await;
-    let (cluster, cloud) = written(world).await;
+    let (rest, cloud) = (Timestamp::now(), world.cloud.writes().await);
     create(world, "sentinel", json!({})).await;
     settles(world).await;
     delete(world, "sentinel").await;
     settles(world).await;
-    let new = service_writes(world).split_off(cluster);
-    let others: Vec<_> = new.iter().filter(|entry| entry["objectRef"]["name"] != "sentinel").collect();
+    let new = world.writes_since(rest).into_iter().filter(is_about_service);
+    let others: Vec<_> = new.filter(|entry| entry["objectRef"]["name"] != "sentinel").collect();
     assert!(others.is_empty(), "written although all was well: {others:#?}");
     // One object, or an address and the shared one: made and removed.
     let most = if style == Style::Shared { 4 } else { 2 };
@@ -352,13 +353,12 @@ pub(crate) async fn stays(world: &World, style: Style) {
     assert!(written <= most, "{written} writes to the cloud for one service that came and went");
 }
 
-/// How much was written to Services by Pileus, and to the cloud by anybody.
+/// How much was written to Services by Pileus, and to the cloud by anybody. What Pileus wrote last must have been
+/// answered: what can be seen of it may be ahead of the audit log.
 pub(crate) async fn written(world: &World) -> (usize, u64) {
-    (service_writes(world).len(), world.cloud.writes().await)
+    (world.writes().iter().filter(|entry| is_about_service(entry)).count(), world.cloud.writes().await)
 }
 
-/// What Pileus wrote to Services.
-fn service_writes(world: &World) -> Vec<Value> {
-    let is_service = |entry: &Value| entry["objectRef"]["resource"] == "services";
-    world.writes().into_iter().filter(is_service).collect()
+fn is_about_service(entry: &Value) -> bool {
+    entry["objectRef"]["resource"] == "services"
 }

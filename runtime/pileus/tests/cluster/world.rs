@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, api::ListParams};
@@ -102,8 +103,12 @@ impl World {
 
     /// The entries of the audit log, which [`Options::audit`] has to be set for, about what Pileus wrote or wanted to
     /// write, in the order in which the API server heard of it. The election's own, and events, are left out.
+    ///
+    /// An entry is there before its request is answered, and may come after others have seen what was written.
     pub(crate) fn writes(&self) -> Vec<Value> {
         let log = std::fs::read_to_string(self.kubernetes.audit_log()).unwrap();
+        // The last line may be in the writing.
+        let log = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let is_write = |entry: &Value| {
             entry["user"]["username"] == "system:serviceaccount:kube-system:pileus"
                 && !["get", "list", "watch"].contains(&entry["verb"].as_str().unwrap())
@@ -113,6 +118,14 @@ impl World {
         let mut writes: Vec<_> = entries.filter(is_write).collect();
         writes.sort_by_key(|entry| entry["requestReceivedTimestamp"].as_str().unwrap().to_owned());
         writes
+    }
+
+    /// As [`World::writes`], those that the API server has heard of since a moment.
+    pub(crate) fn writes_since(&self, moment: Timestamp) -> Vec<Value> {
+        let heard = |entry: &Value| -> Timestamp {
+            entry["requestReceivedTimestamp"].as_str().unwrap().parse().unwrap()
+        };
+        self.writes().into_iter().filter(|entry| heard(entry) > moment).collect()
     }
 
     /// That each replica, by the name that it has in the audit log, wrote to Nodes only while no other did: nobody
