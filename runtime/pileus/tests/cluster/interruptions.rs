@@ -30,7 +30,7 @@ async fn what_others_write_meanwhile_is_not_lost() {
     let (names, nodes) = newcomers(&world).await;
     world.register(nodes).await;
     let mut history = world.history().await;
-    world.cloud.set_faults(json!({"latency": {"fixedMs": 3_000, "kinds": ["list"]}})).await;
+    world.cloud.set_faults(json!({"latency": {"fixedMs": 5_000, "kinds": ["list"]}})).await;
     let run = world.start_through(&network).await;
     // While the cloud thinks, the network to the API server stalls. So Pileus plans with the Nodes as they were, and its
     // writes arrive after those of somebody else.
@@ -119,7 +119,7 @@ async fn nodes_that_a_killed_process_left_half_written_are_completed_by_the_next
         fresh().await;
         let mut history = world.history().await;
         let run = world.start_with(&world.simulated(world.cloud.port)).await;
-        history.until(|states| states.last().is_some_and(is_half_written)).await;
+        history.until(|states| states.iter().any(is_half_written)).await;
         run.kill();
         half_written = world.nodes().await.iter().filter(|node| is_half_written(node)).count();
         if half_written > 0 {
@@ -150,7 +150,7 @@ async fn a_process_that_is_asked_to_stop_finishes_what_it_has_begun() {
     world.register(names.iter().map(|name| node(name))).await;
     let mut history = world.history().await;
     let run = world.start_with(&world.simulated(world.cloud.port)).await;
-    history.until(|states| states.last().is_some_and(is_half_written)).await;
+    history.until(|states| states.iter().any(is_half_written)).await;
     let ended = run.stop().await;
     assert_eq!(ended.code(), Some(0));
     let nodes = world.nodes().await;

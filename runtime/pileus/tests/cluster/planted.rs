@@ -281,6 +281,8 @@ async fn row_17_what_a_provider_gives_away_and_what_the_host_says_hold_no_byte_o
     let sent = received.wait_for(|all| all.iter().any(|request| request.line.starts_with("PUT /memory")));
     time::timeout(SOON, sent).await.unwrap().unwrap();
     run.counted("pileus_provider_calls_total", &[r#"function="lookup""#]).await;
+    // Its log comes to us another way than that.
+    run.logged(&[VISIBLE]).await;
     let leaked = seen(&world, &run).await;
     assert!(run.stop().await.success());
 

@@ -1,8 +1,8 @@
 //! Services get load balancers, and these follow them and the Nodes. Each test ends with a cloud that holds exactly what
 //! the cluster asks for, and nobody who writes any more.
 
-use k8s_openapi::api::core::v1::{Node, Service};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{Event, Node, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use pileus_dev::kubernetes::Options;
 use serde_json::{Value, json};
@@ -326,4 +326,7 @@ async fn invalid(world: &World, style: Style) {
     }
     settles(world).await;
     assert!(run.stop().await.success());
+    // So that nobody takes them for those about the next Services of these names.
+    let events = Api::<Event>::default_namespaced(world.client.clone());
+    events.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
 }
