@@ -17,7 +17,7 @@ use pileus_gate::{Body, Config, Effect, Error, Gate, Limit, Place, Rule, Urgency
 use tokio::{
     io::AsyncWriteExt,
     sync::Notify,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -150,13 +150,14 @@ async fn a_view_is_told_what_is_young_enough_for_it_and_says_how_old_that_is() {
     let cloud = counting().await;
     let gate = gate(&cloud);
     let uri = cloud.uri("/a/b");
-    let first = View::fresh();
+    let (first, begun) = (View::fresh(), Instant::now());
     assert_eq!(read(&gate.gate, &uri, &first).await, "1");
     assert_eq!(first.evidence().oldest, None, "it asked itself");
     sleep(Duration::from_millis(1100)).await;
     let old = View::at_most(MINUTE);
     let answer = gate.gate.clone().with_view(old.clone()).send(get(&uri), plenty()).await.unwrap();
-    assert_eq!(answer.headers()["age"], "1");
+    let age: u64 = answer.headers()["age"].to_str().unwrap().parse().unwrap();
+    assert!((1..=begun.elapsed().as_secs()).contains(&age), "{age}");
     assert_eq!(text(answer).await.unwrap(), "1");
     let age = old.evidence().oldest.unwrap().elapsed();
     assert!(age > Duration::from_secs(1) && age < Duration::from_secs(10), "{age:?}");
@@ -302,7 +303,7 @@ async fn who_has_more_time_than_whoever_began_the_exchange_goes_on_alone() {
     let gate = gate(&cloud);
     let uri = cloud.uri("/a/b");
     let short = gate.gate.clone().with_view(View::at_most(MINUTE));
-    let short = short.send(get(&uri), within(Duration::from_millis(500)));
+    let short = short.send(get(&uri), within(Duration::from_secs(2)));
     let long = async {
         cloud.arrived(1).await;
         read(&gate.gate, &uri, &View::at_most(MINUTE)).await
@@ -517,12 +518,13 @@ async fn what_is_being_read_takes_a_bounded_room() {
     let view = View::fresh();
     let sends = (0..5).map(|number| {
         let (gate, uri) = (gate.gate.clone().with_view(view.clone()), cloud.uri(&format!("/a/{number}")));
-        async move { gate.send(get(&uri), plenty()).await }
+        // So many bytes take a busy machine a while.
+        async move { gate.send(get(&uri), within(4 * MINUTE)).await }
     });
     let answers = join_all(sends).await;
     let failed: Vec<_> = answers.iter().filter_map(|answer| answer.as_ref().err()).collect();
     assert!(matches!(failed[..], [Error::ResponseTooLarge { .. }]), "{failed:?}");
     assert_eq!(counted(&gate, "response_too_large"), 1);
     drop(answers);
-    assert!(gate.gate.with_view(view).send(get(&cloud.uri("/a/6")), plenty()).await.is_ok());
+    assert!(gate.gate.with_view(view).send(get(&cloud.uri("/a/6")), within(MINUTE)).await.is_ok());
 }

@@ -29,6 +29,10 @@ use crate::{
     cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
 };
 
+/// How many seconds a token lasts that a test sees the end of. It is renewed after three quarters of that, and what is left
+/// is time enough for a busy machine.
+const LIFE: u64 = 8;
+
 /// A word that is looked for where it mustn't be.
 pub(crate) const PLANTED: &str = "planted-hunter2";
 
@@ -174,11 +178,11 @@ async fn five_hundred_requests_at_once_wait_for_one_token_and_carry_it() {
 #[tokio::test]
 async fn a_token_is_renewed_before_it_ends_although_nobody_asks() {
     let folder = tempfile::tempdir().unwrap();
-    let (issuer, cloud) = (issuer(2).await, guarded(|request| request.contains("Bearer token-")).await);
+    let (issuer, cloud) = (issuer(LIFE).await, guarded(|request| request.contains("Bearer token-")).await);
     let gate = gate_to(&cloud, &issuer, &folder);
     until(&gate, |state| state.is_ready).await;
     let (first, now) = (state(&gate).until.unwrap(), SystemTime::now());
-    assert!(first > now && first <= now + Duration::from_secs(2), "{first:?}");
+    assert!(first > now && first <= now + Duration::from_secs(LIFE), "{first:?}");
     until(&gate, |state| state.is_ready && state.until.unwrap() > first + Duration::from_millis(500)).await;
     assert!(SystemTime::now() < first, "before the first one ended");
     gate.get(&cloud.uri("/")).await.unwrap();
@@ -192,7 +196,7 @@ async fn a_token_goes_on_while_the_endpoint_is_down_then_requests_fail_and_it_co
     let is_down = Arc::new(Mutex::new(false));
     let (down, cloud) = (is_down.clone(), guarded(|request| request.contains("Bearer token-")).await);
     let issuer =
-        answering(move |number, _| if *down.lock().unwrap() { json(503, "{}") } else { token(number, 2) })
+        answering(move |number, _| if *down.lock().unwrap() { json(503, "{}") } else { token(number, LIFE) })
             .await;
     let gate = gate_to(&cloud, &issuer, &folder);
     gate.get(&cloud.uri("/")).await.unwrap();
@@ -392,7 +396,8 @@ async fn a_second_try_counts_against_the_limit_without_waiting_for_it() {
     let config = Config {
         grants: vec![cloud.grant()],
         rules: vec![rule],
-        limits: vec![Limit::new("reads", 1, 1.0).unwrap()],
+        // One in 2 s.
+        limits: vec![Limit::new("reads", 1, 0.5).unwrap()],
         credentials: vec![credential(CredentialKind::ClientSecret { client: client(&issuer), secret })],
         ..nothing()
     };
@@ -401,10 +406,10 @@ async fn a_second_try_counts_against_the_limit_without_waiting_for_it() {
     pass(Duration::from_secs(31)).await;
     let begun = tokio::time::Instant::now();
     assert_eq!(gate.get(&cloud.uri("/")).await.unwrap().status(), 200);
-    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(1_900), "{:?}", begun.elapsed());
     assert_eq!(gate.get(&cloud.uri("/")).await.unwrap().status(), 200);
     let took = begun.elapsed().as_secs_f64();
-    assert!((1.8..2.5).contains(&took), "the token that it took in advance is waited for: {took}");
+    assert!((3.8..5.8).contains(&took), "the token that it took in advance is waited for: {took}");
 }
 
 #[tokio::test]

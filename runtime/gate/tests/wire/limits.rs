@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures::{FutureExt, future::join_all};
 use http_body_util::Full;
 use pileus_gate::{Body, Config, Deadlines, Effect, Error, Limit, Rule, Urgency};
-use tokio::{io::AsyncWriteExt, time::timeout};
+use tokio::{io::AsyncWriteExt, sync::Notify, time::timeout};
 
 use crate::{
     OK,
@@ -78,19 +78,29 @@ fn seconds(seconds: f64) -> Duration {
 #[tokio::test]
 async fn a_limit_lower_than_declared_is_learned_and_then_kept_and_used() {
     // It takes 20 at once and 40 a second; declared is ten times as much.
-    let bucket = Mutex::new((20.0_f64, Instant::now()));
-    let (taken, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let counters = (taken.clone(), refused.clone());
+    #[derive(Clone, Copy)]
+    struct Bucket {
+        tokens: f64,
+        filled: Instant,
+        given: f64,
+        taken: u32,
+        refused: u32,
+    }
+    let new = Bucket { tokens: 20.0, filled: Instant::now(), given: 0.0, taken: 0, refused: 0 };
+    let bucket = Arc::new(Mutex::new(new));
+    let clouds = bucket.clone();
     let cloud = answering(move |_| {
-        let (tokens, filled) = &mut *bucket.lock().unwrap();
-        *tokens = (*tokens + filled.elapsed().as_secs_f64() * 40.0).min(20.0);
-        *filled = Instant::now();
-        if *tokens >= 1.0 {
-            *tokens -= 1.0;
-            counters.0.fetch_add(1, Ordering::SeqCst);
+        let mut bucket = clouds.lock().unwrap();
+        let given = (bucket.filled.elapsed().as_secs_f64() * 40.0).min(20.0 - bucket.tokens);
+        bucket.filled = Instant::now();
+        bucket.given += given;
+        bucket.tokens += given;
+        if bucket.tokens >= 1.0 {
+            bucket.tokens -= 1.0;
+            bucket.taken += 1;
             OK
         } else {
-            counters.1.fetch_add(1, Ordering::SeqCst);
+            bucket.refused += 1;
             THROTTLED
         }
     })
@@ -105,29 +115,32 @@ async fn a_limit_lower_than_declared_is_learned_and_then_kept_and_used() {
             }
         }
     });
-    let watch = async {
-        let now = || (taken.load(Ordering::SeqCst), refused.load(Ordering::SeqCst));
-        tokio::time::sleep(seconds(2.5)).await;
-        let learning = now();
-        tokio::time::sleep(seconds(2.5)).await;
-        let all = now();
-        (learning, (all.0 - learning.0, all.1 - learning.1))
+    // By what it has taken, not by time: a busy machine asks for less.
+    let has_taken = async |count| loop {
+        let now = *bucket.lock().unwrap();
+        if now.taken >= count {
+            return now;
+        }
+        tokio::time::sleep(seconds(0.01)).await;
     };
-    let (learning, kept) = tokio::select! {
+    let watch = async { (has_taken(100).await, has_taken(200).await) };
+    let (learning, all) = tokio::select! {
         _ = join_all(workers) => unreachable!("they go on for ever"),
         watched = watch => watched,
     };
     let learned = gate.gate.limits().limits[0].learned.unwrap();
-    println!("first {learning:?} taken and refused, then {kept:?} of 100; learned {learned:?}");
-    assert!(learning.1 <= 20, "{} refused while it was learned", learning.1);
-    assert!(kept.1 * 20 <= kept.0, "{} refused of {} afterwards", kept.1, kept.0);
-    assert!(kept.0 >= 50, "{} taken where the cloud takes 100", kept.0);
+    let (taken, refused) = (all.taken - learning.taken, all.refused - learning.refused);
+    let given = all.given - learning.given;
+    println!("first {} refused, then {refused}; {taken} of {given} taken; {learned:?}", learning.refused);
+    assert!(learning.refused <= 20, "{} refused while it was learned", learning.refused);
+    assert!(refused * 20 <= taken, "{refused} refused of {taken} afterwards");
+    assert!(f64::from(taken) >= given / 2.0, "{taken} taken where the cloud takes {given}");
 }
 
 #[tokio::test]
 async fn an_urgent_request_passes_a_thousand_others_and_these_leave_nothing_behind() {
     let cloud = Cloud::answering(OK).await;
-    let gate = gate(&cloud, 1, 20.0);
+    let gate = gate(&cloud, 1, 4.0);
     let others: Vec<_> = (0..1000)
         .map(|number| {
             let (gate, uri) = (gate.gate.clone(), cloud.uri(&format!("/{number}")));
@@ -151,7 +164,7 @@ async fn an_urgent_request_passes_a_thousand_others_and_these_leave_nothing_behi
     let line = r#"pileus_gate_waiting{provider="test",urgency="background"} 0"#;
     assert!(metrics.contains(line), "{metrics}");
     let seen = cloud.requests().len();
-    tokio::time::sleep(seconds(0.2)).await;
+    tokio::time::sleep(seconds(0.5)).await;
     assert_eq!(cloud.requests().len(), seen, "nobody sends for those who are gone");
 }
 
@@ -238,7 +251,8 @@ async fn a_closed_limit_lets_nothing_through_until_its_time_is_over() {
     for answer in join_all(patient.collect::<Vec<_>>()).await {
         assert_eq!(answer.unwrap().status(), 200);
     }
-    assert!((seconds(1.9)..seconds(3.0)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    // And no second time passes.
+    assert!((seconds(1.9)..seconds(3.9)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     assert_eq!(tries.load(Ordering::SeqCst), 6);
     let line = r#"pileus_gate_limit_closures_total{provider="test",limit="reads"} 1"#;
     assert!(gate.metrics().contains(line), "{}", gate.metrics());
@@ -246,16 +260,25 @@ async fn a_closed_limit_lets_nothing_through_until_its_time_is_over() {
 
 #[tokio::test]
 async fn the_answer_to_a_change_is_learned_from_when_nobody_waits_for_it_any_more() {
-    let cloud = Cloud::serving(|mut stream, seen| async move {
-        seen.request(&mut stream).await;
-        tokio::time::sleep(seconds(0.4)).await;
-        let _ = stream.write_all(THROTTLED.as_bytes()).await;
+    let answer = Arc::new(Notify::new());
+    let told = answer.clone();
+    let cloud = Cloud::serving(move |mut stream, seen| {
+        let told = told.clone();
+        async move {
+            seen.request(&mut stream).await;
+            told.notified().await;
+            let _ = stream.write_all(THROTTLED.as_bytes()).await;
+        }
     })
     .await;
     let gate = gate_for(&cloud, Effect::Write, 100, 100.0);
     let put = http::Request::put(cloud.uri("/a")).body(Full::<Bytes>::default()).unwrap();
-    assert!(timeout(seconds(0.2), gate.gate.send(put, plenty())).await.is_err());
+    tokio::select! {
+        _ = gate.gate.send(put, plenty()) => unreachable!("nobody answers"),
+        () = cloud.arrived(1) => {}
+    }
     assert_eq!((gate.gate.writes_under_way(), gate.gate.limits().closed_resources), (1, 0));
+    answer.notify_one();
     timeout(seconds(5.0), gate.gate.writes_ended()).await.unwrap();
     assert_eq!(gate.gate.limits().closed_resources, 1);
 }
@@ -297,7 +320,8 @@ async fn ten_thousand_requests_that_wait_take_less_than_32_mib() {
         return;
     }
     let cloud = Cloud::answering(OK).await;
-    let gate = gate(&cloud, 1, 0.1);
+    // None of them has its turn while the others come.
+    let gate = gate(&cloud, 1, 0.001);
     let resident = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

@@ -11,7 +11,7 @@ use crate::{
     cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
 };
 
-/// A gate whose reads are one at once and then hardly any.
+/// A gate whose reads are one at once and then one in 2 s.
 fn gate(cloud: &Cloud) -> Watched {
     let rule = Rule {
         host: NAME.parse().unwrap(),
@@ -27,7 +27,7 @@ fn gate(cloud: &Cloud) -> Watched {
     let config = Config {
         grants: vec![Grant { paths: vec!["/v1/".parse().unwrap()], ..cloud.grant() }],
         rules: vec![rule],
-        limits: vec![Limit::new("reads", 1, 1.0).unwrap()],
+        limits: vec![Limit::new("reads", 1, 0.5).unwrap()],
         ..nothing()
     };
     Watched::of(config, Answers::new(&[&["127.0.0.1"]]))
@@ -75,10 +75,7 @@ async fn every_request_is_seen_with_what_became_of_it_and_without_what_may_be_a_
     let [_, denied, _, _, read, write]: [Seen; 6] = seen.try_into().unwrap();
     assert_eq!((&*denied.grant, &*read.grant), ("none", &*grant));
     assert_eq!((read.urgency, write.urgency), (Urgency::Background, Urgency::User));
-    assert!(
-        read.waited > Duration::from_millis(500),
-        "one write took the token of its first second: {read:?}"
-    );
+    assert!(read.waited > Duration::from_millis(500), "one write took the token of its first 2 s: {read:?}");
     assert!(
         read.answered.is_some_and(|answered| read.waited <= answered && answered <= read.took),
         "{read:?}"

@@ -7,7 +7,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use pileus_gate::{Config, Connection, Credential, CredentialKind, Error, OAuthClient};
 use ring::signature::{KeyPair, RSA_PSS_2048_8192_SHA256, RsaKeyPair, UnparsedPublicKey};
 use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::{
     OK, SHORT,
@@ -60,6 +60,7 @@ async fn an_endpoint_that_refuses_or_misbehaves_is_a_cause_that_repeats_nothing_
         let cloud = Cloud::answering(OK).await;
         let issuer = answering(move |_, _| answer.clone()).await;
         let gate = gate_to(&cloud, &issuer, &folder);
+        until(&gate, |state| state.failing.is_some()).await;
         let refused = gate.gate.send(get(&cloud.uri("/")), within(SHORT)).await.unwrap_err();
         let shown = format!("{refused} {refused:?} {:?} {}", gate.gate.credentials(), gate.metrics());
         assert!(
@@ -85,7 +86,8 @@ async fn a_request_waits_for_a_silent_endpoint_until_its_soft_deadline_and_names
     let begun = std::time::Instant::now();
     let refused = gate.gate.send(get(&cloud.uri("/")), within(SHORT)).await.unwrap_err();
     assert!(refused.to_string().contains("credential main: it isn't acquired yet"), "{refused}");
-    assert!(begun.elapsed() >= SHORT && begun.elapsed() < 10 * SHORT, "{:?}", begun.elapsed());
+    // And no longer, as until the endpoint would be given up.
+    assert!((SHORT..Duration::from_secs(5)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
@@ -98,7 +100,7 @@ async fn an_endpoint_is_asked_no_sooner_than_it_says() {
     let begun = std::time::Instant::now();
     let refused = gate.gate.send(get(&cloud.uri("/")), within(Duration::from_secs(30))).await;
     assert!(matches!(refused, Err(Error::Credential { .. })), "{refused:?}");
-    assert!(begun.elapsed() < Duration::from_secs(1), "who would wait in vain is told at once");
+    assert!(begun.elapsed() < Duration::from_secs(10), "who would wait in vain is told at once");
     assert_eq!(issuer.requests().len(), 1);
 }
 
@@ -293,9 +295,14 @@ async fn the_log_tells_of_changes_not_of_attempts_and_never_a_secret() {
     let gate = gate_to(&cloud, &issuer, &folder);
     gate.get(&cloud.uri("/")).await.unwrap();
     issuer.arrived(4).await;
-    gate.gate.send(get(&cloud.uri("/")), within(Duration::from_millis(1))).await.unwrap_err();
+    gate.gate.send(get(&cloud.uri("/")), within(SHORT)).await.unwrap_err();
     issuer.arrived(5).await;
-    sleep(Duration::from_millis(100)).await;
+    let is_back = async {
+        while log.text().matches("credential acquired").count() < 2 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let _ = timeout(Duration::from_secs(20), is_back).await;
     let log = log.text();
     let count = |text: &str| log.matches(text).count();
     assert_eq!(count("credential acquired"), 2, "at first, and when it was back: {log}");
