@@ -28,9 +28,10 @@ use programs::Programs;
 pub(crate) use programs::kwok;
 use site::Site;
 
-/// An API server is ready in 3 s on an idle machine with two cores; many may start at once on a busy one.
-const START: Duration = Duration::from_secs(90);
-/// How long the API server may take to end its requests when it is stopped, and to learn of a new role.
+/// An API server is ready in 3 s on an idle machine with two cores, and has learned of a new role a moment later; many
+/// may start at once on a busy one.
+const START: Duration = Duration::from_mins(5);
+/// How long the API server may take to end its requests when it is stopped.
 const GRACE: Duration = Duration::from_secs(10);
 /// Ports are found before they are used, so that somebody else may be quicker; thrice in a row is no coincidence.
 const ATTEMPTS: usize = 3;
@@ -125,7 +126,7 @@ impl Kubernetes {
         let nodes: Api<Node> = Api::all(self.client(User::Pileus).await?);
         let start = Instant::now();
         while let Err(error) = nodes.list(&ListParams::default().limit(1)).await {
-            if start.elapsed() > GRACE {
+            if start.elapsed() > START {
                 return Err(Error::api("nodes not listed under deploy/rbac.yaml")(error));
             }
             time::sleep(Duration::from_millis(20)).await;

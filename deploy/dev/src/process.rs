@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    const SOON: Duration = Duration::from_secs(10);
+    const SOON: Duration = Duration::from_mins(1);
 
     fn shell(script: &str) -> Process {
         let mut command = Command::new("sh");

@@ -14,7 +14,7 @@ use pileus_dev::{
 };
 use serde_json::json;
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(3);
 
 fn is_forbidden<T>(outcome: kube::Result<T>) -> bool {
     matches!(outcome, Err(kube::Error::Api(status)) if status.code == 403)

@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 
 /// How long a program may take to start on a busy machine.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(3);
 
 /// What a provider believes, or the cloud has: so many requests at once, and so many each second in the long run.
 #[derive(Clone, Copy, Debug)]

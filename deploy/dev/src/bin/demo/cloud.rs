@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 use crate::web::{Answer, Web};
 
 /// It listens within milliseconds; a busy machine may need longer.
-const START: Duration = Duration::from_secs(20);
+const START: Duration = Duration::from_mins(1);
 
 /// What is asked of the cloud without changing anything.
 const READS: [&str; 2] = ["list", "get"];
@@ -24,7 +24,7 @@ const CHANGES: [&str; 1] = ["change"];
 const WRITES: [&str; 3] = ["create", "change", "delete"];
 
 /// An operation takes seconds; a busy machine may need longer.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(1);
 /// Between two looks at what it has.
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout};
 
 /// A Node is initialised in some milliseconds, a hundred in some seconds; a busy machine may need longer.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_mins(1);
 /// How many Nodes are written side by side.
 const WRITERS: usize = 16;
 

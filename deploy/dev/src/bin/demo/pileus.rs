@@ -11,9 +11,9 @@ use tokio::time::sleep;
 use crate::web::Web;
 
 /// Loading a provider takes a second in a debug build, most of it compilation; a busy machine may need longer.
-const START: Duration = Duration::from_secs(30);
+const START: Duration = Duration::from_mins(1);
 /// How long a provider may be stopped or an answer take that is waited for: the longest is a loop's two seconds.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_mins(1);
 /// How long the end may take: what is under way is finished first.
 const GRACE: Duration = Duration::from_secs(10);
 /// Between two looks: a loop of two seconds is looked at some 60 times.

@@ -20,7 +20,7 @@ use crate::steps::Steps;
 /// What the cloud takes for whatever it does to a load balancer.
 const OPERATION: Duration = Duration::from_secs(2);
 /// An address takes one of them; a busy machine may need longer.
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_mins(1);
 /// Its name.
 pub(crate) const SERVICE: &str = "web";
 /// The file that it is created from, in the folder of the demo.
