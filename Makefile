@@ -6,6 +6,8 @@ GUESTS := -p simulated-provider -p hostile-provider -p unruly-provider
 # Built by one command, so that they share one set of features and dependencies are compiled once.
 PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# What takes most of the time of all tests is waiting for processes, and so there are more of them at a time than cores.
+export RUST_TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-full lint bench mutants audit guests python-guest stack

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 /// It takes a minute and a half, as Nodes must be a minute old before they may go; beside other tests on a busy machine
 /// it may need longer.
-const SOON: Duration = Duration::from_mins(4);
+const SOON: Duration = Duration::from_mins(10);
 /// The widest line that the demo may print, in characters.
 const WIDTH: usize = 100;
 
