@@ -10,6 +10,7 @@ use pileus_gate::{Config, Effect, Fence, Gate, Grant, Rule};
 use pileus_host::{Fault, Guest, Limits};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::Notify;
 
 use crate::cloud::{Answers, Cloud, NAME, Watched, nothing};
 use crate::fixture::{configured, engine, metrics, node};
@@ -337,13 +338,15 @@ async fn row_13_timeouts_of_a_guest_are_clamped_between_a_millisecond_and_what_i
 #[tokio::test(flavor = "multi_thread")]
 async fn row_14_what_a_call_leaves_unfinished_is_aborted_if_it_reads_and_finished_if_it_writes() {
     let (closed, mut watch) = tokio::sync::mpsc::unbounded_channel();
+    let over = Arc::new(Notify::new());
+    let told = Arc::clone(&over);
     let cloud = Cloud::serving(move |mut stream, seen| {
-        let closed = closed.clone();
+        let (closed, told) = (closed.clone(), Arc::clone(&told));
         async move {
             let request = seen.request(&mut stream).await.unwrap();
             if request.starts_with("PUT") {
                 // Longer than the guest is there.
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                told.notified().await;
                 stream.write_all(OK.as_bytes()).await.unwrap();
             }
             let rest = stream.read(&mut [0]).await.unwrap_or(0);
@@ -357,9 +360,10 @@ async fn row_14_what_a_call_leaves_unfinished_is_aborted_if_it_reads_and_finishe
     let started = Instant::now();
     let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
     assert!(matches!(answers.as_slice(), [Ok(Answer::Found(_))]), "{answers:?}");
-    assert!(started.elapsed() < Duration::from_secs(1), "nothing holds the call up");
+    assert!(started.elapsed() < limits().lookup_soft, "nothing holds the call up");
     assert_eq!(gate.gate.writes_under_way(), 1, "the write goes on");
     assert_eq!(watch.recv().await, Some(("GET".to_owned(), 0)), "the read's connection is closed");
+    over.notify_one();
     gate.gate.writes_ended().await;
     assert_eq!(cloud.requests().len(), 2);
     // The write is counted when the rest of its answer is read, for which nobody waits.

@@ -10,14 +10,24 @@ use tokio::task::JoinSet;
 
 use crate::fixture::{configured, engine, gate, guest, hostile, metrics, node};
 
-/// Short, so that the tests are; the relations are those of the defaults.
+/// Little processor time, so that the tests are short; and the time of a clock that a busy machine needs to give it.
 fn limits() -> Limits {
     Limits {
         cpu: Duration::from_millis(200),
-        lookup_soft: Duration::from_millis(500),
-        lookup_hard: Duration::from_secs(2),
+        lookup_soft: Duration::from_secs(5),
+        lookup_hard: Duration::from_secs(20),
         ..Limits::default()
     }
+}
+
+/// For a guest that waits, and uses up this.
+fn short() -> Limits {
+    Limits { lookup_soft: Duration::from_millis(500), lookup_hard: Duration::from_secs(2), ..limits() }
+}
+
+/// For a guest that ends otherwise, and needs processor time for that.
+fn roomy() -> Limits {
+    Limits { cpu: Limits::default().cpu, ..limits() }
 }
 
 type Check = fn(&Fault) -> bool;
@@ -31,23 +41,23 @@ async fn lookup(guest: &Guest) -> Result<Result<Answer, pileus_cloud::Error>, Fa
 #[tokio::test(flavor = "multi_thread")]
 async fn row_18_every_misdeed_has_its_own_fault_and_the_engine_does_not_care() {
     let engine = engine();
-    let rows: [(&str, Check); 11] = [
-        ("loop", |fault| *fault == Fault::Cpu { limit: limits().cpu }),
-        ("recurse", |fault| *fault == Fault::StackOverflow),
-        ("grow", |fault| matches!(fault, Fault::Memory { limit, .. } if *limit == limits().memory)),
-        ("trap", |fault| matches!(fault, Fault::Trapped { last_words: None, .. })),
-        ("panic", |fault| {
+    let rows: [(&str, fn() -> Limits, Check); 11] = [
+        ("loop", limits, |fault| *fault == Fault::Cpu { limit: limits().cpu }),
+        ("recurse", roomy, |fault| *fault == Fault::StackOverflow),
+        ("grow", roomy, |fault| matches!(fault, Fault::Memory { limit, .. } if *limit == limits().memory)),
+        ("trap", roomy, |fault| matches!(fault, Fault::Trapped { last_words: None, .. })),
+        ("panic", roomy, |fault| {
             matches!(fault, Fault::Trapped { last_words: Some(words), .. }
                 if words.contains("behaviour.rs") && words.contains("hostile panic about hostile://a"))
         }),
-        ("sleep", |fault| *fault == Fault::Deadline { limit: limits().lookup_hard }),
-        ("stdout-flood", |fault| matches!(fault, Fault::Cpu { .. })),
-        ("log-flood", |fault| matches!(fault, Fault::Cpu { .. } | Fault::Exhausted(_))),
-        ("huge-answer", |fault| matches!(fault, Fault::Exhausted(_))),
-        ("random-flood", |fault| matches!(fault, Fault::Exhausted(_))),
-        ("handles", |fault| matches!(fault, Fault::Exhausted(_))),
+        ("sleep", short, |fault| *fault == Fault::Deadline { limit: short().lookup_hard }),
+        ("stdout-flood", limits, |fault| matches!(fault, Fault::Cpu { .. })),
+        ("log-flood", limits, |fault| matches!(fault, Fault::Cpu { .. } | Fault::Exhausted(_))),
+        ("huge-answer", roomy, |fault| matches!(fault, Fault::Exhausted(_))),
+        ("random-flood", roomy, |fault| matches!(fault, Fault::Exhausted(_))),
+        ("handles", roomy, |fault| matches!(fault, Fault::Exhausted(_))),
     ];
-    for (behaviour, is_expected) in rows {
+    for (behaviour, limits, is_expected) in rows {
         let guest = hostile(&engine, behaviour, limits()).await;
         let fault = lookup(&guest).await.expect_err(behaviour);
         assert!(is_expected(&fault), "{behaviour}: {fault:?}");
@@ -84,7 +94,7 @@ async fn a_call_is_in_flight_until_it_is_over_or_given_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn other_calls_go_on_while_guests_loop_and_sleep() {
     let engine = engine();
-    let long = || Limits { cpu: Duration::from_secs(2), lookup_hard: Duration::from_secs(4), ..limits() };
+    let long = || Limits { cpu: Duration::from_secs(2), lookup_hard: Duration::from_secs(8), ..limits() };
     let looping = hostile(&engine, "loop", long()).await;
     let sleeping = hostile(&engine, "sleep", long()).await;
     let echo = hostile(&engine, "echo", limits()).await;
@@ -117,7 +127,7 @@ async fn waiting_is_not_computing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_guest_that_loops_is_charged_for_its_own_turns() {
     let engine = engine();
-    let looping = hostile(&engine, "loop", Limits { lookup_hard: Duration::from_secs(20), ..limits() }).await;
+    let looping = hostile(&engine, "loop", limits()).await;
     let mut loops = JoinSet::new();
     for _ in 0..6 {
         let looping = Arc::clone(&looping);

@@ -84,28 +84,29 @@ async fn a_storm_of_refreshes_that_hang_does_not_stand_before_whoever_waits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_for_a_slot_does_not_shorten_the_call() {
     let engine = engine();
-    let second = Duration::from_secs(1);
-    let sleeper = hostile(&engine, "sleep", patient(second)).await;
+    let long = Duration::from_secs(3);
+    let sleeper = hostile(&engine, "sleep", patient(long)).await;
     // It sleeps for 600 ms in all.
-    let napper = hostile(&engine, "nap", patient(second + second * 2 / 5)).await;
+    let napper = hostile(&engine, "nap", patient(long + Duration::from_millis(400))).await;
     let mut sleepers = storm(&sleeper, Purpose::Initialise, SLOTS);
     let impatient = hostile(&engine, "echo", patient(Duration::from_millis(1))).await;
     until_full(&impatient, Purpose::Initialise, &mut sleepers).await;
     let answer = lookup(&napper, Purpose::Initialise).await;
-    assert!(matches!(answer, Ok(Ok(Answer::Found(_)))), "up to 1 s for a slot, 600 ms of naps: {answer:?}");
+    assert!(matches!(answer, Ok(Ok(Answer::Found(_)))), "up to 3 s for a slot, 600 ms of naps: {answer:?}");
     while let Some(end) = sleepers.join_next().await {
-        assert_eq!(end.unwrap().unwrap_err(), Fault::Deadline { limit: second });
+        assert_eq!(end.unwrap().unwrap_err(), Fault::Deadline { limit: long });
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_gets_no_slot_says_so_and_dropped_calls_give_theirs_back() {
     let engine = engine();
-    let echo = hostile(&engine, "echo", patient(Duration::from_millis(300))).await;
+    let patience = Duration::from_secs(2);
+    let echo = hostile(&engine, "echo", patient(patience)).await;
     let sleeper = hostile(&engine, "sleep", patient(Duration::from_mins(1))).await;
     let mut asleep = storm(&sleeper, Purpose::Initialise, SLOTS);
     let refused = until_full(&echo, Purpose::Initialise, &mut asleep).await;
-    assert_eq!(refused, Some(Fault::NoSlot(Duration::from_millis(300))));
+    assert_eq!(refused, Some(Fault::NoSlot(patience)));
     let error = echo.lookup(Purpose::Initialise, &nodes("a", 5)).await.unwrap_err();
     assert_eq!(
         error.kind,
