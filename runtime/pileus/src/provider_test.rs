@@ -68,7 +68,7 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     let nobody = format!("pileus-nobody-{:08x}", RandomState::new().hash_one(0_u8) >> 32);
     let may_change = allow_changes.then(stop_on_signal).transpose()?;
     let subject = Subject { component, configuration, access, nodes: node, gone, nobody, may_change };
-    let facts = gather::facts(subject, &mut progress).await;
+    let facts = Box::pin(gather::facts(subject, &mut progress)).await;
     clear_progress();
     let facts = facts?;
 

@@ -49,6 +49,14 @@ pub(crate) enum Step {
     Again,
     /// The same in another order, with something before them that never was.
     Mixed,
+    /// The first has another port; the host tells nothing of the second.
+    Unknown,
+    /// The second as it was, after that.
+    AfterUnknown,
+    /// The first has its port again; the second is known, where the provider asks for that.
+    Known,
+    /// The second as it was, after that.
+    AfterKnown,
     /// They lead to other Nodes.
     Move,
     /// The same once more.

@@ -140,9 +140,10 @@ fn caller(
     let cloud = Cloud::new();
     let gate = gate.with_stand_in(std::sync::Arc::new(cloud.clone()));
     let cluster = Cluster { name: "pileus-conformance".to_owned(), uid: Some(uid(&nobody, "cluster")) };
+    let wants_known = description.service_facts.known;
     let scheme = description.provider_id_schemes.first().cloned().unwrap_or_default();
     let guest = Guest::new(component, &provider, description, configuration, gate, metrics);
-    Ok(Caller { guest, cloud, nodes, gone, nobody, scheme, cluster, may_change })
+    Ok(Caller { guest, cloud, nodes, gone, nobody, scheme, wants_known, cluster, may_change })
 }
 
 /// A UID as the API server makes them, of what nobody else has: the test's own name is random.
@@ -172,6 +173,8 @@ struct Caller {
     nobody: String,
     /// The first of the provider's own schemes.
     scheme: String,
+    /// Whether a change should tell it of Services that stay as they are.
+    wants_known: bool,
     cluster: Cluster,
     may_change: Option<CancellationToken>,
 }

@@ -44,6 +44,12 @@ pub(super) const CHECKS: &[Check] = &[
         judge: no_write,
     },
     Check {
+        id: "load-balancers.known",
+        claim: "a Service that isn't changed keeps all that it has, whether it is known or not",
+        matters: "the host leaves out of `known` what the provider failed at; its users would lose their way in",
+        judge: known,
+    },
+    Check {
         id: "load-balancers.targets",
         claim: "other targets are written, and then cost no write",
         matters: "Nodes that come get no traffic, and Nodes that went get what nobody answers",
@@ -166,6 +172,37 @@ fn order(facts: &Facts) -> Verdict {
     }
 }
 
+fn known(facts: &Facts) -> Verdict {
+    let played = played(facts)?;
+    let made = played.turn(Step::Make, ENSURED)?;
+    let Some(&[_, before]) = made.done().as_deref() else { return Err(not_run(ENSURED)) };
+    no_write(facts).map_err(|_| not_run("load-balancers.no-write has to pass first"))?;
+    owned(facts).map_err(|_| not_run(LISTED))?;
+    // Else the way in that was told of the second is the first's.
+    if matches!(order(facts), Err(Shortfall::Failed(_))) {
+        return Err(not_run("load-balancers.order has to pass first"));
+    }
+    let Played { cluster, keys: [_, second], .. } = played;
+    for (step, after) in [(Step::Unknown, Step::AfterUnknown), (Step::Known, Step::AfterKnown)] {
+        let changed = played.turn(step, ENSURED)?;
+        done(changed, "write the port that has changed, and answer done")?;
+        if changed.write().is_none() {
+            return Err(changed.missed("compare the ports that are there with those that were sent"));
+        }
+        let advice = "leave as it is what the cloud has for a Service that no change is about";
+        let listed = played.list(step, LISTED)?;
+        if !tells(listed, cluster, second) {
+            let sent = format!("{}, and {LIST} after it", changed.sent);
+            return Err(failed(sent, words::owned(listed), advice));
+        }
+        let kept = played.turn(after, ENSURED)?;
+        if kept.done().as_deref() != Some(&[before]) || kept.write().is_some() {
+            return Err(kept.missed(format!("{advice}; this came after {}", changed.sent)));
+        }
+    }
+    Ok(())
+}
+
 fn targets(facts: &Facts) -> Verdict {
     let played = played(facts)?;
     played.turn(Step::Again, ENSURED)?;
@@ -277,7 +314,7 @@ mod tests {
     #[test]
     fn each_check_sees_its_own_mistake_and_no_other_does() {
         type Change = fn(&mut Facts);
-        let rows: [(&str, Change); 25] = [
+        let rows: [(&str, Change); 30] = [
             ("load-balancers.ensure", |it| turn(&mut it.load_balancers, Step::Make).came = Ok(broken())),
             ("load-balancers.one-each", |it| {
                 let fault = Fault::Contract("change answered 1 times about 3 services".to_owned());
@@ -297,6 +334,17 @@ mod tests {
                     Ok(vec![ip("198.51.100.1"), ip("198.51.100.3")]);
             }),
             ("load-balancers.no-write", |it| turn(&mut it.load_balancers, Step::Again).came = Ok(broken())),
+            ("load-balancers.known", |it| turn(&mut it.load_balancers, Step::Unknown).came = Ok(broken())),
+            ("load-balancers.known", |it| turn(&mut it.load_balancers, Step::Unknown).requests.clear()),
+            ("load-balancers.known", |it| {
+                list(&mut it.load_balancers, Step::Unknown).pop();
+            }),
+            ("load-balancers.known", |it| {
+                turn(&mut it.load_balancers, Step::AfterKnown).requests.push(request(Effect::Write));
+            }),
+            ("load-balancers.known", |it| {
+                turn(&mut it.load_balancers, Step::AfterKnown).came = Ok(vec![ip("198.51.100.3")]);
+            }),
             ("load-balancers.targets", |it| turn(&mut it.load_balancers, Step::Move).came = Ok(broken())),
             ("load-balancers.targets", |it| turn(&mut it.load_balancers, Step::Move).requests.clear()),
             ("load-balancers.targets", |it| {
@@ -367,7 +415,7 @@ mod tests {
             Err(Shortfall::NotRun(needs)) => needs,
             other => unreachable!("{other:?}"),
         };
-        for judge in [ensure, order, no_write, targets, owned, delete, gone, orphan] {
+        for judge in [ensure, order, no_write, known, targets, owned, delete, gone, orphan] {
             assert!(needs(judge(&facts)).starts_with("--allow-changes"));
         }
         assert_eq!(outcomes(&facts, "failed"), [""; 0]);

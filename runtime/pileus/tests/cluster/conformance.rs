@@ -222,7 +222,7 @@ async fn a_document_says_all_that_flags_say_and_what_is_missing_is_not_passed() 
     let mut wanted: Vec<_> = wanted.iter().map(|id| format!("instances.{id}")).collect();
     wanted.push("trouble.halfway".to_owned());
     let changing =
-        ["ensure", "one-each", "order", "no-write", "targets", "owned", "delete", "gone", "orphan"];
+        ["ensure", "one-each", "order", "no-write", "known", "targets", "owned", "delete", "gone", "orphan"];
     wanted.extend(changing.iter().chain(&["left"]).map(|id| format!("load-balancers.{id}")));
     let changing = ["create", "one-each", "listed", "move", "delete", "gone", "left"];
     wanted.extend(changing.iter().map(|id| format!("routes.{id}")));
@@ -258,7 +258,7 @@ async fn of_a_provider_that_breaks_a_promise_exactly_that_is_told() {
         .collect();
     let traps_in_trouble: Vec<_> =
         ["instances.foreign-id", "instances.largest-batch"].into_iter().chain(TROUBLES).collect();
-    let rows: [(&str, &[&str]); 32] = [
+    let rows: [(&str, &[&str]); 33] = [
         ("nothing", &[]),
         ("takes-rubbish", &["configuration.names-fields"]),
         ("traps-on-rubbish", &["configuration.never-traps"]),
@@ -285,6 +285,7 @@ async fn of_a_provider_that_breaks_a_promise_exactly_that_is_told() {
         ("forgets-owners", &["load-balancers.owned"]),
         ("always-writes", &["load-balancers.no-write", "load-balancers.targets"]),
         ("keeps-targets", &["load-balancers.targets"]),
+        ("forgets-others", &["load-balancers.known"]),
         ("keeps-what-is-deleted", &["load-balancers.delete", "load-balancers.trouble"]),
         ("gone-is-an-error", &["load-balancers.gone", "load-balancers.orphan", "routes.gone"]),
         ("errors-are-empty-lists", &["load-balancers.whole-list", "routes.whole-list"]),

@@ -15,6 +15,10 @@ use crate::error::Error;
 /// The namespace of the Services that are made up.
 const NAMESPACE: &str = "pileus-conformance";
 
+/// The port of the first, and the one that it changes to.
+const FIRST_PORT: u16 = 80;
+const OTHER_PORT: u16 = 81;
+
 /// What is sent of one Service.
 type Act = fn(Service) -> ServiceAction;
 
@@ -56,16 +60,16 @@ impl Caller {
     pub(super) async fn play_services(&self, targets: &[Target], played: &mut Played<Owned>) {
         let (mut services, nobody) = (self.services(), self.service("nobody", 80));
         let before = vec![change(ServiceAction::Delete(nobody.clone()))];
-        played.turns.push((Step::Before, self.settle_services(before, targets).await));
+        played.turns.push((Step::Before, self.settle_services(before, &[], targets).await));
         let ensure = |services: &[Service]| changes(services, ServiceAction::Ensure);
-        let made = self.settle_services(ensure(&services), targets).await;
+        let made = self.settle_services(ensure(&services), &[], targets).await;
         let ways: Option<Vec<_>> = made.done().map(|ways| ways.into_iter().map(<[_]>::to_vec).collect());
         played.turns.push((Step::Make, made));
         let Some(ways) = ways else { return };
         for (service, status) in services.iter_mut().zip(ways) {
             service.status = status;
         }
-        let again = self.settle_services(ensure(&services), targets).await;
+        let again = self.settle_services(ensure(&services), &[], targets).await;
         played.turns.push((Step::Again, again));
         let listed = self.list_owned(Scene::Real).await;
         let second = listed.came.iter().flatten().find(|owned| self.is_ours(owned, &services[1])).cloned();
@@ -74,23 +78,48 @@ impl Caller {
         mixed.reverse();
         // Not the same forwards and backwards, or a provider that turns lists around would pass.
         mixed.insert(0, change(ServiceAction::Delete(nobody)));
-        played.turns.push((Step::Mixed, self.settle_services(mixed, targets).await));
+        played.turns.push((Step::Mixed, self.settle_services(mixed, &[], targets).await));
+        self.play_apart(&services, targets, played).await;
         if let [fewer @ .., _] = targets
             && !fewer.is_empty()
         {
             let update = changes(&services, ServiceAction::UpdateTargets);
-            played.turns.push((Step::Move, self.settle_services(update, fewer).await));
-            played.turns.push((Step::MoveAgain, self.settle_services(ensure(&services), fewer).await));
+            played.turns.push((Step::Move, self.settle_services(update, &[], fewer).await));
+            let again = self.settle_services(ensure(&services), &[], fewer).await;
+            played.turns.push((Step::MoveAgain, again));
         }
-        let first = || vec![change(ServiceAction::Delete(services[0].clone()))];
-        played.turns.push((Step::Delete, self.settle_services(first(), targets).await));
+        let [first, known @ ..] = &services;
+        let first = || vec![change(ServiceAction::Delete(first.clone()))];
+        played.turns.push((Step::Delete, self.settle_services(first(), known, targets).await));
         played.lists.push((Step::Delete, self.list_owned(Scene::Real).await));
-        played.turns.push((Step::DeleteAgain, self.settle_services(first(), targets).await));
+        played.turns.push((Step::DeleteAgain, self.settle_services(first(), known, targets).await));
         if let Some(owned) = second {
             let remove = || vec![change(ServiceAction::RemoveOrphan(owned.clone()))];
-            played.turns.push((Step::Orphan, self.settle_services(remove(), targets).await));
+            played.turns.push((Step::Orphan, self.settle_services(remove(), &[], targets).await));
             played.lists.push((Step::Orphan, self.list_owned(Scene::Real).await));
-            played.turns.push((Step::OrphanAgain, self.settle_services(remove(), targets).await));
+            played.turns.push((Step::OrphanAgain, self.settle_services(remove(), &[], targets).await));
+        }
+    }
+
+    /// Changes the first alone and looks what the second has after it: when the host leaves the second out, as it does with
+    /// one at which the provider has failed, and when it doesn't.
+    async fn play_apart(
+        &self,
+        [first, second]: &[Service; 2],
+        targets: &[Target],
+        played: &mut Played<Owned>,
+    ) {
+        let ensure = |service: &Service| vec![change(ServiceAction::Ensure(service.clone()))];
+        for (port, known, step, after) in [
+            (OTHER_PORT, &[][..], Step::Unknown, Step::AfterUnknown),
+            (FIRST_PORT, std::slice::from_ref(second), Step::Known, Step::AfterKnown),
+        ] {
+            let mut first = first.clone();
+            first.ports = vec![self::port(port)];
+            played.turns.push((step, self.settle_services(ensure(&first), known, targets).await));
+            played.lists.push((step, self.list_owned(Scene::Real).await));
+            let second = self.settle_services(ensure(second), &[first], targets).await;
+            played.turns.push((after, second));
         }
     }
 
@@ -99,13 +128,13 @@ impl Caller {
     pub(super) async fn remove_services(&self, is_listed: bool) -> Vec<String> {
         let mut left = Vec::new();
         for service in self.services() {
-            let turn = self.settle_services(vec![change(ServiceAction::Delete(service))], &[]).await;
+            let turn = self.settle_services(vec![change(ServiceAction::Delete(service))], &[], &[]).await;
             if turn.done().is_none() && !is_listed {
                 left.push(format!("{}: {}", turn.sent, words::came_of_changes(&turn.came)));
             }
         }
         for owned in self.list_test_services().await.into_iter().flatten() {
-            self.settle_services(vec![change(ServiceAction::RemoveOrphan(owned))], &[]).await;
+            self.settle_services(vec![change(ServiceAction::RemoveOrphan(owned))], &[], &[]).await;
         }
         match self.list_test_services().await {
             Ok(ours) => left.extend(ours.into_iter().map(|owned| owned.name)),
@@ -127,7 +156,8 @@ impl Caller {
         } else {
             vec![change(ServiceAction::Ensure(first)), change(ServiceAction::Delete(second))]
         };
-        let turn = once(&self.cloud, scene, sent(&changes), self.change_services(&changes, &[])).await;
+        let turn =
+            once(&self.cloud, scene, sent(&changes, &[]), self.change_services(&changes, &[], &[])).await;
         let list = match scene {
             Scene::Silence | Scene::NotFound => None,
             scene => Some(self.list_owned(scene).await),
@@ -135,10 +165,17 @@ impl Caller {
         Trouble { scene, turn, list }
     }
 
-    async fn settle_services(&self, changes: Vec<ServiceChange>, targets: &[Target]) -> Turn {
-        let sent = sent(&changes);
+    /// Makes changes; `others` are the Services that the host would tell of beside them.
+    async fn settle_services(
+        &self,
+        changes: Vec<ServiceChange>,
+        others: &[Service],
+        targets: &[Target],
+    ) -> Turn {
+        let known = if self.wants_known { others } else { &[] };
+        let sent = sent(&changes, known);
         settle(&self.cloud, sent, changes, async |due: &[ServiceChange]| {
-            self.change_services(due, targets).await
+            self.change_services(due, known, targets).await
         })
         .await
     }
@@ -146,9 +183,10 @@ impl Caller {
     async fn change_services(
         &self,
         changes: &[ServiceChange],
+        known: &[Service],
         targets: &[Target],
     ) -> Outcomes<ServiceProgress> {
-        let call = ServiceCall { cluster: &self.cluster, targets, known: &[], changes, is_audit: false };
+        let call = ServiceCall { cluster: &self.cluster, targets, known, changes, is_audit: false };
         self.guest.change_load_balancers_or_fault(call).await
     }
 
@@ -166,22 +204,25 @@ impl Caller {
     }
 
     pub(super) fn services(&self) -> [Service; 2] {
-        [self.service("first", 80), self.service("second", 443)]
+        [self.service("first", FIRST_PORT), self.service("second", 443)]
     }
 
     fn service(&self, name: &str, port: u16) -> Service {
-        let port = ServicePort {
-            name: String::new(),
-            protocol: Protocol::Tcp,
-            port,
-            node_port: Some(30_000 + port), // of the range that the API server gives out
-            app_protocol: None,
-        };
         Service {
-            ports: vec![port],
+            ports: vec![self::port(port)],
             families: vec![Family::Ipv4],
             ..Service::named(NAMESPACE, name, super::uid(&self.nobody, name))
         }
+    }
+}
+
+fn port(port: u16) -> ServicePort {
+    ServicePort {
+        name: String::new(),
+        protocol: Protocol::Tcp,
+        port,
+        node_port: Some(30_000 + port), // of the range that the API server gives out
+        app_protocol: None,
     }
 }
 
@@ -193,12 +234,15 @@ fn changes(services: &[Service], act: Act) -> Vec<ServiceChange> {
     services.iter().cloned().map(|service| change(act(service))).collect()
 }
 
-fn sent(changes: &[ServiceChange]) -> String {
+fn sent(changes: &[ServiceChange], known: &[Service]) -> String {
     let action = |change: &ServiceChange| match &change.action {
         ServiceAction::Ensure(Service { name, .. }) => format!("ensure {NAMESPACE}/{name}"),
         ServiceAction::UpdateTargets(Service { name, .. }) => format!("update-targets {NAMESPACE}/{name}"),
         ServiceAction::Delete(Service { name, .. }) => format!("delete {NAMESPACE}/{name}"),
         ServiceAction::RemoveOrphan(Owned { name, .. }) => format!("remove-orphan {name}"),
     };
-    format!("change([{}])", changes.iter().map(action).collect::<Vec<_>>().join(", "))
+    let changes: Vec<_> = changes.iter().map(action).collect();
+    let known: Vec<_> = known.iter().map(|Service { name, .. }| format!("{NAMESPACE}/{name}")).collect();
+    let known = if known.is_empty() { String::new() } else { format!(", known: [{}]", known.join(", ")) };
+    format!("change([{}]{known})", changes.join(", "))
 }

@@ -96,6 +96,10 @@ pub(super) fn load_balancers() -> Changes<Owned> {
         (Step::Make, both(Effect::Write)),
         (Step::Again, both(Effect::Read)),
         (Step::Mixed, of([gone(), ip("198.51.100.2"), ip("198.51.100.1")], Effect::Read)),
+        (Step::Unknown, of([ip("198.51.100.1")], Effect::Write)),
+        (Step::AfterUnknown, of([ip("198.51.100.2")], Effect::Read)),
+        (Step::Known, of([ip("198.51.100.1")], Effect::Write)),
+        (Step::AfterKnown, of([ip("198.51.100.2")], Effect::Read)),
         (Step::Move, both(Effect::Write)),
         (Step::MoveAgain, both(Effect::Read)),
         (Step::Delete, of([gone()], Effect::Write)),
@@ -105,6 +109,8 @@ pub(super) fn load_balancers() -> Changes<Owned> {
     ];
     let lists = vec![
         (Step::Make, vec![owned("first"), owned("second")]),
+        (Step::Unknown, vec![owned("first"), owned("second")]),
+        (Step::Known, vec![owned("first"), owned("second")]),
         (Step::Delete, vec![owned("second")]),
         (Step::Orphan, Vec::new()),
     ];

@@ -29,8 +29,14 @@ struct LoadBalancer {
     state: String,
     addresses: Vec<String>,
     machines: Vec<String>,
+    ports: Vec<Port>,
     #[serde(default)]
     labels: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct Port {
+    port: u16,
 }
 
 impl LoadBalancers for Unruly {
@@ -60,6 +66,9 @@ impl LoadBalancers for Unruly {
         &self,
         call: &ServiceCall,
     ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+        if self.breaks == Breaks::ForgetsOthers {
+            self.forget_others(call).await?;
+        }
         let mut outcomes = call.one_by_one(async |change| self.change(call, change).await).await;
         let is_ensure = |change: &ServiceChange| matches!(change.action, ServiceAction::Ensure(_));
         match self.breaks {
@@ -104,7 +113,10 @@ impl Unruly {
         machines.sort_unstable();
         let there = self.get(&path, None).await?.or_absent()?;
         let mut now: Option<LoadBalancer> = there.map(http::Response::json).transpose()?;
-        let is_so = now.as_ref().is_some_and(|now| now.machines == machines);
+        let has_ports = |now: &LoadBalancer| {
+            now.ports.iter().map(|port| port.port).eq(service.ports.iter().map(|port| port.port))
+        };
+        let is_so = now.as_ref().is_some_and(|now| now.machines == machines && has_ports(now));
         if !is_so || self.breaks == Breaks::AlwaysWrites {
             let wanted = self.wanted(cluster, service, &machines);
             let request = http::put(self.cloud.join(path)).json(&wanted);
@@ -127,6 +139,25 @@ impl Unruly {
             _ => json!({CLUSTER: cluster.uid, SERVICE: service.uid}),
         };
         json!({"ports": ports, "machines": machines, "labels": labels})
+    }
+
+    async fn forget_others(&self, call: &ServiceCall) -> Result<(), Error> {
+        let is_told = |owned: &Owned| {
+            let known = call.known.iter().map(|service| &service.uid);
+            let changed = call.changes.iter().filter_map(|change| match &change.action {
+                ServiceAction::Ensure(service)
+                | ServiceAction::UpdateTargets(service)
+                | ServiceAction::Delete(service) => Some(&service.uid),
+                ServiceAction::RemoveOrphan(owned) => owned.service_uid.as_ref(),
+            });
+            known.chain(changed).any(|uid| owned.service_uid.as_ref() == Some(uid))
+        };
+        for owned in self.list_owned(&call.cluster).await? {
+            if owned.cluster_uid == call.cluster.uid && !is_told(&owned) {
+                self.remove(&owned.name).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn remove(&self, name: &str) -> Result<ServiceProgress, Error> {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use machine::{Machine, Page};
 use pileus_guest::{
     Answer, CallShape, Description, Effect, Error, Instance, Instances, NodeReference, Place, Problem,
-    Provider, Purpose, Settings, export_provider, http, one_by_one,
+    Provider, Purpose, ServiceFacts, Settings, export_provider, http, one_by_one,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -73,6 +73,8 @@ enum Breaks {
     AlwaysWrites,
     /// Other targets don't interest it.
     KeepsTargets,
+    /// It takes away what it isn't told of.
+    ForgetsOthers,
     /// It deletes no load balancer, and says that it did.
     KeepsWhatIsDeleted,
     /// What is gone can't be deleted.
@@ -115,7 +117,10 @@ impl Provider for Unruly {
     fn describe() -> Description {
         // More than the 100 requests that the conformance test lets through to a cloud.
         let shape = CallShape { largest_batch: 150, side_by_side: true };
-        Description::new("unruly", env!("CARGO_PKG_VERSION")).provider_id_scheme("unruly").instances(shape)
+        Description::new("unruly", env!("CARGO_PKG_VERSION"))
+            .provider_id_scheme("unruly")
+            .instances(shape)
+            .service_facts(ServiceFacts { known: true, ..ServiceFacts::default() })
     }
 
     #[expect(clippy::panic, reason = "the broken promise")]
