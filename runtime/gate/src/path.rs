@@ -113,6 +113,18 @@ impl FromStr for PathPattern {
     }
 }
 
+impl fmt::Display for PathPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for segment in &self.segments {
+            match segment {
+                Segment::Any => f.write_str("/*")?,
+                Segment::Exact(exact) => write!(f, "/{exact}")?,
+            }
+        }
+        f.write_str(if self.open { "/**" } else { "" })
+    }
+}
+
 /// The longest key that is kept as it is, in bytes: Azure's longest, of a subscription and a resource group, have 150.
 const LONGEST_KEY: usize = 256;
 
@@ -264,6 +276,13 @@ mod tests {
             let expected =
                 expected.map(|segments| segments.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
             assert_eq!(found, expected, "{pattern} for {path}");
+        }
+    }
+
+    #[test]
+    fn a_path_pattern_is_shown_as_it_is_written() {
+        for text in ["/", "/a", "/a/", "/a/*", "/a/*/c/*", "/a/**", "/a/*/**", "/**"] {
+            assert_eq!(text.parse::<PathPattern>().unwrap().to_string(), text);
         }
     }
 

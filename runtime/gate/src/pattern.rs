@@ -110,6 +110,15 @@ impl FromStr for MethodPattern {
     }
 }
 
+impl fmt::Display for MethodPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("*"),
+            Self::Exact(exact) => f.write_str(exact),
+        }
+    }
+}
+
 /// A text in which one `*` may stand for any text, an empty one included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextPattern {
@@ -149,6 +158,13 @@ impl FromStr for TextPattern {
             return Err(wrong("has more than one *"));
         }
         Ok(Self { before: before.to_owned(), after: after.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for TextPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.before)?;
+        self.after.iter().try_for_each(|after| write!(f, "*{after}"))
     }
 }
 
@@ -210,6 +226,16 @@ mod tests {
         ];
         for (pattern, text, expected) in rows {
             assert_eq!(is_for(pattern, |p: TextPattern| p.matches(text)), expected, "{pattern} for {text}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_shown_as_it_is_written() {
+        for text in ["*", "GET"] {
+            assert_eq!(text.parse::<MethodPattern>().unwrap().to_string(), text);
+        }
+        for text in ["*", "DescribeInstances", "Describe*", "*.get", "a*b"] {
+            assert_eq!(text.parse::<TextPattern>().unwrap().to_string(), text);
         }
     }
 

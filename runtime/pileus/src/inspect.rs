@@ -1,10 +1,11 @@
 //! `pileus inspect`: what a component is, before anybody trusts it with a cluster.
 //!
-//! `binary` is what its bytes tell, the host and the provider itself tell the rest; `text` shows it to people, `json` to
-//! machines, both from one [`Inspection`].
+//! `binary` is what its bytes tell, the host and the provider itself tell the rest; `text` shows it to people, with the
+//! table of `rules`, `json` to machines, both from one [`Inspection`].
 
 mod binary;
 mod json;
+mod rules;
 mod text;
 
 use std::io::Write as _;

@@ -641,6 +641,7 @@ async fn inspect_tells_machines_the_same_as_people() {
             assert!(told(&wish["reason"]), "{settings}");
             assert_eq!((&settings["rules"], &settings["listsInPages"]), (&json!(18), &json!(5)));
             assert!(text.contains("18 about what its requests mean, 5 about lists in pages"), "{text}");
+            shows_the_rules(&text, settings);
         }
     }
 
@@ -659,6 +660,23 @@ async fn inspect_tells_machines_the_same_as_people() {
     assert_eq!(settings["tightened"], json!([{"key": "reads", "burst": 5.0, "perSecond": 1.5}]));
     let credential = json!({"name": "main", "kind": "bearer", "hosts": ["cloud.example"], "plain": true});
     assert_eq!(settings["credentials"], json!([credential]));
+}
+
+/// The table of a text says of each rule what the object says.
+fn shows_the_rules(text: &str, settings: &Value) {
+    let table = settings["ruleTable"].as_array().unwrap();
+    for rule in table {
+        let [method, effect, path] = ["method", "effect", "path"].map(|field| rule[field].as_str().unwrap());
+        let limits = rule["limits"][0].as_str().unwrap();
+        let page = rule["page"].as_object().map_or("", |_| "query cursor");
+        let words = [method, effect, path, limits, rule["cacheScope"].as_str().unwrap(), page];
+        let is_it =
+            |line: &str| line.split_whitespace().eq(words.iter().flat_map(|it| it.split_whitespace()));
+        assert!(rule["host"] == "cloud.example" && text.lines().any(is_it), "{text} {rule}");
+    }
+    let (_, below) = text.split_once("\n    cloud.example\n").unwrap();
+    assert_eq!((table.len(), below.lines().count()), (18, 19), "{text}");
+    assert!(below.lines().all(|line| line.len() <= 100), "{text}");
 }
 
 #[tokio::test]

@@ -23,7 +23,13 @@
 //!     "limits": [{"key": "reads", "capacity": 100, "perMinute": 600}],
 //!     "tightened": [{"key": "reads", "burst": 50, "perSecond": 5}],
 //!     "credentials": [{"name": "main", "kind": "bearer", "hosts": ["api.example"], "plain": false}],
-//!     "rules": 4, "listsInPages": 1
+//!     "rules": 4, "listsInPages": 1,
+//!     "ruleTable": [{
+//!       "host": "api.example", "method": "GET", "path": "/servers/*",
+//!       "operation": {"place": {"in": "query", "name": "Action"}, "name": "Describe*"},
+//!       "effect": "read", "limits": ["reads"], "cacheScope": "servers", "foldCase": false,
+//!       "page": {"in": "query", "name": "cursor"}
+//!     }]
 //!   }
 //! }
 //! ```
@@ -31,14 +37,15 @@
 //! `gives` is null for an import that is linked but grants nothing, `code.from` is `compiler` or `cache`, `settings` is
 //! null where they need a configuration that wasn't given, `grantedBy` is null without a document and empty for a wish
 //! that no grant names. So are `credentials`, those that may be attached to its requests. `tightened` and
-//! `credentials` of the settings are the document's.
+//! `credentials` of the settings are the document's. `rules` is how many `ruleTable` has, in the order in which they are
+//! held against a request; words in it are the contract's, and a `cacheScope` of null is all that the provider reads.
 
-use pileus_gate::{Credential, Rate};
+use pileus_gate::{Credential, KeyPattern, Operation, Place, Rate, Rule};
 use pileus_host::{Annotation, Capability, Description, PublishedLimit, Settings, Wish};
 use serde_json::{Value, json};
 
 use super::binary::Producer;
-use super::{CodeSource, Inspection, controllers, gives};
+use super::{CodeSource, Inspection, controllers, gives, rules};
 use crate::comparison::ComparedLimit;
 
 /// The object.
@@ -115,7 +122,7 @@ fn provider(description: &Description) -> Value {
 }
 
 fn wished(settings: &Settings, inspection: &Inspection) -> Value {
-    let Settings { wishes, rules, limits, one_at_a_time: _ } = settings; // shown with each capability
+    let Settings { wishes, rules: declared, limits, one_at_a_time: _ } = settings; // shown with each capability
     let wish = |wish: &Wish| {
         let given = inspection.given(wish);
         json!({
@@ -139,7 +146,30 @@ fn wished(settings: &Settings, inspection: &Inspection) -> Value {
         "limits": limits.iter().map(limit).collect::<Vec<_>>(),
         "tightened": compared.map(|compared| compared.limits.iter().filter_map(tightened).collect::<Vec<_>>()),
         "credentials": compared.map(|compared| compared.credentials.iter().map(credential).collect::<Vec<_>>()),
-        "rules": rules.len(),
-        "listsInPages": rules.iter().filter(|rule| rule.page.is_some()).count(),
+        "rules": declared.len(),
+        "listsInPages": declared.iter().filter(|rule| rule.page.is_some()).count(),
+        "ruleTable": declared.iter().map(rule).collect::<Vec<_>>(),
+    })
+}
+
+fn rule(rule: &Rule) -> Value {
+    let Rule { host, method, path, operation, effect, limits, cache_scope, fold_case, page } = rule;
+    let place = |place: &Place| {
+        let (kind, name) = rules::place(place);
+        json!({"in": kind, "name": name})
+    };
+    let operation = operation
+        .as_ref()
+        .map(|Operation { place: at, name }| json!({"place": place(at), "name": name.to_string()}));
+    json!({
+        "host": host.to_string(),
+        "method": method.to_string(),
+        "path": path.to_string(),
+        "operation": operation,
+        "effect": rules::effect(*effect),
+        "limits": limits.iter().map(KeyPattern::to_string).collect::<Vec<_>>(),
+        "cacheScope": cache_scope.as_ref().map(KeyPattern::to_string),
+        "foldCase": fold_case,
+        "page": page.as_ref().map(place),
     })
 }

@@ -5,6 +5,7 @@ use pileus_gate::Credential;
 use pileus_host::{Capability, Description, PublishedLimit, Settings, Wish, one_line};
 
 use super::binary::{Binary, Producer};
+use super::rules::table;
 use super::{CodeSource, Inspection, controllers, gives};
 use crate::comparison::{ComparedLimit, rate};
 use crate::terminal::styled;
@@ -12,17 +13,20 @@ use crate::terminal::styled;
 /// How many more than one of a list are shown: a provider may say thousands, to hide what comes before.
 const SHOWN: usize = 99;
 
+/// How many rules are shown, which come last: more than a provider for a whole cloud needs.
+const SHOWN_RULES: usize = 300;
+
 /// The whole text.
 pub(super) fn report(inspection: &Inspection) -> String {
     let mut report = Report::default();
     report.title(&inspection.file);
     say_component(&mut report, inspection);
     say_description(&mut report, inspection);
-    match &inspection.settings {
-        Some(settings) => say_settings(&mut report, settings, inspection),
-        None => {
-            report.line("wishes", "they follow from its configuration; give one with --provider FILE.yaml");
-        }
+    if let Some(settings) = &inspection.settings {
+        say_settings(&mut report, settings, inspection);
+    } else {
+        let advice = "they follow from its configuration; give one with --provider FILE.yaml";
+        report.line("wishes and rules", advice);
     }
     report.text
 }
@@ -138,7 +142,19 @@ fn say_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     report.list("credentials", &credentials.collect::<Vec<_>>());
     let lists = rules.iter().filter(|rule| rule.page.is_some()).count();
     let lists = if lists > 0 { format!(", {lists} about lists in pages") } else { String::new() };
-    report.line("rules", &format!("{} about what its requests mean{lists}", rules.len()));
+    let about = format!("{} about what its requests mean{lists}; the first that matches holds", rules.len());
+    report.line("rules", &about);
+    report.line("", "read: changes nothing; may be repeated, and answered from the cache");
+    report.line("", "write: changes something; drops what the cache has of its scope");
+    report.line("", "operation-poll: changes nothing, but something is on its way to change");
+    report.line("", "what no rule matches: a write that drops all of the cache");
+    let shown = rules.get(..SHOWN_RULES).unwrap_or(rules);
+    for line in table(shown) {
+        report.text.extend(["    ", &line, "\n"]);
+    }
+    if rules.len() > shown.len() {
+        report.line("", &format!("and {} more, which --json shows", rules.len() - shown.len()));
+    }
 }
 
 /// Lines of a name and what stands beside it.
