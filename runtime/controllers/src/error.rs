@@ -49,6 +49,8 @@ impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => of_status(&status),
+            // Its own text says no more than that it is one.
+            kube::Error::Service(error) => Self::Unavailable(chain(&*error)),
             other => Self::Unavailable(chain(&other)),
         }
     }

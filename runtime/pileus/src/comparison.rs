@@ -58,7 +58,7 @@ impl Comparison {
     pub(crate) fn log(&self, provider: &str) {
         for Wish { endpoint, granted_by, credentials } in &self.wishes {
             if granted_by.is_empty() {
-                tracing::warn!(%provider, %endpoint, "the provider asks for a host that no grant names; requests to it will be denied");
+                tracing::warn!(%provider, %endpoint, "the provider asks for a host that no grant names; requests to it are denied until spec.grants of its document has one");
             } else {
                 tracing::info!(%provider, %endpoint, grants = ?granted_by, ?credentials, "the provider may reach what it asks for");
             }

@@ -55,7 +55,7 @@ pub enum Error {
     #[error("nothing was released:{}; `kubectl describe node NAME` shows whether it is held", list(.0))]
     NotHeld(Vec<String>),
     /// The API server doesn't do what a command needs.
-    #[error("can't {what}: {source}")]
+    #[error("can't {what}: {source}{}", if matches!(source, pileus_controllers::Error::Unavailable(_)) { UNREACHED } else { "" })]
     Cluster {
         /// What was to be done.
         what: String,
@@ -116,6 +116,10 @@ pub enum Error {
         source: Box<pileus_gate::Error>,
     },
 }
+
+/// What to do about an API server that doesn't answer.
+const UNREACHED: &str =
+    "; see that it is up, and that --kubeconfig, KUBECONFIG or the Pod's service account lead to it";
 
 impl Error {
     /// The exit code, as `pileus --help` lists them.

@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     let client = Client::try_from(config.clone()).map_err(|error| Error::Kubeconfig(error.to_string()))?;
     secrets.open(client.clone(), &config.default_namespace);
     // Before anything that takes time, so that a wrong way to the API server is told at once.
-    cluster.uid = world::cluster_uid(&client).await?;
+    cluster.uid = world::cluster_uid(&client, &config.cluster_url).await?;
     let wishes = Wishes { cluster, routes, classes: document.classes.clone() };
     let metrics = Metrics::register(&mut Registry::default());
     let candidate = Candidate::load(document, compiled, cluster::addresses(&config), &metrics).await?;

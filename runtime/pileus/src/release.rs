@@ -13,9 +13,10 @@ use crate::{cli, cluster};
 /// Releases the Nodes that are named, or all that are held. Nothing is released where one of the names is wrong.
 pub(crate) async fn run(arguments: cli::ReleaseDeletion) -> Result<(), Error> {
     let config = cluster::config(arguments.kubeconfig, "release-deletion").await?;
+    let what = format!("list nodes at {}", config.cluster_url);
     let client = Client::try_from(config).map_err(|error| Error::Kubeconfig(error.to_string()))?;
     let api = Api::<Node>::all(client);
-    let failed = |error: kube::Error| Error::Cluster { what: "list nodes".to_owned(), source: error.into() };
+    let failed = |error: kube::Error| Error::Cluster { what, source: error.into() };
     let listed = api.list(&ListParams::default()).await.map_err(failed)?;
     let nodes: Vec<_> = listed.items.into_iter().filter_map(|node| NodeFacts::read(node).ok()).collect();
     let chosen = if arguments.all { all(&nodes) } else { named(&nodes, &arguments.nodes)? };

@@ -16,7 +16,7 @@ use crate::error::Error;
 pub struct RouteController {
     /// The ranges of all Pods' addresses, one or one of each family, as in 10.244.0.0/16,fd00:10::/48. Routes within them
     /// follow the nodes, and others are never touched. Without it no routes are programmed
-    #[arg(long, value_name = "RANGE[,RANGE]", value_delimiter = ',')]
+    #[arg(long, value_name = "RANGE[,RANGE]", value_delimiter = ',', value_parser = range)]
     pub cluster_cidr: Vec<IpNet>,
 
     /// Whether routes are programmed where the provider can; false leaves them to somebody else
@@ -65,6 +65,12 @@ impl RouteController {
     }
 }
 
+fn range(text: &str) -> Result<IpNet, String> {
+    let wrong =
+        |_| "this is no address range; write it as in 10.244.0.0/16 or 10.244.0.0/16,fd00:10::/48".to_owned();
+    text.parse().map_err(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +100,7 @@ mod tests {
         }
         let settings = route(&flags(&["10.244.7.0/16"])).unwrap().unwrap();
         assert_eq!(settings.cluster_ranges[0].to_string(), "10.244.0.0/16");
+        assert!(range("10.244.0.0").unwrap_err().contains("write it as in 10.244.0.0/16"));
     }
 
     #[test]

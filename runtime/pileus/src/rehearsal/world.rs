@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
@@ -82,13 +83,13 @@ impl World {
 ///
 /// # Errors
 /// [`Error::Cluster`] where the API server doesn't answer.
-pub(crate) async fn cluster_uid(client: &Client) -> Result<Option<String>, Error> {
+pub(crate) async fn cluster_uid(client: &Client, server: &Uri) -> Result<Option<String>, Error> {
     let api = Api::<Namespace>::all(client.clone());
     let read = async { api.get_opt("kube-system").await.map_err(ApiError::from) };
     match patiently(read).await {
         Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
         Err(ApiError::Forbidden(_)) => Ok(None),
-        Err(source) => Err(failed("read namespace kube-system", source)),
+        Err(source) => Err(failed(&format!("read namespace kube-system at {server}"), source)),
     }
 }
 
