@@ -7,13 +7,16 @@ mod node_controllers;
 mod plan;
 mod route_controller;
 mod service_controller;
+mod upstream;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pileus_cloud::{Cluster, ProviderId};
 use pileus_gate::Grant;
 
+use crate::error::Error;
 use crate::provider_test::subject;
 
 pub use admin_server::AdminServer;
@@ -46,6 +49,19 @@ pub struct Pileus {
     pub command: Command,
 }
 
+impl Pileus {
+    /// Reads a command line. Help, the version and what clap itself finds wrong end the process here, with an exit code.
+    ///
+    /// # Errors
+    /// [`Error::UpstreamFlags`] for flags that other cloud-controller-managers have.
+    pub fn read(arguments: &[OsString]) -> Result<Self, Error> {
+        Self::try_parse_from(arguments).map_err(|refused| {
+            let told = upstream::told(&refused, arguments.iter().filter_map(|argument| argument.to_str()));
+            if told.is_empty() { refused.exit() } else { Error::UpstreamFlags(told) }
+        })
+    }
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -53,7 +69,7 @@ pub enum Command {
     Run(Box<Run>),
     /// Say what would be changed in the cloud now, and why, without changing anything
     Plan(Plan),
-    /// Say what a component is: what it can do, imports, exports and wishes
+    /// Say what a component is: what it can do, imports, exports, wishes and means by its requests
     Inspect(Inspect),
     /// Let Nodes be deleted whose machines are gone for good
     ReleaseDeletion(ReleaseDeletion),
@@ -196,9 +212,10 @@ With --allow-changes it does change something, so use a project, a subscription 
 Nodes of --node and for a cluster and Services whose UIDs are random:
   - two load balancers, for the Services pileus-conformance/first (port 80) and pileus-conformance/second (port 443);
   - two routes, to ranges within 198.18.0.0/15, the block for benchmarks, which no network uses in earnest.
-It takes them through their lives: made, asked for once more, led to other Nodes, deleted, deleted once more, removed as an
-orphan. Clouds that need minutes for a load balancer get up to ten for each step. All of it is removed at the end, also
-after a check has failed and after Ctrl-C or SIGTERM; what could not be removed is named.";
+It takes them through their lives: made, asked for once more, one changed without the other, led to other Nodes,
+deleted, deleted once more, removed as an orphan. Clouds that need minutes for a load balancer get up to ten for each
+step. All of it is removed at the end, also after a check has failed and after Ctrl-C or SIGTERM; what could not be
+removed is named.";
 
 /// Arguments of `pileus provider test`.
 #[derive(Debug, Args)]

@@ -32,6 +32,9 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+    /// Flags that other cloud-controller-managers have; each with what to do instead.
+    #[error("these flags are of other cloud-controller-managers:{}\n`pileus run --help` shows those that there are", list(.0))]
+    UpstreamFlags(Vec<String>),
     /// The document can't be read.
     #[error("can't read the CloudProvider document {}: {source}", path.display())]
     DocumentUnreadable {
@@ -128,6 +131,7 @@ impl Error {
         ExitCode::from(match self {
             Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) | Self::Stopped { .. } => 1,
             Self::Flag { .. }
+            | Self::UpstreamFlags(_)
             | Self::DocumentUnreadable { .. }
             | Self::Document { .. }
             | Self::Kubeconfig(_) => 2,

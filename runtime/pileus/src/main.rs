@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use pileus::cli::Pileus;
 
 fn main() -> ExitCode {
     // kube, hyper and our dialler share one TLS implementation; it must be chosen before the first connection.
@@ -10,7 +10,8 @@ fn main() -> ExitCode {
         eprintln!("pileus: another TLS implementation is installed already");
         return ExitCode::FAILURE;
     }
-    match pileus::run(pileus::cli::Pileus::parse()) {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    match Pileus::read(&arguments).and_then(pileus::run) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("pileus: {error}");

@@ -182,6 +182,10 @@ async fn help_teaches_and_the_version_is_one_line() {
     {
         bench.refusal(arguments, 2, &["Usage: pileus"]).await;
     }
+    let upstream = [&RUN[..], &["--cloud-provider=azure", "--secure-port=10258"]].concat();
+    let parts =
+        ["--cloud-provider: the provider is", "--secure-port: say --admin-address", "pileus run --help"];
+    bench.refusal(&upstream, 2, &parts).await;
 }
 
 #[tokio::test]
