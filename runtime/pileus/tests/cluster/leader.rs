@@ -29,15 +29,15 @@ const FEW: usize = 5;
 const PACE: Duration = Duration::from_millis(20);
 
 /// For tests that wait for a Lease to expire: short, and long enough that a leader isn't lost to a busy machine, where a
-/// renewal may take a second.
+/// renewal may take seconds.
 pub(crate) const QUICK: [&str; 3] = [
-    "--leader-elect-lease-duration=6s",
-    "--leader-elect-renew-deadline=5s",
+    "--leader-elect-lease-duration=12s",
+    "--leader-elect-renew-deadline=10s",
     "--leader-elect-retry-period=500ms",
 ];
 /// The first two of [`QUICK`].
-const LEASE: Duration = Duration::from_secs(6);
-const RENEWAL: Duration = Duration::from_secs(5);
+const LEASE: Duration = Duration::from_secs(12);
+const RENEWAL: Duration = Duration::from_secs(10);
 
 async fn world(flags: &[&'static str]) -> World {
     let mut world = World::with(Options { audit: true }).await;
@@ -283,7 +283,7 @@ async fn a_lease_that_is_edited_by_hand_never_makes_two_leaders() {
 
         let absurd = json!({"spec": {"leaseDurationSeconds": 1}, "metadata": {"labels": {"kept": "yes"}}});
         leases.patch(name, &PatchParams::default(), &Patch::Merge(absurd)).await.unwrap();
-        let is_put_right = |lease: &Lease| lease.spec.as_ref().unwrap().lease_duration_seconds == Some(6);
+        let is_put_right = |lease: &Lease| lease.spec.as_ref().unwrap().lease_duration_seconds == Some(12);
         let edited = lease_until(&world, is_put_right).await;
         assert_eq!(edited.metadata.labels.unwrap()["kept"], "yes", "what others keep in it stays");
         assert!(first.is_well().await);
