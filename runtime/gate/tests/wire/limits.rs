@@ -335,7 +335,7 @@ async fn ten_thousand_requests_that_wait_take_less_than_32_mib() {
             request = request.header(header, "a value as long as they are");
         }
         let request = request.body(Full::new(Bytes::from(vec![b'x'; 64]))).unwrap();
-        let deadlines = within(Duration::from_hours(48));
+        let deadlines = within(Duration::from_hours(365 * 24));
         let mut sending = Box::pin(gate.gate.send(request, deadlines));
         assert!(futures::poll!(sending.as_mut()).is_pending());
         waiting.push(sending);

@@ -254,8 +254,11 @@ async fn row_10_an_endless_body_of_a_guest_is_capped_in_bytes_and_in_pieces() {
         let attempt = json!({"method": "PUT", "authority": at(&cloud), "body": [piece], "endless": true});
         let ended = tried(&gate.gate, &json!([attempt])).await;
         let is_bounded = match &ended {
-            Ok(outcomes) => outcomes[0].contains("HttpRequestBodySize"),
             // Pieces so small may cost the guest its time first.
+            Ok(outcomes) => {
+                outcomes[0].contains("HttpRequestBodySize")
+                    || piece.len() < 2 && outcomes[0].contains("Timeout")
+            }
             Err(fault) => piece.len() < 2 && matches!(fault, Fault::Cpu { .. } | Fault::Deadline { .. }),
         };
         assert!(is_bounded, "pieces of {}: {ended:?}", piece.len());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use pileus_cloud::{Answer, Error, Purpose};
 use pileus_gate::Grant;
@@ -66,7 +67,14 @@ async fn exchange(send: usize, receive: usize) -> (Result<String, Error>, usize)
     };
     let configuration =
         format!(r#"{{"behaviour": "bodies", "bytes": {send}, "cloud": "http://127.0.0.1:{port}"}}"#);
-    let guest = configured(&engine(), &configuration, gate(vec![grant]), Limits::default(), &metrics()).await;
+    // So many bytes take a busy machine a while.
+    let limits = Limits {
+        cpu: Duration::from_secs(20),
+        lookup_soft: Duration::from_mins(2),
+        lookup_hard: Duration::from_mins(4),
+        ..Limits::default()
+    };
+    let guest = configured(&engine(), &configuration, gate(vec![grant]), limits, &metrics()).await;
     let asked = [node(&receive.to_string())];
     let answers = guest.lookup_or_fault(Purpose::Initialise, &asked).await.unwrap().unwrap();
     let came = match answers.into_iter().next().unwrap() {

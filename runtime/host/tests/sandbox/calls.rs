@@ -14,8 +14,8 @@ use crate::fixture::{configured, engine, gate, guest, hostile, metrics, node};
 fn limits() -> Limits {
     Limits {
         cpu: Duration::from_millis(200),
-        lookup_soft: Duration::from_secs(5),
-        lookup_hard: Duration::from_secs(20),
+        lookup_soft: Duration::from_secs(20),
+        lookup_hard: Duration::from_mins(1),
         ..Limits::default()
     }
 }
