@@ -29,6 +29,12 @@ pub enum ErrorKind {
     Broken,
 }
 
+/// What became of one change: how far it has come, or why it hasn't.
+pub type Outcome<P> = Result<P, Error>;
+
+/// What became of each change of a call, in their order.
+pub type Outcomes<P> = Vec<Outcome<P>>;
+
 /// An error as a provider reports it.
 ///
 /// The message is one sentence for people: lower case, no full stop, naming the object and the cause. It appears in
@@ -64,6 +70,11 @@ impl Error {
     /// See [`ErrorKind::Invalid`].
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Invalid, message)
+    }
+
+    /// `invalid`, for a provider ID that isn't of the form that the cloud's have, of which one is the example.
+    pub fn provider_id(provider_id: &str, example: &str) -> Self {
+        Self::invalid(format!("provider ID `{provider_id}` is not of the form `{example}`"))
     }
 
     /// See [`ErrorKind::Denied`].

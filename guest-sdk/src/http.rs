@@ -48,6 +48,7 @@
 //! ```
 
 mod base_url;
+mod collection;
 mod document;
 pub(crate) mod failure;
 mod members;
@@ -61,8 +62,9 @@ use std::time::Duration;
 pub use ::http::{HeaderMap, Method, StatusCode};
 use ::http::{HeaderName, HeaderValue, Uri, header};
 pub use base_url::BaseUrl;
+pub use collection::{Collection, HANDFUL, Next, Page};
 pub use document::{Document, Edit};
-pub use members::Members;
+pub use members::{MemberList, Members};
 pub use pages::pages;
 pub use response::Response;
 use serde::Serialize;
@@ -75,6 +77,15 @@ pub const IN_FLIGHT: usize = 64;
 
 /// The directive of a request that the host's cache answers or nobody.
 pub(crate) const ONLY_IF_CACHED: &str = "only-if-cached";
+
+/// Where an answer may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// From the cloud, or from the host's cache where that has one that is new enough.
+    Cloud,
+    /// From the host's cache alone, which costs the cloud nothing.
+    Cache,
+}
 
 /// A request as it leaves the SDK.
 pub(crate) struct Outgoing {
@@ -244,6 +255,20 @@ impl Request {
     pub async fn send_if_cached(self) -> Result<Option<Response>, Error> {
         let response = self.cache_control(ONLY_IF_CACHED).send().await?;
         Ok(Some(response).filter(|response| !status::is_not_cached(response.status, &response.headers)))
+    }
+
+    /// Reads the answer from where it may come from.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), and `unavailable` where the cache alone is asked and has none that is new enough.
+    pub async fn send_from(self, source: Source) -> Result<Response, Error> {
+        if source == Source::Cloud {
+            return self.send().await;
+        }
+        let subject = self.url.split('?').next().unwrap_or_default().to_owned();
+        let cached = self.send_if_cached().await?;
+        cached.ok_or_else(|| Error::unavailable(format!("the host's cache has no answer for {subject}")))
     }
 
     fn build(self) -> Result<Outgoing, Error> {

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::Deserialize;
+
 use crate::{Cluster, Owned, Route, Service};
 
 /// The cluster's UID, by which clusters that share an account know their own.
@@ -16,6 +18,16 @@ pub const SERVICE_NAME: &str = "pileus-service-name";
 
 /// The name of the Node that a route leads to.
 pub const NODE: &str = "pileus-node";
+
+/// Whatever bears labels, as many clouds list it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Labelled {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    #[serde(default, alias = "tags")]
+    pub labels: BTreeMap<String, String>,
+}
 
 /// The labels of what is made for a Service.
 pub fn of(cluster: &Cluster, service: &Service) -> BTreeMap<String, String> {
@@ -59,6 +71,11 @@ pub fn owned(
         name: name.into(),
         ..Owned::default()
     })
+}
+
+/// What of a list is a cluster's, or nobody's, see [`owned`].
+pub fn owned_among(all: Vec<Labelled>, cluster: &Cluster) -> Vec<Owned> {
+    all.into_iter().filter_map(|one| owned(one.name, one.labels, cluster)).collect()
 }
 
 #[cfg(test)]

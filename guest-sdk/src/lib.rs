@@ -27,7 +27,7 @@ pub mod testing;
 mod wire;
 
 pub use description::{Annotation, AnnotationType, CallShape, Capability, Description, ServiceFacts};
-pub use error::{Error, ErrorKind, Extra};
+pub use error::{Error, ErrorKind, Extra, Outcome, Outcomes};
 pub use instances::{Answer, Instance, Instances, Listing, Purpose, State, one_by_one};
 pub use load_balancers::{LoadBalancers, ServiceAction, ServiceCall, ServiceChange, ServiceProgress};
 pub use node::{Address, AddressKind, NodeReference};

@@ -33,7 +33,24 @@
 
 use std::time::Duration;
 
-use crate::Error;
+use crate::http::{HeaderMap, Response, StatusCode, status};
+use crate::{Error, host};
+
+/// The note of a change that waits for what was written for its Service alone, as [`Wish`](crate::Wish) leaves it. A space
+/// and the operation's address follow where the cloud named one.
+pub const WRITTEN: &str = "written";
+
+/// The note of a change that waits for a deletion.
+pub const DELETED: &str = "deleted";
+
+/// The note of a change that waits for what was written to a document that Services share.
+pub const SHARED: &str = "shared";
+
+/// When to look again how an operation is getting on, where the cloud doesn't say.
+pub(crate) const AGAIN: Duration = Duration::from_secs(1);
+
+/// The headers in which clouds name an operation that they have begun.
+const ADDRESSES: [&str; 2] = ["azure-asyncoperation", "operation-location"];
 
 /// A change that has begun, or could not begin before the soft deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +78,17 @@ impl State {
         Self::Running(InProgress { after, resume: Some(note.into()) })
     }
 
+    /// The cloud is at it, and what it says of the thing tells how far it is: to be asked again soon.
+    pub const fn busy() -> Self {
+        Self::Running(InProgress { after: AGAIN, resume: None })
+    }
+
+    /// It has failed, for the reason that the cloud gives.
+    pub fn failed(why: Option<&str>) -> Self {
+        let why = why.unwrap_or("it doesn't say why");
+        Self::Failed(Error::unavailable(format!("the cloud could not finish what it began: {why}")))
+    }
+
     /// What to answer about a change, of a Service or of a route, before anything is done for it; none where the way is
     /// free. `resume` is the note of the last call.
     ///
@@ -75,6 +103,56 @@ impl State {
             Self::Ended | Self::Failed(_) => Ok(None),
         }
     }
+
+    /// The same for a change that waits for a step, which its note names. The address of the operation stays in the note for
+    /// as long as the cloud is at it, also where only the answer to the write named it.
+    pub(crate) fn answer_at<P: From<InProgress>>(
+        self,
+        step: &str,
+        resume: Option<&str>,
+    ) -> Result<Option<P>, Error> {
+        let state = match self {
+            Self::Running(InProgress { after, resume: named }) => {
+                let known = address(resume).filter(|_| is_at(step, resume)).map(str::to_owned);
+                let note =
+                    named.or(known).map_or_else(|| step.to_owned(), |address| format!("{step} {address}"));
+                Self::running(after, note)
+            }
+            state => state,
+        };
+        state.answer(resume)
+    }
+}
+
+/// Whether a note says that its change waits for this step.
+pub(crate) fn is_at(step: &str, resume: Option<&str>) -> bool {
+    resume.and_then(|note| note.split(' ').next()) == Some(step)
+}
+
+/// The address of the operation that a change waits for, by its note; none where the cloud named none.
+pub fn address(resume: Option<&str>) -> Option<&str> {
+    resume?.split_once(' ').map(|(_, address)| address)
+}
+
+/// The operation that an answer of the cloud says it has begun, by its headers: after which time to look again, and its
+/// address, where it names them.
+pub fn begun(answer: &HeaderMap) -> InProgress {
+    let after = status::retry_after(answer, host::now()).unwrap_or(AGAIN);
+    let named = ADDRESSES.iter().find_map(|name| answer.get(*name)?.to_str().ok());
+    InProgress { after, resume: named.map(str::to_owned) }
+}
+
+/// How a deletion is getting on, by the answer to it: begun where that is 202, and ended otherwise, also because there was
+/// nothing to delete.
+///
+/// # Errors
+///
+/// As [`Response::or_absent`].
+pub fn deleted(answer: Response) -> Result<State, Error> {
+    Ok(match answer.or_absent()? {
+        Some(answer) if answer.status == StatusCode::ACCEPTED => State::Running(begun(&answer.headers)),
+        _ => State::Ended,
+    })
 }
 
 /// Asks how the operation of the last call's note is getting on, and says what to answer; none where the way is free,
@@ -96,7 +174,7 @@ pub async fn follow<P: From<InProgress>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Host, get};
+    use crate::testing::{Host, delete, get};
     use crate::{ErrorKind, Progress, ServiceProgress, http};
 
     const URL: &str = "http://cloud.test/operations/7";
@@ -134,5 +212,50 @@ mod tests {
         let failed = State::Failed(Error::unavailable("the operation failed"));
         assert_eq!(failed.clone().answer::<Progress>(None), Ok(None));
         assert!(failed.answer::<Progress>(Some("note")).is_err());
+    }
+
+    #[test]
+    fn the_address_of_an_operation_stays_in_the_note_of_its_step() {
+        let at = |step: &str, named: Option<&str>, resume: Option<&str>| {
+            let state = State::Running(InProgress { after: AGAIN, resume: named.map(str::to_owned) });
+            match state.answer_at::<Progress>(step, resume) {
+                Ok(Some(Progress::InProgress(InProgress { resume: Some(note), .. }))) => note,
+                other => panic!("{other:?}"),
+            }
+        };
+        let rows = [
+            (None, None, "written"),
+            (None, Some("written"), "written"),
+            (Some("/7"), None, "written /7"),
+            (None, Some("written /7"), "written /7"),
+            (Some("/8"), Some("written /7"), "written /8"),
+            (None, Some("deleted /7"), "written"),
+        ];
+        for (named, resume, note) in rows {
+            assert_eq!(at(WRITTEN, named, resume), note, "{named:?} {resume:?}");
+        }
+        assert_eq!([None, Some("written"), Some("written /7")].map(address), [None, None, Some("/7")]);
+    }
+
+    #[test]
+    fn a_deletion_that_was_accepted_has_begun_and_any_other_has_ended() {
+        let operation =
+            || delete(URL).status(202).header("azure-asyncoperation", "/7").header("retry-after", "9");
+        let begun = |after, resume: Option<&str>| {
+            let after = Duration::from_secs(after);
+            Ok(State::Running(InProgress { after, resume: resume.map(str::to_owned) }))
+        };
+        let rows = [
+            (delete(URL).status(202), begun(1, None)),
+            (operation(), begun(9, Some("/7"))),
+            (delete(URL).status(204), Ok(State::Ended)),
+            (delete(URL).status(404), Ok(State::Ended)),
+            (delete(URL).status(409), Err(ErrorKind::Conflict)),
+        ];
+        for (answer, expected) in rows {
+            let host = Host::new().exchange(answer);
+            let told = host.run(async { deleted(http::delete(URL).send().await?) });
+            assert_eq!(told.map_err(|error| error.kind), expected);
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The capability `routes`: the cloud's routes, which carry the traffic of Pods to their Nodes. An author lists them, and
 //! creates and deletes one at a time, or takes all changes of a call where they are one write.
 
-use crate::{Address, Error, Extra, InProgress, Provider, deadline, removals_first};
+use crate::{Address, Error, Extra, InProgress, Outcome, Outcomes, Provider, deadline, removals_first};
 
 /// The cluster that a call is for. Stored on what is created, where the cloud can: clusters that share an account are
 /// told apart by it.
@@ -13,6 +13,18 @@ pub struct Cluster {
     pub uid: Option<String>,
     /// See [`Extra`].
     pub extra: Extra,
+}
+
+impl Cluster {
+    /// The UID, for a cloud where something is named by it.
+    ///
+    /// # Errors
+    ///
+    /// `unavailable` while it is unknown.
+    pub fn known_uid(&self) -> Result<&str, Error> {
+        let unknown = || Error::unavailable("what the cluster shares has no name while its UID is unknown");
+        self.uid.as_deref().ok_or_else(unknown)
+    }
 }
 
 /// A route that should exist.
@@ -30,6 +42,18 @@ pub struct Route {
     pub destination: String,
     /// See [`Extra`].
     pub extra: Extra,
+}
+
+impl Route {
+    /// The provider ID of the Node's machine, for a cloud whose routes lead to machines.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` where the Node has none yet.
+    pub fn machine(&self) -> Result<&str, Error> {
+        let unknown = || Error::invalid(format!("node {} has no machine yet", self.node));
+        self.target.as_deref().ok_or_else(unknown)
+    }
 }
 
 /// A route that the cloud has.
@@ -97,7 +121,7 @@ pub trait Routes: Provider {
         cluster: &Cluster,
         route: &Route,
         resume: Option<&str>,
-    ) -> impl Future<Output = Result<Progress, Error>>;
+    ) -> impl Future<Output = Outcome<Progress>>;
 
     /// Deletes a route as it was listed. Deleting what is gone succeeds.
     fn delete_route(
@@ -105,7 +129,7 @@ pub trait Routes: Provider {
         cluster: &Cluster,
         route: &ListedRoute,
         resume: Option<&str>,
-    ) -> impl Future<Output = Result<Progress, Error>>;
+    ) -> impl Future<Output = Outcome<Progress>>;
 
     /// Makes changes: one outcome each, in the same order, the deletions before the creations, as a range may move from
     /// one Node to another. The default is [`change_one_by_one`]; override it where one write makes many changes.
@@ -113,7 +137,7 @@ pub trait Routes: Provider {
         &self,
         cluster: &Cluster,
         changes: &[RouteChange],
-    ) -> impl Future<Output = Result<Vec<Result<Progress, Error>>, Error>> {
+    ) -> impl Future<Output = Result<Outcomes<Progress>, Error>> {
         async move { Ok(change_one_by_one(self, cluster, changes).await) }
     }
 }
@@ -124,7 +148,7 @@ pub async fn change_one_by_one<P: Routes>(
     provider: &P,
     cluster: &Cluster,
     changes: &[RouteChange],
-) -> Vec<Result<Progress, Error>> {
+) -> Outcomes<Progress> {
     let change = async |change: &RouteChange| {
         let resume = change.resume.as_deref();
         match &change.action {

@@ -4,10 +4,13 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{Address, Error, Extra};
 
-/// The transport protocol of a port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The transport protocol of a port. In JSON it is written as in the contract, `tcp` for one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Protocol {
     /// TCP.
     #[default]
@@ -29,8 +32,9 @@ impl Protocol {
     }
 }
 
-/// An IP family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// An IP family. In JSON it is written as in the contract, `ipv4` for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Family {
     /// IPv4.
     Ipv4,
@@ -278,6 +282,20 @@ impl Service {
         self.annotations.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
+    /// Sees to it that ports of a protocol have the Service to themselves, for a cloud that doesn't carry others beside it.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` where the Service has ports of this protocol and of others.
+    pub fn has_alone(&self, protocol: Protocol) -> Result<(), Error> {
+        let is_it = |port: &ServicePort| port.protocol == protocol;
+        if self.ports.iter().any(is_it) && !self.ports.iter().all(is_it) {
+            let message = "is carried by itself alone: give it a Service of its own, apart from other ports";
+            return Err(Error::invalid(format!("{} {message}", protocol.as_str())));
+        }
+        Ok(())
+    }
+
     /// The address that it asks for, to be compared with those that the cloud has for what it means.
     ///
     /// # Errors
@@ -304,4 +322,34 @@ pub struct Owned {
     pub name: String,
     /// What is needed to find exactly this again. See [`Extra`].
     pub extra: Extra,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Protocol::{Sctp, Tcp, Udp};
+    use super::*;
+
+    #[test]
+    fn a_protocol_that_is_carried_alone_is_refused_beside_others() {
+        let has_alone = |protocols: &[Protocol]| {
+            let port = |protocol: &Protocol| ServicePort { protocol: *protocol, ..ServicePort::default() };
+            let service = Service { ports: protocols.iter().map(port).collect(), ..Service::default() };
+            service.has_alone(Sctp).is_ok()
+        };
+        let rows = [(&[Sctp, Sctp][..], true), (&[Tcp, Udp], true), (&[Tcp, Sctp], false), (&[], true)];
+        for (protocols, expected) in rows {
+            assert_eq!(has_alone(protocols), expected, "{protocols:?}");
+        }
+    }
+
+    #[test]
+    fn protocols_and_families_are_written_as_in_the_contract() {
+        let words = (Tcp, Udp, Sctp, Family::Ipv4, Family::Ipv6);
+        let json = serde_json::to_string(&words).unwrap();
+        assert_eq!(json, r#"["tcp","udp","sctp","ipv4","ipv6"]"#);
+        assert_eq!(
+            serde_json::from_str::<(Protocol, Protocol, Protocol, Family, Family)>(&json).unwrap(),
+            words
+        );
+    }
 }

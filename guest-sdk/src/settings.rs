@@ -195,6 +195,12 @@ impl Settings {
         self
     }
 
+    /// Adds rules, after those that are there.
+    pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
+        self.rules.extend(rules);
+        self
+    }
+
     /// Adds a limit that the operator knows of, where the configuration names one.
     pub fn quota(self, key: impl Into<String>, quota: Option<Quota>) -> Self {
         match quota {

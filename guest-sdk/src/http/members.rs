@@ -1,9 +1,13 @@
-//! A set of texts of which only matters whether it is the same as another: thousands of members in eight bytes.
+//! Sets of texts that are compared as one: thousands of members by eight bytes, which are all that is kept of a set of which
+//! only matters whether it is the same as another.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
 use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use serde::{Serialize, Serializer};
 
 /// A set of texts, by a digest of it. A list that tells of a thousand load balancers with thousands of members each is
 /// read with it in the memory of a call; whether the members are those that are wanted is all that is left to know.
@@ -14,6 +18,47 @@ impl<S: AsRef<str>> FromIterator<S> for Members {
     /// The set of these texts, of which each is there once, in any order.
     fn from_iter<I: IntoIterator<Item = S>>(members: I) -> Self {
         Self(members.into_iter().map(|member| digest(member.as_ref())).fold(0, u64::wrapping_add))
+    }
+}
+
+/// A set of texts with the digest of it: it is written and read as a list, and copied and compared at once.
+#[derive(Clone, Debug, Default)]
+pub struct MemberList {
+    members: Rc<BTreeSet<String>>,
+    digest: Members,
+}
+
+impl MemberList {
+    /// The set by its digest.
+    pub const fn digest(&self) -> Members {
+        self.digest
+    }
+}
+
+impl PartialEq for MemberList {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
+impl<S: Into<String>> FromIterator<S> for MemberList {
+    /// The set of these texts, however often each is there.
+    fn from_iter<I: IntoIterator<Item = S>>(members: I) -> Self {
+        let members: BTreeSet<String> = members.into_iter().map(Into::into).collect();
+        let digest = members.iter().collect();
+        Self { members: Rc::new(members), digest }
+    }
+}
+
+impl Serialize for MemberList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.members.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for MemberList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::<String>::deserialize(deserializer).map(Self::from_iter)
     }
 }
 
@@ -84,5 +129,14 @@ mod tests {
             assert_eq!(set(other) == set(&["b", "a"]), other == ["a", "b"], "{other:?}");
         }
         assert_eq!(read("[1]"), None);
+    }
+
+    #[test]
+    fn a_list_is_written_in_order_and_is_the_same_as_its_digest() {
+        let list: MemberList = ["b", "a", "b"].into_iter().collect();
+        assert_eq!(serde_json::to_string(&list).unwrap(), r#"["a","b"]"#);
+        let read: MemberList = serde_json::from_str(r#"["b", "a"]"#).unwrap();
+        assert!(read == list && list != ["a"].into_iter().collect());
+        assert_eq!(list.digest(), ["a", "b"].iter().collect());
     }
 }

@@ -51,6 +51,18 @@ impl Response {
         }
     }
 
+    /// The body of a successful answer, read as JSON, and its headers, in which a cloud may name the operation that it has
+    /// begun.
+    ///
+    /// # Errors
+    ///
+    /// As [`json`](Self::json).
+    pub fn parts<T: DeserializeOwned>(self) -> Result<(T, HeaderMap), Error> {
+        let mut answer = self.error_for_status()?;
+        let headers = std::mem::take(&mut answer.headers);
+        Ok((answer.json()?, headers))
+    }
+
     /// The body of a successful answer, read as JSON.
     ///
     /// # Errors

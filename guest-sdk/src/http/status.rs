@@ -38,7 +38,7 @@ pub(super) fn is_not_cached(status: StatusCode, headers: &HeaderMap) -> bool {
 
 /// When the cloud wants to be asked again. A date counts from the answer's own `Date` where there is one, as the cloud's
 /// clock and this one may differ.
-fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
