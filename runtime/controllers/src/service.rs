@@ -20,6 +20,7 @@ mod roster;
 mod scenarios;
 mod targets;
 mod telling;
+mod trail;
 mod turn;
 mod work;
 

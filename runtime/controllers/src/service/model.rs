@@ -1,12 +1,15 @@
 //! The roster against a simulated API server, cloud and crowd of users, by seed: whatever happens in whatever order, at the
 //! end the cloud holds exactly what the cluster asks for, and then nobody writes any more.
 //!
-//! The watch lags. Writes and calls take effect at some moment between their begin and their answer, answers are lost,
-//! operations take time and fail late. The process is killed at any moment, and the next one begins with a list.
+//! The watch lags, and passes over what was only for a moment. Writes and calls take effect at some moment between their
+//! begin and their answer or later, answers are lost, operations take time and fail late. The cloud shows what was there a
+//! while ago. The process is killed at any moment, and the next one begins with a list that may be old, and perhaps with
+//! other classes of its own.
 
 mod api;
 mod chance;
 mod cloud;
+mod sight;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -26,9 +29,10 @@ use super::work::{Call, Key, Listing, Telling, Work, Write};
 use crate::error::Error;
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
-use api::{Api, News, classes};
+use api::{Api, CLASSES, News};
 use chance::Chance;
 use cloud::{CLUSTER, Cloud, Wish, name};
+use sight::Sights;
 
 const AUDIT: Duration = Duration::from_mins(30);
 
@@ -41,7 +45,7 @@ enum Event {
     Watch,
     /// A write takes effect, and its answer comes.
     Write(Arc<ServiceFacts>, Write),
-    Wrote(String, Result<Arc<ServiceFacts>, Error>),
+    Wrote(String, Write, Result<Arc<ServiceFacts>, Error>),
     /// A call takes effect, and its answer comes.
     Call(Call),
     Came(Call, Outcomes),
@@ -49,15 +53,6 @@ enum Event {
     List,
     Present(Vec<pileus_cloud::Owned>),
     Listed(Result<Listing, Retry>),
-}
-
-/// As what a process has seen a Service so far, at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Seen {
-    /// As a live one of a foreign class, and never otherwise: no list is reason enough to delete what it has.
-    Aloof,
-    Turned,
-    Wanted,
 }
 
 struct World {
@@ -78,8 +73,8 @@ struct World {
     calls: Vec<(&'static str, usize)>,
     /// The names of which this process has heard, which it follows to their end.
     followed: HashSet<String>,
-    /// The Services that this process has seen, by UID, with their names.
-    seen: BTreeMap<String, (String, Seen)>,
+    /// What this process has seen of Services.
+    seen: Sights,
     /// The names of Services by UID that this process has asked the cloud for.
     ensured: BTreeMap<String, String>,
     told: usize,
@@ -99,7 +94,7 @@ impl World {
         };
         let settings = Settings {
             cluster: Cluster { name: "kubernetes".to_owned(), uid: Some(CLUSTER.to_owned()) },
-            classes: classes(),
+            classes: CLASSES.map(str::to_owned).to_vec(),
             // Where there are hardly any audits, nothing is put right by them.
             audit_period: if chance.percent(50) { AUDIT } else { AUDIT * 10_000 },
             calls: 1 + usize::try_from(chance.below(4)).unwrap(),
@@ -125,11 +120,12 @@ impl World {
             busy: HashSet::new(),
             calls: Vec::new(),
             followed: HashSet::new(),
-            seen: BTreeMap::new(),
+            seen: Sights::default(),
             ensured: BTreeMap::new(),
             told: 0,
             focus: 0,
         };
+        world.api.serves(&world.settings.classes);
         world.target();
         world
     }
@@ -156,7 +152,8 @@ impl World {
         self.roster.target(targets, self.now);
     }
 
-    /// The process is killed, and the next one begins. What it had sent takes effect at once or never.
+    /// The process is killed, and the next one begins. What it had sent takes effect until then or never, and shows: nobody
+    /// could know of anything else.
     fn restart(&mut self) {
         let (own, others): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.events)
             .into_iter()
@@ -171,11 +168,13 @@ impl World {
         }
         (self.busy, self.calls, self.followed) = (HashSet::new(), Vec::new(), HashSet::new());
         self.ensured.clear();
-        self.seen.clear();
-        self.api.news.clear();
+        self.seen = Sights::default();
+        self.cloud.catches_up(self.now);
+        let classes: &[&str] = if self.chance.percent(70) { &CLASSES } else { &[] };
+        self.settings.classes = classes.iter().map(|class| (*class).to_owned()).collect();
+        self.api.serves(&self.settings.classes);
         self.roster = Roster::new(self.terms.clone(), &self.settings, self.now);
-        let listed: Vec<_> = self.api.services.values().cloned().map(Arc::new).collect();
-        for facts in listed {
+        for facts in self.api.list(self.chance.below(8)) {
             self.tell(News::Present(facts));
         }
         self.target();
@@ -196,29 +195,15 @@ impl World {
             }
             News::Gone(name) => {
                 if self.followed.remove(&name) {
-                    self.see_gone(&name, "");
+                    self.seen.gone(&name, "");
                     self.roster.gone(&name, self.now);
                 }
             }
         }
     }
 
-    fn see(&mut self, facts: &ServiceFacts) {
-        let uid = &facts.service.uid;
-        self.see_gone(&facts.key(), uid);
-        let seen = match facts {
-            _ if wants(facts, &classes()) => Seen::Wanted,
-            _ if !facts.is_deleting && is_foreign(facts, &classes()) => Seen::Aloof,
-            _ => Seen::Turned,
-        };
-        let (_, most) = self.seen.entry(uid.clone()).or_insert((facts.key(), seen));
-        *most = seen.max(*most);
-    }
-
-    /// Those of this name but one are gone.
-    fn see_gone(&mut self, name: &str, kept: &str) {
-        let gone = self.seen.iter_mut().filter(|(uid, (of, _))| of == name && *uid != kept);
-        gone.for_each(|(_, (_, seen))| *seen = Seen::Turned.max(*seen));
+    fn see(&mut self, facts: &Arc<ServiceFacts>) {
+        self.seen.see(facts, &self.settings.classes, self.now);
     }
 
     /// What the cloud makes of a call: each change by itself, and the answers.
@@ -247,8 +232,6 @@ impl World {
             }
             ServiceAction::Delete(pileus_cloud::Service { uid, .. }) => {
                 assert!(unwanted.contains(uid), "{uid} was always wanted");
-                let seen = self.seen.get(uid).map(|(_, seen)| *seen);
-                assert_ne!(seen, Some(Seen::Aloof), "{uid} is live and somebody else's");
                 assert!(wanted.contains(uid) || left.contains(uid), "{uid} was never ours");
             }
             ServiceAction::RemoveOrphan(owned) => {
@@ -292,7 +275,15 @@ impl World {
         match event {
             Event::User => self.user(),
             Event::Watch => {
-                for news in std::mem::take(&mut self.api.news) {
+                let mut news = std::mem::take(&mut self.api.news);
+                // A watch that had to begin anew shows only how things stand.
+                if self.chance.percent(20) {
+                    let mut later = HashSet::new();
+                    news.reverse();
+                    news.retain(|news| later.insert(news.name()));
+                    news.reverse();
+                }
+                for news in news {
                     self.tell(news);
                 }
             }
@@ -300,11 +291,14 @@ impl World {
                 let result =
                     if self.fault(10) { Err(self.api_error()) } else { self.api.write(&facts, &write) };
                 let result = if self.fault(10) { Err(self.api_error()) } else { result };
-                self.after(50, Event::Wrote(facts.service.uid.clone(), result));
+                self.after(50, Event::Wrote(facts.service.uid.clone(), write, result));
             }
-            Event::Wrote(uid, result) => {
+            Event::Wrote(uid, write, result) => {
                 self.busy.remove(&Key::Service(uid.clone()));
                 if let Ok(facts) = &result {
+                    if matches!(write, Write::Finish | Write::Release) {
+                        self.seen.is_let_go(&uid);
+                    }
                     self.see(facts);
                 }
                 self.roster.wrote(&uid, result.as_ref(), self.now, jitter);
@@ -331,12 +325,17 @@ impl World {
             }
             Event::Listed(listing) => {
                 self.ends("list");
+                let owned = listing.iter().flat_map(|listing| &listing.owned);
+                for owned in owned.filter(|owned| owned.cluster_uid.as_deref() == Some(CLUSTER)) {
+                    owned.service_uid.iter().for_each(|uid| self.seen.is_left(uid, self.now));
+                }
                 let report = self.roster.listed(listing.as_ref().map_err(|retry| *retry), self.now, jitter);
                 for name in report.unknown {
                     self.followed.insert(name.clone());
-                    if let Some(facts) = self.api.services.get(&name).cloned() {
+                    if let Some(facts) = self.api.services.get(&name).cloned().map(Arc::new) {
                         self.see(&facts);
-                        self.roster.present(&Arc::new(facts), self.now);
+                        self.seen.is_left(&facts.service.uid, self.now);
+                        self.roster.present(&facts, self.now);
                     }
                 }
             }
@@ -396,6 +395,9 @@ impl World {
                         wanted.contains(uid) || left.contains(uid),
                         "{write:?} to {uid}, which was never ours"
                     );
+                    let may_clean_up = self.seen.may_clean_up(uid, &self.settings.classes, self.now);
+                    let is_last = matches!(write, Write::Finish | Write::Release);
+                    assert!(may_clean_up || !is_last, "{uid}: somebody else may be at it");
                     self.after(50, Event::Write(facts, write));
                 }
                 Work::Call(call) => {
@@ -409,8 +411,10 @@ impl World {
                 }
             }
         }
-        // What is wrong with a Service is told again as long as it is.
-        let is_news = |telling: &Telling| telling.facts.problems.is_empty();
+        // What is wrong with a Service is told again as long as it is, and that its finalizer is somebody else's to remove.
+        let classes = &self.settings.classes;
+        let is_news =
+            |Telling { facts, .. }: &Telling| facts.problems.is_empty() && !is_foreign(facts, classes);
         self.told += self.roster.tellings().iter().filter(|telling| is_news(telling)).count();
         let now = self.now;
         assert!(self.roster.wakes().is_none_or(|at| at > now), "it is woken again and again");
@@ -437,6 +441,11 @@ impl World {
                     assert!(!self.cloud.there.contains_key(&name(uid)), "{key}: {uid} is still there");
                 }
                 self.ensured.insert(service.uid.clone(), key);
+            }
+            if let ServiceAction::Delete(pileus_cloud::Service { uid, .. }) = &change.action {
+                let may_clean_up = self.seen.may_clean_up(uid, &self.settings.classes, self.now);
+                assert!(may_clean_up, "{uid} is somebody else's, or may be");
+                self.seen.is_left(uid, self.now);
             }
         }
     }
@@ -465,18 +474,19 @@ impl World {
     /// The cloud holds what the cluster asks for, and each Service says so. What a process left behind that was killed is
     /// found by an audit alone.
     fn check(&self, is_audited: bool) {
-        let (classes, targets) = (classes(), self.targets());
+        let (classes, targets) = (&self.settings.classes, self.targets());
         let mut expected: BTreeSet<_> =
             ["of another cluster", "of no cluster", "of no service"].map(str::to_owned).into();
         for facts in self.api.services.values() {
             let (uid, name) = (&facts.service.uid, name(&facts.service.uid));
-            if !wants(facts, &classes) {
-                // One that may have been somebody else's is left to them, who may use the same finalizer.
-                let is_others = self.api.foreign.contains(uid) || !self.api.wanted.contains(uid);
-                assert!(is_others || !facts.has_finalizer(), "{facts:?} keeps its finalizer");
+            if !wants(facts, classes) {
+                // One that may be somebody else's is left to them, who may use the same finalizer. A while ago it might not
+                // be cleaned up yet.
+                let earlier = self.now.checked_sub(Duration::from_mins(5)).unwrap_or(self.now);
+                let is_ours = self.seen.may_clean_up(uid, classes, earlier);
+                assert!(!is_ours || !facts.has_finalizer(), "{facts:?} keeps its finalizer");
                 // What it had before this process began stays: nobody saw whose it was.
-                let seen = self.seen.get(uid).map(|(_, seen)| *seen);
-                if is_foreign(facts, &classes) && !facts.is_deleting && seen != Some(Seen::Wanted) {
+                if is_foreign(facts, classes) && !facts.is_deleting && !self.seen.was_wanted(uid) {
                     expected.extend(self.cloud.there.contains_key(&name).then_some(name));
                 }
                 continue;
@@ -488,11 +498,11 @@ impl World {
                 continue;
             }
             let there = there.unwrap_or_else(|| panic!("{facts:?} has none"));
-            assert_eq!(there.wish, Some(Wish::of(&facts.service)), "{uid}");
+            assert_eq!(there.shape.0, Some(Wish::of(&facts.service)), "{uid}");
             let is_local = matches!(facts.service.policy, TrafficPolicy::Local(_));
             let endpoints =
                 if self.terms.wants_endpoints && is_local { targets.endpoints(facts) } else { Vec::new() };
-            assert_eq!(there.behind, (targets.table().to_vec(), endpoints), "{uid}");
+            assert_eq!(there.shape.1, (targets.table().to_vec(), endpoints), "{uid}");
             let shown: Vec<_> = facts.service.status.iter().map(|ingress| &ingress.point).collect();
             assert_eq!(
                 shown,

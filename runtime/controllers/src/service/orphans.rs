@@ -25,6 +25,8 @@ pub(super) struct Orphans {
     deleted: HashSet<String>,
     list_due: Option<Instant>,
     failures: u32,
+    /// Whether there has been a list.
+    pub(super) has_listed: bool,
 }
 
 /// What a list changes.
@@ -47,6 +49,7 @@ impl Orphans {
             deleted: HashSet::new(),
             list_due: Some(list_due),
             failures: 0,
+            has_listed: false,
         }
     }
 
@@ -95,7 +98,7 @@ impl Orphans {
         is_known: impl Fn(&str) -> bool,
         now: Instant,
     ) -> (Report, Changed) {
-        (self.failures, self.expected) = (0, HashSet::new());
+        (self.failures, self.expected, self.has_listed) = (0, HashSet::new(), true);
         let (mut report, mut changed) = (Report::default(), Changed::default());
         let mut found = BTreeMap::new();
         let mut strangers = BTreeSet::new();

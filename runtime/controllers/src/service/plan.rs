@@ -5,6 +5,8 @@
 //! (P-16, P-28); what may be in the cloud is deleted even if nobody can say whether it is; an update that only brings what no
 //! provider sees asks the cloud for nothing.
 
+use std::hash::Hash;
+
 use pileus_cloud::Service;
 
 use super::record::{Doubt, Record};
@@ -61,7 +63,7 @@ pub(super) fn plan(record: &Record, world: World<'_>) -> Step {
     let step = if record.is_present && wants(&record.facts, world.classes) {
         keep(record, world)
     } else {
-        leave(record)
+        leave(record, world)
     };
     // A load balancer without targets would be made if Nodes weren't known yet.
     if step.is_call() && world.targets.is_none() { Step::Rest } else { step }
@@ -78,15 +80,17 @@ pub(super) fn is_foreign(facts: &ServiceFacts, classes: &[String]) -> bool {
     facts.is_load_balancer && class.is_some_and(|class| !classes.contains(class))
 }
 
-/// Whether nothing that a provider sees tells these states of a Service apart, its targets and endpoints set aside.
+/// Whether these states of a Service are the same [`wish`].
 pub(super) fn is_same_wish(a: &ServiceFacts, b: &ServiceFacts) -> bool {
-    fn wish(service: &Service) -> impl PartialEq + '_ {
-        let Service { labels, namespace_labels, annotations, class, ports, policy, affinity, .. } = service;
-        let Service { source_ranges, requested_ip, families, .. } = service;
-        let spec = (class, ports, policy, affinity, source_ranges, requested_ip, families);
-        (labels, namespace_labels, annotations, spec)
-    }
     wish(&a.service) == wish(&b.service)
+}
+
+/// What a provider sees of a Service, its targets and endpoints set aside.
+pub(super) fn wish(service: &Service) -> impl PartialEq + Hash + '_ {
+    let Service { labels, namespace_labels, annotations, class, ports, policy, affinity, .. } = service;
+    let Service { source_ranges, requested_ip, families, .. } = service;
+    let spec = (class, ports, policy, affinity, source_ranges, requested_ip, families);
+    (labels, namespace_labels, annotations, spec)
 }
 
 /// The next step of one that wants a load balancer.
@@ -120,11 +124,21 @@ fn keep(record: &Record, world: World<'_>) -> Step {
 }
 
 /// The next step of one that wants none, or none any more.
-fn leave(record: &Record) -> Step {
-    let Record { facts, is_present, is_ours, is_foreign, may_exist, .. } = record;
-    let is_left = facts.has_finalizer() && (facts.is_deleting || !facts.is_load_balancer) && !is_foreign;
-    let rests = if *is_present && *is_foreign { Step::Rest } else { Step::Forget };
-    if !is_ours && !is_left {
+fn leave(record: &Record, world: World<'_>) -> Step {
+    let Record { facts, is_present, may_exist, .. } = record;
+    let is_foreign = record.foreign.is_some();
+    // What bears a foreign class is its controller's to clean up, and what bears none any more once that has had its time
+    // (see [`Record::not_before`]).
+    let is_left = facts.has_finalizer()
+        && if is_foreign {
+            *is_present && !facts.is_load_balancer
+        } else {
+            facts.is_deleting || !facts.is_load_balancer
+        };
+    // It may turn again, and what is known of it counts then.
+    let is_remembered = *is_present && (is_foreign || !record.wishes.is_empty());
+    let rests = if is_remembered { Step::Rest } else { Step::Forget };
+    if !record.is_claimed(world.classes) && !is_left {
         return rests;
     }
     if *may_exist {

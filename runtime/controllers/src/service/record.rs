@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, ServiceProgress};
+use pileus_cloud::{
+    Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, LocalEndpoints, ServiceProgress,
+};
 use tokio::time::Instant;
 
-use super::plan::{Step, is_foreign, is_same_wish, wants};
+use super::plan::{Step, is_foreign, is_same_wish, wants, wish};
+use super::targets::Targets;
+use super::trail::{NOTHING, Trail, digest};
 use super::turn::Turn;
 use super::work::Write;
 use crate::facts::service::ServiceFacts;
@@ -21,14 +25,18 @@ pub(super) struct Record {
     pub(super) facts: Arc<ServiceFacts>,
     /// Whether it is still there.
     pub(super) is_present: bool,
-    /// Whether it is ours to clean up whatever it looks like: it was wanted while we ran, or a list has told of it and it
-    /// isn't a live one of a foreign class.
+    /// Whether it is ours to clean up whatever it looks like: it was wanted while we ran.
     pub(super) is_ours: bool,
+    /// Whether it is ours to clean up unless it is a live one of a foreign class: a list has told of it when it wasn't, or
+    /// its deletion has begun.
+    pub(super) is_leftover: bool,
     /// Whether a list has told of something in the cloud that bears its UID and the cluster's, which doesn't count yet: as
     /// long as it is a live one of a foreign class that may be another provider's, or the class is missing in our settings.
     pub(super) is_listed: bool,
-    /// Whether somebody else's class was the last that it had as a LoadBalancer.
-    pub(super) is_foreign: bool,
+    /// Where somebody else's class was the last that it had as a LoadBalancer, when it was last seen so or seen to turn.
+    pub(super) foreign: Option<Instant>,
+    /// Whether it was seen to be held at the last list, see [`Record::is_held`].
+    pub(super) was_held: bool,
     /// Whether the cloud may have something for it.
     pub(super) may_exist: bool,
     /// What the cloud last confirmed.
@@ -39,6 +47,12 @@ pub(super) struct Record {
     pub(super) address: Vec<Ingress>,
     /// What a provider last heard of it: what is in the cloud was made from that.
     pub(super) heard: Option<Arc<ServiceFacts>>,
+    /// What was asked for of late, apart from what is behind it.
+    pub(super) wishes: Trail,
+    /// Which targets were asked for of late, and which with which endpoints on them.
+    behind: [Trail; 2],
+    /// From when on a look at the cloud shows no more what was asked for before.
+    pub(super) looks: Instant,
     /// Whether its problems have been told.
     pub(super) is_refused: bool,
     /// The warnings that were last told.
@@ -54,6 +68,11 @@ pub(super) struct Record {
 /// How long what was written and undone by somebody else stays undone, the first time: two that disagree write no faster
 /// than that, and ever less often.
 const RESTORING: Duration = Duration::from_secs(5);
+
+/// How long whoever serves a foreign class has to clean up what turned to another type, and to remove a finalizer that looks
+/// just like ours: clouds take minutes to delete a load balancer, and a controller may be away for as long as somebody needs
+/// to put it right. Then nobody is at it, and upstream's rule counts, as it does after a restart.
+const YIELDING: Duration = Duration::from_mins(30);
 
 /// What was written.
 #[derive(Debug)]
@@ -111,25 +130,36 @@ impl Record {
     pub(super) fn new(facts: &Arc<ServiceFacts>, classes: &[String], is_listed: bool, now: Instant) -> Self {
         let has_address = !facts.service.status.is_empty();
         let is_settled = facts.has_finalizer() && has_address;
+        let may_exist = facts.has_finalizer() || has_address;
         let mut record = Self {
             facts: Arc::clone(facts),
             is_present: true,
             is_ours: false,
+            is_leftover: false,
             is_listed,
-            is_foreign: false,
-            may_exist: facts.has_finalizer() || has_address,
+            foreign: None,
+            was_held: false,
+            may_exist,
             confirmed: None,
             doubt: if is_settled { Doubt::Audit } else { Doubt::Real },
             address: Vec::new(),
             heard: None,
+            wishes: Trail::new(may_exist || is_listed),
+            behind: [Trail::new(may_exist || is_listed), Trail::new(may_exist || is_listed)],
+            looks: now,
             is_refused: false,
             warnings: Vec::new(),
             step: Step::Rest,
             turn: Turn::new(now),
             written: BTreeMap::new(),
         };
-        record.note(classes);
+        record.note(classes, now);
         record
+    }
+
+    /// The cloud may have something for it that nothing has told of yet.
+    pub(super) fn knows_not(&mut self) {
+        self.trails().for_each(|trail| *trail = Trail::new(true));
     }
 
     /// The object is as these facts say.
@@ -148,7 +178,10 @@ impl Record {
         if was != is || (is && (is_changed || has_other_problems)) {
             self.turn.renew(now);
         }
-        self.note(classes);
+        if before.is_load_balancer {
+            self.foreign = self.foreign.map(|_| now);
+        }
+        self.note(classes, now);
     }
 
     /// The object is gone.
@@ -176,10 +209,23 @@ impl Record {
         self.is_present && !self.facts.is_deleting && is_foreign(&self.facts, classes)
     }
 
-    /// Makes it ours, whatever we thought, if a list has told of it and nobody else can claim it.
+    /// Whether it is ours to clean up now.
+    pub(super) fn is_claimed(&self, classes: &[String]) -> bool {
+        self.is_ours || (self.is_leftover && !self.is_aloof(classes))
+    }
+
+    /// Whether a deletion waits for somebody to remove a finalizer that looks like ours, although the class is somebody
+    /// else's and the cloud has nothing of ours for it.
+    pub(super) fn is_held(&self, classes: &[String]) -> bool {
+        let facts = &self.facts;
+        let is_foreign = self.is_present && is_foreign(facts, classes);
+        is_foreign && facts.is_deleting && facts.has_finalizer() && !self.is_claimed(classes)
+    }
+
+    /// Makes it ours to clean up, whatever we thought, if a list has told of it and nobody else can claim it.
     fn count_listing(&mut self, classes: &[String]) {
         if self.is_listed && !self.is_aloof(classes) {
-            (self.is_listed, self.is_ours, self.may_exist) = (false, true, true);
+            (self.is_listed, self.is_leftover, self.may_exist) = (false, true, true);
         }
     }
 
@@ -191,16 +237,25 @@ impl Record {
         self.written.insert(write.as_str(), Written { write, at: now, undone });
     }
 
-    /// When this may be written, where it is what was written before.
-    pub(super) fn again(&self, write: &Write) -> Option<Instant> {
-        let last = self.written.get(write.as_str()).filter(|last| last.write == *write)?;
-        Some(last.at + last.delay())
+    /// When the present step may be taken at the earliest, whatever became of its task before.
+    pub(super) fn not_before(&self, classes: &[String]) -> Option<Instant> {
+        match &self.step {
+            Step::Delete | Step::Write(Write::Finish | Write::Release) if !self.is_claimed(classes) => {
+                self.foreign.map(|since| since + YIELDING)
+            }
+            Step::Write(write) => {
+                let last = self.written.get(write.as_str()).filter(|last| last.write == *write)?;
+                Some(last.at + last.delay())
+            }
+            Step::Ensure { is_audit: true } => Some(self.looks),
+            _ => None,
+        }
     }
 
-    fn note(&mut self, classes: &[String]) {
+    fn note(&mut self, classes: &[String], now: Instant) {
         self.is_ours |= wants(&self.facts, classes);
         if self.facts.is_load_balancer {
-            self.is_foreign = is_foreign(&self.facts, classes);
+            self.foreign = is_foreign(&self.facts, classes).then_some(now);
         }
         self.count_listing(classes);
     }
@@ -215,11 +270,19 @@ impl Record {
         self.heard.as_ref().unwrap_or(&self.facts)
     }
 
-    /// A call for the present step begins: until it is confirmed nobody knows what is there.
-    pub(super) fn begins(&mut self) {
+    /// A call for the present step begins, with these targets and endpoints on them: until it is confirmed nobody knows
+    /// what is there.
+    pub(super) fn begins(&mut self, targets: &Targets, endpoints: &[LocalEndpoints], now: Instant) {
         self.turn.begins();
+        if self.step != Step::Delete {
+            let (is_empty, targets) = (targets.table().is_empty(), targets.digest());
+            // As it is before a provider has put anything behind it.
+            let behind = if is_empty { [NOTHING; 2] } else { [targets, digest(&(targets, endpoints))] };
+            self.behind.iter_mut().zip(behind).for_each(|(trail, behind)| trail.begins(behind, now));
+        }
         match self.step {
             Step::Ensure { is_audit } => {
+                self.wishes.begins(digest(&wish(&self.facts.service)), now);
                 self.heard = Some(Arc::clone(&self.facts));
                 self.may_exist = true;
                 if !is_audit {
@@ -232,14 +295,27 @@ impl Record {
                     confirmed.targets = None;
                 }
             }
-            Step::Delete => (self.confirmed, self.doubt, self.is_ours) = (None, Doubt::Real, true),
+            Step::Delete => {
+                self.wishes.begins(NOTHING, now);
+                (self.confirmed, self.doubt, self.is_leftover) = (None, Doubt::Real, true);
+            }
             Step::Rest | Step::Forget | Step::Refuse | Step::Write(_) => {}
         }
     }
 
+    fn trails(&mut self) -> impl Iterator<Item = &mut Trail> {
+        std::iter::once(&mut self.wishes).chain(&mut self.behind)
+    }
+
     /// What the cloud has since the present step, which was taken with these targets. What becomes of the turn is another
     /// matter.
-    pub(super) fn learn(&mut self, outcome: &Result<ServiceProgress, CloudError>, targets: u64) {
+    pub(super) fn learn(
+        &mut self,
+        outcome: &Result<ServiceProgress, CloudError>,
+        targets: u64,
+        now: Instant,
+    ) {
+        self.trails().for_each(|trail| trail.ends(now));
         let is_delete = self.step == Step::Delete;
         let status = match outcome {
             Ok(ServiceProgress::Done { status, .. }) => Some(status),
@@ -265,6 +341,12 @@ impl Record {
         }
         if !matches!(self.step, Step::UpdateTargets) {
             self.doubt = Doubt::None;
+        }
+        if let Some(until) = self.trails().filter_map(|trail| trail.may_be_old()).max() {
+            self.looks = until;
+            if self.doubt == Doubt::None {
+                self.doubt = Doubt::Audit;
+            }
         }
         let status = status.map(|status| as_stored(status));
         self.address = status.clone().unwrap_or_default();

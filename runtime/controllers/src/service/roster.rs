@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::ServiceTerms;
+use pileus_cloud::{LocalEndpoints, ServiceAction, ServiceTerms};
 use tokio::time::Instant;
 
 use super::Settings;
@@ -76,7 +76,10 @@ impl Roster {
             Some(record) if facts.is_older_than(&record.facts) => return,
             Some(record) => record.observe(facts, &self.classes, now),
             None => {
-                let record = Record::new(facts, &self.classes, self.orphans.expects(uid), now);
+                let mut record = Record::new(facts, &self.classes, self.orphans.expects(uid), now);
+                if !self.orphans.has_listed {
+                    record.knows_not();
+                }
                 self.records.insert(uid.clone(), record);
                 self.names.entry(facts.key()).or_default().insert(uid.clone());
             }
@@ -129,6 +132,8 @@ impl Roster {
             self.orphans.list_at(now);
             for record in self.records.values_mut() {
                 record.is_refused = false;
+                // However long what was asked for goes back and forth.
+                record.looks = now;
                 if record.doubt == Doubt::None {
                     record.doubt = Doubt::Audit;
                 }
@@ -136,7 +141,7 @@ impl Roster {
             self.replan_all(now);
         }
         while let Some((lane, keys)) = self.lanes.next(now) {
-            work.push(Work::Call(self.call(lane, keys, &targets)));
+            work.push(Work::Call(self.call(lane, keys, &targets, now)));
         }
         if self.orphans.is_list_due(now) && self.lanes.may_list(now) {
             self.lanes.is_listing = true;
@@ -160,7 +165,7 @@ impl Roster {
         work
     }
 
-    fn call(&mut self, lane: Lane, keys: Vec<Key>, targets: &Arc<Targets>) -> Call {
+    fn call(&mut self, lane: Lane, keys: Vec<Key>, targets: &Arc<Targets>, now: Instant) -> Call {
         let batch = Batch { terms: &self.terms, targets };
         let (records, orphans, told) = (&mut self.records, &mut self.orphans, &mut self.told);
         let begin = |key: Key| {
@@ -169,7 +174,7 @@ impl Roster {
                     let record = records.get_mut(uid)?;
                     let change = batch.change(record);
                     told.begins(record, targets);
-                    record.begins();
+                    record.begins(targets, endpoints(&change.action), now);
                     change
                 }
                 Key::Orphan(name) => orphans.begins(name)?,
@@ -202,9 +207,9 @@ impl Roster {
         let mut census = Census::default();
         for record in self.records.values() {
             let is_wanted = record.is_present && wants(&record.facts, &self.classes);
+            let is_believed = matches!(record.step, Step::Rest | Step::Ensure { is_audit: true });
             census.wanted += usize::from(is_wanted);
-            census.settled +=
-                usize::from(is_wanted && record.step == Step::Rest && record.confirmed.is_some());
+            census.settled += usize::from(is_wanted && is_believed && record.confirmed.is_some());
             census.leaving += usize::from(record.step == Step::Delete);
         }
         census
@@ -244,12 +249,10 @@ impl Roster {
             record.turn.ready = now;
         }
         record.step = step;
-        let ready = record.turn.ready;
+        let not_before = record.not_before(&self.classes);
+        let ready = not_before.map_or(record.turn.ready, |at| at.max(record.turn.ready));
         match &record.step {
-            Step::Write(write) => {
-                let again = record.again(write);
-                self.writes.insert(uid.to_owned(), again.map_or(ready, |again| ready.max(again)));
-            }
+            Step::Write(_) => drop(self.writes.insert(uid.to_owned(), ready)),
             Step::Refuse => {
                 record.is_refused = true;
                 record.step = Step::Rest;
@@ -275,6 +278,13 @@ impl Roster {
     }
 }
 
+fn endpoints(action: &ServiceAction) -> &[LocalEndpoints] {
+    match action {
+        ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => &service.endpoints,
+        ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_) => &[],
+    }
+}
+
 fn lane(step: &Step, is_under: bool) -> Lane {
     match step {
         _ if is_under => Lane::Again,
@@ -288,10 +298,7 @@ fn lane(step: &Step, is_under: bool) -> Lane {
 mod tests {
     use std::time::Duration;
 
-    use pileus_cloud::{
-        ErrorKind, Ingress, IngressPoint, Owned, Retry, Selection, ServiceAction, ServiceProgress,
-        ServiceTerms,
-    };
+    use pileus_cloud::{ErrorKind, Ingress, IngressPoint, Owned, Retry, Selection, ServiceProgress};
     use serde_json::{Value, json};
 
     use super::*;
@@ -618,7 +625,7 @@ mod tests {
         stage.roster.present(&Arc::new(facts), stage.now);
         assert_eq!(stage.settles().calls(), [r#"update a ["n", "o"]"#]);
         let ServiceAction::UpdateTargets(updated) = &stage.last[0].action else { panic!("{:?}", stage.last) };
-        assert_eq!(updated.endpoints, [pileus_cloud::LocalEndpoints { row: 1, count: 2 }]);
+        assert_eq!(updated.endpoints, [LocalEndpoints { row: 1, count: 2 }]);
         assert_eq!(stage.known.iter().map(|known| &*known.name).collect::<Vec<_>>(), ["b"]);
         assert!(stage.settles().calls().is_empty());
     }
@@ -839,5 +846,161 @@ mod tests {
         (older.resource_version, older.finalizers) = ("2".to_owned(), Vec::new());
         stage.roster.present(&Arc::new(older), stage.now);
         assert!(stage.settles().calls().is_empty() && stage.patches == 0);
+    }
+
+    /// What is asked of the cloud in the next minutes, short of an audit.
+    fn later(stage: &mut Stage) -> Vec<String> {
+        stage.sizes.clear();
+        let mut calls = stage.passes(Duration::from_mins(5)).calls();
+        let is_audit = |sizes: &[(usize, bool)]| sizes.iter().all(|(_, is_audit)| *is_audit);
+        assert!(
+            is_audit(&stage.sizes) && stage.events().is_empty(),
+            "nobody waits for it: {:?}",
+            stage.sizes
+        );
+        calls.retain(|call| call != "list");
+        calls
+    }
+
+    #[test]
+    fn what_changes_and_changes_back_is_looked_at_once_more_when_the_cloud_shows_all() {
+        type Change = fn(&mut Stage);
+        fn port(stage: &mut Stage, port: u16) {
+            stage.change("a", json!({"spec": {"ports": [{"port": port, "nodePort": 30080}]}}));
+        }
+        fn kind(stage: &mut Stage, kind: &str) {
+            stage.change("a", json!({"spec": {"type": kind}}));
+        }
+        let rows: [(&str, &[Change], usize); 8] = [
+            ("another wish", &[|stage| port(stage, 81)], 0),
+            ("two others", &[|stage| port(stage, 81), |stage| port(stage, 82)], 0),
+            ("there and back", &[|stage| port(stage, 81), |stage| port(stage, 80)], 1),
+            ("by two steps", &[|stage| port(stage, 81), |stage| port(stage, 82), |stage| port(stage, 80)], 1),
+            ("other nodes", &[|stage| stage.nodes(&nodes(&["n", "o"]))], 0),
+            (
+                "nodes that go and come",
+                &[|stage| stage.nodes(&nodes(&["n", "o"])), |stage| stage.nodes(&nodes(&["n"]))],
+                1,
+            ),
+            (
+                "one that is made again",
+                &[|stage| kind(stage, "ClusterIP"), |stage| kind(stage, "LoadBalancer")],
+                1,
+            ),
+            ("its status alone", &[|stage| stage.change("a", json!({"status": null}))], 0),
+        ];
+        for (name, changes, looks) in rows {
+            // What comes after the first list has nothing in the cloud.
+            let mut stage = Stage::with(&nodes(&["n"]));
+            stage.settles().put(service("a", json!({})));
+            stage.settles();
+            for change in changes {
+                change(&mut stage);
+                stage.rests(Duration::from_secs(11)).calls();
+            }
+            stage.events();
+            assert_eq!(stage.roster.census(), Census { wanted: 1, settled: 1, leaving: 0 }, "{name}");
+            assert_eq!(later(&mut stage).len(), looks, "{name}");
+            assert!(later(&mut stage).is_empty(), "{name}: once");
+        }
+    }
+
+    #[test]
+    fn what_goes_back_and_forth_for_long_is_looked_at_by_the_audits_and_once_at_the_end() {
+        let mut stage = settled(json!({}));
+        for round in 0..240 {
+            stage.nodes(&nodes(if round % 2 == 0 { &["n", "o"] } else { &["n"] }));
+            stage.passes(Duration::from_secs(21));
+        }
+        let looks = |stage: &Stage| stage.sizes.iter().filter(|(_, is_audit)| *is_audit).count();
+        assert_eq!(looks(&stage), 2, "in 84 minutes");
+        stage.sizes.clear();
+        stage.passes(Duration::from_mins(5));
+        assert_eq!((stage.sizes.len(), looks(&stage)), (1, 1));
+    }
+
+    /// One of a foreign class that bears the finalizer, of which the cloud has nothing.
+    fn foreign() -> Stage {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        let metadata = json!({"finalizers": [FINALIZER]});
+        stage.put(service("a", json!({"spec": {"loadBalancerClass": "foreign"}, "metadata": metadata})));
+        assert!(stage.settles().calls().is_empty() && stage.patches == 0);
+        stage
+    }
+
+    const TURNED: &str = r#"{"spec": {"type": "ClusterIP", "loadBalancerClass": null}}"#;
+
+    #[test]
+    fn a_finalizer_that_may_be_anothers_goes_with_the_class_but_only_after_its_controller_had_its_time() {
+        let turned: Value = serde_json::from_str(TURNED).unwrap();
+        let deleting = json!({"metadata": {"deletionTimestamp": DELETING}});
+        for also in [json!({}), deleting] {
+            let mut stage = foreign();
+            stage.change("a", turned.clone());
+            stage.change("a", also);
+            stage.passes(Duration::from_mins(29));
+            assert!(stage.calls().is_empty() && stage.patches == 0, "its controller is at it");
+            stage.passes(Duration::from_secs(62));
+            assert_eq!(stage.calls(), ["delete uid-a"]);
+            assert_eq!((stage.get("a")["metadata"]["finalizers"].clone(), stage.patches), (json!([]), 1));
+        }
+        // It is theirs again, has been seen to by them, or is gone with their word.
+        let rows = [
+            ("turned back", json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "foreign"}})),
+            ("done", json!({"metadata": {"finalizers": null}})),
+        ];
+        for (name, change) in rows {
+            let mut stage = foreign();
+            stage.change("a", turned.clone());
+            stage.passes(Duration::from_mins(29));
+            stage.change("a", change);
+            assert!(stage.passes(AUDIT * 3).calls().is_empty() && stage.patches == 0, "{name}");
+        }
+        let mut stage = foreign();
+        stage.change("a", turned);
+        stage.roster.gone("default/a", stage.now);
+        stage.put(service("a", json!({"metadata": {"uid": "other"}})));
+        assert_eq!(stage.settles().calls(), [ENSURE], "the next of its name needn't wait");
+    }
+
+    #[test]
+    fn a_deletion_that_waits_for_another_controller_is_told_with_each_list_but_not_at_once() {
+        let mut stage = foreign();
+        stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
+        stage.passes(AUDIT * 11 / 10);
+        assert!(stage.events().is_empty(), "whoever serves it may be at it");
+        for _ in 0..2 {
+            stage.passes(AUDIT * 11 / 10);
+            assert_eq!(stage.events(), ["SyncLoadBalancerFailed a"]);
+            assert!(
+                stage.notes.last().unwrap().contains("the class foreign is not ours"),
+                "{:?}",
+                stage.notes
+            );
+        }
+        assert!(stage.calls().is_empty() && stage.patches == 0);
+        // What the list shows of it is ours, and so is the finalizer.
+        let listed = vec![owned("of a", Some("cluster"), Some("uid-a"))];
+        stage.listing = Ok(Listing { owned: listed, present: HashMap::new() });
+        stage.passes(AUDIT * 11 / 10);
+        assert!(stage.calls().contains(&"delete uid-a".to_owned()));
+        assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([]));
+    }
+
+    #[test]
+    fn one_that_turns_back_to_a_foreign_class_before_its_deletion_keeps_what_it_has() {
+        let turned: Value = serde_json::from_str(TURNED).unwrap();
+        let back = json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "foreign"}});
+        let mut stage = disputed();
+        stage.change("a", turned.clone());
+        stage.change("a", back.clone());
+        assert!(stage.settles().calls().is_empty());
+        // And what is begun isn't gone on with: they may have made it anew.
+        stage.plans("a", Ok(under(60, "note")));
+        stage.change("a", turned);
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        stage.change("a", back);
+        stage.passes(AUDIT * 11 / 10);
+        assert!(stage.calls().iter().all(|call| call == "list"), "{:?}", stage.calls);
     }
 }

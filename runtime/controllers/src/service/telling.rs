@@ -12,6 +12,7 @@ use super::record::Record;
 use super::targets::Targets;
 use super::work::{Telling, Write};
 use crate::events::Reason;
+use crate::well_known::FINALIZER_LOAD_BALANCER;
 
 /// What waits to be told.
 #[derive(Debug, Default)]
@@ -33,6 +34,17 @@ impl Told {
     pub(super) fn refuses(&mut self, record: &Record) {
         let problems = record.facts.problems.join("; ");
         self.tell(record, Reason::SyncLoadBalancerFailed, format!("Error syncing load balancer: {problems}"));
+    }
+
+    /// Its deletion waits for a finalizer to go that nobody here may remove.
+    pub(super) fn is_held(&mut self, record: &Record) {
+        let class = record.facts.service.class.as_deref().unwrap_or_default();
+        let note = format!(
+            "Error syncing load balancer: the class {class} is not ours, and the cloud has nothing of ours for it, so that \
+             whoever serves the class has to remove the finalizer {FINALIZER_LOAD_BALANCER}; where it was ours, name it in \
+             loadBalancerClasses"
+        );
+        self.tell(record, Reason::SyncLoadBalancerFailed, note);
     }
 
     /// A call for a Service begins: told once a task, and not of looks that nobody waits for.

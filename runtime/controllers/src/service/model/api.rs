@@ -14,57 +14,98 @@ use crate::well_known::FINALIZER_LOAD_BALANCER;
 
 pub(super) const CLASSES: [&str; 1] = ["ours.example/class"];
 
-pub(super) fn classes() -> Vec<String> {
-    CLASSES.map(str::to_owned).to_vec()
-}
-
 #[derive(Debug, Clone)]
 pub(super) enum News {
     Present(Arc<ServiceFacts>),
     Gone(String),
 }
 
+impl News {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Present(facts) => facts.key(),
+            Self::Gone(name) => name.clone(),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Api {
+    /// The classes that are ours to serve at the moment.
+    pub(super) classes: Vec<String>,
     pub(super) services: BTreeMap<String, ServiceFacts>,
     /// What the watch has yet to tell.
     pub(super) news: Vec<News>,
+    /// All that has ever happened.
+    log: Vec<News>,
     version: u64,
     /// UIDs that were ever wanted, ever not, and ever to be cleaned up as any finalizer of that name tells.
     pub(super) wanted: BTreeSet<String>,
     pub(super) unwanted: BTreeSet<String>,
     pub(super) left: BTreeSet<String>,
-    /// UIDs that were ever somebody else's.
-    pub(super) foreign: BTreeSet<String>,
     pub(super) writes: usize,
 }
 
 impl Api {
+    /// These are the classes that are ours to serve from now on.
+    pub(super) fn serves(&mut self, classes: &[String]) {
+        self.classes = classes.to_vec();
+        for facts in self.services.values().cloned().collect::<Vec<_>>() {
+            self.note(&facts);
+        }
+    }
+
+    /// A list of all Services as they were so many changes ago. The watch tells what has come since.
+    pub(super) fn list(&mut self, ago: u64) -> Vec<Arc<ServiceFacts>> {
+        let mut old = self.log.clone();
+        let new = old.split_off(old.len().saturating_sub(usize::try_from(ago).unwrap()));
+        self.news.clone_from(&new);
+        let mut listed = BTreeMap::new();
+        for news in &old {
+            match news {
+                News::Present(facts) => drop(listed.insert(facts.key(), Arc::clone(facts))),
+                News::Gone(name) => drop(listed.remove(name)),
+            }
+        }
+        let listed: Vec<_> = listed.into_values().collect();
+        // By the classes of today.
+        for facts in &listed {
+            self.note(facts);
+        }
+        for news in new {
+            if let News::Present(facts) = news {
+                self.note(&facts);
+            }
+        }
+        listed
+    }
+
+    fn note(&mut self, facts: &ServiceFacts) {
+        let uid = &facts.service.uid;
+        let of = if wants(facts, &self.classes) { &mut self.wanted } else { &mut self.unwanted };
+        of.insert(uid.clone());
+        if facts.has_finalizer() && !is_foreign(facts, &self.classes) {
+            self.left.insert(uid.clone());
+        }
+    }
+
     /// An object is so now, or gone where its last finalizer is.
     fn store(&mut self, mut facts: ServiceFacts) -> Arc<ServiceFacts> {
         self.version += 1;
         facts.resource_version = self.version.to_string();
         let (name, uid) = (facts.key(), facts.service.uid.clone());
-        if wants(&facts, &classes()) {
-            self.wanted.insert(uid.clone());
-        } else {
-            self.unwanted.insert(uid.clone());
-        }
-        if facts.has_finalizer() && !is_foreign(&facts, &classes()) {
-            self.left.insert(uid.clone());
-        }
-        if is_foreign(&facts, &classes()) {
-            self.foreign.insert(uid.clone());
-        }
+        self.note(&facts);
         let stored = Arc::new(facts);
-        if stored.is_deleting && stored.finalizers.is_empty() {
+        let news = if stored.is_deleting && stored.finalizers.is_empty() {
             self.services.remove(&name);
             self.unwanted.insert(uid);
-            self.news.push(News::Gone(name));
+            News::Gone(name)
         } else {
             self.services.insert(name, (*stored).clone());
-            self.news.push(News::Present(Arc::clone(&stored)));
-        }
+            News::Present(Arc::clone(&stored))
+        };
+        self.news.push(news.clone());
+        self.log.push(news);
         stored
     }
 
@@ -149,7 +190,7 @@ impl Api {
             facts.finalizers.push("other.example/finalizer".to_owned());
         }
         // Somebody else's controller may use the same one.
-        if is_foreign(&facts, &classes()) && chance.percent(50) {
+        if is_foreign(&facts, &self.classes) && chance.percent(50) {
             facts.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
         }
         self.store(facts);

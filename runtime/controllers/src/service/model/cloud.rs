@@ -1,4 +1,5 @@
-//! A cloud with one load balancer a Service: operations take time and fail late, and what others made is there as well.
+//! A cloud with one load balancer a Service: operations take time and fail late, reads show what was there a while ago, a
+//! write whose answer was lost takes effect late, and what others made is there as well.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +14,10 @@ use super::chance::Chance;
 
 pub(super) const CLUSTER: &str = "our cluster";
 
+/// How long a read may show what was there before, and how long a write may take whose answer was lost.
+const LAG: Duration = Duration::from_secs(25);
+const LATE: Duration = Duration::from_secs(55);
+
 /// What is wanted of a load balancer, apart from its targets.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Wish(Service);
@@ -25,13 +30,16 @@ impl Wish {
 
 pub(super) type Behind = (Vec<Target>, Vec<LocalEndpoints>);
 
+type Shape = (Option<Wish>, Behind);
+
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LoadBalancer {
     pub(super) cluster: Option<String>,
     pub(super) service: Option<String>,
-    pub(super) wish: Option<Wish>,
-    pub(super) behind: Behind,
+    pub(super) shape: Shape,
     pub(super) address: Vec<Ingress>,
+    /// How it was, and until when a read may show that.
+    former: Vec<(Shape, Instant)>,
     operation: Option<Operation>,
     has_failed: bool,
 }
@@ -40,13 +48,19 @@ pub(super) struct LoadBalancer {
 struct Operation {
     ends: Instant,
     /// What is there then; none where it is being removed.
-    then: Option<(Option<Wish>, Behind)>,
+    then: Option<Shape>,
     fails: bool,
+    /// Whether no read shows that it is under way. Another write waits for it all the same.
+    is_hidden: bool,
+    /// How long reads show what was there before.
+    lag: Duration,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Cloud {
     pub(super) there: BTreeMap<String, LoadBalancer>,
+    /// What was removed, and until when a read may show it.
+    ghosts: BTreeMap<String, (LoadBalancer, Instant)>,
     pub(super) writes: usize,
     made: u8,
 }
@@ -57,9 +71,9 @@ impl Cloud {
         let stranger = LoadBalancer {
             cluster: cluster.map(str::to_owned),
             service: service.map(str::to_owned),
-            wish: None,
-            behind: Behind::default(),
+            shape: Shape::default(),
             address: Vec::new(),
+            former: Vec::new(),
             operation: None,
             has_failed: false,
         };
@@ -68,20 +82,40 @@ impl Cloud {
 
     /// What has come to its end by now.
     pub(super) fn passes(&mut self, now: Instant) {
-        self.there.retain(|_, there| {
+        let ghosts = &mut self.ghosts;
+        ghosts.retain(|_, (_, until)| *until > now);
+        self.there.retain(|name, there| {
             let Some(operation) = there.operation.take_if(|operation| operation.ends <= now) else {
                 return true;
             };
+            let until = operation.ends + operation.lag;
             there.has_failed = operation.fails;
             match operation.then {
                 _ if operation.fails => true,
-                None => false,
-                Some((wish, behind)) => {
-                    (there.wish, there.behind) = (wish, behind);
+                None => {
+                    ghosts.insert(name.clone(), (there.clone(), until));
+                    false
+                }
+                Some(shape) => {
+                    there.former.retain(|(_, until)| *until > now);
+                    there.former.push((std::mem::replace(&mut there.shape, shape), until));
                     true
                 }
             }
         });
+    }
+
+    /// All shows from now on what was begun before.
+    pub(super) fn catches_up(&mut self, now: Instant) {
+        for operation in self.there.values_mut().filter_map(|there| there.operation.as_mut()) {
+            operation.lag = Duration::ZERO;
+            if operation.is_hidden {
+                operation.ends = now;
+            }
+        }
+        self.passes(now);
+        self.ghosts.clear();
+        self.there.values_mut().for_each(|there| there.former.clear());
     }
 
     pub(super) fn owned(&self) -> Vec<Owned> {
@@ -95,7 +129,7 @@ impl Cloud {
         self.there.iter().map(owned).collect()
     }
 
-    /// Does what is asked, as a good provider would.
+    /// Does what is asked, as a good provider would that knows no more than it reads.
     pub(super) fn change(
         &mut self,
         action: &ServiceAction,
@@ -104,19 +138,18 @@ impl Cloud {
         now: Instant,
     ) -> Result<ServiceProgress, CloudError> {
         self.passes(now);
+        let done = |status| Ok(ServiceProgress::Done { status, warnings: Vec::new() });
         let (name, wanted) = match action {
             ServiceAction::Ensure(service) => {
                 let name = name(&service.uid);
-                if !self.there.contains_key(&name) {
-                    self.add(&name, Some(CLUSTER), Some(&service.uid));
-                    self.made = self.made.wrapping_add(1);
-                    let ip = IngressPoint::Ip(format!("192.0.2.{}", self.made));
-                    let ip_mode = chance.percent(50).then_some(IpMode::Vip);
-                    self.there.get_mut(&name).unwrap().address =
-                        vec![Ingress { point: ip, ip_mode, ports: Vec::new() }];
+                let shape = (Some(Wish::of(service)), (targets.to_vec(), service.endpoints.clone()));
+                match self.ghosts.get(&name) {
+                    Some((ghost, _)) if ghost.shape == shape && chance.percent(50) => {
+                        return done(ghost.address.clone());
+                    }
+                    _ => self.make(&name, service, chance),
                 }
-                let behind = (targets.to_vec(), service.endpoints.clone());
-                (name, Some((Some(Wish::of(service)), behind)))
+                (name, Some(shape))
             }
             ServiceAction::UpdateTargets(service) => {
                 let name = name(&service.uid);
@@ -124,35 +157,76 @@ impl Cloud {
                     return Err(CloudError::new(ErrorKind::Conflict, "there is none"));
                 };
                 // This one does no more than it is told.
-                (name, Some((there.wish.clone(), (targets.to_vec(), service.endpoints.clone()))))
+                (name, Some((there.shape.0.clone(), (targets.to_vec(), service.endpoints.clone()))))
             }
             ServiceAction::Delete(service) => (name(&service.uid), None),
             ServiceAction::RemoveOrphan(owned) => (owned.name.clone(), None),
         };
-        let Some(there) = self.there.get_mut(&name) else {
-            return Ok(ServiceProgress::Done { status: Vec::new(), warnings: Vec::new() });
+        let Some(there) = self.there.get_mut(&name) else { return done(Vec::new()) };
+        let then = match wanted {
+            None => None,
+            Some(wanted) => match there.lacks(wanted, chance, now) {
+                Some(then) => Some(then),
+                None => return done(there.address.clone()),
+            },
         };
         if let Some(operation) = &there.operation {
             let after = operation.ends.duration_since(now).min(Duration::from_secs(1));
             return Ok(ServiceProgress::Under { after, resume: Some("an operation".to_owned()) });
         }
-        if let Some((wish, behind)) = &wanted
-            && !there.has_failed
-            && (wish, behind) == (&there.wish, &there.behind)
-        {
-            return Ok(ServiceProgress::Done { status: there.address.clone(), warnings: Vec::new() });
-        }
         self.writes += 1;
-        let takes = Duration::from_millis(if chance.percent(40) { 0 } else { chance.below(9000) });
+        let is_hidden = faults && chance.percent(10);
+        let takes = Duration::from_millis(match chance.below(10) {
+            _ if is_hidden => chance.below(u64::try_from(LATE.as_millis()).unwrap()),
+            0..4 => 0,
+            _ => chance.below(9000),
+        });
         let fails = faults && chance.percent(10);
-        there.operation = Some(Operation { ends: now + takes, then: wanted, fails });
+        there.operation = Some(Operation { ends: now + takes, then, fails, is_hidden, lag: LAG });
+        if is_hidden {
+            return Err(CloudError::new(ErrorKind::Unavailable, "the answer is lost"));
+        }
         if takes.is_zero() && !fails {
             let address = there.address.clone();
             self.passes(now);
-            let status = if self.there.contains_key(&name) { address } else { Vec::new() };
-            return Ok(ServiceProgress::Done { status, warnings: Vec::new() });
+            return done(if self.there.contains_key(&name) { address } else { Vec::new() });
         }
         Ok(ServiceProgress::Under { after: takes.min(Duration::from_secs(1)), resume: None })
+    }
+
+    fn make(&mut self, name: &str, service: &Service, chance: &mut Chance) {
+        if self.there.contains_key(name) {
+            return;
+        }
+        self.add(name, Some(CLUSTER), Some(&service.uid));
+        self.made = self.made.wrapping_add(1);
+        let point = IngressPoint::Ip(format!("192.0.2.{}", self.made));
+        let ip_mode = chance.percent(50).then_some(IpMode::Vip);
+        let address = vec![Ingress { point, ip_mode, ports: Vec::new() }];
+        self.there.get_mut(name).unwrap().address = address;
+    }
+}
+
+impl LoadBalancer {
+    /// What it is to become, with only that written which a read shows to be another; none where all is as wanted.
+    fn lacks(&self, wanted: Shape, chance: &mut Chance, now: Instant) -> Option<Shape> {
+        let is_seen = self.operation.as_ref().is_some_and(|operation| !operation.is_hidden);
+        if is_seen || self.has_failed {
+            return Some(wanted);
+        }
+        let shown = self.former.iter().filter(|(_, until)| *until > now).map(|(shape, _)| shape);
+        let shown: Vec<_> = shown.collect();
+        let former = if chance.percent(50) { chance.pick(&shown) } else { None };
+        let (wish, behind) = former.unwrap_or(&self.shape);
+        if (wish, behind) == (&wanted.0, &wanted.1) {
+            return None;
+        }
+        let is_wish_kept = *wish == wanted.0;
+        let is_behind_kept = *behind == wanted.1;
+        Some((
+            if is_wish_kept { self.shape.0.clone() } else { wanted.0 },
+            if is_behind_kept { self.shape.1.clone() } else { wanted.1 },
+        ))
     }
 }
 

@@ -28,7 +28,9 @@ impl Roster {
             Ok(facts) => {
                 if let Step::Write(write) = record.step.clone() {
                     // From here on it is somebody else's, or nobody's.
-                    record.is_ours &= !matches!(write, Write::Finish | Write::Release);
+                    if matches!(write, Write::Finish | Write::Release) {
+                        (record.is_ours, record.is_leftover) = (false, false);
+                    }
                     record.wrote(write, now);
                 }
                 if counts {
@@ -90,7 +92,7 @@ impl Roster {
     ) {
         let Some(record) = self.records.get_mut(uid) else { return };
         self.told.came(record, outcome);
-        record.learn(outcome, targets);
+        record.learn(outcome, targets, now);
         let counts = record.turn.ends();
         match outcome {
             Ok(ServiceProgress::Done { .. } | ServiceProgress::Elsewhere) => {
@@ -157,6 +159,18 @@ impl Roster {
                 self.replan(&uid, now);
             }
         }
+        self.tell_held();
         report
+    }
+
+    /// Tells of deletions that wait for somebody else, again with each list as long as that is so: not at once, since whoever
+    /// serves the class may be at it.
+    fn tell_held(&mut self) {
+        for record in self.records.values_mut() {
+            let is_held = record.is_held(&self.classes);
+            if std::mem::replace(&mut record.was_held, is_held) && is_held {
+                self.told.is_held(record);
+            }
+        }
     }
 }
