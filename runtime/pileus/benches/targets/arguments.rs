@@ -71,12 +71,14 @@ pub(crate) enum Part {
     Routes,
     /// 1,000 Services at once, with quotas and operations of 5 s; then Nodes come and go
     Services,
+    /// The same where all Services share one load balancer
+    Sharing,
     /// As quiet, with 5,000 routes and 1,000 Services besides
     Steady,
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Calls,
         Self::Gate,
         Self::Neighbours,
@@ -88,6 +90,7 @@ impl Part {
         Self::Restart,
         Self::Routes,
         Self::Services,
+        Self::Sharing,
         Self::Steady,
     ];
 }

@@ -36,6 +36,7 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Part, Role};
 use clap::Parser as _;
+use cloud::Style;
 
 /// Whatever ends the bench: a developer reads it, nobody branches on it.
 type Failure = Box<dyn Error + Send + Sync>;
@@ -84,7 +85,8 @@ async fn measure(arguments: &Arguments) -> Result<(), Failure> {
             Part::Vanishing => vanishing::measure().await?,
             Part::Restart => restart::measure().await?,
             Part::Routes => routes::measure().await?,
-            Part::Services => services::measure().await?,
+            Part::Services => services::measure(Style::PerService).await?,
+            Part::Sharing => services::measure(Style::Shared).await?,
             Part::Steady => steady::measure(arguments.quiet).await?,
         }
     }
