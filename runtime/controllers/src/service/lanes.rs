@@ -1,7 +1,8 @@
 //! What waits for a call, by how urgent it is, and what goes together.
 //!
 //! What users wait for goes together that came within a tenth of a second, and in calls that aren't too long, so that the
-//! first needn't wait for the last. What nobody waits for goes in as few calls as it fits into.
+//! first needn't wait for the last. What nobody waits for goes in as few calls as it fits into. Where only one call may
+//! run, Services share an object that each call writes once: all that is due within a second goes along with it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -50,7 +51,9 @@ impl Lane {
 const TOGETHER: usize = 100;
 
 /// How far apart calls begin that ask after what the cloud is at: a provider needs a read for each, however much it is
-/// about.
+/// about. Where only one call may run, all calls begin so far apart, users' work gathers so long while more comes, and what
+/// is to be asked after goes along with a call up to so much too soon: what asked in turns while the cloud writes the shared
+/// object would have it written in turns.
 const ASKING: Duration = Duration::from_secs(1);
 
 /// How many such calls run side by side, where calls may. One that waits for the cloud's limit of writes takes some 20
@@ -79,7 +82,7 @@ pub(super) struct Lanes {
     under_way: BTreeMap<Lane, usize>,
     /// Whether a list is under way, which is a call as well.
     pub(super) is_listing: bool,
-    /// When the last call began that asked again.
+    /// When the last call began that asked again; where only one may run, the last call.
     asked: Option<Instant>,
 }
 
@@ -99,6 +102,8 @@ impl Lanes {
     /// This waits in a lane until a time, and nowhere else.
     pub(super) fn put(&mut self, key: &Key, lane: Lane, ready: Instant) {
         self.remove(key);
+        let early = if lane == Lane::Again && self.is_one_by_one() { ASKING } else { Duration::ZERO };
+        let ready = ready.checked_sub(early).unwrap_or(ready);
         self.places.insert(key.clone(), (lane, ready));
         self.waiting.entry(lane).or_default().insert((ready, key.clone()));
     }
@@ -127,7 +132,7 @@ impl Lanes {
             }
             _ => self.take(lane, now, usize::MAX, &mut keys),
         }
-        if lane == Lane::Again {
+        if lane == Lane::Again || self.is_one_by_one() {
             self.asked = Some(now);
         }
         *self.under_way.entry(lane).or_default() += 1;
@@ -143,7 +148,7 @@ impl Lanes {
 
     /// Whether a list may begin: not before what users wait for, nor beside a call where only one may run.
     pub(super) fn may_list(&self, now: Instant) -> bool {
-        let is_idle = self.shape.side_by_side.is_some() || self.under_way.values().all(|count| *count == 0);
+        let is_idle = !self.is_one_by_one() || self.under_way.values().all(|count| *count == 0);
         let is_user_waiting = self.first(Lane::User).is_some_and(|ready| ready <= now);
         !self.is_listing && is_idle && !is_user_waiting
     }
@@ -151,6 +156,11 @@ impl Lanes {
     /// When the next call may begin; none where nothing waits, or only for another call to end.
     pub(super) fn wakes(&self) -> Option<Instant> {
         Lane::ALL.into_iter().filter_map(|lane| self.fires_at(lane)).min()
+    }
+
+    /// Whether only one call may run.
+    fn is_one_by_one(&self) -> bool {
+        self.shape.side_by_side.is_none()
     }
 
     /// When a lane's next call may begin, as far as calls that are under way let it.
@@ -163,18 +173,21 @@ impl Lanes {
             Some(_) if lane == Lane::Again => under_way(lane) < ASKERS,
             Some(_) => under_way(lane) == 0,
         };
-        let gathered = first + lane.gathering();
+        let is_alone = self.is_one_by_one();
+        let until = if is_alone && lane == Lane::User { self.last(lane)?.min(first + ASKING) } else { first };
+        let gathered = until + lane.gathering();
         let is_user_waiting = self.first(Lane::User).is_some_and(|user| user <= gathered);
-        let fires = match (lane, self.asked) {
-            (Lane::Again, Some(asked)) => first.max(asked + ASKING),
-            (Lane::Audit, _) if is_user_waiting => first + LAST,
-            _ => gathered,
-        };
-        has_room.then_some(fires)
+        let fires = if lane == Lane::Audit && is_user_waiting { first + LAST } else { gathered };
+        let asked = self.asked.filter(|_| is_alone || lane == Lane::Again);
+        has_room.then_some(asked.map_or(fires, |asked| fires.max(asked + ASKING)))
     }
 
     fn first(&self, lane: Lane) -> Option<Instant> {
         Some(self.waiting.get(&lane)?.first()?.0)
+    }
+
+    fn last(&self, lane: Lane) -> Option<Instant> {
+        Some(self.waiting.get(&lane)?.last()?.0)
     }
 
     /// Takes up to `most` of what is ready, as far as they fit into a call.
@@ -319,12 +332,52 @@ mod tests {
         assert_eq!(next(&mut lanes, later), Some(of(Lane::User, "dcb")));
         assert_eq!((lanes.wakes(), lanes.may_list(later)), (None, false));
         lanes.ends(Lane::User);
-        assert_eq!(lanes.wakes(), Some(now + MS * 1000));
+        assert_eq!(lanes.wakes(), Some(later + ASKING));
         assert!(lanes.may_list(later));
         lanes.is_listing = true;
         assert_eq!((lanes.wakes(), lanes.may_list(later)), (None, false), "a list is a call");
         lanes.is_listing = false;
-        assert_eq!(next(&mut lanes, now + MS * 1000), Some(of(Lane::Audit, "a")));
+        assert_eq!(next(&mut lanes, later + ASKING), Some(of(Lane::Audit, "a")));
+    }
+
+    #[test]
+    fn where_one_call_may_run_what_the_cloud_is_at_goes_along_up_to_a_second_too_soon() {
+        let (mut lanes, now) = (Lanes::new(Shape { largest: 9, side_by_side: None }), Instant::now());
+        let at = |seconds: f64| now + Duration::from_secs_f64(seconds);
+        for (name, lane, ready) in [
+            ("a", Lane::User, 0.0),
+            ("b", Lane::Again, 1.1),
+            ("c", Lane::Again, 1.2),
+            ("d", Lane::Again, 1.0),
+        ] {
+            lanes.put(&key(name), lane, at(ready));
+        }
+        assert_eq!(next(&mut lanes, at(0.1)), Some(of(Lane::User, "adb")));
+        lanes.ends(Lane::User);
+        // The next call begins a second after this one did, and brings all together, whoever came first.
+        lanes.put(&key("e"), Lane::User, at(0.2));
+        for (name, ready) in [("a", 1.2), ("b", 2.1), ("d", 2.2)] {
+            lanes.put(&key(name), Lane::Again, at(ready));
+        }
+        assert_eq!((lanes.wakes(), next(&mut lanes, at(1.0))), (Some(at(1.1)), None));
+        assert_eq!(next(&mut lanes, at(1.1)), Some(of(Lane::User, "eacb")));
+        // After one that has taken long there is no pause.
+        lanes.ends(Lane::User);
+        lanes.put(&key("a"), Lane::Again, at(8.0));
+        assert_eq!(next(&mut lanes, at(7.0)), Some(of(Lane::Again, "da")));
+    }
+
+    #[test]
+    fn where_one_call_may_run_users_work_gathers_while_more_comes_but_for_a_second() {
+        for (came, fires) in
+            [(&[0][..], 100), (&[0, 50, 140], 240), (&[0, 500, 990], 1090), (&[0, 5000], 1100)]
+        {
+            let (mut lanes, now) = lanes(None);
+            for at in came {
+                lanes.put(&key(&at.to_string()), Lane::User, now + MS * *at);
+            }
+            assert_eq!(lanes.wakes(), Some(now + MS * fires), "{came:?}");
+        }
     }
 
     #[test]

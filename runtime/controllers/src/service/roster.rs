@@ -548,7 +548,7 @@ mod tests {
         stage.settles();
         stage.plans("b", Ok(under(1, "note")));
         stage.change("b", json!({"spec": {"ports": [{"port": 81}]}}));
-        stage.rests(Duration::from_millis(200));
+        stage.passes(Duration::from_secs(1));
         stage.nodes(&nodes(&["n", "o"]));
         stage.now += Duration::from_millis(900);
         stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
