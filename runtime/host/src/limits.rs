@@ -91,7 +91,8 @@ pub struct Limits {
     /// The same for changes of routes.
     pub change_soft: Duration,
     /// The same for load balancers. Nobody is told an address before the whole call has been answered, so where a cloud's
-    /// limit makes a thousand changes wait, each call brings what went through meanwhile.
+    /// limit makes a thousand changes wait, each call brings what went through meanwhile. Where Services share an object,
+    /// one call writes it and the next tells how that went, so that users wait for two.
     pub balance_soft: Duration,
     /// How long changes may take at all. What a cloud takes longer for is asked about again.
     pub change_hard: Duration,
@@ -109,7 +110,7 @@ impl Default for Limits {
             lookup_soft: Duration::from_secs(10),
             lookup_hard: Duration::from_secs(20),
             change_soft: Duration::from_secs(20),
-            balance_soft: Duration::from_secs(10),
+            balance_soft: Duration::from_secs(5),
             change_hard: Duration::from_mins(1),
             info: Duration::from_secs(10),
         }
