@@ -68,8 +68,8 @@ struct Memory {
     /// When the last pass began.
     passed: Instant,
     ledger: Ledger,
-    /// The Nodes as they were when they last mattered.
-    seen: BTreeMap<String, Arc<NodeFacts>>,
+    /// What each Node's routes followed from when it was last seen, by its name.
+    seen: BTreeMap<String, u64>,
 }
 
 impl Controller {
@@ -139,7 +139,7 @@ impl Controller {
         };
         // What the provider has begun is finished by the gate.
         let Some(Some(plan)) = stop.run_until_cancelled(changing).await else { return };
-        self.tell(memory, &plan, stop).await;
+        self.tell(memory, plan, stop).await;
     }
 
     /// A plan from what is known; where that wants to delete something, from a list made for it, if that can be had. And
@@ -222,11 +222,8 @@ impl Memory {
         for change in changes {
             match change {
                 Change::Present(node) => {
-                    let before = self.seen.get(&node.name).map(|node| &**node);
-                    if plan::concerns(before, &node) {
-                        concerns = true;
-                        self.seen.insert(node.name.clone(), node);
-                    }
+                    let digest = plan::digest(&node);
+                    concerns |= self.seen.insert(node.name.clone(), digest) != Some(digest);
                 }
                 Change::Gone(name) => concerns |= self.seen.remove(&name).is_some(),
             }

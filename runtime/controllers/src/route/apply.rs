@@ -125,12 +125,13 @@ impl Controller {
     }
 
     /// Writes the conditions that aren't what they should be. Once it is told to stop no write begins, and those that have
-    /// begun are awaited.
-    pub(super) async fn tell(&self, memory: &mut Memory, plan: &Plan, stop: &CancellationToken) {
+    /// begun are awaited. The plan ends here, so that the facts of each Node go as soon as newer ones have come.
+    pub(super) async fn tell(&self, memory: &mut Memory, plan: Plan, stop: &CancellationToken) {
         let now = Instant::now();
         let due = |node: &NodeFacts| memory.ledger.is_due(&condition_key(node), now);
-        let wanted = conditions(plan, memory.table.as_deref().unwrap_or_default());
+        let wanted = conditions(&plan, memory.table.as_deref().unwrap_or_default());
         let wanted: Vec<_> = wanted.into_iter().filter(|(node, _)| due(node)).collect();
+        drop(plan);
         let write = |(node, is_available): (Arc<NodeFacts>, bool)| async move {
             let written = self.write_condition(&node, is_available).await;
             (node, written)
