@@ -1,5 +1,5 @@
-//! The capability `instances`: the machines behind Nodes. An author looks up one Node at a time, or takes the whole
-//! batch where one list answers for many.
+//! The capability `instances`: the machines behind Nodes. An author looks up one Node, and lists all machines where the cloud
+//! can; when to do which is the same for every cloud, and here.
 
 mod listing;
 
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 pub use listing::Listing;
 
+use crate::http::{HANDFUL, Source};
 use crate::{Address, Error, Extra, NodeReference, Provider, deadline, side_by_side};
 
 /// Why the host asks, which decides how fresh and how direct the answer must be.
@@ -73,15 +74,62 @@ pub trait Instances: Provider {
     /// Looks up the machine of one Node. Changes nothing in the cloud.
     fn lookup(&self, purpose: Purpose, node: &NodeReference) -> impl Future<Output = Result<Answer, Error>>;
 
+    /// Lists all machines; none where the cloud can't, which is the default.
+    fn list(&self, _: Source) -> impl Future<Output = Option<Listing>> {
+        async { None }
+    }
+
+    /// The ID under which the list has a Node's machine; none where the Node has no provider ID yet, and is found by its
+    /// name. The default is the provider ID as it is.
+    ///
+    /// # Errors
+    ///
+    /// `invalid` where the provider ID is none of this cloud's.
+    fn machine_id(&self, node: &NodeReference) -> Result<Option<String>, Error> {
+        Ok(node.provider_id.clone())
+    }
+
     /// Looks up the machines of Nodes: one answer each, in the same order. Fails as a whole only if no Node could be
-    /// considered at all. The default is [`one_by_one`]; override it where one request answers for many Nodes.
+    /// considered at all.
+    ///
+    /// By default many Nodes are looked up in a [`list`](Self::list) of all machines. A handful is too while the host has that
+    /// from a moment ago, which costs the cloud nothing, and one by one where it hasn't, or the list lacks them. Where a
+    /// deletion is to be confirmed, and where there is no list, it is [`one_by_one`]. Errors are led by the Node's name.
     fn lookup_many(
         &self,
         purpose: Purpose,
         nodes: &[NodeReference],
     ) -> impl Future<Output = Result<Vec<Result<Answer, Error>>, Error>> {
-        async move { Ok(one_by_one(self, purpose, nodes).await) }
+        async move {
+            let answers = few_or_many(self, purpose, nodes).await.into_iter().zip(nodes);
+            let about = |(answer, node): (Result<Answer, Error>, &NodeReference)| {
+                answer.map_err(|error| error.about(format_args!("node {}", node.name)))
+            };
+            Ok(answers.map(about).collect())
+        }
     }
+}
+
+async fn few_or_many<P: Instances>(
+    provider: &P,
+    purpose: Purpose,
+    nodes: &[NodeReference],
+) -> Vec<Result<Answer, Error>> {
+    let is_handful = nodes.len() <= HANDFUL;
+    let listing = match purpose {
+        // A Node may be deleted on the answer, so that reads its machine however many there are.
+        Purpose::Confirm => None,
+        _ => provider.list(if is_handful { Source::Cache } else { Source::Cloud }).await,
+    };
+    let Some(listing) = listing else { return one_by_one(provider, purpose, nodes).await };
+    let look = async |node: &NodeReference| {
+        let id = provider.machine_id(node)?;
+        match listing.find(id.as_deref(), &node.name) {
+            Ok(Answer::Absent) | Err(_) if is_handful => provider.lookup(purpose, node).await,
+            told => told,
+        }
+    };
+    side_by_side(nodes, look).await
 }
 
 /// Looks up each Node by itself, many at the same time. Once the soft deadline of the call has passed, the Nodes that
@@ -174,6 +222,65 @@ mod tests {
             http::get(url("list")).send().await?.error_for_status()?;
             Ok(Vec::new())
         }
+    }
+
+    /// Reads one thing for each Node, or lists them all.
+    struct Lister;
+
+    impl Provider for Lister {
+        type Configuration = Nothing;
+
+        fn describe() -> Description {
+            Description::new("lister", "0.1.0")
+        }
+
+        fn configure(Nothing {}: Nothing) -> Result<Self, Vec<Problem>> {
+            Ok(Self)
+        }
+
+        fn settings(&self) -> Settings {
+            Settings::default()
+        }
+    }
+
+    impl Instances for Lister {
+        async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
+            http::get(url(&node.name)).send().await?.error_for_status()?;
+            Ok(Answer::Unmanaged)
+        }
+
+        async fn list(&self, source: Source) -> Option<Listing> {
+            let names =
+                http::get(url("list")).send_from(source).await.and_then(http::Response::json::<Vec<String>>);
+            let list = names.map_or_else(|error| (Vec::new(), Err(error)), |names| (names, Ok(())));
+            Some(Listing::new(list, |name| (name, name), |_| Answer::Pending(Duration::ZERO)))
+        }
+    }
+
+    #[test]
+    fn many_nodes_are_looked_up_in_a_list_and_a_handful_where_the_host_has_it() {
+        let list = |names: &[&str]| get(url("list")).json(names);
+        let (listed, read) = (Ok(Answer::Pending(Duration::ZERO)), Ok(Answer::Unmanaged));
+        let one = |number| get(url(&format!("node-{number}")));
+        let host = Host::new().exchange(list(&["node-0", "node-3"]));
+        let answers = host.lookup::<Lister>(Purpose::Refresh, &nodes(4)).unwrap();
+        assert_eq!(answers, [listed.clone(), Ok(Answer::Absent), Ok(Answer::Absent), listed.clone()]);
+        let host = Host::new().exchange(list(&["node-1"]).cached()).exchange(one(0));
+        assert_eq!(host.lookup::<Lister>(Purpose::Initialise, &nodes(2)).unwrap(), [read.clone(), listed]);
+        let host = Host::new().exchange(one(0)).exchange(one(1));
+        assert_eq!(host.lookup::<Lister>(Purpose::Refresh, &nodes(2)).unwrap(), [read.clone(), read.clone()]);
+        let host = (0..4).map(one).fold(Host::new(), Host::exchange);
+        let answers = host.lookup::<Lister>(Purpose::Confirm, &nodes(4)).unwrap();
+        assert!(answers.iter().all(|answer| *answer == read), "{answers:?}");
+    }
+
+    #[test]
+    fn an_error_is_led_by_the_name_of_its_node() {
+        let host = Host::new().exchange(get(url("node-0")).status(403)).exchange(get(url("node-1")));
+        let answers = host.lookup::<Lister>(Purpose::Confirm, &nodes(2)).unwrap();
+        let error = answers[0].as_ref().unwrap_err();
+        assert!(error.message.starts_with("node node-0: GET http"), "{error}");
+        assert_eq!(answers[1], Ok(Answer::Unmanaged));
     }
 
     fn url(name: &str) -> String {

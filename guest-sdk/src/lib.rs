@@ -29,7 +29,10 @@ mod wire;
 pub use description::{Annotation, AnnotationType, CallShape, Capability, Description, ServiceFacts};
 pub use error::{Error, ErrorKind, Extra, Outcome, Outcomes};
 pub use instances::{Answer, Instance, Instances, Listing, Purpose, State, one_by_one};
-pub use load_balancers::{LoadBalancers, ServiceAction, ServiceCall, ServiceChange, ServiceProgress};
+pub use load_balancers::{
+    LoadBalancers, Object, ServiceAction, ServiceCall, ServiceChange, ServiceProgress, TargetMembers, Wish,
+    shared,
+};
 pub use node::{Address, AddressKind, NodeReference};
 pub use operation::InProgress;
 pub use provider::{Problem, Provider};

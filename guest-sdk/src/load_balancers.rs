@@ -1,11 +1,19 @@
-//! The capability `load-balancers`: what the cloud has for Services of type LoadBalancer. Where each Service has an object
-//! of its own, an author writes what to do for one. Where many share an object, the author takes all changes of a call,
-//! so that it is written once.
+//! The capability `load-balancers`: what the cloud has for Services of type LoadBalancer. All changes of a call come together.
+//! Where each Service has an object of its own, `wish` says what to do for each; where many share one, `shared` has it written
+//! once.
 
+pub mod shared;
+mod wish;
+
+use std::collections::HashMap;
 use std::time::Duration;
 
+pub use wish::{Object, Wish};
+
+use crate::http::MemberList;
 use crate::{
-    Cluster, Error, InProgress, Ingress, Owned, Provider, Service, Target, Targets, deadline, removals_first,
+    Cluster, Error, InProgress, Ingress, Outcome, Outcomes, Owned, Provider, Service, Target, Targets,
+    deadline, removals_first,
 };
 
 /// What to do for one Service.
@@ -81,8 +89,8 @@ impl ServiceCall {
     /// call has passed, what is left is answered as under way.
     pub async fn one_by_one(
         &self,
-        change: impl AsyncFn(&ServiceChange) -> Result<ServiceProgress, Error>,
-    ) -> Vec<Result<ServiceProgress, Error>> {
+        change: impl AsyncFn(&ServiceChange) -> Outcome<ServiceProgress>,
+    ) -> Outcomes<ServiceProgress> {
         let change = async |one: &ServiceChange| {
             if deadline::has_passed() {
                 return Err(Error::deadline("a Service"));
@@ -92,9 +100,46 @@ impl ServiceCall {
         removals_first(&self.changes, ServiceChange::is_removal, change).await
     }
 
+    /// What the cloud's things for its changes are called, see [`ServiceChange::name`].
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.changes.iter().map(ServiceChange::name)
+    }
+
+    /// What each of its changes wishes for, with what was found under its name, and what a Service wants.
+    pub fn wishes<'a, T: Object<G>, G>(
+        &'a self,
+        found: &'a HashMap<String, Result<T, Error>>,
+        goal: impl Fn(&'a Service) -> Result<G, Error>,
+    ) -> Vec<Wish<'a, T, G>> {
+        let wish = |change: &'a ServiceChange| Wish::new(change, found.get(change.name()), &goal);
+        self.changes.iter().map(wish).collect()
+    }
+
+    /// The targets of its Services as lists of members, by what the cloud calls each; without those that have no such name.
+    pub fn members(&self, name: fn(&Target) -> Option<&str>) -> TargetMembers<'_> {
+        let all = Targets::all(&self.targets).iter().filter_map(name).collect();
+        TargetMembers { call: self, name, all }
+    }
+
     /// The targets of one of its Services.
     pub fn targets_of<'a>(&'a self, service: &'a Service) -> Targets<'a> {
         Targets::new(&self.targets, &service.targets)
+    }
+}
+
+/// The targets of the Services of a call as lists of members, see [`ServiceCall::members`]. The list of Services that have
+/// all targets is made once.
+pub struct TargetMembers<'a> {
+    call: &'a ServiceCall,
+    name: fn(&Target) -> Option<&str>,
+    all: MemberList,
+}
+
+impl TargetMembers<'_> {
+    /// Those of one Service.
+    pub fn of(&self, service: &Service) -> MemberList {
+        let targets = self.call.targets_of(service);
+        if targets.is_all() { self.all.clone() } else { targets.iter().filter_map(self.name).collect() }
     }
 }
 
@@ -118,6 +163,15 @@ impl ServiceProgress {
     /// It is so, and this is the way in.
     pub fn done(status: impl IntoIterator<Item = Ingress>) -> Self {
         Self::Done { status: status.into_iter().collect(), warnings: Vec::new() }
+    }
+
+    /// The same with a sentence for the user, where something of what the Service wants isn't given although all is done.
+    #[must_use]
+    pub fn warn_if(mut self, lacks: bool, sentence: &str) -> Self {
+        if let (Self::Done { warnings, .. }, true) = (&mut self, lacks) {
+            warnings.push(sentence.to_owned());
+        }
+        self
     }
 
     /// What was to be removed is gone.
@@ -148,8 +202,8 @@ impl From<InProgress> for ServiceProgress {
 /// looks at what is there and goes on from that. It writes nothing where all is so.
 pub trait LoadBalancers: Provider {
     /// Makes changes: one outcome each, in the same order, what removes something before what adds. Where each Service has an
-    /// object of its own in the cloud, that is [`ServiceCall::one_by_one`] with a function for each action; where many share
-    /// one, see [`http::Document`](crate::http::Document).
+    /// object of its own in the cloud, [`Wish::settle`] does that; where many share one, see [`shared`]. What fits neither is
+    /// [`ServiceCall::one_by_one`] with a function for each action.
     ///
     /// Ensuring what is so already and removing what is gone succeed. To bring the targets up to date, doing all of
     /// `Ensure` will do.
@@ -160,7 +214,7 @@ pub trait LoadBalancers: Provider {
     fn change_load_balancers(
         &self,
         call: &ServiceCall,
-    ) -> impl Future<Output = Result<Vec<Result<ServiceProgress, Error>>, Error>>;
+    ) -> impl Future<Output = Result<Outcomes<ServiceProgress>, Error>>;
 
     /// Lists what exists in the cloud for Services of this cluster, and of no cluster that can be told, from a complete
     /// read: an error rather than a part.

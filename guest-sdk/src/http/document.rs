@@ -5,7 +5,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Response, StatusCode, delete, get, put};
+use super::{HeaderMap, Response, StatusCode, delete, get, put};
 use crate::{Error, ErrorKind};
 
 /// How often a document is written that others keep changing in between. They are few, calls of this provider mostly, and
@@ -34,6 +34,9 @@ pub enum Edit<O> {
 pub struct Document<T> {
     /// What it says; none where it isn't there.
     pub value: Option<T>,
+    /// The headers of the answer to the write that made it so, in which a cloud may name the operation that it has begun
+    /// ([`operation::begun`](crate::operation::begun)). Empty where it was only read.
+    pub written: HeaderMap,
     url: String,
     etag: Option<String>,
 }
@@ -48,14 +51,14 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         let url = url.into();
         match get(&*url).no_cache().send().await?.or_absent()? {
             Some(response) => Self::of(url, response),
-            None => Ok(Self { value: None, url, etag: None }),
+            None => Ok(Self { value: None, written: HeaderMap::new(), url, etag: None }),
         }
     }
 
     /// Edits it for many items, writes it where that changed something, and tells what became of each item, in their order.
     ///
-    /// `edit` is pure and tells what it did for each item that it is given. It makes the document or takes it away to have
-    /// it created or deleted. Where somebody else wrote in between (status 412), it is run again on what is there then, a
+    /// `edit` is pure and tells what it did for each item that it is given. It makes the document's value or takes it away to
+    /// have it created or deleted. Where somebody else wrote in between (status 412), it is run again on what is there then, a
     /// few times. Where that doesn't end, or the write fails, that is the outcome of the items that it would have changed
     /// something for, and of no other.
     ///
@@ -64,7 +67,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
     pub async fn edit<I, O>(
         self,
         items: &[I],
-        edit: impl Fn(&mut Option<T>, &[I]) -> Vec<Edit<O>>,
+        edit: impl Fn(&mut Self, &[I]) -> Vec<Edit<O>>,
     ) -> Vec<Result<O, Error>> {
         let url = self.url.clone();
         let (mut document, mut parts, mut halvings) = (Some(self), vec![items], 0);
@@ -76,7 +79,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
             };
             match read {
                 Err(error) => outcomes.extend(part.iter().map(|_| Err(error.clone()))),
-                Ok(document) => match document.attempt(|value| edit(value, part)).await {
+                Ok(document) => match document.attempt(|document| edit(document, part)).await {
                     (edits, error) if halvings < HALVINGS && is_one_of_many(&edits, &error) => {
                         halvings += 1;
                         let (first, second) = part.split_at(part.len() / 2);
@@ -90,16 +93,16 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
     }
 
     /// Edits it for all that an edit is about. What it was changed for and isn't written has this error.
-    async fn attempt<O>(mut self, edit: impl Fn(&mut Option<T>) -> Vec<Edit<O>>) -> (Vec<Edit<O>>, Error) {
+    async fn attempt<O>(mut self, edit: impl Fn(&mut Self) -> Vec<Edit<O>>) -> (Vec<Edit<O>>, Error) {
         for _ in 0..TRIES {
             let was_there = self.value.is_some();
-            let edits = edit(&mut self.value);
+            let edits = edit(&mut self);
             if edits.iter().all(|edit| matches!(edit, Edit::Kept(_))) {
                 return (edits, self.contended());
             }
             match self.write(was_there).await {
                 Ok(Some(mut written)) => {
-                    let seen = edit(&mut written.value).into_iter();
+                    let seen = edit(&mut written).into_iter();
                     let both = edits.into_iter().zip(seen).map(|(edit, seen)| match edit {
                         Edit::Kept(_) => edit,
                         Edit::Changed => seen,
@@ -113,7 +116,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
                 },
             }
         }
-        (edit(&mut self.value), self.contended())
+        (edit(&mut self), self.contended())
     }
 
     /// Writes what it says now, and reads what the cloud made of it; none where somebody else was faster.
@@ -135,17 +138,19 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
             Some(_) => Some(response.error_for_status()?),
             None => response.or_absent()?,
         };
+        let headers = answer.as_ref().map(|answer| answer.headers.clone()).unwrap_or_default();
         // Some clouds answer with nothing, or with an operation.
-        match answer.map(|answer| Self::of(self.url.clone(), answer)) {
-            Some(Ok(written)) => Ok(Some(written)),
-            Some(Err(_)) | None => Self::read(&*self.url).await.map(Some),
-        }
+        let written = match answer.map(|answer| Self::of(self.url.clone(), answer)) {
+            Some(Ok(written)) => written,
+            Some(Err(_)) | None => Self::read(&*self.url).await?,
+        };
+        Ok(Some(Self { written: headers, ..written }))
     }
 
     fn of(url: String, response: Response) -> Result<Self, Error> {
         let said = response.header("etag").map(str::to_owned);
         let etag = said.or_else(|| serde_json::from_slice::<Tagged>(&response.bytes).ok()?.etag);
-        Ok(Self { value: Some(response.json()?), url, etag })
+        Ok(Self { value: Some(response.json()?), written: HeaderMap::new(), url, etag })
     }
 
     fn contended(&self) -> Error {
@@ -192,7 +197,8 @@ mod tests {
     }
 
     /// Opens ports, and closes those that are negative; tells whether it is so yet. Port 0 is never opened.
-    fn open(firewall: &mut Option<Firewall>, ports: &[i32]) -> Vec<Edit<bool>> {
+    fn open(document: &mut Document<Firewall>, ports: &[i32]) -> Vec<Edit<bool>> {
+        let firewall = &mut document.value;
         let is_busy = firewall.as_ref().is_some_and(|firewall| firewall.busy);
         let edits = ports.iter().map(|port| {
             let number = u16::try_from(port.abs()).unwrap();
@@ -358,5 +364,25 @@ mod tests {
     fn a_document_without_an_etag_is_not_written_over() {
         let host = Host::new().exchange(testing::get(URL).json(json!({"open": [1]})));
         assert_eq!(run(&host, &[2]), [Err(ErrorKind::Broken)]);
+    }
+
+    #[test]
+    fn the_headers_of_the_write_are_there_when_the_outcome_is_told_also_where_its_body_says_nothing() {
+        let edit = |document: &mut Document<Firewall>, ports: &[i32]| match document.written.get("operation")
+        {
+            Some(address) => vec![Edit::Kept(Ok(address.to_str().unwrap().to_owned()))],
+            None => open(document, ports).into_iter().map(|_| Edit::Changed).collect(),
+        };
+        let begun = |exchange: Exchange| exchange.header("operation", "/7");
+        let hosts = [
+            Host::new().exchange(there(&[1], "\"a\"")).exchange(begun(written(&[1, 2]))),
+            Host::new()
+                .exchange(there(&[1], "\"a\"").times(2))
+                .exchange(begun(testing::put(URL).status(202))),
+        ];
+        for host in hosts {
+            let told = host.run(async { Document::read(URL).await.unwrap().edit(&[2], edit).await });
+            assert_eq!(told, [Ok("/7".to_owned())]);
+        }
     }
 }

@@ -6,33 +6,22 @@ mod load_balancer;
 mod machine;
 mod route;
 mod shared;
-#[cfg(test)]
-mod storm;
 
-use std::collections::HashMap;
-
-use load_balancer::{HOSTNAME, Style};
+use load_balancer::HOSTNAME;
 use pileus_guest::{
-    Annotation, AnnotationType, Capability, Description, Effect, Error, Place, Problem, Provider, Quota,
-    ServiceChange, Settings, export_provider, http, side_by_side,
+    Annotation, AnnotationType, Capability, Description, Error, Problem, Provider, Quota, Settings,
+    export_provider, http,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-
-/// Up to so many things are read one by one: a list of any size costs as many requests as it has pages.
-const HANDFUL: usize = 3;
-
-/// The largest page that the cloud gives.
-const PAGE: &str = "1000";
 
 /// The simulated cloud, as an operator configures it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Simulated {
     /// Where the simulated cloud's API is, as in `http://simulator:8080`.
-    #[serde(rename = "endpoint")]
-    cloud: http::BaseUrl,
+    endpoint: http::BaseUrl,
     /// Whether each Service gets a load balancer of its own, or all of a cluster share one.
     #[serde(default)]
     load_balancers: Style,
@@ -42,6 +31,17 @@ pub struct Simulated {
     writes: Option<Quota>,
 }
 
+/// How the cloud has load balancers.
+#[derive(Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+enum Style {
+    /// Each Service has one of its own.
+    #[default]
+    PerService,
+    /// All Services of a cluster share one, in which each has a frontend and an address.
+    Shared,
+}
+
 /// One page of a list.
 #[derive(Deserialize)]
 struct Page<T> {
@@ -49,6 +49,15 @@ struct Page<T> {
     items: Vec<T>,
     /// Where the next page starts; none on the last one.
     next: Option<String>,
+}
+
+impl<T: DeserializeOwned> http::Page for Page<T> {
+    type Item = T;
+    const PARAMETER: &'static str = "cursor";
+
+    fn take(self) -> (Vec<T>, Option<http::Next>) {
+        (self.items, self.next.map(http::Next::Value))
+    }
 }
 
 export_provider!(Simulated, instances, load_balancers, routes);
@@ -69,15 +78,12 @@ impl Provider for Simulated {
 
     fn settings(&self) -> Settings {
         let reason = "to read the machines behind Nodes, and to program routes and load balancers to them";
-        let mut settings = Settings::default().endpoint(self.cloud.endpoint(reason));
+        let mut settings = Settings::default().endpoint(self.endpoint.endpoint(reason));
         for kind in ["machines", "routes", "load-balancers", "addresses", "shared-load-balancers"] {
-            let (all, one) = (format!("/v1/{kind}"), format!("/v1/{kind}/*"));
-            let read = |path| self.cloud.rule("GET", path, Effect::Read).limit("reads").cache_scope(kind);
-            let write =
-                |method| self.cloud.rule(method, &one, Effect::Write).limit("writes").cache_scope(kind);
-            settings = settings.rule(read(&all).page(Place::Query("cursor".to_owned()))).rule(read(&one));
+            let things = self.things::<()>(kind);
+            settings = settings.rules(things.reads().map(|rule| rule.limit("reads")));
             if kind != "machines" {
-                settings = settings.rule(write("PUT")).rule(write("DELETE"));
+                settings = settings.rules(things.writes(["PUT", "DELETE"]).map(|rule| rule.limit("writes")));
             }
         }
         if self.load_balancers == Style::Shared {
@@ -88,63 +94,25 @@ impl Provider for Simulated {
 }
 
 impl Simulated {
-    fn url(&self, kind: &str, name: &str) -> String {
-        self.cloud.join(["v1", kind, name])
-    }
-
-    /// Reads one thing of a kind; none where the cloud has no such thing.
-    async fn read<T: DeserializeOwned>(&self, kind: &str, name: &str) -> Result<Option<T>, Error> {
-        let response = http::get(self.url(kind, name)).send().await?;
-        response.or_absent()?.map(http::Response::json).transpose()
-    }
-
-    /// Lists all things of a kind, each page sent in this way: what came, and what ended the list.
-    async fn list<T: DeserializeOwned>(
-        &self,
-        kind: &str,
-        send: impl AsyncFn(http::Request) -> Result<http::Response, Error>,
-    ) -> (Vec<T>, Result<(), Error>) {
-        let first = || http::get(self.cloud.join(["v1", kind])).query("limit", PAGE);
-        let page = |Page { items, next }| (items, next.map(|next: String| first().query("cursor", next)));
-        http::pages(first(), send, page).await
-    }
-
-    /// Lists all things of a kind, or fails.
-    async fn all<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<T>, Error> {
-        let (items, end) = self.list(kind, http::Request::send).await;
-        end.map(|()| items)
-    }
-
-    /// What the cloud has under the names that changes are about, out of a list where they are many.
-    async fn found<T: DeserializeOwned>(
-        &self,
-        kind: &str,
-        changes: &[ServiceChange],
-        name: impl Fn(&T) -> &str,
-    ) -> Result<HashMap<String, Result<T, Error>>, Error> {
-        if changes.len() > HANDFUL {
-            let all: Vec<T> = self.all(kind).await?;
-            return Ok(all.into_iter().map(|it| (name(&it).to_owned(), Ok(it))).collect());
-        }
-        let read = async |change: &ServiceChange| {
-            let read = self.read(kind, change.name()).await.transpose()?;
-            Some((change.name().to_owned(), read))
-        };
-        Ok(side_by_side(changes, read).await.into_iter().flatten().collect())
+    /// All things of a kind, listed in pages of the largest size that the cloud gives.
+    fn things<T: DeserializeOwned>(&self, kind: &str) -> http::Collection<Page<T>> {
+        http::Collection::new(&self.endpoint, ["v1", kind]).list_query("limit", "1000")
     }
 }
 
 /// The id of a machine out of a provider ID.
 fn machine_of(provider_id: &str) -> Result<&str, Error> {
     let id = provider_id.strip_prefix("simulated://").filter(|id| !id.is_empty() && !id.contains('/'));
-    id.ok_or_else(|| {
-        Error::invalid(format!("provider ID `{provider_id}` is not of the form `simulated://m-000001`"))
-    })
+    id.ok_or_else(|| Error::provider_id(provider_id, "simulated://m-000001"))
 }
+
+#[cfg(test)]
+mod storm;
 
 #[cfg(test)]
 mod tests {
     use pileus_guest::testing::{Host, schema};
+    use pileus_guest::{Effect, Place};
     use serde_json::{Value, json};
 
     use super::*;

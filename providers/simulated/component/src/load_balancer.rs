@@ -1,42 +1,33 @@
-//! Load balancers: what a Service wants in the words of the simulated cloud, and what is done about it where each Service
-//! has a load balancer of its own, with the Service's UID as its name. The other style is in `shared`.
+//! Load balancers: what a Service wants in the words of the simulated cloud, and how far the cloud is with it. Here each
+//! Service has a load balancer of its own, with the Service's UID as its name. The other style is in `shared`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Duration;
 
+use pileus_guest::http::{HeaderMap, MemberList, Members};
 use pileus_guest::operation::State;
 use pileus_guest::{
-    Cluster, Error, Ingress, LoadBalancers, Owned, Protocol, Service, ServiceCall, ServiceChange,
-    ServicePort, ServiceProgress, Targets, http, labels,
+    Cluster, Error, Family, Ingress, LoadBalancers, Object, Outcomes, Owned, Protocol, Service, ServiceCall,
+    ServiceProgress, Wish, labels,
 };
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Simulated, machine_of};
+use crate::{Simulated, Style, machine_of};
 
 /// The annotation of Services whose clients are told a name.
 pub(crate) const HOSTNAME: &str = "simulated.pileus.dev/hostname";
 
-/// The note about what was written, and the one about what was deleted.
-const WRITTEN: &str = "written";
-pub(crate) const DELETED: &str = "deleted";
-
-/// When to look again how the cloud is getting on.
-pub(crate) const AGAIN: Duration = Duration::from_secs(1);
-
-/// How the cloud has load balancers.
-#[derive(Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) enum Style {
-    /// Each Service has one of its own.
-    #[default]
-    PerService,
-    /// All Services of a cluster share one, in which each has a frontend and an address.
-    Shared,
+/// What a Service wants, as a load balancer of its own is written.
+#[derive(Serialize)]
+pub(crate) struct Goal<'a> {
+    pub(crate) machines: MemberList,
+    pub(crate) families: &'a [Family],
+    pub(crate) address: Option<IpAddr>,
+    #[serde(flatten)]
+    pub(crate) rules: Rules,
 }
 
-/// What a Service wants of its load balancer, or of its part of one.
+/// What of that is in a load balancer, or in a part of one, as it was written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Rules {
@@ -50,26 +41,23 @@ pub(crate) struct Rules {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Listener {
-    protocol: String,
+    protocol: Protocol,
     port: u16,
     node_port: Option<u16>,
 }
 
 /// How far the cloud is with something.
-#[derive(Clone, Debug, Default, Deserialize)]
-pub(crate) struct Stage {
-    state: Step,
-    error: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Step {
+#[derive(Debug, Default, Deserialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub(crate) enum Stage {
     #[default]
     Active,
-    #[serde(alias = "creating", alias = "updating", alias = "deleting")]
-    Busy,
-    Failed,
+    Creating,
+    Updating,
+    Deleting,
+    Failed {
+        error: Option<String>,
+    },
 }
 
 #[derive(Deserialize)]
@@ -77,117 +65,43 @@ struct LoadBalancer {
     name: String,
     addresses: Vec<IpAddr>,
     hostname: String,
-    families: Vec<String>,
-    machines: http::Members,
+    families: Vec<Family>,
+    machines: Members,
     #[serde(flatten)]
     stage: Stage,
     #[serde(flatten)]
     rules: Rules,
 }
 
-#[derive(Serialize)]
-struct NewLoadBalancer<'a> {
-    machines: &'a BTreeSet<&'a str>,
-    families: Vec<String>,
-    address: Option<IpAddr>,
-    #[serde(flatten)]
-    rules: Rules,
-}
-
-/// Whatever bears the labels of a Service.
-#[derive(Deserialize)]
-struct Labelled {
-    name: String,
-    #[serde(default)]
-    labels: BTreeMap<String, String>,
-}
-
 impl LoadBalancers for Simulated {
-    async fn change_load_balancers(
-        &self,
-        call: &ServiceCall,
-    ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+    async fn change_load_balancers(&self, call: &ServiceCall) -> Result<Outcomes<ServiceProgress>, Error> {
         if self.load_balancers == Style::Shared {
             return self.change_shared(call).await;
         }
-        let found = self.found("load-balancers", &call.changes, |it: &LoadBalancer| &it.name).await?;
-        let machines = machines(Targets::all(&call.targets));
-        let change = async |change: &ServiceChange| {
-            let found = found.get(change.name()).map(Result::as_ref).transpose().map_err(Error::clone)?;
-            match change.service() {
-                Some(service) => self.ensure(call, service, &machines, found, change.resume.as_deref()).await,
-                None => self.remove("load-balancers", change, found.map(|found| &found.stage)).await,
-            }
-        };
-        Ok(call.one_by_one(change).await)
+        let balancers = self.things::<LoadBalancer>("load-balancers");
+        let found = balancers.named(call.names(), |balancer| &balancer.name).await?;
+        let machines = call.members(|target| machine_of(&target.provider_id).ok());
+        let wishes = call.wishes(&found, |service| Goal::new(call, service, machines.of(service)));
+        let put = async |name: &str, goal: &Goal<'_>| balancers.put(name, goal).await;
+        Ok(Wish::settle(&wishes, put, async |name: &str| balancers.delete(name).await).await)
     }
 
     async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, Error> {
         let kind = if self.load_balancers == Style::Shared { "addresses" } else { "load-balancers" };
-        let all: Vec<Labelled> = self.all(kind).await?;
-        Ok(all.into_iter().filter_map(|one| labels::owned(one.name, one.labels, cluster)).collect())
+        Ok(labels::owned_among(self.things(kind).all().await?, cluster))
     }
 }
 
-impl Simulated {
-    async fn ensure(
-        &self,
-        call: &ServiceCall,
-        service: &Service,
-        all: &(BTreeSet<&str>, http::Members),
-        found: Option<&LoadBalancer>,
-        resume: Option<&str>,
-    ) -> Result<ServiceProgress, Error> {
-        let targets = call.targets_of(service);
-        let selected = (!targets.is_all()).then(|| machines(targets));
-        let (ids, members) = selected.as_ref().unwrap_or(all);
-        let new = NewLoadBalancer {
-            machines: ids,
-            families: service.families.iter().map(|family| family.as_str().to_ascii_lowercase()).collect(),
-            address: service.requested_address()?,
-            rules: Rules::new(&call.cluster, service)?,
-        };
-        if let Some(found) = found {
-            if let Some(progress) = found.stage.answer(WRITTEN, resume)? {
-                return Ok(progress);
-            }
-            if found.machines == *members && found.is(&new) {
-                return Ok(found.done(service));
-            }
-        }
-        let url = self.url("load-balancers", &service.uid);
-        let written: LoadBalancer = http::put(url).json(&new).send().await?.json()?;
-        let progress = written.stage.answer(WRITTEN, Some(WRITTEN))?;
-        Ok(progress.unwrap_or_else(|| written.done(service)))
+impl Object<Goal<'_>> for LoadBalancer {
+    fn state(&self, _: &HeaderMap) -> State {
+        self.stage.state()
     }
 
-    /// Removes what was found, and what wasn't all the same, as a list may lack what was made a moment ago. Only what was
-    /// deleted before is gone where it is found no more.
-    pub(crate) async fn remove(
-        &self,
-        kind: &str,
-        change: &ServiceChange,
-        found: Option<&Stage>,
-    ) -> Result<ServiceProgress, Error> {
-        let resume = change.resume.as_deref();
-        match found.map(|stage| stage.answer(DELETED, resume)).transpose()? {
-            Some(Some(progress)) => return Ok(progress),
-            None if resume == Some(DELETED) => return Ok(ServiceProgress::gone()),
-            _ => {}
-        }
-        match http::delete(self.url(kind, change.name())).send().await?.or_absent()? {
-            Some(answer) if answer.status == http::StatusCode::ACCEPTED => {
-                Ok(ServiceProgress::in_progress_with(AGAIN, DELETED))
-            }
-            _ => Ok(ServiceProgress::gone()),
-        }
-    }
-}
-
-impl LoadBalancer {
-    fn is(&self, new: &NewLoadBalancer<'_>) -> bool {
-        let has_address = new.address.is_none_or(|address| self.addresses.contains(&address));
-        has_address && self.families == new.families && self.rules == new.rules && self.stage.is_active()
+    fn is_as(&self, goal: &Goal<'_>) -> bool {
+        self.machines == goal.machines.digest()
+            && self.families == goal.families
+            && goal.address.is_none_or(|address| self.addresses.contains(&address))
+            && self.rules == goal.rules
     }
 
     fn done(&self, service: &Service) -> ServiceProgress {
@@ -199,66 +113,43 @@ impl LoadBalancer {
 }
 
 impl Stage {
-    pub(crate) fn is_active(&self) -> bool {
-        matches!(self.state, Step::Active)
-    }
-
-    /// What to answer before anything is done, with this note for the next call; none where the way is free.
-    pub(crate) fn answer(&self, note: &str, resume: Option<&str>) -> Result<Option<ServiceProgress>, Error> {
-        self.operation(note).answer(resume)
-    }
-
-    /// How the cloud is getting on, with a note for the next call.
-    pub(crate) fn operation(&self, note: &str) -> State {
-        match self.state {
-            Step::Active => State::Ended,
-            Step::Failed => {
-                let error = self.error.as_deref().unwrap_or("it doesn't say why");
-                State::Failed(Error::unavailable(format!(
-                    "the cloud could not finish what it began: {error}"
-                )))
-            }
-            Step::Busy => State::running(AGAIN, note),
+    pub(crate) fn state(&self) -> State {
+        match self {
+            Self::Active => State::Ended,
+            Self::Creating | Self::Updating | Self::Deleting => State::busy(),
+            Self::Failed { error } => State::failed(error.as_deref()),
         }
     }
 }
 
-impl Rules {
-    /// What a Service wants, with the labels by which it is found again.
-    pub(crate) fn new(cluster: &Cluster, service: &Service) -> Result<Self, Error> {
-        let is_sctp = |port: &ServicePort| port.protocol == Protocol::Sctp;
-        if service.ports.iter().any(is_sctp) && !service.ports.iter().all(is_sctp) {
-            let message =
-                "SCTP is carried by itself alone: give it a Service of its own, apart from other ports";
-            return Err(Error::invalid(message));
-        }
-        let port = |port: &ServicePort| Listener {
-            protocol: port.protocol.as_str().to_ascii_lowercase(),
+impl<'a> Goal<'a> {
+    pub(crate) fn new(call: &ServiceCall, service: &'a Service, machines: MemberList) -> Result<Self, Error> {
+        service.has_alone(Protocol::Sctp)?;
+        let ports = service.ports.iter().map(|port| Listener {
+            protocol: port.protocol,
             port: port.port,
             node_port: port.node_port,
-        };
-        Ok(Self {
-            ports: service.ports.iter().map(port).collect(),
+        });
+        let rules = Rules {
+            ports: ports.collect(),
             source_ranges: service.source_ranges.clone(),
             health_check_port: service.policy.health_check_port(),
             sticky_seconds: service.affinity.time().map(|time| time.as_secs()),
-            labels: labels::of(cluster, service),
-        })
+            labels: labels::of(&call.cluster, service),
+        };
+        Ok(Self { machines, families: &service.families, address: service.requested_address()?, rules })
     }
-}
-
-/// The machines of targets, and the digest by which those of a load balancer are compared with them.
-pub(crate) fn machines(targets: Targets<'_>) -> (BTreeSet<&str>, http::Members) {
-    let ids: BTreeSet<_> = targets.iter().filter_map(|target| machine_of(&target.provider_id).ok()).collect();
-    let members = ids.iter().collect();
-    (ids, members)
 }
 
 #[cfg(test)]
 #[expect(clippy::unnecessary_wraps, reason = "outcomes are compared as they come")]
 pub(crate) mod tests {
+    use std::time::Duration;
+
     use pileus_guest::testing::{Exchange, Host, delete, get, put};
-    use pileus_guest::{Affinity, ErrorKind, Family, Selection, ServiceAction, Target, TrafficPolicy};
+    use pileus_guest::{
+        Affinity, ErrorKind, Selection, ServiceAction, ServiceChange, ServicePort, Target, TrafficPolicy,
+    };
     use serde_json::{Value, json};
 
     use super::*;
@@ -329,11 +220,12 @@ pub(crate) mod tests {
         put(one("u")).json(there("u", change))
     }
 
-    fn in_progress_with(note: &str) -> Outcome {
+    pub(crate) fn in_progress_with(note: &str) -> Outcome {
+        const AGAIN: Duration = Duration::from_secs(1);
         Ok(ServiceProgress::in_progress_with(AGAIN, note))
     }
 
-    type Outcome = Result<ServiceProgress, ErrorKind>;
+    pub(crate) type Outcome = Result<ServiceProgress, ErrorKind>;
 
     fn done() -> Outcome {
         Ok(ServiceProgress::done([Ingress::ip("198.51.100.7")]))

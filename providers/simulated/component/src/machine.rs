@@ -4,18 +4,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pileus_guest::{
-    Address, Answer, Error, Instance, Instances, Listing, NodeReference, Purpose, http, one_by_one,
-    side_by_side,
-};
+use pileus_guest::http::Source;
+use pileus_guest::{Address, Answer, Error, Instance, Instances, Listing, NodeReference, Purpose};
 use serde::Deserialize;
 
-use crate::{HANDFUL, PAGE, Page, Simulated, machine_of};
+use crate::{Simulated, machine_of};
 
 /// How long the cloud takes to create a machine.
 const CREATION: Duration = Duration::from_secs(5);
 
-#[derive(Clone, Deserialize)]
+#[derive(Deserialize)]
 struct Machine {
     id: String,
     name: String,
@@ -29,7 +27,7 @@ struct Machine {
     labels: BTreeMap<String, String>,
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum State {
     Creating,
@@ -39,63 +37,28 @@ enum State {
 
 impl Instances for Simulated {
     async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
-        let machine = match machine_id(node)? {
-            Some(id) => self.read("machines", id).await,
-            None => self.find(&node.name).await,
-        };
-        machine.map(answer).map_err(|error| error.about(format_args!("node {}", node.name)))
-    }
-
-    async fn lookup_many(
-        &self,
-        purpose: Purpose,
-        nodes: &[NodeReference],
-    ) -> Result<Vec<Result<Answer, Error>>, Error> {
-        // A Node may be deleted on the answer to `confirm`, so that reads its machine however many there are.
-        if purpose == Purpose::Confirm {
-            return Ok(one_by_one(self, purpose, nodes).await);
+        let machines = self.things("machines");
+        if let Some(id) = self.machine_id(node)? {
+            return Ok(machines.read(&id).await?.map_or(Answer::Absent, answer));
         }
-        // A handful is looked up in the list of all machines while the host has it from a moment ago, which costs the cloud
-        // nothing, and one by one where it hasn't, or the list lacks them.
-        let is_handful = nodes.len() <= HANDFUL;
-        let send = async |page: http::Request| {
-            if !is_handful {
-                return page.send().await;
-            }
-            page.send_if_cached().await?.ok_or_else(|| Error::unavailable("the list is not cached"))
-        };
-        let (machines, end) = self.list("machines", send).await;
-        let listing = Listing::new(machines, end, |machine: &Machine| (&machine.id, &machine.name));
-        let look = async |node: &NodeReference| match listing.find(machine_id(node)?, &node.name) {
-            Ok(Some(machine)) => Ok(answer(Some(machine.clone()))),
-            _ if is_handful => self.lookup(purpose, node).await,
-            Ok(None) => Ok(Answer::Absent),
-            Err(error) => Err(error.about(format_args!("node {}", node.name))),
-        };
-        Ok(side_by_side(nodes, look).await)
+        let named = machines.list_query("name", &node.name).list(Source::Cloud).await;
+        listing(named).find(None, &node.name)
+    }
+
+    async fn list(&self, source: Source) -> Option<Listing> {
+        Some(listing(self.things("machines").list(source).await))
+    }
+
+    fn machine_id(&self, node: &NodeReference) -> Result<Option<String>, Error> {
+        node.provider_id.as_deref().map(|id| machine_of(id).map(str::to_owned)).transpose()
     }
 }
 
-impl Simulated {
-    /// Reads the machine of a name; none where no machine bears it.
-    async fn find(&self, name: &str) -> Result<Option<Machine>, Error> {
-        let all = http::get(self.cloud.join(["v1", "machines"])).query("limit", PAGE);
-        let Page { items, .. } = all.query("name", name).send().await?.json()?;
-        let listing = Listing::new(items, Ok(()), |machine: &Machine| (&machine.id, &machine.name));
-        listing.find(None, name).map(Option::<&Machine>::cloned)
-    }
+fn listing(list: (Vec<Machine>, Result<(), Error>)) -> Listing {
+    Listing::new(list, |machine| (&machine.id, &machine.name), answer)
 }
 
-/// The id of the machine that a Node says it is; none where it doesn't say yet.
-fn machine_id(node: &NodeReference) -> Result<Option<&str>, Error> {
-    let id = node.provider_id.as_deref().map(machine_of).transpose();
-    id.map_err(|error| error.about(format_args!("node {}", node.name)))
-}
-
-fn answer(machine: Option<Machine>) -> Answer {
-    let Some(Machine { id, state, r#type, zone, region, addresses, labels, .. }) = machine else {
-        return Answer::Absent;
-    };
+fn answer(Machine { id, state, r#type, zone, region, addresses, labels, .. }: Machine) -> Answer {
     let state = match state {
         State::Creating => return Answer::Pending(CREATION),
         State::Running => pileus_guest::State::Running,

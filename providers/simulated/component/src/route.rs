@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pileus_guest::{Cluster, Error, ListedRoute, Progress, Route, Routes, http, labels};
+use pileus_guest::{Cluster, Error, ListedRoute, Outcome, Progress, Route, Routes, labels};
 use serde::{Deserialize, Serialize};
 
 use crate::{Simulated, machine_of};
@@ -27,46 +27,29 @@ struct NewRoute<'a> {
 
 impl Routes for Simulated {
     async fn list_routes(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
-        let routes = self.all("routes").await?;
-        Ok(routes.into_iter().map(|route| listed(route, cluster)).collect())
+        Ok(self.things("routes").all().await?.into_iter().map(|route| listed(route, cluster)).collect())
     }
 
-    async fn create_route(
-        &self,
-        cluster: &Cluster,
-        route: &Route,
-        _: Option<&str>,
-    ) -> Result<Progress, Error> {
-        let Some(target) = &route.target else {
-            return Err(Error::invalid(format!("node {} has no machine yet", route.node)));
-        };
-        let labels = labels::of_route(cluster, route);
-        let new = NewRoute { destination: &route.destination, machine: machine_of(target)?, labels };
-        let url = self.url("routes", &route.name_hint);
-        http::put(url).json(&new).send().await?.error_for_status()?;
+    async fn create_route(&self, cluster: &Cluster, route: &Route, _: Option<&str>) -> Outcome<Progress> {
+        let (machine, labels) = (machine_of(route.machine()?)?, labels::of_route(cluster, route));
+        let new = NewRoute { destination: &route.destination, machine, labels };
+        self.things::<TableRoute>("routes").put(&route.name_hint, &new).await?;
         Ok(Progress::Done)
     }
 
-    async fn delete_route(
-        &self,
-        _: &Cluster,
-        route: &ListedRoute,
-        _: Option<&str>,
-    ) -> Result<Progress, Error> {
-        let url = self.url("routes", &route.name);
-        http::delete(url).send().await?.or_absent()?;
+    async fn delete_route(&self, _: &Cluster, route: &ListedRoute, _: Option<&str>) -> Outcome<Progress> {
+        self.things::<TableRoute>("routes").delete(&route.name).await?;
         Ok(Progress::Done)
     }
 }
 
 fn listed(route: TableRoute, cluster: &Cluster) -> ListedRoute {
-    let TableRoute { name, destination, machine, blackhole, labels } = route;
     ListedRoute {
-        name,
-        node: labels::node(labels, cluster),
-        target: Some(format!("simulated://{machine}")),
-        destination,
-        blackhole,
+        name: route.name,
+        node: labels::node(route.labels, cluster),
+        target: Some(format!("simulated://{}", route.machine)),
+        destination: route.destination,
+        blackhole: route.blackhole,
         ..ListedRoute::default()
     }
 }

@@ -3,32 +3,27 @@
 //! address comes before its frontend and goes after it. All frontends have the same machines, those that any Service may
 //! have: health checks find out which of them have an endpoint.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use pileus_guest::http::{self, Document, Edit};
+use pileus_guest::http::{HeaderMap, MemberList};
 use pileus_guest::operation::State;
-use pileus_guest::{
-    Error, Ingress, Service, ServiceCall, ServiceChange, ServiceProgress, Targets, removals_first,
-};
+use pileus_guest::shared::{self, Part, Parts};
+use pileus_guest::{Error, Family, Ingress, Object, Outcomes, Service, ServiceCall, ServiceProgress};
 use serde::{Deserialize, Serialize};
 
-use crate::Simulated;
-use crate::load_balancer::{AGAIN, DELETED, HOSTNAME, Rules, Stage, machines};
-
-/// The note of a change that waits for the shared load balancer, and of one that waits for its address.
-const FRONTEND: &str = "frontend";
-const ADDRESS: &str = "address";
+use crate::load_balancer::{Goal, HOSTNAME, Rules, Stage};
+use crate::{Simulated, machine_of};
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Shared {
     #[serde(flatten, skip_serializing)]
     stage: Stage,
-    machines: BTreeSet<String>,
+    machines: MemberList,
     frontends: Vec<Frontend>,
 }
 
-#[derive(Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 struct Frontend {
     name: String,
     address: String,
@@ -47,196 +42,94 @@ struct Address {
 
 #[derive(Serialize)]
 struct NewAddress<'a> {
-    family: String,
+    family: Option<&'a Family>,
     value: Option<IpAddr>,
     labels: &'a BTreeMap<String, String>,
 }
 
-/// What is to become of one Service's part.
-struct Wish<'a> {
-    change: &'a ServiceChange,
-    /// What the Service wants, none where it should go; or why nothing can be done.
-    goal: Result<Option<Goal<'a>>, Error>,
-    address: Option<Address>,
-}
-
-struct Goal<'a> {
-    service: &'a Service,
-    requested: Option<IpAddr>,
-    rules: Rules,
-}
-
 impl Simulated {
     /// Makes all changes of a call with one write of the shared load balancer, and one for each address.
-    pub(crate) async fn change_shared(
-        &self,
-        call: &ServiceCall,
-    ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
-        let unknown =
-            || Error::unavailable("the shared load balancer has no name while the cluster's UID is unknown");
-        let cluster = call.cluster.uid.as_deref().ok_or_else(unknown)?;
-        let document: Document<Shared> = Document::read(self.url("shared-load-balancers", cluster)).await?;
-        // While it is being written, those that wait for it need nothing else.
-        let operation = document.value.as_ref().map(|shared| shared.stage.operation(FRONTEND));
-        if let Some(State::Running(progress)) = operation
-            && call.changes.iter().all(|change| change.resume.as_deref() == Some(FRONTEND))
-        {
-            return Ok(call.changes.iter().map(|_| Ok(progress.clone().into())).collect());
+    pub(crate) async fn change_shared(&self, call: &ServiceCall) -> Result<Outcomes<ServiceProgress>, Error> {
+        let cluster = call.cluster.known_uid()?;
+        let document = self.things::<Shared>("shared-load-balancers").document(cluster).await?;
+        if let Some(waiting) = call.under_way(document.value.as_ref().map(|shared| shared.stage.state())) {
+            return Ok(waiting);
         }
-        let mut addresses = self.found("addresses", &call.changes, |it: &Address| &it.name).await?;
-        let wish = |change| Wish::new(call, change, addresses.remove(change.name()));
-        let wishes: Vec<_> = call.changes.iter().map(wish).collect();
-        let machines = machines(Targets::all(&call.targets)).0.into_iter().map(str::to_owned).collect();
-        let told = document.edit(&wishes, |shared, wishes| edit(shared, wishes, &machines)).await;
-        let steps: Vec<_> = wishes.iter().zip(told).collect();
-        let address =
-            async |(wish, told): &(&Wish<'_>, Result<Option<ServiceProgress>, Error>)| match told.clone()? {
-                Some(progress) => Ok(progress),
-                None => self.address(wish).await,
-            };
-        Ok(removals_first(&steps, |(wish, _)| wish.change.is_removal(), address).await)
-    }
-
-    /// Sees to the address of a Service that has no frontend yet, or no more.
-    async fn address(&self, wish: &Wish<'_>) -> Result<ServiceProgress, Error> {
-        let found = wish.address.as_ref().map(|address| &address.stage);
-        let Some(Goal { service, requested, rules }) = wish.goal.as_ref().map_err(Error::clone)? else {
-            return self.remove("addresses", wish.change, found).await;
+        let addresses = self.things::<Address>("addresses");
+        let found = addresses.named(call.names(), |address| &address.name).await?;
+        let machines = call.members(|target| machine_of(&target.provider_id).ok());
+        let wishes = call.wishes(&found, |service| Goal::new(call, service, machines.of(service)));
+        let told = shared::edit(document, &wishes).await;
+        let put = async |name: &str, goal: &Goal<'_>| {
+            let (family, labels) = (goal.families.first(), &goal.rules.labels);
+            addresses.put(name, &NewAddress { family, value: goal.address, labels }).await
         };
-        let resume = wish.change.resume.as_deref();
-        if let Some(progress) = found.map(|stage| stage.answer(ADDRESS, resume)).transpose()?.flatten() {
-            return Ok(progress);
-        }
-        let family = service.families.first().map(|family| family.as_str().to_ascii_lowercase());
-        let new = NewAddress { family: family.unwrap_or_default(), value: *requested, labels: &rules.labels };
-        let written = http::put(self.url("addresses", &service.uid)).json(&new).send().await?;
-        written.json::<Address>()?.stage.answer(ADDRESS, Some(ADDRESS))?;
-        // Its frontend comes next.
-        Ok(ServiceProgress::in_progress_with(AGAIN, ADDRESS))
+        Ok(shared::settle(&wishes, told, put, async |name: &str| addresses.delete(name).await).await)
     }
 }
 
-/// Edits the shared load balancer for Services. Of each it tells how far it is, or none where its address has its turn.
-fn edit(
-    shared: &mut Option<Shared>,
-    wishes: &[Wish<'_>],
-    machines: &BTreeSet<String>,
-) -> Vec<Edit<Option<ServiceProgress>>> {
-    let now = shared.get_or_insert_default();
-    let is_stale = now.machines != *machines;
-    let mut has_targets = false;
-    let edits = wishes.iter().map(|wish| match &wish.goal {
-        Err(error) => Edit::Kept(Err(error.clone())),
-        Ok(None) => now.remove(wish),
-        Ok(Some(goal)) => {
-            let edit = now.serve(wish, goal, is_stale);
-            has_targets |= edit == Edit::Changed;
-            edit
-        }
-    });
-    let edits = edits.collect();
-    if has_targets {
-        now.machines.clone_from(machines);
-    }
-    shared.take_if(|shared| shared.frontends.is_empty());
-    edits
-}
-
-impl Shared {
-    fn serve(&mut self, wish: &Wish<'_>, goal: &Goal<'_>, is_stale: bool) -> Edit<Option<ServiceProgress>> {
-        let Some(address) = wish.address.as_ref().filter(|address| address.is(goal)) else {
-            return Edit::Kept(Ok(None));
-        };
-        let name = wish.change.name().to_owned();
-        let frontend = Frontend { address: name.clone(), name, rules: goal.rules.clone() };
-        let place = self.frontends.iter_mut().find(|found| found.name == frontend.name);
-        match (self.stage.answer(FRONTEND, wish.note(place.is_some())), place) {
-            (Ok(None), Some(found)) if *found == frontend && !is_stale && self.stage.is_active() => {
-                return Edit::Kept(Ok(Some(goal.done(address))));
-            }
-            (Ok(None), Some(found)) => *found = frontend,
-            (Ok(None), None) => self.frontends.push(frontend),
-            (told, _) => return Edit::Kept(told),
-        }
-        Edit::Changed
+impl Object<Goal<'_>> for Address {
+    fn state(&self, _: &HeaderMap) -> State {
+        self.stage.state()
     }
 
-    fn remove(&mut self, wish: &Wish<'_>) -> Edit<Option<ServiceProgress>> {
-        let has_it = self.frontends.iter().any(|frontend| frontend.name == wish.change.name());
-        // What was written may not hold yet, or may have failed. An address that is being deleted is past that, whatever
-        // is written for others.
-        let is_leaving = wish.address.is_none() || wish.change.resume.as_deref() == Some(DELETED);
-        if !has_it && (is_leaving || self.stage.is_active()) {
-            return Edit::Kept(Ok(None));
-        }
-        match self.stage.answer(FRONTEND, wish.note(!has_it)) {
-            Ok(None) => {
-                self.frontends.retain(|frontend| frontend.name != wish.change.name());
-                Edit::Changed
-            }
-            told => Edit::Kept(told),
-        }
+    fn is_as(&self, goal: &Goal<'_>) -> bool {
+        goal.address.is_none_or(|value| value == self.value) && self.labels == goal.rules.labels
+    }
+
+    fn done(&self, service: &Service) -> ServiceProgress {
+        let second = "a shared load balancer gives a Service one address and none of a second family";
+        let name = "a shared load balancer gives a Service one address and no host name";
+        ServiceProgress::done([Ingress::ip(self.value.to_string())])
+            .warn_if(service.families.len() > 1, second)
+            .warn_if(service.annotation(HOSTNAME) == Some("true"), name)
     }
 }
 
-impl<'a> Wish<'a> {
-    fn new(call: &ServiceCall, change: &'a ServiceChange, address: Option<Result<Address, Error>>) -> Self {
-        let goal = change.service().map(|service| Goal::new(call, service)).transpose();
-        match address.transpose() {
-            Ok(address) => Self { change, goal, address },
-            Err(error) => Self { change, goal: Err(error), address: None },
-        }
+impl Parts<Address, Goal<'_>> for Shared {
+    fn state(&self, _: &HeaderMap) -> State {
+        self.stage.state()
     }
 
-    /// The note of the last call, if that waited for a write that is seen in the shared load balancer.
-    fn note(&self, is_seen: bool) -> Option<&str> {
-        self.change.resume.as_deref().filter(|note| is_seen && *note == FRONTEND)
-    }
-}
-
-impl Address {
-    fn is(&self, goal: &Goal<'_>) -> bool {
-        let has_value = goal.requested.is_none_or(|value| value == self.value);
-        has_value && self.labels == goal.rules.labels && self.stage.is_active()
-    }
-}
-
-impl<'a> Goal<'a> {
-    fn new(call: &ServiceCall, service: &'a Service) -> Result<Self, Error> {
-        Ok(Self {
-            service,
-            requested: service.requested_address()?,
-            rules: Rules::new(&call.cluster, service)?,
-        })
+    fn has(&self, name: &str) -> bool {
+        self.frontends.iter().any(|frontend| frontend.name == name)
     }
 
-    fn done(&self, address: &Address) -> ServiceProgress {
-        let only = |what: &str| format!("a shared load balancer gives a Service one address and {what}");
-        let lacks = [
-            (self.service.families.len() > 1, only("none of a second family")),
-            (self.service.annotation(HOSTNAME) == Some("true"), only("no host name")),
-        ];
-        ServiceProgress::Done {
-            status: vec![Ingress::ip(address.value.to_string())],
-            warnings: lacks.into_iter().filter_map(|(lacks, warning)| lacks.then_some(warning)).collect(),
-        }
+    fn is_as(&self, part: &Part<'_, Address, Goal<'_>>) -> bool {
+        let has_rules = |frontend: &Frontend| frontend.name == part.name && frontend.rules == part.goal.rules;
+        self.machines == part.goal.machines && self.frontends.iter().any(has_rules)
+    }
+
+    fn put(&mut self, part: &Part<'_, Address, Goal<'_>>) {
+        self.machines = part.goal.machines.clone();
+        let (name, address, rules) = (part.name.to_owned(), part.name.to_owned(), part.goal.rules.clone());
+        self.frontends.push(Frontend { name, address, rules });
+    }
+
+    fn take(&mut self, name: &str) {
+        self.frontends.retain(|frontend| frontend.name != name);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.frontends.is_empty()
     }
 }
 
 #[cfg(test)]
 #[expect(clippy::unnecessary_wraps, reason = "outcomes are compared as they come")]
 mod tests {
+    use pileus_guest::operation::{DELETED, SHARED as FRONTEND, WRITTEN as ADDRESS};
     use pileus_guest::testing::{Exchange, Host, Sent, delete, get, put};
-    use pileus_guest::{Cluster, ErrorKind, Family, Owned, Protocol, ServiceAction, ServicePort};
+    use pileus_guest::{Cluster, ErrorKind, Owned, Protocol, ServiceAction, ServicePort};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::load_balancer::tests::{call, changed, labels, outcomes, service, with_note};
+    use crate::load_balancer::tests::{
+        Outcome, call, changed, in_progress_with as under_way, labels, outcomes, service, with_note,
+    };
 
     const SHARED: &str = "http://cloud.test/v1/shared-load-balancers/c";
     const ADDRESSES: &str = "http://cloud.test/v1/addresses";
-
-    type Outcome = Result<ServiceProgress, ErrorKind>;
 
     fn cloud() -> Host {
         Host::new().configuration(json!({"endpoint": "http://cloud.test", "loadBalancers": "shared"}))
@@ -291,10 +184,6 @@ mod tests {
     fn done(uid: &str) -> Outcome {
         let Value::String(address) = &value(uid, &json!({}))["value"] else { panic!() };
         Ok(ServiceProgress::done([Ingress::ip(&**address)]))
-    }
-
-    fn under_way(note: &str) -> Outcome {
-        Ok(ServiceProgress::in_progress_with(AGAIN, note))
     }
 
     fn body(sent: &Sent) -> Value {
