@@ -14,7 +14,8 @@ async fn fails(behaviour: &str, only: Option<&str>, hard: Duration) -> (Arc<Gues
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let configuration = serde_json::json!({"behaviour": behaviour, "only": only}).to_string();
-    let limits = Limits { lookup_soft: hard / 2, lookup_hard: hard, ..Limits::default() };
+    // Past its soft deadline, as where it had to wait for a processor, a guest begins nothing, and nothing goes wrong.
+    let limits = Limits { lookup_soft: hard, lookup_hard: hard, ..Limits::default() };
     (configured(&engine(), &configuration, gate(Vec::new()), limits, &metrics).await, registry)
 }
 
@@ -63,7 +64,9 @@ async fn where_every_node_hangs_the_search_ends_in_time_with_an_error_for_each()
     let answers = guest.lookup(Purpose::Refresh, &nodes("node", 500)).await.unwrap();
     let took = started.elapsed();
     assert_eq!(answers.len(), 500);
-    assert!(answers.iter().all(|answer| answer.as_ref().is_err_and(|error| error.kind == ErrorKind::Broken)));
+    let is_broken =
+        |answer: &Result<_, Error>| answer.as_ref().is_err_and(|error| error.kind == ErrorKind::Broken);
+    assert_eq!(answers.iter().find(|answer| !is_broken(answer)), None);
     // One call, three times as long for repeats, and what the last of them takes.
     assert!(took < hard * 10, "{took:?}");
     assert!((4..32).contains(&count(&registry, "repeats")), "time ended it, not their number");
