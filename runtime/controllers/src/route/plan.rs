@@ -539,4 +539,36 @@ mod tests {
             prop_assert_eq!(ranges.len(), all);
         }
     }
+
+    fn to_machine(range: &str, machine: &str) -> Known {
+        to(range, |route| route.target = Some(ProviderId::parse(machine).unwrap()))
+    }
+
+    #[test]
+    fn a_route_of_another_machine_goes_unless_the_nodes_own_is_not_known_before_it_is_initialised() {
+        let known = node("a", "10.0.1.0/24", 0);
+        let route = to_machine("10.0.1.0/24", "sim://b");
+        for (has_machine, is_new, is_deleted) in
+            [(true, true, true), (false, false, true), (false, true, false)]
+        {
+            let node = Arc::new(NodeFacts {
+                provider_id: known.provider_id.clone().filter(|_| has_machine),
+                taints: if is_new { NodeFacts::registered("a").taints } else { Vec::new() },
+                ..(*known).clone()
+            });
+            let plan = planned(&[node], std::slice::from_ref(&route));
+            assert_eq!(!plan.deletes.is_empty(), is_deleted, "{has_machine} {is_new}");
+        }
+    }
+
+    #[test]
+    fn a_route_to_the_machine_of_another_providers_node_stays_and_one_to_nobodys_goes() {
+        let provider_id = Some(ProviderId::parse("other://a").unwrap());
+        let stranger = Arc::new(NodeFacts { provider_id, ..(*node("a", "10.0.1.0/24", 0)).clone() });
+        for (machine, is_deleted) in [("other://a", false), ("sim://gone", true)] {
+            let route = to_machine("10.0.2.0/24", machine);
+            let plan = planned(&[Arc::clone(&stranger)], std::slice::from_ref(&route));
+            assert_eq!(!plan.deletes.is_empty(), is_deleted, "{machine}");
+        }
+    }
 }

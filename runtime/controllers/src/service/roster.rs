@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([]));
         assert_eq!(stage.get("a")["status"], status("203.0.113.9"), "it is theirs by now");
         stage.change("a", json!({"metadata": {"finalizers": [FINALIZER]}}));
-        assert!(stage.settles().calls().is_empty() && stage.patches == 1);
+        assert!(stage.rests(Duration::from_secs(11)).calls().is_empty() && stage.patches == 1);
         stage.change("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
         assert!(stage.settles().calls().is_empty(), "its controller is at it");
         assert_eq!(stage.roster.census(), Census::default());
@@ -845,7 +845,205 @@ mod tests {
         let mut older = stage.facts("a");
         (older.resource_version, older.finalizers) = ("2".to_owned(), Vec::new());
         stage.roster.present(&Arc::new(older), stage.now);
-        assert!(stage.settles().calls().is_empty() && stage.patches == 0);
+        // For longer than what is written and undone stays undone.
+        assert!(stage.rests(Duration::from_secs(11)).calls().is_empty() && stage.patches == 0);
+    }
+
+    #[test]
+    fn only_what_is_there_and_may_have_something_is_read_before_it_is_taken_for_gone() {
+        let mut stage = settled(json!({}));
+        stage.put(service("foreign", json!({"spec": {"loadBalancerClass": "foreign"}})));
+        let read = |stage: &Stage| {
+            ["default/a", "default/foreign", "default/unknown"].map(|name| stage.roster.may_have(name))
+        };
+        assert_eq!(read(&stage), [true, false, false]);
+        stage.roster.gone("default/a", stage.now);
+        assert_eq!(read(&stage), [false; 3]);
+    }
+
+    #[test]
+    fn audits_are_spread_over_a_tenth_of_their_period() {
+        for (jitter, factor) in [(0.0, 1.0), (0.5, 1.05), (1.0, 1.1)] {
+            let mut stage = Stage::with(&[]);
+            stage.settles().now += AUDIT;
+            assert!(matches!(stage.roster.next(stage.now, jitter)[..], [Work::ListOwned]));
+            assert_eq!(stage.roster.wakes(), Some(stage.now + AUDIT.mul_f64(factor)), "{jitter}");
+        }
+    }
+
+    #[test]
+    fn the_census_tells_those_that_are_served_from_those_that_can_not_be_and_those_that_leave() {
+        let census = |stage: &Stage| {
+            let Census { wanted, settled, leaving, .. } = stage.roster.census();
+            (wanted, settled, leaving)
+        };
+        let mut stage = settled(json!({}));
+        stage.put(service("b", json!({"spec": {"loadBalancerSourceRanges": ["everybody"]}})));
+        stage.put(service("c", json!({"spec": {"type": "ClusterIP"}})));
+        stage.settles();
+        assert_eq!(census(&stage), (2, 1, 0));
+        stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
+        assert_eq!(census(&stage), (2, 0, 0));
+        stage.plans("a", Ok(under(60, "note")));
+        stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
+        stage.settles();
+        assert_eq!(census(&stage), (1, 0, 1));
+    }
+
+    #[test]
+    fn a_finalizer_that_is_stripped_waits_for_no_call_that_is_tried_again_later() {
+        let mut stage = settled(json!({}));
+        stage.passes(Duration::from_secs(6));
+        stage.plans("a", fails(ErrorKind::Denied));
+        stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
+        assert_eq!(stage.settles().calls(), [ENSURE]);
+        stage.change("a", json!({"metadata": {"finalizers": null}}));
+        stage.passes(Duration::from_secs(1));
+        assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([FINALIZER]));
+    }
+
+    /// A Service whose first write has begun.
+    fn writing() -> (Stage, Arc<ServiceFacts>) {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        stage.settles();
+        stage.put(service("a", json!({})));
+        let Some(Work::Write { facts, .. }) = stage.roster.next(stage.now, 0.0).pop() else {
+            panic!("a write is due")
+        };
+        (stage, facts)
+    }
+
+    #[test]
+    fn a_write_that_fails_for_what_is_wanted_no_more_delays_and_tells_nothing() {
+        let (mut stage, _) = writing();
+        stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
+        stage.roster.wrote("uid-a", Err(&Error::Refused("no".to_owned())), stage.now, 0.0);
+        assert_eq!(stage.settles().calls(), [ENSURE]);
+        assert_eq!(stage.events(), ["EnsuringLoadBalancer a", "EnsuredLoadBalancer a"]);
+    }
+
+    #[test]
+    fn the_answer_to_a_write_brings_no_service_back_that_is_gone() {
+        let (mut stage, facts) = writing();
+        stage.roster.gone("default/a", stage.now);
+        stage.roster.wrote("uid-a", Ok(&facts), stage.now, 0.0);
+        assert!(stage.settles().calls().is_empty());
+    }
+
+    #[test]
+    fn a_list_that_fails_is_tried_again_though_there_is_nothing_else_to_do() {
+        let mut stage = Stage::with(&[]);
+        stage.listing = Err(Retry::Growing);
+        stage.passes(Duration::from_secs(5));
+        assert!(stage.reports.len() > 2, "{}", stage.reports.len());
+    }
+
+    #[test]
+    fn an_orphan_that_the_cloud_is_at_is_asked_after_in_time_unless_a_list_lacks_it() {
+        let mut stage = Stage::with(&nodes(&["n"]));
+        stage.settles();
+        let listed = vec![owned("an orphan", Some("cluster"), Some("gone"))];
+        stage.listing = Ok(Listing { owned: listed, present: HashMap::new() });
+        for _ in 0..2 {
+            stage.plans("an orphan", Ok(under(3000, "note")));
+        }
+        stage.passes(AUDIT * 11 / 10);
+        assert_eq!(stage.calls(), ["remove an orphan"]);
+        stage.passes(AUDIT);
+        assert!(stage.calls().is_empty(), "the next list shows it as well");
+        stage.passes(AUDIT * 2 / 3);
+        assert_eq!(stage.calls(), ["remove an orphan"]);
+        stage.listing = Ok(Listing { owned: Vec::new(), present: HashMap::new() });
+        stage.sizes.clear();
+        stage.passes(AUDIT * 3);
+        assert!(stage.sizes.is_empty(), "{:?}", stage.sizes);
+    }
+
+    #[test]
+    fn targets_that_the_cloud_is_at_are_asked_after_as_such_and_only_their_end_is_told() {
+        let mut stage = settled(json!({}));
+        stage.plans("a", Ok(under(2, "note")));
+        stage.nodes(&nodes(&["n", "o"]));
+        assert_eq!(stage.rests(Duration::from_secs(3)).calls(), [r#"update a ["n", "o"]"#; 2]);
+        assert_eq!(stage.events(), ["UpdatedLoadBalancer a"]);
+    }
+
+    #[test]
+    fn a_cloud_that_wants_a_user_to_wait_is_told_once_and_of_an_audit_only_what_somebody_has_to_put_right() {
+        let waits = || fails(ErrorKind::Throttled(Some(Duration::from_secs(5))));
+        let mut stage = settled(json!({}));
+        for _ in 0..2 {
+            stage.plans("a", waits());
+        }
+        stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
+        stage.rests(Duration::from_secs(6));
+        assert_eq!(
+            stage.events(),
+            ["EnsuringLoadBalancer a", "LoadBalancerPending a", "EnsuredLoadBalancer a"]
+        );
+        for (fate, told) in [(waits(), 0), (fails(ErrorKind::Unavailable), 0), (fails(ErrorKind::Denied), 1)]
+        {
+            let name = format!("{fate:?}");
+            stage.plans("a", fate);
+            stage.passes(AUDIT * 11 / 10);
+            assert_eq!(stage.events().len(), told, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_fails_of_one_that_leaves_is_told_in_words_of_its_own() {
+        let leaves = json!({"metadata": {"deletionTimestamp": DELETING}});
+        let note = |stage: &mut Stage| {
+            stage.settles();
+            let note = stage.notes.last().cloned().unwrap_or_default();
+            (stage.events().pop().unwrap_or_default(), note)
+        };
+        let mut stage = settled(json!({}));
+        stage.plans("a", fails(ErrorKind::Denied));
+        stage.change("a", leaves.clone());
+        let (reason, text) = note(&mut stage);
+        assert_eq!(reason, "SyncLoadBalancerFailed a");
+        assert!(text.starts_with("Error syncing load balancer: failed to delete load balancer: "), "{text}");
+        let mut stage = settled(json!({}));
+        stage.plans("a", fails(ErrorKind::Denied));
+        stage.roster.gone("default/a", stage.now);
+        let (reason, text) = note(&mut stage);
+        assert_eq!(reason, "DeleteLoadBalancerFailed a");
+        assert!(text.starts_with("Error deleting load balancer: "), "{text}");
+        let mut stage = settled(json!({}));
+        stage.write_fates.push_back(Error::Forbidden("no".to_owned()));
+        stage.change("a", leaves);
+        stage.settles();
+        let text = stage.notes.last().unwrap();
+        assert!(text.contains("failed to remove load balancer cleanup finalizer"), "{text}");
+    }
+
+    #[test]
+    fn a_look_that_shows_nothing_new_of_one_that_fails_shortens_no_delay() {
+        let unseen = || json!({"metadata": {"annotations": {"a": "b"}}});
+        let mut stage = settled(json!({}));
+        stage.plans("a", fails(ErrorKind::Denied));
+        stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
+        assert_eq!(stage.settles().calls(), [ENSURE]);
+        stage.change("a", unseen());
+        assert!(stage.settles().calls().is_empty());
+        let mut stage = settled(json!({}));
+        stage.plans("a", fails(ErrorKind::Denied));
+        stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        stage.roster.gone("default/a", stage.now);
+        assert!(stage.settles().calls().is_empty(), "one that goes in the end");
+    }
+
+    #[test]
+    fn what_is_left_without_a_finalizer_loses_its_address_in_one_write_if_it_has_one() {
+        for (status, patches) in [(status("192.0.2.1"), 1), (Value::Null, 0)] {
+            let mut stage = settled(json!({}));
+            let metadata = json!({"finalizers": null});
+            stage.change("a", json!({"spec": {"type": "ClusterIP"}, "metadata": metadata, "status": status}));
+            assert_eq!(stage.rests(Duration::from_secs(11)).calls(), ["delete uid-a"]);
+            assert_eq!((stage.facts("a").service.status.len(), stage.patches), (0, patches));
+        }
     }
 
     /// What is asked of the cloud in the next minutes, short of an audit.
