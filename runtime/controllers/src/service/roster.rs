@@ -927,7 +927,7 @@ mod tests {
         let (mut stage, facts) = writing();
         stage.roster.gone("default/a", stage.now);
         stage.roster.wrote("uid-a", Ok(&facts), stage.now, 0.0);
-        assert!(stage.settles().calls().is_empty());
+        assert!(stage.rests(Duration::from_secs(11)).calls().is_empty());
     }
 
     #[test]
