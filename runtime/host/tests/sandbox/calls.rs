@@ -32,6 +32,9 @@ fn roomy() -> Limits {
 
 type Check = fn(&Fault) -> bool;
 
+/// A behaviour, the limits of its calls, and what becomes of them.
+type Row = (&'static str, fn() -> Limits, Check);
+
 /// What becomes of a lookup of one Node: its only answer, or the fault.
 async fn lookup(guest: &Guest) -> Result<Result<Answer, pileus_cloud::Error>, Fault> {
     let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await?;
@@ -41,7 +44,7 @@ async fn lookup(guest: &Guest) -> Result<Result<Answer, pileus_cloud::Error>, Fa
 #[tokio::test(flavor = "multi_thread")]
 async fn row_18_every_misdeed_has_its_own_fault_and_the_engine_does_not_care() {
     let engine = engine();
-    let rows: [(&str, fn() -> Limits, Check); 11] = [
+    let rows: [Row; 11] = [
         ("loop", limits, |fault| *fault == Fault::Cpu { limit: limits().cpu }),
         ("recurse", roomy, |fault| *fault == Fault::StackOverflow),
         ("grow", roomy, |fault| matches!(fault, Fault::Memory { limit, .. } if *limit == limits().memory)),
