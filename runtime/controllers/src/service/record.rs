@@ -315,7 +315,8 @@ impl Record {
         targets: u64,
         now: Instant,
     ) {
-        self.trails().for_each(|trail| trail.ends(now));
+        let is_confirmed = matches!(outcome, Ok(ServiceProgress::Done { .. } | ServiceProgress::Elsewhere));
+        self.trails().for_each(|trail| trail.ends(is_confirmed, now));
         let is_delete = self.step == Step::Delete;
         let status = match outcome {
             Ok(ServiceProgress::Done { status, .. }) => Some(status),

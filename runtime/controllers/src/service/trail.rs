@@ -34,12 +34,15 @@ pub(super) struct Trail {
     last: Option<u64>,
     /// What was asked for before that, and until when it may show.
     former: VecDeque<(Option<u64>, Instant)>,
+    /// Whether the cloud has confirmed what was last asked for. Before that, whatever was there may be there still, however
+    /// long ago it was asked for.
+    is_confirmed: bool,
 }
 
 impl Trail {
     /// Nothing has been asked for, unless somebody else has that we know nothing of.
     pub(super) fn new(may_exist: bool) -> Self {
-        Self { last: (!may_exist).then_some(NOTHING), former: VecDeque::new() }
+        Self { last: (!may_exist).then_some(NOTHING), former: VecDeque::new(), is_confirmed: false }
     }
 
     /// Whether the cloud has been asked for nothing yet.
@@ -49,20 +52,24 @@ impl Trail {
 
     /// A call begins that asks for this.
     pub(super) fn begins(&mut self, what: u64, now: Instant) {
+        if self.is_confirmed {
+            self.former.retain(|(_, until)| *until > now);
+        }
         let last = self.last.replace(what);
         if last == Some(what) {
-            self.former.retain(|(_, until)| *until > now);
             return;
         }
-        self.former.retain(|(former, until)| *until > now && *former != last);
+        self.is_confirmed = false;
+        self.former.retain(|(former, _)| *former != last);
         self.former.push_back((last, now + LAG));
         if self.former.len() > KEPT {
             self.former.pop_front();
         }
     }
 
-    /// The call has ended, however: it took effect at any moment until now, or will within the lag.
-    pub(super) fn ends(&mut self, now: Instant) {
+    /// The call has ended, confirmed or however: it took effect at any moment until now, or will within the lag.
+    pub(super) fn ends(&mut self, is_confirmed: bool, now: Instant) {
+        self.is_confirmed |= is_confirmed;
         let others = self.former.iter_mut().filter(|(former, _)| former.is_none() || *former != self.last);
         others.for_each(|(_, until)| *until = now + LAG);
     }
@@ -88,7 +95,7 @@ mod tests {
         let (start, mut trail) = (Instant::now(), Trail::new(may_exist));
         for (at, what) in (0..).step_by(10).zip(asked) {
             trail.begins(*what, start + Duration::from_secs(at));
-            trail.ends(start + Duration::from_secs(at + 1));
+            trail.ends(true, start + Duration::from_secs(at + 1));
         }
         trail.may_be_old().map(|until| until - start)
     }
@@ -115,11 +122,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_there_may_show_until_something_else_is_confirmed() {
+        let start = Instant::now();
+        for (is_confirmed, until) in [(true, None), (false, Some(start + LAG * 3 + LAG))] {
+            let mut trail = Trail::new(true);
+            trail.begins(1, start);
+            trail.ends(is_confirmed, start);
+            trail.begins(1, start + LAG * 2);
+            trail.begins(2, start + LAG * 3);
+            trail.ends(true, start + LAG * 3);
+            assert_eq!(trail.may_be_old(), until);
+        }
+    }
+
+    #[test]
     fn what_was_asked_for_long_ago_shows_no_more_and_only_a_few_things_are_remembered() {
         let (start, mut trail) = (Instant::now(), Trail::new(false));
         trail.begins(1, start);
         trail.begins(2, start);
-        trail.ends(start);
+        trail.ends(true, start);
         trail.begins(1, start + LAG);
         assert_eq!(trail.may_be_old(), None);
         for what in 0..1000 {
