@@ -3,6 +3,13 @@
 use std::process::ExitCode;
 
 use pileus::cli::Pileus;
+use tikv_jemallocator::Jemalloc;
+
+/// A leader's memory grows by a page of a list here and a batch of answers there, and glibc keeps of that what it can't give
+/// back in one piece: a fifth more at the peak of 5,000 Nodes that join, a quarter more ever after. How it is set up stands
+/// in `.cargo/config.toml`.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     // kube, hyper and our dialler share one TLS implementation; it must be chosen before the first connection.
