@@ -169,6 +169,8 @@ impl Record {
         let (was, is) = (was_present && wants(&before, classes), wants(facts, classes));
         let is_changed = !is_same_wish(&before, facts);
         let has_other_problems = before.problems != facts.problems;
+        // Whoever has put our finalizer there may have gone on from it: one who led before us was faster than our write.
+        self.may_exist |= self.is_ours && facts.has_finalizer() && !before.has_finalizer();
         if is && has_other_problems {
             self.is_refused = false;
         }
@@ -274,12 +276,11 @@ impl Record {
     /// what is there.
     pub(super) fn begins(&mut self, targets: &Targets, endpoints: &[LocalEndpoints], now: Instant) {
         self.turn.begins();
-        if self.step != Step::Delete {
-            let (is_empty, targets) = (targets.table().is_empty(), targets.digest());
-            // As it is before a provider has put anything behind it.
-            let behind = if is_empty { [NOTHING; 2] } else { [targets, digest(&(targets, endpoints))] };
-            self.behind.iter_mut().zip(behind).for_each(|(trail, behind)| trail.begins(behind, now));
-        }
+        // What is made anew may show with nothing behind it, as where there are no targets.
+        let is_bare = self.step == Step::Delete || targets.table().is_empty();
+        let targets = targets.digest();
+        let behind = if is_bare { [NOTHING; 2] } else { [targets, digest(&(targets, endpoints))] };
+        self.behind.iter_mut().zip(behind).for_each(|(trail, behind)| trail.begins(behind, now));
         match self.step {
             Step::Ensure { is_audit } => {
                 self.wishes.begins(digest(&wish(&self.facts.service)), now);
