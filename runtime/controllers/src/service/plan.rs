@@ -136,7 +136,7 @@ fn leave(record: &Record, world: World<'_>) -> Step {
             facts.is_deleting || !facts.is_load_balancer
         };
     // It may turn again, and what is known of it counts then.
-    let is_remembered = *is_present && (is_foreign || !record.wishes.is_empty());
+    let is_remembered = *is_present && (is_foreign || record.is_ours || !record.wishes.is_empty());
     let rests = if is_remembered { Step::Rest } else { Step::Forget };
     if !record.is_claimed(world.classes) && !is_left {
         return rests;

@@ -385,6 +385,31 @@ mod tests {
     }
 
     #[test]
+    fn what_one_who_led_before_has_begun_is_cleaned_up_however_old_the_first_look_was() {
+        for first in
+            [json!({"spec": {"loadBalancerClass": "foreign"}}), json!({"spec": {"type": "ClusterIP"}})]
+        {
+            let mut stage = Stage::with(&nodes(&["n"]));
+            stage.put(service("a", json!({"spec": {"loadBalancerClass": "ours"}})));
+            stage.change("a", first);
+            stage.change("a", json!({"metadata": {"finalizers": [FINALIZER]}}));
+            assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+            assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([]));
+        }
+        let mut stage = Stage::with(&nodes(&["n"]));
+        stage.put(service("a", json!({})));
+        for change in [
+            json!({"spec": {"type": "ClusterIP"}}),
+            json!({"metadata": {"finalizers": [FINALIZER]}}),
+            json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "foreign"}}),
+        ] {
+            stage.change("a", change);
+        }
+        stage.settles();
+        assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([]));
+    }
+
+    #[test]
     fn our_status_goes_with_our_load_balancer() {
         let mut stage = settled(json!({}));
         stage.change("a", json!({"spec": {"loadBalancerClass": "foreign"}}));
