@@ -23,6 +23,7 @@ mod telling;
 mod trail;
 mod turn;
 mod work;
+mod written;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

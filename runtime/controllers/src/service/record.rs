@@ -1,6 +1,5 @@
 //! What is known of one Service: the object, and what the cloud has for it as far as is known.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +13,8 @@ use super::targets::Targets;
 use super::trail::{NOTHING, Trail, digest};
 use super::turn::Turn;
 use super::work::Write;
+use super::written::Written;
 use crate::facts::service::ServiceFacts;
-use crate::schedule::Delays;
 
 /// One Service, by its UID.
 #[derive(Debug)]
@@ -61,33 +60,14 @@ pub(super) struct Record {
     pub(super) step: Step,
     /// How its work fares.
     pub(super) turn: Turn,
-    /// What was last written of each kind.
-    written: BTreeMap<&'static str, Written>,
+    /// What was last written.
+    written: Written,
 }
-
-/// How long what was written and undone by somebody else stays undone, the first time: two that disagree write no faster
-/// than that, and ever less often.
-const RESTORING: Duration = Duration::from_secs(5);
 
 /// How long whoever serves a foreign class has to clean up what turned to another type, and to remove a finalizer that looks
 /// just like ours: clouds take minutes to delete a load balancer, and a controller may be away for as long as somebody needs
 /// to put it right. Then nobody is at it, and upstream's rule counts, as it does after a restart.
 const YIELDING: Duration = Duration::from_mins(30);
-
-/// What was written.
-#[derive(Debug)]
-struct Written {
-    write: Write,
-    at: Instant,
-    /// How often in a row it was undone at once.
-    undone: u32,
-}
-
-impl Written {
-    fn delay(&self) -> Duration {
-        RESTORING.saturating_mul(1 << self.undone.min(16)).min(Delays::default().longest)
-    }
-}
 
 /// What the cloud has confirmed.
 #[derive(Debug)]
@@ -151,7 +131,7 @@ impl Record {
             warnings: Vec::new(),
             step: Step::Rest,
             turn: Turn::new(now),
-            written: BTreeMap::new(),
+            written: Written::default(),
         };
         record.note(classes, now);
         record
@@ -233,10 +213,7 @@ impl Record {
 
     /// This was written.
     pub(super) fn wrote(&mut self, write: Write, now: Instant) {
-        let last = self.written.get(write.as_str());
-        let last = last.filter(|last| last.write == write && now <= last.at + last.delay() * 2);
-        let undone = last.map_or(0, |last| last.undone.saturating_add(1));
-        self.written.insert(write.as_str(), Written { write, at: now, undone });
+        self.written.wrote(write, now);
     }
 
     /// When the present step may be taken at the earliest, whatever became of its task before.
@@ -245,10 +222,7 @@ impl Record {
             Step::Delete | Step::Write(Write::Finish | Write::Release) if !self.is_claimed(classes) => {
                 self.foreign.map(|since| since + YIELDING)
             }
-            Step::Write(write) => {
-                let last = self.written.get(write.as_str()).filter(|last| last.write == *write)?;
-                Some(last.at + last.delay())
-            }
+            Step::Write(write) => self.written.again(write),
             Step::Ensure { is_audit: true } => Some(self.looks),
             _ => None,
         }
