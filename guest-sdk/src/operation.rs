@@ -55,7 +55,7 @@ const ADDRESSES: [&str; 2] = ["azure-asyncoperation", "operation-location"];
 /// A change that has begun, or could not begin before the soft deadline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InProgress {
-    /// Asked again after this time.
+    /// Asked again after this time, or up to a second sooner where a call about others is made then.
     pub after: Duration,
     /// Given back with the next call about the same thing: the address of an operation, say. At most 4 KiB.
     pub resume: Option<String>,

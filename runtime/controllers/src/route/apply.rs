@@ -136,6 +136,8 @@ impl Controller {
             let written = self.write_condition(&node, is_available).await;
             (node, written)
         };
+        let mut failed = 0_usize;
+        let mut first = None;
         let answered = |(node, written): (Arc<NodeFacts>, Result<(), Error>)| {
             let key = condition_key(&node);
             match written {
@@ -143,13 +145,20 @@ impl Controller {
                 // Its news brings the next pass.
                 Err(Error::Conflict | Error::Gone) => {}
                 Err(error) => {
-                    tracing::warn!(node = %node.name, "condition NetworkUnavailable not written: {error}");
                     let (retry, jitter) = (error.retry(), (self.jitter)());
                     memory.ledger.failed(key, Instant::now(), retry, jitter);
+                    failed += 1;
+                    first.get_or_insert((node, error));
                 }
             }
         };
-        if !write_each(wanted, stop, write, answered).await {
+        let is_whole = write_each(wanted, stop, write, answered).await;
+        // An API server that refuses does so for all, and they may be thousands.
+        if let Some((node, error)) = first {
+            let node = &node.name;
+            tracing::warn!(%node, failed, "conditions NetworkUnavailable not written; the first since: {error}");
+        }
+        if !is_whole {
             tracing::warn!("stopped before all conditions of nodes were written");
         }
     }

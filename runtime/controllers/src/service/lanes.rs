@@ -56,8 +56,8 @@ const TOGETHER: usize = 100;
 /// object would have it written in turns.
 const ASKING: Duration = Duration::from_secs(1);
 
-/// How many such calls run side by side, where calls may. One that waits for the cloud's limit of writes takes some 20
-/// seconds, and meanwhile the others are asked after.
+/// How many such calls run side by side, where calls may. One that waits for the cloud's limit of writes takes until its
+/// deadline, and meanwhile the others are asked after.
 const ASKERS: usize = 2;
 
 /// How long an audit lets what users wait for go first. Nodes that come and go meanwhile are told to nobody whose turn in an
