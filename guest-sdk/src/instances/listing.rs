@@ -21,12 +21,14 @@ impl Listing {
         names: impl Fn(&M) -> (&str, &str),
         answer: impl Fn(M) -> Answer,
     ) -> Self {
-        let mut by_id = HashMap::new();
+        let ids = machines.iter().enumerate().map(|(index, machine)| (names(machine).0.to_owned(), index));
+        // A list that changes while its pages are read may have a machine twice: the later of them holds.
+        let by_id: HashMap<_, _> = ids.collect();
         let mut by_name: HashMap<_, Vec<_>> = HashMap::new();
-        for (index, machine) in machines.iter().enumerate() {
-            let (id, name) = names(machine);
-            by_id.insert(id.to_owned(), index);
-            by_name.entry(name.to_owned()).or_default().push(index);
+        for index in by_id.values() {
+            if let Some(machine) = machines.get(*index) {
+                by_name.entry(names(machine).1.to_owned()).or_default().push(*index);
+            }
         }
         Self { answers: machines.into_iter().map(answer).collect(), by_id, by_name, end }
     }
@@ -87,5 +89,19 @@ mod tests {
                 assert_eq!(found.map_err(|error| error.kind), expected, "{row}, {end:?}");
             }
         }
+    }
+
+    #[test]
+    fn a_machine_that_a_list_has_twice_is_one_machine_as_it_was_seen_last() {
+        let machines = vec![("1", "old"), ("2", "b"), ("1", "new")];
+        let listing =
+            Listing::new((machines, Ok(())), |(id, name)| (id, name), |(_, name)| answer((name, "")));
+        for (id, name, expected) in [(Some("1"), "", answer(("new", ""))), (None, "new", answer(("new", "")))]
+        {
+            assert_eq!(listing.find(id, name), Ok(expected), "{id:?}");
+        }
+        assert_eq!(listing.find(None, "old"), Ok(Answer::Absent));
+        let same = Listing::new((vec![MACHINES[0]; 2], Ok(())), |(id, name)| (id, name), answer);
+        assert_eq!(same.find(None, "a"), Ok(answer(MACHINES[0])));
     }
 }

@@ -170,7 +170,9 @@ mod tests {
 
     #[test]
     fn what_could_not_be_found_out_is_never_absent() {
-        let two = page(&[machine(1), in_state(1, "stopped")], None);
+        let mut namesake = machine(2);
+        namesake["name"] = json!("node-1");
+        let two = page(&[machine(1), namesake], None);
         let rows = [
             ("denied", known(1), Some(by_id(1).status(403)), ErrorKind::Denied),
             (
