@@ -266,7 +266,7 @@ impl Request {
         if source == Source::Cloud {
             return self.send().await;
         }
-        let subject = self.url.split('?').next().unwrap_or_default().to_owned();
+        let subject = without_query(&self.url).to_owned();
         let cached = self.send_if_cached().await?;
         cached.ok_or_else(|| Error::unavailable(format!("the host's cache has no answer for {subject}")))
     }
@@ -282,6 +282,11 @@ impl Request {
         }
         Ok(Outgoing { method, uri, headers, body })
     }
+}
+
+/// A URL for messages: its query may hold what no log should.
+fn without_query(url: &str) -> &str {
+    url.split('?').next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
-use super::{Request, Response};
+use super::{Request, Response, without_query};
 use crate::Error;
 
 /// Reads a list page by page, from the request for the first one, each sent in this way: what came, and what ended the list.
@@ -14,10 +14,16 @@ pub async fn pages<P: DeserializeOwned, T>(
 ) -> (Vec<T>, Result<(), Error>) {
     let (mut all, mut next) = (Vec::new(), Some(first));
     while let Some(request) = next {
+        let url = request.url.clone();
         match send(request).await.and_then(Response::json) {
             Ok(page) => {
                 let (items, following) = take(page);
                 all.extend(items);
+                // It would be read again and again until the deadline, and fill the memory of the call.
+                if following.as_ref().is_some_and(|following| following.url == url) {
+                    let message = format!("a page of {} names itself as the next", without_query(&url));
+                    return (all, Err(Error::broken(message)));
+                }
                 next = following;
             }
             Err(error) => return (all, Err(error)),
@@ -53,5 +59,14 @@ mod tests {
         assert_eq!(list(&host), (vec![1, 2, 3], Ok(())));
         let host = Host::new().exchange(first).exchange(more.status(429));
         assert_eq!(list(&host), (vec![1, 2], Err(ErrorKind::Throttled(None))));
+        let again =
+            get("http://cloud.test/more").json(json!({"items": [3], "next": "http://cloud.test/more"}));
+        let host =
+            Host::new().exchange(get(URL).json(json!({"items": [], "next": "http://cloud.test/more"})));
+        assert_eq!(
+            list(&host.exchange(again)),
+            (vec![3], Err(ErrorKind::Broken)),
+            "a page that names itself"
+        );
     }
 }
