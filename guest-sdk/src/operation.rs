@@ -49,6 +49,9 @@ pub const SHARED: &str = "shared";
 /// When to look again how an operation is getting on, where the cloud doesn't say.
 pub(crate) const AGAIN: Duration = Duration::from_secs(1);
 
+/// The longest note that the host keeps, in bytes.
+const LONGEST: usize = 4 << 10;
+
 /// The headers in which clouds name an operation that they have begun.
 const ADDRESSES: [&str; 2] = ["azure-asyncoperation", "operation-location"];
 
@@ -62,6 +65,7 @@ pub struct InProgress {
 }
 
 /// How an operation is getting on.
+#[must_use = "an operation that is under way has not ended yet"]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// The cloud is at it.
@@ -105,7 +109,8 @@ impl State {
     }
 
     /// The same for a change that waits for a step, which its note names. The address of the operation stays in the note for
-    /// as long as the cloud is at it, also where only the answer to the write named it.
+    /// as long as the cloud is at it, also where only the answer to the write named it. One that is too long is left out: with
+    /// the step a failure would be lost, and the change be tried again at once for ever.
     pub(crate) fn answer_at<P: From<InProgress>>(
         self,
         step: &str,
@@ -114,9 +119,11 @@ impl State {
         let state = match self {
             Self::Running(InProgress { after, resume: named }) => {
                 let known = address(resume).filter(|_| is_at(step, resume)).map(str::to_owned);
-                let note =
-                    named.or(known).map_or_else(|| step.to_owned(), |address| format!("{step} {address}"));
-                Self::running(after, note)
+                let note = named.or(known).map(|address| format!("{step} {address}"));
+                Self::running(
+                    after,
+                    note.filter(|note| note.len() <= LONGEST).unwrap_or_else(|| step.to_owned()),
+                )
             }
             state => state,
         };
@@ -129,7 +136,9 @@ pub(crate) fn is_at(step: &str, resume: Option<&str>) -> bool {
     resume.and_then(|note| note.split(' ').next()) == Some(step)
 }
 
-/// The address of the operation that a change waits for, by its note; none where the cloud named none.
+/// The address of the operation that a change waits for, by the note that [`Wish`](crate::Wish) or
+/// [`shared`](crate::shared) left; none where the cloud named none. It is what the cloud wrote: the gate refuses a host that
+/// isn't granted, and takes what no rule calls an operation poll for a write.
 pub fn address(resume: Option<&str>) -> Option<&str> {
     resume?.split_once(' ').map(|(_, address)| address)
 }
@@ -155,8 +164,8 @@ pub fn deleted(answer: Response) -> Result<State, Error> {
     })
 }
 
-/// Asks how the operation of the last call's note is getting on, and says what to answer; none where the way is free,
-/// also because there is no note.
+/// Asks how the operation is getting on whose address is the note of the last call, as [`State::running`] left it, and says
+/// what to answer; none where the way is free, also because there is no note.
 ///
 /// # Errors
 ///
@@ -234,6 +243,9 @@ mod tests {
         for (named, resume, note) in rows {
             assert_eq!(at(WRITTEN, named, resume), note, "{named:?} {resume:?}");
         }
+        let (fits, too_long) = ("u".repeat(LONGEST - "written ".len()), "u".repeat(LONGEST));
+        assert_eq!(at(WRITTEN, Some(&fits), None), format!("written {fits}"));
+        assert_eq!(at(WRITTEN, Some(&too_long), None), "written");
         assert_eq!([None, Some("written"), Some("written /7")].map(address), [None, None, Some("/7")]);
     }
 
