@@ -37,9 +37,9 @@ impl Routes for Simulated {
         Ok(Progress::Done)
     }
 
-    async fn delete_route(&self, _: &Cluster, route: &ListedRoute, _: Option<&str>) -> Outcome<Progress> {
-        self.things::<TableRoute>("routes").delete(&route.name).await?;
-        Ok(Progress::Done)
+    async fn delete_route(&self, _: &Cluster, route: &ListedRoute, note: Option<&str>) -> Outcome<Progress> {
+        let deletion = self.things::<TableRoute>("routes").delete(&route.name).await?;
+        Ok(deletion.answer(note)?.unwrap_or(Progress::Done))
     }
 }
 
@@ -129,6 +129,14 @@ mod tests {
         let sent: Value = serde_json::from_slice(&created.body).unwrap();
         let labels = json!({"pileus-node": "node-1", "pileus-cluster": "c"});
         assert_eq!(sent, json!({"destination": "10.0.0.0/24", "machine": "m-000001", "labels": labels}));
+    }
+
+    #[test]
+    fn a_route_is_deleted_once_the_cloud_has_ended_that() {
+        let host = cloud().exchange(delete(format!("{ROUTES}/b")).status(202));
+        let change = change(RouteAction::Delete(route("b", None)));
+        let outcomes = host.change_routes::<Simulated>(&cluster(), &[change]).unwrap();
+        assert!(matches!(outcomes[..], [Ok(Progress::InProgress(_))]), "{outcomes:?}");
     }
 
     #[test]
