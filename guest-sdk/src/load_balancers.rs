@@ -136,6 +136,11 @@ pub struct TargetMembers<'a> {
 }
 
 impl TargetMembers<'_> {
+    /// Those that any Service may have, for a cloud where all of a call have the same.
+    pub fn all(&self) -> MemberList {
+        self.all.clone()
+    }
+
     /// Those of one Service.
     pub fn of(&self, service: &Service) -> MemberList {
         let targets = self.call.targets_of(service);

@@ -58,7 +58,7 @@ impl Simulated {
         let addresses = self.things::<Address>("addresses");
         let found = addresses.named(call.names(), |address| &address.name).await?;
         let machines = call.members(|target| machine_of(&target.provider_id).ok());
-        let wishes = call.wishes(&found, |service| Goal::new(call, service, machines.of(service)));
+        let wishes = call.wishes(&found, |service| Goal::new(call, service, machines.all()));
         let told = shared::edit(document, &wishes).await;
         let put = async |name: &str, goal: &Goal<'_>| {
             let (family, labels) = (goal.families.first(), &goal.rules.labels);
@@ -120,7 +120,7 @@ impl Parts<Address, Goal<'_>> for Shared {
 mod tests {
     use pileus_guest::operation::{DELETED, SHARED as FRONTEND, WRITTEN as ADDRESS};
     use pileus_guest::testing::{Exchange, Host, Sent, delete, get, put};
-    use pileus_guest::{Cluster, ErrorKind, Owned, Protocol, ServiceAction, ServicePort};
+    use pileus_guest::{Cluster, ErrorKind, Owned, Protocol, Selection, ServiceAction, ServicePort};
     use serde_json::{Value, json};
 
     use super::*;
@@ -246,6 +246,13 @@ mod tests {
         let actions = uids.map(|uid| ServiceAction::UpdateTargets(service(uid)));
         assert_eq!(outcomes(&host, &call(actions.to_vec())), uids.map(done));
         assert_eq!(body(&host.requests()[2])["machines"], json!(["m-1", "m-2"]));
+    }
+
+    #[test]
+    fn a_service_with_some_of_the_nodes_takes_none_from_the_others() {
+        let host = cloud().exchange(read(&["a"], &json!({}))).exchange(address("a", &json!({})));
+        let few = Service { targets: Selection::Rows(vec![0]), ..service("a") };
+        assert_eq!(outcomes(&host, &call(vec![ServiceAction::UpdateTargets(few)])), [done("a")]);
     }
 
     #[test]
