@@ -154,7 +154,9 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
     }
 
     fn contended(&self) -> Error {
-        Error::conflict(format!("{} isn't as it was written: others keep changing it", self.url))
+        let message =
+            "isn't as it was written: others keep changing it, or the cloud made something else of it";
+        Error::conflict(format!("{} {message}", self.url))
     }
 }
 

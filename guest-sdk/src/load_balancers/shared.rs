@@ -283,7 +283,9 @@ mod tests {
             assert_eq!(settle(vec![read(&[], Stage::Ended)], &new, &found), [waits(WRITTEN)], "{object:?}");
         }
         let found = [("a", thing(2, Stage::Ended))];
-        let other = Err(Error::conflict(format!("{URL} isn't as it was written: others keep changing it")));
+        let other = Err(Error::conflict(format!(
+            "{URL} isn't as it was written: others keep changing it, or the cloud made something else of it"
+        )));
         let rows = [(Stage::Ended, done("a")), (Stage::Busy, waits("shared /7")), (Stage::Failed, other)];
         for (becomes, expected) in rows {
             let exchanges = vec![read(&[("x", 1)], Stage::Ended), put(&[("x", 1), ("a", 2)], becomes)];

@@ -84,8 +84,15 @@ impl<'a, T: Object<G>, G> Wish<'a, T, G> {
             return Ok(done(object));
         }
         let (written, headers) = write(self.name(), goal).await?;
-        let progress = written.state(&headers).answer_at(WRITTEN, Some(WRITTEN))?;
-        Ok(progress.unwrap_or_else(|| done(&written)))
+        match written.state(&headers).answer_at(WRITTEN, Some(WRITTEN))? {
+            Some(progress) => Ok(progress),
+            None if written.is_as(goal) => Ok(done(&written)),
+            // Told as done it would be written again by every call, and the user never know.
+            None => {
+                let message = "was written, but the cloud made something else of it";
+                Err(Error::conflict(format!("{} {message}", self.name())))
+            }
+        }
     }
 
     async fn remove(
@@ -271,6 +278,13 @@ pub(super) mod tests {
             let writes = if is_written { vec!["write u 2".to_owned()] } else { Vec::new() };
             assert_eq!(told, (expected, writes), "{name}");
         }
+    }
+
+    #[test]
+    fn what_the_cloud_makes_something_else_of_is_not_told_as_done() {
+        let (action, makes) = (ServiceAction::Ensure(service("u")), Ok((thing(3, Ended), HeaderMap::new())));
+        let (told, done) = settle(action, None, None, &makes, &State::Ended);
+        assert_eq!((told.unwrap_err().kind, done.len()), (ErrorKind::Conflict, 1));
     }
 
     #[test]
