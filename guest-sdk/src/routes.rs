@@ -22,7 +22,9 @@ impl Cluster {
     ///
     /// `unavailable` while it is unknown.
     pub fn known_uid(&self) -> Result<&str, Error> {
-        let unknown = || Error::unavailable("what the cluster shares has no name while its UID is unknown");
+        let unknown = || {
+            Error::unavailable("the cluster's UID isn't known yet, by which is named what its Services share")
+        };
         self.uid.as_deref().ok_or_else(unknown)
     }
 }

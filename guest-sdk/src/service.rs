@@ -318,7 +318,8 @@ pub struct Owned {
     pub service_uid: Option<String>,
     /// The Service's namespace and name, where the cloud stores them, for people.
     pub service: Option<(String, String)>,
-    /// The cloud's name for it, for people.
+    /// The cloud's name for it, for people, and what [`ServiceChange::name`](crate::ServiceChange::name) says where it is to
+    /// be removed.
     pub name: String,
     /// What is needed to find exactly this again. See [`Extra`].
     pub extra: Extra,
