@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 use std::marker::PhantomData;
 
-use serde::de::DeserializeOwned;
-
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::{BaseUrl, Document, HeaderMap, Request, Response, Source, delete, get, pages, put};
 use crate::operation::{self, State};
@@ -30,9 +29,10 @@ pub trait Page: DeserializeOwned {
 /// Where the next page of a list is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The same request, with this value of [`Page::PARAMETER`].
+    /// The same request, with this value of [`Page::PARAMETER`]. Many clouds write an empty text on the last page, which is
+    /// taken for none.
     Value(String),
-    /// This URL, as it is. It names the page in [`Page::PARAMETER`] too.
+    /// This URL, as it is. It names the page in [`Page::PARAMETER`] too, and its host must be granted as any other.
     Url(String),
 }
 
@@ -125,10 +125,12 @@ impl<P: Page> Collection<P> {
             || self.request(&self.path).queries(self.list_query.iter().map(|(name, value)| (&**name, value)));
         let take = |page: P| {
             let (items, next) = page.take();
-            let next = next.map(|next| match next {
-                Next::Value(value) => first().query(P::PARAMETER, value),
-                Next::Url(url) => get(url),
-            });
+            let next = match next {
+                None => None,
+                Some(Next::Value(value)) if value.is_empty() => None,
+                Some(Next::Value(value)) => Some(first().query(P::PARAMETER, value)),
+                Some(Next::Url(url)) => Some(get(url)),
+            };
             (items, next)
         };
         pages(first(), async |page: Request| page.send_from(source).await, take).await
@@ -274,6 +276,12 @@ mod tests {
             let host = Host::new().exchange(first(next)).exchange(second(query));
             assert_eq!(host.run(disks().all()), Ok(["a", "b", "c"].map(disk).to_vec()), "{query}");
         }
+    }
+
+    #[test]
+    fn a_list_ends_at_an_empty_mark() {
+        let host = Host::new().exchange(page("version=7&limit=2", &["a"], &json!({"mark": ""})));
+        assert_eq!(host.run(disks().all()), Ok(vec![disk("a")]));
     }
 
     #[test]
