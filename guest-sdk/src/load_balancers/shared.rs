@@ -5,15 +5,27 @@
 //! A provider reads the document, makes a [`Wish`] of each change, has the parts written by [`edit`], and then the objects by
 //! [`settle`]:
 //!
-//! ```ignore
+//! ```
+//! # use pileus_guest::http::{Collection, Document, HeaderMap, Page};
+//! # use pileus_guest::operation::State;
+//! # use pileus_guest::shared::{self, Parts};
+//! # use pileus_guest::{Error, Object, Outcomes, Service, ServiceCall, ServiceProgress};
+//! # async fn change<Balancer: Parts<Addresses::Item, Goal>, Addresses: Page<Item: Object<Goal>>, Goal>(
+//! #     call: &ServiceCall, url: &str, addresses: Collection<Addresses>,
+//! #     name: fn(&Addresses::Item) -> &str, goal: fn(&Service) -> Result<Goal, Error>,
+//! #     write: impl AsyncFn(&str, &Goal) -> Result<(Addresses::Item, HeaderMap), Error>,
+//! #     delete: impl AsyncFn(&str) -> Result<State, Error>,
+//! # ) -> Result<Outcomes<ServiceProgress>, Error> {
 //! let document = Document::<Balancer>::read(url).await?;
-//! if let Some(waiting) = call.under_way(document.value.as_ref().map(Balancer::state)) {
+//! let state = document.value.as_ref().map(|balancer| balancer.state(&document.written));
+//! if let Some(waiting) = call.under_way(state) {
 //!     return Ok(waiting);
 //! }
-//! let found = addresses.named(call.names(), |address| &address.name).await?;
-//! let wishes = call.wishes(&found, |service| Goal::new(service));
+//! let found = addresses.named(call.names(), name).await?;
+//! let wishes = call.wishes(&found, goal);
 //! let told = shared::edit(document, &wishes).await;
 //! Ok(shared::settle(&wishes, told, write, delete).await)
+//! # }
 //! ```
 //!
 //! Where the parts are in two documents, both are edited, and what is told of a wish is what the one that is less far says.
