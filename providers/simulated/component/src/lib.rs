@@ -80,6 +80,7 @@ impl Provider for Simulated {
         let reason = "to read the machines behind Nodes, and to program routes and load balancers to them";
         let mut settings = Settings::default().endpoint(self.endpoint.endpoint(reason));
         for kind in ["machines", "routes", "load-balancers", "addresses", "shared-load-balancers"] {
+            // Nothing is read here, so it doesn't matter what they are.
             let things = self.things::<()>(kind);
             settings = settings.rules(things.reads().map(|rule| rule.limit("reads")));
             if kind != "machines" {
