@@ -93,6 +93,14 @@ impl State {
         Self::Failed(Error::unavailable(format!("the cloud could not finish what it began: {why}")))
     }
 
+    /// The same, its failure led by what it is about.
+    pub(crate) fn about(self, subject: &str) -> Self {
+        match self {
+            Self::Failed(error) => Self::Failed(error.about(subject)),
+            state => state,
+        }
+    }
+
     /// What to answer about a change, of a Service or of a route, before anything is done for it; none where the way is
     /// free. `resume` is the note of the last call.
     ///

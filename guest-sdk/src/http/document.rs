@@ -5,7 +5,7 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{HeaderMap, Response, StatusCode, delete, get, put};
+use super::{HeaderMap, Response, StatusCode, delete, get, put, without_query};
 use crate::{Error, ErrorKind};
 
 /// How often a document is written that others keep changing in between. They are few, calls of this provider mostly, and
@@ -127,7 +127,9 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         };
         let request = match &self.etag {
             Some(etag) => request.header("if-match", etag),
-            None if was_there => return Err(Error::broken(format!("{} came without an etag", self.url))),
+            None if was_there => {
+                return Err(Error::broken(format!("{} came without an etag", self.subject())));
+            }
             None => request.header("if-none-match", "*"),
         };
         let response = request.send().await?;
@@ -153,10 +155,15 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         Ok(Self { value: Some(response.json()?), written: HeaderMap::new(), url, etag })
     }
 
+    /// What messages call it.
+    pub(crate) fn subject(&self) -> &str {
+        without_query(&self.url)
+    }
+
     fn contended(&self) -> Error {
         let message =
             "isn't as it was written: others keep changing it, or the cloud made something else of it";
-        Error::conflict(format!("{} {message}", self.url))
+        Error::conflict(format!("{} {message}", self.subject()))
     }
 }
 

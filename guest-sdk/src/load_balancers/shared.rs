@@ -133,6 +133,7 @@ fn edit_parts<D: Parts<T, G>, T: Object<G>, G>(
     wishes: &[Wish<'_, T, G>],
 ) -> Vec<Edit<Option<ServiceProgress>>> {
     let state = document.value.as_ref().map_or(State::Ended, |value| value.state(&document.written));
+    let state = state.about(document.subject());
     let mut value = document.value.take().unwrap_or_default();
     // All are judged by what is there now: a part that is put in may bring up to date what others need too.
     let turns: Vec<_> = wishes.iter().map(|wish| turn(&value, &state, wish)).collect();
@@ -325,7 +326,7 @@ mod tests {
             ("both go at once", None, vec![has_part(), put(&[("x", 1)], ended)], gone()),
             ("the write is under way", Some("shared /7"), vec![read(&[("x", 1)], busy)], waits("shared /7")),
             ("the write has ended", Some("shared"), vec![read(&[("x", 1)], ended)], gone()),
-            ("the write has failed", Some("shared"), vec![read(&[("x", 1)], Stage::Failed)], failed()),
+            ("the write has failed", Some("shared"), vec![read(&[("x", 1)], Stage::Failed)], failed(URL)),
             ("it waits for no write for others", Some("deleted"), vec![read(&[("x", 1)], busy)], gone()),
         ];
         for (name, note, exchanges, expected) in rows {
@@ -342,7 +343,7 @@ mod tests {
         let changes = [(ensure("a"), Some("shared /7")), (ensure("b"), Some("shared"))];
         let before = read(&[("a", 2)], Stage::Failed);
         let told = settle(vec![before, put(&[("a", 2), ("b", 2)], Stage::Busy)], &changes, &found);
-        assert_eq!(told, [failed(), waits("shared /7")], "what b waited for is not seen");
+        assert_eq!(told, [failed(URL), waits("shared /7")], "what b waited for is not seen");
     }
 
     #[test]

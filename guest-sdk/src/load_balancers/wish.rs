@@ -84,7 +84,7 @@ impl<'a, T: Object<G>, G> Wish<'a, T, G> {
             return Ok(done(object));
         }
         let (written, headers) = write(self.name(), goal).await?;
-        match written.state(&headers).answer_at(WRITTEN, Some(WRITTEN))? {
+        match written.state(&headers).about(self.name()).answer_at(WRITTEN, Some(WRITTEN))? {
             Some(progress) => Ok(progress),
             None if written.is_as(goal) => Ok(done(&written)),
             // Told as done it would be written again by every call, and the user never know.
@@ -105,14 +105,14 @@ impl<'a, T: Object<G>, G> Wish<'a, T, G> {
         if self.object.is_none() && operation::is_at(DELETED, self.resume()) {
             return Ok(ServiceProgress::gone());
         }
-        let progress = delete(self.name()).await?.answer_at(DELETED, Some(DELETED))?;
+        let progress = delete(self.name()).await?.about(self.name()).answer_at(DELETED, Some(DELETED))?;
         Ok(progress.unwrap_or_else(ServiceProgress::gone))
     }
 
     /// What to answer before anything is done.
     fn waits_at(&self, step: &str) -> Outcome<Option<ServiceProgress>> {
         let state = self.object.map_or(State::Ended, |object| object.state(&HeaderMap::new()));
-        state.answer_at(step, self.resume())
+        state.about(self.name()).answer_at(step, self.resume())
     }
 
     /// The object, where it is as it should be.
@@ -218,8 +218,9 @@ pub(super) mod tests {
         Ok(ServiceProgress::in_progress_with(operation::AGAIN, note))
     }
 
-    pub(in super::super) fn failed() -> Outcome<ServiceProgress> {
-        Err(Error::unavailable("the cloud could not finish what it began: it doesn't say why"))
+    pub(in super::super) fn failed(what: &str) -> Outcome<ServiceProgress> {
+        let message = "the cloud could not finish what it began: it doesn't say why";
+        Err(Error::unavailable(message).about(what))
     }
 
     /// What is told of a change to size 2, and what was done.
@@ -252,7 +253,7 @@ pub(super) mod tests {
         let rows = [
             ("new", None, None, Ended, done(), true),
             ("new, takes time", None, None, Busy, waits("written /7"), true),
-            ("new, fails at once", None, None, Failed, failed(), true),
+            ("new, fails at once", None, None, Failed, failed("u"), true),
             ("as wanted", None, Some((2, Ended)), Ended, done(), false),
             ("another size", None, Some((1, Ended)), Busy, waits("written /7"), true),
             ("busy", None, Some((1, Busy)), Ended, waits("written"), false),
@@ -265,7 +266,7 @@ pub(super) mod tests {
                 false,
             ),
             ("failed before", None, Some((2, Failed)), Ended, done(), true),
-            ("failed meanwhile", Some("written"), Some((2, Failed)), Ended, failed(), false),
+            ("failed meanwhile", Some("written"), Some((2, Failed)), Ended, failed("u"), false),
         ];
         for (name, note, found, becomes, expected, is_written) in rows {
             let headers: HeaderMap =
@@ -296,7 +297,7 @@ pub(super) mod tests {
             ("there, at once", None, Some(Ended), State::Ended, gone(), true),
             ("busy", None, Some(Busy), State::Ended, waits("deleted"), false),
             ("failed before", None, Some(Failed), begun(), waits("deleted"), true),
-            ("failed meanwhile", Some("deleted"), Some(Failed), State::Ended, failed(), false),
+            ("failed meanwhile", Some("deleted"), Some(Failed), State::Ended, failed("u"), false),
             ("not seen", None, None, State::Ended, gone(), true),
             ("not seen, written before", Some("written"), None, begun(), waits("deleted"), true),
             ("not seen, deleted before", Some("deleted /7"), None, begun(), gone(), false),
