@@ -74,7 +74,9 @@ pub trait Instances: Provider {
     /// Looks up the machine of one Node. Changes nothing in the cloud.
     fn lookup(&self, purpose: Purpose, node: &NodeReference) -> impl Future<Output = Result<Answer, Error>>;
 
-    /// Lists all machines; none where the cloud can't, which is the default.
+    /// Lists all machines; none where the cloud can't, which is the default. The source is for
+    /// [`Collection::list`](crate::http::Collection::list), or for [`Request::send_from`](crate::http::Request::send_from):
+    /// with the cache for a source nothing may be asked of the cloud, as the list of all is wanted for one Node then.
     fn list(&self, _: Source) -> impl Future<Output = Option<Listing>> {
         async { None }
     }

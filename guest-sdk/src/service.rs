@@ -1,9 +1,12 @@
 //! A Service of type LoadBalancer as the facts that a provider needs, the Nodes that may take its traffic, and what the
 //! cloud has for it.
 
+mod ingress;
+
 use std::net::IpAddr;
 use std::time::Duration;
 
+pub use ingress::{Ingress, IngressPoint, IpMode, PortStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::{Address, Error, Extra};
@@ -181,58 +184,6 @@ pub struct LocalEndpoints {
     pub row: u32,
     /// How many endpoints.
     pub count: u32,
-}
-
-/// How clients should treat an address (`ipMode`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IpMode {
-    /// Packets keep the load balancer's address as their destination.
-    Vip,
-    /// Packets arrive with a Node's address as their destination.
-    Proxy,
-}
-
-/// One port of a load balancer that is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PortStatus {
-    /// The port.
-    pub port: u16,
-    /// The protocol.
-    pub protocol: Protocol,
-    /// Why it doesn't work, as a CamelCase reason; none where it works.
-    pub error: Option<String>,
-}
-
-/// Where a load balancer can be reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IngressPoint {
-    /// An IP address.
-    Ip(String),
-    /// A DNS name.
-    Hostname(String),
-}
-
-/// One way in (`status.loadBalancer.ingress`).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ingress {
-    /// Where.
-    pub point: IngressPoint,
-    /// How clients should treat an IP address; none for host names.
-    pub ip_mode: Option<IpMode>,
-    /// Its ports.
-    pub ports: Vec<PortStatus>,
-}
-
-impl Ingress {
-    /// An IP address that packets keep as their destination.
-    pub fn ip(address: impl Into<String>) -> Self {
-        Self { point: IngressPoint::Ip(address.into()), ip_mode: Some(IpMode::Vip), ports: Vec::new() }
-    }
-
-    /// A DNS name.
-    pub fn hostname(name: impl Into<String>) -> Self {
-        Self { point: IngressPoint::Hostname(name.into()), ip_mode: None, ports: Vec::new() }
-    }
 }
 
 /// What a Service wants, as facts. The default wants nothing: a test names what it is about.

@@ -327,6 +327,12 @@ mod tests {
             ("the write is under way", Some("shared /7"), vec![read(&[("x", 1)], busy)], waits("shared /7")),
             ("the write has ended", Some("shared"), vec![read(&[("x", 1)], ended)], gone()),
             ("the write has failed", Some("shared"), vec![read(&[("x", 1)], Stage::Failed)], failed(URL)),
+            (
+                "a note of another version is as good as none",
+                Some("frontend"),
+                vec![read(&[("x", 1)], Stage::Failed), put(&[("x", 1)], busy)],
+                waits("shared /7"),
+            ),
             ("it waits for no write for others", Some("deleted"), vec![read(&[("x", 1)], busy)], gone()),
         ];
         for (name, note, exchanges, expected) in rows {
