@@ -13,7 +13,8 @@ pub trait Object<G> {
     /// some clouds name an operation ([`operation::begun`]); empty where it was read.
     fn state(&self, written: &HeaderMap) -> State;
 
-    /// Whether it is as the Service wants it. Only asked where the cloud has ended well what it did last.
+    /// Whether it is as the Service wants it. Only asked where the cloud has ended well what it did last, a write of this call
+    /// too. What the cloud gives back in words of its own must compare as what it means, or it is written at each look.
     fn is_as(&self, goal: &G) -> bool;
 
     /// What to tell of the Service, where it is as it should be.
@@ -47,7 +48,7 @@ impl<'a, T: Object<G>, G> Wish<'a, T, G> {
     /// `write` creates or replaces the object of a name, and tells what the cloud made of it and the headers of its answer;
     /// `delete` deletes it, and tells how that is getting on. What wasn't found is deleted all the same, as a list may lack
     /// what was made a moment ago, but for what was deleted before. A failure of the cloud's is told to the change that waited
-    /// for it; without a note it is tried again.
+    /// for it; without a note it is tried again. That a write has ended and come to something else is a conflict.
     pub async fn settle(
         wishes: &[Self],
         write: impl AsyncFn(&str, &G) -> Result<(T, HeaderMap), Error>,
