@@ -178,8 +178,14 @@ impl<P: Page> Collection<P> {
     ///
     /// # Errors
     ///
-    /// As [`Response::or_absent`].
+    /// As [`Response::or_absent`], and `broken` where the name is empty: many servers would take the URL for that of all.
     pub async fn delete(&self, name: &str) -> Result<State, Error> {
+        if name.is_empty() {
+            return Err(Error::broken(format!(
+                "one of {} without a name was not deleted",
+                self.path.join("/")
+            )));
+        }
         operation::deleted(delete(self.url(name)).send().await?)
     }
 
@@ -317,6 +323,8 @@ mod tests {
         assert_eq!((written, &headers["operation-location"]), (disk("a"), &"/7".parse().unwrap()));
         assert_eq!(host.requests()[0].body, br#"{"size":1}"#);
         assert_eq!(host.run(disks().delete("a")), Ok(State::Ended));
+        assert_eq!(host.run(disks().delete("")).unwrap_err().kind, ErrorKind::Broken);
+        assert_eq!(host.requests().len(), 2, "nothing is deleted without a name");
         let throttled = testing::put(url).status(429).header("retry-after", "7");
         let error = Host::new().exchange(throttled).run(disks().put("a", &json!({}))).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Throttled(Some(Duration::from_secs(7))));
