@@ -218,14 +218,18 @@ impl Record {
 
     /// When the present step may be taken at the earliest, whatever became of its task before.
     pub(super) fn not_before(&self, classes: &[String]) -> Option<Instant> {
-        match &self.step {
+        let yields = match &self.step {
             Step::Delete | Step::Write(Write::Finish | Write::Release) if !self.is_claimed(classes) => {
                 self.foreign.map(|since| since + YIELDING)
             }
+            _ => None,
+        };
+        let again = match &self.step {
             Step::Write(write) => self.written.again(write),
             Step::Ensure { is_audit: true } => Some(self.looks),
             _ => None,
-        }
+        };
+        yields.max(again)
     }
 
     fn note(&mut self, classes: &[String], now: Instant) {

@@ -359,6 +359,20 @@ mod tests {
     }
 
     #[test]
+    fn who_puts_a_finalizer_back_that_was_removed_makes_no_storm() {
+        let mut stage = settled(json!({}));
+        stage.change("a", json!({"spec": {"type": "ClusterIP"}}));
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        for _ in 0..600 {
+            stage.change("a", json!({"metadata": {"finalizers": [FINALIZER]}}));
+            stage.passes(Duration::from_secs(1));
+        }
+        assert!((8..=12).contains(&stage.patches), "{}", stage.patches);
+        stage.rests(Duration::from_mins(10));
+        assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([]));
+    }
+
+    #[test]
     fn a_status_that_others_write_or_wipe_returns() {
         let mut stage = settled(json!({}));
         for change in [json!({"status": null}), json!({"status": status("203.0.113.9")})] {
