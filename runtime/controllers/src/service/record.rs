@@ -323,7 +323,10 @@ impl Record {
             self.doubt = Doubt::None;
         }
         if let Some(until) = self.trails().filter_map(|trail| trail.may_be_old()).max() {
-            self.looks = until;
+            // A look that is due isn't put off: what goes back and forth would do so for ever.
+            if self.doubt == Doubt::None || self.looks > now {
+                self.looks = until;
+            }
             if self.doubt == Doubt::None {
                 self.doubt = Doubt::Audit;
             }

@@ -1156,6 +1156,19 @@ mod tests {
         assert_eq!((stage.sizes.len(), looks(&stage)), (1, 1));
     }
 
+    #[test]
+    fn an_audit_is_not_put_off_by_what_goes_back_and_forth_before_it_begins() {
+        let mut stage = settled(json!({}));
+        let audit = stage.roster.wakes().unwrap();
+        let period = Duration::from_secs(21);
+        stage.now = (audit + Duration::from_millis(500)).checked_sub(period * 5).unwrap();
+        for round in 0..10 {
+            stage.nodes(&nodes(if round % 2 == 0 { &["n", "o"] } else { &["n"] }));
+            stage.passes(period);
+        }
+        assert_eq!(stage.sizes.iter().filter(|(_, is_audit)| *is_audit).count(), 1);
+    }
+
     /// One of a foreign class that bears the finalizer, of which the cloud has nothing.
     fn foreign() -> Stage {
         let mut stage = Stage::with(&nodes(&["n"]));
