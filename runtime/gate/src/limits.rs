@@ -32,6 +32,7 @@ use tokio::{
 };
 
 use crate::{
+    error::Error,
     record::Metrics,
     request::Request,
     rules::{Effect, Meaning, Rules},
@@ -47,7 +48,7 @@ pub(crate) use permit::Permit;
 use queue::Ticket;
 pub(crate) use refusal::HeldBack;
 use refusal::Refusal;
-use supply::Taken;
+use supply::{Reason, Taken};
 pub use urgency::Urgency;
 
 /// Makes the names of resources, which a cloud or a provider can't foresee. One for all gates, so that what is closed
@@ -120,11 +121,14 @@ impl Limiter {
 
     /// Waits for the turn of a request, at most until its soft deadline. It has its place from this call on; dropping
     /// the future gives it up, and nothing is taken then.
+    ///
+    /// # Errors
+    /// [`Error::DeadlinePassed`] where no limit is to blame that it isn't sent.
     pub(crate) fn turn(
         &self,
         turn: Turn<'_>,
         soft: Instant,
-    ) -> impl Future<Output = Result<Permit, HeldBack>> + Send + use<'_> {
+    ) -> impl Future<Output = Result<Result<Permit, HeldBack>, Error>> + Send + use<'_> {
         let Turn { request, meaning, urgency, bytes } = turn;
         let limits = self.shared.known.of(&meaning.limits, &request.host);
         let resource = resource(request, meaning);
@@ -141,18 +145,21 @@ impl Limiter {
                 }
             };
             shared.metrics.waited(&shared.provider, urgency, begun.elapsed());
-            outcome.map_err(|refusal| {
-                let limit = shared.known.label(refusal.limit);
-                shared.metrics.held_back(&shared.provider, limit.clone(), refusal.reason.label());
-                HeldBack::new(limit, refusal)
-            })
+            let refusal = match outcome {
+                Ok(permit) => return Ok(Ok(permit)),
+                Err(Refusal { reason: Reason::Late, .. }) => return Err(Error::DeadlinePassed),
+                Err(refusal) => refusal,
+            };
+            let limit = shared.known.label(refusal.limit);
+            shared.metrics.held_back(&shared.provider, limit.clone(), refusal.reason.label());
+            Ok(Err(HeldBack::new(limit, refusal)))
         }
     }
 
     /// What is told to a write that isn't sent since another one of its resource isn't over, where that will be after
     /// this time for sure.
     pub(crate) fn unfinished(&self, after: Duration) -> HeldBack {
-        let (shared, reason) = (&self.shared, supply::Reason::Unfinished);
+        let (shared, reason) = (&self.shared, Reason::Unfinished);
         let limit = shared.known.label(None);
         shared.metrics.held_back(&shared.provider, limit.clone(), reason.label());
         HeldBack::new(limit, Refusal { limit: None, reason, after })
@@ -322,7 +329,7 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     use super::*;
-    use crate::{error::Error, rules::Rule};
+    use crate::rules::Rule;
 
     /// A limiter with one limit for everything.
     fn limiter(burst: u32, per_second: f64) -> Limiter {
@@ -349,7 +356,7 @@ mod tests {
         let meaning =
             Meaning { effect: Effect::Read, limits, cache_scope: None, fold_case: false, page: None };
         let soft = Instant::now() + patience;
-        limiter.turn(Turn { request: &request, meaning: &meaning, urgency, bytes: 100 }, soft).await
+        limiter.turn(Turn { request: &request, meaning: &meaning, urgency, bytes: 100 }, soft).await.unwrap()
     }
 
     fn waiting(limiter: &Limiter) -> usize {
@@ -395,7 +402,7 @@ mod tests {
         for _ in 0..9 {
             drop(limiter.turn(wanted, Instant::now()));
         }
-        assert!(limiter.turn(wanted, Instant::now()).await.is_ok());
+        assert!(limiter.turn(wanted, Instant::now()).await.unwrap().is_ok());
     }
 
     #[tokio::test(start_paused = true)]

@@ -117,7 +117,7 @@ impl Inner {
         let turn = {
             // Pinned here, or each future around it would hold a place for it.
             let turn = pin!(self.turn(&asked));
-            self.under_way.read(async { Ok(turn.await) }).await?
+            self.under_way.read(turn).await?
         };
         record.waited();
         match turn {
@@ -192,16 +192,18 @@ impl Inner {
 
     /// Waits for the turn of a request: a write first for what was left unfinished at its resource, and once more if
     /// that came while it waited for the limits.
-    async fn turn(&self, asked: &Asked) -> Result<Permit, HeldBack> {
+    async fn turn(&self, asked: &Asked) -> Result<Result<Permit, HeldBack>, Error> {
         let Self { limiter, writes, .. } = self;
         let (write, soft) = (asked.as_write(writes), asked.deadlines.soft);
         loop {
-            if let Some(write) = write {
-                writes.turn(write, soft).await.map_err(|after| limiter.unfinished(after))?;
+            if let Some(write) = write
+                && let Err(after) = writes.turn(write, soft).await
+            {
+                return Ok(Err(limiter.unfinished(after)));
             }
-            let permit = limiter.turn(asked.turn(), soft).await?;
-            if write.is_none_or(|write| writes.is_free(write)) {
-                return Ok(permit);
+            let turn = limiter.turn(asked.turn(), soft).await?;
+            if turn.is_err() || write.is_none_or(|write| writes.is_free(write)) {
+                return Ok(turn);
             }
         }
     }

@@ -504,6 +504,39 @@ mod tests {
     }
 
     #[test]
+    fn of_who_comes_after_his_time_a_limit_is_told_only_where_one_holds_him_up() {
+        // The burst, whether the resource was refused, how long after that, and what is told of one that comes after.
+        let rows = [
+            (100.0, false, 0.0, Reason::Late, None),
+            (100.0, true, 1.0, Reason::Resource, None),
+            // The time of the closure is over, but not the probe that somebody sends.
+            (100.0, true, 11.0, Reason::Resource, None),
+            (1.0, false, 0.0, Reason::Rate, Some(0)),
+        ];
+        for (burst, is_refused, after, reason, limit) in rows {
+            let mut world = World::full(&[(burst, 0.1)]);
+            let taken = world.goes(&[0], 7);
+            if is_refused {
+                world.answer(&taken, refused(10));
+            }
+            world.pass(seconds(after));
+            if after > 10.0 {
+                world.goes(&[0], 7);
+            }
+            let wanted = Wanted {
+                urgency: Urgency::User,
+                limits: &[(0, "")],
+                resource: 7,
+                bytes: 100,
+                soft: world.now - seconds(0.001),
+            };
+            let told = world.state.ask(world.now, wanted);
+            let Verdict::Refuse(refusal) = told else { panic!("{told:?}") };
+            assert_eq!((refusal.reason, refusal.limit), (reason, limit), "{burst} {is_refused} {after}");
+        }
+    }
+
+    #[test]
     fn who_waits_and_can_no_longer_be_served_in_time_is_told_when_the_limit_closes() {
         let mut world = World::full(&[(2.0, 1.0)]);
         let (one, other) = (world.goes(&[0], 1), world.goes(&[0], 2));

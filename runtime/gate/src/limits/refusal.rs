@@ -29,6 +29,7 @@ impl Reason {
             Self::Resource => "resource_closed",
             Self::Full => "queue_full",
             Self::Unfinished => "write_unfinished",
+            Self::Late => "deadline_passed",
         }
     }
 }

@@ -60,6 +60,8 @@ pub(crate) enum Reason {
     Full,
     /// The end of a write whose caller has gone.
     Unfinished,
+    /// Nothing: it could go at once, had it time left.
+    Late,
 }
 
 /// A limit that was closed because the cloud refused.
@@ -123,6 +125,9 @@ impl Supply {
                 let reason = if closed { Reason::Closed } else { Reason::Rate };
                 estimate = Estimate { at, limit: Some(slot.limit), reason };
             }
+        }
+        if estimate.at <= now && self.opens(now, buckets, resource, |_| 0.0) <= now {
+            estimate.reason = Reason::Late;
         }
         estimate
     }
