@@ -25,6 +25,7 @@ const TOGETHER: &str = "leave it out; nodes are looked up together, in as few ca
 const MASTER: &str = "name the API server in the file of --kubeconfig";
 const PROFILING: &str = "leave it out; /metrics and /debug/gate show where the time goes";
 const ADDRESS: &str = "say --admin-address ADDRESS:PORT, which is for plain HTTP";
+const SHARING: &str = "leave it out; the admin server shares its address and port with nobody";
 const TLS: &str = "leave it out; the admin server speaks plain HTTP, so let --admin-address be one that only those reach who \
                    may read it";
 const ASKS_NOBODY: &str = "leave it out; the admin server asks nobody who they are, so let --admin-address be one that only \
@@ -51,7 +52,8 @@ const TABLE: &[(&str, &[&str])] = &[
     (TOGETHER, &["concurrent-node-syncs", "concurrent-node-status-updates"]),
     (MASTER, &["master"]),
     (PROFILING, &["profiling", "contention-profiling"]),
-    (ADDRESS, &["bind-address", "secure-port", "permit-port-sharing", "permit-address-sharing"]),
+    (ADDRESS, &["bind-address", "secure-port"]),
+    (SHARING, &["permit-port-sharing", "permit-address-sharing"]),
     (TLS, &["cert-dir", "tls-", "disable-http2-serving", "http2-max-streams-per-connection"]),
     (ASKS_NOBODY, &["authentication-", "authorization-", "client-ca-file", "requestheader-"]),
     (WEBHOOKS, &["webhooks", "webhook-"]),
@@ -78,12 +80,18 @@ pub(super) fn told<'a>(refused: &clap::Error, arguments: impl Iterator<Item = &'
         return Vec::new();
     }
     let long = arguments.filter_map(|argument| argument.strip_prefix("--"));
-    let mut flags: Vec<_> = long.map(|flag| flag.split('=').next().unwrap_or_default()).collect();
-    if !wrong.starts_with("--") {
-        flags.push(wrong.trim_start_matches('-'));
+    let long = long.map(|flag| flag.split('=').next().unwrap_or_default());
+    let short = (!wrong.starts_with("--")).then(|| wrong.trim_start_matches('-'));
+    let mut told = Vec::new();
+    for flag in long.chain(short) {
+        let Some(instead) = instead(flag) else { continue };
+        let line = format!("--{flag}: {instead}");
+        // Some are given once for each of several values, as --tls-sni-cert-key.
+        if !told.contains(&line) {
+            told.push(line);
+        }
     }
-    let tell = |flag: &&str| instead(flag).map(|instead| format!("--{flag}: {instead}"));
-    flags.iter().filter_map(tell).collect()
+    told
 }
 
 /// What to do instead of giving this flag. Upstream takes underscores for dashes; a name in the table that ends in a dash
@@ -201,8 +209,14 @@ mod tests {
         for flag in UPSTREAM {
             assert!(own.contains(flag) != instead(flag).is_some(), "{flag}");
         }
-        for flag in own {
+        for flag in &own {
             assert!(instead(flag).is_none(), "{flag}");
+        }
+        for (advice, _) in TABLE {
+            let ends = |c: char| !c.is_ascii_lowercase() && c != '-';
+            for flag in advice.split("--").skip(1).filter_map(|rest| rest.split(ends).next()) {
+                assert!(own.contains(&flag), "there is no --{flag}: {advice}");
+            }
         }
     }
 
@@ -218,6 +232,9 @@ mod tests {
         // It is `pileus run`, and upstream's is no subcommand.
         assert_eq!(told("pileus --cloud-provider azure"), [of("cloud-provider", PROVIDER)]);
         assert_eq!(told("pileus run -v 2 --profiling"), [of("profiling", PROFILING), of("v", VERBOSITY)]);
+        for line in ["pileus run --v=2 --v 4", "pileus run -v=2 --v=2", "pileus run -v2"] {
+            assert_eq!(told(line), [of("v", VERBOSITY)], "{line}");
+        }
         for line in [
             "pileus run --speed 9",
             "pileus plan -v --speed",
