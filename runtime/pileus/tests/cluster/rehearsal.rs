@@ -59,9 +59,11 @@ async fn rehearse(world: &World, style: Style) -> (Option<i32>, Value) {
     let before = world.cloud.writes().await;
     let said = plan(world, &document(world, style), &[CIDR, "--json", "-v"]).await;
     assert_eq!(world.cloud.writes().await, before, "it has written");
-    // A Pileus beside it may.
+    // A Pileus beside it may. What it reads is in the log, under the name that its writes would have.
     let is_own = |write: &Value| write["userAgent"].as_str().unwrap().ends_with("(plan)");
     assert_eq!(world.writes().into_iter().find(is_own), None, "it has written");
+    let log = std::fs::read_to_string(world.kubernetes.audit_log()).unwrap();
+    assert!(log.contains(r#"(plan)","#), "it isn't known by this name");
     let object = serde_json::from_str(&said.stdout);
     (said.code, object.unwrap_or_else(|error| panic!("{error}: {said:?}")))
 }

@@ -339,13 +339,12 @@ impl Run {
         self.process.take().unwrap().stop(SOON).await.unwrap()
     }
 
-    /// Whether it has ended by itself.
+    /// Whether it has ended by itself, with the code of a lease that was lost; a panic or a signal has another one.
     pub(crate) fn has_ended(&mut self) -> bool {
-        let ended = self.process.as_mut().unwrap().ended().is_some();
-        if ended {
-            self.process = None; // nobody is left to be killed, nor to complain about
-        }
-        ended
+        let Some(status) = self.process.as_mut().unwrap().ended() else { return false };
+        assert_eq!(status.code(), Some(1), "{status}");
+        self.process = None; // nobody is left to be killed, nor to complain about
+        true
     }
 
     /// Sends it a signal.
