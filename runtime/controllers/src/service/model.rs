@@ -297,7 +297,7 @@ impl World {
                 self.busy.remove(&Key::Service(uid.clone()));
                 if let Ok(facts) = &result {
                     if matches!(write, Write::Finish | Write::Release) {
-                        self.seen.is_let_go(&uid);
+                        self.seen.is_let_go(&uid, &self.settings.classes);
                     }
                     self.see(facts);
                 }

@@ -373,6 +373,42 @@ mod tests {
     }
 
     #[test]
+    fn what_we_undo_ourselves_is_no_fight() {
+        let mut stage = settled(json!({}));
+        for (kind, ways_in) in [("ClusterIP", 0), ("LoadBalancer", 1)].repeat(8) {
+            stage.change("a", json!({"spec": {"type": kind}}));
+            stage.passes(Duration::from_secs(2));
+            let facts = stage.facts("a");
+            assert_eq!((facts.finalizers.len(), facts.service.status.len()), (ways_in, ways_in));
+        }
+    }
+
+    #[test]
+    fn one_that_is_wanted_again_while_it_is_let_go_stays_ours_to_clean_up() {
+        let mut stage = settled(json!({}));
+        stage.change("a", json!({"spec": {"type": "ClusterIP"}}));
+        stage.now += Duration::from_millis(100);
+        let [Work::Call(call)] = &stage.roster.next(stage.now, 0.0)[..] else { panic!("a delete is due") };
+        let done = ServiceProgress::Done { status: Vec::new(), warnings: Vec::new() };
+        stage.roster.came(call, Ok(vec![Ok(done)]), stage.now, 0.0);
+        let writes = |stage: &mut Stage, change: Value, answer: Option<ServiceFacts>| {
+            let [Work::Write { .. }] = stage.roster.next(stage.now, 0.0)[..] else {
+                panic!("a write is due")
+            };
+            stage.change("a", change);
+            let answer = Arc::new(answer.unwrap_or_else(|| stage.facts("a")));
+            stage.roster.wrote("uid-a", Ok(&answer), stage.now, 0.0);
+        };
+        let let_go = ServiceFacts { finalizers: Vec::new(), ..stage.facts("a") };
+        let metadata = json!({"finalizers": null});
+        writes(&mut stage, json!({"spec": {"type": "LoadBalancer"}, "metadata": metadata}), Some(let_go));
+        let metadata = json!({"finalizers": [FINALIZER]});
+        writes(&mut stage, json!({"spec": {"loadBalancerClass": "foreign"}, "metadata": metadata}), None);
+        stage.settles();
+        assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([]));
+    }
+
+    #[test]
     fn a_status_that_others_write_or_wipe_returns() {
         let mut stage = settled(json!({}));
         for change in [json!({"status": null}), json!({"status": status("203.0.113.9")})] {

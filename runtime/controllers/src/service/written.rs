@@ -25,8 +25,11 @@ struct Last {
 }
 
 impl Written {
-    /// This was written.
+    /// This was written. Where we let go of a Service and take it up again in turns, it is users who want that, and what we
+    /// undo ourselves is no fight.
     pub(super) fn wrote(&mut self, write: Write, now: Instant) {
+        let lets_go = |write: &Write| matches!(write, Write::Finish | Write::Release);
+        self.0.retain(|_, last| lets_go(&last.write) == lets_go(&write));
         let last = self.0.get(write.as_str());
         let last = last.filter(|last| last.write == write && now <= last.at + last.delay() * 2);
         let undone = last.map_or(0, |last| last.undone.saturating_add(1));

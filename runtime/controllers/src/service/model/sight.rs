@@ -68,9 +68,9 @@ impl Sights {
         }
     }
 
-    pub(super) fn is_let_go(&mut self, uid: &str) {
+    pub(super) fn is_let_go(&mut self, uid: &str, classes: &[String]) {
         if let Some(sight) = self.services.get_mut(uid) {
-            (sight.is_ours, sight.leftover) = (false, None);
+            (sight.is_ours, sight.leftover) = (sight.is_present && wants(&sight.facts, classes), None);
         }
     }
 

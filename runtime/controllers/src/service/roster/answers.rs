@@ -9,7 +9,7 @@ use super::Roster;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::service::lanes::Lane;
-use crate::service::plan::Step;
+use crate::service::plan::{Step, wants};
 use crate::service::turn::Turn;
 use crate::service::work::{Call, Key, Listing, Report, Write};
 
@@ -27,9 +27,10 @@ impl Roster {
         match result {
             Ok(facts) => {
                 if let Step::Write(write) = record.step.clone() {
-                    // From here on it is somebody else's, or nobody's.
+                    // From here on it is somebody else's, or nobody's, unless it is wanted again by now.
                     if matches!(write, Write::Finish | Write::Release) {
-                        (record.is_ours, record.is_leftover) = (false, false);
+                        let is_wanted = record.is_present && wants(&record.facts, &self.classes);
+                        (record.is_ours, record.is_leftover) = (is_wanted, false);
                     }
                     record.wrote(write, now);
                 }
