@@ -282,6 +282,11 @@ impl Record {
         }
     }
 
+    /// What was asked for long ago is forgotten.
+    pub(super) fn forgets(&mut self, now: Instant) {
+        self.trails().for_each(|trail| trail.forgets(now));
+    }
+
     fn trails(&mut self) -> impl Iterator<Item = &mut Trail> {
         std::iter::once(&mut self.wishes).chain(&mut self.behind)
     }

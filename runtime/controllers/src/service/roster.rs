@@ -131,6 +131,7 @@ impl Roster {
             self.audit = now + self.audit_period.mul_f64(1.0 + jitter / 10.0);
             self.orphans.list_at(now);
             for record in self.records.values_mut() {
+                record.forgets(now);
                 record.is_refused = false;
                 // However long what was asked for goes back and forth.
                 record.looks = now;
@@ -370,6 +371,16 @@ mod tests {
         assert!((8..=12).contains(&stage.patches), "{}", stage.patches);
         stage.rests(Duration::from_mins(10));
         assert_eq!(stage.get("a")["metadata"]["finalizers"], json!([]));
+    }
+
+    #[test]
+    fn what_is_none_of_ours_any_more_is_forgotten_with_the_next_audit() {
+        let mut stage = settled(json!({}));
+        stage.change("a", json!({"spec": {"type": "ClusterIP"}}));
+        assert_eq!(stage.settles().calls(), ["delete uid-a"]);
+        assert_eq!(stage.roster.records.len(), 1, "it may turn back, while the cloud shows it still");
+        stage.passes(AUDIT * 11 / 10);
+        assert!(stage.roster.records.is_empty() && stage.roster.names.is_empty());
     }
 
     #[test]

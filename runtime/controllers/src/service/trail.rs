@@ -45,16 +45,21 @@ impl Trail {
         Self { last: (!may_exist).then_some(NOTHING), former: VecDeque::new(), is_confirmed: false }
     }
 
-    /// Whether the cloud has been asked for nothing yet.
+    /// Whether the cloud has been asked for nothing, as far as is remembered.
     pub(super) fn is_empty(&self) -> bool {
         self.former.is_empty()
     }
 
-    /// A call begins that asks for this.
-    pub(super) fn begins(&mut self, what: u64, now: Instant) {
+    /// What can show no more is forgotten.
+    pub(super) fn forgets(&mut self, now: Instant) {
         if self.is_confirmed {
             self.former.retain(|(_, until)| *until > now);
         }
+    }
+
+    /// A call begins that asks for this.
+    pub(super) fn begins(&mut self, what: u64, now: Instant) {
+        self.forgets(now);
         let last = self.last.replace(what);
         if last == Some(what) {
             return;
