@@ -523,13 +523,9 @@ mod tests {
             if after > 10.0 {
                 world.goes(&[0], 7);
             }
-            let wanted = Wanted {
-                urgency: Urgency::User,
-                limits: &[(0, "")],
-                resource: 7,
-                bytes: 100,
-                soft: world.now - seconds(0.001),
-            };
+            let soft = world.now;
+            world.now += seconds(0.001);
+            let wanted = Wanted { urgency: Urgency::User, limits: &[(0, "")], resource: 7, bytes: 100, soft };
             let told = world.state.ask(world.now, wanted);
             let Verdict::Refuse(refusal) = told else { panic!("{told:?}") };
             assert_eq!((refusal.reason, refusal.limit), (reason, limit), "{burst} {is_refused} {after}");
