@@ -88,9 +88,13 @@ fn side_by_side(row: &Row, widths: &[usize]) -> String {
 fn below_each_other([method, effect, path, limits, cache, page]: &Row) -> Vec<String> {
     let page = if page.is_empty() { String::new() } else { format!(", pages by {page}") };
     let rest = format!("{effect}, limits {limits}, cache {cache}{page}");
+    // A word that is no method of HTTP may be longer.
+    let is_long = width(method) > METHOD;
+    let (method, path) =
+        if is_long { ("", format!("{method} {path}")) } else { (method.as_str(), path.clone()) };
     let mut lines = Vec::new();
-    for (head, text) in [(method.as_str(), path.as_str()), ("", &rest)] {
-        for (number, part) in parts(text).into_iter().enumerate() {
+    for (head, text) in [(method, path), ("", rest)] {
+        for (number, part) in parts(&text).into_iter().enumerate() {
             let head = if number == 0 { head } else { "" };
             lines.push(format!("{head:<METHOD$}{GAP}{part}"));
         }
@@ -98,7 +102,7 @@ fn below_each_other([method, effect, path, limits, cache, page]: &Row) -> Vec<St
     lines
 }
 
-/// The longest method that there is, in characters.
+/// The longest method of HTTP, in characters.
 const METHOD: usize = "OPTIONS".len();
 
 /// A text in parts that fit beside a method, broken behind slashes and blanks where it has some.
@@ -176,7 +180,8 @@ GET     read    /c/*                                    reads           things-{
         let poll = Rule { effect: Effect::OperationPoll, ..rule("GET", "/operations/*") };
         let solid = format!("/{}", "z".repeat(500));
         let page = Some(Place::Header("next".parse().unwrap()));
-        let rules = [rule("DELETE", azure), Rule { page, ..poll }, rule("GET", &solid)];
+        let rules =
+            [rule("DELETE", azure), Rule { page, ..poll }, rule("GET", &solid), rule(&"Z".repeat(200), "/")];
         let lines = table(&rules);
         let expected = "\
 cloud.example
@@ -188,7 +193,7 @@ GET      /operations/*
 GET      /";
         assert!(lines.join("\n").starts_with(expected), "{}", lines.join("\n"));
         assert!(lines.iter().all(|line| width(line) <= WIDTH), "{}", lines.join("\n"));
-        assert_eq!(lines.join("").matches('z').count(), 500);
+        assert_eq!(["z", "Z"].map(|letter| lines.join("").matches(letter).count()), [500, 200]);
     }
 
     #[test]
