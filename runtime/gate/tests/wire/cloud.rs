@@ -20,11 +20,14 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
     sync::watch,
-    time::Instant,
+    time::{Instant, timeout},
 };
 
 /// The name under which every cloud is granted.
 pub(crate) const NAME: &str = "cloud.test";
+
+/// How long what will come may take on a busy machine.
+const LONG: Duration = Duration::from_mins(5);
 
 /// What a cloud has seen. Its task ends with the runtime of the test.
 #[derive(Debug)]
@@ -119,7 +122,8 @@ impl Cloud {
     /// Waits until so many requests have come over the wire.
     pub(crate) async fn arrived(&self, count: usize) {
         let mut requests = self.seen.requests.subscribe();
-        requests.wait_for(|requests| requests.len() >= count).await.unwrap();
+        let arrived = timeout(LONG, requests.wait_for(|requests| requests.len() >= count)).await;
+        assert!(arrived.is_ok(), "fewer than {count} requests came: {:?}", self.requests());
     }
 
     /// A grant of this cloud by name and over loopback.

@@ -11,9 +11,13 @@ use pileus_host::{Fault, Guest, Limits};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
 use crate::cloud::{Answers, Cloud, NAME, Watched, nothing};
 use crate::fixture::{configured, engine, metrics, node};
+
+/// How long what will come may take on a busy machine.
+const LONG: Duration = Duration::from_mins(5);
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -365,14 +369,18 @@ async fn row_14_what_a_call_leaves_unfinished_is_aborted_if_it_reads_and_finishe
     assert!(matches!(answers.as_slice(), [Ok(Answer::Found(_))]), "{answers:?}");
     assert!(started.elapsed() < limits().lookup_soft, "nothing holds the call up");
     assert_eq!(gate.gate.writes_under_way(), 1, "the write goes on");
-    assert_eq!(watch.recv().await, Some(("GET".to_owned(), 0)), "the read's connection is closed");
+    let closed = timeout(LONG, watch.recv()).await;
+    assert_eq!(closed, Ok(Some(("GET".to_owned(), 0))), "the read's connection is closed");
     over.notify_one();
-    gate.gate.writes_ended().await;
+    timeout(LONG, gate.gate.writes_ended()).await.expect("the write ends");
     assert_eq!(cloud.requests().len(), 2);
     // The write is counted when the rest of its answer is read, for which nobody waits.
-    while !gate.metrics().contains("effect=\"write\"") {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let is_counted = async {
+        while !gate.metrics().contains("effect=\"write\"") {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(LONG, is_counted).await.expect("the write is counted");
     let metrics = gate.metrics();
     for counted in [r#"effect="read",result="cancelled"} 1"#, r#"effect="write",result="ok"} 1"#] {
         assert!(metrics.contains(counted), "{metrics}");
