@@ -1,9 +1,9 @@
 //! Which step a Service takes next, and why. Pure: what is known of it in, one step out.
 //!
 //! The rules are upstream's (ccm-behaviour 4.2 to 4.6). What is better here: a Service of a foreign class is left alone
-//! whatever finalizer it bears, unless it was ours before our eyes (P-13); a finalizer that is stripped returns (P-12), and so does a status
-//! (P-16, P-28); what may be in the cloud is deleted even if nobody can say whether it is; an update that only brings what no
-//! provider sees asks the cloud for nothing.
+//! whatever finalizer it bears, unless it was ours before our eyes (P-13); a finalizer that is stripped returns (P-12), and
+//! so does a status (P-16, P-28); what may be in the cloud is deleted even if nobody can say whether it is; an update that
+//! only brings what no provider sees asks the cloud for nothing.
 
 use std::hash::Hash;
 
