@@ -2,7 +2,7 @@
 //! and of a provider that breaks one, exactly that is told.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
+
+use crate::world::Said;
 
 /// How long a test of a provider may take that takes a quarter of a minute on a quiet machine.
 const LONG: Duration = Duration::from_mins(6);
@@ -62,13 +64,6 @@ impl Cloud {
     }
 }
 
-#[derive(Debug)]
-struct Said {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
 impl Said {
     fn report(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| unreachable!("{error}: {self:#?}"))
@@ -91,11 +86,7 @@ fn command(arguments: &[&str]) -> Command {
 }
 
 async fn test(arguments: &[&str]) -> Said {
-    let mut command = tokio::process::Command::from(command(arguments));
-    let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
-    let output = time::timeout(LONG, output).await.expect("it ends").unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Said::by(tokio::process::Command::from(command(arguments)), LONG).await
 }
 
 fn component(package: &str) -> String {

@@ -49,9 +49,7 @@ async fn plan_with(kubeconfig: &std::path::Path, document: &Value, arguments: &[
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pileus"));
     command.arg("plan").arg("--provider").arg(path).arg("--kubeconfig").arg(kubeconfig);
     command.arg("--compiled-code").arg(compiled).args(arguments).env_remove("PILEUS_LOG");
-    let output = time::timeout(SOON, command.output()).await.unwrap().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Said::by(command, SOON).await
 }
 
 /// A plan of routes and load balancers as an object, which changes nothing.

@@ -2,7 +2,7 @@
 //! started.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -201,14 +201,22 @@ pub(crate) struct Said {
     pub(crate) stderr: String,
 }
 
+impl Said {
+    /// Runs a command that ends within this time.
+    pub(crate) async fn by(mut command: tokio::process::Command, within: Duration) -> Self {
+        let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+        let output = time::timeout(within, output).await.expect("it ends").unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
 /// Calls `pileus release-deletion` as an operator.
 pub(crate) async fn release(world: &World, arguments: &[&str]) -> Said {
     let kubeconfig = world.kubernetes.kubeconfig(User::Admin);
     let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_pileus"));
     command.arg("release-deletion").args(arguments).arg("--kubeconfig").arg(kubeconfig);
-    let output = time::timeout(SOON, command.output()).await.unwrap().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    Said::by(command, SOON).await
 }
 
 /// A CloudProvider document.
