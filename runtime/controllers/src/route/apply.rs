@@ -136,8 +136,7 @@ impl Controller {
             let written = self.write_condition(&node, is_available).await;
             (node, written)
         };
-        let mut failed = 0_usize;
-        let mut first = None;
+        let mut failed = Vec::new();
         let answered = |(node, written): (Arc<NodeFacts>, Result<(), Error>)| {
             let key = condition_key(&node);
             match written {
@@ -147,15 +146,14 @@ impl Controller {
                 Err(error) => {
                     let (retry, jitter) = (error.retry(), (self.jitter)());
                     memory.ledger.failed(key, Instant::now(), retry, jitter);
-                    failed += 1;
-                    first.get_or_insert((node, error));
+                    failed.push((node, error));
                 }
             }
         };
         let is_whole = write_each(wanted, stop, write, answered).await;
         // An API server that refuses does so for all, and they may be thousands.
-        if let Some((node, error)) = first {
-            let node = &node.name;
+        if let Some((node, error)) = failed.first() {
+            let (node, failed) = (&node.name, failed.len());
             tracing::warn!(%node, failed, "conditions NetworkUnavailable not written; the first since: {error}");
         }
         if !is_whole {
