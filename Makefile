@@ -43,7 +43,7 @@ bench: stack guests ## Measure against the design's targets (a release build, th
 	cargo bench --locked --workspace --bench targets
 
 # The seed makes random tests the same each time, so that a figure can be repeated; nobody reads what they shrink to.
-mutants: ## Break what the controllers decide, in 1,200 ways, and see tests notice (some 3 hours on two cores)
+mutants: ## Break what the controllers decide, in 1,200 ways, and see tests notice (takes hours)
 	@deploy/dev/require cargo cc cargo-mutants
 	PROPTEST_RNG_SEED=1 PROPTEST_MAX_SHRINK_ITERS=0 PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 \
 		cargo mutants --output $(TARGET)
