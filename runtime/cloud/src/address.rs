@@ -1,11 +1,11 @@
-//! Addresses of a machine, in Kubernetes' terms.
+//! Addresses of an instance, as Kubernetes describes them.
 
 use std::fmt;
 
 /// What an address is for: `NodeAddressType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AddressKind {
-    /// A host name as the machine itself reports it.
+    /// A host name as the instance reports it.
     Hostname,
     /// An IP address that is reachable inside the cluster's network.
     InternalIp,
@@ -33,7 +33,7 @@ impl AddressKind {
         }
     }
 
-    /// Reads what Kubernetes wrote; `None` for a type that Kubernetes doesn't define.
+    /// Parses what Kubernetes writes. `None` for a type that Kubernetes doesn't define.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
@@ -45,10 +45,10 @@ impl fmt::Display for AddressKind {
     }
 }
 
-/// One address of a machine.
+/// One address of an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {
-    /// What it is for.
+    /// What the address is for.
     pub kind: AddressKind,
     /// The IP address or name, as the cloud or the kubelet wrote it.
     pub value: String,
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_survives_the_way_through_kubernetes() {
+    fn every_kind_parses_from_its_own_text() {
         for kind in AddressKind::ALL {
             assert_eq!(AddressKind::parse(kind.as_str()), Some(kind));
         }

@@ -1,11 +1,10 @@
-//! The cluster that things in a cloud belong to.
+//! The cluster that objects in a cloud belong to.
 
-/// A cluster, as a provider may see it: what it stores on what it creates, so that clusters that share an account are told
-/// apart.
+/// A cluster's identity. A provider stores it on the objects that it creates, so that clusters can share a cloud account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cluster {
-    /// The name from `--cluster-name`. Many clusters carry the default, so it can't tell them apart.
+    /// The name from `--cluster-name`. Many clusters keep the default, so the name doesn't identify a cluster.
     pub name: String,
-    /// The UID of the namespace kube-system, which no two clusters share; none where it can't be read yet.
+    /// The UID of the namespace `kube-system`, which is unique. None until it can be read.
     pub uid: Option<String>,
 }

@@ -1,23 +1,23 @@
-//! What can go wrong at a cloud, by what to do about it.
+//! Errors of providers and clouds, classified by what the controller should do next.
 //!
-//! Controllers branch on [`ErrorKind`] and on nothing else; the text is for people.
+//! Controllers branch on [`ErrorKind`] only. The message is for people.
 
 use std::time::Duration;
 
-/// What to do about an error. The set is closed: it is the contract's.
+/// What to do about an error. The contract defines this closed set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The cloud has had enough: ask again after this time, where it said one.
+    /// The cloud throttles requests. Retry after this time, if the cloud gave one.
     Throttled(Option<Duration>),
-    /// Somebody else changed or holds the same thing: ask again soon.
+    /// Another client changed or locked the same object. Retry soon.
     Conflict,
-    /// The cloud won't take it until the user's object or the configuration changes.
+    /// The cloud rejects the request until the user's object or the configuration changes.
     Invalid,
-    /// Credentials or grants don't allow it.
+    /// The credentials or the grants don't allow the request.
     Denied,
-    /// The cloud doesn't answer at the moment.
+    /// The cloud doesn't answer at present.
     Unavailable,
-    /// The provider failed, or is wrong about the cloud.
+    /// The provider failed, or doesn't understand the cloud's answer.
     Broken,
 }
 
@@ -34,44 +34,44 @@ impl ErrorKind {
         }
     }
 
-    /// When it is worth trying again.
+    /// When to retry.
     pub const fn retry(self) -> Retry {
         match self {
             Self::Throttled(Some(after)) => Retry::After(after),
             Self::Conflict => Retry::Soon,
-            Self::Throttled(None) | Self::Unavailable => Retry::Growing,
+            Self::Throttled(None) | Self::Unavailable => Retry::WithBackoff,
             Self::Invalid | Self::Denied | Self::Broken => Retry::Slowly,
         }
     }
 }
 
-/// When a failed piece of work is worth another try.
+/// When to retry work that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// After this time, unless something changes before.
+    /// After this time, unless something changes sooner.
     After(Duration),
-    /// At once or nearly so: a fresh read is likely to help.
+    /// Almost at once: a fresh read is likely to help.
     Soon,
     /// With a delay that grows with each failure.
-    Growing,
-    /// With a delay that grows as well: somebody has to act first, or it passes by itself within seconds.
+    WithBackoff,
+    /// With a growing delay too. The cause may pass within seconds, or an operator may have to act.
     Uncertain,
-    /// Somebody has to act first: seldom, but not never, as nobody tells us when they have.
+    /// Rarely: a user or an operator has to act first. Still retried, because nothing reports that they have acted.
     Slowly,
 }
 
-/// An error at the seam between controllers and a provider.
+/// An error that a provider reports to a controller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Error {
-    /// What to do about it.
+    /// What to do about the error.
     pub kind: ErrorKind,
-    /// One sentence for people that names the object and the cause; never holds a secret.
+    /// One sentence for people that names the object and the cause. It never holds a secret.
     pub message: String,
 }
 
 impl Error {
-    /// An error of a kind.
+    /// An error of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }

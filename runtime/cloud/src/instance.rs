@@ -1,4 +1,4 @@
-//! The machine behind a Node, and the trait by which controllers ask for it.
+//! The instance behind a Node, and the trait through which controllers look it up.
 
 use std::time::Duration;
 
@@ -6,44 +6,44 @@ use async_trait::async_trait;
 
 use crate::{Address, Error, NodeReference, ProviderId};
 
-/// Whether a machine runs.
+/// Whether an instance runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
-    /// It runs, or is on its way to.
+pub enum InstanceState {
+    /// It runs, or is starting.
     Running,
-    /// It exists, but won't run until somebody starts it.
+    /// It exists, but doesn't run until it is started.
     Stopped,
-    /// The cloud doesn't tell.
+    /// The cloud doesn't say.
     Unknown,
 }
 
-/// What the cloud knows of one machine.
+/// What the cloud knows about one instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
     /// Its provider ID.
     pub provider_id: ProviderId,
     /// The cloud's name for its size.
     pub instance_type: Option<String>,
-    /// Its failure domain; never a guess.
+    /// Its failure domain, never a guess.
     pub zone: Option<String>,
     /// Its region.
     pub region: Option<String>,
     /// All its addresses, the preferred one of each kind first.
     pub addresses: Vec<Address>,
-    /// More labels for the Node, key and value.
+    /// Additional labels for the Node: keys and values.
     pub labels: Vec<(String, String)>,
     /// Whether it runs.
-    pub state: State,
+    pub state: InstanceState,
 }
 
-/// Why a machine is asked about, which decides how fresh and how direct the answer must be.
+/// Why an instance is looked up. It decides how fresh and how direct the answer must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
-    /// A Node waits to be initialised.
+    /// A Node waits for its initialization.
     Initialise,
-    /// Are the facts still true? They may be old.
+    /// Check whether known facts still hold. The answer may come from a cache.
     Refresh,
-    /// Is it really gone? Only a direct read of that one machine may say so.
+    /// Confirm that the instance is gone. Only a direct read of that one instance may say so.
     Confirm,
 }
 
@@ -58,31 +58,32 @@ impl Purpose {
     }
 }
 
-/// The answer about one Node.
+/// The result of a lookup for one Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// This is its machine.
+    /// The Node's instance.
     Found(Instance),
-    /// The cloud said that there is no such machine. Nothing else means this.
+    /// The cloud said that the instance doesn't exist. Nothing else means this.
     Absent,
-    /// Not known yet: ask again after this time.
+    /// Not known yet. Look it up again after this time.
     Pending(Duration),
-    /// The Node is deliberately not managed by this provider: leave it alone.
+    /// This provider deliberately doesn't manage the Node. Leave it alone.
     Unmanaged,
 }
 
-/// Looks up machines.
+/// Looks up instances.
 #[async_trait]
 pub trait Instances: Send + Sync {
-    /// Looks up the machines of Nodes, all for the same purpose. Changes nothing in the cloud.
+    /// Looks up the instances of Nodes, all for the same purpose. Changes nothing in the cloud.
     ///
     /// # Guarantees
-    /// On success the list has exactly one answer for each Node, in the same order; an error of one Node doesn't touch
-    /// its neighbours. What was found may be half a minute old, and for [`Purpose::Confirm`] is new. [`Answer::Absent`] is
-    /// only ever the cloud's own word, from after the Node had registered. Dropping the future ends the call.
+    /// On success the list has exactly one answer for each Node, in the same order. A Node that fails doesn't affect the
+    /// others. A found instance may be up to 30 seconds old; for [`Purpose::Confirm`] it is read during the call.
+    /// [`Answer::Absent`] always comes from the cloud, from a read after the Node registered. Dropping the future ends
+    /// the call.
     ///
     /// # Errors
-    /// The outer error says that no Node could be considered at all.
+    /// The outer error says that the provider could not consider any Node.
     async fn lookup(
         &self,
         purpose: Purpose,

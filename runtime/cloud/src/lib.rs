@@ -1,31 +1,36 @@
-//! The words that everything else speaks: Nodes and Services as a provider sees them, what the cloud
+//! The types and traits that controllers and providers share: Nodes and Services as a provider sees them, what the cloud
 //! has for them, and what can go wrong.
 //!
-//! Controllers know clouds only through these types and traits; `pileus-host` implements the traits with a sandboxed
-//! component. The words are those of the contract in `wit/`, and there is one type for each: what crosses the wire is
-//! converted once, in the host, and means the same on both sides. No Kubernetes, no wasm, no network and no runtime
-//! here.
+//! Controllers reach a cloud only through these types and traits. `pileus-host` implements the traits with a sandboxed
+//! component. The names are those of the contract in `wit/`. The host converts between the two in one place, so a type
+//! means the same on both sides. This crate has no Kubernetes, wasm, network or async runtime below it.
 
 mod address;
 mod cluster;
 mod error;
+mod ingress;
 mod instance;
 mod load_balancer;
 mod node;
 mod provider;
 mod provider_id;
+mod requirements;
 mod route;
+mod service;
 
 pub use address::{Address, AddressKind};
 pub use cluster::Cluster;
 pub use error::{Error, ErrorKind, Retry};
-pub use instance::{Answer, Instance, Instances, Purpose, State};
+pub use ingress::{Ingress, IngressPoint, IpMode, PortStatus, Protocol};
+pub use instance::{Answer, Instance, InstanceState, Instances, Purpose};
 pub use load_balancer::{
-    Affinity, AnnotationType, Family, Ingress, IngressPoint, IpMode, LoadBalancers, LocalEndpoints, Owned,
-    PortStatus, Protocol, Selection, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
-    ServiceProgress, ServiceTerms, Target, TrafficPolicy,
+    LoadBalancers, OwnedLoadBalancer, ServiceAction, ServiceCall, ServiceChange, ServiceProgress, Target,
 };
 pub use node::NodeReference;
 pub use provider::Provider;
 pub use provider_id::{ParseProviderIdError, ProviderId};
-pub use route::{ListedRoute, Progress, Route, RouteAction, RouteChange, Routes};
+pub use requirements::{AnnotationType, ServiceRequirements};
+pub use route::{ListedRoute, Route, RouteAction, RouteChange, RouteProgress, Routes};
+pub use service::{
+    IpFamily, LocalEndpoints, Service, ServicePort, SessionAffinity, TargetSelection, TrafficPolicy,
+};

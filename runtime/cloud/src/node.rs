@@ -1,4 +1,4 @@
-//! A Node as a provider may see it.
+//! A Node, as a provider sees it.
 
 use std::net::IpAddr;
 
@@ -6,22 +6,22 @@ use jiff::Timestamp;
 
 use crate::{Address, ProviderId};
 
-/// What a provider gets to know of a Node so that it can find its machine. Facts only: the Node itself, its other
-/// labels and its annotations stay with the controllers.
+/// The facts by which a provider finds the instance of a Node. The Node object, its other labels and its annotations stay
+/// with the controllers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeReference {
     /// `metadata.name`.
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// `spec.providerID`, where the Node has one.
+    /// `spec.providerID`, if the Node has one.
     pub provider_id: Option<ProviderId>,
     /// `metadata.creationTimestamp`.
     pub created_at: Timestamp,
-    /// `status.addresses`, in their order.
+    /// `status.addresses`, in the Node's order.
     pub addresses: Vec<Address>,
-    /// What the kubelet's `--node-ip` asks for: none, one, or one of each family.
+    /// The addresses that the kubelet's `--node-ip` asks for: none, one, or one of each family.
     pub node_ips: Vec<IpAddr>,
-    /// The Node's labels whose keys the provider named in its description.
+    /// The Node labels whose keys the provider named in its description.
     pub labels: Vec<(String, String)>,
 }

@@ -1,35 +1,35 @@
-//! A provider as controllers hold it: what it is called, whose Nodes are its own, and what it can do.
+//! A provider, as controllers use it: its name, which Nodes it serves, and its capabilities.
 
 use std::sync::Arc;
 
-use crate::{Instances, LoadBalancers, ProviderId, Routes, ServiceTerms};
+use crate::{Instances, LoadBalancers, ProviderId, Routes, ServiceRequirements};
 
-/// A loaded provider. A capability that it lacks is `None`, decided once at load, so that "not supported" is no error
-/// that could come up later.
+/// A loaded provider. A capability that it lacks is `None`. This is decided at load, so no later call can fail because
+/// a capability is unsupported.
 #[derive(Clone)]
 pub struct Provider {
-    /// Its name, as logs and metrics show it.
+    /// The provider's name, as logs and metrics show it.
     pub name: String,
-    /// The provider ID schemes that are its own.
+    /// The provider ID schemes that it serves.
     pub schemes: Vec<String>,
     /// The keys of the Node labels that it reads.
     pub node_labels: Vec<String>,
-    /// The most Nodes that one lookup may carry; at least 1.
-    pub largest_lookup: usize,
-    /// How to look up machines.
+    /// The largest number of Nodes in one lookup; at least 1.
+    pub largest_lookup_batch: usize,
+    /// Looks up instances.
     pub instances: Option<Arc<dyn Instances>>,
-    /// How it wants Services brought to it.
-    pub service_terms: ServiceTerms,
-    /// How to see to load balancers.
+    /// What it requires of calls about Services.
+    pub service_requirements: ServiceRequirements,
+    /// Changes and lists load balancers.
     pub load_balancers: Option<Arc<dyn LoadBalancers>>,
-    /// The most changes of routes that one call may carry; at least 1.
-    pub largest_route_change: usize,
-    /// How to program routes.
+    /// The largest number of route changes in one call; at least 1.
+    pub largest_route_batch: usize,
+    /// Changes and lists routes.
     pub routes: Option<Arc<dyn Routes>>,
 }
 
 impl Provider {
-    /// Whether a Node with this provider ID, or with none yet, is this provider's to serve.
+    /// Whether this provider serves a Node with this provider ID, or with none yet.
     pub fn serves(&self, provider_id: Option<&ProviderId>) -> bool {
         provider_id.is_none_or(|id| self.schemes.iter().any(|scheme| scheme == id.scheme()))
     }

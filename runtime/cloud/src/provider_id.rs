@@ -1,18 +1,18 @@
-//! The name of a machine in its cloud, `spec.providerID` of a Node.
+//! The identity of an instance in its cloud: `spec.providerID` of a Node.
 //!
-//! The format is forever: Nodes keep their provider ID for life, and it decides which provider serves them.
+//! The format can't change: a Node keeps its provider ID for life, and the ID decides which provider serves the Node.
 
 use std::fmt;
 
-/// `scheme://rest`, as in `azure:///subscriptions/…`. The scheme says which provider's it is; the rest is the
-/// provider's own business and is compared byte by byte.
+/// `scheme://rest`, as in `azure:///subscriptions/…`. The scheme names the provider. Only the provider interprets the
+/// rest; it is compared byte by byte.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProviderId {
     text: String,
     scheme_length: usize,
 }
 
-/// Why a text is no provider ID.
+/// Why a text is not a provider ID.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a provider ID: {problem}")]
 pub struct ParseProviderIdError {
@@ -20,12 +20,15 @@ pub struct ParseProviderIdError {
     problem: &'static str,
 }
 
-/// Longer than any cloud's (Azure's reach about 300), short enough for a log line.
-const LONGEST: usize = 1024;
+/// The maximum length in bytes: more than any cloud needs (Azure's reach about 300), and short enough for a log line.
+const MAX_LENGTH: usize = 1024;
 
 impl ProviderId {
-    /// Parses `scheme://rest`: a scheme of letters, digits, `+`, `-` and `.` that starts with a letter, and a rest that
-    /// is not empty and has no white space nor control characters.
+    /// Parses `scheme://rest`. The scheme consists of letters, digits, `+`, `-` and `.`, and starts with a letter. The
+    /// rest is not empty and has no white space or control characters.
+    ///
+    /// # Errors
+    /// Says which of these rules the text breaks.
     pub fn parse(text: &str) -> Result<Self, ParseProviderIdError> {
         let refuse = |problem| Err(ParseProviderIdError { text: text.chars().take(80).collect(), problem });
         let Some((scheme, rest)) = text.split_once("://") else {
@@ -43,23 +46,23 @@ impl ProviderId {
         if rest.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return refuse("it holds white space or a control character");
         }
-        if text.len() > LONGEST {
+        if text.len() > MAX_LENGTH {
             return refuse("it is longer than 1024 bytes");
         }
         Ok(Self { scheme_length: scheme.len(), text: text.to_owned() })
     }
 
-    /// The whole, as it stands in `spec.providerID`.
+    /// The whole text, as in `spec.providerID`.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What comes before `://`.
+    /// The part before `://`.
     pub fn scheme(&self) -> &str {
         self.text.get(..self.scheme_length).unwrap_or_default()
     }
 
-    /// What comes after `://`.
+    /// The part after `://`.
     pub fn rest(&self) -> &str {
         self.text.get(self.scheme_length + 3..).unwrap_or_default()
     }
@@ -94,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused_with_its_reason() {
+    fn an_invalid_provider_id_is_rejected_with_the_reason() {
         for (text, reason) in [
             ("", "expected scheme://name"),
             ("node-1", "expected scheme://name"),
@@ -113,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_parses_prints_as_it_was(text in "\\PC{0,40}|[a-z]{1,5}://\\PC{0,20}") {
+        fn a_parsed_provider_id_prints_unchanged(text in "\\PC{0,40}|[a-z]{1,5}://\\PC{0,20}") {
             if let Ok(id) = ProviderId::parse(&text) {
                 prop_assert_eq!(id.to_string(), text.clone());
                 prop_assert_eq!(format!("{}://{}", id.scheme(), id.rest()), text);

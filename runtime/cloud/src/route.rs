@@ -1,4 +1,4 @@
-//! Routes, by which a cloud carries the traffic of Pods to their Nodes, and the trait by which controllers program them.
+//! Routes that carry the traffic of Pods to their Nodes, and the trait through which controllers change and list them.
 
 use std::time::Duration;
 
@@ -12,31 +12,31 @@ use crate::{Address, Cluster, Error, ProviderId};
 pub struct Route {
     /// A name that is unique among the cluster's routes, for clouds where routes have names.
     pub name_hint: String,
-    /// The Node that it leads to.
+    /// The Node that the route leads to.
     pub node: String,
-    /// The Node's machine.
+    /// The provider ID of the Node's instance.
     pub target: Option<ProviderId>,
-    /// The Node's addresses, of which the cloud may need one as the next hop.
+    /// The Node's addresses. The cloud may need one of them as the next hop.
     pub addresses: Vec<Address>,
-    /// The address range that it carries.
+    /// The CIDR whose traffic the route carries.
     pub destination: IpNet,
 }
 
-/// A route that the cloud has, of this cluster or of others.
+/// A route that exists in the cloud, of this cluster or of others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedRoute {
     /// The cloud's name for it.
     pub name: String,
-    /// The Node that it leads to, where the cloud or its name tells.
+    /// The Node that the route leads to, if the cloud or the route's name says.
     pub node: Option<String>,
-    /// The machine that it leads to, where the cloud tells.
+    /// The provider ID of the instance that the route leads to, if the cloud says.
     pub target: Option<ProviderId>,
-    /// The next hops that the cloud states.
+    /// The next hops that the cloud reports.
     pub addresses: Vec<Address>,
-    /// The address range that it carries, as the cloud writes it. Kept as text: what isn't one is not ours, and a route is
-    /// deleted as it was listed.
+    /// The CIDR whose traffic the route carries, as the cloud writes it. Kept as text for two reasons: a route whose
+    /// destination is not a CIDR isn't ours, and a route is deleted exactly as it was listed.
     pub destination: String,
-    /// Whether it leads nowhere, as after its machine was removed.
+    /// Whether the route leads nowhere, for example because its instance was removed.
     pub is_blackhole: bool,
     /// What the provider needs to delete exactly this route.
     pub extra: Vec<(String, String)>,
@@ -45,13 +45,13 @@ pub struct ListedRoute {
 /// One change to the cloud's routes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouteAction {
-    /// Deletes a route as it was listed. Deleting what is gone succeeds.
+    /// Delete a route as it was listed. Deleting what is gone succeeds.
     Delete(ListedRoute),
-    /// Creates a route. Creating what is there already succeeds.
+    /// Create a route. Creating what exists already succeeds.
     Create(Route),
 }
 
-/// A change, and the note that the provider left for itself when it last answered [`Progress::Under`] for it.
+/// An action, and the provider's note from its last [`RouteProgress::InProgress`] about the same route.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteChange {
     /// What to do.
@@ -60,37 +60,37 @@ pub struct RouteChange {
     pub resume: Option<String>,
 }
 
-/// How far a change has come that hasn't failed.
+/// How far a change has come, unless it failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Progress {
-    /// It is so.
+pub enum RouteProgress {
+    /// The change is complete.
     Done,
-    /// The cloud is at it, or it could not begin in time: ask again after this time, with this note.
-    Under {
+    /// The cloud has begun, or the provider could not begin before its deadline. Ask again later, with the same note.
+    InProgress {
         /// When to ask again.
         after: Duration,
-        /// To be given back with the next call about the same thing.
+        /// The note for the next call about the same route.
         resume: Option<String>,
     },
 }
 
-/// Programs routes.
+/// Changes and lists routes.
 #[async_trait]
 pub trait Routes: Send + Sync {
-    /// Lists the routes in the table that the cluster uses, its own and others'. Changes nothing.
+    /// Lists all routes in the table that the cluster uses, also those of other owners. Changes nothing.
     async fn list(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error>;
 
-    /// Makes changes, the deletions first: a range may move from one Node to another.
+    /// Makes changes. Deletions come first, because a CIDR may move from one Node to another.
     ///
     /// # Guarantees
-    /// On success the list has exactly one outcome for each change, in the same order; an error of one doesn't touch its
-    /// neighbours. Dropping the future doesn't undo what has begun.
+    /// On success the list has exactly one outcome for each change, in the same order. A change that fails doesn't affect
+    /// the others. Dropping the future doesn't undo what has begun.
     ///
     /// # Errors
-    /// The outer error says that no change could be considered at all.
+    /// The outer error says that the provider could not consider any change.
     async fn change(
         &self,
         cluster: &Cluster,
         changes: &[RouteChange],
-    ) -> Result<Vec<Result<Progress, Error>>, Error>;
+    ) -> Result<Vec<Result<RouteProgress, Error>>, Error>;
 }

@@ -38,7 +38,7 @@ impl Error {
     pub const fn retry(&self) -> Retry {
         match self {
             Self::Conflict | Self::Gone => Retry::Soon,
-            Self::Unavailable(_) => Retry::Growing,
+            Self::Unavailable(_) => Retry::WithBackoff,
             Self::Forbidden(_) => Retry::Uncertain,
             Self::Refused(_) => Retry::Slowly,
         }

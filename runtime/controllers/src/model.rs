@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Answer, Error as CloudError, ErrorKind, Instance, NodeReference, ProviderId, Purpose, State,
+    Answer, Error as CloudError, ErrorKind, Instance, InstanceState, NodeReference, ProviderId, Purpose,
 };
 
 use crate::error::Error;
@@ -43,9 +43,9 @@ impl Random {
 /// A cloud: machines by provider ID, each made for the Node of one name.
 #[derive(Debug, Default)]
 pub(crate) struct Cloud {
-    machines: BTreeMap<String, (String, State)>,
+    machines: BTreeMap<String, (String, InstanceState)>,
     /// What a list shows, which is as old as the last call of `list_catches_up`.
-    listed: BTreeMap<String, (String, State)>,
+    listed: BTreeMap<String, (String, InstanceState)>,
     made: u64,
     pub(crate) faults: Faults,
 }
@@ -68,7 +68,7 @@ impl Cloud {
     pub(crate) fn make(&mut self, name: &str) -> ProviderId {
         self.made += 1;
         let id = format!("model://m-{}", self.made);
-        self.machines.insert(id.clone(), (name.to_owned(), State::Running));
+        self.machines.insert(id.clone(), (name.to_owned(), InstanceState::Running));
         ProviderId::parse(&id).unwrap()
     }
 
@@ -76,14 +76,14 @@ impl Cloud {
         self.machines.remove(id.as_str());
     }
 
-    pub(crate) fn set(&mut self, id: &ProviderId, state: State) {
+    pub(crate) fn set(&mut self, id: &ProviderId, state: InstanceState) {
         if let Some(machine) = self.machines.get_mut(id.as_str()) {
             machine.1 = state;
         }
     }
 
     /// The machine behind a Node, in truth.
-    pub(crate) fn machine(&self, node: &NodeFacts) -> Option<(ProviderId, State)> {
+    pub(crate) fn machine(&self, node: &NodeFacts) -> Option<(ProviderId, InstanceState)> {
         let (id, state) = find(&self.machines, node.provider_id.as_ref(), &node.name)?;
         Some((ProviderId::parse(id).unwrap(), state))
     }
@@ -133,10 +133,10 @@ impl Cloud {
 }
 
 fn find<'a>(
-    machines: &'a BTreeMap<String, (String, State)>,
+    machines: &'a BTreeMap<String, (String, InstanceState)>,
     id: Option<&ProviderId>,
     name: &str,
-) -> Option<(&'a str, State)> {
+) -> Option<(&'a str, InstanceState)> {
     let (id, (_, state)) = match id {
         Some(id) => machines.get_key_value(id.as_str()),
         None => machines.iter().find(|(_, (of, _))| of == name),
@@ -145,7 +145,7 @@ fn find<'a>(
 }
 
 /// A machine without anything but its state.
-pub(crate) fn instance(id: &str, state: State) -> Instance {
+pub(crate) fn instance(id: &str, state: InstanceState) -> Instance {
     Instance {
         provider_id: ProviderId::parse(id).unwrap(),
         instance_type: None,

@@ -135,7 +135,7 @@ impl Controller {
     /// failed as a whole its Nodes have its error.
     async fn look_up(&self, purpose: Purpose, nodes: Vec<Arc<NodeFacts>>) -> Vec<Answered> {
         let mut answered = Vec::with_capacity(nodes.len());
-        for chunk in nodes.chunks(self.provider.largest_lookup.max(1)) {
+        for chunk in nodes.chunks(self.provider.largest_lookup_batch.max(1)) {
             let references: Vec<_> =
                 chunk.iter().map(|node| node.reference(&self.provider.node_labels)).collect();
             let answers = self.instances.lookup(purpose, &references).await;
@@ -221,7 +221,7 @@ mod tests {
     use http::{Method, Request, Response};
     use http_body_util::BodyExt as _;
     use kube::client::Body;
-    use pileus_cloud::{Answer, NodeReference, State};
+    use pileus_cloud::{Answer, InstanceState, NodeReference};
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
     use tokio::sync::Semaphore;
@@ -311,7 +311,7 @@ mod tests {
     /// Machines by what the question is for and the name of the Node; none where there is none.
     struct Machines {
         calls: Mutex<Vec<(Purpose, usize)>>,
-        state: fn(Purpose, &str) -> Option<State>,
+        state: fn(Purpose, &str) -> Option<InstanceState>,
         hangs: bool,
     }
 
@@ -351,10 +351,10 @@ mod tests {
             name: "model".to_owned(),
             schemes: vec!["model".to_owned()],
             node_labels: Vec::new(),
-            largest_lookup: 100,
-            service_terms: pileus_cloud::ServiceTerms::default(),
+            largest_lookup_batch: 100,
+            service_requirements: pileus_cloud::ServiceRequirements::default(),
             load_balancers: None,
-            largest_route_change: 1,
+            largest_route_batch: 1,
             routes: None,
             instances,
         }
@@ -405,7 +405,7 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 
-    fn machines(state: fn(Purpose, &str) -> Option<State>) -> Machines {
+    fn machines(state: fn(Purpose, &str) -> Option<InstanceState>) -> Machines {
         Machines { calls: Mutex::default(), state, hangs: false }
     }
 
@@ -417,7 +417,7 @@ mod tests {
             1000,
             machines(|purpose, name| match (purpose, name) {
                 (_, "n1" | "n111") | (Purpose::Refresh, "n11") => None,
-                _ => Some(State::Running),
+                _ => Some(InstanceState::Running),
             }),
         );
         a_moment().await;
@@ -467,8 +467,8 @@ mod tests {
     async fn a_node_that_may_not_be_changed_is_tried_each_minute() {
         for (status, machines, confirms) in [
             (403, machines(|_, _| None), 3),
-            (403, machines(|_, _| Some(State::Stopped)), 0),
-            (200, machines(|_, _| Some(State::Stopped)), 0), // and changed back at once, as none here ever changes
+            (403, machines(|_, _| Some(InstanceState::Stopped)), 0),
+            (200, machines(|_, _| Some(InstanceState::Stopped)), 0), // and changed back at once, as none here ever changes
         ] {
             let running = start_with(status, 1, 1000, machines);
             tokio::time::sleep(Duration::from_secs(125)).await;
@@ -505,8 +505,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn when_too_many_are_gone_their_nodes_are_held_and_told_of() {
-        let running =
-            start(40, 1000, machines(|_, name| (!name.ends_with(['1', '2', '3'])).then_some(State::Running)));
+        let running = start(
+            40,
+            1000,
+            machines(|_, name| (!name.ends_with(['1', '2', '3'])).then_some(InstanceState::Running)),
+        );
         a_moment().await;
         assert_eq!(running.api.written(&Method::DELETE), []);
         let held = running.api.written(&Method::PATCH);
@@ -522,7 +525,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn once_told_to_stop_no_write_begins_and_those_under_way_are_awaited() {
-        let running = start(40, 0, machines(|_, _| Some(State::Stopped)));
+        let running = start(40, 0, machines(|_, _| Some(InstanceState::Stopped)));
         a_moment().await;
         assert_eq!(running.api.written(&Method::PATCH).len(), WRITERS);
         running.stop.cancel();
@@ -535,7 +538,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_write_that_is_never_answered_keeps_nobody_longer_than_the_drain() {
-        let running = start(40, 0, machines(|_, _| Some(State::Stopped)));
+        let running = start(40, 0, machines(|_, _| Some(InstanceState::Stopped)));
         a_moment().await;
         running.stop.cancel();
         let stopped = Instant::now();

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pileus_cloud::{Cluster, Error, ErrorKind, Progress, Provider, Retry, Routes};
+use pileus_cloud::{Cluster, Error, ErrorKind, Provider, Retry, RouteProgress, Routes};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -249,14 +249,14 @@ impl Memory {
     }
 
     /// Notes what became of a change at the cloud. Whether it is done.
-    fn came(&mut self, key: Key, outcome: &Result<Progress, Error>, jitter: f64) -> bool {
+    fn came(&mut self, key: Key, outcome: &Result<RouteProgress, Error>, jitter: f64) -> bool {
         let now = Instant::now();
         match outcome {
-            Ok(Progress::Done) => {
+            Ok(RouteProgress::Done) => {
                 self.ledger.done(&key);
                 true
             }
-            Ok(Progress::Under { after, resume }) => {
+            Ok(RouteProgress::InProgress { after, resume }) => {
                 self.ledger.is_under_way(key, now, *after, resume.clone());
                 false
             }
@@ -328,7 +328,7 @@ mod tests {
     struct Table {
         routes: Vec<ListedRoute>,
         calls: Vec<String>,
-        outcomes: BTreeMap<String, VecDeque<Result<Progress, Error>>>,
+        outcomes: BTreeMap<String, VecDeque<Result<RouteProgress, Error>>>,
         lists: VecDeque<Error>,
         /// How many calls of changes fail as a whole.
         failing: usize,
@@ -343,7 +343,7 @@ mod tests {
             self.0.lock().unwrap().routes.push(there(node, destination));
         }
 
-        fn answers(&self, destination: &str, outcomes: Vec<Result<Progress, Error>>) {
+        fn answers(&self, destination: &str, outcomes: Vec<Result<RouteProgress, Error>>) {
             self.0.lock().unwrap().outcomes.insert(destination.to_owned(), outcomes.into());
         }
     }
@@ -373,7 +373,7 @@ mod tests {
             &self,
             _: &Cluster,
             changes: &[RouteChange],
-        ) -> Result<Vec<Result<Progress, Error>>, Error> {
+        ) -> Result<Vec<Result<RouteProgress, Error>>, Error> {
             tokio::time::sleep(LATENCY).await;
             let mut table = self.0.lock().unwrap();
             if table.failing > 0 {
@@ -398,7 +398,7 @@ mod tests {
                         table.routes.push(there(node, &destination.to_string()));
                     }
                 }
-                Ok(Progress::Done)
+                Ok(RouteProgress::Done)
             };
             Ok(changes.iter().map(&mut one).collect())
         }
@@ -431,11 +431,11 @@ mod tests {
                 name: "test".to_owned(),
                 schemes: vec!["fake".to_owned()],
                 node_labels: Vec::new(),
-                largest_lookup: 1,
+                largest_lookup_batch: 1,
                 instances: None,
-                service_terms: pileus_cloud::ServiceTerms::default(),
+                service_requirements: pileus_cloud::ServiceRequirements::default(),
                 load_balancers: None,
-                largest_route_change: 2,
+                largest_route_batch: 2,
                 routes: Some(Arc::new(self.cloud.clone())),
             };
             let settings = Settings {
@@ -606,7 +606,7 @@ mod tests {
     async fn a_change_that_takes_its_time_is_asked_about_with_its_note() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         let resume = Some("operation 7".to_owned());
-        world.cloud.answers("10.1.0.0/24", vec![Ok(Progress::Under { after: SECOND * 5, resume })]);
+        world.cloud.answers("10.1.0.0/24", vec![Ok(RouteProgress::InProgress { after: SECOND * 5, resume })]);
         world.start();
         assert_eq!(world.after(SECOND * 4).await, ["list", "create 10.1.0.0/24"]);
         assert_eq!(world.network("a"), "True");
@@ -695,7 +695,7 @@ mod tests {
     async fn a_node_of_the_same_name_takes_over_no_note() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         let resume = Some("operation 7".to_owned());
-        world.cloud.answers("10.1.0.0/24", vec![Ok(Progress::Under { after: SECOND * 5, resume })]);
+        world.cloud.answers("10.1.0.0/24", vec![Ok(RouteProgress::InProgress { after: SECOND * 5, resume })]);
         world.start();
         assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
         let other = world.api.get("a").with(&json!({"metadata": {"uid": "uid-other"}}));

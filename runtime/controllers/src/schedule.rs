@@ -45,7 +45,7 @@ impl Delays {
             // Also what a fresh read should help with, where it doesn't.
             Retry::Soon => grown(soon).mul_f64(1.0 + jitter),
             Retry::Slowly => slow.mul_f64(1.0 + jitter / 2.0),
-            Retry::Growing | Retry::Uncertain => grown(first).mul_f64(1.0 + jitter / 2.0),
+            Retry::WithBackoff | Retry::Uncertain => grown(first).mul_f64(1.0 + jitter / 2.0),
         }
     }
 }
@@ -215,7 +215,8 @@ mod tests {
     fn delays_grow_are_bounded_and_end_with_success() {
         let now = Instant::now();
         let mut schedule = Schedule::default();
-        for (retry, first) in [(Retry::Soon, [100, 200, 400, 800]), (Retry::Growing, [500, 1000, 2000, 4000])]
+        for (retry, first) in
+            [(Retry::Soon, [100, 200, 400, 800]), (Retry::WithBackoff, [500, 1000, 2000, 4000])]
         {
             let mut delays = Vec::new();
             for _ in 0..20 {
@@ -232,7 +233,7 @@ mod tests {
         }
         schedule.changed("a", now);
         schedule.take(now, 1);
-        assert_eq!(schedule.failed("a", now, Retry::Growing, Delays::default(), 0.0), 1);
+        assert_eq!(schedule.failed("a", now, Retry::WithBackoff, Delays::default(), 0.0), 1);
         assert_eq!(schedule.next(), Some(now + Delays::default().first));
     }
 
@@ -257,7 +258,7 @@ mod tests {
             (Retry::After(Duration::ZERO), [1.0, 6.0, 11.0]),
             (Retry::After(Duration::from_secs(7)), [7.0, 12.0, 17.0]),
             (Retry::Slowly, [100.0, 125.0, 150.0]),
-            (Retry::Growing, [10.0, 12.5, 15.0]),
+            (Retry::WithBackoff, [10.0, 12.5, 15.0]),
             (Retry::Uncertain, [10.0, 12.5, 15.0]),
         ] {
             for (jitter, seconds) in [0.0, 0.5, 1.0].into_iter().zip(seconds) {
@@ -335,7 +336,7 @@ mod tests {
                         schedule.settled(&n.to_string(), now, again.map(Duration::from_millis));
                     }
                     Step::Fail(n) if busy.remove(&n.to_string()) => {
-                        schedule.failed(&n.to_string(), now, Retry::Growing, Delays::default(), 0.5);
+                        schedule.failed(&n.to_string(), now, Retry::WithBackoff, Delays::default(), 0.5);
                     }
                     Step::Settle(..) | Step::Fail(_) => {}
                     Step::Wait(ms) => now += Duration::from_millis(ms),

@@ -133,7 +133,7 @@ impl Controller {
 
     /// Works until there is nobody left to tell what changes.
     async fn work(self: &Arc<Self>, under_way: &mut UnderWay) {
-        let terms = self.provider.service_terms.clone();
+        let terms = self.provider.service_requirements.clone();
         let mut roster = Roster::new(terms, &self.settings, Instant::now());
         let (mut services, mut nodes) = (self.services.follow(), self.nodes.follow());
         // Nothing can be said of load balancers before all Services and all Nodes are known.
@@ -279,8 +279,8 @@ mod tests {
 
     use async_trait::async_trait;
     use pileus_cloud::{
-        Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, Owned, ServiceAction, ServiceCall,
-        ServiceChange, ServiceProgress, ServiceTerms,
+        Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, OwnedLoadBalancer, ServiceAction,
+        ServiceCall, ServiceChange, ServiceProgress, ServiceRequirements,
     };
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
@@ -423,22 +423,23 @@ mod tests {
                 }
                 Some(Fate::SaysNothing) => Err(Ok(Vec::new())),
                 Some(Fate::Fails(kind)) => Ok(Err(CloudError::new(*kind, "it is locked"))),
-                Some(Fate::Under(note)) => {
-                    Ok(Ok(ServiceProgress::Under { after: SECOND * 5, resume: Some((*note).to_owned()) }))
-                }
+                Some(Fate::Under(note)) => Ok(Ok(ServiceProgress::InProgress {
+                    after: SECOND * 5,
+                    resume: Some((*note).to_owned()),
+                })),
                 _ => Ok(Ok(self.one(change, &nodes))),
             };
             call.changes.iter().zip(&fates).map(outcome).collect::<Result<Vec<_>, _>>().or_else(|whole| whole)
         }
 
-        async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, CloudError> {
+        async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<OwnedLoadBalancer>, CloudError> {
             tokio::time::sleep(LATENCY).await;
             let mut state = self.state();
             state.calls.push("list".to_owned());
             if let Some((api, service)) = state.made_while_listed.take() {
                 api.store("services", service);
             }
-            let owned = |uid: &String| Owned {
+            let owned = |uid: &String| OwnedLoadBalancer {
                 cluster_uid: cluster.uid.clone(),
                 service_uid: Some(uid.clone()),
                 service: None,
@@ -477,11 +478,11 @@ mod tests {
         }
 
         fn start(&self) -> tokio::task::JoinHandle<()> {
-            let terms = ServiceTerms {
-                largest_change: 1000,
-                is_side_by_side: true,
+            let terms = ServiceRequirements {
+                largest_batch: 1000,
+                allows_concurrent_calls: true,
                 wants_namespace_labels: true,
-                ..ServiceTerms::default()
+                ..ServiceRequirements::default()
             };
             let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
             let nodes = Nodes::new(self.api.client(), metrics.clone(), &health);
@@ -491,11 +492,11 @@ mod tests {
                 name: "test".to_owned(),
                 schemes: vec!["fake".to_owned()],
                 node_labels: Vec::new(),
-                largest_lookup: 1,
+                largest_lookup_batch: 1,
                 instances: None,
-                service_terms: terms,
+                service_requirements: terms,
                 load_balancers: Some(Arc::new(self.cloud.clone())),
-                largest_route_change: 1,
+                largest_route_batch: 1,
                 routes: None,
             };
             let settings = Settings {

@@ -14,7 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{ListParams, Patch};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
-use pileus_cloud::{ServiceTerms, TrafficPolicy};
+use pileus_cloud::{ServiceRequirements, TrafficPolicy};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +59,7 @@ pub(crate) enum Change {
 
 impl Services {
     /// None yet: [`Services::watch`] brings them. The provider's terms say what of them it reads.
-    pub fn new(client: Client, metrics: Metrics, health: &Health, terms: &ServiceTerms) -> Self {
+    pub fn new(client: Client, metrics: Metrics, health: &Health, terms: &ServiceRequirements) -> Self {
         let namespaces = terms
             .wants_namespace_labels
             .then(|| Watched::new("namespaces", Namespaces::default(), health, "namespace-watch"));
@@ -290,10 +290,10 @@ mod tests {
     }
 
     fn watched(api: &ApiServer, wants_all: bool) -> Services {
-        let terms = ServiceTerms {
+        let terms = ServiceRequirements {
             wants_namespace_labels: wants_all,
             wants_endpoints: wants_all,
-            ..ServiceTerms::default()
+            ..ServiceRequirements::default()
         };
         let metrics = Metrics::register(&mut Registry::default());
         let services = Services::new(api.client(), metrics, &Health::default(), &terms);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pileus_cloud::{AnnotationType, ServiceTerms};
+use pileus_cloud::{AnnotationType, ServiceRequirements};
 use pileus_gate::Urgency;
 
 use crate::bindings::info;
@@ -159,13 +159,13 @@ impl Description {
     }
 
     /// How it wants Services brought to it.
-    pub fn service_terms(&self) -> ServiceTerms {
+    pub fn service_requirements(&self) -> ServiceRequirements {
         let shape = self.call_shape(Capability::LoadBalancers);
         let ServiceFacts { namespace_labels, endpoints, known } = self.service_facts;
         let annotation = |annotation: &Annotation| (annotation.name.clone(), annotation.value);
-        ServiceTerms {
-            largest_change: shape.largest_batch.max(1) as usize,
-            is_side_by_side: shape.side_by_side,
+        ServiceRequirements {
+            largest_batch: shape.largest_batch.max(1) as usize,
+            allows_concurrent_calls: shape.side_by_side,
             annotations: self.service_annotations.iter().map(annotation).collect(),
             wants_namespace_labels: namespace_labels,
             wants_endpoints: endpoints,
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn services_are_brought_as_the_provider_says() {
-        assert_eq!(description(answer()).unwrap().service_terms(), ServiceTerms::default());
+        assert_eq!(description(answer()).unwrap().service_requirements(), ServiceRequirements::default());
         let shape = info::CallShape {
             capability: info::Capability::LoadBalancers,
             largest_batch: 7,
@@ -391,16 +391,16 @@ mod tests {
             call_shapes: vec![shape],
             ..answer()
         };
-        let expected = ServiceTerms {
-            largest_change: 7,
-            is_side_by_side: true,
+        let expected = ServiceRequirements {
+            largest_batch: 7,
+            allows_concurrent_calls: true,
             annotations: vec![("example.com/port_*_open".to_owned(), AnnotationType::RangeList)],
             wants_namespace_labels: false,
             wants_endpoints: true,
             wants_known: true,
         };
         let description = description(said).unwrap();
-        assert_eq!(description.service_terms(), expected);
+        assert_eq!(description.service_requirements(), expected);
         assert_eq!(description.service_facts.names().collect::<Vec<_>>(), ["endpoints", "known"]);
     }
 }

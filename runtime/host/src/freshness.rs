@@ -80,7 +80,7 @@ impl Basis {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::{Instance, ProviderId, State};
+    use pileus_cloud::{Instance, InstanceState, ProviderId};
 
     use super::*;
 
@@ -92,7 +92,7 @@ mod tests {
             region: None,
             addresses: Vec::new(),
             labels: Vec::new(),
-            state: State::Stopped,
+            state: InstanceState::Stopped,
         })
     }
 

@@ -81,7 +81,7 @@ impl Guest {
     /// The provider as controllers hold it.
     pub fn provider(self) -> Provider {
         let largest = |capability| self.description.call_shape(capability).largest_batch.max(1) as usize;
-        let (largest_lookup, largest_route_change) =
+        let (largest_lookup_batch, largest_route_batch) =
             (largest(Capability::Instances), largest(Capability::Routes));
         let Component { instances, load_balancers, routes, .. } = &self.component;
         let [has_instances, balances_load, has_routes] =
@@ -91,11 +91,11 @@ impl Guest {
             name: guest.name.to_string(),
             schemes: guest.description.provider_id_schemes.clone(),
             node_labels: guest.description.node_labels.clone(),
-            largest_lookup,
+            largest_lookup_batch,
             instances: has_instances.then(|| Arc::clone(&guest) as Arc<dyn Instances>),
-            service_terms: guest.description.service_terms(),
+            service_requirements: guest.description.service_requirements(),
             load_balancers: balances_load.then(|| Arc::clone(&guest) as Arc<dyn LoadBalancers>),
-            largest_route_change,
+            largest_route_batch,
             routes: has_routes.then(|| Arc::clone(&guest) as Arc<dyn Routes>),
         }
     }

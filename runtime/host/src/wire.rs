@@ -10,8 +10,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Address, AddressKind, Answer, Cluster, Error, ErrorKind, Instance, NodeReference, ProviderId, Purpose,
-    State,
+    Address, AddressKind, Answer, Cluster, Error, ErrorKind, Instance, InstanceState, NodeReference,
+    ProviderId, Purpose,
 };
 
 use crate::bindings::{instances, types};
@@ -152,9 +152,9 @@ fn instance_from_wire(node: &str, instance: types::Instance, schemes: &[String])
         return Err(broken(format!("{} holds a character that can't be shown", text(provider_id.as_str()))));
     }
     let state = match state {
-        types::State::Running => State::Running,
-        types::State::Stopped => State::Stopped,
-        types::State::Unknown => State::Unknown,
+        types::State::Running => InstanceState::Running,
+        types::State::Stopped => InstanceState::Stopped,
+        types::State::Unknown => InstanceState::Unknown,
     };
     if addresses.len() > MANY || labels.len() > MANY {
         let (addresses, labels) = (addresses.len(), labels.len());

@@ -21,7 +21,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use kube::Client;
-use pileus_cloud::{Cluster, Owned};
+use pileus_cloud::{Cluster, OwnedLoadBalancer};
 use pileus_controllers::route;
 use prometheus_client::registry::Registry;
 
@@ -79,7 +79,7 @@ pub(crate) async fn rehearse(
     candidate: &Candidate,
     world: &World,
     wishes: &Wishes,
-    owned: Result<Vec<Owned>, String>,
+    owned: Result<Vec<OwnedLoadBalancer>, String>,
 ) -> Outlook {
     let Cluster { name, uid } = wishes.cluster.clone();
     Outlook {

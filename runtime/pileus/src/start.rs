@@ -89,7 +89,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health);
     // Nobody reads Services for a provider that can do nothing for them.
     let services = provider.load_balancers.is_some().then(|| {
-        Services::new(client.clone(), metrics.controllers.clone(), &health, &provider.service_terms)
+        Services::new(client.clone(), metrics.controllers.clone(), &health, &provider.service_requirements)
     });
     let cast = Cast {
         client,

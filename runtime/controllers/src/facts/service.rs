@@ -9,8 +9,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 use pileus_cloud::{
-    Affinity, AnnotationType, Family, Ingress, IngressPoint, IpMode, PortStatus, Protocol, Selection,
-    Service, ServicePort, ServiceTerms, TrafficPolicy,
+    AnnotationType, Ingress, IngressPoint, IpFamily, IpMode, PortStatus, Protocol, Service, ServicePort,
+    ServiceRequirements, SessionAffinity, TargetSelection, TrafficPolicy,
 };
 
 use crate::well_known::{ANNOTATION_SOURCE_RANGES, FINALIZER_LOAD_BALANCER};
@@ -38,7 +38,7 @@ pub struct ServiceFacts {
 
 impl ServiceFacts {
     /// Reads a Service, and of its annotations those that the terms name.
-    pub(crate) fn read(service: core::Service, terms: &ServiceTerms) -> Self {
+    pub(crate) fn read(service: core::Service, terms: &ServiceRequirements) -> Self {
         let core::Service { metadata, spec, status } = service;
         let (mut spec, mut problems) = (spec.unwrap_or_default(), Vec::new());
         let all = metadata.annotations.unwrap_or_default();
@@ -60,7 +60,7 @@ impl ServiceFacts {
             requested_ip: spec.load_balancer_ip.filter(|text| !text.is_empty()),
             families: spec.ip_families.iter().flatten().filter_map(|text| family(text)).collect(),
             endpoints: Vec::new(),
-            targets: Selection::All,
+            targets: TargetSelection::All,
             status: ingress.into_iter().flatten().flat_map(ways_in).collect(),
         };
         problems.truncate(PROBLEMS);
@@ -123,10 +123,10 @@ fn protocol_of(text: &str) -> Option<Protocol> {
     [Protocol::Tcp, Protocol::Udp, Protocol::Sctp].into_iter().find(|protocol| protocol.as_str() == text)
 }
 
-fn family(text: &str) -> Option<Family> {
+fn family(text: &str) -> Option<IpFamily> {
     match text {
-        "IPv4" => Some(Family::Ipv4),
-        "IPv6" => Some(Family::Ipv6),
+        "IPv4" => Some(IpFamily::Ipv4),
+        "IPv6" => Some(IpFamily::Ipv6),
         _ => None,
     }
 }
@@ -152,14 +152,14 @@ fn policy(spec: &core::ServiceSpec, is_load_balancer: bool, problems: &mut Vec<S
 /// What the API server fills in where a user doesn't say how long.
 const STICKY: Duration = Duration::from_hours(3);
 
-fn affinity(spec: &core::ServiceSpec) -> Affinity {
+fn affinity(spec: &core::ServiceSpec) -> SessionAffinity {
     if spec.session_affinity.as_deref() != Some("ClientIP") {
-        return Affinity::None;
+        return SessionAffinity::None;
     }
     let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
     let seconds = config.and_then(|config| config.timeout_seconds);
     let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
-    Affinity::ClientIp(seconds.map_or(STICKY, Duration::from_secs))
+    SessionAffinity::ClientIp(seconds.map_or(STICKY, Duration::from_secs))
 }
 
 /// Upstream's reading (ccm-behaviour 10.5): the field, or where it is empty the annotation, separated by commas; blanks
@@ -203,7 +203,7 @@ fn ranges(texts: &[&str], field: &str, problems: &mut Vec<String>) -> Vec<IpNet>
 /// normal form, so that a provider compares with one word, and another spelling is no change.
 fn annotations(
     all: BTreeMap<String, String>,
-    terms: &ServiceTerms,
+    terms: &ServiceRequirements,
     problems: &mut Vec<String>,
 ) -> Vec<(String, String)> {
     let mut named = Vec::new();
@@ -297,7 +297,7 @@ impl ServiceFacts {
         };
         let service = Service {
             ports: vec![port],
-            families: vec![Family::Ipv4],
+            families: vec![IpFamily::Ipv4],
             ..Service::named("default", name, format!("uid-{name}"))
         };
         Self {
@@ -319,7 +319,7 @@ mod tests {
 
     use super::*;
 
-    fn terms() -> ServiceTerms {
+    fn terms() -> ServiceRequirements {
         let annotations = [
             ("x/name", AnnotationType::Text),
             ("x/names", AnnotationType::TextList),
@@ -329,7 +329,7 @@ mod tests {
             ("probe_*_path", AnnotationType::Integer),
         ];
         let annotations = annotations.map(|(key, kind)| (key.to_owned(), kind)).to_vec();
-        ServiceTerms { annotations, ..ServiceTerms::default() }
+        ServiceRequirements { annotations, ..ServiceRequirements::default() }
     }
 
     fn read(spec: Value, annotations: Value) -> ServiceFacts {
@@ -480,9 +480,9 @@ mod tests {
                 port("p", Protocol::Udp, 80, Some(30080), Some("x")),
                 port("", Protocol::Tcp, 81, None, None),
             ],
-            affinity: Affinity::ClientIp(Duration::from_secs(7)),
+            affinity: SessionAffinity::ClientIp(Duration::from_secs(7)),
             requested_ip: Some("192.0.2.7".to_owned()),
-            families: vec![Family::Ipv6, Family::Ipv4],
+            families: vec![IpFamily::Ipv6, IpFamily::Ipv4],
             status: vec![
                 ip("192.0.2.1", IpMode::Vip, vec![error]),
                 ip("192.0.2.2", IpMode::Proxy, Vec::new()),
@@ -503,7 +503,7 @@ mod tests {
         );
         assert_eq!(
             read(json!({"sessionAffinity": "ClientIP"}), json!({})).service.affinity,
-            Affinity::ClientIp(STICKY)
+            SessionAffinity::ClientIp(STICKY)
         );
         let other = read(json!({"loadBalancerIP": "", "type": "ClusterIP"}), json!({}));
         assert!(other.service.requested_ip.is_none() && !other.is_load_balancer && !other.is_deleting);

@@ -35,7 +35,7 @@ impl Controller {
         let mut tries = 0;
         if self.may_be_old(&node, machine) && !self.is_there(&node, machine).await {
             let why = "the cloud still shows the machine of the node that bore this name before";
-            return (node, Done::Failed(Retry::Growing, why.to_owned()));
+            return (node, Done::Failed(Retry::WithBackoff, why.to_owned()));
         }
         loop {
             let plan = if self.settings.waits_for_routes { plan_with_routes } else { plan };

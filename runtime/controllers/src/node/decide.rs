@@ -65,7 +65,7 @@ pub(super) fn decide(node: &NodeFacts, answer: Result<Answer, Error>) -> Next {
         Ok(Answer::Found(machine)) => return Next::Write(Box::new(machine)),
         // Until it is known to be gone, it may be one that the cloud doesn't list yet.
         Ok(Answer::Absent) if node.is_uninitialised() => {
-            Done::Failed(Retry::Growing, "the cloud has no machine for it".to_owned())
+            Done::Failed(Retry::WithBackoff, "the cloud has no machine for it".to_owned())
         }
         // A Node without a provider ID is nobody's; for others, the lifecycle controller asks.
         Ok(Answer::Absent | Answer::Unmanaged) => Done::Unchanged,
@@ -89,7 +89,7 @@ pub(super) fn label(answer: &Result<Answer, Error>) -> &'static str {
 /// somebody to put it right, which then shows as a change of the Node; so does what is wrong with a Node that works.
 pub(super) fn retry(node: &NodeFacts, blocked: &Blocked) -> Retry {
     match blocked {
-        Blocked::NoAddress | Blocked::NodeIpUnknown(_) if node.is_uninitialised() => Retry::Growing,
+        Blocked::NoAddress | Blocked::NodeIpUnknown(_) if node.is_uninitialised() => Retry::WithBackoff,
         Blocked::NoAddress | Blocked::NodeIpUnknown(_) | Blocked::NodeIpMalformed(_) | Blocked::NoRoute => {
             ErrorKind::Invalid.retry()
         }
@@ -104,7 +104,7 @@ mod tests {
     fn only_a_node_that_waits_fails_for_want_of_a_machine() {
         let waits = NodeFacts::registered("a");
         let works = NodeFacts { taints: Vec::new(), ..NodeFacts::registered("a") };
-        let absent = Done::Failed(Retry::Growing, "the cloud has no machine for it".to_owned());
+        let absent = Done::Failed(Retry::WithBackoff, "the cloud has no machine for it".to_owned());
         let pending = Answer::Pending(Duration::from_secs(7));
         let error = |kind| Err(Error::new(kind, "why"));
         let failed = |retry| Done::Failed(retry, "why".to_owned());
@@ -115,7 +115,7 @@ mod tests {
             (&works, Ok(Answer::Unmanaged), Done::Unchanged),
             (&waits, Ok(pending.clone()), Done::Again(Duration::from_secs(7))),
             (&works, Ok(pending), Done::Again(Duration::from_secs(7))),
-            (&waits, error(ErrorKind::Unavailable), failed(Retry::Growing)),
+            (&waits, error(ErrorKind::Unavailable), failed(Retry::WithBackoff)),
             (&works, error(ErrorKind::Denied), failed(Retry::Slowly)),
         ] {
             assert_eq!(decide(node, answer), Next::Done(done));
@@ -129,8 +129,8 @@ mod tests {
         let unknown = Blocked::NodeIpUnknown([10, 0, 0, 9].into());
         let malformed = Blocked::NodeIpMalformed("why".to_owned());
         for (node, blocked, expected) in [
-            (&waits, &Blocked::NoAddress, Retry::Growing),
-            (&waits, &unknown, Retry::Growing),
+            (&waits, &Blocked::NoAddress, Retry::WithBackoff),
+            (&waits, &unknown, Retry::WithBackoff),
             (&waits, &malformed, Retry::Slowly),
             (&works, &unknown, Retry::Slowly),
             (&works, &malformed, Retry::Slowly),

@@ -123,7 +123,7 @@ fn is_label(key: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pileus_cloud::{ProviderId, State};
+    use pileus_cloud::{InstanceState, ProviderId};
 
     type Pairs = &'static [(&'static str, &'static str)];
 
@@ -148,7 +148,7 @@ mod tests {
             region: None,
             addresses: Vec::new(),
             labels: pairs(labels),
-            state: State::Running,
+            state: InstanceState::Running,
         }
     }
 

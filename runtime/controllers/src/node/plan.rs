@@ -142,7 +142,7 @@ fn completion(node: &NodeFacts, machine: &Instance) -> Option<Completion> {
 mod tests {
     use super::*;
     use crate::facts::node::NetworkUnavailable;
-    use pileus_cloud::{AddressKind, State};
+    use pileus_cloud::{AddressKind, InstanceState};
     use proptest::prelude::*;
 
     fn node() -> NodeFacts {
@@ -161,7 +161,7 @@ mod tests {
             region: Some("region-a".to_owned()),
             addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.1")],
             labels: vec![("rack".to_owned(), "7".to_owned())],
-            state: State::Running,
+            state: InstanceState::Running,
         }
     }
 

@@ -309,10 +309,10 @@ mod tests {
             name: "fake".to_owned(),
             schemes: vec!["fake".to_owned()],
             node_labels: vec!["pool".to_owned()],
-            largest_lookup: 5000,
-            service_terms: pileus_cloud::ServiceTerms::default(),
+            largest_lookup_batch: 5000,
+            service_requirements: pileus_cloud::ServiceRequirements::default(),
             load_balancers: None,
-            largest_route_change: 1,
+            largest_route_batch: 1,
             routes: None,
             instances: None,
         };
@@ -489,7 +489,7 @@ mod tests {
         let mut now = start;
         for failures in 1..=8 {
             roster.take(Lane::Refresh, now, 9);
-            let failed = Again::Failed(Retry::Growing);
+            let failed = Again::Failed(Retry::WithBackoff);
             assert_eq!(roster.ended(Lane::Refresh, &working("a"), failed, now, 0.0), failures);
             let next = roster.next(Lane::Refresh).unwrap();
             waited.push((next - now).as_secs());
@@ -522,7 +522,7 @@ mod tests {
         };
         let pending = Again::After(secs(5));
         let counts =
-            [pending, pending, Again::Failed(Retry::Growing), pending, Again::AtSweep, pending, pending]
+            [pending, pending, Again::Failed(Retry::WithBackoff), pending, Again::AtSweep, pending, pending]
                 .map(|again| turn(&waiting("a"), again));
         assert_eq!(counts, [1, 2, 1, 1, 0, 1, 2]);
         let other = NodeFacts { uid: "other".to_owned(), ..waiting("a") };
@@ -535,7 +535,7 @@ mod tests {
         roster.take(Lane::Initialise, start, 9);
         let left = addressed(waiting("a"));
         see(&mut roster, std::slice::from_ref(&left), start); // our first write; the second has failed
-        assert_eq!(roster.ended(Lane::Initialise, &left, Again::Failed(Retry::Growing), start, 0.0), 1);
+        assert_eq!(roster.ended(Lane::Initialise, &left, Again::Failed(Retry::WithBackoff), start, 0.0), 1);
         assert_eq!(roster.next(Lane::Initialise), Some(start + Duration::from_millis(500)));
         see(&mut roster, &[labelled(left, "pool", "blue")], start);
         assert_eq!(roster.next(Lane::Initialise), Some(start));
@@ -550,7 +550,7 @@ mod tests {
         assert_eq!(roster.next(Lane::Initialise), Some(start + PERIOD));
         see(&mut roster, &[addressed(nobodys.clone())], start + secs(1));
         assert_eq!(taken(&mut roster, Lane::Initialise, start + secs(1)), ["a"]);
-        let failed = Again::Failed(Retry::Growing);
+        let failed = Again::Failed(Retry::WithBackoff);
         roster.ended(Lane::Initialise, &addressed(nobodys), failed, start + secs(1), 0.0);
         assert_eq!(roster.next(Lane::Initialise), Some(start + secs(11)), "nobody waits for it");
     }
@@ -603,7 +603,7 @@ mod tests {
 
     #[test]
     fn a_node_that_went_while_it_was_worked_on_is_forgotten() {
-        for again in [Again::AtSweep, Again::After(secs(1)), Again::Failed(Retry::Growing)] {
+        for again in [Again::AtSweep, Again::After(secs(1)), Again::Failed(Retry::WithBackoff)] {
             let (mut roster, start) = roster(&[waiting("a")]);
             let node = roster.take(Lane::Initialise, start, 9).remove(0);
             roster.observe(vec![Change::Gone("a".to_owned())], start);
@@ -663,7 +663,7 @@ mod tests {
                         busy.push((lane, node));
                     },
                     Step::End(is_done) => if let Some((lane, node)) = busy.pop() {
-                        let again = if is_done { Again::AtSweep } else { Again::Failed(Retry::Growing) };
+                        let again = if is_done { Again::AtSweep } else { Again::Failed(Retry::WithBackoff) };
                         roster.ended(lane, &node, again, now, 0.5);
                     },
                     Step::Wait(seconds) => now += secs(seconds),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::AddressKind::{self, ExternalIp, Hostname, InternalDns, InternalIp};
-use pileus_cloud::{Address, Answer, Error, ErrorKind, Instance, Provider, ProviderId, State};
+use pileus_cloud::{Address, Answer, Error, ErrorKind, Instance, InstanceState, Provider, ProviderId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -138,7 +138,7 @@ fn machine(addresses: Addresses) -> Instance {
         region: None,
         addresses: addresses.iter().map(|(kind, value)| Address::new(*kind, *value)).collect(),
         labels: Vec::new(),
-        state: State::Running,
+        state: InstanceState::Running,
     }
 }
 
@@ -342,7 +342,7 @@ scenarios! {
     /// Upstream doesn't ask here whether the machine exists. The nearest to that is one that doesn't run.
     n20_a_node_is_initialised_whatever_the_state_of_its_machine:
         tainted(&json!({"spec": {"providerID": "fake://12345"}})),
-        found(Instance { state: State::Stopped, ..machine(ADDRESSES) }) =>
+        found(Instance { state: InstanceState::Stopped, ..machine(ADDRESSES) }) =>
         Initialised(with_addresses(ADDRESSES));
 
     /// A machine without an ID is no answer in the contract: the host makes it this error.
@@ -465,10 +465,10 @@ fn roster(nodes: &[Stored]) -> (Roster, Instant) {
         name: "fake".to_owned(),
         schemes: vec!["fake".to_owned()],
         node_labels: Vec::new(),
-        largest_lookup: 5000,
-        service_terms: pileus_cloud::ServiceTerms::default(),
+        largest_lookup_batch: 5000,
+        service_requirements: pileus_cloud::ServiceRequirements::default(),
         load_balancers: None,
-        largest_route_change: 1,
+        largest_route_batch: 1,
         routes: None,
         instances: None,
     };

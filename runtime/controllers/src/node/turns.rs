@@ -117,7 +117,7 @@ impl Turns {
         if self.next(lane).is_none_or(|next| now < next) {
             return;
         }
-        let most = self.controller.provider.largest_lookup;
+        let most = self.controller.provider.largest_lookup_batch;
         let nodes = self.roster.take(lane, now, most);
         // What the provider and the gate say about this lookup says so in its span.
         let span = info_span!("reconcile", controller = "cloud-node", ?lane, nodes = nodes.len());
@@ -217,7 +217,7 @@ impl Turns {
                     [] => "it has no spec.podCIDRs, for which it could have routes",
                     _ => "the cloud has no route to its Pods yet",
                 };
-                self.controller.tell_failed(node, in_a_row, Retry::Growing, why);
+                self.controller.tell_failed(node, in_a_row, Retry::WithBackoff, why);
             }
             Done::Unchanged | Done::Changed | Done::Again(_) | Done::Waits => {}
         }
@@ -265,7 +265,7 @@ mod tests {
     use crate::nodes::Nodes;
     use crate::scenarios::Stored;
     use pileus_cloud::{
-        Address, AddressKind, Instances, NodeReference, Provider, ProviderId, Purpose, State,
+        Address, AddressKind, InstanceState, Instances, NodeReference, Provider, ProviderId, Purpose,
     };
     use prometheus_client::registry::Registry;
     use serde_json::json;
@@ -343,7 +343,7 @@ mod tests {
                 region: None,
                 addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.1")],
                 labels: Vec::new(),
-                state: State::Running,
+                state: InstanceState::Running,
             };
             let cloud = Cloud {
                 lookups: Arc::default(),
@@ -357,10 +357,10 @@ mod tests {
                 name: "fake".to_owned(),
                 schemes: vec!["fake".to_owned()],
                 node_labels: Vec::new(),
-                largest_lookup: 500,
-                service_terms: pileus_cloud::ServiceTerms::default(),
+                largest_lookup_batch: 500,
+                service_requirements: pileus_cloud::ServiceRequirements::default(),
                 load_balancers: None,
-                largest_route_change: 1,
+                largest_route_batch: 1,
                 routes: None,
                 instances: Some(Arc::new(cloud.clone())),
             };

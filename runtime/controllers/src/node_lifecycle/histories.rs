@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pileus_cloud::{Provider, ProviderId, Purpose, State};
+use pileus_cloud::{InstanceState, Provider, ProviderId, Purpose};
 
 use super::judge::{Answered, Findings, Judge, Now};
 use super::plan::{Action, Write};
@@ -60,10 +60,10 @@ fn provider() -> Provider {
         name: "model".to_owned(),
         schemes: vec!["model".to_owned()],
         node_labels: Vec::new(),
-        largest_lookup: 7,
-        service_terms: pileus_cloud::ServiceTerms::default(),
+        largest_lookup_batch: 7,
+        service_requirements: pileus_cloud::ServiceRequirements::default(),
         load_balancers: None,
-        largest_route_change: 1,
+        largest_route_batch: 1,
         routes: None,
         instances: None,
     }
@@ -137,9 +137,9 @@ impl World {
         match self.random.below(100) {
             0..12 => self.node_joins(),
             12..17 => self.machine_changes(&node, None),
-            17..23 => self.machine_changes(&node, Some(State::Stopped)),
-            23..40 => self.machine_changes(&node, Some(State::Running)),
-            40..43 => self.machine_changes(&node, Some(State::Unknown)),
+            17..23 => self.machine_changes(&node, Some(InstanceState::Stopped)),
+            23..40 => self.machine_changes(&node, Some(InstanceState::Running)),
+            40..43 => self.machine_changes(&node, Some(InstanceState::Unknown)),
             43..63 => self.cloud.list_catches_up(),
             63..69 => {
                 let key = format!("others/{}", self.made);
@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    fn machine_changes(&mut self, node: &NodeFacts, state: Option<State>) {
+    fn machine_changes(&mut self, node: &NodeFacts, state: Option<InstanceState>) {
         if let Some((id, _)) = self.cloud.machine(node) {
             match state {
                 None => self.cloud.vanish(&id),
@@ -191,8 +191,8 @@ impl World {
             self.changed.remove(&name);
             self.api.edit(&name, |node| {
                 node.readiness = match cloud.machine(node).map(|(_, state)| state) {
-                    Some(State::Running | State::Unknown) => Readiness::True,
-                    Some(State::Stopped) | None => Readiness::Unknown,
+                    Some(InstanceState::Running | InstanceState::Unknown) => Readiness::True,
+                    Some(InstanceState::Stopped) | None => Readiness::Unknown,
                 }
             });
         }
@@ -334,8 +334,8 @@ impl World {
                 None => assert!(node.is_held, "{node:?} has no machine"),
                 Some(state) => {
                     assert!(!node.is_held && node.release_deletion.is_none(), "{node:?} is held");
-                    assert_eq!(taint(TAINT_SHUTDOWN), state == State::Stopped, "{node:?} {state:?}");
-                    let moves = self.wants_out_of_service && state == State::Stopped;
+                    assert_eq!(taint(TAINT_SHUTDOWN), state == InstanceState::Stopped, "{node:?} {state:?}");
+                    let moves = self.wants_out_of_service && state == InstanceState::Stopped;
                     assert_eq!(taint(TAINT_OUT_OF_SERVICE), moves, "{node:?} {state:?}");
                 }
             }

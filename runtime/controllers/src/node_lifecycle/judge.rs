@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pileus_cloud::{Answer, Error, Provider, Retry, State};
+use pileus_cloud::{Answer, Error, InstanceState, Provider, Retry};
 
 use super::breaker::{Breaker, Verdict};
 use super::plan::{self, Action, Fate, Finding};
@@ -225,7 +225,7 @@ impl Judge {
             Err(error) => match error.kind.retry() {
                 Retry::After(after) => after,
                 Retry::Slowly => SLOW,
-                Retry::Soon | Retry::Growing | Retry::Uncertain => return None,
+                Retry::Soon | Retry::WithBackoff | Retry::Uncertain => return None,
             },
         };
         self.rest(node, after, now);
@@ -247,9 +247,9 @@ impl Findings {
 fn finding(answer: &Answer, is_confirmed: bool) -> Option<Finding> {
     let Answer::Found(machine) = answer else { return None };
     Some(match machine.state {
-        State::Running => Finding::Runs,
-        State::Stopped => Finding::Stopped { is_confirmed },
-        State::Unknown => Finding::Exists,
+        InstanceState::Running => Finding::Runs,
+        InstanceState::Stopped => Finding::Stopped { is_confirmed },
+        InstanceState::Unknown => Finding::Exists,
     })
 }
 
@@ -267,10 +267,10 @@ mod tests {
             name: "model".to_owned(),
             schemes: vec!["model".to_owned()],
             node_labels: vec!["pool".to_owned()],
-            largest_lookup: 1000,
-            service_terms: pileus_cloud::ServiceTerms::default(),
+            largest_lookup_batch: 1000,
+            service_requirements: pileus_cloud::ServiceRequirements::default(),
             load_balancers: None,
-            largest_route_change: 1,
+            largest_route_batch: 1,
             routes: None,
             instances: None,
         }
@@ -296,7 +296,7 @@ mod tests {
         Now { wall: wall + SignedDuration::try_from(uptime).unwrap(), uptime }
     }
 
-    fn found(state: State) -> Answer {
+    fn found(state: InstanceState) -> Answer {
         Answer::Found(instance("model://m", state))
     }
 
@@ -367,10 +367,10 @@ mod tests {
             ("absent, held", true, None, false, ABSENT, false),
             ("absent, held, released", true, Some("uid-a"), false, ABSENT, true),
             ("absent, held, another released", true, Some("uid-b"), false, ABSENT, false),
-            ("back", true, None, false, Ok(found(State::Running)), true),
-            ("runs", false, None, true, Ok(found(State::Running)), false),
-            ("stopped", false, None, false, Ok(found(State::Stopped)), false),
-            ("stopped, and its Pods shall move", false, None, true, Ok(found(State::Stopped)), true),
+            ("back", true, None, false, Ok(found(InstanceState::Running)), true),
+            ("runs", false, None, true, Ok(found(InstanceState::Running)), false),
+            ("stopped", false, None, false, Ok(found(InstanceState::Stopped)), false),
+            ("stopped, and its Pods shall move", false, None, true, Ok(found(InstanceState::Stopped)), true),
         ];
         for (row, is_held, released, wants, listed, is_read) in rows {
             let release_deletion = released.map(str::to_owned);
@@ -386,7 +386,7 @@ mod tests {
             time_added: None,
         };
         let moving = NodeFacts { taints: vec![theirs], ..node("a") };
-        let stopped = |_: &NodeFacts| Ok(found(State::Stopped));
+        let stopped = |_: &NodeFacts| Ok(found(InstanceState::Stopped));
         let (_, _, read) = pass(&mut Judge::new(provider(), true), &[moving], at(0), stopped, |_| ABSENT);
         assert!(read.is_empty(), "stopped, and its Pods move already");
     }
@@ -397,14 +397,14 @@ mod tests {
         let broken = || Err(Error::new(ErrorKind::Broken, "404"));
         for (row, listed, read, is_deleted) in [
             ("both", ABSENT, ABSENT, true),
-            ("the list is wrong", ABSENT, Ok(found(State::Running)), false),
+            ("the list is wrong", ABSENT, Ok(found(InstanceState::Running)), false),
             ("the read fails", ABSENT, broken(), false),
             ("the read is pending", ABSENT, pending(), false),
             ("the read says that it is unmanaged", ABSENT, Ok(Answer::Unmanaged), false),
             ("the list fails", broken(), ABSENT, false),
             ("the list is pending", pending(), ABSENT, false),
             ("unmanaged", Ok(Answer::Unmanaged), ABSENT, false),
-            ("found, maybe of old", Ok(found(State::Unknown)), ABSENT, false),
+            ("found, maybe of old", Ok(found(InstanceState::Unknown)), ABSENT, false),
         ] {
             let mut judge = Judge::new(provider(), false);
             let (plan, ..) = pass(&mut judge, &[node("a")], at(0), |_| listed.clone(), |_| read.clone());
@@ -455,9 +455,9 @@ mod tests {
             ("unavailable", error(ErrorKind::Unavailable), ABSENT, 0),
             ("denied", error(ErrorKind::Denied), ABSENT, 60),
             ("the read is pending", ABSENT, Ok(Answer::Pending(Duration::from_secs(20))), 20),
-            ("the list is wrong", ABSENT, Ok(found(State::Running)), 60),
+            ("the list is wrong", ABSENT, Ok(found(InstanceState::Running)), 60),
             ("absent", ABSENT, ABSENT, 0),
-            ("runs", Ok(found(State::Running)), ABSENT, 0),
+            ("runs", Ok(found(InstanceState::Running)), ABSENT, 0),
         ] {
             let mut judge = Judge::new(provider(), false);
             pass(&mut judge, &[node("a")], at(0), |_| listed.clone(), |_| read.clone());
@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn a_node_is_unknown_from_an_error_to_an_answer_or_until_it_needs_none() {
         let error = |_: &NodeFacts| Err(Error::new(ErrorKind::Denied, "no right"));
-        let runs = |_: &NodeFacts| Ok(found(State::Running));
+        let runs = |_: &NodeFacts| Ok(found(InstanceState::Running));
         let mut all = nodes(4);
         let mut judge = Judge::new(provider(), false);
         pass(&mut judge, &all, at(0), error, runs);
@@ -491,7 +491,7 @@ mod tests {
     fn the_first_error_of_a_pass_is_what_is_told() {
         let (mut judge, mut findings) = (Judge::new(provider(), false), Findings::default());
         let answers = ["", "first", "second"].map(|why| match why {
-            "" => Ok(found(State::Running)),
+            "" => Ok(found(InstanceState::Running)),
             why => Err(Error::new(ErrorKind::Unavailable, why)),
         });
         let answered = nodes(3).into_iter().map(Arc::new).zip(answers).collect();
@@ -502,7 +502,7 @@ mod tests {
     #[test]
     fn a_list_that_lies_is_counted_and_harms_nobody() {
         let mut judge = Judge::new(provider(), false);
-        let running = |_: &NodeFacts| Ok(found(State::Running));
+        let running = |_: &NodeFacts| Ok(found(InstanceState::Running));
         let all: Vec<_> = nodes(100).into_iter().map(Arc::new).collect();
         let mut findings = Findings::default();
         let doubted = judge.looked_up(
@@ -534,7 +534,7 @@ mod tests {
         for (row, others, deleted, held) in [
             ("the others are pending", slow(), 0, 10),
             ("the others fail", error(), 0, 10),
-            ("the others are there", Ok(found(State::Running)), 10, 0),
+            ("the others are there", Ok(found(InstanceState::Running)), 10, 0),
             ("the others are nobody's", Ok(Answer::Unmanaged), 10, 0),
         ] {
             let read = |node: &NodeFacts| if node.name.len() == 2 { ABSENT } else { others.clone() };
@@ -548,7 +548,7 @@ mod tests {
         type Change = fn(&mut NodeFacts);
         type Answers = fn(&NodeFacts) -> Result<Answer, Error>;
         let slow = |_: &NodeFacts| Ok(Answer::Pending(Duration::from_secs(5)));
-        let runs = |_: &NodeFacts| Ok(found(State::Running));
+        let runs = |_: &NodeFacts| Ok(found(InstanceState::Running));
         let absent = |_: &NodeFacts| ABSENT;
         let ready = |node: &mut NodeFacts| node.readiness = Readiness::True;
         let rows: [(&str, u64, Change, Answers, Answers, usize); 6] = [
@@ -646,7 +646,8 @@ mod tests {
         let marked = NodeFacts { readiness: Readiness::True, ..all[0].clone() };
         let (plan, ..) = pass(&mut judge, &[marked], at(10), |_| ABSENT, |_| ABSENT);
         assert_eq!(counts(&plan), (0, 0));
-        let (plan, ..) = pass(&mut judge, &all[..1], at(20), |_| ABSENT, |_| Ok(found(State::Running)));
+        let (plan, ..) =
+            pass(&mut judge, &all[..1], at(20), |_| ABSENT, |_| Ok(found(InstanceState::Running)));
         assert_eq!(counts(&plan), (0, 0));
     }
 
@@ -655,7 +656,7 @@ mod tests {
         let held = NodeFacts { is_held: true, release_deletion: Some("uid-a".to_owned()), ..node("a") };
         let mut judge = Judge::new(provider(), false);
         for (read, expected) in [
-            (Ok(found(State::Running)), Some(Write::EndHold)),
+            (Ok(found(InstanceState::Running)), Some(Write::EndHold)),
             (Err(Error::new(ErrorKind::Unavailable, "why")), None),
             (ABSENT, Some(Write::Delete { is_released: true })),
         ] {
@@ -663,7 +664,7 @@ mod tests {
                 &mut judge,
                 std::slice::from_ref(&held),
                 at(0),
-                |_| Ok(found(State::Running)),
+                |_| Ok(found(InstanceState::Running)),
                 |_| read.clone(),
             );
             let actions = writes(&plan);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pileus_cloud::{Answer, Error, ErrorKind, Provider, ProviderId, State};
+use pileus_cloud::{Answer, Error, ErrorKind, InstanceState, Provider, ProviderId};
 
 use super::judge::{Findings, Judge, Now};
 use super::plan::Write;
@@ -29,7 +29,7 @@ fn unnamed(readiness: Readiness) -> NodeFacts {
     NodeFacts { readiness, ..NodeFacts::registered("node0") }
 }
 
-fn found(state: State) -> Answer {
+fn found(state: InstanceState) -> Answer {
     Answer::Found(instance("fake://12345", state))
 }
 
@@ -43,10 +43,10 @@ fn writes(node: NodeFacts, answer: &Result<Answer, Error>) -> Option<Write> {
         name: "fake".to_owned(),
         schemes: vec!["fake".to_owned()],
         node_labels: Vec::new(),
-        largest_lookup: 1,
-        service_terms: pileus_cloud::ServiceTerms::default(),
+        largest_lookup_batch: 1,
+        service_requirements: pileus_cloud::ServiceRequirements::default(),
         load_balancers: None,
-        largest_route_change: 1,
+        largest_route_batch: 1,
         routes: None,
         instances: None,
     };
@@ -87,7 +87,7 @@ fn l02_l08_a_node_is_kept_when_the_cloud_fails() {
 
 #[test]
 fn l03_l09_a_node_that_is_not_ready_and_has_a_machine_is_kept() {
-    assert_eq!(writes(node(Readiness::False), &Ok(found(State::Running))), None);
+    assert_eq!(writes(node(Readiness::False), &Ok(found(InstanceState::Running))), None);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn l04_l10_a_node_that_is_not_heard_of_and_has_no_machine_is_deleted() {
 
 #[test]
 fn l05_l11_a_node_that_is_not_heard_of_and_has_a_machine_is_kept() {
-    assert_eq!(writes(node(Readiness::Unknown), &Ok(found(State::Running))), None);
+    assert_eq!(writes(node(Readiness::Unknown), &Ok(found(InstanceState::Running))), None);
 }
 
 #[test]
@@ -107,12 +107,12 @@ fn l06_l12_a_ready_node_is_kept_whatever_the_cloud_says() {
 
 #[test]
 fn l13_a_node_whose_machine_is_stopped_is_tainted_and_kept() {
-    assert!(taints(node(Readiness::False), &Ok(found(State::Stopped))));
+    assert!(taints(node(Readiness::False), &Ok(found(InstanceState::Stopped))));
 }
 
 #[test]
 fn l14_without_a_provider_id_a_stopped_machine_is_found_by_name() {
-    assert!(taints(unnamed(Readiness::False), &Ok(found(State::Stopped))));
+    assert!(taints(unnamed(Readiness::False), &Ok(found(InstanceState::Stopped))));
 }
 
 /// Upstream's answer is an empty instance ID; a provider of ours says that there is none.
@@ -143,7 +143,7 @@ fn l18_l19_l21_a_machine_that_is_gone_has_no_state_that_could_matter() {
 
 #[test]
 fn l20_a_ready_node_is_not_tainted_whatever_the_cloud_says() {
-    assert_eq!(writes(node(Readiness::True), &Ok(found(State::Stopped))), None);
+    assert_eq!(writes(node(Readiness::True), &Ok(found(InstanceState::Stopped))), None);
 }
 
 /// Upstream asks for an ID first and then about the ID. A question of ours carries the Node's ID.
@@ -159,7 +159,7 @@ fn l22_l23_a_lookup_carries_the_provider_id_that_the_node_has() {
 fn l24_l25_without_a_provider_id_the_name_is_what_a_lookup_carries() {
     let reference = unnamed(Readiness::False).reference(&[]);
     assert_eq!((reference.provider_id, reference.name.as_str()), (None, "node0"));
-    assert_eq!(writes(unnamed(Readiness::False), &Ok(found(State::Running))), None);
+    assert_eq!(writes(unnamed(Readiness::False), &Ok(found(InstanceState::Running))), None);
 }
 
 /// Upstream goes on with an empty ID. Here a machine always has one, and a provider that finds none is heard no further.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::api::Patch;
-use pileus_cloud::{Error as CloudError, Progress, RouteAction, RouteChange};
+use pileus_cloud::{Error as CloudError, RouteAction, RouteChange, RouteProgress};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,7 +29,7 @@ impl Controller {
         if !self.may_delete(memory, &due).await {
             left.append(&mut due);
         }
-        let mut chunks = due.chunks(self.provider.largest_route_change.max(1));
+        let mut chunks = due.chunks(self.provider.largest_route_batch.max(1));
         for chunk in chunks.by_ref() {
             let changes = chunk.iter().map(|known| RouteChange {
                 action: RouteAction::Delete(known.route.clone()),
@@ -82,7 +82,7 @@ impl Controller {
         };
         let due: Vec<_> = plan.creates.iter().filter(due).collect();
         let mut missing = plan.creates.len() + plan.contested.len();
-        for chunk in due.chunks(self.provider.largest_route_change.max(1)) {
+        for chunk in due.chunks(self.provider.largest_route_batch.max(1)) {
             let changes = chunk.iter().map(|wanted| RouteChange {
                 action: RouteAction::Create(route(wanted)),
                 resume: memory.ledger.resume(&create_key(wanted)),
@@ -113,7 +113,7 @@ impl Controller {
         &self,
         action: &'static str,
         changes: Vec<RouteChange>,
-    ) -> (Vec<Result<Progress, CloudError>>, bool) {
+    ) -> (Vec<Result<RouteProgress, CloudError>>, bool) {
         let outcomes = self.routes.change(&self.settings.cluster, &changes).await;
         let is_answered = outcomes.is_ok();
         let outcomes = outcomes.unwrap_or_else(|error| vec![Err(error); changes.len()]);
@@ -177,7 +177,7 @@ impl Controller {
 fn warn_of_failures(
     action: &'static str,
     changes: &[RouteChange],
-    outcomes: &[Result<Progress, CloudError>],
+    outcomes: &[Result<RouteProgress, CloudError>],
 ) {
     let failed = changes.iter().zip(outcomes).filter_map(|(change, outcome)| {
         let error = outcome.as_ref().err()?;

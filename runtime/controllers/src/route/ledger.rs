@@ -87,13 +87,13 @@ mod tests {
         let (mut ledger, now) = (Ledger::default(), Instant::now());
         let [a, b] = ["a", "b"].map(|name| Key::Delete(name.to_owned()));
         assert!(ledger.is_due(&a, now) && ledger.next_after(now).is_none());
-        ledger.failed(a.clone(), now, Retry::Growing, 0.0);
+        ledger.failed(a.clone(), now, Retry::WithBackoff, 0.0);
         ledger.is_under_way(b.clone(), now, Duration::from_secs(3), Some("note".to_owned()));
         let ms = Duration::from_millis;
         assert!(!ledger.is_due(&a, now + ms(499)) && ledger.is_due(&a, now + ms(500)));
         assert!(!ledger.is_due(&b, now + ms(2999)) && ledger.is_due(&b, now + ms(3000)));
         assert_eq!((ledger.resume(&a), ledger.resume(&b)), (None, Some("note".to_owned())));
-        ledger.failed(a.clone(), now, Retry::Growing, 0.0);
+        ledger.failed(a.clone(), now, Retry::WithBackoff, 0.0);
         assert!(!ledger.is_due(&a, now + ms(999)) && ledger.is_due(&a, now + ms(1000)));
         assert_eq!(ledger.next_after(now), Some(now + ms(1000)));
         assert_eq!(ledger.next_after(now + ms(1000)), Some(now + ms(3000)));

@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use pileus_cloud::{Error, Progress};
+use pileus_cloud::{Error, RouteProgress};
 
 /// The metric families. Clones share their values.
 #[derive(Clone, Default)]
@@ -57,10 +57,10 @@ impl Metrics {
         self.lists.get_or_create(&Listed { result }).inc();
     }
 
-    pub(super) fn changed(&self, action: &'static str, outcome: &Result<Progress, Error>) {
+    pub(super) fn changed(&self, action: &'static str, outcome: &Result<RouteProgress, Error>) {
         let result = match outcome {
-            Ok(Progress::Done) => "done",
-            Ok(Progress::Under { .. }) => "in_progress",
+            Ok(RouteProgress::Done) => "done",
+            Ok(RouteProgress::InProgress { .. }) => "in_progress",
             Err(error) => error.kind.as_str(),
         };
         self.changes.get_or_create(&Changed { action, result }).inc();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Error as CloudError, ErrorKind, LoadBalancers, Owned, Retry, ServiceCall, ServiceProgress,
+    Error as CloudError, ErrorKind, LoadBalancers, OwnedLoadBalancer, Retry, ServiceCall, ServiceProgress,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -89,7 +89,8 @@ impl Controller {
             }
         };
         let known = self.services.known();
-        let is_known = |owned: &Owned| owned.service_uid.as_ref().is_none_or(|uid| known.contains_key(uid));
+        let is_known =
+            |owned: &OwnedLoadBalancer| owned.service_uid.as_ref().is_none_or(|uid| known.contains_key(uid));
         let ours = owned.iter().filter(|owned| owned.cluster_uid == self.settings.cluster.uid);
         if ours.into_iter().all(is_known) {
             return Ended::Listing(Ok(Listing { owned, present: known }));
@@ -141,7 +142,7 @@ impl Controller {
     /// Reads Services, after so many reads that failed.
     pub(super) async fn read(self: Arc<Self>, names: BTreeSet<String>, failed: u32) -> Ended {
         if failed > 0 {
-            sleep(Delays::default().after(Retry::Growing, failed, (self.jitter)())).await;
+            sleep(Delays::default().after(Retry::WithBackoff, failed, (self.jitter)())).await;
         }
         let mut read = Read::default();
         let mut why = self.services.confirm_cluster(self.settings.cluster.uid.as_deref()).await.err();

@@ -2,7 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use pileus_cloud::{Selection, Service, ServiceAction, ServiceChange, ServiceTerms, TrafficPolicy};
+use pileus_cloud::{
+    Service, ServiceAction, ServiceChange, ServiceRequirements, TargetSelection, TrafficPolicy,
+};
 
 use super::plan::{Step, wants};
 use super::record::Record;
@@ -14,7 +16,7 @@ use crate::facts::service::ServiceFacts;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch<'a> {
     /// What the provider wants to know.
-    pub(super) terms: &'a ServiceTerms,
+    pub(super) terms: &'a ServiceRequirements,
     /// The targets of the call.
     pub(super) targets: &'a Targets,
 }
@@ -65,6 +67,6 @@ impl Batch<'_> {
 fn deleted(record: &Record) -> Service {
     let mut service = record.last_heard().service.clone();
     service.status.clone_from(&record.facts.service.status);
-    service.targets = Selection::Rows(Vec::new());
+    service.targets = TargetSelection::Rows(Vec::new());
     service
 }

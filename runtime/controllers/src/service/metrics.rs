@@ -132,7 +132,7 @@ impl Metrics {
             let outcome = outcomes.as_ref().map(|outcomes| outcomes.get(index).map(Result::as_ref));
             let result = match outcome {
                 Ok(Some(Ok(ServiceProgress::Done { .. }))) => "done",
-                Ok(Some(Ok(ServiceProgress::Under { .. }))) => "in_progress",
+                Ok(Some(Ok(ServiceProgress::InProgress { .. }))) => "in_progress",
                 Ok(Some(Ok(ServiceProgress::Elsewhere))) => "elsewhere",
                 Ok(Some(Err(error))) | Err(error) => error.kind.as_str(),
                 Ok(None) => ErrorKind::Broken.as_str(),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Cluster, Error as CloudError, ErrorKind, Retry, ServiceAction, ServiceProgress, ServiceTerms,
+    Cluster, Error as CloudError, ErrorKind, Retry, ServiceAction, ServiceProgress, ServiceRequirements,
     TrafficPolicy,
 };
 use tokio::time::Instant;
@@ -51,7 +51,7 @@ enum Event {
     Came(Call, Outcomes),
     /// The cloud is listed, then the API server, and then both are there.
     List,
-    Present(Vec<pileus_cloud::Owned>),
+    Present(Vec<pileus_cloud::OwnedLoadBalancer>),
     Listed(Result<Listing, Retry>),
 }
 
@@ -65,7 +65,7 @@ struct World {
     api: Api,
     cloud: Cloud,
     nodes: BTreeSet<u64>,
-    terms: ServiceTerms,
+    terms: ServiceRequirements,
     settings: Settings,
     roster: Roster,
     /// What is being worked on.
@@ -85,12 +85,12 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut chance = Chance(seed);
-        let terms = ServiceTerms {
-            largest_change: chance.pick(&[1, 3, 1000]).unwrap(),
-            is_side_by_side: chance.percent(50),
+        let terms = ServiceRequirements {
+            largest_batch: chance.pick(&[1, 3, 1000]).unwrap(),
+            allows_concurrent_calls: chance.percent(50),
             wants_endpoints: chance.percent(50),
             wants_known: chance.percent(50),
-            ..ServiceTerms::default()
+            ..ServiceRequirements::default()
         };
         let settings = Settings {
             cluster: Cluster { name: "kubernetes".to_owned(), uid: Some(CLUSTER.to_owned()) },
@@ -314,8 +314,11 @@ impl World {
             }
             Event::List => {
                 let owned = self.cloud.owned();
-                let next =
-                    if self.fault(20) { Event::Listed(Err(Retry::Growing)) } else { Event::Present(owned) };
+                let next = if self.fault(20) {
+                    Event::Listed(Err(Retry::WithBackoff))
+                } else {
+                    Event::Present(owned)
+                };
                 self.after(2000, next);
             }
             Event::Present(owned) => {
@@ -365,8 +368,8 @@ impl World {
     fn begins(&mut self, lane: &'static str, size: usize) {
         self.calls.push((lane, size));
         let beside = self.calls.iter().filter(|(other, _)| *other == lane).count();
-        assert!(size <= self.terms.largest_change, "{size} at once");
-        if !self.terms.is_side_by_side {
+        assert!(size <= self.terms.largest_batch, "{size} at once");
+        if !self.terms.allows_concurrent_calls {
             assert_eq!(self.calls.len(), 1, "{:?}", self.calls);
         } else if lane == "user" {
             assert!(beside <= self.settings.calls && size <= 100, "{:?}", self.calls);

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use pileus_cloud::{Error as CloudError, Owned, Retry, ServiceAction, ServiceChange, ServiceProgress};
+use pileus_cloud::{
+    Error as CloudError, OwnedLoadBalancer, Retry, ServiceAction, ServiceChange, ServiceProgress,
+};
 use tokio::time::Instant;
 
 use super::turn::Turn;
@@ -17,7 +19,7 @@ use crate::schedule::Delays;
 pub(super) struct Orphans {
     cluster_uid: Option<String>,
     /// By the cloud's name.
-    found: BTreeMap<String, (Owned, Turn)>,
+    found: BTreeMap<String, (OwnedLoadBalancer, Turn)>,
     strangers: BTreeSet<String>,
     /// The UIDs of Services of which the cloud has something, and of which nothing is known here.
     expected: HashSet<String>,
@@ -139,7 +141,7 @@ impl Orphans {
         (report, changed)
     }
 
-    fn is_ours(&self, owned: &Owned) -> bool {
+    fn is_ours(&self, owned: &OwnedLoadBalancer) -> bool {
         self.cluster_uid.is_some() && owned.cluster_uid == self.cluster_uid
     }
 
@@ -165,7 +167,7 @@ impl Orphans {
                 self.found.remove(name);
                 return None;
             }
-            Ok(ServiceProgress::Under { after, resume }) => {
+            Ok(ServiceProgress::InProgress { after, resume }) => {
                 turn.goes_on(*after, resume.clone(), None, now);
             }
             Err(error) => drop(turn.failed(error, now, jitter)),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Cluster, Error as CloudError, ErrorKind, Owned, Service, ServiceAction, ServiceChange, ServiceTerms,
-    Target,
+    Cluster, Error as CloudError, ErrorKind, OwnedLoadBalancer, Service, ServiceAction, ServiceChange,
+    ServiceRequirements, Target,
 };
 use tokio::time::Instant;
 
@@ -35,7 +35,7 @@ pub struct Surroundings<'a> {
     /// The load balancer classes that are ours besides no class.
     pub classes: &'a [String],
     /// How the provider wants Services brought to it.
-    pub terms: &'a ServiceTerms,
+    pub terms: &'a ServiceRequirements,
     /// The schemes of provider IDs that are the provider's own.
     pub schemes: &'a [String],
     /// The keys of the Node labels that the provider reads.
@@ -47,7 +47,7 @@ pub struct Surroundings<'a> {
     /// All Services of the cluster, by UID, as `namespace/name`: from a read that began after `owned` had been answered.
     pub present: &'a HashMap<String, String>,
     /// What the cloud has for Services.
-    pub owned: &'a [Owned],
+    pub owned: &'a [OwnedLoadBalancer],
 }
 
 /// What it would ask for.
@@ -127,7 +127,11 @@ pub fn outlook(world: &Surroundings<'_>, now: Instant) -> Outlook {
 /// The changes that the roster wants within the horizon, and what it reports.
 fn work(world: &Surroundings<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, Report) {
     // All in as few calls as they fit into: who asks the provider divides them.
-    let terms = ServiceTerms { largest_change: usize::MAX, is_side_by_side: false, ..world.terms.clone() };
+    let terms = ServiceRequirements {
+        largest_batch: usize::MAX,
+        allows_concurrent_calls: false,
+        ..world.terms.clone()
+    };
     let settings = Settings {
         cluster: world.cluster.clone(),
         classes: world.classes.to_vec(),
@@ -237,8 +241,8 @@ mod tests {
         }];
     }
 
-    fn owned(name: &str, cluster: Option<&str>, service: &str) -> Owned {
-        Owned {
+    fn owned(name: &str, cluster: Option<&str>, service: &str) -> OwnedLoadBalancer {
+        OwnedLoadBalancer {
             cluster_uid: cluster.map(str::to_owned),
             service_uid: Some(format!("uid-{service}")),
             service: Some(("default".to_owned(), service.to_owned())),
@@ -247,7 +251,7 @@ mod tests {
         }
     }
 
-    fn of(services: &[Arc<ServiceFacts>], owned: &[Owned]) -> Outlook {
+    fn of(services: &[Arc<ServiceFacts>], owned: &[OwnedLoadBalancer]) -> Outlook {
         let node = Arc::new(NodeFacts {
             taints: Vec::new(),
             provider_id: Some(ProviderId::parse("sim://a").unwrap()),
@@ -257,7 +261,7 @@ mod tests {
         let world = Surroundings {
             cluster: &cluster(),
             classes: &["ours".to_owned()],
-            terms: &ServiceTerms::default(),
+            terms: &ServiceRequirements::default(),
             schemes: &["sim".to_owned()],
             node_labels: &[],
             nodes: &[node],

@@ -89,7 +89,7 @@ fn port(status: &PortStatus) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::{Protocol, ServiceTerms};
+    use pileus_cloud::{Protocol, ServiceRequirements};
 
     use super::*;
 
@@ -98,7 +98,7 @@ mod tests {
             "metadata": {"namespace": "default", "name": "web", "uid": "u", "finalizers": finalizers},
             "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
         });
-        ServiceFacts::read(serde_json::from_value(service).unwrap(), &ServiceTerms::default())
+        ServiceFacts::read(serde_json::from_value(service).unwrap(), &ServiceRequirements::default())
     }
 
     #[test]

@@ -306,11 +306,11 @@ impl Record {
             Ok(ServiceProgress::Done { status, .. }) => Some(status),
             Ok(ServiceProgress::Elsewhere) => None,
             // Something is being done to it, so it wasn't as it was confirmed.
-            Ok(ServiceProgress::Under { .. }) if matches!(self.step, Step::Ensure { .. }) => {
+            Ok(ServiceProgress::InProgress { .. }) if matches!(self.step, Step::Ensure { .. }) => {
                 self.doubt = Doubt::Real;
                 return;
             }
-            Ok(ServiceProgress::Under { .. }) => return,
+            Ok(ServiceProgress::InProgress { .. }) => return,
             Err(error) => {
                 let passes = matches!(error.kind, ErrorKind::Throttled(_) | ErrorKind::Unavailable);
                 // As upstream: targets that can't be changed alone may be able to with all the rest.

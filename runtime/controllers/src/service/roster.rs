@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{LocalEndpoints, ServiceAction, ServiceTerms};
+use pileus_cloud::{LocalEndpoints, ServiceAction, ServiceRequirements};
 use tokio::time::Instant;
 
 use super::Settings;
@@ -28,7 +28,7 @@ use crate::facts::service::ServiceFacts;
 /// The Services.
 #[derive(Debug)]
 pub(super) struct Roster {
-    terms: ServiceTerms,
+    terms: ServiceRequirements,
     classes: Vec<String>,
     audit_period: Duration,
     /// By UID.
@@ -49,9 +49,9 @@ pub(super) struct Roster {
 impl Roster {
     /// Knows of nothing yet, and wants nothing of the cloud before it has been told of targets. What the cloud has is to be
     /// listed at once.
-    pub(super) fn new(terms: ServiceTerms, settings: &Settings, now: Instant) -> Self {
-        let side_by_side = terms.is_side_by_side.then_some(settings.calls.max(1));
-        let lanes = Lanes::new(Shape { largest: terms.largest_change.max(1), side_by_side });
+    pub(super) fn new(terms: ServiceRequirements, settings: &Settings, now: Instant) -> Self {
+        let side_by_side = terms.allows_concurrent_calls.then_some(settings.calls.max(1));
+        let lanes = Lanes::new(Shape { largest: terms.largest_batch.max(1), side_by_side });
         Self {
             terms,
             classes: settings.classes.clone(),
@@ -299,7 +299,9 @@ fn lane(step: &Step, is_under: bool) -> Lane {
 mod tests {
     use std::time::Duration;
 
-    use pileus_cloud::{ErrorKind, Ingress, IngressPoint, Owned, Retry, Selection, ServiceProgress};
+    use pileus_cloud::{
+        ErrorKind, Ingress, IngressPoint, OwnedLoadBalancer, Retry, ServiceProgress, TargetSelection,
+    };
     use serde_json::{Value, json};
 
     use super::*;
@@ -321,7 +323,7 @@ mod tests {
     }
 
     fn under(after: u64, note: &str) -> ServiceProgress {
-        ServiceProgress::Under { after: Duration::from_secs(after), resume: Some(note.to_owned()) }
+        ServiceProgress::InProgress { after: Duration::from_secs(after), resume: Some(note.to_owned()) }
     }
 
     fn status(ip: &str) -> Value {
@@ -564,7 +566,7 @@ mod tests {
         assert_eq!(stage.settles().calls(), ["delete uid-a"]);
         let ServiceAction::Delete(deleted) = &stage.last[0].action else { panic!("{:?}", stage.last) };
         assert!(deleted.source_ranges.is_empty(), "as the provider last heard of it");
-        assert_eq!((deleted.targets.clone(), deleted.status.len()), (Selection::Rows(Vec::new()), 1));
+        assert_eq!((deleted.targets.clone(), deleted.status.len()), (TargetSelection::Rows(Vec::new()), 1));
     }
 
     #[test]
@@ -627,7 +629,8 @@ mod tests {
 
     #[test]
     fn where_one_call_may_run_at_a_time_all_that_is_ready_goes_along() {
-        let mut stage = Stage::of(&nodes(&["n"]), ServiceTerms { is_side_by_side: false, ..terms() });
+        let mut stage =
+            Stage::of(&nodes(&["n"]), ServiceRequirements { allows_concurrent_calls: false, ..terms() });
         for name in ["a", "b", "c"] {
             stage.put(service(name, json!({})));
         }
@@ -698,7 +701,7 @@ mod tests {
 
     #[test]
     fn endpoints_are_targets_and_others_are_known_where_a_provider_wants_that() {
-        let wants = ServiceTerms { wants_endpoints: true, wants_known: true, ..terms() };
+        let wants = ServiceRequirements { wants_endpoints: true, wants_known: true, ..terms() };
         let mut stage = Stage::of(&nodes(&["n", "o"]), wants);
         let local = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}});
         for name in ["a", "b"] {
@@ -718,7 +721,7 @@ mod tests {
 
     #[test]
     fn known_are_only_those_that_have_a_load_balancer_of_ours_and_keep_it() {
-        let mut stage = Stage::of(&nodes(&["n"]), ServiceTerms { wants_known: true, ..terms() });
+        let mut stage = Stage::of(&nodes(&["n"]), ServiceRequirements { wants_known: true, ..terms() });
         let finalizer = json!({"finalizers": [FINALIZER]});
         let there = |change: Value| {
             let mut there = json!({"metadata": finalizer, "status": status("192.0.2.1")});
@@ -758,8 +761,8 @@ mod tests {
         assert_eq!((stage.settles().calls().len(), stage.patches), (1, 1));
     }
 
-    fn owned(name: &str, cluster: Option<&str>, uid: Option<&str>) -> Owned {
-        Owned {
+    fn owned(name: &str, cluster: Option<&str>, uid: Option<&str>) -> OwnedLoadBalancer {
+        OwnedLoadBalancer {
             cluster_uid: cluster.map(str::to_owned),
             service_uid: uid.map(str::to_owned),
             service: None,
@@ -809,7 +812,8 @@ mod tests {
         stage.settles();
         for version in ["1", "2"] {
             let extra = vec![("version".to_owned(), version.to_owned())];
-            let listed = vec![Owned { extra, ..owned("an orphan", Some("cluster"), Some("gone")) }];
+            let listed =
+                vec![OwnedLoadBalancer { extra, ..owned("an orphan", Some("cluster"), Some("gone")) }];
             stage.listing = Ok(Listing { owned: listed, present: HashMap::new() });
             stage.plans("an orphan", fails(ErrorKind::Denied));
             stage.passes(AUDIT * 11 / 10);
@@ -821,7 +825,7 @@ mod tests {
     #[test]
     fn a_list_that_fails_is_tried_again_and_one_that_began_before_a_deletion_says_nothing_of_it() {
         let mut stage = settled(json!({}));
-        stage.listing = Err(Retry::Growing);
+        stage.listing = Err(Retry::WithBackoff);
         let before = stage.reports.len();
         stage.passes(AUDIT * 11 / 10);
         assert!(stage.reports.len() > before + 1, "{}", stage.reports.len());
@@ -1019,7 +1023,7 @@ mod tests {
     #[test]
     fn a_list_that_fails_is_tried_again_though_there_is_nothing_else_to_do() {
         let mut stage = Stage::with(&[]);
-        stage.listing = Err(Retry::Growing);
+        stage.listing = Err(Retry::WithBackoff);
         stage.passes(Duration::from_secs(5));
         assert!(stage.reports.len() > 2, "{}", stage.reports.len());
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use pileus_cloud::{
     Cluster, Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, Retry, Service, ServiceAction,
-    ServiceChange, ServiceProgress, ServiceTerms,
+    ServiceChange, ServiceProgress, ServiceRequirements,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -35,8 +35,12 @@ const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const LEAVING: &str = "ToBeDeletedByClusterAutoscaler";
 pub(super) const AUDIT: Duration = Duration::from_mins(30);
 
-pub(super) fn terms() -> ServiceTerms {
-    ServiceTerms { largest_change: 1000, is_side_by_side: true, ..ServiceTerms::default() }
+pub(super) fn terms() -> ServiceRequirements {
+    ServiceRequirements {
+        largest_batch: 1000,
+        allows_concurrent_calls: true,
+        ..ServiceRequirements::default()
+    }
 }
 
 /// A Service of type LoadBalancer, changed by a merge patch.
@@ -114,7 +118,7 @@ impl Stage {
     }
 
     /// One with these Nodes, and a provider of these terms.
-    pub(super) fn of(nodes: &[Stored], terms: ServiceTerms) -> Self {
+    pub(super) fn of(nodes: &[Stored], terms: ServiceRequirements) -> Self {
         let settings = Settings {
             cluster: Cluster { name: "kubernetes".to_owned(), uid: Some("cluster".to_owned()) },
             classes: vec!["ours".to_owned()],
@@ -921,7 +925,7 @@ fn s138_what_fails_is_tried_again_with_a_delay_that_grows() {
 #[test]
 fn s139_what_the_cloud_says_to_ask_after_in_42_seconds_is_asked_after_then_and_is_no_failure() {
     let after = Duration::from_secs(42);
-    let under = || Ok(ServiceProgress::Under { after, resume: Some("note".to_owned()) });
+    let under = || Ok(ServiceProgress::InProgress { after, resume: Some("note".to_owned()) });
     assert_eq!(again(under()), Some(after));
     let mut stage = Stage::with(&nodes(&["node1", "node2"]));
     stage.plans("a", under());

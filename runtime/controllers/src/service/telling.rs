@@ -81,7 +81,7 @@ impl Told {
                 record.warnings.clone_from(warnings);
             }
             // Nobody waits for targets to follow.
-            Ok(ServiceProgress::Under { .. }) if record.step != Step::UpdateTargets => {
+            Ok(ServiceProgress::InProgress { .. }) if record.step != Step::UpdateTargets => {
                 self.waits(record, "The cloud is working on the load balancer");
             }
             Err(error) if !is_audit && matches!(error.kind, ErrorKind::Throttled(Some(_))) => {

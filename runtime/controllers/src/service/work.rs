@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pileus_cloud::{Ingress, Owned, Service, ServiceChange};
+use pileus_cloud::{Ingress, OwnedLoadBalancer, Service, ServiceChange};
 
 use super::lanes::Lane;
 use super::targets::Targets;
@@ -69,7 +69,7 @@ pub(super) struct Call {
 #[derive(Debug)]
 pub(super) struct Listing {
     /// What `list-owned` answered.
-    pub(super) owned: Vec<Owned>,
+    pub(super) owned: Vec<OwnedLoadBalancer>,
     /// The Services of the cluster of all types, by UID, as `namespace/name`: from a read of the API server that began
     /// after that answer.
     pub(super) present: HashMap<String, String>,

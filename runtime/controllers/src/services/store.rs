@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher;
-use pileus_cloud::ServiceTerms;
+use pileus_cloud::ServiceRequirements;
 
 use crate::facts::service::ServiceFacts;
 use crate::objects::{Change, Facts, Keep, Kept};
@@ -27,12 +27,12 @@ impl Facts for ServiceFacts {
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) kept: Kept<ServiceFacts>,
-    terms: ServiceTerms,
+    terms: ServiceRequirements,
 }
 
 impl Store {
     /// None yet. The terms say what of a Service becomes facts.
-    pub(super) fn new(terms: ServiceTerms) -> Self {
+    pub(super) fn new(terms: ServiceRequirements) -> Self {
         Self { kept: Kept::default(), terms }
     }
 

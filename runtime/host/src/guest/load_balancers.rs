@@ -4,7 +4,8 @@
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use pileus_cloud::{
-    Cluster, Error, LoadBalancers, Owned, Service, ServiceAction, ServiceCall, ServiceChange, ServiceProgress,
+    Cluster, Error, LoadBalancers, OwnedLoadBalancer, Service, ServiceAction, ServiceCall, ServiceChange,
+    ServiceProgress,
 };
 use pileus_gate::Urgency;
 use tokio::time::Instant;
@@ -41,7 +42,7 @@ impl LoadBalancers for Guest {
         }
     }
 
-    async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, Error> {
+    async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<OwnedLoadBalancer>, Error> {
         let started = Instant::now();
         let result = self.list_owned_or_fault(cluster).await;
         self.count(LIST, started, &result);
@@ -127,7 +128,10 @@ impl Guest {
     }
 
     /// Lists as [`LoadBalancers::list_owned`] does, and says what became of the call where it brought no answer.
-    pub async fn list_owned_or_fault(&self, cluster: &Cluster) -> Result<Result<Vec<Owned>, Error>, Fault> {
+    pub async fn list_owned_or_fault(
+        &self,
+        cluster: &Cluster,
+    ) -> Result<Result<Vec<OwnedLoadBalancer>, Error>, Fault> {
         let (load_balancers, wire_cluster) = (self.load_balancers()?, wire::cluster_to_wire(cluster));
         let times = [self.limits.lookup_soft, self.limits.lookup_hard];
         // What it lists may be removed: it reads nothing from a cache. Nobody waits for it.

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
-use pileus_cloud::{Cluster, Error, ListedRoute, Progress, RouteAction, RouteChange, Routes};
+use pileus_cloud::{Cluster, Error, ListedRoute, RouteAction, RouteChange, RouteProgress, Routes};
 use pileus_gate::Urgency;
 use tokio::time::Instant;
 
@@ -28,7 +28,7 @@ impl Routes for Guest {
         result.unwrap_or_else(|fault| Err(self.failed(LIST, &fault)))
     }
 
-    async fn change(&self, cluster: &Cluster, changes: &[RouteChange]) -> Outcomes<Progress> {
+    async fn change(&self, cluster: &Cluster, changes: &[RouteChange]) -> Outcomes<RouteProgress> {
         match self.counted_change(cluster, changes, 1).await {
             Ok(outcomes) => outcomes,
             Err(fault) if fault.is_providers() && changes.len() > 1 => {
@@ -88,7 +88,7 @@ impl Guest {
         &self,
         cluster: &Cluster,
         changes: &[RouteChange],
-    ) -> Result<Outcomes<Progress>, Fault> {
+    ) -> Result<Outcomes<RouteProgress>, Fault> {
         self.call_change(cluster, changes, 1).await
     }
 
@@ -97,7 +97,7 @@ impl Guest {
         cluster: &Cluster,
         changes: &[RouteChange],
         haste: u32,
-    ) -> Result<Outcomes<Progress>, Fault> {
+    ) -> Result<Outcomes<RouteProgress>, Fault> {
         let started = Instant::now();
         let result = self.call_change(cluster, changes, haste).await;
         self.count(CHANGE, started, &result);
@@ -109,7 +109,7 @@ impl Guest {
         cluster: &Cluster,
         changes: &[RouteChange],
         haste: u32,
-    ) -> Result<Outcomes<Progress>, Fault> {
+    ) -> Result<Outcomes<RouteProgress>, Fault> {
         let (routes, wire_cluster) = (self.routes()?, wire::cluster_to_wire(cluster));
         let wire_changes: Vec<_> = changes.iter().map(wire::route_change_to_wire).collect();
         let times = [self.limits.change_soft / haste, self.limits.change_hard / haste];

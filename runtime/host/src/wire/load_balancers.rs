@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 
 use pileus_cloud::{
-    Affinity, Error, ErrorKind, Family, Ingress, IngressPoint, IpMode, LocalEndpoints, Owned, PortStatus,
-    Protocol, Selection, Service, ServiceAction, ServiceChange, ServicePort, ServiceProgress, Target,
-    TrafficPolicy,
+    Error, ErrorKind, Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, OwnedLoadBalancer, PortStatus,
+    Protocol, Service, ServiceAction, ServiceChange, ServicePort, ServiceProgress, SessionAffinity, Target,
+    TargetSelection, TrafficPolicy,
 };
 
 use super::{FACT, LONGEST, MANY, address_to_wire, error_from_wire, start_of, text, under};
@@ -84,8 +84,8 @@ pub(crate) fn service_to_wire(service: &Service) -> load_balancers::Service {
             TrafficPolicy::Local(port) => load_balancers::TrafficPolicy::Local(*port),
         },
         affinity: match affinity {
-            Affinity::None => load_balancers::Affinity::None,
-            Affinity::ClientIp(time) => {
+            SessionAffinity::None => load_balancers::Affinity::None,
+            SessionAffinity::ClientIp(time) => {
                 load_balancers::Affinity::ClientIp(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
             }
         },
@@ -94,8 +94,8 @@ pub(crate) fn service_to_wire(service: &Service) -> load_balancers::Service {
         families: families.iter().copied().map(family_to_wire).collect(),
         endpoints: endpoints.iter().copied().map(endpoints_to_wire).collect(),
         targets: match targets {
-            Selection::All => load_balancers::Selection::All,
-            Selection::Rows(rows) => load_balancers::Selection::Rows(rows.clone()),
+            TargetSelection::All => load_balancers::Selection::All,
+            TargetSelection::Rows(rows) => load_balancers::Selection::Rows(rows.clone()),
         },
         status: status.iter().map(ingress_to_wire).collect(),
         extra: Vec::new(),
@@ -121,10 +121,10 @@ const fn protocol_to_wire(protocol: Protocol) -> load_balancers::Protocol {
     }
 }
 
-const fn family_to_wire(family: Family) -> load_balancers::Family {
+const fn family_to_wire(family: IpFamily) -> load_balancers::Family {
     match family {
-        Family::Ipv4 => load_balancers::Family::Ipv4,
-        Family::Ipv6 => load_balancers::Family::Ipv6,
+        IpFamily::Ipv4 => load_balancers::Family::Ipv4,
+        IpFamily::Ipv6 => load_balancers::Family::Ipv6,
     }
 }
 
@@ -153,8 +153,8 @@ fn ingress_to_wire(ingress: &Ingress) -> load_balancers::Ingress {
     }
 }
 
-fn owned_to_wire(owned: &Owned) -> load_balancers::Owned {
-    let Owned { cluster_uid, service_uid, service, name, extra } = owned;
+fn owned_to_wire(owned: &OwnedLoadBalancer) -> load_balancers::Owned {
+    let OwnedLoadBalancer { cluster_uid, service_uid, service, name, extra } = owned;
     load_balancers::Owned {
         cluster_uid: cluster_uid.clone(),
         service_uid: service_uid.clone(),
@@ -165,14 +165,20 @@ fn owned_to_wire(owned: &Owned) -> load_balancers::Owned {
 }
 
 /// What the cloud has for a Service. A list with one that makes no sense isn't known, and nothing is removed after it.
-pub(crate) fn owned_from_wire(owned: load_balancers::Owned) -> Result<Owned, Error> {
+pub(crate) fn owned_from_wire(owned: load_balancers::Owned) -> Result<OwnedLoadBalancer, Error> {
     if let Some(problem) = problem(&owned) {
         let name = start_of(&owned.name);
         return Err(Error::new(ErrorKind::Broken, format!("load balancer {name:?}: {problem}")));
     }
     let load_balancers::Owned { cluster_uid, service_uid, service, name, extra } = owned;
     let told = |uid: Option<String>| uid.filter(|uid| !uid.is_empty());
-    Ok(Owned { cluster_uid: told(cluster_uid), service_uid: told(service_uid), service, name, extra })
+    Ok(OwnedLoadBalancer {
+        cluster_uid: told(cluster_uid),
+        service_uid: told(service_uid),
+        service,
+        name,
+        extra,
+    })
 }
 
 fn problem(owned: &load_balancers::Owned) -> Option<String> {
@@ -206,7 +212,7 @@ pub(crate) fn service_outcome_from_wire(
         }
         load_balancers::Outcome::InProgress(progress) => {
             let (after, resume) = under(progress);
-            Ok(ServiceProgress::Under { after, resume })
+            Ok(ServiceProgress::InProgress { after, resume })
         }
         load_balancers::Outcome::Elsewhere => Ok(ServiceProgress::Elsewhere),
         load_balancers::Outcome::Failed(error) => Err(error_from_wire(error)),
@@ -320,12 +326,12 @@ mod tests {
                 app_protocol: Some("h2c".to_owned()),
             }],
             policy: TrafficPolicy::Local(31000),
-            affinity: Affinity::ClientIp(Duration::from_hours(3)),
+            affinity: SessionAffinity::ClientIp(Duration::from_hours(3)),
             source_ranges: vec!["10.0.0.0/8".parse().unwrap()],
             requested_ip: Some("198.51.100.9".to_owned()),
-            families: vec![Family::Ipv6, Family::Ipv4],
+            families: vec![IpFamily::Ipv6, IpFamily::Ipv4],
             endpoints: vec![LocalEndpoints { row: 3, count: 2 }],
-            targets: Selection::Rows(vec![3]),
+            targets: TargetSelection::Rows(vec![3]),
             status: vec![ingress],
         }
     }
@@ -398,7 +404,7 @@ mod tests {
 
     #[test]
     fn each_action_leaves_as_itself_with_its_note() {
-        let owned = || Owned {
+        let owned = || OwnedLoadBalancer {
             cluster_uid: Some("c".to_owned()),
             service_uid: Some("s".to_owned()),
             service: Some(("default".to_owned(), "web".to_owned())),
@@ -527,7 +533,7 @@ mod tests {
         for (length, is_kept) in [(RESUME, true), (RESUME + 1, false)] {
             let outcome = load_balancers::Outcome::InProgress(progress(length));
             let read = service_outcome_from_wire("service a/b", outcome).unwrap();
-            let ServiceProgress::Under { after, resume } = read else { panic!("{read:?}") };
+            let ServiceProgress::InProgress { after, resume } = read else { panic!("{read:?}") };
             assert_eq!((after, resume.is_some()), (Duration::from_secs(5), is_kept));
         }
         let elsewhere = service_outcome_from_wire("service a/b", load_balancers::Outcome::Elsewhere);

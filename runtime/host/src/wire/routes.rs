@@ -1,6 +1,8 @@
 //! Routes between the contract's records and `pileus-cloud`'s words.
 
-use pileus_cloud::{Error, ErrorKind, ListedRoute, Progress, ProviderId, Route, RouteAction, RouteChange};
+use pileus_cloud::{
+    Error, ErrorKind, ListedRoute, ProviderId, Route, RouteAction, RouteChange, RouteProgress,
+};
 
 use super::{LONGEST, MANY, address_from_wire, address_to_wire, error_from_wire, start_of, under};
 use crate::bindings::routes;
@@ -69,12 +71,12 @@ pub(crate) fn route_from_wire(route: routes::Listed) -> Result<ListedRoute, Erro
     })
 }
 
-pub(crate) fn route_outcome_from_wire(outcome: routes::Outcome) -> Result<Progress, Error> {
+pub(crate) fn route_outcome_from_wire(outcome: routes::Outcome) -> Result<RouteProgress, Error> {
     match outcome {
-        routes::Outcome::Done => Ok(Progress::Done),
+        routes::Outcome::Done => Ok(RouteProgress::Done),
         routes::Outcome::InProgress(progress) => {
             let (after, resume) = under(progress);
-            Ok(Progress::Under { after, resume })
+            Ok(RouteProgress::InProgress { after, resume })
         }
         routes::Outcome::Failed(error) => Err(error_from_wire(error)),
     }
@@ -139,7 +141,7 @@ mod tests {
             let progress =
                 types::InProgress { after: 5000, resume: Some("n".repeat(length)), extra: Vec::new() };
             let outcome = route_outcome_from_wire(routes::Outcome::InProgress(progress)).unwrap();
-            let Progress::Under { after, resume } = outcome else { panic!("{outcome:?}") };
+            let RouteProgress::InProgress { after, resume } = outcome else { panic!("{outcome:?}") };
             assert_eq!((after, resume.is_some()), (Duration::from_secs(5), is_kept));
         }
     }

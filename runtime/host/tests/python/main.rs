@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cloud::Cloud;
 use pileus_cloud::{
-    Address, AddressKind, Answer, Error, ErrorKind, NodeReference, ProviderId, Purpose, State,
+    Address, AddressKind, Answer, Error, ErrorKind, InstanceState, NodeReference, ProviderId, Purpose,
 };
 use pileus_gate::{Gate, Grant};
 use pileus_host::{Capability, CompiledCode, Compiler, Component, Engine, Fault, Guest, Limits, Metrics};
@@ -169,7 +169,7 @@ async fn machines_are_found_by_name_and_by_id_and_what_is_not_there_is_absent() 
     let kinds: Vec<_> = first.addresses.iter().map(|address| address.kind).collect();
     assert_eq!(kinds, [AddressKind::InternalIp, AddressKind::ExternalIp, AddressKind::Hostname]);
     assert_eq!(first.addresses[0], Address { kind: AddressKind::InternalIp, value: "10.0.0.1".to_owned() });
-    assert_eq!((first.state, third.state), (State::Running, State::Stopped));
+    assert_eq!((first.state, third.state), (InstanceState::Running, InstanceState::Stopped));
     assert_eq!(gone, [Ok(Answer::Absent), Ok(Answer::Absent)]);
     assert_eq!(wrong.as_ref().unwrap_err().kind, ErrorKind::Invalid);
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pileus_cloud::{
-    Cluster, Error, ErrorKind, Family, IngressPoint, LoadBalancers as _, Protocol, Service, ServiceAction,
+    Cluster, Error, ErrorKind, IngressPoint, IpFamily, LoadBalancers as _, Protocol, Service, ServiceAction,
     ServiceCall, ServiceChange, ServicePort, ServiceProgress,
 };
 use pileus_host::{Guest, Limits, Metrics};
@@ -33,7 +33,7 @@ fn change(number: usize) -> ServiceChange {
     };
     let service = Service {
         ports: vec![port],
-        families: vec![Family::Ipv4],
+        families: vec![IpFamily::Ipv4],
         ..Service::named("default", format!("svc-{number}"), format!("uid-{number}"))
     };
     ServiceChange { action: ServiceAction::Ensure(service), resume: None }

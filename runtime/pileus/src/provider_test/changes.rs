@@ -5,7 +5,7 @@ pub(super) mod judge;
 
 use std::time::Duration;
 
-use pileus_cloud::{Error, Ingress, Progress, ServiceProgress};
+use pileus_cloud::{Error, Ingress, RouteProgress, ServiceProgress};
 use pileus_gate::Effect;
 use pileus_host::Fault;
 
@@ -123,18 +123,18 @@ impl From<Result<ServiceProgress, Error>> for Came {
     fn from(outcome: Result<ServiceProgress, Error>) -> Self {
         match outcome {
             Ok(ServiceProgress::Done { status, warnings: _ }) => Self::Done(status),
-            Ok(ServiceProgress::Under { after, resume }) => Self::Under { after, resume },
+            Ok(ServiceProgress::InProgress { after, resume }) => Self::Under { after, resume },
             Ok(ServiceProgress::Elsewhere) => Self::Elsewhere,
             Err(error) => Self::Failed(error),
         }
     }
 }
 
-impl From<Result<Progress, Error>> for Came {
-    fn from(outcome: Result<Progress, Error>) -> Self {
+impl From<Result<RouteProgress, Error>> for Came {
+    fn from(outcome: Result<RouteProgress, Error>) -> Self {
         match outcome {
-            Ok(Progress::Done) => Self::Done(Vec::new()),
-            Ok(Progress::Under { after, resume }) => Self::Under { after, resume },
+            Ok(RouteProgress::Done) => Self::Done(Vec::new()),
+            Ok(RouteProgress::InProgress { after, resume }) => Self::Under { after, resume },
             Err(error) => Self::Failed(error),
         }
     }

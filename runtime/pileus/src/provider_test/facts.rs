@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, Instance, ListedRoute, NodeReference, Owned, Purpose};
+use pileus_cloud::{Answer, Error, Instance, ListedRoute, NodeReference, OwnedLoadBalancer, Purpose};
 use pileus_gate::{Coverage, Effect};
 use pileus_host::{Capability, Description, Fault, Settings};
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub(crate) struct Facts {
     /// What it answers about machines; none where it can't be asked.
     pub(crate) lookups: Option<Lookups>,
     /// What it does for Services; none where it can't be asked.
-    pub(crate) load_balancers: Option<Changes<Owned>>,
+    pub(crate) load_balancers: Option<Changes<OwnedLoadBalancer>>,
     /// What it does with routes; none where it can't be asked.
     pub(crate) routes: Option<Changes<ListedRoute>>,
 }

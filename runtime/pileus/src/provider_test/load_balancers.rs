@@ -1,7 +1,7 @@
 //! What a provider does for Services of type LoadBalancer: in the cloud, where that is allowed, and in front of one that is
 //! in trouble.
 
-use pileus_cloud::Owned;
+use pileus_cloud::OwnedLoadBalancer;
 use pileus_host::Capability;
 
 use super::changes::judge::{self, TWO_NODES, done};
@@ -112,12 +112,12 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// What was seen of it, or why there is nothing.
-fn balancing(facts: &Facts) -> Result<&Changes<Owned>, Shortfall> {
+fn balancing(facts: &Facts) -> Result<&Changes<OwnedLoadBalancer>, Shortfall> {
     callable(facts, Capability::LoadBalancers)?;
     seen(facts.load_balancers.as_ref())
 }
 
-fn played(facts: &Facts) -> Result<&Played<Owned>, Shortfall> {
+fn played(facts: &Facts) -> Result<&Played<OwnedLoadBalancer>, Shortfall> {
     balancing(facts)?.played()
 }
 
@@ -223,8 +223,8 @@ fn targets(facts: &Facts) -> Verdict {
 }
 
 /// Whether a list tells of a Service of the test.
-fn tells(listed: &[Owned], cluster: &str, service: &str) -> bool {
-    let is_it = |owned: &Owned| {
+fn tells(listed: &[OwnedLoadBalancer], cluster: &str, service: &str) -> bool {
+    let is_it = |owned: &OwnedLoadBalancer| {
         owned.service_uid.as_deref() == Some(service) && owned.cluster_uid.as_deref() == Some(cluster)
     };
     listed.iter().any(is_it)

@@ -5,7 +5,8 @@ pub(super) mod changes;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Address, AddressKind, Answer, Error, ErrorKind, Instance, NodeReference, ProviderId, Purpose, State,
+    Address, AddressKind, Answer, Error, ErrorKind, Instance, InstanceState, NodeReference, ProviderId,
+    Purpose,
 };
 use pileus_gate::{Coverage, Effect, Rule};
 use pileus_host::{CallShape, Capability, Description, Fault, ServiceFacts, Settings};
@@ -130,7 +131,7 @@ fn machine(name: &str) -> Answer {
         region: None,
         addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.1")],
         labels: Vec::new(),
-        state: State::Running,
+        state: InstanceState::Running,
     })
 }
 

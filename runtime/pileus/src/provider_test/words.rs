@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, IngressPoint, Instance, ListedRoute, NodeReference, Owned, State};
+use pileus_cloud::{
+    Answer, Error, IngressPoint, Instance, InstanceState, ListedRoute, NodeReference, OwnedLoadBalancer,
+};
 
 use super::changes::{Came, NoAnswer};
 use super::facts::{Call, Outcome, Refused, Seen};
@@ -71,10 +73,10 @@ fn outcome(came: &Came) -> String {
 }
 
 /// What list-owned told.
-pub(crate) fn owned(listed: &[Owned]) -> String {
+pub(crate) fn owned(listed: &[OwnedLoadBalancer]) -> String {
     let uid = |uid: &Option<String>| uid.clone().unwrap_or_else(|| "none".to_owned());
     list(listed.iter().map(|owned| {
-        let Owned { cluster_uid, service_uid, service: _, name, extra: _ } = owned;
+        let OwnedLoadBalancer { cluster_uid, service_uid, service: _, name, extra: _ } = owned;
         format!("{name} (cluster {}, Service {})", uid(cluster_uid), uid(service_uid))
     }))
 }
@@ -109,9 +111,9 @@ pub(crate) fn answer(answer: &Result<Answer, Error>) -> String {
 pub(crate) fn instance(machine: &Instance) -> String {
     let Instance { provider_id, instance_type, zone, region, addresses, labels, state } = machine;
     let state = match state {
-        State::Running => "running",
-        State::Stopped => "stopped",
-        State::Unknown => "in an unknown state",
+        InstanceState::Running => "running",
+        InstanceState::Stopped => "stopped",
+        InstanceState::Unknown => "in an unknown state",
     };
     let facts = [("type", instance_type), ("zone", zone), ("region", region)];
     let facts = facts.iter().filter_map(|(name, fact)| Some(format!("{name} {}", fact.as_deref()?)));

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use pileus_cloud::{Cluster, Error as CloudError, Owned, Provider};
+use pileus_cloud::{Cluster, Error as CloudError, OwnedLoadBalancer, Provider};
 use pileus_gate::{Rehearsal, View};
 use tokio::time::Instant;
 
@@ -53,7 +53,7 @@ impl Candidate {
     }
 
     /// What the cloud has for Services; nothing where the provider balances no load. Or why that can't be told.
-    pub(crate) async fn owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, String> {
+    pub(crate) async fn owned(&self, cluster: &Cluster) -> Result<Vec<OwnedLoadBalancer>, String> {
         let Some(load_balancers) = &self.provider.load_balancers else { return Ok(Vec::new()) };
         let owned = self.read(load_balancers.list_owned(cluster)).await;
         owned.map_err(|problem| format!("what the cloud has for Services can't be listed: {problem}"))

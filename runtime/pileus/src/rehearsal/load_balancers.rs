@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use pileus_cloud::{
-    Error as CloudError, Owned, Service, ServiceAction, ServiceCall, ServiceChange, ServiceProgress,
-    ServiceTerms,
+    Error as CloudError, OwnedLoadBalancer, Service, ServiceAction, ServiceCall, ServiceChange,
+    ServiceProgress, ServiceRequirements,
 };
 use pileus_controllers::service::outlook::{Expected, Outlook, Reason, Surroundings, outlook};
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ impl Candidate {
         &self,
         world: &World,
         wishes: &Wishes,
-        owned: Result<Vec<Owned>, String>,
+        owned: Result<Vec<OwnedLoadBalancer>, String>,
     ) -> Part {
         let Some(load_balancers) = &self.provider.load_balancers else {
             return Part::Nothing("the provider balances no load".to_owned());
@@ -33,7 +33,7 @@ impl Candidate {
         let surroundings = Surroundings {
             cluster: &wishes.cluster,
             classes: &wishes.classes,
-            terms: &self.provider.service_terms,
+            terms: &self.provider.service_requirements,
             schemes: &self.provider.schemes,
             node_labels: &self.provider.node_labels,
             nodes: &world.nodes,
@@ -45,7 +45,7 @@ impl Candidate {
         let mut findings = Findings { notes: notes(&outlook), ..Findings::default() };
         let (asked, changes): (Vec<_>, Vec<_>) = outlook.changes.iter().map(asked).unzip();
         let call = async |changes: Vec<ServiceChange>| {
-            let known = known(&outlook, &changes, &self.provider.service_terms);
+            let known = known(&outlook, &changes, &self.provider.service_requirements);
             let call = ServiceCall {
                 cluster: &wishes.cluster,
                 targets: &outlook.targets,
@@ -56,7 +56,7 @@ impl Candidate {
             let outcomes = load_balancers.change(call).await?;
             Ok(outcomes.into_iter().map(outcome).collect())
         };
-        let told = self.tell_apart(&changes, self.provider.service_terms.largest_change, call).await;
+        let told = self.tell_apart(&changes, self.provider.service_requirements.largest_batch, call).await;
         findings.add(asked, told);
         let refused = outlook.refused.into_iter().map(|(object, problem)| Change {
             verb: Verb::Change,
@@ -83,7 +83,7 @@ fn asked(expected: &Expected) -> (Change, ServiceChange) {
 
 /// The Services that may have a load balancer and are to keep it, without those that a call changes, for a provider that
 /// reads them.
-fn known(outlook: &Outlook, changes: &[ServiceChange], terms: &ServiceTerms) -> Vec<Service> {
+fn known(outlook: &Outlook, changes: &[ServiceChange], terms: &ServiceRequirements) -> Vec<Service> {
     if !terms.wants_known {
         return Vec::new();
     }
@@ -104,7 +104,7 @@ fn kept(change: &ServiceChange) -> Option<&Service> {
 fn outcome(outcome: Result<ServiceProgress, CloudError>) -> Outcome {
     match outcome {
         Ok(ServiceProgress::Done { .. }) => Outcome::Done,
-        Ok(ServiceProgress::Under { .. }) => Outcome::Under,
+        Ok(ServiceProgress::InProgress { .. }) => Outcome::Under,
         Ok(ServiceProgress::Elsewhere) => Outcome::Elsewhere,
         Err(error) => Outcome::Failed(error),
     }
@@ -150,7 +150,7 @@ mod tests {
         ];
         let outlook = Outlook { changes, ..Outlook::default() };
         let known = |wants_known| {
-            let terms = ServiceTerms { wants_known, ..ServiceTerms::default() };
+            let terms = ServiceRequirements { wants_known, ..ServiceRequirements::default() };
             let known = known(&outlook, &[outlook.changes[0].change.clone()], &terms);
             known.into_iter().map(|service| service.uid).collect::<Vec<_>>()
         };

@@ -1,6 +1,6 @@
 //! Routes: what the route controller's plan wants, and what a candidate makes of it.
 
-use pileus_cloud::{Error as CloudError, Progress, RouteAction, RouteChange};
+use pileus_cloud::{Error as CloudError, RouteAction, RouteChange, RouteProgress};
 use pileus_controllers::route::outlook::{Expected, Outlook, Surroundings, outlook};
 
 use super::Wishes;
@@ -41,7 +41,7 @@ impl Candidate {
                 let outcomes = routes.change(&wishes.cluster, &changes).await?;
                 Ok(outcomes.into_iter().map(outcome).collect())
             };
-            let told = self.tell_apart(&changes, self.provider.largest_route_change, call).await;
+            let told = self.tell_apart(&changes, self.provider.largest_route_batch, call).await;
             findings.add(asked, told);
         }
         let next = next.into_iter().map(|expected| Change { end: End::Next, ..asked(expected).0 });
@@ -61,10 +61,10 @@ fn asked(expected: Expected) -> (Change, RouteChange) {
     (change, RouteChange { action, resume: None })
 }
 
-fn outcome(outcome: Result<Progress, CloudError>) -> Outcome {
+fn outcome(outcome: Result<RouteProgress, CloudError>) -> Outcome {
     match outcome {
-        Ok(Progress::Done) => Outcome::Done,
-        Ok(Progress::Under { .. }) => Outcome::Under,
+        Ok(RouteProgress::Done) => Outcome::Done,
+        Ok(RouteProgress::InProgress { .. }) => Outcome::Under,
         Err(error) => Outcome::Failed(error),
     }
 }

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::{Api, Client};
-use pileus_cloud::{Owned, Provider};
+use pileus_cloud::{OwnedLoadBalancer, Provider};
 use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::facts::service::ServiceFacts;
 use pileus_controllers::services::Services;
@@ -49,7 +49,7 @@ impl World {
     pub(crate) async fn read(
         client: &Client,
         provider: &Provider,
-        owned: &[Owned],
+        owned: &[OwnedLoadBalancer],
         metrics: &Metrics,
     ) -> Result<Self, Error> {
         let (mut nodes, mut left_alone, mut unreadable) = (Vec::new(), HashSet::new(), Vec::new());
@@ -64,7 +64,7 @@ impl World {
         }
         let (mut services, mut present) = (Vec::new(), HashMap::new());
         if provider.load_balancers.is_some() {
-            let (terms, health) = (&provider.service_terms, Health::default());
+            let (terms, health) = (&provider.service_requirements, Health::default());
             let all = Services::new(client.clone(), metrics.controllers.clone(), &health, terms);
             let failed = |source| failed("list services", source);
             present = patiently(all.present()).await.map_err(failed)?;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, LocalEndpoints, Owned, Service,
-    ServiceAction, ServiceProgress, Target,
+    Error as CloudError, ErrorKind, Ingress, IngressPoint, IpMode, LocalEndpoints, OwnedLoadBalancer,
+    Service, ServiceAction, ServiceProgress, Target,
 };
 use tokio::time::Instant;
 
@@ -118,8 +118,8 @@ impl Cloud {
         self.there.values_mut().for_each(|there| there.former.clear());
     }
 
-    pub(super) fn owned(&self) -> Vec<Owned> {
-        let owned = |(name, there): (&String, &LoadBalancer)| Owned {
+    pub(super) fn owned(&self) -> Vec<OwnedLoadBalancer> {
+        let owned = |(name, there): (&String, &LoadBalancer)| OwnedLoadBalancer {
             cluster_uid: there.cluster.clone(),
             service_uid: there.service.clone(),
             service: None,
@@ -172,7 +172,7 @@ impl Cloud {
         };
         if let Some(operation) = &there.operation {
             let after = operation.ends.duration_since(now).min(Duration::from_secs(1));
-            return Ok(ServiceProgress::Under { after, resume: Some("an operation".to_owned()) });
+            return Ok(ServiceProgress::InProgress { after, resume: Some("an operation".to_owned()) });
         }
         self.writes += 1;
         let is_hidden = faults && chance.percent(10);
@@ -191,7 +191,7 @@ impl Cloud {
             self.passes(now);
             return done(if self.there.contains_key(&name) { address } else { Vec::new() });
         }
-        Ok(ServiceProgress::Under { after: takes.min(Duration::from_secs(1)), resume: None })
+        Ok(ServiceProgress::InProgress { after: takes.min(Duration::from_secs(1)), resume: None })
     }
 
     fn make(&mut self, name: &str, service: &Service, chance: &mut Chance) {

@@ -47,7 +47,7 @@ impl Roster {
                 let kind = match error.retry() {
                     Retry::Soon => ErrorKind::Conflict,
                     Retry::Slowly => ErrorKind::Denied,
-                    Retry::Growing | Retry::Uncertain | Retry::After(_) => ErrorKind::Unavailable,
+                    Retry::WithBackoff | Retry::Uncertain | Retry::After(_) => ErrorKind::Unavailable,
                 };
                 let error = CloudError::new(kind, error.to_string());
                 if record.turn.failed(&error, now, jitter) {
@@ -104,7 +104,7 @@ impl Roster {
                     record.turn = Turn::new(now);
                 }
             }
-            Ok(ServiceProgress::Under { after, resume }) if counts => {
+            Ok(ServiceProgress::InProgress { after, resume }) if counts => {
                 // What is to be deleted has no targets, whatever they are.
                 let targets = (record.step != Step::Delete).then_some(targets);
                 record.turn.goes_on(*after, resume.clone(), targets, now);

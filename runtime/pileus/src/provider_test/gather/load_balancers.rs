@@ -1,7 +1,7 @@
 //! What is done with load balancers, in which order, and how all of it is removed again.
 
 use pileus_cloud::{
-    Family, Owned, Protocol, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
+    IpFamily, OwnedLoadBalancer, Protocol, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
     ServiceProgress, Target,
 };
 
@@ -28,7 +28,7 @@ impl Caller {
         &self,
         nodes: &[Target],
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Changes<Owned>, Error> {
+    ) -> Result<Changes<OwnedLoadBalancer>, Error> {
         let played = match self.permit(nodes, "two load balancers") {
             Err(needs) => Err(needs),
             Ok(stop) => {
@@ -57,7 +57,7 @@ impl Caller {
     }
 
     /// Makes load balancers for two Services that nobody has, and takes them through their lives.
-    pub(super) async fn play_services(&self, targets: &[Target], played: &mut Played<Owned>) {
+    pub(super) async fn play_services(&self, targets: &[Target], played: &mut Played<OwnedLoadBalancer>) {
         let (mut services, nobody) = (self.services(), self.service("nobody", 80));
         let before = vec![change(ServiceAction::Delete(nobody.clone()))];
         played.turns.push((Step::Before, self.settle_services(before, &[], targets).await));
@@ -107,7 +107,7 @@ impl Caller {
         &self,
         [first, second]: &[Service; 2],
         targets: &[Target],
-        played: &mut Played<Owned>,
+        played: &mut Played<OwnedLoadBalancer>,
     ) {
         let ensure = |service: &Service| vec![change(ServiceAction::Ensure(service.clone()))];
         for (port, known, step, after) in [
@@ -143,13 +143,13 @@ impl Caller {
         left
     }
 
-    async fn list_test_services(&self) -> Result<Vec<Owned>, NoAnswer> {
+    async fn list_test_services(&self) -> Result<Vec<OwnedLoadBalancer>, NoAnswer> {
         let listed = self.list_owned(Scene::Real).await.came?;
         Ok(listed.into_iter().filter(|owned| owned.cluster_uid == self.cluster.uid).collect())
     }
 
     /// A change and a list, in front of a cloud in trouble. Nothing is there, and nothing reaches the cloud.
-    pub(super) async fn trouble_services(&self, scene: Scene) -> Trouble<Owned> {
+    pub(super) async fn trouble_services(&self, scene: Scene) -> Trouble<OwnedLoadBalancer> {
         let [first, second] = self.services();
         let changes = if matches!(scene, Scene::Silence) {
             vec![change(ServiceAction::Ensure(first))]
@@ -190,7 +190,7 @@ impl Caller {
         self.guest.change_load_balancers_or_fault(call).await
     }
 
-    async fn list_owned(&self, scene: Scene) -> Listing<Owned> {
+    async fn list_owned(&self, scene: Scene) -> Listing<OwnedLoadBalancer> {
         self.cloud.begin(scene, &[]);
         let came = match self.guest.list_owned_or_fault(&self.cluster).await {
             Ok(listed) => listed.map_err(NoAnswer::Error),
@@ -199,7 +199,7 @@ impl Caller {
         Listing { came, requests: self.cloud.seen() }
     }
 
-    fn is_ours(&self, owned: &Owned, service: &Service) -> bool {
+    fn is_ours(&self, owned: &OwnedLoadBalancer, service: &Service) -> bool {
         owned.cluster_uid == self.cluster.uid && owned.service_uid.as_ref() == Some(&service.uid)
     }
 
@@ -210,7 +210,7 @@ impl Caller {
     fn service(&self, name: &str, port: u16) -> Service {
         Service {
             ports: vec![self::port(port)],
-            families: vec![Family::Ipv4],
+            families: vec![IpFamily::Ipv4],
             ..Service::named(NAMESPACE, name, super::uid(&self.nobody, name))
         }
     }
@@ -239,7 +239,7 @@ fn sent(changes: &[ServiceChange], known: &[Service]) -> String {
         ServiceAction::Ensure(Service { name, .. }) => format!("ensure {NAMESPACE}/{name}"),
         ServiceAction::UpdateTargets(Service { name, .. }) => format!("update-targets {NAMESPACE}/{name}"),
         ServiceAction::Delete(Service { name, .. }) => format!("delete {NAMESPACE}/{name}"),
-        ServiceAction::RemoveOrphan(Owned { name, .. }) => format!("remove-orphan {name}"),
+        ServiceAction::RemoveOrphan(OwnedLoadBalancer { name, .. }) => format!("remove-orphan {name}"),
     };
     let changes: Vec<_> = changes.iter().map(action).collect();
     let known: Vec<_> = known.iter().map(|Service { name, .. }| format!("{NAMESPACE}/{name}")).collect();

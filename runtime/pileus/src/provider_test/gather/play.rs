@@ -132,7 +132,7 @@ impl<C: Resume> Item<C> {
             Some(Came::Under { after, .. }) => *after,
             Some(Came::Failed(error)) => match error.kind.retry() {
                 Retry::After(after) => after,
-                Retry::Soon | Retry::Growing | Retry::Uncertain | Retry::Slowly => SHORTEST_WAIT,
+                Retry::Soon | Retry::WithBackoff | Retry::Uncertain | Retry::Slowly => SHORTEST_WAIT,
             },
             _ => Duration::ZERO,
         }

@@ -1,6 +1,6 @@
 //! What is done with routes, in which order, and how all of it is removed again.
 
-use pileus_cloud::{ListedRoute, Progress, ProviderId, Route, RouteAction, RouteChange, Target};
+use pileus_cloud::{ListedRoute, ProviderId, Route, RouteAction, RouteChange, RouteProgress, Target};
 
 use super::super::changes::{Changes, Listing, NoAnswer, Played, Step, Trouble, Turn};
 use super::super::cloud::Scene;
@@ -108,7 +108,7 @@ impl Caller {
 
     async fn settle_routes(&self, changes: Vec<RouteChange>) -> Turn {
         let sent = sent(&changes);
-        let call = async |due: &[RouteChange]| -> Outcomes<Progress> {
+        let call = async |due: &[RouteChange]| -> Outcomes<RouteProgress> {
             self.guest.change_routes_or_fault(&self.cluster, due).await
         };
         settle(&self.cloud, sent, changes, call).await

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use pileus_cloud::{Error, ErrorKind, Ingress, IngressPoint, IpMode, ListedRoute, Owned, ProviderId};
+use pileus_cloud::{
+    Error, ErrorKind, Ingress, IngressPoint, IpMode, ListedRoute, OwnedLoadBalancer, ProviderId,
+};
 use pileus_gate::Effect;
 
 use super::super::changes::{Came, Changes, Listing, NoAnswer, Played, Step, Trouble, Turn};
@@ -82,8 +84,8 @@ fn played<T>(keys: [&str; 2], turns: Vec<(Step, Turn)>, lists: Vec<(Step, Vec<T>
     }
 }
 
-pub(super) fn load_balancers() -> Changes<Owned> {
-    let owned = |service: &str| Owned {
+pub(super) fn load_balancers() -> Changes<OwnedLoadBalancer> {
+    let owned = |service: &str| OwnedLoadBalancer {
         cluster_uid: Some("cluster".to_owned()),
         service_uid: Some(service.to_owned()),
         service: None,
