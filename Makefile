@@ -1,49 +1,60 @@
-# How to use this checkout. Each target says what it needs, fetches or builds that once, and starts in seconds after.
-# What takes more than a line lives in deploy/dev. CARGO_TARGET_DIR is respected; PILEUS_FROM_DEBIAN=1 builds the
-# wasm32-wasip2 target from Debian's packages where rustup's server is out of reach.
+# How to use this checkout: `make` lists the targets. A target checks that the programs it needs are installed, builds
+# what is missing once, and starts within seconds from then on. Steps longer than a line are scripts in deploy/dev.
+#
+# CARGO_TARGET_DIR        where cargo builds (default: target)
+# PILEUS_FROM_DEBIAN=1    builds the wasm32-wasip2 target from Debian's packages, for machines that can't reach rustup
+# PILEUS_KUBE_BIN         folders with kube-apiserver, etcd and kubectl, instead of building them
+# RUST_TEST_THREADS       how many tests of a binary run at a time (default: 6)
 
 GUESTS := -p simulated-provider -p hostile-provider -p unruly-provider
-# Built by one command, so that they share one set of features and dependencies are compiled once.
+# One command builds all of them: with one set of features, each dependency is compiled once.
 PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# What takes most of the time of all tests is waiting for processes, and so there are more of them at a time than cores.
+PROGRESS := deploy/dev/progress
+# More than there are cores, as most tests wait for other processes.
 export RUST_TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full lint bench mutants audit guests python-guest stack
+.PHONY: help demo test test-full lint bench mutants audit first-time guests python-guest stack
 
-help: ## Show this list
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo 'Start with `make demo` (KEEP=1 leaves it running). Before a change is proposed: `make lint test`.'
 
-demo: stack guests ## Run Pileus with the simulated cloud against a real API server, here
-	@[ -x $(TARGET)/debug/demo ] || echo 'Building Pileus, the simulated cloud and the demo, once: about 5 minutes on two cores.'
-	cargo build --locked $(PROGRAMS)
+demo: first-time stack guests ## Show Pileus at work, with a real API server and a simulated cloud (2 minutes once built)
+	@$(PROGRESS) 'Pileus, the simulated cloud and the demo' 'about 6 minutes on two cores, then kept' \
+		cargo build --locked $(PROGRAMS)
 	@$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
-test: python-guest stack guests ## Run all tests
-	deploy/dev/check speed scenarios attacks
-	cargo test --locked --workspace
+# A failure hides no other one: all checks and all tests run, and the target fails at the end.
+test: first-time python-guest stack guests ## Run all tests (12 minutes once built)
+	@$(PROGRESS) 'all tests' 'about 15 minutes on two cores, then kept' cargo test --locked --workspace --no-run
+	@status=0; \
+	deploy/dev/check speed scenarios attacks || status=$$?; \
+	cargo test --locked --workspace --no-fail-fast || status=$$?; \
+	exit $$status
 
-test-full: test ## Also fuzz the gate, load a slow cloud and play an hour of random history; PILEUS_RANDOM_SEED and _SECONDS choose one
+test-full: test ## Run all tests, then fuzz the gate, load a slow cloud and play an hour of random history
 	deploy/dev/fuzz 60
 	PILEUS_RANDOM_SEED=$${PILEUS_RANDOM_SEED:-$$(date +%s)} PILEUS_RANDOM_SECONDS=$${PILEUS_RANDOM_SECONDS:-3600} \
 		cargo test --locked --workspace --test cluster -- random --nocapture
 	cargo test --locked --workspace --test gate -- --ignored --nocapture
 
-lint: ## Check format, lints, licences, sources and architecture
+lint: ## Check format, lints, licenses, architecture, words, sizes and links
 	@deploy/dev/require cargo cc
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	deploy/dev/deny check --hide-inclusion-graph bans licenses sources
 	deploy/dev/check
 
-bench: stack guests ## Measure against the design's targets (a release build, then about half an hour)
+bench: stack guests ## Measure against the targets of the design (a release build, then half an hour)
 	@deploy/dev/kubernetes/build --with kwok >/dev/null
 	cargo build --locked --release --workspace --bin simulated-cloud
 	cargo bench --locked --workspace --bench targets
 
-# The seed makes random tests the same each time, so that a figure can be repeated; nobody reads what they shrink to.
-mutants: ## Break what the controllers decide, in 1,200 ways, and see tests notice (takes hours)
+# The seed makes random tests the same each time, so that a figure can be repeated. Shrinking would only cost time.
+mutants: ## Break the controllers' decisions in 1,200 ways and check that tests notice (takes hours)
 	@deploy/dev/require cargo cc cargo-mutants
 	PROPTEST_RNG_SEED=1 PROPTEST_MAX_SHRINK_ITERS=0 PROPTEST_DISABLE_FAILURE_PERSISTENCE=1 \
 		cargo mutants --output $(TARGET)
@@ -52,18 +63,23 @@ audit: ## Check dependencies against the RustSec advisories (needs github.com)
 	@deploy/dev/require cargo cc
 	deploy/dev/deny check advisories
 
-# Components that tests, demo and bench load.
+# The first line that a first run prints.
+first-time:
+	@[ -d $(TARGET)/debug/deps ] || echo 'First run: builds the API server, the wasm target, the components and Pileus,' \
+		'about 15 minutes on two cores. Later runs start within seconds.'
+
+# The components that tests, demo and bench load.
 guests:
 	@deploy/dev/require cargo cc
-	@deploy/dev/wasm-target
-	@[ -e $(TARGET)/wasm32-wasip2/guest/simulated_provider.wasm ] || \
-		echo 'Building the components, once: about a minute on two cores.'
-	cargo build --locked --target wasm32-wasip2 --profile guest $(GUESTS)
+	@$(PROGRESS) 'the wasm32-wasip2 target' 'about 2 minutes from Debian, seconds from rustup; then kept' \
+		deploy/dev/wasm-target
+	@$(PROGRESS) 'the components' 'about a minute on two cores, then kept' \
+		cargo build --locked --target wasm32-wasip2 --profile guest $(GUESTS)
 
-# The provider in Python, which the host's tests alone load, so that demo and bench need no Python.
+# The provider in Python. Only tests of the host load it, so that demo and bench need no Python.
 python-guest:
 	@deploy/dev/require python3-venv
-	@deploy/dev/python-guest $(TARGET)/python/simulated.wasm
+	@$(PROGRESS) 'the provider in Python' 'about a minute, then kept' deploy/dev/python-guest $(TARGET)/python/simulated.wasm
 
 # etcd, kube-apiserver and kubectl.
 stack:
