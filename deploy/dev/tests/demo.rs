@@ -1,4 +1,4 @@
-//! The demo keeps its promises to whoever has it read by a program or stops it halfway.
+//! The demo shows what it should, also without a terminal, and cleans up, also after Ctrl-C.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -12,13 +12,13 @@ use pileus_dev::{Error, Process};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-/// It takes a minute and a half, as Nodes must be a minute old before they may go; beside other tests on a busy machine
-/// it may need longer.
+/// How long the demo may take: a minute and a half, since Nodes must be a minute old before they are deleted, and longer
+/// beside other tests.
 const SOON: Duration = Duration::from_mins(10);
-/// The widest line that the demo may print, in characters.
+/// The maximum width of a line, in characters.
 const WIDTH: usize = 100;
 
-/// The demo, with a folder for its temporary files that its children can be told by.
+/// Starts the demo with its own folder for temporary files, whose path also identifies its child processes.
 fn demo(folder: &TempDir) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_demo"));
     command.env("TMPDIR", folder.path());
@@ -28,11 +28,11 @@ fn demo(folder: &TempDir) -> Process {
     Process::start("demo", &command).unwrap()
 }
 
-/// Waits until the demo has ended: its output, with what it wrote to standard error, and its status.
+/// Waits until the demo has ended. Returns its output, standard error included, and its status.
 async fn end(mut demo: Process) -> (Vec<String>, ExitStatus) {
     demo.await_line(|_| false, SOON).await.unwrap_err();
     let lines = demo.log();
-    // Its output is closed when it is gone, or a moment before.
+    // The output may be closed a moment before the process ends.
     let mut status = demo.ended();
     while status.is_none() {
         tokio::task::yield_now().await;
@@ -41,7 +41,7 @@ async fn end(mut demo: Process) -> (Vec<String>, ExitStatus) {
     (lines, status.unwrap())
 }
 
-/// What the demo has left behind: files, and processes that still have its environment.
+/// Files and processes that the demo has left behind.
 fn left_behind(folder: &TempDir) -> Vec<String> {
     let path = folder.path().display().to_string();
     let files = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path().display().to_string());
@@ -56,7 +56,7 @@ fn left_behind(folder: &TempDir) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn it_shows_what_it_promises_in_plain_text_and_leaves_nothing_behind() {
+async fn the_demo_prints_plain_text_without_a_terminal_and_leaves_nothing_behind() {
     let folder = TempDir::new().unwrap();
     let (lines, status) = end(demo(&folder)).await;
     let text = lines.join("\n");
@@ -66,24 +66,25 @@ async fn it_shows_what_it_promises_in_plain_text_and_leaves_nothing_behind() {
         "create nodes: no",
         "simulated://m-000003",
         "leads, this replica stands by",
-        "none of 100 nodes was left out",
+        "all 100 nodes initialized",
+        "blocked ✓ ",
         "lookup of node node-4 stopped after 2000 ms of processor time",
         r#"result="trap"}"#,
         "[NOT GRANTED]",
         "http://169.254.169.254/metadata/identity/oauth2/token/node-4",
-        "the metadata service was not asked",
-        "users' work after",
-        "node-2 node.kubernetes.io/instance-type: large-8, and",
+        "the metadata service received no request",
+        "users' changes after",
+        "node-2 node.kubernetes.io/instance-type: large-8 → huge-64",
         "node-5 10.244.5.0/24 to m-000005 False, RouteCreated",
         "5 writes to the cloud",
         "$ kubectl get service web NAME TYPE CLUSTER-IP EXTERNAL-IP",
         "EnsuredLoadBalancer:",
-        "from everywhere 192.0.2.0/24",
+        "everywhere 192.0.2.0/24",
         "DeletingNode: Deleting node node-3",
-        "to 10.244.3.0/24 gone",
-        "machines without m-000003",
+        "to 10.244.3.0/24 deleted",
+        "instances, without m-000003",
         "DeletedLoadBalancer:",
-        "0 load balancers,",
+        "0 load balancers after",
         "NotReady True, DeletionHeld 52: worker-1,",
         "node worker-1: released",
         "Ready none 103: node-1, node-2, node-4,",
@@ -92,10 +93,10 @@ async fn it_shows_what_it_promises_in_plain_text_and_leaves_nothing_behind() {
         "their nodes were held, none was deleted",
         "the 51 others stay, and none is held",
         "20 late nodes",
-        "What next",
+        "How to go on:",
         "pileus provider test",
     ];
-    // Wherever a line was broken.
+    // Regardless of where lines are broken.
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for promise in promises {
         assert!(words.contains(promise), "{promise:?} is not in\n{text}");
@@ -107,17 +108,17 @@ async fn it_shows_what_it_promises_in_plain_text_and_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn an_interrupted_one_ends_everything_and_sums_up_what_it_has_shown() -> Result<(), Error> {
+async fn an_interrupted_demo_prints_its_summary_and_leaves_nothing_behind() -> Result<(), Error> {
     let folder = TempDir::new().unwrap();
     let demo = demo(&folder);
-    demo.await_line(|line| line.contains("A provider that never returns"), SOON).await?;
-    assert!(left_behind(&folder).len() >= 4, "cluster, cloud and folders are there");
+    demo.await_line(|line| line.contains("A provider never returns"), SOON).await?;
+    assert!(left_behind(&folder).len() >= 4, "cluster, cloud and folders exist");
     demo.signal(Signal::INT)?;
     let (lines, status) = end(demo).await;
     assert_eq!(status.code(), Some(130), "{lines:?}");
     let summary = lines.iter().skip_while(|line| !line.starts_with("Shown so far, in ")).skip(1);
     let names: Vec<_> = summary.filter_map(|line| line.strip_prefix("   ")?.split("  ").next()).collect();
-    assert_eq!(names, ["3 nodes", "2 replicas"], "what was shown, and nothing else: {lines:?}");
+    assert_eq!(names, ["3 nodes", "2 replicas"], "the completed scenes only: {lines:?}");
     assert_eq!(left_behind(&folder), [""; 0]);
     Ok(())
 }

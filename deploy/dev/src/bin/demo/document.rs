@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pileus_dev::{Error, artifact};
 
-/// What is to run.
+/// A CloudProvider document.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Document<'a> {
     /// The operator's name for it.
@@ -14,12 +14,12 @@ pub(crate) struct Document<'a> {
     pub(crate) package: &'a str,
     /// One field of its configuration, as `name: value`.
     pub(crate) configuration: &'a str,
-    /// The loopback port that it may reach; none, and it may reach nothing.
+    /// The loopback port that the provider may reach. `None` grants nothing.
     pub(crate) granted: Option<&'a str>,
 }
 
 impl Document<'_> {
-    /// Writes it to `NAME.yaml` in the folder.
+    /// Writes the document to `NAME.yaml` in a folder.
     pub(crate) fn write(self, folder: &Path) -> Result<PathBuf, Error> {
         let path = folder.join(self.name).with_extension("yaml");
         let text = self.text(&artifact::component(self.package)?);
@@ -46,7 +46,7 @@ spec:
     }
 }
 
-/// Whatever the simulated cloud's own API offers, but for making machines; nothing of its operator's, and nothing else.
+/// Grants all of the simulated cloud's API except for creating machines, and nothing of its administrative API.
 fn grant(port: &str) -> String {
     format!(
         "  grants:

@@ -1,4 +1,4 @@
-//! What Pileus tells on Nodes and Services, as the demo reads it.
+//! Reads the events that Pileus records on Nodes and Services.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::nodes::SOON;
 
-/// Between two looks for an event, which is sent behind everything that matters more.
+/// The time between two reads while waiting for an event.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Waits for the event about an object that says this, and returns what it says.
+/// Waits for an event about an object whose text has this part, and returns its text.
 pub(crate) async fn about(client: &Client, name: &str, part: &str) -> Result<String, Error> {
     let begun = Instant::now();
     loop {
@@ -29,7 +29,7 @@ pub(crate) async fn about(client: &Client, name: &str, part: &str) -> Result<Str
     }
 }
 
-/// What all events about an object say, as `Reason: message`, the oldest first.
+/// The texts of all events about an object, as `Reason: message`, oldest first.
 pub(crate) async fn all_about(client: &Client, name: &str) -> Result<Vec<String>, Error> {
     let events: Api<Event> = Api::all(client.clone());
     let about = ListParams::default().fields(&format!("involvedObject.name={name}"));

@@ -1,19 +1,20 @@
-//! `make demo`: the first thing that a stranger runs. Starts a cluster, a cloud and Pileus, shows what Pileus does for
-//! Nodes, routes and Services, and what a provider can't do to it, and leaves nothing behind.
+//! `make demo`: a tour of Pileus in a terminal, with a real API server and a simulated cloud. It shows what Pileus does for
+//! Nodes, routes and Services, and what a misbehaving provider can't do. It removes everything that it has started.
 
 mod cloud;
 mod document;
 mod events;
 mod guide;
+mod http_client;
+mod inspection;
+mod node_table;
 mod nodes;
 mod page;
 mod pileus;
+mod run;
 mod scenes;
 mod stage;
 mod steps;
-mod story;
-mod table;
-mod web;
 
 use std::process::ExitCode;
 
@@ -21,5 +22,5 @@ use clap::Parser as _;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    story::perform(story::Arguments::parse()).await
+    run::run(run::Arguments::parse()).await
 }

@@ -1,29 +1,27 @@
-//! What the reader sees: headlines, sentences and tables of at most 100 columns, with colours where the terminal shows
-//! them and nobody has set `NO_COLOR`. Layout is done on plain text; colours come last and change no width.
+//! The demo's output: headlines, sentences and tables of at most 100 columns. Colors are for terminals, unless `NO_COLOR`
+//! is set. Layout works on plain text; colors are added last and change no width.
 
 use std::io::Write as _;
 use std::time::Duration;
 
 use owo_colors::{OwoColorize as _, Stream, Style};
 
-/// The widest line, in characters: two such windows fit beside each other on a usual screen.
+/// The maximum width of a line, in characters: two such windows fit side by side on a usual screen.
 pub(crate) const WIDTH: usize = 100;
-/// How far everything below a headline is indented.
+/// The indentation of all text below a headline.
 pub(crate) const INDENT: usize = 3;
-/// What separates two columns.
+/// The number of spaces between two columns.
 const GAP: usize = 2;
 
-/// How a piece of text is meant.
+/// The meaning of a piece of text, which decides how it looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
-    /// As it is.
+    /// Ordinary text.
     Plain,
-    /// There to find one's way.
+    /// Labels, and what is less important.
     Quiet,
-    /// What was hoped for.
+    /// A success.
     Good,
-    /// What was stopped.
-    Bad,
     /// A headline, or a command to type.
     Strong,
 }
@@ -46,45 +44,46 @@ impl Tone {
             Self::Plain => Style::new(),
             Self::Quiet => Style::new().dimmed(),
             Self::Good => Style::new().green(),
-            Self::Bad => Style::new().red(),
             Self::Strong => Style::new().bold(),
         }
     }
 }
 
-/// A row: its name, and what stands beside it.
-pub(crate) fn row(name: &str, tone: Tone, text: impl Into<String>) -> Vec<Cell> {
-    vec![Tone::Quiet.cell(name), tone.cell(text)]
+/// A row of a label and a text.
+pub(crate) fn row(label: &str, tone: Tone, text: impl Into<String>) -> Vec<Cell> {
+    vec![Tone::Quiet.cell(label), tone.cell(text)]
 }
 
-/// A headline that is no step.
+/// Prints a headline that begins no scene.
 pub(crate) fn heading(text: &str) {
     print(&[]);
     print(&[Tone::Strong.cell(text)]);
 }
 
-/// A table.
+/// Prints a table.
 pub(crate) fn table(rows: &[Vec<Cell>]) {
     for line in layout(rows) {
         print(&line);
     }
 }
 
-/// A time as people say it: milliseconds below a second.
-pub(crate) fn seconds(time: Duration) -> String {
-    if time < Duration::from_secs(1) {
+/// A duration for people, in milliseconds below a second.
+pub(crate) fn format_duration(time: Duration) -> String {
+    if time < Duration::from_millis(1) {
+        "less than 1 ms".to_owned()
+    } else if time < Duration::from_secs(1) {
         format!("{} ms", time.as_millis())
     } else {
         format!("{:.1} s", time.as_secs_f64())
     }
 }
 
-/// Lays a table out: columns as wide as their widest cell, and the last cell of a row wrapped where it would stand out
-/// of the page. A row of fewer cells than the others spans the rest with its last one.
+/// Lays out a table. A column is as wide as its widest cell. The last cell of a row takes the rest of the line, and is
+/// wrapped if it is longer.
 fn layout(rows: &[Vec<Cell>]) -> Vec<Vec<Cell>> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
-        // A last cell is followed by nothing that would have to be aligned.
+        // The last cell of a row needs no padding.
         let cells = rows.iter().filter(|row| row.len() > column + 1).filter_map(|row| row.get(column));
         cells.map(|cell| cell.text.chars().count()).max().unwrap_or_default()
     };
@@ -108,7 +107,7 @@ fn lines(row: &[Cell], widths: &[usize]) -> Vec<Vec<Cell>> {
     lines
 }
 
-/// The text in lines of at most `width`, broken at spaces, and within words that are longer than that.
+/// Breaks a text into lines of at most `width` characters: at spaces, and within words that are longer than a line.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines = vec![String::new()];
@@ -129,7 +128,7 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Prints a line. A reader that has gone away is no failure: the demo then ends without one.
+/// Prints a line. A closed output (`make demo | head`) is not an error.
 pub(crate) fn print(cells: &[Cell]) {
     let mut line = String::new();
     for Cell { text, tone } in cells {
@@ -137,7 +136,7 @@ pub(crate) fn print(cells: &[Cell]) {
         line.push_str(&if *tone == Tone::Plain { text.clone() } else { shown.to_string() });
     }
     let mut out = std::io::stdout().lock();
-    let _gone = writeln!(out, "{}", line.trim_end()).and_then(|()| out.flush());
+    let _closed = writeln!(out, "{}", line.trim_end()).and_then(|()| out.flush());
 }
 
 #[cfg(test)]
@@ -150,10 +149,10 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell_that_is_not_a_last_one() {
+    fn a_column_is_as_wide_as_its_widest_cell_that_does_not_end_a_row() {
         let rows = [
             row("a", Tone::Good, "one"),
-            row("long name", Tone::Bad, "two"),
+            row("long name", Tone::Strong, "two"),
             vec![Tone::Plain.cell("one cell alone, however long")],
         ];
         assert_eq!(
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_goes_on_below_itself() {
+    fn a_long_text_is_wrapped_within_its_column() {
         let rows = [row("name", Tone::Plain, format!("{} {} end", "x".repeat(90), "y".repeat(100)))];
         let lines = text(&rows);
         assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{lines:?}");
@@ -173,10 +172,11 @@ mod tests {
     }
 
     #[test]
-    fn times_are_as_people_say_them() {
-        let table = [(0, "0 ms"), (999, "999 ms"), (1_000, "1.0 s"), (12_345, "12.3 s")];
+    fn durations_are_shown_in_milliseconds_or_seconds() {
+        let table =
+            [(0, "less than 1 ms"), (1, "1 ms"), (999, "999 ms"), (1_000, "1.0 s"), (12_345, "12.3 s")];
         for (milliseconds, expected) in table {
-            assert_eq!(seconds(Duration::from_millis(milliseconds)), expected);
+            assert_eq!(format_duration(Duration::from_millis(milliseconds)), expected);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A Pileus process, seen from outside as an operator sees it: a log, probes and metrics.
+//! A Pileus process, seen as an operator sees it: log, probes and metrics.
 
 use std::fmt;
 use std::path::Path;
@@ -8,69 +8,69 @@ use std::time::{Duration, Instant};
 use pileus_dev::{Error, Process, artifact};
 use tokio::time::sleep;
 
-use crate::web::Web;
+use crate::http_client::HttpClient;
 
-/// Loading a provider takes a second in a debug build, most of it compilation; a busy machine may need longer.
+/// How long a start may take: a second in a debug build, most of it to compile the provider, and longer on a busy machine.
 const START: Duration = Duration::from_mins(1);
-/// How long a provider may be stopped or an answer take that is waited for: the longest is a loop's two seconds.
+/// How long an expected change may take. The longest is the two seconds of an endless loop.
 const SOON: Duration = Duration::from_mins(1);
-/// How long the end may take: what is under way is finished first.
+/// How long a stop may take: Pileus first finishes the calls that are in flight.
 const GRACE: Duration = Duration::from_secs(10);
-/// Between two looks: a loop of two seconds is looked at some 60 times.
+/// The time between two reads while waiting for a change.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// At least so many probes, so that there are some after what was waited for, too.
+/// The minimum number of probes, so that some follow the event that was waited for.
 const PROBES: u32 = 20;
 
-/// What a process is started with.
-pub(crate) struct Setting<'a> {
+/// How to start a process.
+pub(crate) struct Options<'a> {
     /// The CloudProvider document.
     pub(crate) document: &'a Path,
     /// The kubeconfig of Pileus' service account.
     pub(crate) kubeconfig: &'a Path,
-    /// Where compiled code is kept between the processes.
+    /// The folder where processes keep compiled code.
     pub(crate) compiled: &'a Path,
-    /// Where its log goes.
+    /// The file for the log.
     pub(crate) log: &'a Path,
-    /// What else is on its command line.
+    /// Further flags.
     pub(crate) flags: &'a [&'a str],
 }
 
-/// A running Pileus. Ends when dropped.
+/// A running Pileus. It ends when this is dropped.
 pub(crate) struct Pileus {
     process: Process,
-    pub(crate) web: Web,
-    /// From the start of the process until `/readyz` said yes: the provider is loaded and the Nodes are known.
+    pub(crate) http: HttpClient,
+    /// The time from the start of the process until `/readyz` succeeded: the provider is loaded and all Nodes are known.
     pub(crate) ready_after: Duration,
 }
 
 /// One line of `/metrics`.
 pub(crate) struct Metric {
-    /// The series, as it stands there.
+    /// The name with its labels.
     series: String,
     /// Its value.
     value: u64,
 }
 
-/// With spaces between the labels, where a long line may break.
+/// With spaces between the labels, where a long line can be broken.
 impl fmt::Display for Metric {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{} {}", self.series.replace("\",", "\", "), self.value)
     }
 }
 
-/// How `/readyz` and `/livez` answered while something was waited for.
-pub(crate) struct Probes {
-    /// How many there were; all said yes.
+/// The results of probing `/livez` and `/readyz`, all of which succeeded.
+pub(crate) struct ProbeResults {
+    /// The number of probes.
     pub(crate) count: u32,
-    /// The longest that one took.
+    /// The duration of the slowest probe.
     pub(crate) slowest: Duration,
 }
 
 impl Pileus {
     /// Starts Pileus and waits until it is ready.
-    pub(crate) async fn start(name: &str, setting: Setting<'_>) -> Result<Self, Error> {
-        let Setting { document, kubeconfig, compiled, log, flags } = setting;
+    pub(crate) async fn start(name: &str, options: Options<'_>) -> Result<Self, Error> {
+        let Options { document, kubeconfig, compiled, log, flags } = options;
         let begun = Instant::now();
         let mut command = Command::new(artifact::program("pileus")?);
         command.arg("run").arg("--provider").arg(document).arg("--kubeconfig").arg(kubeconfig);
@@ -80,74 +80,74 @@ impl Pileus {
         process.copy_log(log)?;
         let serving = process.await_line(|line| line.contains("serving /livez"), START).await?;
         let address = serving.rsplit("address=").next().unwrap_or_default();
-        let web = Web::new(&format!("http://{address}"));
-        let mut pileus = Self { process, web, ready_after: Duration::ZERO };
-        while !pileus.says_yes("/readyz").await? {
+        let http = HttpClient::new(&format!("http://{address}"));
+        let mut pileus = Self { process, http, ready_after: Duration::ZERO };
+        while !pileus.is_ok("/readyz").await? {
             pileus.wait(begun, "is not ready").await?;
         }
         pileus.ready_after = begun.elapsed();
         Ok(pileus)
     }
 
-    /// Waits until it leads, as its log says.
-    pub(crate) async fn leads(&self) -> Result<(), Error> {
+    /// Waits until the process is the leader, as its log says.
+    pub(crate) async fn await_leadership(&self) -> Result<(), Error> {
         self.process.await_line(|line| line.contains("became leader"), SOON).await.map(drop)
     }
 
-    /// Waits until `/readyz` says this of the election, and returns that line.
-    pub(crate) async fn standing(&mut self, part: &str) -> Result<String, Error> {
+    /// Waits until the line about leader election at `/readyz` has this part, and returns the line.
+    pub(crate) async fn election_status(&mut self, part: &str) -> Result<String, Error> {
         let begun = Instant::now();
         loop {
-            let answer = self.web.get("/readyz").await.map_err(|problem| self.failed(&problem))?;
+            let answer = self.http.get("/readyz").await.map_err(|problem| self.failed(&problem))?;
             let line = answer.body.lines().find(|line| line.contains("leader-election"));
             if let Some(line) = line.filter(|line| answer.status == 200 && line.contains(part)) {
                 return Ok(line.to_owned());
             }
-            self.wait(begun, &format!("does not say \"{part}\" at /readyz")).await?;
+            self.wait(begun, &format!("lacks \"{part}\" at /readyz")).await?;
         }
     }
 
-    /// Waits until a series of this metric with these labels is above 0, and probes it meanwhile.
+    /// Waits until a series of this metric with these labels is above 0, and probes the process meanwhile.
     pub(crate) async fn await_metric(
         &mut self,
         name: &str,
         labels: &[&str],
-    ) -> Result<(Metric, Probes), Error> {
+    ) -> Result<(Metric, ProbeResults), Error> {
         let begun = Instant::now();
-        let mut probes = Probes { count: 0, slowest: Duration::ZERO };
+        let mut probes = ProbeResults { count: 0, slowest: Duration::ZERO };
         loop {
             for path in ["/livez", "/readyz"] {
-                let asked = Instant::now();
-                if !self.says_yes(path).await? {
-                    return Err(self.failed(&format!("does not say yes to {path}")));
+                let sent = Instant::now();
+                if !self.is_ok(path).await? {
+                    return Err(self.failed(&format!("fails at {path}")));
                 }
                 probes.count += 1;
-                probes.slowest = probes.slowest.max(asked.elapsed());
+                probes.slowest = probes.slowest.max(sent.elapsed());
             }
             let metric = self.metric(name, labels).await?.filter(|metric| metric.value > 0);
             if let Some(metric) = metric.filter(|_| probes.count >= PROBES) {
                 return Ok((metric, probes));
             }
-            self.wait(begun, &format!("shows no {name} of {labels:?}")).await?;
+            self.wait(begun, &format!("has no metric {name} with {labels:?}")).await?;
         }
     }
 
-    /// How many requests its provider has made, whoever answered them.
-    pub(crate) async fn requests(&self) -> Result<u64, Error> {
-        let answer = self.web.get("/metrics").await.map_err(|problem| self.failed(&problem))?;
+    /// How many requests the provider has made, from the cache or from the cloud.
+    pub(crate) async fn provider_requests(&self) -> Result<u64, Error> {
+        let answer = self.http.get("/metrics").await.map_err(|problem| self.failed(&problem))?;
         Ok(sum(&answer.body, "pileus_gate_requests_total"))
     }
 
-    /// Asks it to end and waits until it has.
+    /// Stops the process with SIGTERM and waits for its end.
     pub(crate) async fn stop(self) -> Result<(), Error> {
-        let gone = self.failed("did not end well when it was asked to");
+        let gone = self.failed("failed when it was stopped");
         let status = self.process.stop(GRACE).await?;
         if status.success() { Ok(()) } else { Err(gone) }
     }
 
-    /// An error about something that Pileus should have done, with the end of its log.
-    pub(crate) fn blame(&self, error: &Error) -> Error {
-        self.failed(&format!("did not do what was waited for: {error}"))
+    /// An error about something that Pileus has not done, with the end of its log.
+    pub(crate) fn with_log(&self, error: &Error) -> Error {
+        self.failed(&format!("has not done what was expected: {error}"))
     }
 
     /// An error about this process, with the end of its log.
@@ -155,13 +155,13 @@ impl Pileus {
         self.process.failed(problem)
     }
 
-    async fn says_yes(&self, path: &str) -> Result<bool, Error> {
-        let answer = self.web.get(path).await.map_err(|problem| self.failed(&problem))?;
+    async fn is_ok(&self, path: &str) -> Result<bool, Error> {
+        let answer = self.http.get(path).await.map_err(|problem| self.failed(&problem))?;
         Ok(answer.status == 200)
     }
 
     async fn metric(&self, name: &str, labels: &[&str]) -> Result<Option<Metric>, Error> {
-        let answer = self.web.get("/metrics").await.map_err(|problem| self.failed(&problem))?;
+        let answer = self.http.get("/metrics").await.map_err(|problem| self.failed(&problem))?;
         Ok(find(&answer.body, name, labels))
     }
 
@@ -177,17 +177,17 @@ impl Pileus {
     }
 }
 
-/// The first series of that name that has all of the labels, each as `name="value"`.
+/// The first series of this name that has all of these labels, each as `name="value"`.
 fn find(metrics: &str, name: &str, labels: &[&str]) -> Option<Metric> {
-    let ours = |line: &&str| {
+    let is_wanted = |line: &&str| {
         line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{'))
             && labels.iter().all(|label| line.contains(label))
     };
-    let (series, value) = metrics.lines().find(ours)?.rsplit_once(' ')?;
+    let (series, value) = metrics.lines().find(is_wanted)?.rsplit_once(' ')?;
     Some(Metric { series: series.to_owned(), value: value.parse().ok()? })
 }
 
-/// What all series of that name come to.
+/// The sum of all series of this name.
 fn sum(metrics: &str, name: &str) -> u64 {
     let values =
         metrics.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{')));

@@ -1,5 +1,4 @@
-//! A cloud that takes less than its provider believes, and what waits for it: who goes first, and how often the cloud has
-//! to refuse.
+//! A cloud that accepts fewer changes than its provider declares. The gate learns the limit, and sends urgent changes first.
 
 use std::time::Duration;
 
@@ -12,107 +11,107 @@ use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::page::{self, Cell, Tone, row, seconds};
+use crate::page::{self, Cell, Tone, format_duration, row};
 use crate::stage::Stage;
 use crate::steps::Steps;
 
-/// What is asked for at once, in the order in which it comes: the least urgent first.
-const ASKED: [(Urgency, usize); 3] =
+/// The changes that become due at once, in the order in which they are sent: the least urgent first.
+const CHANGES: [(Urgency, usize); 3] =
     [(Urgency::Background, 60), (Urgency::Initialise, 30), (Urgency::User, 10)];
-/// How many that is.
+/// The number of all changes.
 const ALL: usize = 100;
-/// What the provider believes that the cloud takes each second, and what it takes.
-const BELIEVED: f64 = 100.0;
-const TAKEN: u32 = 20;
+/// The rate of changes per second that the provider declares.
+const DECLARED: f64 = 100.0;
+/// The rate and burst that the cloud accepts.
+const ACCEPTED: u32 = 20;
 const BURST: u32 = 10;
-/// Between two looks at the queue.
-const LOOK: Duration = Duration::from_millis(700);
-/// Longer than all of it takes on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// The columns of the strip.
-const COLUMNS: [&str; 5] = ["waiting", "users' work", "new nodes", "nobody waits for", "refused"];
+/// The time between two lines about the queue.
+const PAUSE: Duration = Duration::from_millis(700);
+/// Longer than all changes take on a busy machine.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// The columns of the table.
+const COLUMNS: [&str; 5] = ["waiting", "users' changes", "new nodes", "background", "refused"];
 
-/// Asks a throttled cloud for a hundred changes at once.
+/// Sends a hundred changes at once to a cloud that throttles them.
 pub(crate) async fn drain(steps: &mut Steps, stage: &Stage) -> Result<(), Error> {
     steps.begin(
-        "A throttled cloud",
+        "The cloud throttles",
         &format!(
-            "It takes {TAKEN} changes a second, the provider believes {BELIEVED}, and {ALL} come at once. The gate finds \
-             out, waits instead of asking, and lets the most urgent go first. (So many at \
-             once a demo's cluster doesn't bring about: here the demo itself asks the gate, in a provider's place.)"
+            "It accepts {ACCEPTED} changes a second, and {ALL} are due at once. The gate learns the limit from a few refusals, \
+             and sends the most urgent changes first. (Here the demo calls the gate itself, in place of a provider.)"
         ),
     );
-    stage.cloud.limit_writes(BURST, TAKEN).await?;
+    stage.cloud.limit_writes(BURST, ACCEPTED).await?;
     let gate = gate(stage)?;
     let begun = Instant::now();
-    let mut asked = JoinSet::new();
-    for (urgency, count) in ASKED {
+    let mut sent = JoinSet::new();
+    for (urgency, count) in CHANGES {
         for _ in 0..count {
             let gate = gate.clone().with_urgency(urgency);
-            let url = stage.cloud.web.url(&format!("/v1/machines/m-{:06}", asked.len() + 1));
-            asked.spawn(async move { change(&gate, &url).await.map(|()| (urgency, begun.elapsed())) });
+            let url = stage.cloud.http.url(&format!("/v1/machines/m-{:06}", sent.len() + 1));
+            sent.spawn(async move { change(&gate, &url).await.map(|()| (urgency, begun.elapsed())) });
         }
     }
-    page::table(&[strip(Tone::Quiet, COLUMNS.map(str::to_owned))]);
+    page::table(&[line(Tone::Quiet, COLUMNS.map(str::to_owned))]);
     let mut ends = Vec::new();
-    let mut look = begun;
+    let mut next = begun;
     while ends.len() < ALL {
         tokio::select! {
-            Some(end) = asked.join_next() => {
+            Some(end) = sent.join_next() => {
                 let end = end.map_err(|error| stage.cloud.failed(&error.to_string()))?;
                 ends.push(end.map_err(|problem| stage.cloud.failed(&problem))?);
             }
-            () = sleep(look.saturating_duration_since(Instant::now())) => {
-                show(stage, &gate, begun).await?;
-                look = Instant::now() + LOOK;
+            () = sleep(next.saturating_duration_since(Instant::now())) => {
+                print_queue(stage, &gate, begun).await?;
+                next = Instant::now() + PAUSE;
             }
         }
     }
-    let refused = stage.cloud.refused().await?;
-    stage.cloud.unlimit().await?;
+    let refused = stage.cloud.throttled_count().await?;
+    stage.cloud.lift_write_limit().await?;
     let last = |wanted| ends.iter().filter(|(urgency, _)| *urgency == wanted).map(|(_, at)| *at).max();
-    let last = |wanted| seconds(last(wanted).unwrap_or_default());
+    let last = |wanted| format_duration(last(wanted).unwrap_or_default());
     let [users, new, others] = [Urgency::User, Urgency::Initialise, Urgency::Background].map(last);
     page::table(&[
         Vec::new(),
         row(
             "done",
             Tone::Good,
-            format!("users' work after {users}, new nodes after {new}, all after {others}"),
+            format!("users' changes after {users}, new nodes after {new}, all after {others}"),
         ),
-        row("refused", Tone::Good, format!("{refused} calls, from which the gate has learned")),
+        row("refused", Tone::Good, format!("{refused} of {ALL}, from which the gate has learned the limit")),
     ]);
     steps.end();
     let text =
-        format!("through a slow cloud: users' after {users}, all after {others}, {refused} refused by it");
-    steps.shown(&format!("{ALL} changes"), text);
+        format!("to a throttled cloud: users' first, after {users}; all after {others}; {refused} refused");
+    steps.add_to_summary(&format!("{ALL} changes"), text);
     Ok(())
 }
 
-/// A line of the strip: how many of each urgency wait.
-async fn show(stage: &Stage, gate: &Gate, begun: Instant) -> Result<(), Error> {
+/// Prints how many changes of each urgency wait.
+async fn print_queue(stage: &Stage, gate: &Gate, begun: Instant) -> Result<(), Error> {
     let [user, new, others] = gate.limits().waiting.map(|(_, count)| count);
-    let refused = stage.cloud.refused().await?;
-    let at = format!("at {}", seconds(begun.elapsed()));
-    page::table(&[strip(Tone::Plain, [at, bar(user), bar(new), bar(others), refused.to_string()])]);
+    let refused = stage.cloud.throttled_count().await?;
+    let at = format!("at {}", format_duration(begun.elapsed()));
+    page::table(&[line(Tone::Plain, [at, bar(user), bar(new), bar(others), refused.to_string()])]);
     Ok(())
 }
 
-/// Cells of equal widths in all lines, which are printed one by one.
-fn strip(tone: Tone, texts: [String; 5]) -> Vec<Cell> {
+/// A row with cells of fixed width, since the rows are printed one by one.
+fn line(tone: Tone, texts: [String; 5]) -> Vec<Cell> {
     texts.into_iter().map(|text| tone.cell(format!("{text:<17}"))).collect()
 }
 
-/// A number, and a mark for each five.
+/// A number, with a mark for each five.
 fn bar(count: usize) -> String {
     format!("{count:>2} {}", "▪".repeat(count.div_ceil(5)))
 }
 
-/// Makes a change that changes nothing, again until the cloud has taken it.
+/// Sends a change, again until the cloud accepts it.
 async fn change(gate: &Gate, url: &str) -> Result<(), String> {
     loop {
         let request = Request::builder().method(Method::PATCH).uri(url).body(Full::new(Bytes::from("{}")));
-        let soft = Instant::now() + PATIENCE;
+        let soft = Instant::now() + TIMEOUT;
         let deadlines = Deadlines { soft, hard: soft, connect: None, first_byte: None, between_bytes: None };
         let answer = gate.send(request.map_err(|error| error.to_string())?, deadlines).await;
         let (head, body) = answer.map_err(|error| error.to_string())?.into_parts();
@@ -125,7 +124,7 @@ async fn change(gate: &Gate, url: &str) -> Result<(), String> {
     }
 }
 
-/// A gate to the cloud, with a provider that believes too much.
+/// A gate to the cloud, for a provider that declares a rate that is too high.
 fn gate(stage: &Stage) -> Result<Gate, Error> {
     let failed = |error: pileus_gate::Error| stage.cloud.failed(&error.to_string());
     let gate = || {
@@ -153,7 +152,7 @@ fn gate(stage: &Stage) -> Result<Gate, Error> {
             provider: "demo".to_owned(),
             grants: vec![grant],
             rules: vec![rule],
-            limits: vec![Limit::new("writes", BURST, BELIEVED)?],
+            limits: vec![Limit::new("writes", BURST, DECLARED)?],
             tightened: Vec::new(),
             credentials: Vec::new(),
             denied_ranges: Vec::new(),

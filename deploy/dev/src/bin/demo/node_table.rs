@@ -1,44 +1,44 @@
-//! Nodes in tables: before and after they were initialised, and how they stand.
+//! Tables of Nodes: before and after they were initialized, and grouped by status.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt as _;
 
-use crate::nodes::{Joined, condition, provider_id, taints};
-use crate::page::{Cell, Tone, row, seconds};
+use crate::nodes::{Joined, condition, provider_id, taint_keys};
+use crate::page::{Cell, Tone, format_duration, row};
 
-/// The condition of a Node that is held.
+/// The condition of a Node whose deletion is held.
 pub(crate) const MACHINE_ABSENT: &str = "pileus.dev/MachineAbsent";
-/// How many Nodes of one kind are named.
+/// How many Nodes of a group are named.
 const NAMED: usize = 3;
-/// What stands where a Node has nothing.
+/// The text for a value that a Node lacks.
 const NONE: &str = "none";
 
-/// A table with a column for each Node as it is now, beside one for what they all were.
+/// A table with a column for each Node as it is now, after one for what all of them were before.
 pub(crate) fn before_and_after(joined: &[Joined]) -> Vec<Vec<Cell>> {
     let names = joined.iter().map(|it| Tone::Strong.cell(it.after.name_any()));
     let mut rows = vec![[vec![Tone::Quiet.cell(""), Tone::Quiet.cell("before")], names.collect()].concat()];
     rows.extend(FACTS.iter().map(|(name, fact)| fact_row(name, *fact, joined)));
-    let took = joined.iter().map(|it| Tone::Good.cell(format!("after {}", seconds(it.took))));
-    rows.push([row("initialised", Tone::Plain, ""), took.collect()].concat());
+    let took = joined.iter().map(|it| Tone::Good.cell(format!("after {}", format_duration(it.took))));
+    rows.push([row("initialized", Tone::Plain, ""), took.collect()].concat());
     rows.push(row("new labels", Tone::Plain, new_labels(joined).join(", ")));
     rows
 }
 
-/// A table of how Nodes stand, as `kubectl get nodes` would show it, with those together that stand alike.
-pub(crate) fn standing(nodes: &[Node]) -> Vec<Vec<Cell>> {
-    let mut alike = BTreeMap::<_, Vec<String>>::new();
+/// A table of Nodes by status, with one row for all Nodes of the same status.
+pub(crate) fn by_status(nodes: &[Node]) -> Vec<Vec<Cell>> {
+    let mut groups = BTreeMap::<_, Vec<String>>::new();
     for node in nodes {
         let is_ready = condition(node, "Ready").is_some_and(|ready| ready.status == "True");
         let held = condition(node, MACHINE_ABSENT);
         let held =
             held.map(|held| format!("{}, {}", held.status, held.reason.as_deref().unwrap_or_default()));
-        alike.entry((held, is_ready)).or_default().push(node.name_any());
+        groups.entry((held, is_ready)).or_default().push(node.name_any());
     }
     let head = ["STATUS", MACHINE_ABSENT, "NODES"];
     let mut rows = vec![head.map(|text| Tone::Quiet.cell(text)).to_vec()];
-    for ((held, is_ready), names) in alike {
+    for ((held, is_ready), names) in groups {
         let first = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
         let more = if names.len() > NAMED { ", …" } else { "" };
         rows.push(vec![
@@ -75,7 +75,7 @@ fn fact_row(name: &str, fact: Fact, joined: &[Joined]) -> Vec<Cell> {
     [vec![Tone::Quiet.cell(name), Tone::Plain.cell(&before)], after.collect()].concat()
 }
 
-/// The keys of the labels that all of them have gained.
+/// The keys of the labels that all of these Nodes have gained.
 fn new_labels(joined: &[Joined]) -> Vec<String> {
     let gained = |it: &Joined| -> BTreeSet<String> {
         let had = it.before.labels();
@@ -86,7 +86,7 @@ fn new_labels(joined: &[Joined]) -> Vec<String> {
 }
 
 fn taint(node: &Node, name: &str) -> String {
-    let found = taints(node).filter_map(|key| key.rsplit('/').next()).find(|key| *key == name);
+    let found = taint_keys(node).filter_map(|key| key.rsplit('/').next()).find(|key| *key == name);
     found.map_or_else(none, str::to_owned)
 }
 
@@ -116,10 +116,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_stands_beside_what_it_was() {
+    fn a_node_is_shown_beside_its_state_before() {
         let zone = "topology.kubernetes.io/zone";
         let after =
-            node("a").initialised().node_ip("10.0.0.1").provider_id("simulated://m-1").label(zone, "z");
+            node("a").initialized().node_ip("10.0.0.1").provider_id("simulated://m-1").label(zone, "z");
         let took = Duration::from_millis(42);
         let joined = Joined { before: node("a").build(), after: after.build(), took };
         let rows = before_and_after(&[joined]);
@@ -130,7 +130,7 @@ mod tests {
             ["type", NONE, NONE],
             ["internal IP", NONE, "10.0.0.1"],
             ["labels", "5", "6"],
-            ["initialised", "", "after 42 ms"],
+            ["initialized", "", "after 42 ms"],
         ];
         for expected in expected {
             let is_there = rows.iter().any(|row| row.iter().map(|cell| &*cell.text).eq(expected));
@@ -139,10 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_stand_alike_share_a_row() {
+    fn nodes_of_the_same_status_share_a_row() {
         let held = |name| node(name).not_ready().condition(MACHINE_ABSENT, "True", "DeletionHeld").build();
-        let well = ["a", "b", "c", "d"].map(|name| node(name).build());
-        let rows = standing(&[&well[..], &[held("x"), held("y")]].concat());
+        let ready = ["a", "b", "c", "d"].map(|name| node(name).build());
+        let rows = by_status(&[&ready[..], &[held("x"), held("y")]].concat());
         let expected = [["Ready", NONE, "4: a, b, c, …"], ["NotReady", "True, DeletionHeld", "2: x, y"]];
         let texts = |row: &Vec<Cell>| row.iter().map(|cell| cell.text.clone()).collect::<Vec<_>>();
         assert_eq!(rows.iter().skip(1).map(texts).collect::<Vec<_>>(), expected);
