@@ -50,6 +50,8 @@
 
 mod connection;
 mod credentials;
+#[cfg(test)]
+mod examples;
 mod fields;
 
 use std::path::{Path, PathBuf};
@@ -272,7 +274,7 @@ spec:
   loadBalancerClasses: [internal-vip, example.com/Internal_1.0]
 ";
 
-    fn parse(text: &str, folder: &str) -> Result<CloudProvider, Vec<Problem>> {
+    pub(super) fn parse(text: &str, folder: &str) -> Result<CloudProvider, Vec<Problem>> {
         let origin = Origin { folder: Path::new(folder), secrets: &Secrets::default() };
         CloudProvider::parse(text, &origin)
     }
