@@ -1,6 +1,6 @@
-//! Where cargo puts the programs and components of this workspace, seen from a running test or program.
+//! The paths of the programs and components that cargo has built in this workspace.
 //!
-//! Cargo tells a test only the programs of its own package; the others lie beside it in the same target folder.
+//! Cargo tells a test the paths of its own package's programs only. The others are in the same target folder.
 
 use std::{
     env, io,
@@ -9,13 +9,13 @@ use std::{
 
 use crate::Error;
 
-/// The program of that name, built with the profile of the running one.
+/// The path of a program, built with the profile of the running one.
 pub fn program(name: &str) -> Result<PathBuf, Error> {
     let profile = profile_folder()?;
     existing(profile.join(name), format!("cargo build -p {name}"))
 }
 
-/// The component that package `package` builds to.
+/// The path of the component that a package builds.
 pub fn component(package: &str) -> Result<PathBuf, Error> {
     let profile = profile_folder()?;
     let target = profile.parent().unwrap_or(&profile);
@@ -25,7 +25,7 @@ pub fn component(package: &str) -> Result<PathBuf, Error> {
     )
 }
 
-/// `target/PROFILE`, in which a program lies itself and a test lies in `deps`.
+/// `target/PROFILE`. Programs are in that folder itself, tests are in `deps` below it.
 fn profile_folder() -> Result<PathBuf, Error> {
     let own = env::current_exe().map_err(Error::file("the running program"))?;
     let folder = own.parent().filter(|folder| !folder.ends_with("deps")).or(own.ancestors().nth(2));

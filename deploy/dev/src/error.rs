@@ -1,31 +1,31 @@
-//! What can go wrong with the local stack. Its readers are developers looking at a failed test, so an error carries
-//! what they would look for next: the end of a log, or the command to run.
+//! Errors of the local stack. They are shown when a test fails, so each has what a developer needs next: the end of a log,
+//! or the command to run.
 
 use std::{fmt, io, path::PathBuf, time::Duration};
 
 /// A failure of the local stack.
 #[derive(thiserror::Error)]
 pub enum Error {
-    /// The Kubernetes programs are not there, or not of the right version. Build them.
-    #[error("{detail}\nrun `{command}`, which builds what is missing")]
+    /// The Kubernetes programs are missing or have the wrong version.
+    #[error("{detail}\nbuild what is missing with `{command}`")]
     KubernetesMissing {
-        /// What `deploy/dev/kubernetes/build --find` said.
+        /// The message of `deploy/dev/kubernetes/build --find`.
         detail: String,
-        /// What builds them.
+        /// The command that builds them.
         command: String,
     },
 
-    /// A program or component of this workspace has not been built. Build it.
-    #[error("{} is not there: run `{command}`", path.display())]
+    /// A program or component of this workspace has not been built.
+    #[error("{} does not exist: build it with `{command}`", path.display())]
     ArtifactMissing {
-        /// Where it was looked for.
+        /// The expected path.
         path: PathBuf,
-        /// What builds it.
+        /// The command that builds it.
         command: String,
     },
 
-    /// A process could not be started at all.
-    #[error("{name} not started (this needs setpriv, of the package util-linux): {source}")]
+    /// A process could not be started.
+    #[error("{name} not started (this needs setpriv from the package util-linux): {source}")]
     Start {
         /// The process's name.
         name: String,
@@ -33,12 +33,12 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// A process ended, or did not do in time what it was expected to do.
+    /// A process ended early, or did not do in time what was expected.
     #[error("{name} {problem}; the end of its log:\n{log}")]
     Process {
         /// The process's name.
         name: String,
-        /// What it did instead.
+        /// What went wrong.
         problem: String,
         /// The last lines of its log.
         log: String,
@@ -53,36 +53,36 @@ pub enum Error {
         source: io::Error,
     },
 
-    /// No key for the API server's service account tokens.
+    /// The key for service account tokens could not be generated.
     #[error("no service account key: {0}")]
     Key(#[from] rcgen::Error),
 
-    /// A kubeconfig that was just written does not work.
+    /// A kubeconfig that was just written can't be read.
     #[error("{}: {source}", path.display())]
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: Box<kube::config::KubeconfigError>,
     },
 
-    /// The API server refused a request, or could not be reached.
+    /// The API server rejected a request, or could not be reached.
     #[error("{action}: {source}")]
     Api {
         /// What was attempted.
         action: String,
-        /// The API server's answer.
+        /// The error.
         source: Box<kube::Error>,
     },
 
-    /// An object did not become what it was expected to become.
-    #[error("{object} not as wanted within {deadline:?}; last seen: {seen}")]
+    /// An object did not reach the expected state in time.
+    #[error("{object}: expected state not reached within {deadline:?}; last seen: {seen}")]
     Deadline {
         /// The object.
         object: String,
-        /// For how long.
+        /// The time that was allowed.
         deadline: Duration,
-        /// What it was at the end.
+        /// The last state.
         seen: String,
     },
 }
@@ -99,7 +99,7 @@ impl Error {
     }
 }
 
-/// As `Display`: a failed test prints its error by `Debug`, and a derived one would show a log as one escaped line.
+/// The same text as `Display`: a failed test prints its error with `Debug`, and a derived one shows a log as one escaped line.
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, formatter)

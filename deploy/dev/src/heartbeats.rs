@@ -1,5 +1,5 @@
-//! Kubelets' heartbeats for thousands of Nodes, by KWOK as a child process: a Lease renewed every 10 s, and a status
-//! written every 5 min, as kubelets do whose Node doesn't change. They are what a quiet cluster consists of.
+//! Kubelets' heartbeats for thousands of Nodes, sent by KWOK in a child process: a Lease renewal each 10 s and a status
+//! update each 5 min, as kubelets send them for Nodes that don't change. They are most of the traffic of a quiet cluster.
 
 use std::process::Command;
 
@@ -10,9 +10,9 @@ use crate::{
     kubernetes::{User, kwok},
 };
 
-/// The whole life of a Node here: each ready one writes its conditions again after a kubelet's
-/// `nodeStatusReportFrequency`, 5 min on average. Evenly spread from nothing to twice that, as thousands that start at the
-/// same time here would else write at the same time for ever.
+/// The only stage: a ready Node's conditions are written again after a kubelet's `nodeStatusReportFrequency`, 5 min on
+/// average. The delay is spread evenly from 0 to twice that: otherwise thousands of Nodes that start together would
+/// always write together.
 const STAGE: &str = r#"
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
@@ -41,7 +41,7 @@ spec:
       {{ end }}
 "#;
 
-/// Running heartbeats, by [`User::Kubelets`]. They end when this is dropped.
+/// Running heartbeats, sent as [`User::Kubelets`]. They end when this is dropped.
 #[must_use = "the heartbeats end when this is dropped"]
 pub struct Heartbeats {
     _kwok: Process,
@@ -49,7 +49,7 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// Starts the heartbeats of all Nodes, those that are there and those to come.
+    /// Starts heartbeats for all existing and future Nodes.
     pub async fn start(kubernetes: &Kubernetes) -> Result<Self, Error> {
         let folder = TempDir::with_prefix("pileus-kwok-").map_err(Error::file("a temporary folder"))?;
         let stage = folder.path().join("stage.yaml");
@@ -60,7 +60,7 @@ impl Heartbeats {
             .arg(kubernetes.kubeconfig(User::Kubelets))
             .arg("--config")
             .arg(stage)
-            // A kubelet's own 40 s; renewed four times in that.
+            // As kubelets do: 40 s, renewed four times within them.
             .args(["--manage-all-nodes=true", "--node-lease-duration-seconds=40"]);
         Ok(Self { _kwok: Process::start("kwok", &command)?, _folder: folder })
     }

@@ -1,7 +1,7 @@
 //! A real Kubernetes API server with its etcd, on free loopback ports, in a folder of its own.
 //!
-//! Admission, RBAC, watches, conflicts and finalizers are the real ones. There are no kubelets and no controllers: a
-//! test writes Nodes itself ([`crate::nodes`]), and e.g. a `not-ready` taint stays, since nobody removes it.
+//! Admission, RBAC, watches, conflicts and finalizers are real. There are no kubelets and no controllers: a test writes
+//! Nodes itself ([`crate::nodes`]), and a taint `not-ready` stays, for example, because no controller removes it.
 
 use std::{
     fs,
@@ -28,26 +28,25 @@ use programs::Programs;
 pub(crate) use programs::kwok;
 use site::Site;
 
-/// An API server is ready in 3 s on an idle machine with two cores, and has learned of a new role a moment later; many
-/// may start at once on a busy one.
+/// How long a start may take. An API server is ready after 3 s on an idle machine with two cores; tests start many at once.
 const START: Duration = Duration::from_mins(5);
-/// How long the API server may take to end its requests when it is stopped.
+/// How long the API server may take to finish its requests when it is stopped.
 const GRACE: Duration = Duration::from_secs(10);
-/// Ports are found before they are used, so that somebody else may be quicker; thrice in a row is no coincidence.
+/// How often a start is tried. Ports are found before they are used, so another process can take one in between.
 const ATTEMPTS: usize = 3;
 
-/// What can be chosen about the API server.
+/// Options of the API server.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Whether it writes an audit log ([`Kubernetes::requests`], and [`Kubernetes::audit_log`] as it is): one JSON line
-    /// for each request and its outcome.
+    /// Whether it writes an audit log with one JSON line for each request and its outcome. [`Kubernetes::requests`]
+    /// reads it, and [`Kubernetes::audit_log`] is its path.
     pub audit: bool,
 }
 
 /// A running etcd and API server. Dropping it ends both and removes their folder.
 #[must_use = "the API server ends when this is dropped"]
 pub struct Kubernetes {
-    // Dropped in this order, each before what it uses.
+    // Fields are dropped in this order: each before what it uses.
     api_server: Option<Process>,
     etcd: Process,
     site: Site,
@@ -55,15 +54,15 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Starts etcd and an API server and waits until it is ready and has its system namespaces.
+    /// Starts etcd and an API server, and waits until it is ready and has its system namespaces.
     pub async fn start() -> Result<Self, Error> {
         Self::start_with(Options::default()).await
     }
 
-    /// As [`Kubernetes::start`], with options.
+    /// The same as [`Kubernetes::start`], with options.
     pub async fn start_with(options: Options) -> Result<Self, Error> {
-        // Both libraries for cryptography may be in a program's graph; then rustls wants to be told which one to use.
-        // An error means that this has been done before.
+        // A program may be linked with two libraries for cryptography, and rustls then needs to know which one to use. An
+        // error means that it already knows.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let programs = Programs::find().await?;
         let mut attempt = 1;
@@ -86,8 +85,8 @@ impl Kubernetes {
         Ok(Self { api_server: Some(api_server), etcd, site, admin })
     }
 
-    /// Starts the API server again after [`Kubernetes::stop_api_server`], at the same address and with the same data,
-    /// and waits until it is ready. Does nothing while it runs.
+    /// Restarts the API server after [`Kubernetes::stop_api_server`], at the same address and with the same data, and
+    /// waits until it is ready. Does nothing while it runs.
     pub async fn start_api_server(&mut self) -> Result<(), Error> {
         if self.api_server.is_none() {
             let (api_server, _) = start_api_server(&self.site).await?;
@@ -96,7 +95,7 @@ impl Kubernetes {
         Ok(())
     }
 
-    /// Ends the API server the way an upgrade does: it finishes its requests and closes all watches. Its data stay.
+    /// Stops the API server as an upgrade does: it finishes its requests and closes all watches. Its data stay.
     pub async fn stop_api_server(&mut self) -> Result<(), Error> {
         if let Some(api_server) = self.api_server.take() {
             api_server.stop(GRACE).await?;
@@ -104,37 +103,37 @@ impl Kubernetes {
         Ok(())
     }
 
-    /// A client with all rights.
+    /// A client with all permissions.
     pub fn admin(&self) -> Client {
         self.admin.clone()
     }
 
-    /// A new client, with connections of its own, that has the rights of `user`.
+    /// A new client with its own connections and the permissions of `user`.
     pub async fn client(&self, user: User) -> Result<Client, Error> {
         access::client(&self.kubeconfig(user)).await
     }
 
-    /// The kubeconfig of `user`, good for as long as this lives.
+    /// The kubeconfig of `user`, valid for as long as this lives.
     pub fn kubeconfig(&self, user: User) -> PathBuf {
         access::kubeconfig(self.site.folder(), user)
     }
 
-    /// Installs `deploy/rbac.yaml`, after which [`User::Pileus`] has the rights that Pileus is shipped with.
+    /// Applies `deploy/rbac.yaml`, which gives [`User::Pileus`] its permissions, and waits until they are effective.
     pub async fn apply_role(&self) -> Result<(), Error> {
         self.apply(concat!(env!("CARGO_MANIFEST_DIR"), "/../rbac.yaml")).await?;
-        // The API server learns of new roles by a watch, some milliseconds later.
+        // The API server reads new roles through a watch, some milliseconds later.
         let nodes: Api<Node> = Api::all(self.client(User::Pileus).await?);
         let start = Instant::now();
         while let Err(error) = nodes.list(&ListParams::default().limit(1)).await {
             if start.elapsed() > START {
-                return Err(Error::api("nodes not listed under deploy/rbac.yaml")(error));
+                return Err(Error::api("list nodes with the permissions of deploy/rbac.yaml")(error));
             }
             time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())
     }
 
-    /// Applies a file of manifests as a user would, with `kubectl apply -f`.
+    /// Applies a file of manifests with `kubectl apply -f`, as an operator does.
     pub async fn apply(&self, manifests: impl AsRef<Path>) -> Result<(), Error> {
         let mut kubectl = tokio::process::Command::new(&self.site.programs.kubectl);
         kubectl
@@ -154,35 +153,35 @@ impl Kubernetes {
         Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()))
     }
 
-    /// The audit log, a JSON document a line, where [`Options::audit`] was set.
+    /// The path of the audit log, if [`Options::audit`] is set: one JSON document a line.
     pub fn audit_log(&self) -> PathBuf {
         self.site.audit_log()
     }
 
-    /// What was asked of the API server so far, and by whom, where [`Options::audit`] was set.
+    /// All requests that the API server has answered so far, if [`Options::audit`] is set.
     pub fn requests(&self) -> Result<Vec<Request>, Error> {
         audit::read(&self.audit_log())
     }
 
-    /// Keeps copies of the logs of etcd and the API server in a folder, as `etcd.log` and `kube-apiserver.log`.
+    /// Copies the logs of etcd and the API server to a folder, as `etcd.log` and `kube-apiserver.log`.
     pub fn copy_logs(&self, folder: &Path) -> Result<(), Error> {
         self.etcd.copy_log(&folder.join("etcd.log"))?;
         let api_server = self.api_server.as_ref();
         api_server.map_or(Ok(()), |it| it.copy_log(&folder.join("kube-apiserver.log")))
     }
 
-    /// The program kubectl, of a version that fits the API server.
+    /// The path of kubectl, in a version that supports the API server.
     pub fn kubectl(&self) -> &Path {
         &self.site.programs.kubectl
     }
 
-    /// The process IDs of etcd and, while it runs, the API server, for measuring what they use.
+    /// The process IDs of etcd and, while it runs, the API server, for measuring their resource usage.
     pub fn process_ids(&self) -> (u32, Option<u32>) {
         (self.etcd.id(), self.api_server.as_ref().map(Process::id))
     }
 }
 
-/// Starts an API server and asks until it is ready; there is nothing yet that could be watched.
+/// Starts an API server and polls until it is ready.
 async fn start_api_server(site: &Site) -> Result<(Process, Client), Error> {
     let mut api_server = Process::start("kube-apiserver", &site.api_server())?;
     let start = Instant::now();
@@ -201,7 +200,7 @@ async fn start_api_server(site: &Site) -> Result<(Process, Client), Error> {
     }
 }
 
-/// A client of an API server that is ready and has made its namespaces, which it does just after it says so.
+/// A client of an API server that is ready and has its system namespaces, which it creates just after it is ready.
 async fn ready_client(site: &Site) -> Result<Client, Error> {
     let client = access::client(&access::kubeconfig(site.folder(), User::Admin)).await?;
     let request = http::Request::get("/readyz").body(Vec::new());

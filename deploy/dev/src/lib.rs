@@ -1,8 +1,8 @@
-//! The local stack that tests, demo and bench run against: a real API server, Nodes as kubelets register them, and the
-//! project's own programs as child processes.
+//! The local stack of tests, demo and bench: a real API server, Nodes as kubelets register them, and the project's own
+//! programs as child processes.
 //!
-//! Nothing here is part of a release. What a test starts through this crate dies with it, however it ends, and listens
-//! on loopback only.
+//! Nothing here is part of a release. Processes that a test starts through this crate end with the test, even if it is
+//! killed, and listen on loopback only.
 
 pub mod artifact;
 pub mod kubernetes;

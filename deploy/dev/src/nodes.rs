@@ -1,5 +1,5 @@
-//! Nodes as kubelets register them when they run with `--cloud-provider=external`, in everything that a
-//! cloud-controller-manager reads or that decides how heavy they are.
+//! Nodes as kubelets register them with `--cloud-provider=external`: with all fields that a cloud-controller-manager reads,
+//! and of the size of real ones.
 
 mod machine;
 mod readiness;
@@ -27,29 +27,29 @@ pub use machine::{Machine, settled};
 pub use readiness::{Ready, set_ready};
 pub use waiting::{await_absence, await_node};
 
-/// The taint that keeps pods off a Node until the cloud-controller-manager has initialised it.
+/// The taint that keeps Pods off a Node until the cloud-controller-manager has initialized it.
 pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
-/// Where a kubelet that was given `--node-ip` leaves the address for the cloud-controller-manager.
+/// The annotation in which a kubelet with `--node-ip` passes the address to the cloud-controller-manager.
 pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// How many Nodes are created or changed side by side: enough to keep an API server on a few cores busy.
+/// How many Nodes are written concurrently: enough to keep an API server on a few cores busy.
 const WRITERS: usize = 32;
-/// A kubelet reports 50 images at most (`nodeStatusMaxImages`), the largest ones. With a digest and a tag each they
-/// make up most of a real Node's weight.
+/// The most images that a kubelet reports (`nodeStatusMaxImages`). With a digest and a tag each, they are most of a real
+/// Node's size.
 const IMAGES: usize = 50;
 
-/// Starts a Node that has just registered: uninitialised, ready, known by nothing but its name.
+/// Builds a Node that has just registered: not initialized, ready, with no data but its name.
 pub fn node(name: &str) -> Kubelet {
     Kubelet(fresh(name))
 }
 
-/// A Node in the making.
+/// A builder of a Node as a kubelet would register it.
 #[derive(Clone, Debug)]
-#[must_use = "a Node is made by `build` or `register`"]
+#[must_use = "call `build` or `register` to get a Node"]
 pub struct Kubelet(Node);
 
 impl Kubelet {
-    /// As if the kubelet had been given `--node-ip`: it reports the address and asks for it to be verified.
+    /// With the address of a kubelet with `--node-ip`, which asks the cloud-controller-manager to verify it.
     pub fn node_ip(mut self, address: &str) -> Self {
         self.annotations().insert(PROVIDED_NODE_IP.to_owned(), address.to_owned());
         self.status()
@@ -59,60 +59,60 @@ impl Kubelet {
         self
     }
 
-    /// As if the kubelet had been given `--provider-id`.
+    /// With the provider ID of a kubelet with `--provider-id`.
     pub fn provider_id(mut self, id: &str) -> Self {
         self.spec().provider_id = Some(id.to_owned());
         self
     }
 
-    /// With a label more, or another value for one.
+    /// With a label.
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.0.metadata.labels.get_or_insert_default().insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// With an annotation more, or another value for one.
+    /// With an annotation.
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations().insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// With a taint more.
+    /// With another taint.
     pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
         self.spec().taints.get_or_insert_default().push(taint(key, value, effect));
         self
     }
 
-    /// As if a cloud-controller-manager had initialised it before: without the taint.
-    pub fn initialised(mut self) -> Self {
+    /// Without the taint, as if a cloud-controller-manager had initialized it.
+    pub fn initialized(mut self) -> Self {
         self.spec().taints.get_or_insert_default().retain(|taint| taint.key != UNINITIALIZED);
         self
     }
 
-    /// As if the controller that gives Nodes their ranges of Pod addresses had given it these.
-    pub fn pod_ranges(mut self, ranges: &[String]) -> Self {
-        self.spec().pod_cidr = ranges.first().cloned();
-        self.spec().pod_cidrs = Some(ranges.to_vec());
+    /// With Pod CIDRs, as if kube-controller-manager had assigned them.
+    pub fn pod_cidrs(mut self, cidrs: &[String]) -> Self {
+        self.spec().pod_cidr = cidrs.first().cloned();
+        self.spec().pod_cidrs = Some(cidrs.to_vec());
         self
     }
 
-    /// Its name.
+    /// The name of the Node.
     pub fn name(&self) -> &str {
         self.0.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// With so many images instead of 50, with which a Node weighs 10.4 kB as the API server stores it.
+    /// With this number of images instead of 50. With 50, the API server stores 10.4 kB for a Node.
     pub fn images(mut self, count: usize) -> Self {
         self.status().images = Some((0..count).map(image).collect());
         self
     }
 
-    /// As if its kubelet reported that it is not ready.
+    /// Not ready, as reported by its kubelet.
     pub fn not_ready(self) -> Self {
         self.condition("Ready", "False", "KubeletNotReady")
     }
 
-    /// With the condition of that type as given.
+    /// With a condition, which replaces one of the same type.
     pub fn condition(mut self, kind: &str, status: &str, reason: &str) -> Self {
         let conditions = self.status().conditions.get_or_insert_default();
         conditions.retain(|condition| condition.type_ != kind);
@@ -120,7 +120,7 @@ impl Kubelet {
         self
     }
 
-    /// The Node.
+    /// Returns the Node.
     pub fn build(self) -> Node {
         self.0
     }
@@ -138,16 +138,14 @@ impl Kubelet {
     }
 }
 
-/// Registers Nodes, many at a time, and returns them as the API server has stored them, in no particular order.
+/// Registers Nodes concurrently and returns them as the API server has stored them, in no particular order.
 pub async fn register(client: &Client, nodes: impl IntoIterator<Item = Kubelet>) -> Result<Vec<Node>, Error> {
     let api: Api<Node> = Api::all(client.clone());
     let create = |node: Node| {
         let api = api.clone();
         async move {
             let name = node.metadata.name.clone().unwrap_or_default();
-            api.create(&PostParams::default(), &node)
-                .await
-                .map_err(Error::api(format!("node {name} not created")))
+            api.create(&PostParams::default(), &node).await.map_err(Error::api(format!("create node {name}")))
         }
     };
     stream::iter(nodes).map(|node| create(node.build())).buffer_unordered(WRITERS).try_collect().await
@@ -196,7 +194,7 @@ fn taint(key: &str, value: &str, effect: &str) -> Taint {
 }
 
 fn condition(kind: &str, status: &str, reason: &str) -> NodeCondition {
-    // Kubernetes' times are whole seconds.
+    // Kubernetes stores times in whole seconds.
     let now = Timestamp::from_second(Timestamp::now().as_second()).ok().map(Time);
     NodeCondition {
         type_: kind.to_owned(),
@@ -210,7 +208,7 @@ fn condition(kind: &str, status: &str, reason: &str) -> NodeCondition {
 
 fn image(index: usize) -> ContainerImage {
     let name = format!("registry.example.com/platform/component-{index:02}");
-    // Nobody checks the digests, but they are as long and as hard to compress as real ones.
+    // No program checks the digests, but they are as long and as hard to compress as real ones.
     let noise = (index as u128 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     let digest = format!("{noise:032x}{:032x}", noise.wrapping_mul(noise));
     ContainerImage {
@@ -255,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_weighs_what_real_ones_do() {
+    fn a_node_has_the_size_of_a_real_one() {
         let weight = serde_json::to_vec(&node("a").build()).unwrap().len();
         assert!((12_000..20_000).contains(&weight), "{weight} bytes");
         let light = serde_json::to_vec(&node("a").images(19).build()).unwrap().len();

@@ -1,7 +1,7 @@
-//! A child process whose output is captured and which never outlives the process that started it.
+//! A child process with captured output that never outlives the process that started it.
 //!
-//! Dropping kills it; where nothing is dropped, because a test was interrupted, the kernel kills it
-//! (`PR_SET_PDEATHSIG`, set by `setpriv` between fork and exec, which spares this crate an unsafe block).
+//! Dropping kills it. If nothing is dropped, because a test was killed, the kernel kills the child: `setpriv` sets
+//! `PR_SET_PDEATHSIG` between fork and exec, so that this crate needs no unsafe code.
 
 use std::{
     fs::OpenOptions,
@@ -19,7 +19,7 @@ use tokio::{sync::watch, time};
 
 use crate::Error;
 
-/// How much of a log an error shows: enough for the usual stack trace, little enough to read in a terminal.
+/// How many lines of a log an error shows: enough for a usual stack trace, and short enough for a terminal.
 const TAIL: usize = 40;
 
 /// A running child process. Killed when dropped.
@@ -31,10 +31,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program, with nothing on its standard input. `name` stands for it in errors.
+    /// Starts a program with an empty standard input. `name` is its name in errors.
     ///
-    /// Of `command`, program, arguments, environment variables that were set or removed and the folder count. A
-    /// program that doesn't exist is a process that ends at once with a log that says so.
+    /// Program, arguments, environment variables and folder of `command` are used; its other settings are ignored. If the
+    /// program doesn't exist, the process ends at once, and its log says so.
     pub fn start(name: &str, command: &Command) -> Result<Self, Error> {
         let failed = |source| Error::Start { name: name.to_owned(), source };
         let mut child = spawn(with_death_signal(command)).map_err(failed)?;
@@ -48,17 +48,17 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, log })
     }
 
-    /// Its process ID, with which its memory and threads can be read under `/proc`.
+    /// The process ID, for reading its memory and threads from `/proc`.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// The lines that it wrote to standard output and standard error so far.
+    /// The lines that the process has written to standard output and standard error so far.
     pub fn log(&self) -> Vec<String> {
         self.log.borrow().clone()
     }
 
-    /// Appends a copy of its output, past and to come, to a file, for people who look on while it runs.
+    /// Appends the process's past and future output to a file, for people to read while it runs.
     pub fn copy_log(&self, path: &Path) -> Result<(), Error> {
         let file = OpenOptions::new().append(true).create(true).open(path);
         let mut file = file.map_err(Error::file(path))?;
@@ -68,7 +68,7 @@ impl Process {
             loop {
                 let new = log.borrow_and_update().get(written..).unwrap_or_default().to_vec();
                 written += new.len();
-                // A full disk costs the copy, not the process.
+                // A full disk ends the copy, not the process.
                 let copied = new.iter().try_for_each(|line| writeln!(file, "{line}"));
                 if copied.is_err() || log.changed().await.is_err() {
                     return;
@@ -78,9 +78,11 @@ impl Process {
         Ok(())
     }
 
-    /// Waits for a line of its output, already written or to come, and returns the first such line.
+    /// Waits for a line of past or future output, and returns the first one.
     ///
-    /// Fails when the process closes its output first, or when the deadline is over.
+    /// # Errors
+    ///
+    /// [`Error::Process`] if the process closes its output first, or at the deadline.
     pub async fn await_line(
         &self,
         wanted: impl Fn(&str) -> bool,
@@ -93,28 +95,28 @@ impl Process {
             Ok(Ok(lines)) => Ok(first(&lines).unwrap_or_default()),
             Ok(Err(_closed)) => Err(self.failed("ended early")),
             Err(_elapsed) => {
-                Err(self.failed(&format!("has not said what was waited for within {deadline:?}")))
+                Err(self.failed(&format!("has not printed the expected line within {deadline:?}")))
             }
         }
     }
 
-    /// Whether it has ended, and how.
+    /// The exit status, once the process has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has; kills it after the grace period.
+    /// Sends SIGTERM and waits for the end. Kills the process after the grace period.
     pub async fn stop(mut self, grace: Duration) -> Result<ExitStatus, Error> {
         if self.ended().is_none() {
             self.signal(Signal::TERM)?;
             let mut log = self.log.clone();
-            // The output is closed when the process is gone, which needs no polling.
+            // The end closes the output, which can be awaited without polling.
             let _ = time::timeout(grace, log.wait_for(|_| false)).await;
         }
         self.kill().map_err(|source| Error::Start { name: self.name.clone(), source })
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub fn signal(&self, signal: Signal) -> Result<(), Error> {
         kill_process(Pid::from_child(&self.child), signal)
             .map_err(|source| Error::Start { name: self.name.clone(), source: source.into() })
@@ -139,8 +141,8 @@ impl Drop for Process {
     }
 }
 
-/// The same command through `setpriv`, which asks the kernel for the death signal, and a shell, which makes sure that
-/// the parent has not died before that. Each becomes the next, so the process ID stays.
+/// Wraps a command in `setpriv`, which sets the death signal, and in a shell, which checks that the parent has not died
+/// before that. Each replaces itself with the next, so that the process ID stays.
 fn with_death_signal(command: &Command) -> Command {
     let mut wrapped = Command::new("setpriv");
     wrapped
@@ -157,7 +159,7 @@ fn with_death_signal(command: &Command) -> Command {
     if let Some(folder) = command.get_current_dir() {
         wrapped.current_dir(folder);
     }
-    // A group of its own: Ctrl-C in a terminal is a message to whoever started the process, who then ends it in order.
+    // A process group of its own: Ctrl-C in a terminal reaches the parent only, which then ends its children in order.
     wrapped.process_group(0);
     wrapped.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     wrapped
@@ -165,18 +167,18 @@ fn with_death_signal(command: &Command) -> Command {
 
 /// Starts a child from a thread that lives as long as this process.
 ///
-/// The death signal is sent when the *thread* that started a child ends, and a test's or a runtime's threads end long
-/// before the process does.
+/// The kernel sends the death signal when the *thread* that started a child ends. Threads of a test or a runtime end long
+/// before the process.
 fn spawn(command: Command) -> io::Result<Child> {
-    type Order = (Command, mpsc::Sender<io::Result<Child>>);
-    static SPAWNER: LazyLock<mpsc::Sender<Order>> = LazyLock::new(|| {
-        let (orders, queue) = mpsc::channel::<Order>();
+    type Request = (Command, mpsc::Sender<io::Result<Child>>);
+    static SPAWNER: LazyLock<mpsc::Sender<Request>> = LazyLock::new(|| {
+        let (sender, requests) = mpsc::channel::<Request>();
         thread::spawn(move || {
-            for (mut command, answer) in queue {
+            for (mut command, answer) in requests {
                 let _ = answer.send(command.spawn());
             }
         });
-        orders
+        sender
     });
     let (answer, child) = mpsc::channel();
     let gone = |_| io::Error::other("the thread that starts processes is gone");
@@ -184,8 +186,8 @@ fn spawn(command: Command) -> io::Result<Child> {
     child.recv().map_err(gone)?
 }
 
-/// Appends what is written to `output`, line by line, until it is closed. A thread, since pipes have to be drained
-/// also while the test's runtime is busy or gone.
+/// Appends `output` to the log, line by line, until it is closed. This is a thread, since pipes have to be read even while
+/// the test's runtime is busy or gone.
 fn capture(output: impl Read + Send + 'static, lines: watch::Sender<Vec<String>>) {
     thread::spawn(move || {
         let mut output = BufReader::new(output);
@@ -212,7 +214,7 @@ mod tests {
         Process::start("shell", &command).unwrap()
     }
 
-    /// Whether a process is there and not just waiting to be reaped by its parent.
+    /// Whether a process exists and is not a zombie.
     fn is_alive(pid: u32) -> bool {
         fs::read_to_string(format!("/proc/{pid}/stat"))
             .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"))
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_is_found_whenever_it_was_written() {
+    async fn a_line_is_found_regardless_of_when_it_was_written() {
         let process = shell("echo one; echo two >&2; read never");
         for line in ["two", "one", "two"] {
             assert_eq!(process.await_line(|text| text == line, SOON).await.unwrap(), line);
@@ -262,21 +264,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stop_is_polite_first() {
+    async fn stop_sends_sigterm_first() {
         let process = shell("trap 'exit 7' TERM; echo ready; while true; do sleep 0.01; done");
         process.await_line(|line| line == "ready", SOON).await.unwrap();
         assert_eq!(process.stop(SOON).await.unwrap().code(), Some(7));
     }
 
     #[tokio::test]
-    async fn stop_kills_what_does_not_listen() {
+    async fn stop_kills_a_process_that_ignores_sigterm() {
         let process = shell("trap '' TERM; echo ready; while true; do sleep 0.01; done");
         process.await_line(|line| line == "ready", SOON).await.unwrap();
         assert_eq!(process.stop(Duration::from_millis(50)).await.unwrap().code(), None);
     }
 
     #[test]
-    fn a_process_outlives_the_thread_that_asked_for_it() {
+    fn a_process_outlives_the_thread_that_started_it() {
         let process = thread::spawn(|| shell("exec sleep 600")).join().unwrap();
         assert!(is_alive(process.id()));
         let pid = process.id();
@@ -284,7 +286,7 @@ mod tests {
         assert!(dies(pid));
     }
 
-    /// The test plays both roles: started anew with this variable set, it is the parent that gets killed.
+    /// The test plays both roles: it starts itself with this variable set, as the parent that is killed.
     #[test]
     fn a_process_dies_with_its_parent() {
         const PARENT: &str = "PILEUS_DEV_TEST_IS_PARENT";

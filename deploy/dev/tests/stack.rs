@@ -1,4 +1,4 @@
-//! The local stack keeps its promises: real rights, data that outlive the API server, nothing left behind.
+//! Tests of the local stack: real permissions, data that outlive the API server, and no remains.
 
 use std::{path::Path, time::Duration};
 
@@ -34,7 +34,7 @@ fn has_address(address: &str) -> impl Fn(&Node) -> bool {
 }
 
 #[tokio::test]
-async fn pileus_has_the_rights_of_the_shipped_role_and_no_others() -> Result<(), Error> {
+async fn pileus_has_the_permissions_of_the_shipped_role_and_no_others() -> Result<(), Error> {
     let kubernetes = Kubernetes::start_with(Options { audit: true }).await?;
     let admin = kubernetes.admin();
     let pileus = kubernetes.client(User::Pileus).await?;
@@ -42,7 +42,7 @@ async fn pileus_has_the_rights_of_the_shipped_role_and_no_others() -> Result<(),
     let registered = register(&admin, ["a", "b", "c"].map(node)).await?;
     assert_eq!(registered.len(), 3);
 
-    assert!(is_forbidden(nodes.list(&ListParams::default()).await), "before the role is installed");
+    assert!(is_forbidden(nodes.list(&ListParams::default()).await), "before the role is applied");
     kubernetes.apply_role().await?;
 
     let patched = await_node(&pileus, "b", has_address("10.0.0.2"), SOON);
@@ -72,7 +72,7 @@ async fn pileus_has_the_rights_of_the_shipped_role_and_no_others() -> Result<(),
 }
 
 #[tokio::test]
-async fn a_registered_node_is_stored_whole() -> Result<(), Error> {
+async fn a_registered_node_is_stored_completely() -> Result<(), Error> {
     let kubernetes = Kubernetes::start().await?;
     let client = kubernetes.admin();
     let wanted = node("a").node_ip("10.0.0.1").provider_id("simulated://zone-1/m-1").not_ready();
@@ -80,7 +80,7 @@ async fn a_registered_node_is_stored_whole() -> Result<(), Error> {
 
     let stored = await_node(&client, "a", |_| true, SOON).await?;
     assert!(serde_json::to_vec(&stored).unwrap().len() > 12_000);
-    // Status and all: the API server takes it from a kubelet that registers.
+    // The API server accepts the status from a kubelet that registers.
     assert!(stored.status == wanted.build().status, "{:?}", stored.status);
     let spec = stored.spec.unwrap();
     assert_eq!(spec.provider_id.as_deref(), Some("simulated://zone-1/m-1"));
@@ -89,7 +89,7 @@ async fn a_registered_node_is_stored_whole() -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn readiness_of_many_nodes_is_set_and_nothing_else_of_them_changes() -> Result<(), Error> {
+async fn setting_readiness_of_many_nodes_changes_nothing_else() -> Result<(), Error> {
     let kubernetes = Kubernetes::start().await?;
     let client = kubernetes.admin();
     let names: Vec<_> = (1..=40).map(|number| format!("node-{number}")).collect();
@@ -110,14 +110,14 @@ async fn readiness_of_many_nodes_is_set_and_nothing_else_of_them_changes() -> Re
 }
 
 #[tokio::test]
-async fn a_restarted_api_server_has_its_data_and_its_address() -> Result<(), Error> {
+async fn a_restarted_api_server_keeps_its_data_and_its_address() -> Result<(), Error> {
     let mut kubernetes = Kubernetes::start().await?;
     let client = kubernetes.admin();
     register(&client, [node("a")]).await?;
 
     kubernetes.stop_api_server().await?;
-    assert!(set_address(&client, "a", "10.0.0.1").await.is_err(), "nobody is there to answer");
-    // The wait begins while the API server is away.
+    assert!(set_address(&client, "a", "10.0.0.1").await.is_err(), "the API server is down");
+    // The wait begins while the API server is down.
     let waiting = await_node(&client, "a", |_| true, SOON);
     let (_, found) = tokio::join!(kubernetes.start_api_server(), waiting);
     assert_eq!(found?.metadata.name.as_deref(), Some("a"));
@@ -126,7 +126,7 @@ async fn a_restarted_api_server_has_its_data_and_its_address() -> Result<(), Err
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_dropped_stack() -> Result<(), Error> {
+async fn a_dropped_stack_leaves_nothing_behind() -> Result<(), Error> {
     let kubernetes = Kubernetes::start().await?;
     let (etcd, api_server) = kubernetes.process_ids();
     let processes = [etcd, api_server.unwrap()].map(|id| format!("/proc/{id}"));
@@ -142,5 +142,5 @@ async fn nothing_is_left_of_a_dropped_stack() -> Result<(), Error> {
 }
 
 fn no_answer(source: kube::Error) -> Error {
-    Error::Api { action: "as the test wants it".to_owned(), source: Box::new(source) }
+    Error::Api { action: "a request of the test".to_owned(), source: Box::new(source) }
 }

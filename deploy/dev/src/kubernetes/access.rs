@@ -1,4 +1,4 @@
-//! Who may speak to the API server: keys, tokens and kubeconfigs, made anew for each.
+//! Access to the API server: keys, tokens and kubeconfigs, generated for each one.
 
 use std::{
     fs::File,
@@ -18,13 +18,13 @@ use crate::Error;
 /// A user of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum User {
-    /// A member of `system:masters`, which may do everything.
+    /// A member of `system:masters`, with all permissions.
     Admin,
-    /// Pileus' service account. It has no rights before `deploy/rbac.yaml` is installed and exactly those afterwards,
-    /// since the API server knows a service account by its name alone, wherever the token is from.
+    /// Pileus' service account. It has no permissions before `deploy/rbac.yaml` is applied, and exactly those afterwards:
+    /// the API server identifies a service account by its name, regardless of where the token comes from.
     Pileus,
-    /// Whoever plays the kubelets of all Nodes, with all rights: a user of its own, so that what it writes is told from
-    /// what a test does. Its requests are not in the audit log.
+    /// The sender of all kubelets' requests, with all permissions. It is a user of its own, so that its writes can be told
+    /// from those of a test. Its requests are not in the audit log.
     Kubelets,
 }
 
@@ -39,7 +39,7 @@ impl User {
         }
     }
 
-    /// User name and groups, in the form of a line of the token file.
+    /// User name, UID and groups, as a line of the token file has them.
     fn identity(self) -> &'static str {
         match self {
             Self::Admin => r#"admin,admin,"system:masters""#,
@@ -52,7 +52,7 @@ impl User {
     }
 }
 
-/// Writes what an API server that listens at `port` needs, and the kubeconfigs of its users.
+/// Writes the keys and tokens of an API server at `port`, and the kubeconfigs of its users.
 pub(super) fn issue(folder: &Path, port: u16) -> Result<(), Error> {
     let key = rcgen::KeyPair::generate()?;
     write(&folder.join("service-account.key"), &key.serialize_pem())?;
@@ -66,11 +66,11 @@ pub(super) fn issue(folder: &Path, port: u16) -> Result<(), Error> {
     write(&folder.join("tokens.csv"), &tokens.join("\n"))
 }
 
-/// The API server's flags for what [`issue`] wrote.
+/// The API server's flags for the files of [`issue`].
 pub(super) fn flags(folder: &Path) -> [String; 5] {
     let at = |name: &str| folder.join(name).display().to_string();
     [
-        // It makes itself a certificate here, and finds it again when it restarts.
+        // The API server generates a certificate here, and finds it again after a restart.
         format!("--cert-dir={}", at("certificates")),
         format!("--token-auth-file={}", at("tokens.csv")),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
@@ -79,12 +79,12 @@ pub(super) fn flags(folder: &Path) -> [String; 5] {
     ]
 }
 
-/// Where the kubeconfig of `user` is.
+/// The path of a user's kubeconfig.
 pub(super) fn kubeconfig(folder: &Path, user: User) -> PathBuf {
     folder.join(user.file())
 }
 
-/// A client that uses the kubeconfig at `path`, and nothing of this machine's own.
+/// A client of the kubeconfig at `path`, which ignores the kubeconfig and environment of this machine.
 pub(super) async fn client(path: &Path) -> Result<Client, Error> {
     let failed = |source| Error::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
@@ -93,7 +93,7 @@ pub(super) async fn client(path: &Path) -> Result<Client, Error> {
     Client::try_from(config.await.map_err(failed)?).map_err(Error::api("a client"))
 }
 
-/// A kubeconfig. JSON, since every JSON document is YAML.
+/// The text of a kubeconfig, as JSON, which is valid YAML.
 fn kubeconfig_text(folder: &Path, port: u16, user: User, token: &str) -> String {
     let name = "pileus-dev";
     // A Pod's namespace is that of its service account.
@@ -105,7 +105,7 @@ fn kubeconfig_text(folder: &Path, port: u16, user: User, token: &str) -> String 
         "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": namespace}}],
         "clusters": [{"name": name, "cluster": {
             "server": format!("https://127.0.0.1:{port}"),
-            // The certificate followed by that of the authority that signed it.
+            // The certificate, followed by that of the authority that signed it.
             "certificate-authority": folder.join("certificates/apiserver.crt"),
         }}],
         "users": [{"name": name, "user": {"token": token}}],
@@ -113,7 +113,7 @@ fn kubeconfig_text(folder: &Path, port: u16, user: User, token: &str) -> String 
     .to_string()
 }
 
-/// A token that the machine's other users can't guess.
+/// A token that other users of this machine can't guess.
 fn token() -> Result<String, Error> {
     let source = "/dev/urandom";
     let mut bytes = [0; 16];

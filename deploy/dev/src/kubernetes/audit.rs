@@ -1,4 +1,4 @@
-//! What was asked of the API server and by whom, read from its audit log.
+//! The requests that the API server has answered, read from its audit log.
 
 use std::{fs, path::Path};
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::Error;
 
-/// Who did what to which object, once a request. What Pileus writes is there with its body, as it is small and often
-/// what a test is about; a Node that registers is not. Heartbeats are left out altogether: they come by the thousand.
+/// One entry for each request. Writes by Pileus have their body, which is small and often what a test is about. Other
+/// bodies, such as those of Nodes that register, are left out. Heartbeats have no entry, because there are thousands.
 pub(super) const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy",
     "omitStages": ["RequestReceived"], "rules": [
         {"level": "None", "users": ["kubelets"]},
@@ -17,33 +17,33 @@ pub(super) const POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Po
          "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
         {"level": "Metadata"}]}"#;
 
-/// A request that the API server has answered, or, where it is a watch, has begun to answer.
+/// A request that the API server has answered, or a watch that it has begun to answer.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Who asked, as in `system:serviceaccount:kube-system:pileus`.
+    /// The name of the user, such as `system:serviceaccount:kube-system:pileus`.
     pub user: String,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
     pub verb: String,
-    /// What it was about, with the subresource, as in `nodes/status`; empty where it was no object, as for `/readyz`.
+    /// The resource with its subresource, such as `nodes/status`; empty for other paths, such as `/readyz`.
     pub resource: String,
-    /// The object's name; empty where it was about several, or not known yet.
+    /// The object's name; empty for requests about several objects, and for names that the API server generates.
     pub name: String,
     /// The HTTP status of the answer.
     pub code: u16,
-    /// When it was answered.
+    /// The time of the answer.
     pub at: Timestamp,
-    /// What Pileus asked to write; null for everybody else's and for reads.
+    /// The body of a write by Pileus; null for all other requests.
     pub body: Value,
 }
 
 impl Request {
-    /// Whether it changes something, where it is allowed.
+    /// Whether the request changes something if it is allowed.
     pub fn is_write(&self) -> bool {
         ["create", "update", "patch", "delete", "deletecollection"].contains(&&*self.verb)
     }
 }
 
-/// A line of the log, as far as it matters here.
+/// The fields of a line of the log that are used here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line {
@@ -78,15 +78,15 @@ struct Status {
     code: u16,
 }
 
-/// Reads the log at `path`, in the order in which requests were answered.
+/// Reads the log at `path`, in the order of the answers.
 pub(super) fn read(path: &Path) -> Result<Vec<Request>, Error> {
     let text = fs::read_to_string(path).map_err(Error::file(path))?;
-    // The last line may be in the writing.
+    // The last line may be incomplete.
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter_map(request).collect())
 }
 
 fn request(line: Line) -> Option<Request> {
-    // A watch is told twice: when it begins, which is when a test wants to know of it, and when it ends.
+    // A watch has two entries: one at its beginning, which tests need, and one at its end.
     let wanted = if line.verb == "watch" { "ResponseStarted" } else { "ResponseComplete" };
     if line.stage != wanted {
         return None;
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_counts_once_when_it_begins_and_all_else_when_it_is_answered() {
+    fn a_watch_counts_when_it_begins_and_other_requests_when_they_are_answered() {
         let line = |stage: &str, verb: &str| {
             json!({
                 "kind": "Event", "level": "Metadata", "stage": stage, "verb": verb, "user": {"username": "pileus"},
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_no_object_is_a_request_all_the_same() {
+    fn a_request_without_an_object_is_read() {
         let line = json!({
             "stage": "ResponseComplete", "verb": "get", "user": {"username": "a"}, "requestURI": "/readyz",
             "responseStatus": {"code": 200}, "stageTimestamp": "2026-11-28T12:00:00Z",

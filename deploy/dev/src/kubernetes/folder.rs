@@ -1,5 +1,5 @@
-//! The folder of one stack, 120 MB with etcd's preallocated log. It goes away with its owner, and where an owner was
-//! killed, the next stack that starts takes the folder away.
+//! The folder of one stack: 120 MB, with etcd's preallocated log. Its owner removes it. If the owner was killed, the next
+//! stack that starts removes it.
 
 use std::{
     fs::{self, File},
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::Error;
 
 const PREFIX: &str = "pileus-kubernetes-";
-/// Locked for as long as the owner lives: the operating system lets go of the lock, however the owner ends.
+/// The file that is locked for as long as the owner lives. The operating system releases the lock when the owner ends.
 const LOCK: &str = "lock";
 
 /// A temporary folder. Removed when dropped.
@@ -21,7 +21,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// A new folder among the system's temporary ones, after removing those that nobody owns any more.
+    /// Creates a folder in the system's temporary folder, and removes those whose owner has ended.
     pub(super) fn new() -> Result<Self, Error> {
         Self::new_in(&std::env::temp_dir())
     }
@@ -29,7 +29,7 @@ impl Folder {
     fn new_in(parent: &Path) -> Result<Self, Error> {
         remove_abandoned(parent);
         let folder = TempDir::with_prefix_in(PREFIX, parent).map_err(Error::file(parent))?;
-        // Locked before it has its name, so that nobody can find it unlocked.
+        // Locked before it is renamed, so that no other process can find it unlocked.
         let [unnamed, named] = ["lock.new", LOCK].map(|name| folder.path().join(name));
         let lock = File::create(&unnamed).map_err(Error::file(&unnamed))?;
         lock.lock().map_err(Error::file(&unnamed))?;
@@ -42,7 +42,7 @@ impl Folder {
     }
 }
 
-/// Removes what killed owners have left. What can't be read or removed belongs to somebody else.
+/// Removes the folders of owners that were killed. Folders that can't be read or removed belong to another user.
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_folders_without_an_owner_are_taken_away() {
+    fn only_folders_without_an_owner_are_removed() {
         let parent = TempDir::new().unwrap();
         let owned = Folder::new_in(parent.path()).unwrap();
         let Folder { folder, _lock: lock } = Folder::new_in(parent.path()).unwrap();

@@ -1,4 +1,4 @@
-//! Free ports for servers that have to be told theirs, and keep it over a restart.
+//! Free ports for servers that need a fixed port and keep it after a restart.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -8,14 +8,14 @@ use std::{
 
 use crate::Error;
 
-/// Below the range that the kernel gives to outgoing connections (32768 and up). A client that keeps knocking at a
-/// stopped server's port in that range would sooner or later be given this very port for its own end, connect to
-/// itself, and block the server's return.
+/// Below the range that the kernel uses for outgoing connections (32768 and up). In that range, a client that keeps
+/// connecting to a stopped server's port eventually gets this very port for its own end. It then connects to itself and
+/// prevents the server's restart.
 const LOWEST: u64 = 15_000;
 const COUNT: u64 = 15_000;
 const ATTEMPTS: u64 = 100;
 
-/// A loopback port that nobody listens at now. Random, so that stacks which start at the same time don't meet.
+/// A free loopback port. It is random, so that stacks that start at the same time use different ones.
 pub(super) fn free() -> Result<u16, Error> {
     let random = RandomState::new();
     let candidates = (0..ATTEMPTS).map(|attempt| LOWEST + random.hash_one(attempt) % COUNT);

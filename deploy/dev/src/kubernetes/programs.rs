@@ -1,5 +1,5 @@
-//! Where etcd, kube-apiserver, kubectl and kwok are. The script that builds them knows; asking it keeps the rules in one
-//! place, at 20 ms.
+//! The paths of etcd, kube-apiserver, kubectl and kwok. The script that builds them also finds them, which takes 20 ms and
+//! keeps the rules in one place.
 
 use std::path::PathBuf;
 
@@ -18,14 +18,14 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Finds all of them, of the right versions, without building anything.
+    /// Finds all of them in the right versions, without building anything.
     pub(super) async fn find() -> Result<Self, Error> {
         let [api_server, etcd, kubectl] = find(&[]).await?;
         Ok(Self { api_server, etcd, kubectl })
     }
 }
 
-/// Finds kwok, which few need and nobody has to build who doesn't.
+/// Finds kwok, which only the bench needs.
 pub(crate) async fn kwok() -> Result<PathBuf, Error> {
     let [_, _, _, kwok] = find(&["--with", "kwok"]).await?;
     Ok(kwok)

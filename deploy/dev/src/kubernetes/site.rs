@@ -1,4 +1,4 @@
-//! Where one stack lives: its folder, its ports, and the command lines that follow from them.
+//! The folder and ports of one stack, and the command lines that follow from them.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,7 +8,7 @@ use std::{
 use super::{Options, access, audit, folder::Folder, port, programs::Programs, write};
 use crate::Error;
 
-/// A stack's place. Dropping it removes the folder.
+/// The folder and ports of a stack. Dropping it removes the folder.
 pub(super) struct Site {
     pub(super) programs: Programs,
     options: Options,
@@ -19,7 +19,7 @@ pub(super) struct Site {
 }
 
 impl Site {
-    /// A new place, with all files that the API server wants to find.
+    /// Creates the folder with all files that the API server reads, and finds free ports.
     pub(super) fn new(programs: Programs, options: Options) -> Result<Self, Error> {
         let folder = Folder::new()?;
         let [etcd_port, peer_port, port] = [port::free()?, port::free()?, port::free()?];
@@ -43,7 +43,7 @@ impl Site {
         command
             .arg("--data-dir")
             .arg(self.folder().join("etcd"))
-            // A test's data needn't survive a power cut, and a sync can take 20 ms.
+            // Test data needn't survive a power failure, and a sync can take 20 ms.
             .arg("--unsafe-no-fsync")
             .args([
                 "--listen-client-urls",
@@ -62,7 +62,7 @@ impl Site {
             .arg(format!("--etcd-servers=http://127.0.0.1:{}", self.etcd_port))
             .arg(format!("--secure-port={}", self.port))
             .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
-            // Nobody looks for the API server in its own Endpoints, which may not hold a loopback address anyway.
+            // No client uses the API server's own Endpoints, which can't have a loopback address anyway.
             .arg("--endpoint-reconciler-type=none")
             .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/16"])
             .args(access::flags(self.folder()));

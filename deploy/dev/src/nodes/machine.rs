@@ -1,5 +1,5 @@
-//! The machine behind a Node, as the simulated cloud shows it, and a Node that has everything of its machine already: so
-//! that a test of what comes later needn't wait for thousands of Nodes to be initialised.
+//! Machines of the simulated cloud, and Nodes that are already initialized from them. A test of later changes thus needn't
+//! wait until thousands of Nodes are initialized.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use serde::Deserialize;
 
 use super::{Kubelet, node};
 
-/// What provider IDs of the simulated cloud start with.
+/// The prefix of the simulated cloud's provider IDs.
 const SCHEME: &str = "simulated://";
 
 /// A machine of the simulated cloud, read from its API.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Machine {
-    /// Its id, `m-000001`.
+    /// The ID, such as `m-000001`.
     pub id: String,
-    /// Its name, which is that of its Node.
+    /// The name, which is also the name of the Node.
     pub name: String,
     #[serde(rename = "type")]
     instance_type: String,
@@ -43,7 +43,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// As Kubernetes writes it.
+    /// The type of address in a Node's status.
     fn name(self) -> &'static str {
         match self {
             Self::Hostname => "Hostname",
@@ -55,18 +55,18 @@ impl Kind {
     }
 }
 
-/// Starts a Node that a cloud-controller-manager has nothing left to do for: with provider ID, addresses and labels of
-/// its machine, ready, without the taint.
+/// Builds a Node for which a cloud-controller-manager has nothing left to do: ready, without the taint, and with provider
+/// ID, addresses and labels of its machine.
 pub fn settled(machine: &Machine) -> Kubelet {
-    let mut kubelet = node(&machine.name).provider_id(&format!("{SCHEME}{}", machine.id)).initialised();
+    let mut kubelet = node(&machine.name).provider_id(&format!("{SCHEME}{}", machine.id)).initialized();
     let address = |Address { kind, value }: &Address| NodeAddress {
         type_: kind.name().to_owned(),
         address: value.clone(),
     };
     kubelet.status().addresses = Some(machine.addresses.iter().map(address).collect());
     let Machine { instance_type, zone, region, labels, .. } = machine;
-    // The current key of each label and the one from before 1.17, both of which Pileus writes.
-    let told = [
+    // The current and the deprecated key of each label. Pileus writes both.
+    let cloud = [
         ("node.kubernetes.io/instance-type", instance_type),
         ("beta.kubernetes.io/instance-type", instance_type),
         ("topology.kubernetes.io/zone", zone),
@@ -74,7 +74,7 @@ pub fn settled(machine: &Machine) -> Kubelet {
         ("topology.kubernetes.io/region", region),
         ("failure-domain.beta.kubernetes.io/region", region),
     ];
-    let labels = labels.iter().map(|(key, value)| (key.as_str(), value)).chain(told);
+    let labels = labels.iter().map(|(key, value)| (key.as_str(), value)).chain(cloud);
     labels.fold(kubelet, |kubelet, (key, value)| kubelet.label(key, value))
 }
 
@@ -86,7 +86,7 @@ mod tests {
     use crate::nodes::UNINITIALIZED;
 
     #[test]
-    fn a_settled_node_has_what_its_machine_has() {
+    fn a_settled_node_has_the_data_of_its_machine() {
         let machine = json!({
             "id": "m-000007", "name": "node-7", "type": "small-2", "zone": "sim-1a", "region": "sim-1",
             "addresses": [{"kind": "internal-ip", "value": "10.0.0.7"}, {"kind": "hostname", "value": "node-7"}],

@@ -1,5 +1,4 @@
-//! Whether Nodes are ready, for many at once: there is no kubelet that says so, and no node lifecycle controller that
-//! notices one that has fallen silent.
+//! Sets whether Nodes are ready, many at once: there are no kubelets, and there is no controller that notices a silent one.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
@@ -16,18 +15,17 @@ use crate::Error;
 /// The status of a Node's condition `Ready`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// Its kubelet says that it is.
+    /// The kubelet reports that the Node is ready.
     True,
-    /// Its kubelet says that it isn't.
+    /// The kubelet reports that the Node is not ready.
     False,
-    /// Its kubelet has fallen silent, and kube-controller-manager has noticed: what becomes of a Node whose machine is
-    /// gone.
+    /// The kubelet is silent, and kube-controller-manager has noticed it, as it does when the instance is gone.
     Unknown,
 }
 
 impl Ready {
-    /// The status, and the reason that Kubernetes gives for it.
-    fn words(self) -> (&'static str, &'static str) {
+    /// The status, and Kubernetes' reason for it.
+    fn status_and_reason(self) -> (&'static str, &'static str) {
         match self {
             Self::True => ("True", "KubeletReady"),
             Self::False => ("False", "KubeletNotReady"),
@@ -36,22 +34,22 @@ impl Ready {
     }
 }
 
-/// Sets the condition `Ready` of the Nodes of these names, many at a time: a thousand take about a second.
+/// Sets the condition `Ready` of Nodes, concurrently: a thousand take about a second.
 pub async fn set_ready(
     client: &Client,
     names: impl IntoIterator<Item = String>,
     ready: Ready,
 ) -> Result<(), Error> {
-    // Of the answers nothing is read, so not parsed either.
+    // The answers are not used, so only their metadata is parsed.
     let api: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
-    let (status, reason) = ready.words();
-    // Strategic, so that the other conditions stay.
+    let (status, reason) = ready.status_and_reason();
+    // A strategic merge keeps the other conditions.
     let patch = Patch::Strategic(json!({"status": {"conditions": [condition("Ready", status, reason)]}}));
     let write = |name: String| {
         let (api, patch) = (api.clone(), &patch);
         async move {
             let written = api.patch_status(&name, &PatchParams::default(), patch).await;
-            written.map(|_| ()).map_err(Error::api(format!("readiness of node {name} not set")))
+            written.map(|_| ()).map_err(Error::api(format!("set readiness of node {name}")))
         }
     };
     stream::iter(names).map(write).buffer_unordered(WRITERS).try_collect().await

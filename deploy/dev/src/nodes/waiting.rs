@@ -1,4 +1,4 @@
-//! Waiting by a watch for what becomes of a Node.
+//! Waits, with a watch, until a Node reaches a state.
 
 use std::{pin::pin, time::Duration};
 
@@ -12,8 +12,8 @@ use tokio::time;
 
 use crate::Error;
 
-/// Waits by a watch until the Node `name` is there and fulfils `condition`, and returns it as it was then. An API
-/// server that is away meanwhile is waited for.
+/// Waits until the Node `name` exists and fulfills `condition`, and returns it. The watch reconnects while the API server
+/// is down.
 pub async fn await_node(
     client: &Client,
     name: &str,
@@ -24,7 +24,7 @@ pub async fn await_node(
     Ok(node.unwrap_or_default())
 }
 
-/// Waits by a watch until there is no Node `name`.
+/// Waits until the Node `name` does not exist.
 pub async fn await_absence(client: &Client, name: &str, deadline: Duration) -> Result<(), Error> {
     watch_until(client, name, |node| node.is_none(), deadline).await.map(|_| ())
 }
@@ -53,7 +53,7 @@ async fn watch_until(
     }
 }
 
-/// What of a Node matters to a cloud-controller-manager, in one line.
+/// The fields of a Node that matter to a cloud-controller-manager, in one line.
 fn summary(node: &Node) -> String {
     let spec = node.spec.clone().unwrap_or_default();
     let addresses = node.status.as_ref().and_then(|status| status.addresses.as_ref());
@@ -74,7 +74,7 @@ mod tests {
     use crate::nodes::node;
 
     #[test]
-    fn a_summary_shows_what_a_failed_wait_is_about() {
+    fn a_summary_has_the_fields_that_explain_a_timeout() {
         let node = node("a").node_ip("10.0.0.1").provider_id("simulated://a").label("zone", "1").build();
         let text = summary(&node);
         for part in ["simulated://a", "InternalIP 10.0.0.1", "uninitialized:NoSchedule", "\"zone\": \"1\""] {

@@ -79,5 +79,5 @@ pub(crate) async fn measure() -> Result<(), Failure> {
 pub(crate) fn with_range(kubelet: Kubelet) -> Kubelet {
     let number: u32 = kubelet.name().trim_start_matches("node-").parse().unwrap_or_default();
     let range = format!("10.{}.{}.0/24", 128 + number / 256, number % 256);
-    kubelet.pod_ranges(&[range])
+    kubelet.pod_cidrs(&[range])
 }

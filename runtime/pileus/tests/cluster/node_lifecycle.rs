@@ -71,7 +71,7 @@ async fn a_node_goes_with_its_machine_and_only_then() {
     let run = world.start().await;
     // Neither is this provider's, whatever becomes of machines of that name.
     let strangers: [Kubelet; 2] =
-        [node("foreign").provider_id("other-cloud://7").not_ready(), node("bare").initialised().not_ready()];
+        [node("foreign").provider_id("other-cloud://7").not_ready(), node("bare").initialized().not_ready()];
     world.register(strangers).await;
     let all =
         ["gone", "stopped", "unlisted", "ready", "silent", "others-1", "others-2", "others-3", "others-4"];

@@ -172,7 +172,7 @@ impl Story {
         let name = self.dice.pick(&free).filter(|_| again).unwrap_or_else(|| format!("n-{}", self.joined));
         self.tell(format!("{name} joins"));
         let (id, registered);
-        let kubelet = node(&name).pod_ranges(&self.range());
+        let kubelet = node(&name).pod_cidrs(&self.range());
         if self.dice.roll(2) == 0 {
             registered = self.world.register([kubelet]).await;
             id = self.create(&name).await;

@@ -87,7 +87,7 @@ async fn a_node_that_joined_without_the_taint_gets_what_it_lacks() {
     let world = world().await;
     let id = world.cloud.create(json!({"name": "a"})).await;
     let run = world.start().await;
-    world.register([node("a").initialised(), node("nobodys").initialised()]).await;
+    world.register([node("a").initialized(), node("nobodys").initialized()]).await;
     let has_id = |node: &Node| node.spec.as_ref().is_some_and(|spec| spec.provider_id.is_some());
     let node = until(&world, "a", has_id).await;
     assert_eq!(node.spec.as_ref().unwrap().provider_id, Some(format!("simulated://{id}")));

@@ -58,7 +58,7 @@ pub(crate) async fn join(world: &World, names: &[&str]) -> Vec<String> {
         machines.push(world.cloud.create(json!({"name": name})).await);
     }
     let nodes = names.iter().zip(&machines).map(|(name, machine)| {
-        pileus_dev::nodes::node(name).provider_id(&format!("simulated://{machine}")).initialised()
+        pileus_dev::nodes::node(name).provider_id(&format!("simulated://{machine}")).initialized()
     });
     world.register(nodes).await;
     machines
