@@ -11,11 +11,11 @@ mod gauges;
 mod handover;
 mod known;
 mod learned;
-mod measure;
 mod permit;
 mod queue;
 mod refusal;
 mod supply;
+mod throughput;
 mod urgency;
 mod window;
 

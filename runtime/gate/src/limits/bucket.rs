@@ -12,7 +12,7 @@ use crate::limits::{
     closures::{Closure, PROBE},
     known::Rate,
     learned::Learned,
-    measure::Measure,
+    throughput::ThroughputMeter,
     window::Window,
 };
 
@@ -50,7 +50,7 @@ pub(crate) struct Bucket {
     out: f64,
     /// What each of them has lost so far, as the logarithm of what it is still worth.
     lost: f64,
-    measure: Measure,
+    meter: ThroughputMeter,
     /// When the last refusal came that changed anything.
     refused: Option<Instant>,
 }
@@ -67,7 +67,7 @@ impl Bucket {
             taken: None,
             out: 0.0,
             lost: 0.0,
-            measure: Measure::default(),
+            meter: ThroughputMeter::default(),
             refused: None,
         };
         bucket.fill(now);
@@ -160,14 +160,14 @@ impl Bucket {
         if let Some(closure) = &mut self.closure {
             closure.probe(now);
         }
-        Token { at: now, left: self.tokens, lost: self.lost, number: self.measure.sent(now) }
+        Token { at: now, left: self.tokens, lost: self.lost, number: self.meter.count(now) }
     }
 
     /// Puts back the token of a request that surely wasn't sent, as far as it wouldn't have run over in the meantime:
     /// more could be sent at once than the burst allows, else.
     pub(crate) fn put_back(&mut self, token: Token) {
         self.tokens = (self.tokens + self.worth(token)).min(self.room());
-        self.measure.put_back();
+        self.meter.take_back();
         self.finished(token);
     }
 
@@ -225,7 +225,7 @@ impl Bucket {
         if throttled && !self.was_tried(token.at) {
             self.learn(now, token);
         } else {
-            self.measure.interrupted(now);
+            self.meter.restart(now);
         }
         self.closure = Some(Closure::new(now, after, self.closure));
         self.refused = Some(now);
@@ -234,7 +234,7 @@ impl Bucket {
     }
 
     fn learn(&mut self, now: Instant, token: Token) {
-        let measured = self.measure.refused(now, token.at, token.number, self.learned.rate().per_second);
+        let measured = self.meter.measure(now, token.at, token.number, self.learned.rate().per_second);
         self.window.refused();
         self.learned.refused(measured, Some(token.left).filter(|left| left + DUST >= 1.0));
     }
@@ -423,7 +423,7 @@ mod tests {
         );
         learn(&mut bucket, now, 20, 29.0);
         let Rate { burst, per_second } = bucket.learned();
-        assert!((7.5..8.0).contains(&burst), "no more than three quarters at once: {burst}");
+        assert!((6.0..6.4).contains(&burst), "no more than four fifths at once: {burst}");
         assert!((1.2..2.0).contains(&per_second), "one a second was sent: {per_second}");
         learn(&mut bucket, now + seconds(21.0), 9, 0.2);
         assert!(bucket.learned().burst >= burst, "no store was left: {:?}", bucket.learned());

@@ -1,24 +1,24 @@
 //! What one bucket lets through: what operator and provider allow at most, and below that what the cloud turned out to
 //! allow. A refusal cuts it, time lets it grow again. Pure.
 
-use crate::limits::{known::Rate, measure::Measured};
+use crate::limits::{known::Rate, throughput::Throughput};
 
 /// However often a cloud refuses, the rate falls no further than to a hundredth, nor below one request a second if it
 /// was more: what is slower than that is kept by closures, and the way back is short.
 const LOWEST: f64 = 0.01;
-/// A refusal takes no more than three quarters at once: one that was another client's fault costs a few minutes.
-const DEEPEST_CUT: f64 = 0.25;
+/// A refusal takes no more than four fifths at once: one that was another client's fault costs a few minutes.
+const DEEPEST_CUT: f64 = 0.2;
 /// And at least a tenth, or it would be repeated at once.
 const LEAST_CUT: f64 = 0.9;
 /// Where nothing can be measured the rate is halved, and soon back unless it is refused again.
 const BLIND_CUT: f64 = 0.5;
-/// What is surely known is used but for this: the closure that one request too many brings costs more.
+/// What is is_limit known is used but for this: the closure that one request too many brings costs more.
 const MARGIN: f64 = 0.97;
 /// The least that is believed of a limit whose numbers nobody declared when it is first met. The tightest that clouds
 /// publish for a whole account are about that (Azure takes 10 writes a second).
 const FIRST_GUESS: f64 = 10.0;
 /// The learned rate grows by a factor e in this time while it is below nine tenths of the rate that was refused last,
-/// unless it is surely no higher...
+/// unless it is is_limit no higher...
 const REGAIN: f64 = 60.0;
 /// ...and in this time beyond, where a refusal must be expected. From a tenth of the declared rate to all of it takes
 /// 23 minutes.
@@ -83,17 +83,17 @@ impl Learned {
     ///
     /// If what was measured is too little, since there was no more to send, the rate is back in a minute or two. And a
     /// request out of a store that is left over shows that the cloud's own store is smaller.
-    pub(crate) fn refused(&mut self, measured: Option<Measured>, left: Option<f64>) {
+    pub(crate) fn refused(&mut self, measured: Option<Throughput>, left: Option<f64>) {
         let Rate { burst, per_second } = self.rate;
         let lowest = (self.most.per_second * LOWEST).min(1.0);
         if self.rate == Rate::UNDECLARED {
             let per_second = measured.map_or(FIRST_GUESS, |measured| measured.per_second.max(FIRST_GUESS));
             self.rate = Rate { burst: per_second, per_second };
-        } else if let Some(Measured { per_second: measured, surely }) = measured {
+        } else if let Some(Throughput { per_second: measured, is_limit }) = measured {
             let (deepest, least) = (per_second * DEEPEST_CUT, per_second * LEAST_CUT);
-            let slower = if surely { measured * MARGIN } else { measured.min(least) };
+            let slower = if is_limit { measured * MARGIN } else { measured.min(least) };
             self.rate.per_second = slower.clamp(deepest, per_second).max(lowest);
-            self.safe = if surely { self.rate.per_second } else { least };
+            self.safe = if is_limit { self.rate.per_second } else { least };
         } else {
             self.rate.per_second = (per_second * BLIND_CUT).max(lowest);
         }
@@ -114,12 +114,12 @@ mod tests {
 
     #[test]
     fn a_refusal_cuts_to_what_was_measured_within_bounds() {
-        let measured = |per_second, surely| Some(Measured { per_second, surely });
+        let measured = |per_second, is_limit| Some(Throughput { per_second, is_limit });
         for (given, expected) in [
             (None, 5.0),
             (measured(6.0, false), 6.0),
             (measured(9.9, false), 9.0),
-            (measured(1.0, false), 2.5),
+            (measured(1.0, false), 2.0),
             (measured(6.0, true), 6.0 * MARGIN),
             (measured(9.9, true), 9.9 * MARGIN),
             (measured(20.0, true), 10.0),
@@ -131,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_surely_known_is_left_slowly_and_what_is_guessed_soon() {
-        for (surely, expected) in [(true, 6.0 * MARGIN * (0.1_f64).exp()), (false, 9.0)] {
+    fn a_known_limit_is_left_slowly_and_a_guess_soon() {
+        for (is_limit, expected) in [(true, 6.0 * MARGIN * (0.1_f64).exp()), (false, 9.0)] {
             let mut learned = learned();
-            learned.refused(Some(Measured { per_second: 6.0, surely }), None);
+            learned.refused(Some(Throughput { per_second: 6.0, is_limit }), None);
             learned.grow(60.0);
             let found = learned.rate().per_second;
-            assert!((found / expected - 1.0).abs() < 0.07, "{surely}: {found}, not {expected}");
+            assert!((found / expected - 1.0).abs() < 0.07, "{is_limit}: {found}, not {expected}");
         }
     }
 }
