@@ -20,26 +20,21 @@ mod told;
 mod view;
 mod wish;
 
-use std::{
-    collections::HashMap,
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicUsize},
-};
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use tokio::{
-    sync::Notify,
-    task::AbortHandle,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
 
-use crate::{
-    deadlines::Deadlines,
-    error::Error,
-    record::Metrics,
-    rules::{Effect, Meaning},
-    under_way::UnderWay,
-};
+use crate::deadlines::Deadlines;
+use crate::error::Error;
+use crate::record::Metrics;
+use crate::rules::{Effect, Meaning};
+use crate::under_way::UnderWay;
 use ask::{Ask, Verdict};
 use decide::{Counts, Landing, State};
 pub(crate) use flight::{Flight, Outcome};

@@ -18,13 +18,19 @@ mod source;
 mod token;
 mod value;
 
-use std::{fmt, sync::Arc, time::SystemTime};
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::{StatusCode, header::ACCEPT_ENCODING};
+use http::StatusCode;
+use http::header::ACCEPT_ENCODING;
 use tokio::time::Instant;
 
-use crate::{error::Error, network::Network, pattern::HostPattern, request::Request};
+use crate::error::Error;
+use crate::network::Network;
+use crate::pattern::HostPattern;
+use crate::request::Request;
 use acquire::Acquirer;
 pub(crate) use counters::Counters;
 use counters::Labels;

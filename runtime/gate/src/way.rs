@@ -90,14 +90,14 @@ impl Way {
                 connect: deadlines.clamp(deadlines.connect, now),
                 first_byte: deadlines.clamp(deadlines.first_byte, now),
             };
-            permit.sending();
+            permit.on_sending();
             let answer = timeout_at(deadlines.hard, dialler.send(&host, outgoing, patience)).await;
             let after = deadlines.hard.saturating_duration_since(now);
             let late = |_| Error::Timeout { phase: Phase::Call, host: host.to_string(), after };
             let answer = answer.map_err(late).flatten();
             match &answer {
-                Ok(answer) => permit.answered(answer.status(), answer.headers()),
-                Err(error) => permit.failed(error),
+                Ok(answer) => permit.on_answer(answer.status(), answer.headers()),
+                Err(error) => permit.on_failure(error),
             }
             answer
         }

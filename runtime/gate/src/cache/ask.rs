@@ -1,17 +1,14 @@
 //! A read as it is decided on, and the decision.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::{
-    cache::{
-        key::{Key, List},
-        scopes::Scope,
-        seen::{FlightId, Led},
-        slot::Page,
-        stored::Stored,
-    },
-    limits::Urgency,
-};
+use crate::cache::key::{Key, List};
+use crate::cache::scopes::Scope;
+use crate::cache::seen::{FlightId, Led};
+use crate::cache::slot::Page;
+use crate::cache::stored::Stored;
+use crate::limits::Urgency;
 
 /// A read that may be answered from the cache.
 #[derive(Debug, Clone)]

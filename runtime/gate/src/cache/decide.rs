@@ -1,16 +1,15 @@
 //! Who is answered with what: from what is kept, by an exchange that is on its way, or by one of his own. Pure: the
 //! clock and what happens to the exchanges are arguments, so that any order of events can be tried.
 
-use std::{collections::HashMap, time::Instant};
+use std::collections::HashMap;
+use std::time::Instant;
 
-use crate::cache::{
-    ask::{Ask, Verdict},
-    key::{Key, List},
-    scopes::{Scope, Scopes},
-    seen::{FlightId, Reading, Seen},
-    slot::{Flight, Landed, Page, Part},
-    slots::{Dropped, Slots},
-};
+use crate::cache::ask::{Ask, Verdict};
+use crate::cache::key::{Key, List};
+use crate::cache::scopes::{Scope, Scopes};
+use crate::cache::seen::{FlightId, Reading, Seen};
+use crate::cache::slot::{Flight, Landed, Page, Part};
+use crate::cache::slots::{Dropped, Slots};
 
 /// What one provider's cache holds, and what is on its way.
 #[derive(Debug, Default)]
@@ -293,19 +292,16 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::sync::Arc;
+    use std::time::Duration;
 
     use bytes::Bytes;
     use http::{HeaderMap, StatusCode};
 
     use super::*;
-    use crate::{
-        cache::{
-            stored::{Reply, Stored},
-            wish::floor,
-        },
-        limits::Urgency,
-    };
+    use crate::cache::stored::{Reply, Stored};
+    use crate::cache::wish::floor;
+    use crate::limits::Urgency;
 
     fn stored(status: u16) -> Arc<Stored> {
         let headers = HeaderMap::from_iter([(http::header::ETAG, "\"1\"".parse().unwrap())]);

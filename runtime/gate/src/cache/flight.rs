@@ -1,42 +1,34 @@
 //! An exchange with the cloud that several may wait for. It goes on as long as anybody does, whoever asked first, and ends
 //! at the deadlines of whoever asked first.
 
-use std::{
-    pin::pin,
-    sync::{Arc, OnceLock, Weak},
-    time::Duration,
-};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::{
-    sync::watch,
-    task::AbortHandle,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
 
-use crate::{
-    body::{Answer, Bounds},
-    cache::{
-        Shared,
-        decide::Landing,
-        gathered::{Held, MOST},
-        seen::FlightId,
-        slot::Landed,
-        stored::{Reply, Stored},
-        told::REVALIDATED,
-    },
-    deadlines::Deadlines,
-    error::{Error, Phase},
-    limits::HeldBack,
-    recent::Source,
-    record::Record,
-    request::Host,
-    under_way::UnderWay,
-    way::Answered,
-};
+use crate::body::{Answer, Bounds};
+use crate::cache::Shared;
+use crate::cache::decide::Landing;
+use crate::cache::gathered::{Held, MOST};
+use crate::cache::seen::FlightId;
+use crate::cache::slot::Landed;
+use crate::cache::stored::{Reply, Stored};
+use crate::cache::told::REVALIDATED;
+use crate::deadlines::Deadlines;
+use crate::error::{Error, Phase};
+use crate::limits::HeldBack;
+use crate::recent::Source;
+use crate::record::Record;
+use crate::request::Host;
+use crate::under_way::UnderWay;
+use crate::way::Answered;
 
 /// What came of an exchange, for everybody who waited for it.
 #[derive(Debug, Clone)]

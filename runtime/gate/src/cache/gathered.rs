@@ -1,10 +1,8 @@
 //! The room that answers take while they are read whole: bounded for all exchanges of a gate together, since hundreds of
 //! callers may read the longest answers at once.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::{Bytes, BytesMut};
 

@@ -8,10 +8,8 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use url::form_urlencoded;
 
-use crate::{
-    request::Request,
-    rules::{Meaning, Page, Place},
-};
+use crate::request::Request;
+use crate::rules::{Meaning, Page, Place};
 
 /// By what an answer or a list is known. A digest without collisions that anybody could make, so that neither a provider
 /// nor whoever names a resource in the cloud gets one answer for another.

@@ -1,29 +1,23 @@
 //! A cloud, its callers and any order of events between them, to see that no answer is older than it may be and no absence
 //! is believed that isn't new.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 
-use crate::{
-    cache::{
-        ask::{Ask, Verdict},
-        decide::State,
-        key::{Key, List},
-        scopes::{SETTLING, Scope},
-        seen::{FlightId, Seen},
-        slot::{Landed, Page},
-        stored::{Reply, Stored},
-        wish::floor,
-    },
-    limits::Urgency,
-};
+use crate::cache::ask::{Ask, Verdict};
+use crate::cache::decide::State;
+use crate::cache::key::{Key, List};
+use crate::cache::scopes::{SETTLING, Scope};
+use crate::cache::seen::{FlightId, Seen};
+use crate::cache::slot::{Landed, Page};
+use crate::cache::stored::{Reply, Stored};
+use crate::cache::wish::floor;
+use crate::limits::Urgency;
 
 /// What happens next. Numbers choose among what is there.
 #[derive(Debug, Clone)]

@@ -4,17 +4,13 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use crate::{
-    cache::{
-        key::{Keys, List},
-        scopes::Scope,
-        view::View,
-        wish::Wish,
-    },
-    limits::Urgency,
-    request::{Host, Request},
-    rules::{Effect, Meaning},
-};
+use crate::cache::key::{Keys, List};
+use crate::cache::scopes::Scope;
+use crate::cache::view::View;
+use crate::cache::wish::Wish;
+use crate::limits::Urgency;
+use crate::request::{Host, Request};
+use crate::rules::{Effect, Meaning};
 
 /// The longest body of a request that may be answered from the cache, in bytes: a query of an API that reads by POST has
 /// some kilobytes.

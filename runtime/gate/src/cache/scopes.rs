@@ -1,11 +1,9 @@
 //! Where changes are under way or have just been made. A cloud shows a change only some time after it was made, and what
 //! it answers until then must not be kept.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Longer than a cloud takes until all of its front ends show a change. Azure's resource manager and the lists of EC2
 /// take seconds, seldom 20.

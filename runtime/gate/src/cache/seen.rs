@@ -1,7 +1,9 @@
 //! What one view has been given, as far as it decides about what it may be given next: which sweep of a list it reads, and
 //! how far it has come.
 
-use std::{collections::HashMap, sync::Weak, time::Instant};
+use std::collections::HashMap;
+use std::sync::Weak;
+use std::time::Instant;
 
 use crate::cache::key::Key;
 

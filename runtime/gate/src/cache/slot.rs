@@ -1,21 +1,15 @@
 //! What is kept of one resource or one list: the answers of one sweep, kept and dropped together. A resource that is no
 //! list is a sweep of one page.
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::{
-    cache::{
-        key::Key,
-        scopes::Scope,
-        seen::{FlightId, Led},
-        stored::Stored,
-    },
-    limits::Urgency,
-};
+use crate::cache::key::Key;
+use crate::cache::scopes::Scope;
+use crate::cache::seen::{FlightId, Led};
+use crate::cache::stored::Stored;
+use crate::limits::Urgency;
 
 /// How long an answer holds which says that there is nothing: nobody is told for long that something is missing that
 /// was just made elsewhere.

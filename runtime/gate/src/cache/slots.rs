@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::cache::{key::Key, scopes::Scope, slot::Slot};
+use crate::cache::key::Key;
+use crate::cache::scopes::Scope;
+use crate::cache::slot::Slot;
 
 /// Everything that a cache holds.
 #[derive(Debug, Default)]

@@ -1,16 +1,12 @@
 //! An answer as it is kept: head and body in one compressed block, since tens of thousands of small answers would
 //! otherwise be mostly header maps.
 
-use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::{
-    HeaderMap, HeaderName, HeaderValue, StatusCode,
-    header::{AGE, ETAG, LAST_MODIFIED, VARY},
-};
+use http::header::{AGE, ETAG, LAST_MODIFIED, VARY};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 /// An answer of the cloud, or what it would be: its body is whole.
 #[derive(Debug, Clone)]

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header::CONTENT_LENGTH};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Response, StatusCode};
 
-use crate::{
-    cache::{slot::Page, stored::Reply},
-    headers::OWN,
-    limits::HeldBack,
-    recent::Source,
-};
+use crate::cache::slot::Page;
+use crate::cache::stored::Reply;
+use crate::headers::OWN;
+use crate::limits::HeldBack;
+use crate::recent::Source;
 
 // What became of a request that the cloud wasn't asked for, as the `result` label in metrics says it.
 const CACHED: &str = "cached";

@@ -1,17 +1,14 @@
 //! What one call of a provider may be told of the past, and what it was told. Whoever draws a conclusion from the
 //! answers of a call asks here what they prove: found may be old, absent must be new.
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use crate::cache::{
-    seen::{Led, Seen},
-    wish::floor,
-};
+use crate::cache::seen::{Led, Seen};
+use crate::cache::wish::floor;
 
 /// What one call of a provider may read from the cache, and what it was given. Clones are the same view. It belongs to
 /// calls through one gate.

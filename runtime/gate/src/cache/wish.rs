@@ -5,12 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use http::{
-    HeaderMap,
-    header::{
-        CACHE_CONTROL, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, PRAGMA,
-        RANGE,
-    },
+use http::HeaderMap;
+use http::header::{
+    CACHE_CONTROL, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, PRAGMA, RANGE,
 };
 
 /// What a request says that is for the cache alone.

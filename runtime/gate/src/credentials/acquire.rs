@@ -1,11 +1,9 @@
 //! One attempt to acquire a credential: its sources are read, and where it is a token, its endpoint is asked. Nothing is
 //! remembered between attempts, so what an operator changes anywhere counts from the next one on.
 
-use std::{
-    fmt::Write,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use http::HeaderName;
 use ipnet::IpNet;
@@ -14,19 +12,15 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use crate::{
-    credentials::{
-        assertion::{self, Claims},
-        declared::{Credential, CredentialKind, OAuthClient},
-        endpoint::Endpoint,
-        oauth,
-        sigv4::Signer,
-        source::Secret,
-        token::Token,
-        value::Value,
-    },
-    network::Network,
-};
+use crate::credentials::assertion::Claims;
+use crate::credentials::declared::{Credential, CredentialKind, OAuthClient};
+use crate::credentials::endpoint::Endpoint;
+use crate::credentials::sigv4::Signer;
+use crate::credentials::source::Secret;
+use crate::credentials::token::Token;
+use crate::credentials::value::Value;
+use crate::credentials::{assertion, oauth};
+use crate::network::Network;
 
 /// What isn't there by then won't come.
 pub(crate) const LONGEST_TRY: Duration = Duration::from_secs(10);
@@ -190,7 +184,8 @@ fn identity() -> Result<String, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fmt, io, pin::Pin};
+    use std::pin::Pin;
+    use std::{fmt, io};
 
     use super::*;
 

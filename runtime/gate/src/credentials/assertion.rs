@@ -7,16 +7,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use base64::{
-    Engine,
-    prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
-};
-use ring::{
-    digest::{SHA256, digest},
-    rand::SystemRandom,
-    signature::{RSA_PSS_SHA256, RsaKeyPair},
-};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use base64::Engine;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use ring::digest::{SHA256, digest};
+use ring::rand::SystemRandom;
+use ring::signature::{RSA_PSS_SHA256, RsaKeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use zeroize::{Zeroize, Zeroizing};
 

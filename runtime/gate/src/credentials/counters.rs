@@ -1,15 +1,14 @@
 //! What metrics say of credentials. Every label is from the operator's document or from a fixed set.
 
-use std::{
-    sync::{Arc, atomic::AtomicU64},
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, gauge::Gauge},
-    registry::{Registry, Unit},
-};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
 
 /// The metrics of credentials, one set for all gates of a process.
 #[derive(Debug, Clone, Default)]

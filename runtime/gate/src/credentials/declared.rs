@@ -1,19 +1,18 @@
 //! Credentials as the operator writes them: what is acquired, from where, and for which hosts. Plain data; secret values
 //! stand here only as the sources that hold them.
 
-use std::{fmt, net::IpAddr, str::FromStr};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
 
 use http::{HeaderName, header};
 use ipnet::IpNet;
 
-use crate::{
-    address,
-    credentials::source::Secret,
-    error::Error,
-    headers,
-    pattern::HostPattern,
-    request::{Host, Request},
-};
+use crate::credentials::source::Secret;
+use crate::error::Error;
+use crate::pattern::HostPattern;
+use crate::request::{Host, Request};
+use crate::{address, headers};
 
 /// A credential and what it is for.
 #[derive(Debug, Clone)]

@@ -5,34 +5,31 @@
 //! Own code rather than the crate `oauth2`: of a client-credentials grant it would do the form, and it keeps whole
 //! answers in its errors and secrets in plain strings.
 
-use std::{net::IpAddr, sync::Arc, time::SystemTime};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method,
-    header::{ACCEPT, CONTENT_TYPE},
-};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
-use crate::{
-    address::Reason,
-    credentials::{
-        acquire::{Failure, LONGEST_TRY},
-        declared::TokenUrl,
-        token::{self, Token},
-    },
-    dial::{Dialler, Patience},
-    error::{Error, Refused},
-    fence::Fence,
-    grants::Grant,
-    limits::retry_after,
-    network::Network,
-    pattern::HostPattern,
-    way::{behind, outgoing},
-};
+use crate::address::Reason;
+use crate::credentials::acquire::{Failure, LONGEST_TRY};
+use crate::credentials::declared::TokenUrl;
+use crate::credentials::token;
+use crate::credentials::token::Token;
+use crate::dial::{Dialler, Patience};
+use crate::error::{Error, Refused};
+use crate::fence::Fence;
+use crate::grants::Grant;
+use crate::limits::retry_after;
+use crate::network::Network;
+use crate::pattern::HostPattern;
+use crate::way::{behind, outgoing};
 
 /// Tokens with many claims have some 10 KiB.
 const LONGEST_ANSWER: usize = 64 * 1024;

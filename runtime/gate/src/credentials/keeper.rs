@@ -2,28 +2,20 @@
 //! way. However many wait or were refused together, there is one attempt. When, and whether at all, is decided in
 //! `decide`; here are the clock, the task and what is told.
 
-use std::{
-    hash::{BuildHasher, Hasher, RandomState},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use tokio::{
-    sync::{Notify, watch},
-    task::AbortHandle,
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::{
-    credentials::{
-        CredentialState, Failing, Replaced,
-        acquire::{Acquired, Acquirer, Failure},
-        counters::{Counters, Labels},
-        decide::{Condition, State, Verdict},
-        value::Value,
-    },
-    error::Error,
-};
+use crate::credentials::acquire::{Acquired, Acquirer, Failure};
+use crate::credentials::counters::{Counters, Labels};
+use crate::credentials::decide::{Condition, State, Verdict};
+use crate::credentials::value::Value;
+use crate::credentials::{CredentialState, Failing, Replaced};
+use crate::error::Error;
 
 /// A credential that is kept as long as this lives.
 pub(crate) struct Keeper {

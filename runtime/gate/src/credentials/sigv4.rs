@@ -4,11 +4,9 @@
 //! Own code, since the official crate brings a second implementation of HMAC and SHA-256, and a dozen crates of the SDK
 //! that it was made for, to save what is some hundred lines with ring.
 
-use std::{
-    borrow::Cow,
-    fmt::Write,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri, header};

@@ -2,10 +2,14 @@
 //! it lies, and the only copies in this process are the ones in use. What a source says of itself is where it looks, so
 //! that messages can name it; the value never gets a name, a `Debug` or a `Display`.
 
-use std::{fmt, io, path::PathBuf, pin::Pin, sync::Arc};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::{fmt, io};
 
 use secrecy::SecretString;
-use tokio::{fs, io::AsyncReadExt};
+use tokio::fs;
+use tokio::io::AsyncReadExt;
 use zeroize::Zeroizing;
 
 /// A certificate with its chain and a key take some 20 KiB.

@@ -1,11 +1,14 @@
 //! What is put into requests. It has no `Debug`; what of it lies in our own memory is overwritten when the last request
 //! that carries it is gone. The HTTP and TLS libraries' buffers aren't ours.
 
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
+use std::time::SystemTime;
 
-use base64::{Engine, prelude::BASE64_STANDARD};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, header::AUTHORIZATION};
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
 use crate::credentials::sigv4::Signer;

@@ -17,7 +17,7 @@ use crate::{
     error::Error,
     fence::Fence,
     headers,
-    limits::{HeldBack, Permit, Turn, Urgency},
+    limits::{HeldBack, LimitRequest, Permit, Urgency},
     recent::Source,
     record::Record,
     request::{Host, Request},
@@ -143,7 +143,7 @@ impl Inner {
         let (outgoing, attached) =
             under_way.read(credentials.attach(&request, outgoing, deadlines.soft)).await?;
         let way = Carried { way, write, deadlines, meaning: &meaning, host: &request.host };
-        let again = attached.zip(permit.again());
+        let again = attached.zip(permit.for_resend());
         let mut echo = Echo::of(outgoing.headers());
         let mut answer = self.send(&way, outgoing, permit, record).await?;
         if let Some((attached, again)) = again {
@@ -151,7 +151,7 @@ impl Inner {
             let newer = under_way.read(async { Ok(newer.await) }).await?;
             // What was left unfinished at its resource meanwhile mustn't be overtaken.
             let newer = newer.filter(|_| write.is_none_or(|write| writes.is_free(write)));
-            if let Some((outgoing, permit)) = newer.and_then(|newer| Some((newer, again.permit()?))) {
+            if let Some((outgoing, permit)) = newer.and_then(|newer| Some((newer, again.take()?))) {
                 // Its connection is let go before another is asked for.
                 drop(answer);
                 echo = Echo::of(outgoing.headers());
@@ -201,7 +201,7 @@ impl Inner {
             {
                 return Ok(Err(limiter.unfinished(after)));
             }
-            let turn = limiter.turn(asked.turn(), soft).await?;
+            let turn = limiter.acquire(asked.turn(), soft).await?;
             if turn.is_err() || write.is_none_or(|write| writes.is_free(write)) {
                 return Ok(turn);
             }
@@ -220,9 +220,9 @@ struct Carried<'a> {
 
 impl Asked {
     /// What it is to the limits.
-    fn turn(&self) -> Turn<'_> {
+    fn turn(&self) -> LimitRequest<'_> {
         let Self { request, meaning, urgency, .. } = self;
-        Turn { request, meaning, urgency: *urgency, bytes: self.bytes() }
+        LimitRequest { request, meaning, urgency: *urgency, bytes: self.bytes() }
     }
 
     /// What it is to other writes, if it is one.

@@ -1,69 +1,67 @@
-//! One token bucket: how many requests it lets through at which time, and what it learns from the cloud's refusals. It
+//! LimitEntry token bucket: how many requests it lets through at which time, and what it learns from the cloud's refusals. It
 //! holds what the operator and the provider allow at most, and below that what the cloud turned out to allow. Pure
 //! arithmetic: every function is told the time, which never runs backwards.
 
-mod heritage;
+mod snapshot;
 
 use std::time::{Duration, Instant};
 
-pub(crate) use heritage::Heritage;
+pub(crate) use snapshot::BucketSnapshot;
 
-use crate::limits::{
-    closures::{Closure, PROBE},
-    known::Rate,
-    learned::Learned,
-    throughput::ThroughputMeter,
-    window::Window,
-};
+use crate::limits::learned::LearnedRate;
+use crate::limits::limit::Rate;
+use crate::limits::pauses::{PROBE, Pause};
+use crate::limits::throughput::ThroughputMeter;
+use crate::limits::window::InFlightWindow;
 
-/// What a sum of fractions may lack of a whole token.
-const DUST: f64 = 1e-6;
-/// A token that is worth no more than this is worth nothing.
+/// The rounding error that a sum of fractions may have.
+const EPSILON: f64 = 1e-6;
+/// A token worth less than this is worth nothing.
 const WORTHLESS: f64 = 1e-9;
-/// As good as never, and far from what a duration can't hold.
+/// Stands for never, and fits a `Duration`.
 const LONGEST: f64 = 365.0 * 86_400.0;
 
 /// A token that was taken.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Token {
     pub(crate) at: Instant,
-    /// How many were left.
+    /// The tokens that were left after it was taken.
     left: f64,
-    /// What those that were out had lost before.
+    /// The bucket's `lost` when it was taken.
     lost: f64,
-    /// Its number since the cloud refused last.
+    /// Its number since the last refusal.
     number: f64,
 }
 
-/// A token bucket. A request takes a token, and has it back until it is surely sent.
+/// A token bucket. A request takes a token, which can be put back until the request is sent.
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    learned: Learned,
+    learned: LearnedRate,
     tokens: f64,
     filled: Instant,
-    closure: Option<Closure>,
-    window: Window,
+    pause: Option<Pause>,
+    window: InFlightWindow,
     /// When the last token was taken.
     taken: Option<Instant>,
-    /// How many tokens could be put back. With those that are there never more than fit: what would have run over had
-    /// nothing been taken is lost, for all that are out alike.
+    /// The taken tokens that may be put back. Together with those in the bucket they never exceed the burst: what would
+    /// have overflowed, had none been taken, is lost, for all of them alike.
     out: f64,
-    /// What each of them has lost so far, as the logarithm of what it is still worth.
+    /// What each of those has lost so far: minus the logarithm of what it is still worth.
     lost: f64,
     meter: ThroughputMeter,
-    /// When the last refusal came that changed anything.
+    /// When the last hold came that changed anything.
     refused: Option<Instant>,
 }
 
 impl Bucket {
-    /// A bucket that was empty at that time and has been filling since.
+    /// A bucket that was empty at `empty` and has filled since.
     pub(crate) fn new(most: Rate, empty: Instant, now: Instant) -> Self {
         let mut bucket = Self {
-            learned: Learned::new(most),
+            learned: LearnedRate::new(most),
             tokens: 0.0,
             filled: empty,
-            closure: None,
-            window: Window::default(),
+            pause: None,
+            window: InFlightWindow::default(),
             taken: None,
             out: 0.0,
             lost: 0.0,
@@ -74,13 +72,13 @@ impl Bucket {
         bucket
     }
 
-    /// Empties the bucket, as though everything that it held had been spent just now.
+    /// Empties the bucket. Missing tokens stay missing.
     pub(crate) fn empty(&mut self, now: Instant) {
         self.fill(now);
         self.tokens = self.tokens.min(0.0);
     }
 
-    /// Brings the bucket to this time. All other functions expect that it was.
+    /// Fills the bucket up to this time. All other functions expect that this was done.
     pub(crate) fn fill(&mut self, now: Instant) {
         let span = now.saturating_duration_since(self.filled).as_secs_f64();
         self.tokens = (self.tokens + self.learned.rate().per_second * span).min(self.room());
@@ -90,93 +88,93 @@ impl Bucket {
             self.out *= kept;
             self.lost -= kept.ln();
         }
-        self.learned.grow(span);
+        self.learned.recover(span);
         self.filled = self.filled.max(now);
     }
 
-    /// A closed bucket keeps no more than the probe's token: what comes after is to come slowly.
+    /// The tokens that it can hold. After a pause only the probe has a token: what follows must come slowly.
     fn room(&self) -> f64 {
-        if self.closure.is_some() { 1.0 } else { self.learned.rate().burst }
+        if self.pause.is_some() { 1.0 } else { self.learned.rate().burst }
     }
 
-    /// How many whole requests may go now, as a number that may be negative or broken.
+    /// The requests that may be sent now. May be negative or have a fraction.
     pub(crate) fn free(&self, now: Instant) -> f64 {
-        if self.is_open(now) { self.tokens.min(self.window.free()) + DUST } else { 0.0 }
+        if self.is_open(now) { self.tokens.min(self.window.free()) + EPSILON } else { 0.0 }
     }
 
-    /// Whether no closure holds requests back now.
+    /// Whether no pause holds requests back now.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
-        self.closure.as_ref().is_none_or(|closure| closure.opens(now) <= now)
+        self.pause.as_ref().is_none_or(|pause| pause.opens_at(now) <= now)
     }
 
-    /// When so many tokens can be had, if nothing changes; now, if they can be had at once.
-    pub(crate) fn when(&self, now: Instant, tokens: f64) -> Instant {
-        let opens = self.closure.as_ref().map_or(now, |closure| closure.opens(now));
+    /// When this many tokens are available if nothing changes. Now, if they are available at once.
+    pub(crate) fn available_at(&self, now: Instant, tokens: f64) -> Instant {
+        let opens = self.pause.as_ref().map_or(now, |pause| pause.opens_at(now));
         let answered = self.taken.filter(|_| self.window.free() < tokens).map_or(now, |taken| taken + PROBE);
-        self.holds(now, opens.max(answered), tokens)
+        self.filled_at(now, opens.max(answered), tokens)
     }
 
-    /// Whether the next one has to wait for an answer to one that is under way.
+    /// Whether the window is full, so that the next request waits for an answer.
     pub(crate) fn is_crowded(&self) -> bool {
         self.window.free() < 1.0
     }
 
-    /// When so many tokens will be had, if a probe that is under way succeeds at once.
-    pub(crate) fn expected(&self, now: Instant, tokens: f64) -> Instant {
-        self.holds(now, self.closed_until(now).unwrap_or(now), tokens)
+    /// When this many tokens are expected to be available, if a probe in flight succeeds at once.
+    pub(crate) fn expected_at(&self, now: Instant, tokens: f64) -> Instant {
+        self.filled_at(now, self.paused_until(now).unwrap_or(now), tokens)
     }
 
-    /// When so many tokens are there, but not before it opens.
-    fn holds(&self, now: Instant, opens: Instant, tokens: f64) -> Instant {
+    /// When this many tokens are in the bucket, but not before `opens`.
+    fn filled_at(&self, now: Instant, opens: Instant, tokens: f64) -> Instant {
         let waited = opens.duration_since(now).as_secs_f64();
         let held = (self.tokens + self.learned.rate().per_second * waited).min(self.room());
-        let missing = tokens - held - DUST;
+        let missing = tokens - held - EPSILON;
         if missing <= 0.0 {
             return opens;
         }
         let span = Duration::from_secs_f64((missing / self.learned.rate().per_second).min(LONGEST));
-        // Rounded up, or whoever wakes then would find a fraction missing.
+        // Rounded up: a caller that wakes too early would miss a fraction.
         opens + span + Duration::from_micros(1)
     }
 
-    /// What a span of time brings.
-    pub(crate) fn brings(&self, span: Duration) -> f64 {
+    /// The tokens that flow in during this time.
+    pub(crate) fn inflow(&self, span: Duration) -> f64 {
         self.learned.rate().per_second * span.as_secs_f64()
     }
 
-    /// Takes a token that is there.
+    /// Takes a token, which must be available.
     pub(crate) fn take(&mut self, now: Instant) -> Token {
         let token = self.take_in_advance(now);
         self.tokens = self.tokens.max(0.0);
         Token { left: self.tokens, ..token }
     }
 
-    /// Takes a token whether it is there or not. What is missing flows in before the next one can be had.
+    /// Takes a token even if there is none. The missing token must flow in before the next one is available.
     pub(crate) fn take_in_advance(&mut self, now: Instant) -> Token {
         self.tokens -= 1.0;
-        self.window.sent();
+        self.window.on_sent();
         self.taken = Some(now);
         self.out += 1.0;
-        if let Some(closure) = &mut self.closure {
-            closure.probe(now);
+        if let Some(pause) = &mut self.pause {
+            pause.on_probe_sent(now);
         }
         Token { at: now, left: self.tokens, lost: self.lost, number: self.meter.count(now) }
     }
 
-    /// Puts back the token of a request that surely wasn't sent, as far as it wouldn't have run over in the meantime:
-    /// more could be sent at once than the burst allows, else.
+    /// Puts back the token of a request that was not sent, unless it would have overflowed since. Otherwise more could
+    /// be sent at once than the burst allows.
     pub(crate) fn put_back(&mut self, token: Token) {
         self.tokens = (self.tokens + self.worth(token)).min(self.room());
         self.meter.take_back();
-        self.finished(token);
+        self.on_finished(token);
     }
 
-    /// A request that took this token is answered, or won't be.
-    pub(crate) fn finished(&mut self, token: Token) {
-        self.window.finished();
+    /// Notes that the request with this token is answered, or never will be.
+    pub(crate) fn on_finished(&mut self, token: Token) {
+        self.window.on_finished();
         self.out = (self.out - self.worth(token)).max(0.0);
-        if let Some(closure) = &mut self.closure {
-            closure.free(token.at);
+        if let Some(pause) = &mut self.pause {
+            pause.on_probe_answered(token.at);
         }
     }
 
@@ -184,30 +182,29 @@ impl Bucket {
         (token.lost - self.lost).exp()
     }
 
-    /// The cloud took a request that was sent then.
-    pub(crate) fn accepted(&mut self, sent: Instant) {
-        if self.closure.as_ref().is_some_and(|closure| closure.was_tried(sent)) {
-            self.closure = None;
+    /// Notes that the cloud accepted a request sent at this time.
+    pub(crate) fn on_accepted(&mut self, sent: Instant) {
+        if self.pause.as_ref().is_some_and(|pause| pause.is_probe(sent)) {
+            self.pause = None;
         }
-        self.window.accepted();
+        self.window.on_accepted();
     }
 
-    /// The cloud says that it takes so many more. What is under way may count against them.
-    pub(crate) fn remaining(&mut self, requests: u32) {
-        let requests = f64::from(requests.saturating_sub(self.window.under_way()));
-        // The broken token stays, or a cloud that always says 0 would stop a bucket that fills slowly altogether.
+    /// Keeps to the remaining quota that the cloud names. Requests in flight may count against it.
+    pub(crate) fn on_remaining(&mut self, requests: u32) {
+        let requests = f64::from(requests.saturating_sub(self.window.in_flight()));
+        // The fraction of a token stays: a slow bucket would never fill under a cloud that always says 0.
         self.tokens = self.tokens.min(requests + self.tokens.fract());
     }
 
-    /// Whether a request that was sent then tried whether a closure is over.
-    pub(crate) fn was_tried(&self, sent: Instant) -> bool {
-        self.closure.as_ref().is_some_and(|closure| closure.was_tried(sent))
+    /// Whether a request sent at this time is a probe: one that tests whether the pause is over.
+    pub(crate) fn is_probe(&self, sent: Instant) -> bool {
+        self.pause.as_ref().is_some_and(|pause| pause.is_probe(sent))
     }
 
-    /// The cloud refused a request with this token, because of what this bucket stands for, and if it is throttled,
-    /// because of the number of requests. Says whether that is news: of many that were under way together only the
-    /// first is.
-    pub(crate) fn refused(
+    /// Pauses the bucket after a refusal. If the request was throttled, also lowers the rate. Returns whether the
+    /// refusal is news: of requests that were in flight together, only the first refusal is.
+    pub(crate) fn on_refused(
         &mut self,
         now: Instant,
         token: Token,
@@ -215,19 +212,19 @@ impl Bucket {
         throttled: bool,
     ) -> bool {
         if self.refused.is_some_and(|refused| token.at < refused) {
-            // The time that the cloud named may still be later.
-            if let (Some(closure), Some(after)) = (&mut self.closure, after) {
-                closure.extend(now + after);
+            // The cloud may have named a later time.
+            if let (Some(pause), Some(after)) = (&mut self.pause, after) {
+                pause.extend(now + after);
             }
             return false;
         }
-        // A probe was one request: that it is refused says nothing about how many would have been too many.
-        if throttled && !self.was_tried(token.at) {
+        // A probe is a single request: its refusal does not show how many requests are too many.
+        if throttled && !self.is_probe(token.at) {
             self.learn(now, token);
         } else {
             self.meter.restart(now);
         }
-        self.closure = Some(Closure::new(now, after, self.closure));
+        self.pause = Some(Pause::new(now, after, self.pause));
         self.refused = Some(now);
         self.tokens = self.tokens.min(1.0);
         true
@@ -235,32 +232,32 @@ impl Bucket {
 
     fn learn(&mut self, now: Instant, token: Token) {
         let measured = self.meter.measure(now, token.at, token.number, self.learned.rate().per_second);
-        self.window.refused();
-        self.learned.refused(measured, Some(token.left).filter(|left| left + DUST >= 1.0));
+        self.window.on_refused();
+        self.learned.on_refused(measured, Some(token.left).filter(|left| left + EPSILON >= 1.0));
     }
 
     pub(crate) fn learned(&self) -> Rate {
         self.learned.rate()
     }
 
-    pub(crate) fn most(&self) -> Rate {
-        self.learned.most()
+    pub(crate) fn ceiling(&self) -> Rate {
+        self.learned.ceiling()
     }
 
-    /// How many requests it would let through at once if it weren't closed.
+    /// The requests that it would let through at once if it were not paused.
     pub(crate) fn tokens(&self) -> f64 {
         self.tokens
     }
 
-    /// Until when nothing may be sent.
-    pub(crate) fn closed_until(&self, now: Instant) -> Option<Instant> {
-        self.closure.as_ref().map(Closure::until).filter(|until| *until > now)
+    /// The end of the pause, if it is paused.
+    pub(crate) fn paused_until(&self, now: Instant) -> Option<Instant> {
+        self.pause.as_ref().map(Pause::until).filter(|until| *until > now)
     }
 
-    /// Whether a new bucket would be the same.
+    /// Whether it is the same as a new, full bucket.
     pub(crate) fn is_as_new(&self) -> bool {
-        let full = self.tokens + DUST >= self.most().burst;
-        full && self.closure.is_none() && self.window.under_way() == 0 && self.learned.is_as_new()
+        let full = self.tokens + EPSILON >= self.ceiling().burst;
+        full && self.pause.is_none() && self.window.in_flight() == 0 && self.learned.is_as_new()
     }
 }
 
@@ -296,7 +293,7 @@ mod tests {
     #[test]
     fn a_token_taken_in_advance_is_missing_later() {
         let (mut bucket, now) = full(1.0, 0.5);
-        let wait = |bucket: &Bucket| (bucket.when(now, 1.0) - now).as_secs_f64();
+        let wait = |bucket: &Bucket| (bucket.available_at(now, 1.0) - now).as_secs_f64();
         bucket.take(now);
         let second = bucket.take_in_advance(now);
         assert!(near(wait(&bucket), 4.0), "for the one that is missing and the one that is wanted");
@@ -308,26 +305,26 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_says_exactly_when_a_token_will_be_there() {
+    fn a_bucket_says_exactly_when_a_token_is_available() {
         let (mut bucket, now) = full(2.0, 0.5);
         for _ in 0..2 {
-            assert_eq!(bucket.when(now, 1.0), now);
+            assert_eq!(bucket.available_at(now, 1.0), now);
             let token = bucket.take(now);
-            bucket.finished(token);
+            bucket.on_finished(token);
         }
         for (tokens, after) in [(1.0, 2.0), (2.0, 4.0), (4.0, 8.0)] {
-            let when = bucket.when(now, tokens);
+            let when = bucket.available_at(now, tokens);
             assert!(near((when - now).as_secs_f64(), after), "{tokens}: {:?}", when - now);
         }
-        let (early, when) = (now + seconds(1.999), bucket.when(now, 1.0));
+        let (early, when) = (now + seconds(1.999), bucket.available_at(now, 1.0));
         bucket.fill(early);
-        assert!(bucket.when(early, 1.0) > early);
+        assert!(bucket.available_at(early, 1.0) > early);
         bucket.fill(when);
-        assert_eq!(bucket.when(when, 1.0), when);
+        assert_eq!(bucket.available_at(when, 1.0), when);
     }
 
     #[test]
-    fn a_token_that_is_put_back_is_there_at_once_but_not_beyond_what_would_have_been() {
+    fn a_token_that_is_put_back_is_available_at_once_unless_it_would_have_overflowed() {
         let (mut bucket, now) = full(2.0, 1.0);
         let tokens = [bucket.take(now), bucket.take(now)];
         for token in tokens {
@@ -346,20 +343,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cloud_says_remains_holds_but_never_stops_the_flow() {
+    fn the_remaining_quota_is_kept_to_but_never_stops_the_inflow() {
         let (mut bucket, mut now) = full(100.0, 1.0);
         bucket.take(now);
         let token = bucket.take(now);
-        bucket.finished(token);
-        bucket.remaining(10);
+        bucket.on_finished(token);
+        bucket.on_remaining(10);
         assert!(near(bucket.tokens(), 9.0), "one is under way");
-        bucket.remaining(50);
+        bucket.on_remaining(50);
         assert!(near(bucket.tokens(), 9.0));
-        bucket.remaining(0);
+        bucket.on_remaining(0);
         for _ in 0..9 {
             now += seconds(0.1);
             bucket.fill(now);
-            bucket.remaining(0);
+            bucket.on_remaining(0);
         }
         bucket.fill(now + seconds(0.2));
         assert!(bucket.free(now + seconds(0.2)) >= 1.0);
@@ -369,21 +366,21 @@ mod tests {
     fn a_closure_lasts_as_the_cloud_says_or_twice_as_long_each_time() {
         let (mut bucket, mut now) = full(10.0, 10.0);
         let token = bucket.take(now);
-        assert!(bucket.refused(now, token, Some(seconds(30.0)), true));
-        assert_eq!(bucket.closed_until(now), Some(now + seconds(30.0)));
+        assert!(bucket.on_refused(now, token, Some(seconds(30.0)), true));
+        assert_eq!(bucket.paused_until(now), Some(now + seconds(30.0)));
         now += seconds(30.0);
         for lasts in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0] {
             bucket.fill(now);
             let probe = bucket.take(now);
-            assert!(bucket.refused(now, probe, None, true));
-            assert_eq!(bucket.closed_until(now), Some(now + seconds(lasts)));
+            assert!(bucket.on_refused(now, probe, None, true));
+            assert_eq!(bucket.paused_until(now), Some(now + seconds(lasts)));
             now += seconds(lasts);
         }
         assert!(bucket.learned().per_second > 5.0, "only the first said anything about the rate");
-        bucket.accepted(now);
+        bucket.on_accepted(now);
         let token = bucket.take(now);
-        assert!(bucket.refused(now, token, None, true));
-        assert_eq!(bucket.closed_until(now), Some(now + seconds(1.0)));
+        assert!(bucket.on_refused(now, token, None, true));
+        assert_eq!(bucket.paused_until(now), Some(now + seconds(1.0)));
     }
 
     #[test]
@@ -391,13 +388,13 @@ mod tests {
         let (mut bucket, now) = full(10.0, 10.0);
         let later = now + seconds(0.1);
         let tokens = [bucket.take(now), bucket.take(now)];
-        let news = tokens.map(|token| bucket.refused(later, token, Some(seconds(5.0)), true));
+        let news = tokens.map(|token| bucket.on_refused(later, token, Some(seconds(5.0)), true));
         assert_eq!(news, [true, false]);
         let token = bucket.take(now);
-        assert!(!bucket.refused(later, token, Some(seconds(7.0)), true));
-        assert_eq!(bucket.closed_until(later), Some(later + seconds(7.0)));
-        bucket.accepted(now);
-        assert!(bucket.closed_until(later).is_some(), "what was sent before doesn't open it");
+        assert!(!bucket.on_refused(later, token, Some(seconds(7.0)), true));
+        assert_eq!(bucket.paused_until(later), Some(later + seconds(7.0)));
+        bucket.on_accepted(now);
+        assert!(bucket.paused_until(later).is_some(), "what was sent before doesn't open it");
     }
 
     /// Sends so many, one after another with a second between them, and has the next refused, which left so many tokens.
@@ -406,14 +403,14 @@ mod tests {
         for _ in 0..=sent {
             bucket.fill(now);
             token = bucket.take(now);
-            bucket.finished(token);
+            bucket.on_finished(token);
             now += seconds(1.0);
         }
         bucket.learn(now, Token { left, ..token });
     }
 
     #[test]
-    fn a_refusal_cuts_the_rate_and_out_of_a_store_the_burst() {
+    fn a_refusal_lowers_the_rate_and_the_burst_if_tokens_were_left() {
         let (mut bucket, now) = full(100.0, 10.0);
         bucket.learn(now, left(69.0));
         assert_eq!(
@@ -430,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_grows_back_in_its_time_and_not_beyond() {
+    fn a_learned_rate_recovers_in_time_and_not_beyond_the_declared_rate() {
         let (mut bucket, now) = full(100.0, 10.0);
         bucket.learn(now, left(0.0));
         assert_eq!(bucket.learned(), rate(100.0, 5.0));
@@ -479,25 +476,25 @@ mod tests {
         let start = Instant::now();
         let mut bucket = Bucket::new(declared, start, start);
         let mut cloud = Cloud { rate: hidden, tokens: hidden.burst, filled: start };
-        let mut under_way: VecDeque<(Token, bool)> = VecDeque::new();
+        let mut in_flight: VecDeque<(Token, bool)> = VecDeque::new();
         let (mut accepted, mut refused) = (0.0, 0.0);
         for step in 0..counted.end {
             let now = start + Duration::from_millis(step);
             bucket.fill(now);
-            while under_way.front().is_some_and(|(token, _)| token.at + seconds(0.02) <= now) {
-                let Some((token, takes)) = under_way.pop_front() else { break };
-                bucket.finished(token);
+            while in_flight.front().is_some_and(|(token, _)| token.at + seconds(0.02) <= now) {
+                let Some((token, takes)) = in_flight.pop_front() else { break };
+                bucket.on_finished(token);
                 let counts = if counted.contains(&step) { 1.0 } else { 0.0 };
                 if takes {
-                    bucket.accepted(token.at);
+                    bucket.on_accepted(token.at);
                     accepted += counts;
                 } else {
                     refused += counts;
-                    bucket.refused(now, token, after, true);
+                    bucket.on_refused(now, token, after, true);
                 }
             }
-            while under_way.len() < 64 && bucket.when(now, 1.0) <= now {
-                under_way.push_back((bucket.take(now), cloud.takes(now)));
+            while in_flight.len() < 64 && bucket.available_at(now, 1.0) <= now {
+                in_flight.push_back((bucket.take(now), cloud.takes(now)));
             }
         }
         (accepted, refused)
@@ -525,23 +522,23 @@ mod tests {
         let tokens: Vec<_> = (0..4).map(|_| bucket.take(now)).collect();
         assert!(bucket.is_crowded() && bucket.tokens() >= 96.0);
         assert_eq!(
-            bucket.when(now, 1.0),
+            bucket.available_at(now, 1.0),
             now + PROBE,
             "an answer that is lost doesn't hold the others back for ever"
         );
-        bucket.finished(tokens[0]);
-        assert_eq!(bucket.when(now, 1.0), now);
+        bucket.on_finished(tokens[0]);
+        assert_eq!(bucket.available_at(now, 1.0), now);
     }
 
     #[test]
-    fn a_cloud_that_refused_everything_for_a_while_is_used_again_within_minutes() {
+    fn a_cloud_that_refused_everything_is_used_again_within_minutes() {
         let (mut bucket, mut now) = full(100.0, 10.0);
         // Each second probe goes through, and what comes after it is refused: nothing is to be learned from that.
         for _ in 0..100 {
             bucket.fill(now);
             let tokens = [bucket.take(now), bucket.take(now)];
-            bucket.accepted(now);
-            bucket.refused(now, tokens[1], Some(seconds(1.0)), true);
+            bucket.on_accepted(now);
+            bucket.on_refused(now, tokens[1], Some(seconds(1.0)), true);
             now += seconds(1.0);
         }
         assert!(bucket.learned().per_second < 0.2);
@@ -550,15 +547,15 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_limit_is_learned_so_that_refusals_are_few_and_little_is_left_unused() {
+    fn a_hidden_limit_is_learned_with_few_refusals_and_used() {
         let after = |after| Some(seconds(after));
         for (name, declared, hidden, after, few) in [
             ("as declared", rate(200.0, 10.0), rate(200.0, 10.0), after(1.0), 0.0),
             ("a tenth", rate(200.0, 100.0), rate(20.0, 10.0), after(1.0), 0.005),
             ("half, no time named", rate(200.0, 25.0), rate(200.0, 12.0), None, 0.005),
-            ("a long closure", rate(200.0, 25.0), rate(100.0, 12.0), after(5.0), 0.005),
+            ("a long pause", rate(200.0, 25.0), rate(100.0, 12.0), after(5.0), 0.005),
             ("a small store", rate(50.0, 50.0), rate(5.0, 20.0), after(1.0), 0.005),
-            // One refusal a minute, of 30 requests.
+            // LimitEntry hold a minute, of 30 requests.
             ("a slow one", rate(50.0, 10.0), rate(5.0, 0.5), after(2.0), 0.05),
             ("nothing declared", Rate::UNDECLARED, rate(50.0, 20.0), after(1.0), 0.005),
             ("nothing declared of a slow one", Rate::UNDECLARED, rate(5.0, 2.0), after(1.0), 0.02),

@@ -1,14 +1,14 @@
 //! The buckets of all limits. A limit whose key has a `{n}` has one for each value that a path brings, so their number
-//! is in a provider's hand: it is bounded here. One that is as good as new is forgotten first; where none is, values
+//! is in a provider's hand: it is bounded here. LimitEntry that is as good as new is forgotten first; where none is, values
 //! that weren't seen before share one bucket, which is slower than need be and never too fast.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::limits::{
-    bucket::Bucket,
-    known::Rate,
-    urgency::{Counts, SHARE, Urgency},
-};
+use crate::limits::bucket::Bucket;
+use crate::limits::limit::Rate;
+use crate::limits::urgency::{FAIR_SHARE, Urgency, UrgencyCounts};
 
 /// How many buckets of limits with a `{n}` are kept; about 4 MiB. The largest clusters have 5,000 machines.
 const MOST: usize = 10_000;
@@ -21,37 +21,37 @@ pub(crate) type LimitId = usize;
 
 /// A bucket, and who wants its tokens.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct BucketSlot {
     pub(crate) limit: LimitId,
     pub(crate) value: Arc<str>,
     pub(crate) bucket: Bucket,
     /// How many wait.
-    pub(crate) waiting: Counts,
+    pub(crate) waiting: UrgencyCounts,
     /// How many tokens in a row went to more urgent requests while somebody waited.
-    passed: Counts,
+    passed: UrgencyCounts,
     /// What was refused of late below this limit, and until when it counts.
-    suspects: Vec<(Suspect, Instant)>,
+    recent_refusals: Vec<(RefusalSource, Instant)>,
 }
 
-/// Where a refusal came from: a resource, or a narrower limit.
+/// Where a hold came from: a resource, or a narrower limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Suspect {
+pub(crate) enum RefusalSource {
     Resource(u64),
     Bucket(BucketId),
 }
 
-impl Slot {
+impl BucketSlot {
     /// Whether anybody waits.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.waiting != Counts::default()
+        self.waiting != UrgencyCounts::default()
     }
 
-    /// One more waits.
+    /// LimitEntry more waits.
     pub(crate) fn joined(&mut self, urgency: Urgency) {
         *self.waiting.of_mut(urgency) += 1;
     }
 
-    /// One less waits; so many are left of his urgency.
+    /// LimitEntry less waits; so many are left of his urgency.
     pub(crate) fn left(&mut self, urgency: Urgency) -> u32 {
         let waiting = self.waiting.of_mut(urgency);
         *waiting = waiting.saturating_sub(1);
@@ -71,21 +71,27 @@ impl Slot {
             }
             let passed = self.passed.of_mut(other);
             *passed = passed.saturating_add(1);
-            if *passed >= SHARE {
+            if *passed >= FAIR_SHARE {
                 due.push(other);
             }
         }
         due
     }
 
-    /// Notes a refusal of something below this limit. Says whether so many different things were refused that it is
+    /// Notes a hold of something below this limit. Says whether so many different things were refused that it is
     /// the limit itself.
-    pub(crate) fn suspect(&mut self, now: Instant, suspect: Suspect, until: Instant, enough: usize) -> bool {
-        self.suspects.retain(|(known, until)| *until > now && *known != suspect);
-        self.suspects.push((suspect, until));
-        let proven = self.suspects.len() >= enough;
+    pub(crate) fn record_refusal(
+        &mut self,
+        now: Instant,
+        record_refusal: RefusalSource,
+        until: Instant,
+        enough: usize,
+    ) -> bool {
+        self.recent_refusals.retain(|(known, until)| *until > now && *known != record_refusal);
+        self.recent_refusals.push((record_refusal, until));
+        let proven = self.recent_refusals.len() >= enough;
         if proven {
-            self.suspects.clear();
+            self.recent_refusals.clear();
         }
         proven
     }
@@ -94,9 +100,9 @@ impl Slot {
 /// All buckets.
 #[derive(Debug)]
 pub(crate) struct Buckets {
-    /// What the limits let through at most, by [`LimitId`].
-    most: Vec<Rate>,
-    slots: Vec<Option<Slot>>,
+    /// What the limits let through at ceilings, by [`LimitId`].
+    ceilings: Vec<Rate>,
+    slots: Vec<Option<BucketSlot>>,
     free: Vec<BucketId>,
     known: HashMap<(LimitId, Arc<str>), BucketId>,
     /// Since when all buckets that aren't there yet have been filling.
@@ -107,10 +113,10 @@ pub(crate) struct Buckets {
 
 impl Buckets {
     /// Buckets that are empty now.
-    pub(crate) fn new(most: Vec<Rate>, now: Instant) -> Self {
+    pub(crate) fn new(ceilings: Vec<Rate>, now: Instant) -> Self {
         let (slots, free, known) = (Vec::new(), Vec::new(), HashMap::new());
-        let mut buckets = Self { most, slots, free, known, empty: now, swept: now };
-        for limit in 0..buckets.most.len() {
+        let mut buckets = Self { ceilings, slots, free, known, empty: now, swept: now };
+        for limit in 0..buckets.ceilings.len() {
             // The one without a value is there for good.
             buckets.make(limit, "".into(), now);
         }
@@ -139,33 +145,33 @@ impl Buckets {
         id
     }
 
-    pub(crate) fn get(&self, id: BucketId) -> Option<&Slot> {
+    pub(crate) fn get(&self, id: BucketId) -> Option<&BucketSlot> {
         self.slots.get(id)?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, id: BucketId) -> Option<&mut Slot> {
+    pub(crate) fn get_mut(&mut self, id: BucketId) -> Option<&mut BucketSlot> {
         self.slots.get_mut(id)?.as_mut()
     }
 
     /// How many limits there are.
     pub(crate) fn limits(&self) -> usize {
-        self.most.len()
+        self.ceilings.len()
     }
 
     /// All of them.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut BucketSlot> {
         self.slots.iter_mut().flatten()
     }
 
     fn make(&mut self, limit: LimitId, value: Arc<str>, now: Instant) -> BucketId {
-        let most = self.most.get(limit).copied().unwrap_or(Rate::UNDECLARED);
-        let slot = Slot {
+        let ceiling = self.ceilings.get(limit).copied().unwrap_or(Rate::UNDECLARED);
+        let slot = BucketSlot {
             limit,
             value: value.clone(),
-            bucket: Bucket::new(most, self.empty, now),
-            waiting: Counts::default(),
-            passed: Counts::default(),
-            suspects: Vec::new(),
+            bucket: Bucket::new(ceiling, self.empty, now),
+            waiting: UrgencyCounts::default(),
+            passed: UrgencyCounts::default(),
+            recent_refusals: Vec::new(),
         };
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -181,24 +187,24 @@ impl Buckets {
     /// Makes room for the buckets of one request, where it can be made. Between their lookups it mustn't be: a bucket
     /// that was just looked up is as good as new.
     pub(crate) fn make_room(&mut self, now: Instant) {
-        if self.known.len() + self.most.len() > self.room() && now > self.swept {
+        if self.known.len() + self.ceilings.len() > self.room() && now > self.swept {
             self.swept = now;
             self.forget(now);
         }
     }
 
     fn room(&self) -> usize {
-        MOST + self.most.len()
+        MOST + self.ceilings.len()
     }
 
     fn forget(&mut self, now: Instant) {
-        let Self { slots, free, known, most, .. } = self;
-        for (id, place) in slots.iter_mut().enumerate().skip(most.len()) {
+        let Self { slots, free, known, ceilings, .. } = self;
+        for (id, place) in slots.iter_mut().enumerate().skip(ceilings.len()) {
             let Some(slot) = place else { continue };
             slot.bucket.fill(now);
-            let suspected = slot.suspects.iter().any(|(_, until)| *until > now);
+            let suspected = slot.recent_refusals.iter().any(|(_, until)| *until > now);
             if slot.bucket.is_as_new() && !slot.is_wanted() && !suspected {
-                let Slot { limit, value, .. } = slot;
+                let BucketSlot { limit, value, .. } = slot;
                 known.remove(&(*limit, value.clone()));
                 free.push(id);
                 *place = None;

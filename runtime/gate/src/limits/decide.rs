@@ -1,29 +1,25 @@
-//! Who may send now, who waits and who is turned away. Pure: a [`State`] is told what happens and when, and says what
+//! Who may send now, who waits and who is turned away. Pure: a [`LimiterState`] is told what happens and when, and says what
 //! follows; the clock, the sockets and the waiting itself are its caller's.
 //!
 //! - A request needs a token of each of its limits at once, and takes none before it can have all.
 //! - The more urgent goes first, and within an urgency who came first. Whoever was passed by so many times in a row as
-//!   [`SHARE`](crate::limits::urgency::SHARE) says has the next token nonetheless, so nobody starves.
+//!   [`FAIR_SHARE`](crate::limits::urgency::FAIR_SHARE) says has the next token nonetheless, so nobody starves.
 //! - Who waits for one limit doesn't hold up those who only need another, unless the token that they would take is the
 //!   one that he needs when his turn comes.
 //! - Who can't have his turn before his time is up is told so at once, with the time at which he could.
 
-use std::{
-    collections::{BTreeSet, HashMap, HashSet},
-    sync::Arc,
-    time::Instant,
-};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::limits::{
-    answer::Answer,
-    buckets::{BucketId, LimitId, Slot},
-    closures::Resource,
-    known::Rate,
-    queue::{Queue, Ticket, Waiting},
-    refusal::Refusal,
-    supply::{Closed, Reason, Supply, Taken},
-    urgency::{Counts, Urgency},
-};
+use crate::limits::buckets::{BucketId, BucketSlot, LimitId};
+use crate::limits::capacity::{Capacity, PausedLimit, TokenSet};
+use crate::limits::feedback::Feedback;
+use crate::limits::hold::{Hold, HoldReason};
+use crate::limits::limit::Rate;
+use crate::limits::pauses::Resource;
+use crate::limits::queue::{Queue, QueuedRequest, Ticket};
+use crate::limits::urgency::{Urgency, UrgencyCounts};
 
 /// Twice the machines of the largest clusters. So many small requests take 32 MiB, all that belongs to them included.
 const MOST_WAITING: usize = 10_000;
@@ -32,7 +28,7 @@ const MOST_BYTES: usize = 16 << 20;
 
 /// What a request needs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct TokenRequest<'a> {
     pub(crate) urgency: Urgency,
     /// The limits, each with the name of its bucket.
     pub(crate) limits: &'a [(LimitId, &'a str)],
@@ -45,87 +41,87 @@ pub(crate) struct Wanted<'a> {
 
 /// What becomes of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum Admission {
     /// It may be sent now.
-    Go(Taken),
-    /// It waits. What becomes of it is among what [`State::served`] yields, perhaps already.
+    Send(TokenSet),
+    /// It waits. What becomes of it is among what [`LimiterState::served`] yields, perhaps already.
     Wait(Ticket),
     /// It isn't sent.
-    Refuse(Refusal),
+    Hold(Hold),
 }
 
 /// Everything that the limits of one provider know.
 #[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) supply: Supply,
+pub(crate) struct LimiterState {
+    pub(crate) capacity: Capacity,
     pub(crate) queue: Queue,
     /// Whose turn it is at a bucket although others are more urgent.
     due: BTreeSet<(BucketId, Urgency)>,
-    served: Vec<(Ticket, Result<Taken, Refusal>)>,
+    served: Vec<(Ticket, Result<TokenSet, Hold>)>,
     next: Option<Instant>,
 }
 
 /// What was found out while the queue is gone through.
 #[derive(Default)]
-struct Round {
+struct QueuePass {
     /// The tokens that are there and that somebody will need who can't go yet.
     claims: HashMap<BucketId, f64>,
     /// The buckets that somebody waits for longer than for his others.
     dry: HashSet<BucketId>,
 }
 
-impl Round {
+impl QueuePass {
     fn claimed(&self, id: BucketId) -> f64 {
         self.claims.get(&id).copied().unwrap_or(0.0)
     }
 }
 
-impl State {
+impl LimiterState {
     /// Limits that let through at most so much, with buckets that are empty now.
     pub(crate) fn new(most: Vec<Rate>, now: Instant) -> Self {
-        let (supply, queue) = (Supply::new(most, now), Queue::default());
-        Self { supply, queue, due: BTreeSet::new(), served: Vec::new(), next: None }
+        let (capacity, queue) = (Capacity::new(most, now), Queue::default());
+        Self { capacity, queue, due: BTreeSet::new(), served: Vec::new(), next: None }
     }
 
     /// Empties all buckets: what they held may have been spent by a predecessor.
     pub(crate) fn empty(&mut self, now: Instant) {
-        self.supply.buckets.empty(now);
-        self.refuse_the_late(now);
+        self.capacity.buckets.empty(now);
+        self.hold_back_late(now);
         self.serve(now);
     }
 
     /// A request that wants to be sent.
-    pub(crate) fn ask(&mut self, now: Instant, wanted: Wanted<'_>) -> Verdict {
-        let Wanted { urgency, limits, resource, bytes, soft } = wanted;
-        let buckets = self.supply.buckets_of(limits, now);
-        let turn = |_, slot: &Slot| slot.waiting.turn(urgency);
-        let estimate = self.supply.estimate(now, &buckets, resource, turn);
+    pub(crate) fn acquire(&mut self, now: Instant, wanted: TokenRequest<'_>) -> Admission {
+        let TokenRequest { urgency, limits, resource, bytes, soft } = wanted;
+        let buckets = self.capacity.buckets_of(limits, now);
+        let position = |_, slot: &BucketSlot| slot.waiting.position(urgency);
+        let estimate = self.capacity.estimate(now, &buckets, resource, position);
         if estimate.at > soft {
-            return Verdict::Refuse(Refusal::new(estimate, now));
+            return Admission::Hold(Hold::new(estimate, now));
         }
-        let opens = self.supply.opens(now, &buckets, resource, |_| 0.0);
-        let is_wanted = |id: &BucketId| self.supply.buckets.get(*id).is_some_and(Slot::is_wanted);
+        let opens = self.capacity.opens_at(now, &buckets, resource, |_| 0.0);
+        let is_wanted = |id: &BucketId| self.capacity.buckets.get(*id).is_some_and(BucketSlot::is_wanted);
         if opens <= now && !buckets.iter().any(is_wanted) {
-            return Verdict::Go(self.grant(now, urgency, &buckets, resource));
+            return Admission::Send(self.grant(now, urgency, &buckets, resource));
         }
         if !self.make_room(now, urgency, bytes) {
-            return Verdict::Refuse(Refusal { reason: Reason::Full, ..Refusal::new(estimate, now) });
+            return Admission::Hold(Hold { reason: HoldReason::QueueFull, ..Hold::new(estimate, now) });
         }
         for id in &*buckets {
-            if let Some(slot) = self.supply.buckets.get_mut(*id) {
+            if let Some(slot) = self.capacity.buckets.get_mut(*id) {
                 slot.joined(urgency);
             }
         }
-        let ticket = self.queue.push(urgency, Waiting::new(buckets, resource, bytes, soft));
+        let ticket = self.queue.push(urgency, QueuedRequest::new(buckets, resource, bytes, soft));
         self.next = Some(self.next.map_or(opens, |next| next.min(opens)));
         if opens <= now {
             self.serve(now);
         }
-        Verdict::Wait(ticket)
+        Admission::Wait(ticket)
     }
 
     /// Who waited and has an outcome now. Each is told once.
-    pub(crate) fn served(&mut self) -> Vec<(Ticket, Result<Taken, Refusal>)> {
+    pub(crate) fn take_served(&mut self) -> Vec<(Ticket, Result<TokenSet, Hold>)> {
         std::mem::take(&mut self.served)
     }
 
@@ -135,10 +131,10 @@ impl State {
     }
 
     /// The time of somebody who waits is up. None if he has an outcome already.
-    pub(crate) fn expire(&mut self, now: Instant, ticket: Ticket) -> Option<Refusal> {
-        let refusal = self.turn_away(now, ticket)?;
+    pub(crate) fn expire(&mut self, now: Instant, ticket: Ticket) -> Option<Hold> {
+        let hold = self.hold_back(now, ticket)?;
         self.serve(now);
-        Some(refusal)
+        Some(hold)
     }
 
     /// Somebody who waits has gone away.
@@ -149,23 +145,23 @@ impl State {
     }
 
     /// A request that had its tokens surely wasn't sent.
-    pub(crate) fn put_back(&mut self, now: Instant, taken: &Taken) {
-        self.supply.put_back(now, taken);
+    pub(crate) fn put_back(&mut self, now: Instant, taken: &TokenSet) {
+        self.capacity.put_back(now, taken);
         self.serve(now);
     }
 
     /// A request that was sent has no answer, and won't have one.
-    pub(crate) fn lost(&mut self, now: Instant, taken: &Taken) {
-        if self.supply.lost(now, taken) {
+    pub(crate) fn on_lost(&mut self, now: Instant, taken: &TokenSet) {
+        if self.capacity.on_lost(now, taken) {
             self.serve(now);
         }
     }
 
     /// A request that was sent is answered. Says which limits that closed.
-    pub(crate) fn answered(&mut self, now: Instant, taken: &Taken, answer: Answer) -> Vec<Closed> {
-        let (closed, tried) = self.supply.answered(now, taken, answer);
+    pub(crate) fn on_answer(&mut self, now: Instant, taken: &TokenSet, answer: Feedback) -> Vec<PausedLimit> {
+        let (closed, tried) = self.capacity.on_answer(now, taken, answer);
         if answer.refused.is_some() {
-            self.refuse_the_late(now);
+            self.hold_back_late(now);
         }
         if tried || answer.refused.is_some() {
             self.serve(now);
@@ -175,13 +171,13 @@ impl State {
 
     /// Gives tokens to those whose turn it is.
     pub(crate) fn serve(&mut self, now: Instant) {
-        while self.serve_until_a_turn_is_due(now) {}
+        while self.serve_once(now) {}
     }
 
     /// Goes through the heads of all lines in order. Ends early, with true, where somebody was passed by so often that
     /// the order changes; a token was given then, so that this can't go on for ever.
-    fn serve_until_a_turn_is_due(&mut self, now: Instant) -> bool {
-        let mut round = Round::default();
+    fn serve_once(&mut self, now: Instant) -> bool {
+        let mut round = QueuePass::default();
         self.next = None;
         let due = self.due.iter().filter_map(|(bucket, urgency)| self.queue.first_for(*bucket, *urgency));
         let due: BTreeSet<_> = due.collect();
@@ -203,13 +199,13 @@ impl State {
     /// Gives somebody his tokens if all are there that nobody before him claims. Otherwise, if he is the first who waits
     /// for this bucket, claims those that he will need when its token is there and that won't have been replaced by then.
     /// Nothing is done for those who need the same bucket and come after him.
-    fn serve_one(&mut self, now: Instant, ticket: Ticket, round: &mut Round) -> bool {
-        let Some(Waiting { buckets, resource, .. }) = self.queue.get(ticket) else { return false };
+    fn serve_one(&mut self, now: Instant, ticket: Ticket, round: &mut QueuePass) -> bool {
+        let Some(QueuedRequest { buckets, resource, .. }) = self.queue.get(ticket) else { return false };
         if buckets.iter().any(|id| round.dry.contains(id)) {
             return false;
         }
         let (buckets, resource) = (buckets.clone(), *resource);
-        let opens = self.supply.opens(now, &buckets, resource, |id| round.claimed(id));
+        let opens = self.capacity.opens_at(now, &buckets, resource, |id| round.claimed(id));
         if opens <= now {
             self.leave(ticket);
             let taken = self.grant(now, ticket.urgency, &buckets, resource);
@@ -217,17 +213,17 @@ impl State {
             return true;
         }
         for id in &*buckets {
-            let Some(slot) = self.supply.buckets.get(*id) else { continue };
+            let Some(slot) = self.capacity.buckets.get(*id) else { continue };
             let claimed = round.claimed(*id);
             let spare = slot.bucket.free(now) - claimed - 1.0;
-            if slot.bucket.when(now, 1.0 + claimed) >= opens {
+            if slot.bucket.available_at(now, 1.0 + claimed) >= opens {
                 round.dry.insert(*id);
-            } else if spare >= 0.0 && spare + slot.bucket.brings(opens.duration_since(now)) < 1.0 {
+            } else if spare >= 0.0 && spare + slot.bucket.inflow(opens.duration_since(now)) < 1.0 {
                 *round.claims.entry(*id).or_default() += 1.0;
             }
         }
         self.next = Some(self.next.map_or(opens, |next| next.min(opens)));
-        if self.supply.closures.opens(resource, now) > now {
+        if self.capacity.pauses.opens_at(resource, now) > now {
             self.queue.set_apart(ticket);
         }
         false
@@ -239,20 +235,20 @@ impl State {
         urgency: Urgency,
         buckets: &Arc<[BucketId]>,
         resource: Resource,
-    ) -> Taken {
+    ) -> TokenSet {
         for id in &**buckets {
-            let Some(slot) = self.supply.buckets.get_mut(*id) else { continue };
+            let Some(slot) = self.capacity.buckets.get_mut(*id) else { continue };
             self.due.remove(&(*id, urgency));
             self.due.extend(slot.passed_by(urgency).into_iter().map(|passed| (*id, passed)));
         }
-        self.supply.take(now, buckets, resource)
+        self.capacity.take(now, buckets, resource)
     }
 
     /// Takes somebody out of the queue.
-    fn leave(&mut self, ticket: Ticket) -> Option<Waiting> {
+    fn leave(&mut self, ticket: Ticket) -> Option<QueuedRequest> {
         let waiting = self.queue.remove(ticket)?;
         for id in &*waiting.buckets {
-            let Some(slot) = self.supply.buckets.get_mut(*id) else { continue };
+            let Some(slot) = self.capacity.buckets.get_mut(*id) else { continue };
             if slot.left(ticket.urgency) == 0 {
                 self.due.remove(&(*id, ticket.urgency));
             }
@@ -260,38 +256,39 @@ impl State {
         Some(waiting)
     }
 
-    fn turn_away(&mut self, now: Instant, ticket: Ticket) -> Option<Refusal> {
-        let Waiting { buckets, resource, .. } = self.leave(ticket)?;
-        let turn = |_, slot: &Slot| slot.waiting.turn(ticket.urgency);
-        Some(Refusal::new(self.supply.estimate(now, &buckets, resource, turn), now))
+    fn hold_back(&mut self, now: Instant, ticket: Ticket) -> Option<Hold> {
+        let QueuedRequest { buckets, resource, .. } = self.leave(ticket)?;
+        let position = |_, slot: &BucketSlot| slot.waiting.position(ticket.urgency);
+        Some(Hold::new(self.capacity.estimate(now, &buckets, resource, position), now))
     }
 
     /// Turns less urgent requests away until there is room for one more.
     fn make_room(&mut self, now: Instant, urgency: Urgency, bytes: usize) -> bool {
         while self.queue.len() >= MOST_WAITING || self.queue.bytes().saturating_add(bytes) > MOST_BYTES {
             let Some(last) = self.queue.last().filter(|last| last.urgency > urgency) else { return false };
-            let Some(refusal) = self.turn_away(now, last) else { return false };
-            self.served.push((last, Err(Refusal { reason: Reason::Full, ..refusal })));
+            let Some(hold) = self.hold_back(now, last) else { return false };
+            self.served.push((last, Err(Hold { reason: HoldReason::QueueFull, ..hold })));
         }
         true
     }
 
     /// Turns away all whose time will be up before their turn comes.
-    pub(super) fn refuse_the_late(&mut self, now: Instant) {
-        let mut before: HashMap<BucketId, Counts> = HashMap::new();
+    pub(super) fn hold_back_late(&mut self, now: Instant) {
+        let mut before: HashMap<BucketId, UrgencyCounts> = HashMap::new();
         let mut late = Vec::new();
-        for (ticket, Waiting { buckets, resource, soft, .. }) in self.queue.iter() {
-            let turn = |id, _: &Slot| before.get(&id).copied().unwrap_or_default().turn(ticket.urgency);
-            let estimate = self.supply.estimate(now, buckets, *resource, turn);
+        for (ticket, QueuedRequest { buckets, resource, soft, .. }) in self.queue.iter() {
+            let position =
+                |id, _: &BucketSlot| before.get(&id).copied().unwrap_or_default().position(ticket.urgency);
+            let estimate = self.capacity.estimate(now, buckets, *resource, position);
             if estimate.at > *soft {
-                late.push((ticket, Refusal::new(estimate, now)));
+                late.push((ticket, Hold::new(estimate, now)));
             } else {
                 buckets.iter().for_each(|id| *before.entry(*id).or_default().of_mut(ticket.urgency) += 1);
             }
         }
-        for (ticket, refusal) in late {
+        for (ticket, hold) in late {
             self.leave(ticket);
-            self.served.push((ticket, Err(refusal)));
+            self.served.push((ticket, Err(hold)));
         }
     }
 }
@@ -303,22 +300,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limits::{answer::Refused, urgency::SHARE};
+    use crate::limits::feedback::CloudRefusal;
+    use crate::limits::urgency::FAIR_SHARE;
 
     const FOREVER: Duration = Duration::from_hours(8000);
-    const ACCEPTED: Answer = Answer { refused: None, remaining: None };
+    const ACCEPTED: Feedback = Feedback { refused: None, remaining: None };
 
-    fn refused(seconds: u64) -> Answer {
+    fn refused(seconds: u64) -> Feedback {
         let after = Some(Duration::from_secs(seconds));
-        Answer { refused: Some(Refused { after, throttled: true }), remaining: None }
+        Feedback { refused: Some(CloudRefusal { after, throttled: true }), remaining: None }
     }
 
     /// A state, its clock, and who was served when.
     struct World {
-        state: State,
+        state: LimiterState,
         now: Instant,
-        gone: Vec<(Ticket, Taken, Instant)>,
-        turned_away: Vec<(Ticket, Refusal)>,
+        gone: Vec<(Ticket, TokenSet, Instant)>,
+        turned_away: Vec<(Ticket, Hold)>,
     }
 
     impl World {
@@ -326,7 +324,12 @@ mod tests {
             let most =
                 limits.iter().map(|(burst, per_second)| Rate { burst: *burst, per_second: *per_second });
             let now = Instant::now();
-            Self { state: State::new(most.collect(), now), now, gone: Vec::new(), turned_away: Vec::new() }
+            Self {
+                state: LimiterState::new(most.collect(), now),
+                now,
+                gone: Vec::new(),
+                turned_away: Vec::new(),
+            }
         }
 
         /// With buckets that have been filling for long.
@@ -336,7 +339,7 @@ mod tests {
             world
         }
 
-        fn ask(&mut self, urgency: Urgency, limits: &[LimitId], resource: Resource) -> Verdict {
+        fn ask(&mut self, urgency: Urgency, limits: &[LimitId], resource: Resource) -> Admission {
             self.ask_until(urgency, limits, resource, FOREVER)
         }
 
@@ -346,41 +349,41 @@ mod tests {
             limits: &[LimitId],
             resource: Resource,
             patience: Duration,
-        ) -> Verdict {
+        ) -> Admission {
             let limits: Vec<_> = limits.iter().map(|limit| (*limit, "")).collect();
             let soft = self.now + patience;
-            let wanted = Wanted { urgency, limits: &limits, resource, bytes: 100, soft };
-            let verdict = self.state.ask(self.now, wanted);
+            let wanted = TokenRequest { urgency, limits: &limits, resource, bytes: 100, soft };
+            let verdict = self.state.acquire(self.now, wanted);
             self.note();
             verdict
         }
 
         fn waits(&mut self, urgency: Urgency, limits: &[LimitId]) -> Ticket {
             match self.ask(urgency, limits, 0) {
-                Verdict::Wait(ticket) => ticket,
+                Admission::Wait(ticket) => ticket,
                 other => panic!("{other:?}"),
             }
         }
 
-        fn goes(&mut self, limits: &[LimitId], resource: Resource) -> Taken {
+        fn goes(&mut self, limits: &[LimitId], resource: Resource) -> TokenSet {
             match self.ask(Urgency::User, limits, resource) {
-                Verdict::Go(taken) => taken,
-                Verdict::Wait(ticket) if self.order().last() == Some(&ticket) => self.gone.pop().unwrap().1,
+                Admission::Send(taken) => taken,
+                Admission::Wait(ticket) if self.order().last() == Some(&ticket) => self.gone.pop().unwrap().1,
                 other => panic!("{other:?}"),
             }
         }
 
-        fn answer(&mut self, taken: &Taken, answer: Answer) -> Vec<LimitId> {
-            let closed = self.state.answered(self.now, taken, answer);
+        fn answer(&mut self, taken: &TokenSet, answer: Feedback) -> Vec<LimitId> {
+            let closed = self.state.on_answer(self.now, taken, answer);
             self.note();
             closed.iter().map(|closed| closed.limit).collect()
         }
 
         fn note(&mut self) {
-            for (ticket, outcome) in self.state.served() {
+            for (ticket, outcome) in self.state.take_served() {
                 match outcome {
                     Ok(taken) => self.gone.push((ticket, taken, self.now)),
-                    Err(refusal) => self.turned_away.push((ticket, refusal)),
+                    Err(hold) => self.turned_away.push((ticket, hold)),
                 }
             }
         }
@@ -399,7 +402,7 @@ mod tests {
         /// All that went are answered.
         fn answer_all(&mut self) {
             for (_, taken, _) in self.gone.clone() {
-                self.state.lost(self.now, &taken);
+                self.state.on_lost(self.now, &taken);
             }
             self.note();
         }
@@ -476,7 +479,7 @@ mod tests {
             world.pass(seconds(0.5));
             world.answer_all();
         }
-        let share = usize::try_from(SHARE).unwrap();
+        let share = usize::try_from(FAIR_SHARE).unwrap();
         let mut expected = urgent;
         expected.insert(share, background);
         expected.insert(2 * share + 1, other);
@@ -491,14 +494,14 @@ mod tests {
             world.waits(Urgency::Initialise, &[0]);
         }
         let patience = seconds(5.0);
-        let Verdict::Refuse(refusal) = world.ask_until(Urgency::Initialise, &[0], 0, patience) else {
+        let Admission::Hold(hold) = world.ask_until(Urgency::Initialise, &[0], 0, patience) else {
             panic!("it would be the fifth, after 10 s");
         };
-        let Refusal { limit, reason, after } = refusal;
-        assert_eq!((limit, reason, after.as_secs_f64().round()), (Some(0), Reason::Rate, 10.0));
+        let Hold { limit, reason, after } = hold;
+        assert_eq!((limit, reason, after.as_secs_f64().round()), (Some(0), HoldReason::Rate, 10.0));
         // Before these four, it waits 2 s.
         let urgent = world.ask_until(Urgency::User, &[0], 0, patience);
-        let Verdict::Wait(urgent) = urgent else { panic!("{urgent:?}") };
+        let Admission::Wait(urgent) = urgent else { panic!("{urgent:?}") };
         world.pass(seconds(2.1));
         assert_eq!(world.order(), [urgent]);
     }
@@ -507,11 +510,11 @@ mod tests {
     fn of_who_comes_after_his_time_a_limit_is_told_only_where_one_holds_him_up() {
         // The burst, whether the resource was refused, how long after that, and what is told of one that comes after.
         let rows = [
-            (100.0, false, 0.0, Reason::Late, None),
-            (100.0, true, 1.0, Reason::Resource, None),
-            // The time of the closure is over, but not the probe that somebody sends.
-            (100.0, true, 11.0, Reason::Resource, None),
-            (1.0, false, 0.0, Reason::Rate, Some(0)),
+            (100.0, false, 0.0, HoldReason::Late, None),
+            (100.0, true, 1.0, HoldReason::ResourcePaused, None),
+            // The time of the pause is over, but not the probe that somebody sends.
+            (100.0, true, 11.0, HoldReason::ResourcePaused, None),
+            (1.0, false, 0.0, HoldReason::Rate, Some(0)),
         ];
         for (burst, is_refused, after, reason, limit) in rows {
             let mut world = World::full(&[(burst, 0.1)]);
@@ -525,10 +528,11 @@ mod tests {
             }
             let soft = world.now;
             world.now += seconds(0.001);
-            let wanted = Wanted { urgency: Urgency::User, limits: &[(0, "")], resource: 7, bytes: 100, soft };
-            let told = world.state.ask(world.now, wanted);
-            let Verdict::Refuse(refusal) = told else { panic!("{told:?}") };
-            assert_eq!((refusal.reason, refusal.limit), (reason, limit), "{burst} {is_refused} {after}");
+            let wanted =
+                TokenRequest { urgency: Urgency::User, limits: &[(0, "")], resource: 7, bytes: 100, soft };
+            let told = world.state.acquire(world.now, wanted);
+            let Admission::Hold(hold) = told else { panic!("{told:?}") };
+            assert_eq!((hold.reason, hold.limit), (reason, limit), "{burst} {is_refused} {after}");
         }
     }
 
@@ -536,13 +540,13 @@ mod tests {
     fn who_waits_and_can_no_longer_be_served_in_time_is_told_when_the_limit_closes() {
         let mut world = World::full(&[(2.0, 1.0)]);
         let (one, other) = (world.goes(&[0], 1), world.goes(&[0], 2));
-        let Verdict::Wait(short) = world.ask_until(Urgency::User, &[0], 3, seconds(5.0)) else { panic!() };
-        let Verdict::Wait(long) = world.ask_until(Urgency::User, &[0], 4, seconds(60.0)) else { panic!() };
+        let Admission::Wait(short) = world.ask_until(Urgency::User, &[0], 3, seconds(5.0)) else { panic!() };
+        let Admission::Wait(long) = world.ask_until(Urgency::User, &[0], 4, seconds(60.0)) else { panic!() };
         world.answer(&one, refused(30));
         world.answer(&other, refused(30));
-        let [(ticket, refusal)] = world.turned_away[..] else { panic!("{:?}", world.turned_away) };
-        assert_eq!((ticket, refusal.limit, refusal.reason), (short, Some(0), Reason::Closed));
-        assert!((30.0..30.1).contains(&refusal.after.as_secs_f64()), "{refusal:?}");
+        let [(ticket, hold)] = world.turned_away[..] else { panic!("{:?}", world.turned_away) };
+        assert_eq!((ticket, hold.limit, hold.reason), (short, Some(0), HoldReason::LimitPaused));
+        assert!((30.0..30.1).contains(&hold.after.as_secs_f64()), "{hold:?}");
         world.pass(seconds(31.0));
         assert_eq!(world.order(), [long]);
     }
@@ -552,10 +556,13 @@ mod tests {
         let mut world = World::new(&[(1.0, 0.001)]);
         let tickets: Vec<_> = (0..MOST_WAITING).map(|_| world.waits(Urgency::Background, &[0])).collect();
         let refused = world.ask(Urgency::Background, &[0], 0);
-        assert!(matches!(refused, Verdict::Refuse(Refusal { reason: Reason::Full, .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Admission::Hold(Hold { reason: HoldReason::QueueFull, .. })),
+            "{refused:?}"
+        );
         world.waits(Urgency::User, &[0]);
-        let [(ticket, refusal)] = world.turned_away[..] else { panic!("{:?}", world.turned_away) };
-        assert_eq!((Some(&ticket), refusal.reason), (tickets.last(), Reason::Full));
+        let [(ticket, hold)] = world.turned_away[..] else { panic!("{:?}", world.turned_away) };
+        assert_eq!((Some(&ticket), hold.reason), (tickets.last(), HoldReason::QueueFull));
         assert_eq!(world.state.queue.count(Urgency::Background), MOST_WAITING - 1);
     }
 
@@ -563,13 +570,13 @@ mod tests {
     fn a_queue_is_full_of_bytes_too() {
         let mut world = World::new(&[(1.0, 0.001)]);
         let soft = world.now + FOREVER;
-        let large = |urgency| Wanted { urgency, limits: &[(0, "")], resource: 0, bytes: 8 << 20, soft };
+        let large = |urgency| TokenRequest { urgency, limits: &[(0, "")], resource: 0, bytes: 8 << 20, soft };
         for _ in 0..2 {
-            assert!(matches!(world.state.ask(world.now, large(Urgency::Background)), Verdict::Wait(_)));
+            assert!(matches!(world.state.acquire(world.now, large(Urgency::Background)), Admission::Wait(_)));
         }
-        assert!(matches!(world.state.ask(world.now, large(Urgency::Background)), Verdict::Refuse(_)));
-        assert!(matches!(world.state.ask(world.now, large(Urgency::User)), Verdict::Wait(_)));
-        assert_eq!((world.state.served().len(), world.state.queue.bytes()), (1, 16 << 20));
+        assert!(matches!(world.state.acquire(world.now, large(Urgency::Background)), Admission::Hold(_)));
+        assert!(matches!(world.state.acquire(world.now, large(Urgency::User)), Admission::Wait(_)));
+        assert_eq!((world.state.take_served().len(), world.state.queue.bytes()), (1, 16 << 20));
     }
 
     #[test]
@@ -579,7 +586,7 @@ mod tests {
         assert!(world.answer(&locked, refused(10)).is_empty());
         world.goes(&[0], 8);
         let told = world.ask_until(Urgency::User, &[0], 7, seconds(5.0));
-        let Verdict::Refuse(Refusal { limit: None, reason: Reason::Resource, after }) = told else {
+        let Admission::Hold(Hold { limit: None, reason: HoldReason::ResourcePaused, after }) = told else {
             panic!("{told:?}");
         };
         assert_eq!(after, seconds(10.0));
@@ -660,7 +667,7 @@ mod tests {
         Ask(Urgency, Vec<LimitId>, Resource),
         Pass(u64),
         /// The oldest that went is answered so, or put back.
-        Answer(Option<Answer>),
+        Feedback(Option<Feedback>),
         Cancel(usize),
     }
 
@@ -668,17 +675,17 @@ mod tests {
         let urgency = prop::sample::select(Urgency::ALL.to_vec());
         let limits = prop::sample::subsequence(vec![0, 1, 2], 1..=3);
         let quota = prop::option::of(0_u32..5);
-        let refusal = (0_u64..3).prop_map(refused);
+        let hold = (0_u64..3).prop_map(refused);
         let answer = prop_oneof![
             4 => Just(Some(ACCEPTED)),
-            1 => refusal.prop_map(Some),
-            1 => quota.prop_map(|remaining| Some(Answer { remaining, ..ACCEPTED })),
+            1 => hold.prop_map(Some),
+            1 => quota.prop_map(|remaining| Some(Feedback { remaining, ..ACCEPTED })),
             1 => Just(None),
         ];
         prop_oneof![
             8 => (urgency, limits, 0..4_u64).prop_map(|(urgency, limits, resource)| Step::Ask(urgency, limits, resource)),
             4 => (0_u64..1500).prop_map(Step::Pass),
-            4 => answer.prop_map(Step::Answer),
+            4 => answer.prop_map(Step::Feedback),
             1 => (0_usize..20).prop_map(Step::Cancel),
         ]
     }
@@ -687,7 +694,7 @@ mod tests {
     #[derive(Debug, Clone)]
     struct Sent {
         at: Instant,
-        taken: Taken,
+        taken: TokenSet,
         limits: Vec<LimitId>,
     }
 
@@ -698,12 +705,12 @@ mod tests {
         for step in steps {
             match step {
                 Step::Ask(urgency, limits, resource) => match world.ask(urgency, &limits, resource) {
-                    Verdict::Go(taken) => sent.push(Sent { at: world.now, taken, limits }),
-                    Verdict::Wait(ticket) => asked.push((ticket, limits)),
-                    Verdict::Refuse(_) => {}
+                    Admission::Send(taken) => sent.push(Sent { at: world.now, taken, limits }),
+                    Admission::Wait(ticket) => asked.push((ticket, limits)),
+                    Admission::Hold(_) => {}
                 },
                 Step::Pass(time) => world.pass(Duration::from_millis(time)),
-                Step::Answer(answer) => {
+                Step::Feedback(answer) => {
                     let Some(one) = sent.get(answered).cloned() else { continue };
                     if let Some(answer) = answer {
                         world.answer(&one.taken, answer);
@@ -763,7 +770,7 @@ mod tests {
         fn everybody_who_stays_is_served_and_nothing_is_lost(steps in prop::collection::vec(step(), 1..200)) {
             let mut world = World::new(&[(2.0, 5.0), (3.0, 1.0), (1.0, 10.0)]);
             run(&mut world, steps);
-            // Nobody answers from here on, so closures end by probes that are given up.
+            // Nobody answers from here on, so pauses end by probes that are given up.
             world.pass(Duration::from_hours(10));
             prop_assert_eq!(world.state.queue.len(), 0);
             prop_assert_eq!(world.state.queue.bytes(), 0);
@@ -779,16 +786,16 @@ mod tests {
             let mut passed: HashMap<Urgency, u32> = HashMap::new();
             for (urgency, time) in urgencies {
                 match world.ask(urgency, &[0], 0) {
-                    Verdict::Go(_) => prop_assert!(waiting.is_empty()),
-                    Verdict::Wait(ticket) => { waiting.insert(ticket); }
-                    Verdict::Refuse(refusal) => panic!("{refusal:?}"),
+                    Admission::Send(_) => prop_assert!(waiting.is_empty()),
+                    Admission::Wait(ticket) => { waiting.insert(ticket); }
+                    Admission::Hold(hold) => panic!("{hold:?}"),
                 }
                 world.pass(Duration::from_millis(time));
                 for (ticket, ..) in world.gone.drain(..) {
                     let first = *waiting.first().unwrap();
                     let own = waiting.iter().find(|other| other.urgency == ticket.urgency).unwrap();
                     prop_assert_eq!(*own, ticket, "first come, first served");
-                    let by_share = passed.get(&ticket.urgency).is_some_and(|passed| *passed >= SHARE);
+                    let by_share = passed.get(&ticket.urgency).is_some_and(|passed| *passed >= FAIR_SHARE);
                     prop_assert!(first == ticket || by_share, "{:?} passed {:?}", ticket, first);
                     waiting.remove(&ticket);
                     passed.insert(ticket.urgency, 0);
@@ -796,7 +803,7 @@ mod tests {
                         let waits = waiting.iter().any(|other| other.urgency == urgency);
                         let passed = passed.entry(urgency).or_default();
                         *passed = if waits { *passed + 1 } else { 0 };
-                        prop_assert!(*passed <= SHARE + 1, "{:?} starves", urgency);
+                        prop_assert!(*passed <= FAIR_SHARE + 1, "{:?} starves", urgency);
                     }
                 }
             }

@@ -1,26 +1,21 @@
-//! The gauges of limits. They are read when somebody scrapes, since tokens and closures change by the clock alone; what
+//! The gauges of limits. They are read when somebody scrapes, since tokens and pauses change by the clock alone; what
 //! nobody scrapes costs nothing.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
-};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder},
-    metrics::{MetricType, gauge::ConstGauge},
-    registry::Unit,
-};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
 
-use crate::limits::{
-    Shared,
-    known::{LimitState, LimitsState, Rate},
-};
+use crate::limits::limit::{LimitState, LimitsState, Rate};
+use crate::limits::shared::LimiterShared;
 
 /// The limits of all gates of a process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gauges(Arc<Mutex<Vec<Weak<Shared>>>>);
+pub(crate) struct LimitGauges(Arc<Mutex<Vec<Weak<LimiterShared>>>>);
 
 /// The name of a gauge, what it says, and how it is read off a limit.
 type OfLimit = (&'static str, &'static str, fn(&LimitState) -> Option<f64>);
@@ -48,9 +43,9 @@ const OF_LIMITS: [OfLimit; 4] = [
     ),
 ];
 
-impl Gauges {
+impl LimitGauges {
     /// Shows these limits, too, for as long as they are there.
-    pub(super) fn add(&self, limits: &Arc<Shared>) {
+    pub(super) fn add(&self, limits: &Arc<LimiterShared>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|limits| limits.strong_count() > 0);
         all.push(Arc::downgrade(limits));
@@ -72,7 +67,7 @@ impl Gauges {
     }
 }
 
-impl Collector for Gauges {
+impl Collector for LimitGauges {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         let states = self.states();
         for (name, help, read) in OF_LIMITS {
@@ -81,15 +76,15 @@ impl Collector for Gauges {
         let help =
             "For how long a limit is still closed since the cloud refused; the longest of several buckets";
         let (name, unit) = ("pileus_gate_limit_closed", Some(&Unit::Seconds));
-        let closed_for = |limit: &LimitState| Some(limit.closed_for.map_or(0.0, |time| time.as_secs_f64()));
-        of_limits(encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?, &states, closed_for)?;
+        let paused_for = |limit: &LimitState| Some(limit.paused_for.map_or(0.0, |time| time.as_secs_f64()));
+        of_limits(encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?, &states, paused_for)?;
 
         let (name, help) = (
             "pileus_gate_closed_resources",
             "Resources that are closed for themselves since the cloud refused",
         );
         let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        of_providers(gauge, &states, |state| state.closed_resources)?;
+        of_providers(gauge, &states, |state| state.paused_resources)?;
         let help = "Memory of the requests that wait for their turn";
         let (name, unit) = ("pileus_gate_waiting", Some(&Unit::Bytes));
         let gauge = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;

@@ -1,96 +1,96 @@
-//! The leave to send one request: what becomes of its tokens when it is sent, answered, fails or is given up.
+//! The permission to send one request, and what happens to its tokens when the request is sent, answered, fails or is
+//! given up.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, StatusCode};
 
-use crate::{
-    error::Error,
-    limits::{Shared, answer::Answer, known::Rate, supply::Taken},
-};
+use crate::error::Error;
+use crate::limits::capacity::TokenSet;
+use crate::limits::feedback::Feedback;
+use crate::limits::limit::Rate;
+use crate::limits::shared::LimiterShared;
 
-/// The tokens of one request. They are put back when it is dropped, unless the request may have been sent.
+/// The tokens of one request. Dropping it puts them back, unless the request may have been sent.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    shared: Arc<Shared>,
-    taken: Option<Taken>,
+    shared: Arc<LimiterShared>,
+    tokens: Option<TokenSet>,
     is_sent: bool,
 }
 
 impl Permit {
-    pub(super) fn new(shared: Arc<Shared>, taken: Taken) -> Self {
-        Self { shared, taken: Some(taken), is_sent: false }
+    pub(super) fn new(shared: Arc<LimiterShared>, tokens: TokenSet) -> Self {
+        Self { shared, tokens: Some(tokens), is_sent: false }
     }
 
-    /// The request may be on its way from now on.
-    pub(crate) fn sending(&mut self) {
+    /// Notes that the request may be sent from now on.
+    pub(crate) fn on_sending(&mut self) {
         self.is_sent = true;
     }
 
-    /// What a second permit for the same request is made from.
-    pub(crate) fn again(&self) -> Option<Again> {
-        let taken = self.taken.clone()?;
-        Some(Again { shared: self.shared.clone(), taken })
+    /// A second permit for the same request, to be taken when the request is sent again.
+    pub(crate) fn for_resend(&self) -> Option<ResendPermit> {
+        let tokens = self.tokens.clone()?;
+        Some(ResendPermit { shared: Arc::clone(&self.shared), tokens })
     }
 
-    /// The cloud answered. What its answer says about limits is learned.
-    pub(crate) fn answered(mut self, status: StatusCode, headers: &HeaderMap) {
-        let Some(taken) = self.taken.take() else { return };
-        let answer = Answer::read(status, headers, SystemTime::now());
-        let Shared { provider, known, metrics, .. } = &*self.shared;
-        for closed in self.shared.change(|state, now| state.answered(now, &taken, answer)) {
-            let limit = known.label(Some(closed.limit));
-            let Rate { burst, per_second } = closed.learned;
+    /// Learns from the cloud's answer what it says about limits.
+    pub(crate) fn on_answer(mut self, status: StatusCode, headers: &HeaderMap) {
+        let Some(tokens) = self.tokens.take() else { return };
+        let feedback = Feedback::read(status, headers, SystemTime::now());
+        let LimiterShared { provider, table, metrics, .. } = &*self.shared;
+        for paused in self.shared.change(|state, now| state.on_answer(now, &tokens, feedback)) {
+            let limit = table.label(Some(paused.limit));
+            let Rate { burst, per_second } = paused.learned;
             tracing::info!(
-                %provider, %limit, closed_for = ?rounded(closed.lasts), burst, per_second,
-                "the cloud refuses; the limit is closed and learned"
+                %provider, %limit, paused_for = ?rounded(paused.lasts), burst, per_second,
+                "throttled by the cloud; limit paused and lowered"
             );
             metrics.closed(provider, limit);
         }
     }
 
-    /// The request failed. It counts unless it never left.
-    pub(crate) fn failed(mut self, error: &Error) {
+    /// Notes that the request failed. Its tokens are spent unless the request was not sent.
+    pub(crate) fn on_failure(mut self, error: &Error) {
         self.is_sent = !error.is_before_sending();
-    }
-}
-
-/// The leave to send a request a second time.
-///
-/// It doesn't wait: the request has had its turn, and whoever sent it waits for the answer by now. Its tokens are taken
-/// even where there are none, so that whoever comes next waits for those as well, and no more is sent over time than a
-/// limit lets through.
-#[derive(Debug)]
-pub(crate) struct Again {
-    shared: Arc<Shared>,
-    taken: Taken,
-}
-
-impl Again {
-    /// None where a limit or the resource is closed by now.
-    pub(crate) fn permit(self) -> Option<Permit> {
-        let Self { shared, taken } = self;
-        let taken = shared.change(|state, now| state.supply.take_again(now, &taken))?;
-        Some(Permit::new(shared, taken))
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(taken) = self.taken.take() else { return };
+        let Some(tokens) = self.tokens.take() else { return };
         let is_sent = self.is_sent;
         self.shared.change(
             |state, now| {
-                if is_sent { state.lost(now, &taken) } else { state.put_back(now, &taken) }
+                if is_sent { state.on_lost(now, &tokens) } else { state.put_back(now, &tokens) }
             },
         );
     }
 }
 
-/// Whole milliseconds are enough for people.
+/// The permission to send a request a second time.
+///
+/// Taking it does not wait: the request has waited once, and its caller waits for the answer. Its tokens are taken even
+/// where there are none left, and later requests wait for those as well. So no more is sent over time than a limit lets
+/// through.
+#[derive(Debug)]
+pub(crate) struct ResendPermit {
+    shared: Arc<LimiterShared>,
+    tokens: TokenSet,
+}
+
+impl ResendPermit {
+    /// Takes the permit. None where a limit or the resource has been paused since.
+    pub(crate) fn take(self) -> Option<Permit> {
+        let Self { shared, tokens } = self;
+        let tokens = shared.change(|state, now| state.capacity.take_again(now, &tokens))?;
+        Some(Permit::new(shared, tokens))
+    }
+}
+
+/// Log lines show whole milliseconds.
 fn rounded(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }

@@ -2,14 +2,14 @@
 //! first of each line need be looked at, however many wait. Bounded by the decision that uses it, which knows whom to
 //! turn away.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    ops::Bound,
-    sync::Arc,
-    time::Instant,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
 
-use crate::limits::{buckets::BucketId, closures::Resource, urgency::Urgency};
+use crate::limits::buckets::BucketId;
+use crate::limits::pauses::Resource;
+use crate::limits::urgency::Urgency;
 
 /// A place in the queue: the more urgent first, and of the same urgency who came first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,7 +20,7 @@ pub(crate) struct Ticket {
 
 /// A request that waits.
 #[derive(Debug, Clone)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedRequest {
     /// The buckets from which it needs a token each, none twice.
     pub(crate) buckets: Arc<[BucketId]>,
     pub(crate) resource: Resource,
@@ -33,28 +33,28 @@ pub(crate) struct Waiting {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Line {
+struct Group {
     urgency: Urgency,
     buckets: Arc<[BucketId]>,
     resource: Option<Resource>,
 }
 
-impl Waiting {
+impl QueuedRequest {
     pub(crate) fn new(buckets: Arc<[BucketId]>, resource: Resource, bytes: usize, soft: Instant) -> Self {
         Self { buckets, resource, bytes, soft, apart: false }
     }
 
-    fn line(&self, urgency: Urgency) -> Line {
+    fn line(&self, urgency: Urgency) -> Group {
         let resource = self.apart.then_some(self.resource);
-        Line { urgency, buckets: self.buckets.clone(), resource }
+        Group { urgency, buckets: self.buckets.clone(), resource }
     }
 }
 
 /// All that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    waiting: BTreeMap<Ticket, Waiting>,
-    lines: HashMap<Line, BTreeSet<Ticket>>,
+    waiting: BTreeMap<Ticket, QueuedRequest>,
+    lines: HashMap<Group, BTreeSet<Ticket>>,
     /// The first of each line.
     heads: BTreeSet<Ticket>,
     bytes: usize,
@@ -76,19 +76,19 @@ impl Queue {
         self.bytes
     }
 
-    pub(crate) fn get(&self, ticket: Ticket) -> Option<&Waiting> {
+    pub(crate) fn get(&self, ticket: Ticket) -> Option<&QueuedRequest> {
         self.waiting.get(&ticket)
     }
 
     /// Puts a request behind all others of its urgency.
-    pub(crate) fn push(&mut self, urgency: Urgency, waiting: Waiting) -> Ticket {
+    pub(crate) fn push(&mut self, urgency: Urgency, waiting: QueuedRequest) -> Ticket {
         let ticket = Ticket { urgency, number: self.next };
         self.next += 1;
         self.insert(ticket, waiting);
         ticket
     }
 
-    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<Waiting> {
+    pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<QueuedRequest> {
         let waiting = self.waiting.remove(&ticket)?;
         self.bytes -= waiting.bytes;
         let line = waiting.line(ticket.urgency);
@@ -111,11 +111,11 @@ impl Queue {
             return;
         }
         if let Some(waiting) = self.remove(ticket) {
-            self.insert(ticket, Waiting { apart: true, ..waiting });
+            self.insert(ticket, QueuedRequest { apart: true, ..waiting });
         }
     }
 
-    fn insert(&mut self, ticket: Ticket, waiting: Waiting) {
+    fn insert(&mut self, ticket: Ticket, waiting: QueuedRequest) {
         let tickets = self.lines.entry(waiting.line(ticket.urgency)).or_default();
         if let Some(first) = tickets.first() {
             self.heads.remove(first);
@@ -146,7 +146,7 @@ impl Queue {
     }
 
     /// All, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, &Waiting)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, &QueuedRequest)> {
         self.waiting.iter().map(|(ticket, waiting)| (*ticket, waiting))
     }
 }
@@ -159,7 +159,7 @@ mod tests {
     fn one_head_stands_for_each_line_whoever_comes_and_goes() {
         let mut queue = Queue::default();
         let soft = Instant::now();
-        let waiting = |bucket, resource| Waiting::new([bucket].into(), resource, 10, soft);
+        let waiting = |bucket, resource| QueuedRequest::new([bucket].into(), resource, 10, soft);
         let [a, b, c] = [(1, 1), (1, 2), (2, 1)]
             .map(|(bucket, resource)| queue.push(Urgency::User, waiting(bucket, resource)));
         let other = queue.push(Urgency::Background, waiting(1, 1));

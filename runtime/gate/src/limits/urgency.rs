@@ -14,7 +14,7 @@ pub enum Urgency {
 }
 
 /// How many tokens in a row may pass a less urgent request by.
-pub(crate) const SHARE: u32 = 16;
+pub(crate) const FAIR_SHARE: u32 = 16;
 
 impl Urgency {
     pub(crate) const ALL: [Self; 3] = [Self::User, Self::Initialise, Self::Background];
@@ -31,13 +31,13 @@ impl Urgency {
 
 /// A number for each urgency.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct UrgencyCounts {
     user: u32,
     initialise: u32,
     background: u32,
 }
 
-impl Counts {
+impl UrgencyCounts {
     pub(crate) fn of(&self, urgency: Urgency) -> u32 {
         match urgency {
             Urgency::User => self.user,
@@ -56,10 +56,10 @@ impl Counts {
 
     /// Which token from now on is for the next one of this urgency, where so many wait already: behind all that are as
     /// urgent or more, but never behind more than a share's worth for each of its own.
-    pub(crate) fn turn(&self, urgency: Urgency) -> f64 {
+    pub(crate) fn position(&self, urgency: Urgency) -> f64 {
         let before = Urgency::ALL.into_iter().filter(|other| *other <= urgency);
         let last: u32 = before.map(|other| self.of(other)).sum();
-        let by_share = (f64::from(self.of(urgency)) + 1.0) * f64::from(SHARE + 1);
+        let by_share = (f64::from(self.of(urgency)) + 1.0) * f64::from(FAIR_SHARE + 1);
         (f64::from(last) + 1.0).min(by_share)
     }
 }

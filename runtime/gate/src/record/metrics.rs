@@ -12,7 +12,7 @@ use crate::{
     cache::{Dropped, Held},
     credentials::Counters,
     dial::Connections,
-    limits::{Gauges, Urgency},
+    limits::{LimitGauges, Urgency},
 };
 
 /// The gate's metrics, one set for all gates of a process.
@@ -31,7 +31,7 @@ pub(super) struct Families {
     waits: Family<UrgencyLabels, Histogram, fn() -> Histogram>,
     held_back: Family<RefusalLabels, Counter>,
     closures: Family<LimitLabels, Counter>,
-    gauges: Gauges,
+    gauges: LimitGauges,
     cache_entries: Family<ProviderLabels, Gauge>,
     cache_bytes: Family<ProviderLabels, Gauge>,
     cache_dropped: Family<DroppedLabels, Counter>,
@@ -102,7 +102,7 @@ impl Metrics {
             waits: Family::new_with_constructor(duration_histogram),
             held_back: Family::default(),
             closures: Family::default(),
-            gauges: Gauges::default(),
+            gauges: LimitGauges::default(),
             cache_entries: Family::default(),
             cache_bytes: Family::default(),
             cache_dropped: Family::default(),
@@ -194,7 +194,7 @@ impl Metrics {
     }
 
     /// The gauges of all limits.
-    pub(crate) fn gauges(&self) -> &Gauges {
+    pub(crate) fn gauges(&self) -> &LimitGauges {
         &self.0.gauges
     }
 }

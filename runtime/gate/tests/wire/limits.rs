@@ -236,7 +236,7 @@ async fn a_closed_resource_does_not_close_others_and_is_asked_once_when_its_time
     assert_eq!(gate.gate.send(put, plenty()).await.unwrap().status(), 200, "the rule says it is a read");
     assert!(begun.elapsed() >= seconds(1.9), "{:?}", begun.elapsed());
     assert_eq!(tries.load(Ordering::SeqCst), 2);
-    assert_eq!(gate.gate.limits().closed_resources, 0);
+    assert_eq!(gate.gate.limits().paused_resources, 0);
 }
 
 #[tokio::test]
@@ -289,10 +289,10 @@ async fn the_answer_to_a_change_is_learned_from_when_nobody_waits_for_it_any_mor
         _ = gate.gate.send(put, plenty()) => unreachable!("nobody answers"),
         () = cloud.arrived(1) => {}
     }
-    assert_eq!((gate.gate.writes_under_way(), gate.gate.limits().closed_resources), (1, 0));
+    assert_eq!((gate.gate.writes_under_way(), gate.gate.limits().paused_resources), (1, 0));
     answer.notify_one();
     timeout(seconds(5.0), gate.gate.writes_ended()).await.unwrap();
-    assert_eq!(gate.gate.limits().closed_resources, 1);
+    assert_eq!(gate.gate.limits().paused_resources, 1);
 }
 
 #[tokio::test]

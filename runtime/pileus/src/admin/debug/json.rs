@@ -33,7 +33,7 @@ use super::view::{View, seconds, timestamp};
 /// The object.
 pub(super) fn object(view: &View) -> Value {
     let View { provider, at, now: _, writes_under_way, limits, cache, credentials, requests } = view;
-    let LimitsState { limits, closed_resources, waiting, waiting_bytes } = limits;
+    let LimitsState { limits, paused_resources, waiting, waiting_bytes } = limits;
     let waiting: Map<_, _> =
         waiting.iter().map(|(urgency, count)| (urgency.label().to_owned(), json!(count))).collect();
     let CacheState { entries, bytes, flights, cached, shared, revalidated, missed } = cache;
@@ -43,7 +43,7 @@ pub(super) fn object(view: &View) -> Value {
         "writesUnderWay": writes_under_way,
         "waiting": waiting,
         "waitingBytes": waiting_bytes,
-        "closedResources": closed_resources,
+        "closedResources": paused_resources,
         "limits": limits.iter().map(of_limit).collect::<Vec<_>>(),
         "cache": {
             "entries": entries, "bytes": bytes, "flights": flights,
@@ -55,7 +55,7 @@ pub(super) fn object(view: &View) -> Value {
 }
 
 fn of_limit(limit: &LimitState) -> Value {
-    let LimitState { key, declared, configured, learned, rate, tokens, buckets, closed_for } = limit;
+    let LimitState { key, declared, configured, learned, rate, tokens, buckets, paused_for } = limit;
     let of_rate = |rate: &Rate| json!({"perSecond": rate.per_second, "burst": rate.burst});
     json!({
         "key": key,
@@ -65,7 +65,7 @@ fn of_limit(limit: &LimitState) -> Value {
         "inForce": of_rate(rate),
         "tokens": tokens,
         "buckets": buckets,
-        "closedForSeconds": closed_for.map(seconds),
+        "closedForSeconds": paused_for.map(seconds),
     })
 }
 

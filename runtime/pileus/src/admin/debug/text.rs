@@ -13,14 +13,14 @@ use super::view::{View, seconds, timestamp};
 /// The whole page.
 pub(super) fn page(view: &View) -> String {
     let View { provider, at, now: _, writes_under_way, limits, cache, credentials, requests } = view;
-    let LimitsState { limits, closed_resources, waiting, waiting_bytes } = limits;
+    let LimitsState { limits, paused_resources, waiting, waiting_bytes } = limits;
     let waiting: Vec<_> =
         waiting.iter().map(|(urgency, count)| format!("{count} {}", urgency.label())).collect();
     [
         format!("provider {provider}, {at:.0}\n"),
         format!("waiting for limits: {} ({waiting_bytes} bytes)\n", waiting.join(", ")),
         format!("writes under way: {writes_under_way}\n"),
-        format!("resources that the cloud closed: {closed_resources}\n"),
+        format!("resources that the cloud closed: {paused_resources}\n"),
         "\nLIMITS, in requests a second (and at once)\n".to_owned(),
         of_limits(limits),
         "\nCACHE\n".to_owned(),
@@ -43,7 +43,7 @@ fn or_nothing(text: Option<String>) -> String {
 fn of_limits(limits: &[LimitState]) -> String {
     let rate = |rate: Rate| format!("{} ({})", rounded(rate.per_second), rounded(rate.burst));
     let row = |limit: &LimitState| {
-        let LimitState { key, declared, configured, learned, rate: in_force, tokens, buckets, closed_for } =
+        let LimitState { key, declared, configured, learned, rate: in_force, tokens, buckets, paused_for } =
             limit;
         let known = [declared, configured, learned].into_iter().any(Option::is_some);
         [
@@ -54,7 +54,7 @@ fn of_limits(limits: &[LimitState]) -> String {
             or_nothing(known.then(|| rate(*in_force))),
             or_nothing(known.then(|| rounded(tokens.floor()).to_string())),
             buckets.to_string(),
-            closed_for.map_or_else(|| "open".to_owned(), |time| format!("closed for {} s", seconds(time))),
+            paused_for.map_or_else(|| "open".to_owned(), |time| format!("closed for {} s", seconds(time))),
         ]
     };
     let columns = [
@@ -175,7 +175,7 @@ mod tests {
             rate: rate(0.123_456, 250.0),
             tokens: 1.9,
             buckets: 1,
-            closed_for: Some(Duration::from_millis(1_500)),
+            paused_for: Some(Duration::from_millis(1_500)),
         };
         let now = Instant::now();
         let seen = Seen {
@@ -209,7 +209,7 @@ mod tests {
             at: "2026-11-28T03:00:00Z".parse().unwrap(),
             now,
             writes_under_way: 1,
-            limits: LimitsState { limits: vec![limit], closed_resources: 2, waiting, waiting_bytes: 5_000 },
+            limits: LimitsState { limits: vec![limit], paused_resources: 2, waiting, waiting_bytes: 5_000 },
             cache: CacheState { entries: 3, bytes: 4_096, cached: 90, ..CacheState::default() },
             credentials: vec![credential],
             requests: vec![seen],

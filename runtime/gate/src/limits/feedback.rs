@@ -3,12 +3,10 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::{
-    HeaderMap, HeaderName, StatusCode,
-    header::{DATE, RETRY_AFTER},
-};
+use http::header::{DATE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, StatusCode};
 
-/// A closure that the cloud names is not shorter: half of the clouds say 0 or 1 for "soon".
+/// A pause that the cloud names is not shorter: half of the clouds say 0 or 1 for "soon".
 const SHORTEST: Duration = Duration::from_secs(1);
 /// And not longer, whatever it says: a probe costs nothing, a typing mistake of a cloud would cost a day.
 const LONGEST: Duration = Duration::from_hours(1);
@@ -21,9 +19,9 @@ const LONGEST_VALUE: usize = 128;
 
 /// What one answer says about limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct Feedback {
     /// It refused the request for now.
-    pub(crate) refused: Option<Refused>,
+    pub(crate) refused: Option<CloudRefusal>,
     /// How many more requests of this kind the cloud takes; the least of several numbers, since which of the cloud's
     /// limits is which of ours can't be told.
     pub(crate) remaining: Option<u32>,
@@ -31,21 +29,23 @@ pub(crate) struct Answer {
 
 /// How a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refused {
+pub(crate) struct CloudRefusal {
     /// For how long, where it says so.
     pub(crate) after: Option<Duration>,
     /// Whether it is about the number of requests, as far as can be told: a 429. A 503 is about the cloud's health.
     pub(crate) throttled: bool,
 }
 
-impl Answer {
+impl Feedback {
     /// Reads the head of an answer. `now` is what a date without the cloud's own clock beside it is compared with.
     pub(crate) fn read(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Self {
         let after = retry_after(headers, now);
         let refused = match status {
-            StatusCode::TOO_MANY_REQUESTS => Some(Refused { after, throttled: true }),
+            StatusCode::TOO_MANY_REQUESTS => Some(CloudRefusal { after, throttled: true }),
             // Without a time it is a failure like any other, and says nothing about the next request.
-            StatusCode::SERVICE_UNAVAILABLE if after.is_some() => Some(Refused { after, throttled: false }),
+            StatusCode::SERVICE_UNAVAILABLE if after.is_some() => {
+                Some(CloudRefusal { after, throttled: false })
+            }
             _ => None,
         };
         let remaining = remaining(headers).into_iter().chain(standard(headers)).min();
@@ -195,14 +195,14 @@ mod tests {
     #[test]
     fn only_a_429_and_a_503_that_names_a_time_are_refusals() {
         let read = |status, lines: &[(&str, &str)]| {
-            Answer::read(StatusCode::from_u16(status).unwrap(), &headers(lines), SystemTime::UNIX_EPOCH)
+            Feedback::read(StatusCode::from_u16(status).unwrap(), &headers(lines), SystemTime::UNIX_EPOCH)
                 .refused
         };
         let after = Some(Duration::from_secs(5));
         let timed = [("retry-after", "5")];
-        assert_eq!(read(429, &timed), Some(Refused { after, throttled: true }));
-        assert_eq!(read(429, &[]), Some(Refused { after: None, throttled: true }));
-        assert_eq!(read(503, &timed), Some(Refused { after, throttled: false }));
+        assert_eq!(read(429, &timed), Some(CloudRefusal { after, throttled: true }));
+        assert_eq!(read(429, &[]), Some(CloudRefusal { after: None, throttled: true }));
+        assert_eq!(read(503, &timed), Some(CloudRefusal { after, throttled: false }));
         // A 202 uses the header to say when to ask how the operation is getting on.
         for (status, lines) in [(503, &[][..]), (202, &timed), (200, &timed), (404, &timed), (500, &timed)] {
             assert_eq!(read(status, lines), None, "{status}");
@@ -274,7 +274,7 @@ mod tests {
             (&[("ratelimit", "")], None),
         ];
         for (lines, expected) in rows {
-            let answer = Answer::read(StatusCode::OK, &headers(lines), SystemTime::UNIX_EPOCH);
+            let answer = Feedback::read(StatusCode::OK, &headers(lines), SystemTime::UNIX_EPOCH);
             assert_eq!(answer.remaining, expected, "{lines:?}");
         }
     }
@@ -289,8 +289,8 @@ mod tests {
             for name in ["retry-after", "date", "ratelimit-remaining", "ratelimit", "ratelimit-policy"] {
                 headers.insert(name, value.clone());
             }
-            let Answer { refused, .. } =
-                Answer::read(StatusCode::TOO_MANY_REQUESTS, &headers, SystemTime::UNIX_EPOCH);
+            let Feedback { refused, .. } =
+                Feedback::read(StatusCode::TOO_MANY_REQUESTS, &headers, SystemTime::UNIX_EPOCH);
             let after = refused.and_then(|refused| refused.after).unwrap_or(SHORTEST);
             prop_assert!((SHORTEST..=LONGEST).contains(&after));
         }

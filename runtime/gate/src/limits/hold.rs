@@ -1,34 +1,43 @@
 //! The answer to a request that isn't sent. It is what the cloud itself would say to it, so that a provider needs no
-//! second kind of error: a 429 with the time after which to come again. One header says that it is the gate's, and why.
+//! second kind of error: a 429 with the time after which to come again. LimitEntry header says that it is the gate's, and why.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::{
-    HeaderValue, Response, StatusCode,
-    header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER},
-};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
 
-use crate::{
-    headers::OWN,
-    limits::{
-        buckets::LimitId,
-        supply::{Estimate, Reason},
-    },
-};
+use crate::headers::OWN;
+use crate::limits::buckets::LimitId;
+use crate::limits::capacity::Estimate;
 
-impl Reason {
+/// What a request has to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum HoldReason {
+    /// Tokens that flow in.
+    Rate,
+    /// The end of the time for which the cloud closed a limit.
+    LimitPaused,
+    /// The same, for the resource alone.
+    ResourcePaused,
+    /// Room in the queue.
+    QueueFull,
+    /// The end of a write whose caller has gone.
+    WriteUnfinished,
+    /// Nothing: it could go at once, had it time left.
+    Late,
+}
+
+impl HoldReason {
     /// The value of the `reason` label in metrics, and in the header.
     pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Rate => "rate",
-            Self::Closed => "closed",
-            Self::Resource => "resource_closed",
-            Self::Full => "queue_full",
-            Self::Unfinished => "write_unfinished",
+            Self::LimitPaused => "closed",
+            Self::ResourcePaused => "resource_closed",
+            Self::QueueFull => "queue_full",
+            Self::WriteUnfinished => "write_unfinished",
             Self::Late => "deadline_passed",
         }
     }
@@ -36,15 +45,15 @@ impl Reason {
 
 /// Why a request isn't sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct Hold {
     /// The limit that would take longest; none where it is the resource.
     pub(crate) limit: Option<LimitId>,
-    pub(crate) reason: Reason,
+    pub(crate) reason: HoldReason,
     /// After what time it could be.
     pub(crate) after: Duration,
 }
 
-impl Refusal {
+impl Hold {
     pub(crate) fn new(estimate: Estimate, now: Instant) -> Self {
         let Estimate { at, limit, reason } = estimate;
         Self { limit, reason, after: at.saturating_duration_since(now) }
@@ -55,13 +64,13 @@ impl Refusal {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeldBack {
     limit: Arc<str>,
-    reason: Reason,
+    reason: HoldReason,
     after: Duration,
 }
 
 impl HeldBack {
-    pub(crate) fn new(limit: Arc<str>, refusal: Refusal) -> Self {
-        let Refusal { limit: _, reason, after } = refusal;
+    pub(crate) fn new(limit: Arc<str>, hold: Hold) -> Self {
+        let Hold { limit: _, reason, after } = hold;
         Self { limit, reason, after }
     }
 
@@ -96,8 +105,8 @@ mod tests {
         let millis = Duration::from_millis;
         for (after, seconds) in [(millis(0), "1"), (millis(1), "1"), (millis(1000), "1"), (millis(1001), "2")]
         {
-            let refusal = Refusal { limit: Some(0), reason: Reason::Closed, after };
-            let response = HeldBack::new("reads/{1} \"é".into(), refusal).into_response();
+            let hold = Hold { limit: Some(0), reason: HoldReason::LimitPaused, after };
+            let response = HeldBack::new("reads/{1} \"é".into(), hold).into_response();
             assert_eq!(
                 (response.status(), &response.headers()["retry-after"]),
                 (StatusCode::TOO_MANY_REQUESTS, &HeaderValue::from_static(seconds))

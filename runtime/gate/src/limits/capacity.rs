@@ -1,38 +1,35 @@
 //! What the cloud takes at the moment: the buckets of the limits and the resources that it closed, and what its answers
 //! teach about both. Pure, like the decision that it serves.
 //!
-//! What a refusal is about can't be read off it: a lock on one resource and a limit of the whole account are both
+//! What a hold is about can't be read off it: a lock on one resource and a limit of the whole account are both
 //! answered 429. So it closes only the resource at first; two different resources of one limit close the narrowest
 //! limit that they share, the one that fills most slowly, and two such limits the next wider one. It counts against the
 //! limit at once where the cloud says that no quota is left, and where the resource had been open again in between; and
 //! only with four resources where the cloud says that quota is left, as it does with locks.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::limits::{
-    answer::{Answer, Refused},
-    bucket::{Bucket, Token},
-    buckets::{BucketId, Buckets, LimitId, Slot, Suspect},
-    closures::{Closures, Resource},
-    known::Rate,
-};
+use crate::limits::bucket::{Bucket, Token};
+use crate::limits::buckets::{BucketId, BucketSlot, Buckets, LimitId, RefusalSource};
+use crate::limits::feedback::{CloudRefusal, Feedback};
+use crate::limits::hold::HoldReason;
+use crate::limits::limit::Rate;
+use crate::limits::pauses::{PausedResources, Resource};
 
 /// How many different things must be refused before what they share is closed...
 const ENOUGH: usize = 2;
 /// ...and how many where the cloud says that it isn't the quota.
 const ENOUGH_DESPITE_QUOTA: usize = 4;
-/// For how long a refusal is remembered for that, at least.
+/// For how long a hold is remembered for that, at least.
 const SUSPECTED: Duration = Duration::from_secs(10);
 
 /// The tokens of one request.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Taken {
+pub(crate) struct TokenSet {
     buckets: Arc<[BucketId]>,
-    /// One of each bucket.
+    /// LimitEntry of each bucket.
     tokens: Box<[Token]>,
     resource: Resource,
     at: Instant,
@@ -44,29 +41,12 @@ pub(crate) struct Estimate {
     pub(crate) at: Instant,
     /// None where it is the resource.
     pub(crate) limit: Option<LimitId>,
-    pub(crate) reason: Reason,
-}
-
-/// What a request has to wait for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Reason {
-    /// Tokens that flow in.
-    Rate,
-    /// The end of the time for which the cloud closed a limit.
-    Closed,
-    /// The same, for the resource alone.
-    Resource,
-    /// Room in the queue.
-    Full,
-    /// The end of a write whose caller has gone.
-    Unfinished,
-    /// Nothing: it could go at once, had it time left.
-    Late,
+    pub(crate) reason: HoldReason,
 }
 
 /// A limit that was closed because the cloud refused.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Closed {
+pub(crate) struct PausedLimit {
     pub(crate) limit: LimitId,
     pub(crate) lasts: Duration,
     pub(crate) learned: Rate,
@@ -74,7 +54,7 @@ pub(crate) struct Closed {
 
 /// What the buckets of one limit are like.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Look {
+pub(crate) struct LimitReading {
     /// The least of what they let through.
     pub(crate) rate: Option<Rate>,
     /// The least of what they learned, where that is less than was declared.
@@ -82,20 +62,20 @@ pub(crate) struct Look {
     /// The least of what they hold.
     pub(crate) tokens: Option<f64>,
     pub(crate) buckets: usize,
-    pub(crate) closed_until: Option<Instant>,
+    pub(crate) paused_until: Option<Instant>,
 }
 
 /// The buckets and the closed resources.
 #[derive(Debug)]
-pub(crate) struct Supply {
+pub(crate) struct Capacity {
     pub(crate) buckets: Buckets,
-    pub(crate) closures: Closures,
+    pub(crate) pauses: PausedResources,
 }
 
-impl Supply {
+impl Capacity {
     /// Limits that let through at most so much, with buckets that are empty now.
     pub(crate) fn new(most: Vec<Rate>, now: Instant) -> Self {
-        Self { buckets: Buckets::new(most, now), closures: Closures::default() }
+        Self { buckets: Buckets::new(most, now), pauses: PausedResources::default() }
     }
 
     /// The buckets of these limits, none twice.
@@ -112,59 +92,59 @@ impl Supply {
         now: Instant,
         buckets: &[BucketId],
         resource: Resource,
-        turn: impl Fn(BucketId, &Slot) -> f64,
+        position: impl Fn(BucketId, &BucketSlot) -> f64,
     ) -> Estimate {
-        let at = self.closures.until(resource).map_or(now, |until| until.max(now));
-        let mut estimate = Estimate { at, limit: None, reason: Reason::Resource };
+        let at = self.pauses.until(resource).map_or(now, |until| until.max(now));
+        let mut estimate = Estimate { at, limit: None, reason: HoldReason::ResourcePaused };
         for id in buckets {
             let Some(slot) = self.buckets.get_mut(*id) else { continue };
             slot.bucket.fill(now);
-            let at = slot.bucket.expected(now, turn(*id, slot));
+            let at = slot.bucket.expected_at(now, position(*id, slot));
             if at > estimate.at {
-                let closed = slot.bucket.closed_until(now).is_some();
-                let reason = if closed { Reason::Closed } else { Reason::Rate };
+                let closed = slot.bucket.paused_until(now).is_some();
+                let reason = if closed { HoldReason::LimitPaused } else { HoldReason::Rate };
                 estimate = Estimate { at, limit: Some(slot.limit), reason };
             }
         }
-        if estimate.at <= now && self.opens(now, buckets, resource, |_| 0.0) <= now {
-            estimate.reason = Reason::Late;
+        if estimate.at <= now && self.opens_at(now, buckets, resource, |_| 0.0) <= now {
+            estimate.reason = HoldReason::Late;
         }
         estimate
     }
 
     /// When a request may be sent that needs a token of each bucket beyond those that are claimed, if nothing changes;
     /// now, if it may be at once.
-    pub(crate) fn opens(
+    pub(crate) fn opens_at(
         &mut self,
         now: Instant,
         buckets: &[BucketId],
         resource: Resource,
         claimed: impl Fn(BucketId) -> f64,
     ) -> Instant {
-        let mut until = self.closures.opens(resource, now);
+        let mut until = self.pauses.opens_at(resource, now);
         for id in buckets {
             let Some(slot) = self.buckets.get_mut(*id) else { continue };
             slot.bucket.fill(now);
-            until = until.max(slot.bucket.when(now, 1.0 + claimed(*id)));
+            until = until.max(slot.bucket.available_at(now, 1.0 + claimed(*id)));
         }
         until
     }
 
     /// Takes a token of each bucket.
-    pub(crate) fn take(&mut self, now: Instant, buckets: &Arc<[BucketId]>, resource: Resource) -> Taken {
+    pub(crate) fn take(&mut self, now: Instant, buckets: &Arc<[BucketId]>, resource: Resource) -> TokenSet {
         // Nothing forgets a bucket that somebody just found or waits for, so there is a token of each, in order.
         let take = |id: &BucketId| Some(self.buckets.get_mut(*id)?.bucket.take(now));
         let tokens = buckets.iter().filter_map(take).collect();
-        self.closures.sent(resource, now);
-        Taken { buckets: buckets.clone(), tokens, resource, at: now }
+        self.pauses.on_sent(resource, now);
+        TokenSet { buckets: buckets.clone(), tokens, resource, at: now }
     }
 
     /// Takes the tokens of a request that is sent a second time, without waiting for them. None where something that it
     /// needs is closed.
-    pub(crate) fn take_again(&mut self, now: Instant, taken: &Taken) -> Option<Taken> {
-        let Taken { buckets, tokens: _, resource, at: _ } = taken;
+    pub(crate) fn take_again(&mut self, now: Instant, taken: &TokenSet) -> Option<TokenSet> {
+        let TokenSet { buckets, tokens: _, resource, at: _ } = taken;
         let is_open = |id: &BucketId| self.buckets.get(*id).is_some_and(|slot| slot.bucket.is_open(now));
-        if self.closures.opens(*resource, now) > now || !buckets.iter().all(is_open) {
+        if self.pauses.opens_at(*resource, now) > now || !buckets.iter().all(is_open) {
             return None;
         }
         let take = |id: &BucketId| {
@@ -173,62 +153,67 @@ impl Supply {
             Some(slot.bucket.take_in_advance(now))
         };
         let tokens = buckets.iter().filter_map(take).collect();
-        self.closures.sent(*resource, now);
-        Some(Taken { buckets: buckets.clone(), tokens, resource: *resource, at: now })
+        self.pauses.on_sent(*resource, now);
+        Some(TokenSet { buckets: buckets.clone(), tokens, resource: *resource, at: now })
     }
 
     /// A request that had its tokens surely wasn't sent.
-    pub(crate) fn put_back(&mut self, now: Instant, taken: &Taken) {
+    pub(crate) fn put_back(&mut self, now: Instant, taken: &TokenSet) {
         self.finish(now, taken, |slot, token| slot.bucket.put_back(token));
     }
 
     /// A request that was sent has no answer, and won't have one. Says whether somebody may go now for that.
-    pub(crate) fn lost(&mut self, now: Instant, taken: &Taken) -> bool {
-        self.finish(now, taken, |slot, token| slot.bucket.finished(token))
+    pub(crate) fn on_lost(&mut self, now: Instant, taken: &TokenSet) -> bool {
+        self.finish(now, taken, |slot, token| slot.bucket.on_finished(token))
     }
 
     /// A request that was sent is answered. Says which limits that closed, and whether somebody may go now.
-    pub(crate) fn answered(&mut self, now: Instant, taken: &Taken, answer: Answer) -> (Vec<Closed>, bool) {
-        let Answer { refused, remaining } = answer;
+    pub(crate) fn on_answer(
+        &mut self,
+        now: Instant,
+        taken: &TokenSet,
+        answer: Feedback,
+    ) -> (Vec<PausedLimit>, bool) {
+        let Feedback { refused, remaining } = answer;
         let tried = self.finish(now, taken, |slot, token| {
-            slot.bucket.finished(token);
+            slot.bucket.on_finished(token);
             if refused.is_none() {
-                slot.bucket.accepted(taken.at);
+                slot.bucket.on_accepted(taken.at);
             }
             if let Some(requests) = remaining {
-                slot.bucket.remaining(requests);
+                slot.bucket.on_remaining(requests);
             }
         });
         let Some(refused) = refused else {
-            self.closures.accepted(taken.resource, now, taken.at);
+            self.pauses.on_accepted(taken.resource, now, taken.at);
             return (Vec::new(), tried);
         };
-        (self.refused(now, taken, refused, remaining), tried)
+        (self.on_refused(now, taken, refused, remaining), tried)
     }
 
     /// Says whether something was closed or crowded, so that others may wait for how this request fared.
-    fn finish(&mut self, now: Instant, taken: &Taken, change: impl Fn(&mut Slot, Token)) -> bool {
-        let mut tried = self.closures.until(taken.resource).is_some();
+    fn finish(&mut self, now: Instant, taken: &TokenSet, change: impl Fn(&mut BucketSlot, Token)) -> bool {
+        let mut tried = self.pauses.until(taken.resource).is_some();
         for (id, token) in taken.buckets.iter().zip(&taken.tokens) {
             let Some(slot) = self.buckets.get_mut(*id) else { continue };
             slot.bucket.fill(now);
-            tried |= slot.bucket.was_tried(token.at) || slot.bucket.is_crowded();
+            tried |= slot.bucket.is_probe(token.at) || slot.bucket.is_crowded();
             change(slot, *token);
         }
-        self.closures.finished(taken.resource, taken.at);
+        self.pauses.on_finished(taken.resource, taken.at);
         tried
     }
 
-    /// Finds out how far a refusal reaches, and closes that.
-    fn refused(
+    /// Finds out how far a hold reaches, and closes that.
+    fn on_refused(
         &mut self,
         now: Instant,
-        taken: &Taken,
-        refused: Refused,
+        taken: &TokenSet,
+        refused: CloudRefusal,
         remaining: Option<u32>,
-    ) -> Vec<Closed> {
-        let Refused { after, throttled } = refused;
-        let reopened = self.closures.refused(taken.resource, now, taken.at, after);
+    ) -> Vec<PausedLimit> {
+        let CloudRefusal { after, throttled } = refused;
+        let reopened = self.pauses.on_refused(taken.resource, now, taken.at, after);
         let until = now + after.unwrap_or_default().max(SUSPECTED);
         let mut enough = match remaining {
             Some(0) => 1,
@@ -236,57 +221,57 @@ impl Supply {
             Some(_) => ENOUGH_DESPITE_QUOTA,
             None => ENOUGH,
         };
-        let mut below = Some(Suspect::Resource(taken.resource));
+        let mut below = Some(RefusalSource::Resource(taken.resource));
         let mut closed = Vec::new();
         for (id, token) in self.narrowest_first(taken) {
             let Some(slot) = self.buckets.get_mut(id) else { continue };
-            let suspected = below.is_some_and(|below| slot.suspect(now, below, until, enough));
-            // A probe that is refused says by itself that the closure isn't over.
-            if !suspected && !slot.bucket.was_tried(taken.at) {
+            let suspected = below.is_some_and(|below| slot.record_refusal(now, below, until, enough));
+            // A probe that is refused says by itself that the pause isn't over.
+            if !suspected && !slot.bucket.is_probe(taken.at) {
                 below = None;
                 continue;
             }
-            (below, enough) = (Some(Suspect::Bucket(id)), ENOUGH);
-            if slot.bucket.refused(now, token, after, throttled) {
-                let lasts = slot.bucket.closed_until(now).map_or(Duration::ZERO, |until| until - now);
-                closed.push(Closed { limit: slot.limit, lasts, learned: slot.bucket.learned() });
+            (below, enough) = (Some(RefusalSource::Bucket(id)), ENOUGH);
+            if slot.bucket.on_refused(now, token, after, throttled) {
+                let lasts = slot.bucket.paused_until(now).map_or(Duration::ZERO, |until| until - now);
+                closed.push(PausedLimit { limit: slot.limit, lasts, learned: slot.bucket.learned() });
             }
         }
         closed
     }
 
     /// The buckets of a request and its tokens, from the one that fills most slowly.
-    fn narrowest_first(&self, taken: &Taken) -> Vec<(BucketId, Token)> {
+    fn narrowest_first(&self, taken: &TokenSet) -> Vec<(BucketId, Token)> {
         let mut buckets: Vec<_> = taken.buckets.iter().copied().zip(taken.tokens.iter().copied()).collect();
-        let fills = |id| self.buckets.get(id).map_or(f64::INFINITY, |slot| slot.bucket.most().per_second);
+        let fills = |id| self.buckets.get(id).map_or(f64::INFINITY, |slot| slot.bucket.ceiling().per_second);
         buckets.sort_by(|(one, _), (other, _)| fills(*one).total_cmp(&fills(*other)));
         buckets
     }
 
     /// What each limit is like now, by [`LimitId`].
-    pub(crate) fn looks(&mut self, now: Instant) -> Vec<Look> {
-        let mut looks = vec![Look::default(); self.buckets.limits()];
+    pub(crate) fn readings(&mut self, now: Instant) -> Vec<LimitReading> {
+        let mut readings = vec![LimitReading::default(); self.buckets.limits()];
         for slot in self.buckets.iter_mut() {
             slot.bucket.fill(now);
-            if let Some(look) = looks.get_mut(slot.limit) {
+            if let Some(look) = readings.get_mut(slot.limit) {
                 look.add(&slot.bucket, now);
             }
         }
-        looks
+        readings
     }
 }
 
-impl Look {
+impl LimitReading {
     fn add(&mut self, bucket: &Bucket, now: Instant) {
         let rate = bucket.learned();
         let least = |other: Option<Rate>| Some(other.map_or(rate, |other| other.least(rate)));
         self.rate = least(self.rate);
-        if rate != bucket.most() {
+        if rate != bucket.ceiling() {
             self.learned = least(self.learned);
         }
         self.tokens = Some(self.tokens.map_or(bucket.tokens(), |tokens| tokens.min(bucket.tokens())));
         self.buckets += 1;
-        self.closed_until = self.closed_until.max(bucket.closed_until(now));
+        self.paused_until = self.paused_until.max(bucket.paused_until(now));
     }
 }
 
@@ -296,7 +281,7 @@ mod tests {
 
     /// Limits 0 and 1 are narrow ones and 2 is wide.
     struct World {
-        supply: Supply,
+        capacity: Capacity,
         now: Instant,
     }
 
@@ -304,22 +289,22 @@ mod tests {
         fn new() -> Self {
             let rate = |per_second| Rate { burst: 100.0, per_second };
             let now = Instant::now();
-            let supply = Supply::new(vec![rate(5.0), rate(6.0), rate(10.0)], now);
-            Self { supply, now: now + Duration::from_secs(100) }
+            let capacity = Capacity::new(vec![rate(5.0), rate(6.0), rate(10.0)], now);
+            Self { capacity, now: now + Duration::from_secs(100) }
         }
 
-        fn send(&mut self, limits: &[LimitId], resource: Resource) -> Taken {
+        fn send(&mut self, limits: &[LimitId], resource: Resource) -> TokenSet {
             let limits: Vec<_> = limits.iter().map(|limit| (*limit, "")).collect();
-            let buckets = self.supply.buckets_of(&limits, self.now);
-            self.supply.take(self.now, &buckets, resource)
+            let buckets = self.capacity.buckets_of(&limits, self.now);
+            self.capacity.take(self.now, &buckets, resource)
         }
 
         /// Sends a request and has it refused. Says which limits that closed.
         fn refuse(&mut self, limits: &[LimitId], resource: Resource, remaining: Option<u32>) -> Vec<LimitId> {
             let taken = self.send(limits, resource);
             self.now += Duration::from_millis(10);
-            let refused = Some(Refused { after: Some(Duration::from_secs(30)), throttled: true });
-            let (closed, _) = self.supply.answered(self.now, &taken, Answer { refused, remaining });
+            let refused = Some(CloudRefusal { after: Some(Duration::from_secs(30)), throttled: true });
+            let (closed, _) = self.capacity.on_answer(self.now, &taken, Feedback { refused, remaining });
             closed.iter().map(|closed| closed.limit).collect()
         }
     }
@@ -328,11 +313,11 @@ mod tests {
     fn a_refusal_closes_its_resource_and_a_second_resource_their_narrowest_limit() {
         let mut world = World::new();
         assert_eq!(world.refuse(&[2, 0], 1, None), [0; 0]);
-        assert_eq!(world.supply.closures.count(world.now), 1);
+        assert_eq!(world.capacity.pauses.count(world.now), 1);
         assert_eq!(world.refuse(&[2, 0], 1, None), [0; 0], "the same once more, from before it was closed");
         assert_eq!(world.refuse(&[2, 0], 2, None), [0]);
-        assert!(world.supply.looks(world.now)[0].closed_until.is_some());
-        assert!(world.supply.looks(world.now)[2].closed_until.is_none());
+        assert!(world.capacity.readings(world.now)[0].paused_until.is_some());
+        assert!(world.capacity.readings(world.now)[2].paused_until.is_none());
     }
 
     #[test]
@@ -341,20 +326,20 @@ mod tests {
         let first = world.send(&[0], 1);
         for _ in 0..99 {
             let sent = world.send(&[0], 1);
-            world.supply.lost(world.now, &sent);
+            world.capacity.on_lost(world.now, &sent);
         }
-        let again = world.supply.take_again(world.now, &first).unwrap();
-        let ids = world.supply.buckets_of(&[(0, "")], world.now);
-        let wait = world.supply.opens(world.now, &ids, 9, |_| 0.0) - world.now;
+        let again = world.capacity.take_again(world.now, &first).unwrap();
+        let ids = world.capacity.buckets_of(&[(0, "")], world.now);
+        let wait = world.capacity.opens_at(world.now, &ids, 9, |_| 0.0) - world.now;
         assert!((0.39..0.41).contains(&wait.as_secs_f64()), "two tokens at 5 a second, not one: {wait:?}");
-        world.supply.put_back(world.now, &again);
-        let wait = world.supply.opens(world.now, &ids, 9, |_| 0.0) - world.now;
+        world.capacity.put_back(world.now, &again);
+        let wait = world.capacity.opens_at(world.now, &ids, 9, |_| 0.0) - world.now;
         assert!((0.19..0.21).contains(&wait.as_secs_f64()), "{wait:?}");
         world.refuse(&[1], 1, None);
-        assert_eq!(world.supply.take_again(world.now, &first), None, "its resource is closed");
+        assert_eq!(world.capacity.take_again(world.now, &first), None, "its resource is closed");
         let other = world.send(&[0], 2);
         world.refuse(&[0], 3, Some(0));
-        assert_eq!(world.supply.take_again(world.now, &other), None, "its limit is closed");
+        assert_eq!(world.capacity.take_again(world.now, &other), None, "its limit is closed");
     }
 
     #[test]
@@ -393,8 +378,8 @@ mod tests {
         assert_eq!(world.refuse(&[0], 1, None), [0; 0], "a lock goes on");
         world.now += Duration::from_secs(31);
         let probe = world.send(&[0], 1);
-        world.supply.answered(world.now, &probe, Answer::default());
-        assert_eq!(world.supply.closures.count(world.now), 0);
+        world.capacity.on_answer(world.now, &probe, Feedback::default());
+        assert_eq!(world.capacity.pauses.count(world.now), 0);
         assert_eq!(world.refuse(&[0], 1, None), [0]);
     }
 
@@ -403,21 +388,21 @@ mod tests {
         let mut world = World::new();
         for resource in [1, 2] {
             let taken = world.send(&[0], resource);
-            let refused = Some(Refused { after: Some(Duration::from_secs(5)), throttled: false });
-            world.supply.answered(world.now, &taken, Answer { refused, remaining: None });
+            let refused = Some(CloudRefusal { after: Some(Duration::from_secs(5)), throttled: false });
+            world.capacity.on_answer(world.now, &taken, Feedback { refused, remaining: None });
         }
-        let Look { learned, closed_until, .. } = world.supply.looks(world.now)[0];
-        assert_eq!((learned, closed_until), (None, Some(world.now + Duration::from_secs(5))));
+        let LimitReading { learned, paused_until, .. } = world.capacity.readings(world.now)[0];
+        assert_eq!((learned, paused_until), (None, Some(world.now + Duration::from_secs(5))));
     }
 
     #[test]
     fn values_that_come_and_go_make_room_for_others() {
         let mut world = World::new();
         for value in 0..20_000 {
-            world.supply.buckets_of(&[(0, &value.to_string())], world.now);
+            world.capacity.buckets_of(&[(0, &value.to_string())], world.now);
         }
         world.now += Duration::from_mins(1);
-        let [one, other] = ["one", "other"].map(|value| world.supply.buckets_of(&[(0, value)], world.now));
+        let [one, other] = ["one", "other"].map(|value| world.capacity.buckets_of(&[(0, value)], world.now));
         assert_ne!(one, other);
     }
 }

@@ -3,32 +3,35 @@
 
 use std::time::Instant;
 
-use crate::limits::{bucket::Bucket, closures::Closure, learned::Learned, window::Window};
+use crate::limits::bucket::Bucket;
+use crate::limits::learned::LearnedRate;
+use crate::limits::pauses::Pause;
+use crate::limits::window::InFlightWindow;
 
 /// What a bucket hands to the one of a successor.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Heritage {
+pub(crate) struct BucketSnapshot {
     tokens: f64,
-    learned: Learned,
-    closure: Option<Closure>,
-    window: Window,
+    learned: LearnedRate,
+    pause: Option<Pause>,
+    window: InFlightWindow,
 }
 
 impl Bucket {
     /// Hands over what it holds and knows. It holds nothing then.
-    pub(crate) fn hand_over(&mut self, now: Instant) -> Heritage {
+    pub(crate) fn hand_over(&mut self, now: Instant) -> BucketSnapshot {
         self.fill(now);
-        let Self { learned, closure, window, .. } = *self;
-        Heritage { tokens: std::mem::take(&mut self.tokens), learned, closure, window }
+        let Self { learned, pause, window, .. } = *self;
+        BucketSnapshot { tokens: std::mem::take(&mut self.tokens), learned, pause, window }
     }
 
     /// Goes on where another one stopped: with its tokens, so that both together let through no more than one, and with
     /// what it knew, as far as that is less than what is declared now.
-    pub(crate) fn take_over(&mut self, now: Instant, heritage: Heritage) {
+    pub(crate) fn take_over(&mut self, now: Instant, snapshot: BucketSnapshot) {
         self.fill(now);
-        let Heritage { tokens, learned, closure, window } = heritage;
+        let BucketSnapshot { tokens, learned, pause, window } = snapshot;
         self.learned.take_over(learned);
-        self.closure = closure.map(Closure::handed_over).or(self.closure);
+        self.pause = pause.map(Pause::handed_over).or(self.pause);
         self.window.take_over(window);
         self.tokens = tokens.min(self.room());
     }
@@ -39,7 +42,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::limits::known::Rate;
+    use crate::limits::limit::Rate;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -68,7 +71,7 @@ mod tests {
         for (name, declared, learned, declared_now, expected) in rows {
             let now = Instant::now();
             let mut old = full(declared, now);
-            old.learned.take_over(Learned::at(declared, learned));
+            old.learned.take_over(LearnedRate::at(declared, learned));
             let mut new = Bucket::new(declared_now, now, now);
             new.take_over(now, old.hand_over(now));
             assert_eq!(new.learned(), expected, "{name}");
@@ -95,12 +98,12 @@ mod tests {
         for _ in 0..8 {
             let tokens: Vec<_> = (0..4).map(|_| old.take(now)).collect();
             for token in tokens {
-                old.finished(token);
-                old.accepted(now);
+                old.on_finished(token);
+                old.on_accepted(now);
             }
         }
         let (size, _under_way) = (old.window.free(), old.take(now));
-        assert!(size > Window::default().free(), "{size}");
+        assert!(size > InFlightWindow::default().free(), "{size}");
         let mut new = full(rate(100.0, 10.0), now);
         new.take_over(now, old.hand_over(now));
         assert!((new.window.free() - size).abs() < 0.01, "{}", new.window.free());
@@ -111,15 +114,15 @@ mod tests {
         let now = Instant::now();
         let mut old = full(rate(10.0, 1.0), now);
         let token = old.take(now);
-        assert!(old.refused(now, token, Some(30 * SECOND), true));
+        assert!(old.on_refused(now, token, Some(30 * SECOND), true));
         let later = now + 31 * SECOND;
         old.fill(later);
         old.take(later);
-        assert!(old.when(later, 1.0) > later, "its probe is under way");
+        assert!(old.available_at(later, 1.0) > later, "its probe is under way");
         let mut new = full(rate(10.0, 1.0), now);
         new.take_over(now, old.hand_over(later));
-        assert_eq!(new.closed_until(now), Some(now + 30 * SECOND));
+        assert_eq!(new.paused_until(now), Some(now + 30 * SECOND));
         new.fill(later + SECOND);
-        assert!(new.when(later + SECOND, 1.0) <= later + SECOND, "it probes for itself");
+        assert!(new.available_at(later + SECOND, 1.0) <= later + SECOND, "it probes for itself");
     }
 }

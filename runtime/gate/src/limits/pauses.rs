@@ -1,17 +1,15 @@
 //! What is closed since the cloud refused: for how long, and how it is found out that it is over. Beside limits these are
 //! single resources, with a lock that another operation holds, or a limit that the cloud keeps for each of them.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 /// A probe that isn't answered by then holds the others back no longer.
 pub(crate) const PROBE: Duration = Duration::from_secs(5);
-/// How long a closure lasts where the cloud doesn't say; doubled each time that the probe after it is refused...
-const UNSAID: Duration = Duration::from_secs(1);
+/// How long a pause lasts where the cloud doesn't say; doubled each time that the probe after it is refused...
+const UNNAMED: Duration = Duration::from_secs(1);
 /// ...up to this.
-const MOST_UNSAID: Duration = Duration::from_mins(1);
+const LONGEST_UNNAMED: Duration = Duration::from_mins(1);
 /// What a request reads or changes: a hash of its place and its path, for reads and for changes apart, since a resource
 /// that is locked can still be read.
 pub(crate) type Resource = u64;
@@ -23,26 +21,26 @@ const REMEMBERED: Duration = Duration::from_mins(1);
 
 /// A time in which nothing may be sent, and the one request that is sent after it to see whether it is over.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Closure {
+pub(crate) struct Pause {
     until: Instant,
     /// When the probe was sent that isn't answered yet.
     probe: Option<Instant>,
     /// How many times in a row the cloud refused without saying for how long.
-    unsaid: u32,
+    unnamed: u32,
 }
 
-impl Closure {
+impl Pause {
     /// Closes from now on for as long as the cloud said, or for twice as long as the last time.
     pub(crate) fn new(now: Instant, after: Option<Duration>, last: Option<Self>) -> Self {
-        let unsaid = last.map_or(0, |closure| closure.unsaid);
-        let doubled = UNSAID.saturating_mul(2_u32.saturating_pow(unsaid)).min(MOST_UNSAID);
+        let unnamed = last.map_or(0, |pause| pause.unnamed);
+        let doubled = UNNAMED.saturating_mul(2_u32.saturating_pow(unnamed)).min(LONGEST_UNNAMED);
         let until = now + after.unwrap_or(doubled);
-        let unsaid = if after.is_some() { 0 } else { unsaid.saturating_add(1) };
-        Self { until: last.map_or(until, |closure| closure.until.max(until)), probe: None, unsaid }
+        let unnamed = if after.is_some() { 0 } else { unnamed.saturating_add(1) };
+        Self { until: last.map_or(until, |pause| pause.until.max(until)), probe: None, unnamed }
     }
 
     /// When the next request may be sent, or be tried.
-    pub(crate) fn opens(&self, now: Instant) -> Instant {
+    pub(crate) fn opens_at(&self, now: Instant) -> Instant {
         let probed = self.probe.map_or(now, |sent| sent + PROBE);
         self.until.max(probed).max(now)
     }
@@ -61,77 +59,77 @@ impl Closure {
         self.until = self.until.max(until);
     }
 
-    pub(crate) fn probe(&mut self, sent: Instant) {
+    pub(crate) fn on_probe_sent(&mut self, sent: Instant) {
         self.probe = Some(sent);
     }
 
     /// The probe is answered, or won't be.
-    pub(crate) fn free(&mut self, sent: Instant) {
+    pub(crate) fn on_probe_answered(&mut self, sent: Instant) {
         if self.probe == Some(sent) {
             self.probe = None;
         }
     }
 
-    /// Whether a request that was sent then is one that tried whether the closure is over.
-    pub(crate) fn was_tried(&self, sent: Instant) -> bool {
+    /// Whether a request that was sent then is one that tried whether the pause is over.
+    pub(crate) fn is_probe(&self, sent: Instant) -> bool {
         sent >= self.until
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Closed {
+struct PausedResource {
     /// None once a probe went through.
-    closure: Option<Closure>,
-    /// When the last refusal came that wasn't on its way together with another.
+    pause: Option<Pause>,
+    /// When the last hold came that wasn't on its way together with another.
     refused: Instant,
-    forgotten: Instant,
+    remembered_until: Instant,
 }
 
 /// The closed resources.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Closures(HashMap<Resource, Closed>);
+pub(crate) struct PausedResources(HashMap<Resource, PausedResource>);
 
-impl Closures {
+impl PausedResources {
     /// When a request of this resource may be sent.
-    pub(crate) fn opens(&self, resource: Resource, now: Instant) -> Instant {
-        self.closure(resource).map_or(now, |closure| closure.opens(now))
+    pub(crate) fn opens_at(&self, resource: Resource, now: Instant) -> Instant {
+        self.pause(resource).map_or(now, |pause| pause.opens_at(now))
     }
 
     /// Until when nothing of this resource may be sent.
     pub(crate) fn until(&self, resource: Resource) -> Option<Instant> {
-        self.closure(resource).map(Closure::until)
+        self.pause(resource).map(Pause::until)
     }
 
-    fn closure(&self, resource: Resource) -> Option<&Closure> {
-        self.0.get(&resource)?.closure.as_ref()
+    fn pause(&self, resource: Resource) -> Option<&Pause> {
+        self.0.get(&resource)?.pause.as_ref()
     }
 
     /// A request of this resource is being sent.
-    pub(crate) fn sent(&mut self, resource: Resource, now: Instant) {
-        if let Some(closure) = self.0.get_mut(&resource).and_then(|closed| closed.closure.as_mut()) {
-            closure.probe(now);
+    pub(crate) fn on_sent(&mut self, resource: Resource, now: Instant) {
+        if let Some(pause) = self.0.get_mut(&resource).and_then(|closed| closed.pause.as_mut()) {
+            pause.on_probe_sent(now);
         }
     }
 
     /// A request that was sent then is answered, or won't be.
-    pub(crate) fn finished(&mut self, resource: Resource, sent: Instant) {
-        if let Some(closure) = self.0.get_mut(&resource).and_then(|closed| closed.closure.as_mut()) {
-            closure.free(sent);
+    pub(crate) fn on_finished(&mut self, resource: Resource, sent: Instant) {
+        if let Some(pause) = self.0.get_mut(&resource).and_then(|closed| closed.pause.as_mut()) {
+            pause.on_probe_answered(sent);
         }
     }
 
     /// The cloud took a request that was sent then.
-    pub(crate) fn accepted(&mut self, resource: Resource, now: Instant, sent: Instant) {
+    pub(crate) fn on_accepted(&mut self, resource: Resource, now: Instant, sent: Instant) {
         let Some(closed) = self.0.get_mut(&resource) else { return };
-        if closed.closure.as_ref().is_some_and(|closure| closure.was_tried(sent)) {
-            closed.closure = None;
-            closed.forgotten = now + REMEMBERED;
+        if closed.pause.as_ref().is_some_and(|pause| pause.is_probe(sent)) {
+            closed.pause = None;
+            closed.remembered_until = now + REMEMBERED;
         }
     }
 
     /// The cloud refused a request that was sent then. Says whether the resource had been open again: then it isn't a
     /// lock that goes on, but too much of something.
-    pub(crate) fn refused(
+    pub(crate) fn on_refused(
         &mut self,
         resource: Resource,
         now: Instant,
@@ -139,22 +137,22 @@ impl Closures {
         after: Option<Duration>,
     ) -> bool {
         if self.0.len() >= MOST {
-            self.0.retain(|_, closed| closed.forgotten > now);
+            self.0.retain(|_, closed| closed.remembered_until > now);
         }
         let full = self.0.len() >= MOST;
         match self.0.get_mut(&resource) {
             Some(closed) => {
                 let news = sent >= closed.refused;
-                let reopened = news && closed.closure.is_none() && closed.forgotten > now;
+                let reopened = news && closed.pause.is_none() && closed.remembered_until > now;
                 if news {
-                    let closure = Closure::new(now, after, closed.closure);
-                    *closed = Closed::new(closure, now);
+                    let pause = Pause::new(now, after, closed.pause);
+                    *closed = PausedResource::new(pause, now);
                 }
                 reopened
             }
             None if full => true,
             None => {
-                self.0.insert(resource, Closed::new(Closure::new(now, after, None), now));
+                self.0.insert(resource, PausedResource::new(Pause::new(now, after, None), now));
                 false
             }
         }
@@ -166,21 +164,21 @@ impl Closures {
             if self.0.len() >= MOST {
                 return;
             }
-            let closure = closed.closure.map(Closure::handed_over);
-            self.0.entry(*resource).or_insert(Closed { closure, ..*closed });
+            let pause = closed.pause.map(Pause::handed_over);
+            self.0.entry(*resource).or_insert(PausedResource { pause, ..*closed });
         }
     }
 
     /// How many are closed.
     pub(crate) fn count(&self, now: Instant) -> usize {
-        let is_closed = |closed: &&Closed| closed.closure.is_some_and(|closure| closure.until() > now);
+        let is_closed = |closed: &&PausedResource| closed.pause.is_some_and(|pause| pause.until() > now);
         self.0.values().filter(is_closed).count()
     }
 }
 
-impl Closed {
-    fn new(closure: Closure, now: Instant) -> Self {
-        Self { closure: Some(closure), refused: now, forgotten: closure.until() + REMEMBERED }
+impl PausedResource {
+    fn new(pause: Pause, now: Instant) -> Self {
+        Self { pause: Some(pause), refused: now, remembered_until: pause.until() + REMEMBERED }
     }
 }
 
@@ -189,18 +187,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closed_resources_are_bounded_and_forgotten_in_time() {
+    fn the_closed_resources_are_bounded_and_remembered_until_in_time() {
         let now = Instant::now();
-        let mut closures = Closures::default();
+        let mut pauses = PausedResources::default();
         let most = u64::try_from(MOST).unwrap();
         for resource in 0..most + 10 {
-            let is_too_many = closures.refused(resource, now, now, Some(Duration::from_secs(5)));
+            let is_too_many = pauses.on_refused(resource, now, now, Some(Duration::from_secs(5)));
             assert_eq!(is_too_many, resource >= most, "too many can't be locks");
         }
-        assert_eq!((closures.0.len(), closures.count(now)), (MOST, MOST));
+        assert_eq!((pauses.0.len(), pauses.count(now)), (MOST, MOST));
         let later = now + Duration::from_mins(2);
-        assert_eq!(closures.count(later), 0);
-        closures.refused(0, later, later, None);
-        assert_eq!(closures.0.len(), 1);
+        assert_eq!(pauses.count(later), 0);
+        pauses.on_refused(0, later, later, None);
+        assert_eq!(pauses.0.len(), 1);
     }
 }

@@ -1,131 +1,25 @@
 //! Which limits there are: those that rules name, with the numbers that the provider declares and the operator
 //! tightens. Their keys are known from the start, so that metrics can carry them.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::RangeInclusive,
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
-use crate::{
-    error::Error,
-    limits::{buckets::LimitId, decide::State, supply::Look, urgency::Urgency},
-    path::KeyPattern,
-    pattern::HostPattern,
-    problem::Problem,
-    request::Host,
-    rules::{Limits, Rule, Rules},
-};
+use crate::limits::buckets::LimitId;
+use crate::limits::capacity::LimitReading;
+use crate::limits::decide::LimiterState;
+use crate::limits::limit::{Limit, LimitState, LimitsState, Rate};
+use crate::limits::urgency::Urgency;
+use crate::path::KeyPattern;
+use crate::pattern::HostPattern;
+use crate::problem::Problem;
+use crate::request::Host;
+use crate::rules::{Limits, Rule, Rules};
 
 /// The most limits that a provider may have: each has series in metrics. Azure publishes about 30.
 const MOST: usize = 256;
 
-/// How many requests a limit lets through.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rate {
-    /// At once, after a pause.
-    pub burst: f64,
-    /// In the long run, each second.
-    pub per_second: f64,
-}
-
-impl Rate {
-    /// What holds where nobody declared a number: so much that it never holds anything back, until the cloud refuses.
-    pub(crate) const UNDECLARED: Self = Self { burst: 10_000.0, per_second: 10_000.0 };
-
-    /// The lesser of both.
-    pub(crate) fn least(self, other: Self) -> Self {
-        let Self { burst, per_second } = other;
-        Self { burst: self.burst.min(burst), per_second: self.per_second.min(per_second) }
-    }
-}
-
-/// A limit with its numbers, as a provider declares it or an operator tightens it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Limit {
-    key: KeyPattern,
-    rate: Rate,
-}
-
-impl Limit {
-    /// The bursts that anything can be done with.
-    pub const BURSTS: RangeInclusive<u32> = 1..=1_000_000;
-    /// The same for the requests a second in the long run.
-    pub const RATES: RangeInclusive<f64> = 0.001..=100_000.0;
-
-    /// The limit of this key, which lets through so many requests at once and so many each second in the long run.
-    ///
-    /// Errors: [`Error::Syntax`] for a key that isn't written as it must be, and for numbers outside
-    /// [`Self::BURSTS`] and [`Self::RATES`].
-    pub fn new(key: &str, burst: u32, per_second: f64) -> Result<Self, Error> {
-        let wrong = |cause| Error::Syntax {
-            kind: "limit",
-            text: key.to_owned(),
-            cause,
-            example: "a burst of 200 and 10 per second",
-        };
-        if !Self::BURSTS.contains(&burst) {
-            return Err(wrong("has a burst that isn't in 1 to 1000000"));
-        }
-        if !Self::RATES.contains(&per_second) {
-            return Err(wrong("has a rate that isn't in 0.001 to 100000 per second"));
-        }
-        Ok(Self { key: key.parse()?, rate: Rate { burst: f64::from(burst), per_second } })
-    }
-
-    /// Its key.
-    pub fn key(&self) -> &KeyPattern {
-        &self.key
-    }
-
-    /// How many requests it lets through.
-    pub fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    /// Whether both are about the same: the numbers in a key are those of the path of a rule, and don't tell limits apart.
-    pub fn is_the_same_as(&self, other: &Self) -> bool {
-        self.key.name() == other.key.name()
-    }
-}
-
-/// What one limit is like at some time.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LimitState {
-    /// Its key.
-    pub key: String,
-    /// What the provider declares.
-    pub declared: Option<Rate>,
-    /// What the operator allows at most.
-    pub configured: Option<Rate>,
-    /// What the cloud has shown to let through, where that is less; of several buckets the slowest.
-    pub learned: Option<Rate>,
-    /// What it lets through now: the least of all these, or so much that it holds nothing back.
-    pub rate: Rate,
-    /// How many requests it would let through at once if it weren't closed; of several buckets the emptiest.
-    pub tokens: f64,
-    /// How many buckets it has at the moment.
-    pub buckets: usize,
-    /// For how long it is still closed, since the cloud refused; of several buckets the longest.
-    pub closed_for: Option<Duration>,
-}
-
-/// What all limits of a provider are like at some time.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LimitsState {
-    /// Each limit.
-    pub limits: Vec<LimitState>,
-    /// How many resources are closed for themselves.
-    pub closed_resources: usize,
-    /// How many requests wait, from the most urgent.
-    pub waiting: [(Urgency, usize); 3],
-    /// What these hold in memory, in bytes.
-    pub waiting_bytes: usize,
-}
-
 #[derive(Debug)]
-struct One {
+struct LimitEntry {
     label: Arc<str>,
     is_plain: bool,
     /// Of the rules that name it.
@@ -155,14 +49,14 @@ pub(crate) fn problems(rules: &[Rule], declared: &[Limit], operator: &[Limit]) -
 
 /// The limits of a provider.
 #[derive(Debug)]
-pub(crate) struct Known {
-    limits: Vec<One>,
+pub(crate) struct LimitTable {
+    limits: Vec<LimitEntry>,
     by_name: HashMap<String, LimitId>,
     /// The label where it is no limit.
     none: Arc<str>,
 }
 
-impl Known {
+impl LimitTable {
     pub(crate) fn new(rules: &Rules, declared: Vec<Limit>, operator: Vec<Limit>) -> Self {
         let mut known = Self { limits: Vec::new(), by_name: HashMap::new(), none: "none".into() };
         let lesser = |rate: Rate, other: Option<Rate>| Some(other.map_or(rate, |other| other.least(rate)));
@@ -185,9 +79,9 @@ impl Known {
         known
     }
 
-    fn find_or_add(&mut self, key: &KeyPattern) -> &mut One {
+    fn find_or_add(&mut self, key: &KeyPattern) -> &mut LimitEntry {
         let id = *self.by_name.entry(key.name()).or_insert_with(|| {
-            self.limits.push(One {
+            self.limits.push(LimitEntry {
                 label: key.to_string().into(),
                 is_plain: key.is_plain(),
                 hosts: Vec::new(),
@@ -200,8 +94,8 @@ impl Known {
     }
 
     /// What the limits let through at most, by their numbers.
-    pub(crate) fn most(&self) -> Vec<Rate> {
-        let most = |one: &One| {
+    pub(crate) fn ceilings(&self) -> Vec<Rate> {
+        let most = |one: &LimitEntry| {
             let rates = [one.declared, one.configured].into_iter().flatten();
             rates.reduce(Rate::least).unwrap_or(Rate::UNDECLARED)
         };
@@ -218,7 +112,7 @@ impl Known {
                 keys.iter().filter_map(found).collect()
             }
             Limits::AllOfHost => {
-                let is_of_host = |one: &One| {
+                let is_of_host = |one: &LimitEntry| {
                     let named = one.hosts.iter().any(|pattern| pattern.matches(host));
                     one.is_plain && (named || one.hosts.is_empty())
                 };
@@ -229,7 +123,7 @@ impl Known {
     }
 
     /// Which limit of these is the one that another set of limits has this number for.
-    pub(crate) fn heirs(&self, other: &Self) -> HashMap<LimitId, LimitId> {
+    pub(crate) fn common_limits(&self, other: &Self) -> HashMap<LimitId, LimitId> {
         let heir = |(name, id): (&String, &LimitId)| Some((*id, *self.by_name.get(name)?));
         other.by_name.iter().filter_map(heir).collect()
     }
@@ -241,9 +135,9 @@ impl Known {
     }
 
     /// What the limits are like now.
-    pub(crate) fn describe(&self, now: std::time::Instant, state: &mut State) -> LimitsState {
-        let describe = |(one, look): (&One, Look)| {
-            let Look { rate, learned, tokens, buckets, closed_until } = look;
+    pub(crate) fn describe(&self, now: std::time::Instant, state: &mut LimiterState) -> LimitsState {
+        let describe = |(one, look): (&LimitEntry, LimitReading)| {
+            let LimitReading { rate, learned, tokens, buckets, paused_until } = look;
             LimitState {
                 key: one.label.to_string(),
                 declared: one.declared,
@@ -252,13 +146,13 @@ impl Known {
                 rate: rate.unwrap_or(Rate::UNDECLARED),
                 tokens: tokens.unwrap_or_default(),
                 buckets,
-                closed_for: closed_until.map(|until| until.saturating_duration_since(now)),
+                paused_for: paused_until.map(|until| until.saturating_duration_since(now)),
             }
         };
-        let limits = self.limits.iter().zip(state.supply.looks(now)).map(describe).collect();
+        let limits = self.limits.iter().zip(state.capacity.readings(now)).map(describe).collect();
         let waiting = Urgency::ALL.map(|urgency| (urgency, state.queue.count(urgency)));
-        let closed_resources = state.supply.closures.count(now);
-        LimitsState { limits, closed_resources, waiting, waiting_bytes: state.queue.bytes() }
+        let paused_resources = state.capacity.pauses.count(now);
+        LimitsState { limits, paused_resources, waiting, waiting_bytes: state.queue.bytes() }
     }
 }
 
@@ -289,20 +183,20 @@ mod tests {
         all.iter().map(|(key, burst)| Limit::new(key, *burst, f64::from(*burst)).unwrap()).collect()
     }
 
-    fn known(declared: &[(&str, u32)], operator: &[(&str, u32)]) -> Known {
-        Known::new(&Rules::new(rules()).unwrap(), limits(declared), limits(operator))
+    fn known(declared: &[(&str, u32)], operator: &[(&str, u32)]) -> LimitTable {
+        LimitTable::new(&Rules::new(rules()).unwrap(), limits(declared), limits(operator))
     }
 
     #[test]
     fn the_lesser_of_what_provider_and_operator_say_holds() {
         let known = known(&[("reads", 10), ("each/{1}", 5)], &[("reads", 20), ("each/{7}", 3), ("other", 4)]);
-        let bursts: Vec<_> = known.most().iter().map(|rate| rate.burst).collect();
+        let bursts: Vec<_> = known.ceilings().iter().map(|rate| rate.burst).collect();
         assert_eq!(bursts, [10.0, 3.0, 4.0]);
     }
 
     #[test]
     fn a_limit_without_numbers_holds_nothing_back() {
-        assert_eq!(known(&[], &[]).most(), [Rate::UNDECLARED; 3]);
+        assert_eq!(known(&[], &[]).ceilings(), [Rate::UNDECLARED; 3]);
     }
 
     #[test]
@@ -345,16 +239,5 @@ mod tests {
         let key = |limit: &str, bucket: &str| LimitKey { limit: limit.to_owned(), bucket: bucket.to_owned() };
         let keys = Limits::Keys(vec![key("each/{}", "each/x"), key("reads", "")]);
         assert_eq!(labels(&keys, "a.example"), ["each/{1} each/x", "reads "]);
-    }
-
-    #[test]
-    fn numbers_that_nothing_can_be_done_with_are_refused() {
-        for (burst, per_second) in
-            [(0, 1.0), (1_000_001, 1.0), (1, 0.0), (1, -1.0), (1, f64::NAN), (1, f64::INFINITY), (1, 1e6)]
-        {
-            assert!(Limit::new("reads", burst, per_second).is_err(), "{burst} {per_second}");
-        }
-        assert!(Limit::new("reads/{", 1, 1.0).is_err());
-        assert!(Limit::new("reads", 1, 0.001).is_ok());
     }
 }
