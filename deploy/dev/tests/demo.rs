@@ -68,7 +68,7 @@ async fn the_demo_prints_plain_text_without_a_terminal_and_leaves_nothing_behind
         "leads, this replica stands by",
         "all 100 nodes initialized",
         "blocked ✓ ",
-        "lookup of node node-4 stopped after 2000 ms of processor time",
+        "lookup of node node-4 stopped after 2000 ms of CPU time",
         r#"result="trap"}"#,
         "[NOT GRANTED]",
         "http://169.254.169.254/metadata/identity/oauth2/token/node-4",

@@ -1,13 +1,15 @@
-//! One call to a component: a slot, a fresh store, an instance, the function, and what became of it.
+//! One call to a component: takes a slot, creates a fresh store and instance, runs the function, and reports its result or
+//! its [`Fault`].
 //!
-//! Three clocks watch it, because none stops everything: epochs stop a guest that computes, the hard deadline stops one
-//! that waits, and the gate stops what a request of it waits for.
+//! Three clocks bound a call, because none of them covers every case: epochs interrupt a guest that computes, the hard
+//! deadline ends a guest that waits, and the gate ends the requests that a guest waits for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use pileus_gate::{Gate, Urgency};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, error_span};
@@ -15,71 +17,98 @@ use wasmtime::Store;
 use wasmtime::component::Instance;
 
 use crate::component::Component;
-use crate::egress::{Denial, Egress};
+use crate::egress::{Denials, Egress};
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::sandbox::{Call, Sandbox};
-use pileus_gate::{Gate, Urgency};
+use crate::sandbox::{CallContext, Sandbox};
 
-/// Who calls what, and within which bounds.
-pub(crate) struct Terms {
+/// Which function of which provider is called, and the bounds of the call.
+pub(crate) struct CallOptions {
     pub(crate) provider: Arc<str>,
     pub(crate) function: &'static str,
     pub(crate) configuration: Arc<str>,
-    /// None where the function has no business with the network.
+    /// `None` for a function that must not use the network.
     pub(crate) gate: Option<Gate>,
-    /// Where the first denied request is noted.
-    pub(crate) denial: Denial,
+    /// Records the first request that is denied.
+    pub(crate) denials: Denials,
     pub(crate) limits: Limits,
     pub(crate) urgency: Urgency,
-    /// How long it may wait for a slot. Its own time begins after that.
-    pub(crate) patience: Duration,
+    /// How long the call may wait for a slot. The deadlines count from the moment it has one.
+    pub(crate) slot_timeout: Duration,
     pub(crate) soft: Duration,
     pub(crate) hard: Duration,
     pub(crate) metrics: Metrics,
 }
 
-/// The span of a call, which its log lines and its requests to the cloud are in. Its target is that of the guest's own
-/// lines, and its level the highest, so that it is there whichever of them are kept: they say of which call they are, and
-/// nothing but.
+impl CallOptions {
+    /// For a function of `info`: it computes for a moment, without a configuration and without the network.
+    pub(crate) fn for_info(function: &'static str, limits: &Limits, metrics: &Metrics) -> Self {
+        Self {
+            provider: Arc::from("(loading)"),
+            function,
+            configuration: Arc::from(""),
+            gate: None,
+            denials: Denials::default(),
+            limits: limits.clone(),
+            // A start or a swap waits for it.
+            urgency: Urgency::Initialise,
+            slot_timeout: limits.info,
+            soft: limits.info,
+            hard: limits.info,
+            metrics: metrics.clone(),
+        }
+    }
+}
+
+/// The span of a call, which contains its log lines and its requests to the cloud. It has the target of the guest's own
+/// lines and the highest level, so that it is enabled whenever any of them is, and each line names its call.
 fn span(provider: &str, function: &'static str) -> Span {
-    /// Tells the calls of a process apart.
+    /// Numbers the calls of this process.
     static CALLS: AtomicU64 = AtomicU64::new(1);
     let number = CALLS.fetch_add(1, Ordering::Relaxed);
     error_span!(target: "provider", "call", provider, function, number)
 }
 
 /// Calls a function of the component in a fresh instance, in a span of its own.
-pub(crate) async fn call<T, F>(component: &Component, terms: Terms, function: F) -> Result<T, Fault>
+///
+/// # Errors
+/// A [`Fault`] where the call brings no answer.
+pub(crate) async fn call<T, F>(component: &Component, options: CallOptions, function: F) -> Result<T, Fault>
 where
     T: Send + 'static,
     F: for<'a> FnOnce(&'a mut Store<Sandbox>, Instance) -> BoxFuture<'a, wasmtime::Result<T>>
         + Send
         + 'static,
 {
-    let span = span(&terms.provider, terms.function);
-    call_in_span(component, terms, function).instrument(span).await
+    let span = span(&options.provider, options.function);
+    call_in_span(component, options, function).instrument(span).await
 }
 
-/// The call runs in a task of its own, so that a guest that computes doesn't hold up the caller's other work and a
-/// panic in a host function stays with the call. Dropping the future ends the call.
-async fn call_in_span<T, F>(component: &Component, terms: Terms, function: F) -> Result<T, Fault>
+/// Runs the call in a task of its own, so that a guest that computes doesn't block the caller's other work, and a panic in
+/// a host function stays with the call. Dropping the future aborts the call.
+async fn call_in_span<T, F>(component: &Component, options: CallOptions, function: F) -> Result<T, Fault>
 where
     T: Send + 'static,
     F: for<'a> FnOnce(&'a mut Store<Sandbox>, Instance) -> BoxFuture<'a, wasmtime::Result<T>>
         + Send
         + 'static,
 {
-    let slot = component.engine.slots().take(terms.urgency, terms.patience).await?;
+    let engine = &component.engine;
+    let slot = engine.slots().acquire(options.urgency, options.slot_timeout).await?;
     let now = Instant::now();
-    let call = Call { configuration: terms.configuration, soft: now + terms.soft, hard: now + terms.hard };
-    let egress = Egress::new(terms.gate, terms.denial, terms.function, &call);
-    let store = Sandbox::store(&component.engine, &terms.limits, call, egress);
+    let context = CallContext {
+        configuration: options.configuration,
+        soft_deadline: now + options.soft,
+        hard_deadline: now + options.hard,
+    };
+    let deadlines = [context.soft_deadline, context.hard_deadline];
+    let egress = Egress::new(options.gate, options.denials, options.function, deadlines);
+    let store = Sandbox::store(engine.wasmtime(), engine.cpu_permit(), &options.limits, context, egress);
     let pre = component.pre.clone();
-    let (limit, metrics) = (terms.hard, terms.metrics);
-    let (provider, name) = (terms.provider, terms.function);
-    let in_flight = metrics.call_begins(&provider, name);
+    let (limit, metrics) = (options.hard, options.metrics);
+    let (provider, name) = (options.provider, options.function);
+    let in_flight = metrics.call_started(&provider, name);
     let task = async move {
         let _in_flight = in_flight;
         let mut store = store;
@@ -88,15 +117,15 @@ where
             let instance = pre.instantiate_async(&mut store).await?;
             function(&mut store, instance).await
         };
-        let done = tokio::time::timeout_at(now + limit, cpu.count(run)).await;
+        let done = tokio::time::timeout_at(now + limit, cpu.measure(run)).await;
         let sandbox = store.data();
-        metrics.call_used(&provider, name, sandbox.peak_memory(), sandbox.log.dropped());
-        // The store goes before the slot: the pool must have room for whoever gets the slot next.
+        metrics.record_usage(&provider, name, sandbox.peak_memory(), sandbox.log.dropped_lines());
         let result = match done {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(Fault::of(&error, sandbox.log.last_words())),
+            Ok(Err(error)) => Err(Fault::from_wasmtime(&error, sandbox.log.stderr_tail())),
             Err(_elapsed) => Err(Fault::Deadline { limit }),
         };
+        // The store is dropped before the slot, so that the pool has room for the call that gets the slot next.
         drop(store);
         drop(slot);
         result

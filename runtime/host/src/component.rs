@@ -1,7 +1,7 @@
-//! A component, from bytes to something that can be called: recognised, compiled, checked against the contract.
+//! Loads a component: compiles its bytes and checks its imports and exports against the contract.
 //!
-//! Whatever is wrong with it is found here, before it gets anywhere near a cluster, and said so that its author knows
-//! what to do.
+//! Each problem with a component is found here, before the component gets near a cluster, and reported so that its author
+//! knows what to do.
 
 use std::fmt;
 use std::path::Path;
@@ -10,35 +10,35 @@ use tokio::io::AsyncReadExt as _;
 use wasmtime::component::InstancePre;
 
 use crate::bindings::{info, instances, load_balancers, routes};
+use crate::code::{CacheResult, CodeOrigin, LoadedCode, load_code};
 use crate::digest::Digest;
 use crate::engine::Engine;
-use crate::error::{Error, some_of};
-use crate::limits::COMPONENT_CEILING;
-use crate::native::{Code, Kept, Native, native};
+use crate::error::{Error, first_of};
+use crate::limits::MAX_COMPONENT_BYTES;
 use crate::sandbox::Sandbox;
-use crate::wire::text;
+use crate::sanitize::sanitize_message;
 
 /// The versions of the contract that this host accepts.
-pub const CONTRACT: &str = "0.1";
+pub const CONTRACT_VERSION: &str = "0.1";
 
 /// What a provider can do: the interfaces of the contract besides `info`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// It knows machines.
+    /// It looks up instances.
     Instances,
-    /// It knows the machine that it runs on.
+    /// It describes the instance that it runs on.
     LocalInstance,
-    /// It balances load.
+    /// It manages load balancers.
     LoadBalancers,
-    /// It programs routes.
+    /// It manages routes.
     Routes,
 }
 
 impl Capability {
-    /// All of them.
+    /// All capabilities.
     pub const ALL: [Self; 4] = [Self::Instances, Self::LocalInstance, Self::LoadBalancers, Self::Routes];
 
-    /// Its interface's name in the contract.
+    /// The name of its interface in the contract.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Instances => "instances",
@@ -49,13 +49,24 @@ impl Capability {
     }
 }
 
+impl From<info::Capability> for Capability {
+    fn from(capability: info::Capability) -> Self {
+        match capability {
+            info::Capability::Instances => Self::Instances,
+            info::Capability::LocalInstance => Self::LocalInstance,
+            info::Capability::LoadBalancers => Self::LoadBalancers,
+            info::Capability::Routes => Self::Routes,
+        }
+    }
+}
+
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-/// A component that fits the contract. It has not been called yet.
+/// A component that fits the contract.
 pub struct Component {
     pub(crate) engine: Engine,
     pub(crate) pre: InstancePre<Sandbox>,
@@ -63,13 +74,13 @@ pub struct Component {
     pub(crate) instances: Option<instances::GuestIndices>,
     pub(crate) load_balancers: Option<load_balancers::GuestIndices>,
     pub(crate) routes: Option<routes::GuestIndices>,
-    /// What the folder for compiled code had of it.
-    pub(crate) kept: Kept,
-    /// What it is called.
+    /// What the code cache had of it.
+    pub(crate) cache_result: CacheResult,
+    /// The digest of its bytes.
     pub digest: Digest,
     /// Its size in bytes.
     pub size: usize,
-    /// The version of the contract that it speaks, as in `0.1.0`.
+    /// The version of the contract that it was built for, as in `0.1.0`.
     pub contract: String,
     /// The interfaces that it imports, sorted.
     pub imports: Vec<String>,
@@ -77,50 +88,51 @@ pub struct Component {
     pub exports: Vec<String>,
     /// What it can do, which follows from its exports.
     pub capabilities: Vec<Capability>,
-    /// Where its code came from.
-    pub code: Code,
+    /// Where its native code came from.
+    pub code_origin: CodeOrigin,
 }
 
 /// Reads a component file.
 ///
 /// # Errors
 /// [`Error::Unreadable`], [`Error::TooLarge`].
-pub async fn read(path: &Path) -> Result<Vec<u8>, Error> {
+pub async fn read_component(path: &Path) -> Result<Vec<u8>, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
     let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
     let size = file.metadata().await.map_err(unreadable)?.len();
     let mut bytes = Vec::new();
-    if size <= COMPONENT_CEILING {
-        // A pipe or a device has no size, and a file may grow.
-        file.take(COMPONENT_CEILING + 1).read_to_end(&mut bytes).await.map_err(unreadable)?;
+    if size <= MAX_COMPONENT_BYTES {
+        // Limited again, because a pipe or a device has no size, and a file may grow.
+        file.take(MAX_COMPONENT_BYTES + 1).read_to_end(&mut bytes).await.map_err(unreadable)?;
     }
     let size = size.max(bytes.len() as u64);
-    if size > COMPONENT_CEILING {
-        return Err(Error::TooLarge { size, limit: COMPONENT_CEILING });
+    if size > MAX_COMPONENT_BYTES {
+        return Err(Error::TooLarge { size, limit: MAX_COMPONENT_BYTES });
     }
     Ok(bytes)
 }
 
 impl Component {
-    /// Makes a component of bytes: takes its code from disk if the engine keeps code and has it, else has it compiled,
-    /// which takes up to a second for each megabyte. Dropping the future ends the compiler.
+    /// Loads a component from its bytes. Takes its code from the engine's code cache, or else compiles it, which takes up to
+    /// a second for each megabyte. Dropping the future stops the compiler.
     ///
     /// # Errors
-    /// Everything in [`Error`] that is about bytes, exports and imports.
+    /// Each [`Error`] that is about bytes, exports and imports.
     pub async fn load(engine: &Engine, bytes: Vec<u8>) -> Result<Self, Error> {
-        recognise(&bytes)?;
+        check_header(&bytes)?;
         let size = bytes.len();
         let digest = Digest::of(&bytes);
-        let native = native(engine, digest, bytes).await?;
-        Self::check(engine.clone(), digest, size, native)
+        let loaded = load_code(engine, digest, bytes).await?;
+        Self::check(engine.clone(), digest, size, loaded)
     }
 
-    fn check(engine: Engine, digest: Digest, size: usize, native: Native) -> Result<Self, Error> {
-        let Native { component, code, kept } = native;
+    /// Checks the imports and exports of a component against the contract.
+    fn check(engine: Engine, digest: Digest, size: usize, loaded: LoadedCode) -> Result<Self, Error> {
+        let LoadedCode { component, origin, cache_result } = loaded;
         let kind = component.component_type();
-        // Not every name is made of letters: `url=<…>` may hold anything.
-        let imports = sorted(kind.imports(engine.wasmtime()).map(|(name, _)| text(name)));
-        let exports = sorted(kind.exports(engine.wasmtime()).map(|(name, _)| text(name)));
+        // Sanitized, because a name such as `url=<…>` may hold any character.
+        let imports = sorted(kind.imports(engine.wasmtime()).map(|(name, _)| sanitize_message(name)));
+        let exports = sorted(kind.exports(engine.wasmtime()).map(|(name, _)| sanitize_message(name)));
         let contract = contract_version(&exports, &imports)?;
         let capabilities = capabilities(&exports)?;
         let unknown: Vec<_> = imports.iter().filter(|name| !is_offered(name)).cloned().collect();
@@ -128,7 +140,7 @@ impl Component {
             return Err(Error::UnknownImports(unknown));
         }
 
-        let mismatch = |error: wasmtime::Error| Error::Mismatch(text(&format!("{error:#}")));
+        let mismatch = |error: wasmtime::Error| Error::Mismatch(sanitize_message(&format!("{error:#}")));
         let pre = engine.linker().instantiate_pre(&component).map_err(mismatch)?;
         let info = info::GuestIndices::new(&pre).map_err(mismatch)?;
         let [instances, load_balancers, routes] =
@@ -146,20 +158,20 @@ impl Component {
             instances,
             load_balancers,
             routes,
-            kept,
+            cache_result,
             digest,
             size,
             contract,
             imports,
             exports,
             capabilities,
-            code,
+            code_origin: origin,
         })
     }
 }
 
-/// Says early and plainly what the bytes are, where they aren't a component.
-fn recognise(bytes: &[u8]) -> Result<(), Error> {
+/// Refuses bytes that aren't a component by their header, with an error that says what they are.
+fn check_header(bytes: &[u8]) -> Result<(), Error> {
     match bytes.first_chunk::<8>() {
         Some(b"\0asm\x0d\0\x01\0") => Ok(()),
         Some(b"\0asm\x01\0\0\0") => Err(Error::CoreModule),
@@ -179,39 +191,44 @@ fn sorted(names: impl Iterator<Item = String>) -> Vec<String> {
     names
 }
 
-/// An interface of the contract, split into its name and its version.
-fn of_contract(name: &str) -> Option<(&str, &str)> {
+/// Splits the name of an interface of the contract into name and version.
+fn contract_interface(name: &str) -> Option<(&str, &str)> {
     name.strip_prefix("pileus:provider/")?.split_once('@')
 }
 
 fn contract_version(exports: &[String], imports: &[String]) -> Result<String, Error> {
-    let versions =
-        || exports.iter().chain(imports).filter_map(|name| of_contract(name)).map(|(_, version)| version);
-    let accepted = |version: &str| version.strip_prefix(CONTRACT).is_some_and(|rest| rest.starts_with('.'));
+    let versions = || {
+        exports.iter().chain(imports).filter_map(|name| contract_interface(name)).map(|(_, version)| version)
+    };
+    let accepted =
+        |version: &str| version.strip_prefix(CONTRACT_VERSION).is_some_and(|rest| rest.starts_with('.'));
     if let Some(other) = versions().find(|version| !accepted(version)) {
         return Err(Error::Version { found: other.to_owned(), accepted: "0.1.x" });
     }
-    let info = exports.iter().filter_map(|name| of_contract(name)).find(|(name, _)| *name == "info");
+    let info = exports.iter().filter_map(|name| contract_interface(name)).find(|(name, _)| *name == "info");
     match info {
         Some((_, version)) => Ok(version.to_owned()),
         None => Err(Error::NoProvider {
-            exports: if exports.is_empty() { "nothing".to_owned() } else { some_of(exports) },
+            exports: if exports.is_empty() { "nothing".to_owned() } else { first_of(exports) },
         }),
     }
 }
 
 fn capabilities(exports: &[String]) -> Result<Vec<Capability>, Error> {
     let exported = |capability: &Capability| {
-        exports.iter().filter_map(|name| of_contract(name)).any(|(name, _)| name == capability.as_str())
+        exports
+            .iter()
+            .filter_map(|name| contract_interface(name))
+            .any(|(name, _)| name == capability.as_str())
     };
     let found: Vec<_> = Capability::ALL.into_iter().filter(exported).collect();
     if found.is_empty() { Err(Error::NoCapability) } else { Ok(found) }
 }
 
-/// Whether the host offers an interface; its functions are compared when it is linked.
+/// Whether the host offers an interface. Its functions are compared later, when the component is linked.
 fn is_offered(import: &str) -> bool {
     const WASI: [&str; 7] = ["cli", "clocks", "filesystem", "http", "io", "random", "sockets"];
-    if let Some((name, _)) = of_contract(import) {
+    if let Some((name, _)) = contract_interface(import) {
         return matches!(name, "types" | "logging" | "call");
     }
     import.strip_prefix("wasi:").and_then(|rest| rest.split_once('/')).is_some_and(|(package, rest)| {
@@ -225,16 +242,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_no_component_are_recognised() {
-        let error = |bytes: &[u8]| recognise(bytes).unwrap_err().to_string();
+    fn bytes_that_are_not_a_component_are_told_apart() {
+        let error = |bytes: &[u8]| check_header(bytes).unwrap_err().to_string();
         assert!(error(b"").contains("nothing: it is empty"));
         assert!(error(b"#!/bin/sh\n").contains("#!/bin/s"));
         assert!(error(b"\0asm\x01\0\0\0rest").contains("core WebAssembly module"));
-        assert!(recognise(b"\0asm\x0d\0\x01\0rest").is_ok());
+        assert!(check_header(b"\0asm\x0d\0\x01\0rest").is_ok());
     }
 
     #[test]
-    fn the_contract_version_must_be_one_that_the_host_speaks() {
+    fn the_contract_version_must_be_one_that_the_host_accepts() {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let of = |exports: &[&str], imports: &[&str]| contract_version(&names(exports), &names(imports));
         assert_eq!(of(&["pileus:provider/info@0.1.0"], &[]).unwrap(), "0.1.0");

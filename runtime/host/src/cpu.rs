@@ -1,8 +1,10 @@
-//! The processor time of one call, apart from the time that it waits.
+//! Measures the CPU time of one call, without the time that it waits.
 //!
-//! A call is a future that some thread polls now and then. Between two polls it waits; within one it computes, on a
-//! thread whose processor time the kernel counts. So the time is exact: a guest that waits in a thousand short turns has
-//! computed next to nothing, and one that loops beside others is charged for its own turns alone.
+//! A call is a future that some thread polls from time to time. Between two polls it waits; during a poll it computes, on a
+//! thread whose CPU time the kernel counts. So the measure is exact: a guest that waits in a thousand short polls has used
+//! next to nothing, and a guest that loops beside others is charged only for its own polls.
+
+pub(crate) mod permit;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,51 +13,51 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::turns::Turn;
+use permit::CpuPermit;
 
-/// Clones count for the same call.
+/// The CPU time that one call has used. Clones measure the same call.
 #[derive(Clone)]
-pub(crate) struct Cpu {
-    used: Arc<Used>,
-    turn: Turn,
+pub(crate) struct CpuMeter {
+    used: Arc<UsedTime>,
+    permit: CpuPermit,
 }
 
 #[derive(Default)]
-struct Used {
-    /// In the polls that are over, in nanoseconds.
-    before: AtomicU64,
-    /// What the thread's clock said when the present poll began, in nanoseconds.
-    began: AtomicU64,
+struct UsedTime {
+    /// In finished polls, in nanoseconds.
+    finished_polls: AtomicU64,
+    /// The thread's CPU clock at the beginning of the current poll, in nanoseconds.
+    poll_started: AtomicU64,
 }
 
-impl Cpu {
-    /// Of a call that may compute for long only in its turns.
-    pub(crate) fn new(turn: Turn) -> Self {
-        Self { used: Arc::default(), turn }
+impl CpuMeter {
+    /// Measures a call that needs this permit to compute for longer than an epoch tick.
+    pub(crate) fn new(permit: CpuPermit) -> Self {
+        Self { used: Arc::default(), permit }
     }
 
-    pub(crate) fn turn(&self) -> Turn {
-        self.turn.clone()
+    pub(crate) fn permit(&self) -> CpuPermit {
+        self.permit.clone()
     }
 
-    /// Counts the time in which a future is polled. Between polls it has no turn.
-    pub(crate) async fn count<F: Future>(self, future: F) -> F::Output {
+    /// Runs a future and measures its polls. Releases the permit after each poll.
+    pub(crate) async fn measure<F: Future>(self, future: F) -> F::Output {
         let mut future = pin!(future);
         std::future::poll_fn(|context| {
-            self.used.began.store(thread_clock(), Ordering::Relaxed);
+            self.used.poll_started.store(thread_clock(), Ordering::Relaxed);
             let polled = future.as_mut().poll(context);
-            let took = thread_clock().saturating_sub(self.used.began.load(Ordering::Relaxed));
-            self.used.before.fetch_add(took, Ordering::Relaxed);
-            self.turn.end();
+            let took = thread_clock().saturating_sub(self.used.poll_started.load(Ordering::Relaxed));
+            self.used.finished_polls.fetch_add(took, Ordering::Relaxed);
+            self.permit.release();
             polled
         })
         .await
     }
 
-    /// What has been used so far. Only to be asked from within a poll of the counted future.
+    /// The CPU time used so far. Correct only within a poll of the measured future.
     pub(crate) fn used(&self) -> Duration {
-        let present = thread_clock().saturating_sub(self.used.began.load(Ordering::Relaxed));
-        Duration::from_nanos(self.used.before.load(Ordering::Relaxed).saturating_add(present))
+        let current_poll = thread_clock().saturating_sub(self.used.poll_started.load(Ordering::Relaxed));
+        Duration::from_nanos(self.used.finished_polls.load(Ordering::Relaxed).saturating_add(current_poll))
     }
 }
 
@@ -68,11 +70,11 @@ fn thread_clock() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::turns::Turns;
+    use permit::CpuPermits;
 
     #[tokio::test(start_paused = true)]
-    async fn waiting_costs_nothing_and_computing_does() {
-        let cpu = Cpu::new(Turns::new(1).of_a_call());
+    async fn waiting_uses_no_cpu_time_and_computing_does() {
+        let cpu = CpuMeter::new(CpuPermits::new(1).for_call());
         let work = async {
             for _ in 0..300 {
                 tokio::time::sleep(Duration::from_millis(12)).await;
@@ -83,7 +85,7 @@ mod tests {
             }
             waited
         };
-        let waited = cpu.clone().count(work).await;
-        assert!(waited < Duration::from_millis(100), "3.6 s of waiting cost {waited:?}");
+        let waited = cpu.clone().measure(work).await;
+        assert!(waited < Duration::from_millis(100), "3.6 s of waiting used {waited:?}");
     }
 }

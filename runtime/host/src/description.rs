@@ -1,40 +1,34 @@
-//! What a provider says of itself, asked once at load and checked before anything is believed.
-
-use std::sync::Arc;
+//! What a provider says about itself: asked once at load, and checked before the host relies on it.
 
 use pileus_cloud::{AnnotationType, ServiceRequirements};
-use pileus_gate::Urgency;
 
 use crate::bindings::info;
-use crate::call::{Terms, call};
+use crate::call::{CallOptions, call};
 use crate::component::{Capability, Component};
-use crate::egress::Denial;
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::one_line::is_obeyed;
-use crate::settings::Settings;
-use crate::wire::text;
+use crate::sanitize::{is_control, sanitize_message};
 
-/// The most schemes of provider IDs, labels of Nodes and annotations of Services that a provider may name. Each Node and
-/// Service is held against them, in the host's time.
-const MANY: usize = 256;
+/// The most schemes of provider IDs, labels of Nodes and annotations of Services that a provider may name. The host
+/// compares each Node and Service with them.
+const MAX_NAMES: usize = 256;
 
-/// What a provider is, whatever its configuration.
+/// What a provider says about itself, regardless of its configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
     /// Its name.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// The provider ID schemes that are its own.
+    /// The schemes of its provider IDs.
     pub provider_id_schemes: Vec<String>,
     /// The JSON Schema of its configuration.
     pub configuration_schema: serde_json::Value,
     /// The Service annotations that it reads.
     pub service_annotations: Vec<Annotation>,
-    /// What else it reads of Services.
+    /// Which other facts it reads with Services.
     pub service_facts: ServiceFacts,
     /// The keys of the Node labels that it reads.
     pub node_labels: Vec<String>,
@@ -49,25 +43,25 @@ pub struct Annotation {
     pub name: String,
     /// The type of its value.
     pub value: AnnotationType,
-    /// What holds where it is absent.
+    /// The default where the annotation is absent.
     pub default: Option<String>,
     /// What it does.
     pub description: String,
 }
 
-/// What a provider reads of Services beyond what each says of itself.
+/// What a provider reads with a Service, beyond the Service itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ServiceFacts {
     /// The labels of the Service's namespace.
     pub namespace_labels: bool,
     /// The Service's endpoints on each Node.
     pub endpoints: bool,
-    /// The Services of the cluster that aren't being changed.
+    /// The Services of the cluster that a call doesn't change.
     pub known: bool,
 }
 
 impl ServiceFacts {
-    /// Those that it reads, as the contract writes them.
+    /// The names of those that it reads, as in the contract.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let Self { namespace_labels, endpoints, known } = self;
         let all = [("namespace-labels", namespace_labels), ("endpoints", endpoints), ("known", known)];
@@ -78,7 +72,7 @@ impl ServiceFacts {
 /// How a capability wants to be called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallShape {
-    /// Which one.
+    /// The capability.
     pub capability: Capability,
     /// The most items of one call.
     pub largest_batch: u32,
@@ -87,26 +81,27 @@ pub struct CallShape {
 }
 
 impl Component {
-    /// Asks the provider what it is.
+    /// Calls the provider's `describe`.
     ///
     /// # Errors
-    /// [`Error::Info`] where it doesn't answer, [`Error::Description`] where the answer can't be.
+    /// [`Error::Info`] where the call fails, [`Error::Description`] where the answer is invalid.
     pub async fn describe(&self, limits: &Limits, metrics: &Metrics) -> Result<Description, Error> {
         let info = self.info.clone();
         let (instances, load_balancers, routes) =
             (self.instances.clone(), self.load_balancers.clone(), self.routes.clone());
-        let answer = call(self, info_terms("describe", limits, metrics), move |store, instance| {
+        let options = CallOptions::for_info("describe", limits, metrics);
+        let answer = call(self, options, move |store, instance| {
             Box::pin(async move {
-                let info = info.load(&mut *store, &instance).map_err(unfit)?;
-                // Else one that was built for another contract would run until somebody needs what doesn't fit.
+                let info = info.load(&mut *store, &instance).map_err(mismatch)?;
+                // Checked here, so that a component with other types fails at load and not at its first change.
                 if let Some(instances) = instances {
-                    instances.load(&mut *store, &instance).map_err(unfit)?;
+                    instances.load(&mut *store, &instance).map_err(mismatch)?;
                 }
                 if let Some(load_balancers) = load_balancers {
-                    load_balancers.load(&mut *store, &instance).map_err(unfit)?;
+                    load_balancers.load(&mut *store, &instance).map_err(mismatch)?;
                 }
                 if let Some(routes) = routes {
-                    routes.load(&mut *store, &instance).map_err(unfit)?;
+                    routes.load(&mut *store, &instance).map_err(mismatch)?;
                 }
                 info.call_describe(store).await
             })
@@ -117,48 +112,30 @@ impl Component {
     }
 }
 
-/// An export of another type than the contract's, which no instance shows before it is looked up.
+/// An export whose type differs from the contract's, which wasmtime reports only when the export is looked up.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn unfit(error: wasmtime::Error) -> wasmtime::Error {
-    let problem = text(&format!("{error:#}"));
-    Fault::Contract(format!("an export has another type, so build it anew with this contract: {problem}"))
-        .into()
-}
-
-pub(crate) fn info_terms(function: &'static str, limits: &Limits, metrics: &Metrics) -> Terms {
-    Terms {
-        provider: Arc::from("(loading)"),
-        function,
-        configuration: Arc::from(""),
-        gate: None,
-        denial: Denial::default(),
-        limits: limits.clone(),
-        // It computes for a moment, and a start or a swap waits for it.
-        urgency: Urgency::Initialise,
-        patience: limits.info,
-        soft: limits.info,
-        hard: limits.info,
-        metrics: metrics.clone(),
-    }
+fn mismatch(error: wasmtime::Error) -> wasmtime::Error {
+    let problem = sanitize_message(&format!("{error:#}"));
+    Fault::Contract(format!("an export has another type, so rebuild it with this contract: {problem}")).into()
 }
 
 impl Description {
-    /// How a capability wants to be called: single items, one at a time, where it doesn't say.
+    /// How a capability wants to be called. By default a call takes one item, and calls don't run side by side.
     pub fn call_shape(&self, capability: Capability) -> CallShape {
-        let said = self.call_shapes.iter().find(|shape| shape.capability == capability);
-        said.copied().unwrap_or(CallShape { capability, largest_batch: 1, side_by_side: false })
+        let declared = self.call_shapes.iter().find(|shape| shape.capability == capability);
+        declared.copied().unwrap_or(CallShape { capability, largest_batch: 1, side_by_side: false })
     }
 
-    /// The same with what a configuration says of how it wants to be called.
+    /// Applies the capabilities that may not be called side by side with a certain configuration.
     #[must_use]
-    pub fn with_settings(mut self, settings: &Settings) -> Self {
+    pub fn with_one_at_a_time(mut self, one_at_a_time: &[Capability]) -> Self {
         for shape in &mut self.call_shapes {
-            shape.side_by_side &= !settings.one_at_a_time.contains(&shape.capability);
+            shape.side_by_side &= !one_at_a_time.contains(&shape.capability);
         }
         self
     }
 
-    /// How it wants Services brought to it.
+    /// Which facts the provider wants with Services, and how it wants to be called about them.
     pub fn service_requirements(&self) -> ServiceRequirements {
         let shape = self.call_shape(Capability::LoadBalancers);
         let ServiceFacts { namespace_labels, endpoints, known } = self.service_facts;
@@ -176,7 +153,7 @@ impl Description {
 
 fn description(answer: info::Description) -> Result<Description, Error> {
     if let Some((what, found)) = too_many(&answer) {
-        return Err(Error::Description(format!("it names {found} {what}, where at most {MANY} are taken")));
+        return Err(Error::Description(format!("it has {found} {what}; the limit is {MAX_NAMES}")));
     }
     let info::Description {
         name,
@@ -189,21 +166,21 @@ fn description(answer: info::Description) -> Result<Description, Error> {
         call_shapes,
         extra: _, // nothing is defined for it yet
     } = answer;
-    let wrong = |problem: String| Err(Error::Description(problem));
+    let invalid = |problem: String| Err(Error::Description(problem));
     let is_name = |text: &str| {
         !text.is_empty()
             && text.len() <= 63
             && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
     };
     if !is_name(&name) {
-        return wrong(format!(
-            "its name is {:?}; a name has 1 to 63 lower-case letters, digits and dashes",
-            text(&name)
+        return invalid(format!(
+            "invalid name {:?}: a name has 1 to 63 lower-case letters, digits and dashes",
+            sanitize_message(&name)
         ));
     }
-    if version.is_empty() || version.len() > 63 || version.chars().any(|c| is_obeyed(c) || c.is_whitespace())
+    if version.is_empty() || version.len() > 63 || version.chars().any(|c| is_control(c) || c.is_whitespace())
     {
-        return wrong(format!("its version is {:?}; expected one like 1.2.3", text(&version)));
+        return invalid(format!("invalid version {:?}: expected one like 1.2.3", sanitize_message(&version)));
     }
     let is_scheme = |scheme: &String| {
         scheme.len() <= 63
@@ -211,13 +188,16 @@ fn description(answer: info::Description) -> Result<Description, Error> {
             && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
     };
     if let Some(scheme) = provider_id_schemes.iter().find(|scheme| !is_scheme(scheme)) {
-        return wrong(format!("{:?} is no scheme of provider IDs; expected one like azure", text(scheme)));
+        return invalid(format!(
+            "invalid scheme of provider IDs {:?}: expected one like azure",
+            sanitize_message(scheme)
+        ));
     }
     if let Some(key) = node_labels.iter().find(|key| !is_key(key)) {
-        return wrong(format!("{:?} is no key of a label", text(key)));
+        return invalid(format!("invalid label key {:?}", sanitize_message(key)));
     }
     let Ok(configuration_schema) = serde_json::from_str(&configuration_schema) else {
-        return wrong("the schema of its configuration is not JSON".to_owned());
+        return invalid("the schema of its configuration is not JSON".to_owned());
     };
     Ok(Description {
         name,
@@ -231,13 +211,13 @@ fn description(answer: info::Description) -> Result<Description, Error> {
     })
 }
 
-/// Whether Kubernetes might take it for the key of a label or an annotation.
+/// Whether Kubernetes may accept it as the key of a label or an annotation.
 fn is_key(key: &str) -> bool {
-    let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    !key.is_empty() && key.len() <= 317 && key.chars().all(good) // a domain of 253, a slash, a name of 63
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    !key.is_empty() && key.len() <= 317 && key.chars().all(is_allowed) // a domain of 253, a slash, a name of 63
 }
 
-/// What a provider names more of than is taken.
+/// The first list that is longer than the limit, and its length.
 fn too_many(answer: &info::Description) -> Option<(&'static str, usize)> {
     let counts = [
         ("schemes of provider IDs", answer.provider_id_schemes.len()),
@@ -245,14 +225,15 @@ fn too_many(answer: &info::Description) -> Option<(&'static str, usize)> {
         ("labels of Nodes", answer.node_labels.len()),
         ("call shapes", answer.call_shapes.len()),
     ];
-    counts.into_iter().find(|(_, found)| *found > MANY)
+    counts.into_iter().find(|(_, found)| *found > MAX_NAMES)
 }
 
-/// Its name is checked: keys of Services are held against it, and those that people write are told by it.
+/// Checks an annotation's name, because the host compares the annotations of Services with it and shows it to users.
 fn annotation(answer: info::Annotation) -> Result<Annotation, Error> {
     let info::Annotation { name, value, default, description, extra: _ } = answer;
     if !is_key(&name.replacen('*', "", 1)) {
-        let problem = format!("{:?} is no key of an annotation, nor one with one * in it", text(&name));
+        let problem =
+            format!("invalid annotation {:?}: expected a key, or a key with one *", sanitize_message(&name));
         return Err(Error::Description(problem));
     }
     let value = match value {
@@ -265,8 +246,8 @@ fn annotation(answer: info::Annotation) -> Result<Annotation, Error> {
     Ok(Annotation {
         name,
         value,
-        default: default.map(|value| text(&value)),
-        description: text(&description),
+        default: default.map(|value| sanitize_message(&value)),
+        description: sanitize_message(&description),
     })
 }
 
@@ -280,16 +261,7 @@ fn service_facts(flags: info::ServiceFacts) -> ServiceFacts {
 
 fn call_shape(answer: &info::CallShape) -> CallShape {
     let &info::CallShape { capability, largest_batch, side_by_side, extra: _ } = answer;
-    CallShape { capability: capability_of(capability), largest_batch, side_by_side }
-}
-
-pub(crate) const fn capability_of(named: info::Capability) -> Capability {
-    match named {
-        info::Capability::Instances => Capability::Instances,
-        info::Capability::LocalInstance => Capability::LocalInstance,
-        info::Capability::LoadBalancers => Capability::LoadBalancers,
-        info::Capability::Routes => Capability::Routes,
-    }
+    CallShape { capability: capability.into(), largest_batch, side_by_side }
 }
 
 #[cfg(test)]
@@ -323,23 +295,26 @@ mod tests {
     type Change = fn(&mut info::Description);
 
     #[test]
-    fn what_a_provider_can_not_be_is_refused() {
+    fn an_invalid_description_is_refused() {
         assert!(description(answer()).is_ok());
         let rows: [(Change, &str); 14] = [
-            (|it| it.name = "My Cloud".to_owned(), "its name is \"My Cloud\""),
-            (|it| it.name = "x".repeat(64), "its name is"),
-            (|it| it.version = "1 2".to_owned(), "its version is"),
-            (|it| it.version = String::new(), "its version is"),
-            (|it| it.version = "1\u{202e}2".to_owned(), "its version is"),
-            (|it| it.provider_id_schemes = vec!["a://".to_owned()], "is no scheme"),
-            (|it| it.node_labels = vec!["\x1b[31m".to_owned()], "is no key of a label"),
+            (|it| it.name = "My Cloud".to_owned(), "invalid name \"My Cloud\""),
+            (|it| it.name = "x".repeat(64), "invalid name"),
+            (|it| it.version = "1 2".to_owned(), "invalid version"),
+            (|it| it.version = String::new(), "invalid version"),
+            (|it| it.version = "1\u{202e}2".to_owned(), "invalid version"),
+            (|it| it.provider_id_schemes = vec!["a://".to_owned()], "invalid scheme"),
+            (|it| it.node_labels = vec!["\x1b[31m".to_owned()], "invalid label key"),
             (|it| it.configuration_schema = "{".to_owned(), "is not JSON"),
-            (|it| it.provider_id_schemes = vec!["s".repeat(64)], "is no scheme"),
-            (|it| it.provider_id_schemes = vec!["a".to_owned(); MANY + 1], "257 schemes of provider IDs"),
-            (|it| it.node_labels = vec!["a".to_owned(); MANY + 1], "257 labels of Nodes"),
-            (|it| it.service_annotations = vec![named("")], "\"\" is no key of an annotation"),
-            (|it| it.service_annotations = vec![named("example.com/*-*")], "is no key of an annotation"),
-            (|it| it.service_annotations = vec![named("a b")], "is no key of an annotation"),
+            (|it| it.provider_id_schemes = vec!["s".repeat(64)], "invalid scheme"),
+            (
+                |it| it.provider_id_schemes = vec!["a".to_owned(); MAX_NAMES + 1],
+                "257 schemes of provider IDs",
+            ),
+            (|it| it.node_labels = vec!["a".to_owned(); MAX_NAMES + 1], "257 labels of Nodes"),
+            (|it| it.service_annotations = vec![named("")], "invalid annotation \"\""),
+            (|it| it.service_annotations = vec![named("example.com/*-*")], "invalid annotation"),
+            (|it| it.service_annotations = vec![named("a b")], "invalid annotation"),
         ];
         for (change, expected) in rows {
             let mut answer = answer();
@@ -350,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_without_a_shape_is_called_with_single_items_one_at_a_time() {
+    fn a_capability_without_a_shape_is_called_with_one_item_at_a_time() {
         let shape = description(answer()).unwrap().call_shape(Capability::Routes);
         assert_eq!((shape.largest_batch, shape.side_by_side), (1, false));
     }
@@ -364,20 +339,17 @@ mod tests {
             extra: Vec::new(),
         };
         let call_shapes = vec![shape(info::Capability::LoadBalancers), shape(info::Capability::Routes)];
-        let settings = Settings {
-            wishes: Vec::new(),
-            rules: Vec::new(),
-            limits: Vec::new(),
-            one_at_a_time: vec![Capability::LoadBalancers],
-        };
         let described = description(info::Description { call_shapes, ..answer() }).unwrap();
-        let described = described.with_settings(&settings);
-        let is_side_by_side = |capability| described.call_shape(capability).side_by_side;
-        assert!(!is_side_by_side(Capability::LoadBalancers) && is_side_by_side(Capability::Routes));
+        let described = described.with_one_at_a_time(&[Capability::LoadBalancers]);
+        let allows_concurrent_calls = |capability| described.call_shape(capability).side_by_side;
+        assert!(
+            !allows_concurrent_calls(Capability::LoadBalancers)
+                && allows_concurrent_calls(Capability::Routes)
+        );
     }
 
     #[test]
-    fn services_are_brought_as_the_provider_says() {
+    fn service_terms_follow_the_description() {
         assert_eq!(description(answer()).unwrap().service_requirements(), ServiceRequirements::default());
         let shape = info::CallShape {
             capability: info::Capability::LoadBalancers,
@@ -385,7 +357,7 @@ mod tests {
             side_by_side: true,
             extra: Vec::new(),
         };
-        let said = info::Description {
+        let described = info::Description {
             service_annotations: vec![named("example.com/port_*_open")],
             service_facts: info::ServiceFacts::KNOWN | info::ServiceFacts::ENDPOINTS,
             call_shapes: vec![shape],
@@ -399,7 +371,7 @@ mod tests {
             wants_endpoints: true,
             wants_known: true,
         };
-        let description = description(said).unwrap();
+        let description = description(described).unwrap();
         assert_eq!(description.service_requirements(), expected);
         assert_eq!(description.service_facts.names().collect::<Vec<_>>(), ["endpoints", "known"]);
     }

@@ -1,15 +1,15 @@
-//! What a component is called when it must be exactly that one: the SHA-256 of its bytes.
+//! The SHA-256 of a component's bytes, which identifies exactly that component.
 
 use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256, written as in OCI: `sha256:…`.
+/// A SHA-256 digest, written as in OCI: `sha256:…`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of some bytes.
+    /// Computes the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -23,7 +23,7 @@ impl Digest {
         self.0.iter().fold(String::with_capacity(64), |hex, byte| hex + &format!("{byte:02x}"))
     }
 
-    /// The first 12 digits: enough for people and for a metric label.
+    /// The first 12 digits: enough for a reader and for a metric label.
     pub fn short(&self) -> String {
         self.hex().chars().take(12).collect()
     }

@@ -1,118 +1,97 @@
-//! The one wasmtime engine of the process: what is switched on, and the pool that calls get their instances from.
-//!
-//! Proposals that no provider needs are off, because that is where the sandbox escapes of the last years were. The
-//! pool makes a fresh instance cheap enough for every call to have its own.
+//! The one wasmtime engine of the process, and the pool that calls get their instances from. The pool makes a fresh
+//! instance cheap enough for every call to have its own.
 
 use std::num::NonZero;
 use std::sync::Arc;
 
 use tokio::sync::Mutex;
 use wasmtime::component::Linker;
-use wasmtime::{Config, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, Strategy};
+use wasmtime::{InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use crate::bindings;
-use crate::compiled::CompiledCode;
+use crate::code_cache::CodeCache;
 use crate::compiler::Compiler;
+use crate::config::config;
+use crate::cpu::permit::{CpuPermit, CpuPermits};
 use crate::error::Error;
-use crate::limits::{CORE_INSTANCES, MEMORIES, MEMORY_CEILING, SLOTS, TABLE_CEILING, TABLES, TICK};
+use crate::imports;
+use crate::limits::{CORE_INSTANCES, EPOCH_TICK, MAX_MEMORY, MAX_TABLE_ELEMENTS, MEMORIES, SLOTS, TABLES};
 use crate::sandbox::Sandbox;
 use crate::slots::Slots;
-use crate::turns::{Turn, Turns};
 
-/// Compiles and runs components. Cheap to clone; all clones are one engine, one pool and one set of slots.
+/// Compiles and runs components. Cheap to clone; all clones share one wasmtime engine, one pool and one set of slots.
 #[derive(Clone)]
 pub struct Engine {
-    shared: Arc<Shared>,
+    inner: Arc<EngineInner>,
 }
 
-struct Shared {
+struct EngineInner {
     wasmtime: wasmtime::Engine,
     linker: Linker<Sandbox>,
     slots: Slots,
-    turns: Turns,
-    compiled: Option<CompiledCode>,
+    cpu_permits: CpuPermits,
+    code_cache: Option<CodeCache>,
     compiler: Compiler,
-    /// Held by the load that compiles: the memory of several compilers is more than a host should have to spare.
-    compiling: Mutex<()>,
+    /// Held while a component is compiled: several compilers at a time may need more memory than the host can spare.
+    compile_lock: Mutex<()>,
 }
 
 impl Engine {
-    /// Starts the engine and its clock. Compiled code is kept in `compiled`, where given; what isn't there is compiled by
-    /// `compiler`.
+    /// Starts the engine and its epoch clock. Native code is read from `code_cache` where given; code that isn't there is
+    /// made by `compiler`.
     ///
     /// # Errors
-    /// [`Error::Engine`] where the machine can't give the pool its address space (about 0.5 TB, none of it used until
+    /// [`Error::Engine`] where this machine can't give the pool its address space (about 0.5 TB, none of it used until
     /// touched), as under a `ulimit -v`.
-    pub fn start(compiled: Option<CompiledCode>, compiler: Compiler) -> Result<Self, Error> {
+    pub fn start(code_cache: Option<CodeCache>, compiler: Compiler) -> Result<Self, Error> {
         let mut config = config();
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
         let wasmtime = wasmtime::Engine::new(&config).map_err(|error| Error::engine(&error))?;
-        let linker = bindings::linker(&wasmtime).map_err(|error| Error::engine(&error))?;
-        start_clock(&wasmtime)?;
-        // As many as the runtime has, unless it was told otherwise.
-        let turns = Turns::new(std::thread::available_parallelism().map_or(1, NonZero::get));
-        let shared = Shared {
+        let linker = imports::linker(&wasmtime).map_err(|error| Error::engine(&error))?;
+        start_epoch_clock(&wasmtime)?;
+        // The number of threads that the tokio runtime has by default.
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let inner = EngineInner {
             wasmtime,
             linker,
             slots: Slots::new(),
-            turns,
-            compiled,
+            cpu_permits: CpuPermits::new(threads),
+            code_cache,
             compiler,
-            compiling: Mutex::default(),
+            compile_lock: Mutex::default(),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     pub(crate) fn wasmtime(&self) -> &wasmtime::Engine {
-        &self.shared.wasmtime
+        &self.inner.wasmtime
     }
 
     pub(crate) fn linker(&self) -> &Linker<Sandbox> {
-        &self.shared.linker
+        &self.inner.linker
     }
 
     pub(crate) fn slots(&self) -> &Slots {
-        &self.shared.slots
+        &self.inner.slots
     }
 
-    pub(crate) fn turn(&self) -> Turn {
-        self.shared.turns.of_a_call()
+    /// A CPU permit for one call, which the call doesn't hold yet.
+    pub(crate) fn cpu_permit(&self) -> CpuPermit {
+        self.inner.cpu_permits.for_call()
     }
 
-    pub(crate) fn compiled(&self) -> Option<&CompiledCode> {
-        self.shared.compiled.as_ref()
+    pub(crate) fn code_cache(&self) -> Option<&CodeCache> {
+        self.inner.code_cache.as_ref()
     }
 
-    /// Has the compiler make code of a component, one component at a time.
+    /// Compiles a component, one component at a time.
     pub(crate) async fn compile(&self, bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
-        let _turn = self.shared.compiling.lock().await;
-        self.shared.compiler.compile(bytes).await
+        let _guard = self.inner.compile_lock.lock().await;
+        self.inner.compiler.compile(bytes).await
     }
 }
 
-/// What code depends on, so that who compiles and who runs it agree. The pool isn't part of it.
-pub(crate) fn config() -> Config {
-    let mut config = Config::new();
-    config
-        .strategy(Strategy::Cranelift)
-        .cranelift_opt_level(OptLevel::Speed)
-        .epoch_interruption(true)
-        .async_stack_zeroing(true) // no provider's data on a stack that another gets
-        .wasm_backtrace_max_frames(NonZero::new(20))
-        .wasm_backtrace_details(wasmtime::WasmBacktraceDetails::Disable) // don't parse a stranger's DWARF
-        .wasm_threads(false)
-        .wasm_gc(false)
-        .wasm_exceptions(false)
-        .wasm_memory64(false)
-        .wasm_multi_memory(false)
-        .wasm_relaxed_simd(false)
-        .wasm_tail_call(false)
-        .wasm_function_references(true); // Go's components need them
-    config
-}
-
-/// A slot holds one component: a provider's own module, and the small ones that adapt it. What a component may have is
-/// what its slot has, so that no component takes what another's call was promised.
+/// Sizes the pool. A slot holds one component: a provider's own module, and the small ones that adapt it. A component may
+/// have no more than its slot has, so that no component takes what is reserved for another call.
 fn pool() -> PoolingAllocationConfig {
     let mut pool = PoolingAllocationConfig::default();
     pool.total_component_instances(SLOTS)
@@ -120,8 +99,8 @@ fn pool() -> PoolingAllocationConfig {
         .total_memories(SLOTS * MEMORIES)
         .total_tables(SLOTS * TABLES)
         .total_stacks(SLOTS)
-        .max_memory_size(MEMORY_CEILING)
-        .table_elements(TABLE_CEILING)
+        .max_memory_size(MAX_MEMORY)
+        .table_elements(MAX_TABLE_ELEMENTS)
         .max_memories_per_module(1)
         .max_tables_per_module(TABLES) // C#, Python and Go need more than one
         .max_core_instances_per_component(CORE_INSTANCES)
@@ -129,15 +108,16 @@ fn pool() -> PoolingAllocationConfig {
         .max_tables_per_component(TABLES)
         .max_core_instance_size(4 << 20)
         .max_component_instance_size(4 << 20)
-        // Kept resident, so that a call doesn't start with page faults on what nearly every call touches.
+        // Kept resident, so that a call doesn't start with page faults in memory that nearly every call touches.
         .linear_memory_keep_resident(512 << 10)
         .table_keep_resident(16 << 10)
         .max_unused_warm_slots(16);
     pool
 }
 
-/// A thread of its own, as a busy runtime must not slow the clock that stops its guests. It ends with the engine.
-fn start_clock(engine: &wasmtime::Engine) -> Result<(), Error> {
+/// Advances the epoch on a thread of its own, because a busy runtime must not slow the clock that stops its guests. The
+/// thread ends with the engine.
+fn start_epoch_clock(engine: &wasmtime::Engine) -> Result<(), Error> {
     let weak = engine.weak();
     std::thread::Builder::new()
         .name("epoch".to_owned())
@@ -145,7 +125,7 @@ fn start_clock(engine: &wasmtime::Engine) -> Result<(), Error> {
             while let Some(engine) = weak.upgrade() {
                 engine.increment_epoch();
                 drop(engine);
-                std::thread::sleep(TICK);
+                std::thread::sleep(EPOCH_TICK);
             }
         })
         .map(drop)

@@ -1,4 +1,4 @@
-//! What can become of a call besides an answer, recognised by type and never by text.
+//! How a call to a provider can fail, told apart by wasmtime's error types and never by text.
 
 use std::time::Duration;
 
@@ -6,61 +6,61 @@ use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 use wasmtime_wasi::I32Exit;
 
-use crate::wire::text;
+use crate::sanitize::sanitize_message;
 
-/// Why a call to a provider brought no answer. The provider is to blame for all but [`Fault::NoSlot`] and
-/// [`Fault::Host`]; the host and the other calls go on in every case.
+/// Why a call to a provider brought no answer. The provider causes all faults but [`Fault::NoSlot`] and [`Fault::Host`].
+/// The host and the other calls continue after every fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It computed for longer than it may.
-    #[error("stopped after {} of processor time", human(.limit))]
+    /// The guest used too much CPU time.
+    #[error("stopped after {} of CPU time", human(.limit))]
     Cpu {
-        /// What it may use.
+        /// The CPU time that a call may use.
         limit: Duration,
     },
-    /// It took longer than it may, most of that waiting.
+    /// The call took too long, mostly by waiting.
     #[error("stopped at its deadline of {}", human(.limit))]
     Deadline {
-        /// What it may take.
+        /// How long the call may take.
         limit: Duration,
     },
-    /// It asked for more memory than it may have.
-    #[error("stopped when it asked for {} MiB of memory, {} MiB are allowed", .wanted.div_ceil(1 << 20), .limit >> 20)]
+    /// The guest requested too much memory.
+    #[error("stopped when it requested {} MiB of memory; the limit is {} MiB", .wanted.div_ceil(1 << 20), .limit >> 20)]
     Memory {
-        /// What it asked for, in bytes.
+        /// The bytes that it requested.
         wanted: usize,
-        /// What it may have, in bytes.
+        /// The bytes that it may have.
         limit: usize,
     },
-    /// It asked for larger tables than it may have.
-    #[error("stopped when it asked for tables of {wanted} elements, {limit} are allowed")]
+    /// The guest requested too large tables.
+    #[error("stopped when it requested tables of {wanted} elements; the limit is {limit}")]
     Table {
-        /// What it asked for, in elements of all tables.
+        /// The elements that it requested, in all tables.
         wanted: usize,
-        /// What it may have, in elements of all tables.
+        /// The elements that it may have, in all tables.
         limit: usize,
     },
-    /// It called itself too deeply.
+    /// The guest's calls were nested too deeply.
     #[error("stopped when its stack was exhausted")]
     StackOverflow,
-    /// It trapped: a panic, an assertion, an access out of bounds.
-    #[error("trapped: {}", trap_text(*.trap, .last_words.as_deref()))]
+    /// The guest trapped: a panic, an assertion, an access out of bounds.
+    #[error("trapped: {}", trap_text(*.trap, .stderr_tail.as_deref()))]
     Trapped {
-        /// How.
+        /// Wasmtime's reason.
         trap: Trap,
-        /// The last line that it printed to its standard error: a panic's message, most often.
-        last_words: Option<String>,
+        /// The end of its standard error: mostly the message of a panic.
+        stderr_tail: Option<String>,
     },
-    /// It ended its process, which a provider must not.
+    /// The guest called `exit`, which a provider must not do.
     #[error("ended itself with exit code {0}")]
     Exited(i32),
-    /// It held too many handles or made the host allocate too much.
-    #[error("stopped when it used up what the host lends to a call: {0}")]
+    /// The guest held too many handles or made the host allocate too much.
+    #[error("stopped when it exhausted a resource of the host: {0}")]
     Exhausted(String),
-    /// Its answer isn't what the contract says.
+    /// The provider's answer violates the contract.
     #[error("broke the contract: {0}")]
     Contract(String),
-    /// All slots were in use for as long as the call may take.
+    /// All slots were in use for as long as the call may wait.
     #[error("no slot became free within {}", human(.0))]
     NoSlot(Duration),
     /// The host itself failed.
@@ -69,8 +69,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether the provider is to blame.
-    pub fn is_providers(&self) -> bool {
+    /// Whether the provider caused it. If so, a batch is repeated in parts to find the failing item.
+    pub fn is_caused_by_provider(&self) -> bool {
         !matches!(self, Self::NoSlot(_) | Self::Host(_))
     }
 
@@ -91,32 +91,32 @@ impl Fault {
         }
     }
 
-    /// What a failed wasm call means. `last_words` is what the guest printed last.
-    pub(crate) fn of(error: &wasmtime::Error, last_words: Option<String>) -> Self {
+    /// The fault behind wasmtime's error. `stderr_tail` is the end of the guest's standard error.
+    pub(crate) fn from_wasmtime(error: &wasmtime::Error, stderr_tail: Option<String>) -> Self {
         if let Some(fault) = error.downcast_ref::<Self>() {
             return fault.clone();
         }
         if let Some(trap) = error.downcast_ref::<Trap>() {
             return match trap {
                 Trap::StackOverflow => Self::StackOverflow,
-                trap => Self::Trapped { trap: *trap, last_words },
+                trap => Self::Trapped { trap: *trap, stderr_tail },
             };
         }
         if let Some(I32Exit(code)) = error.downcast_ref::<I32Exit>() {
             return Self::Exited(*code);
         }
         if let Some(empty) = error.downcast_ref::<PoolConcurrencyLimitError>() {
-            return Self::Host(empty.to_string()); // the slots should have seen to that
+            return Self::Host(empty.to_string()); // `Slots` should prevent this
         }
         if let Some(full) = error.downcast_ref::<ResourceTableError>() {
             return Self::Exhausted(full.to_string());
         }
-        // What is left are a host function's or the component model's own refusals, which wasmtime doesn't type.
-        Self::Exhausted(text(&error.root_cause().to_string()))
+        // Other errors are refusals of host functions or of the component model, which have no type in wasmtime.
+        Self::Exhausted(sanitize_message(&error.root_cause().to_string()))
     }
 }
 
-/// Whole milliseconds below ten seconds, whole seconds above.
+/// Shows whole milliseconds below ten seconds and whole seconds above.
 fn human(duration: &Duration) -> String {
     if duration.as_secs() >= 10 {
         format!("{} s", duration.as_secs())
@@ -125,9 +125,9 @@ fn human(duration: &Duration) -> String {
     }
 }
 
-fn trap_text(trap: Trap, last_words: Option<&str>) -> String {
-    match last_words {
-        Some(words) => format!("{trap}; its last words: {words}"),
+fn trap_text(trap: Trap, stderr_tail: Option<&str>) -> String {
+    match stderr_tail {
+        Some(tail) => format!("{trap}; its standard error ends with: {tail}"),
         None => trap.to_string(),
     }
 }

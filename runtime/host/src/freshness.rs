@@ -1,10 +1,9 @@
-//! How old may be what a lookup reads of its cloud, and which of its answers are believed: found may be old, absent must
-//! be new.
+//! How old the cached data of a lookup may be, and which answers it supports: found may be old, absent must be new. Pure.
 //!
-//! A machine that was there a moment ago is there, most likely, and where it isn't the next look tells. But a list that
-//! was asked for before a Node registered may lack its machine, and goes on doing so for as long as it is kept. So an
-//! answer that only something new can give is held against what its lookup has read, and where that is too old, it is
-//! asked for once more. Pure: how long ago things were is told by the caller's clocks.
+//! An instance that existed a moment ago most likely still does, and where it doesn't, the next lookup finds out. But a list
+//! that was requested before a Node was created may lack its instance, for as long as the list is cached. So an answer that
+//! only fresh data can support is compared with the age of what its lookup has read. Where that is too old, the Node is
+//! looked up once more.
 
 use std::time::Duration;
 
@@ -13,66 +12,66 @@ use pileus_cloud::{Answer, Purpose};
 use pileus_gate::{Evidence, View};
 use tokio::time::Instant;
 
-/// The oldest that a Node which joins is answered from. Thousands join within a minute or two, each some seconds after its
-/// machine is there: they are answered from two or three lists of all machines.
-const JOINING: Duration = Duration::from_secs(30);
+/// The oldest cached data for Nodes that join. Thousands join within a minute or two, each some seconds after its instance
+/// exists, so two or three lists of all instances answer for them.
+const INITIALISE_MAX_AGE: Duration = Duration::from_secs(30);
 
-/// The oldest that facts are refreshed from: a round over 5,000 Nodes takes several calls, some seconds altogether, and
-/// they share one list. Nodes that aren't ready are looked up each 10 s, which sees something new each time.
-const REFRESHING: Duration = Duration::from_secs(5);
+/// The oldest cached data for refreshes. A round over 5,000 Nodes takes several calls within some seconds, which share one
+/// list. Nodes that aren't ready are looked up every 10 s, so each of these lookups reads new data.
+const REFRESH_MAX_AGE: Duration = Duration::from_secs(5);
 
-/// How much later than a Node's creation, which the API server's clock tells, something must have been asked for to have
-/// been asked for after it by any clock. Clocks of machines that are looked after differ by less than a second.
-const SKEW: SignedDuration = SignedDuration::from_secs(60);
+/// How long after a Node's creation, by the API server's clock, a request must have been sent so that it was certainly sent
+/// after the creation. Clocks of well-kept machines differ by less than a second.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
-/// When a Node is asked about again of whose machine nothing new could be found out in time.
-pub(crate) const AGAIN: Duration = Duration::from_secs(5);
+/// When a Node is looked up again for whose instance no fresh data was read in time.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What a lookup for this purpose may read from the cache.
-pub(crate) fn view(purpose: Purpose) -> View {
+/// What a lookup for this purpose may read from the gate's cache.
+pub(crate) fn cache_view(purpose: Purpose) -> View {
     match purpose {
-        Purpose::Initialise => View::at_most(JOINING),
-        Purpose::Refresh => View::at_most(REFRESHING),
+        Purpose::Initialise => View::at_most(INITIALISE_MAX_AGE),
+        Purpose::Refresh => View::at_most(REFRESH_MAX_AGE),
         Purpose::Confirm => View::fresh(),
     }
 }
 
-/// What the answers of a lookup rest on.
+/// The age of the data that the answers of a lookup rest on.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Basis {
-    /// How long ago the oldest of what came from the cache was asked for; none where nothing came from it.
+pub(crate) struct LookupEvidence {
+    /// How long ago the oldest cached data was requested. `None` where nothing came from the cache.
     oldest: Option<Duration>,
-    /// Whether the pages of a list are from two sweeps. What they lack may have moved from one to the other.
+    /// Whether the pages of a list are from two sweeps. An instance may be missing from both because it moved in between.
     is_torn: bool,
-    /// How long ago the lookup began. Its Nodes had registered by then.
+    /// How long ago the lookup began. Its Nodes had been created by then.
     began: Duration,
-    /// The time by the clock that is compared with the API server's.
+    /// The time by the wall clock, which is compared with the API server's.
     now: Timestamp,
 }
 
-impl Basis {
-    /// What a lookup rests on that began at this time.
+impl LookupEvidence {
+    /// The evidence of a lookup that began at this time.
     pub(crate) fn new(evidence: &Evidence, began: Instant, now: Instant, wall: Timestamp) -> Self {
         let Evidence { oldest, is_torn } = *evidence;
         let ago = |then: Instant| now.saturating_duration_since(then);
         Self { oldest: oldest.map(ago), is_torn, began: ago(began), now: wall }
     }
 
-    /// Whether an answer about a Node that was created at this time is to be believed.
+    /// Whether the evidence supports an answer about a Node that was created at this time.
     pub(crate) fn supports(&self, answer: &Answer, created_at: Timestamp) -> bool {
         match answer {
             Answer::Found(_) | Answer::Unmanaged => true,
             Answer::Absent => !self.is_torn && self.is_newer_than(created_at),
-            // It was true when it was asked for, and holds for as long as it says.
+            // It was right when it was read, and stays right for as long as it says.
             Answer::Pending(after) => self.oldest.is_none_or(|age| age <= self.began || age < *after),
         }
     }
 
-    /// Whether all of it was surely asked for after a Node had registered.
+    /// Whether all data was certainly requested after a Node's creation.
     fn is_newer_than(&self, created_at: Timestamp) -> bool {
-        let registered = self.now.duration_since(created_at);
+        let node_age = self.now.duration_since(created_at);
         let is_older_by_skew = |age: Duration| {
-            SignedDuration::try_from(age).is_ok_and(|age| age.saturating_add(SKEW) <= registered)
+            SignedDuration::try_from(age).is_ok_and(|age| age.saturating_add(CLOCK_SKEW) <= node_age)
         };
         self.oldest.is_none_or(|age| age <= self.began || is_older_by_skew(age))
     }
@@ -96,20 +95,25 @@ mod tests {
         })
     }
 
-    /// What a lookup that began 2 s ago rests on.
-    fn basis(oldest: Option<u64>, is_torn: bool) -> Basis {
+    /// The evidence of a lookup that began 2 s ago.
+    fn evidence(oldest: Option<u64>, is_torn: bool) -> LookupEvidence {
         let now: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
-        Basis { oldest: oldest.map(Duration::from_secs), is_torn, began: Duration::from_secs(2), now }
+        LookupEvidence {
+            oldest: oldest.map(Duration::from_secs),
+            is_torn,
+            began: Duration::from_secs(2),
+            now,
+        }
     }
 
     #[test]
-    fn absent_is_believed_only_where_all_that_was_read_is_newer_than_the_node() {
-        // How old the Node is in seconds, the oldest that was read, whether that is torn.
+    fn absent_is_supported_only_where_all_data_is_newer_than_the_node() {
+        // The Node's age in seconds, the age of the oldest data, whether its list is torn, whether absent is supported.
         let rows: [(i64, Option<u64>, bool, bool); 14] = [
             (3, None, false, true),
             (3, None, true, false),
             (3, Some(0), false, true),
-            (3, Some(2), false, true), // asked for in the moment in which the lookup began
+            (3, Some(2), false, true), // requested at the moment when the lookup began
             (3, Some(3), false, false),
             (3, Some(2), true, false),
             (3, Some(30), false, false),
@@ -118,51 +122,55 @@ mod tests {
             (63, Some(3), true, false),
             (90, Some(30), false, true),
             (89, Some(30), false, false),
-            (-3600, Some(3), false, false), // a Node of tomorrow: one of the clocks is wrong
-            (-3600, Some(1), false, true),  // but not this one, which saw the lookup begin
+            (-3600, Some(3), false, false), // a Node of the future: one of the clocks is wrong
+            (-3600, Some(1), false, true),  // but not the clock that measured the lookup
         ];
         for (age, oldest, is_torn, expected) in rows {
-            let basis = basis(oldest, is_torn);
-            let created_at = basis.now - SignedDuration::from_secs(age);
-            let believed = basis.supports(&Answer::Absent, created_at);
-            assert_eq!(believed, expected, "node of {age} s, {oldest:?} s old, torn: {is_torn}");
+            let evidence = evidence(oldest, is_torn);
+            let created_at = evidence.now - SignedDuration::from_secs(age);
+            let is_supported = evidence.supports(&Answer::Absent, created_at);
+            assert_eq!(is_supported, expected, "node of {age} s, {oldest:?} s old, torn: {is_torn}");
         }
     }
 
     #[test]
-    fn pending_holds_for_as_long_as_it_says_and_what_was_found_holds() {
+    fn pending_is_supported_for_as_long_as_it_says_and_found_always() {
         let pending = |seconds| Answer::Pending(Duration::from_secs(seconds));
         let rows = [
             (pending(5), None, true),
             (pending(5), Some(4), true),
             (pending(5), Some(5), false),
             (pending(5), Some(30), false),
-            (pending(1), Some(2), true), // asked for by this lookup, however long that takes
+            (pending(1), Some(2), true), // requested by this lookup, however long that takes
             (pending(40), Some(30), true),
             (found(), Some(30), true),
             (Answer::Unmanaged, Some(30), true),
         ];
         for (answer, oldest, expected) in rows {
             for is_torn in [false, true] {
-                let basis = basis(oldest, is_torn);
-                assert_eq!(basis.supports(&answer, basis.now), expected, "{answer:?} {oldest:?} {is_torn}");
+                let evidence = evidence(oldest, is_torn);
+                assert_eq!(
+                    evidence.supports(&answer, evidence.now),
+                    expected,
+                    "{answer:?} {oldest:?} {is_torn}"
+                );
             }
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn ages_count_from_the_moment_in_which_something_was_asked_for() {
-        let asked = Instant::now();
+    async fn ages_count_from_the_request() {
+        let requested = Instant::now();
         tokio::time::advance(Duration::from_secs(3)).await;
         let began = Instant::now();
         tokio::time::advance(Duration::from_secs(2)).await;
-        let evidence = Evidence { oldest: Some(asked), is_torn: false };
+        let cached = Evidence { oldest: Some(requested), is_torn: false };
         let now: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
-        let basis = Basis::new(&evidence, began, Instant::now(), now);
-        let ages = (basis.oldest.map(|age| age.as_secs()), basis.began.as_secs());
+        let evidence = LookupEvidence::new(&cached, began, Instant::now(), now);
+        let ages = (evidence.oldest.map(|age| age.as_secs()), evidence.began.as_secs());
         assert_eq!(ages, (Some(5), 2));
         let created_at = now - SignedDuration::from_secs(65);
-        assert!(basis.supports(&Answer::Absent, created_at));
-        assert!(!basis.supports(&Answer::Absent, created_at + SignedDuration::from_secs(1)));
+        assert!(evidence.supports(&Answer::Absent, created_at));
+        assert!(!evidence.supports(&Answer::Absent, created_at + SignedDuration::from_secs(1)));
     }
 }

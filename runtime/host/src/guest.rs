@@ -1,31 +1,25 @@
-//! A provider that is loaded, and how its component is called. `instances` makes lookups out of such calls,
-//! `load_balancers` and `routes` changes of either.
+//! A loaded provider. It implements `pileus-cloud`'s traits by calls to its component: `instances` lookups, `load_balancers`
+//! and `routes` lists and changes. `repeat` handles batches that the provider fails at.
 
 mod instances;
 mod load_balancers;
-mod parts;
+mod repeat;
 mod routes;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{
-    Answer, Error, ErrorKind, Instances, LoadBalancers, NodeReference, Provider, Purpose, Routes,
-};
+use pileus_cloud::{Error, ErrorKind, Instances, LoadBalancers, Provider, Routes};
 use pileus_gate::{Gate, Urgency, View};
 use tokio::time::Instant;
 
-use crate::call::{Terms, call};
+use crate::call::CallOptions;
 use crate::component::{Capability, Component};
 use crate::description::Description;
-use crate::egress::Denial;
+use crate::egress::Denials;
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::wire;
-
-/// See [`Instances::lookup`].
-type Answers = Result<Vec<Result<Answer, Error>>, Error>;
 
 /// A component with its configuration and its gate, ready for calls.
 pub struct Guest {
@@ -38,20 +32,9 @@ pub struct Guest {
     metrics: Metrics,
 }
 
-/// One call of `lookup`.
-#[derive(Clone, Copy)]
-struct Question<'a> {
-    purpose: Purpose,
-    nodes: &'a [NodeReference],
-    /// What it may read from the cache; none where it may read nothing.
-    view: Option<&'a View>,
-    soft: Duration,
-    hard: Duration,
-}
-
 impl Guest {
-    /// Puts a provider together. `name` is the operator's name for it; `configuration` is what
-    /// [`Component::configure`] accepted, and `gate` was made from what that returned.
+    /// Creates a guest with default limits. `name` is the operator's name of the provider, `configuration` is what
+    /// [`Component::configure`] accepted, and `gate` was made from the settings that it returned.
     pub fn new(
         component: Component,
         name: &str,
@@ -60,7 +43,7 @@ impl Guest {
         gate: Gate,
         metrics: &Metrics,
     ) -> Self {
-        metrics.loaded(name, &description.version, &component);
+        metrics.record_loaded(name, &description.version, &component);
         Self {
             component,
             name: name.into(),
@@ -72,19 +55,19 @@ impl Guest {
         }
     }
 
-    /// The same with other limits.
+    /// Replaces the limits.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
     }
 
-    /// The provider as controllers hold it.
+    /// The provider as controllers see it.
     pub fn provider(self) -> Provider {
         let largest = |capability| self.description.call_shape(capability).largest_batch.max(1) as usize;
         let (largest_lookup_batch, largest_route_batch) =
             (largest(Capability::Instances), largest(Capability::Routes));
         let Component { instances, load_balancers, routes, .. } = &self.component;
-        let [has_instances, balances_load, has_routes] =
+        let [has_instances, has_load_balancers, has_routes] =
             [instances.is_some(), load_balancers.is_some(), routes.is_some()];
         let guest = Arc::new(self);
         Provider {
@@ -94,29 +77,23 @@ impl Guest {
             largest_lookup_batch,
             instances: has_instances.then(|| Arc::clone(&guest) as Arc<dyn Instances>),
             service_requirements: guest.description.service_requirements(),
-            load_balancers: balances_load.then(|| Arc::clone(&guest) as Arc<dyn LoadBalancers>),
+            load_balancers: has_load_balancers.then(|| Arc::clone(&guest) as Arc<dyn LoadBalancers>),
             largest_route_batch,
             routes: has_routes.then(|| Arc::clone(&guest) as Arc<dyn Routes>),
         }
     }
 
-    /// Looks up machines as [`Instances::lookup`] does, but in one call that reads nothing from the cache, and says what
-    /// became of it where it brought no answer.
-    pub async fn lookup_or_fault(&self, purpose: Purpose, nodes: &[NodeReference]) -> Result<Answers, Fault> {
-        let Limits { lookup_soft: soft, lookup_hard: hard, .. } = self.limits;
-        self.call_lookup(Question { purpose, nodes, view: None, soft, hard }).await
-    }
-
-    /// The terms of a call that reads no more from the cache than this view allows, and nothing without one.
-    fn terms(
+    /// The options of a call with these soft and hard deadlines. It reads from the gate's cache what `view` allows, and
+    /// nothing without a view.
+    fn call_options(
         &self,
         function: &'static str,
         urgency: Urgency,
         view: Option<&View>,
         [soft, hard]: [Duration; 2],
-    ) -> Terms {
+    ) -> CallOptions {
         let gate = self.gate.clone().with_urgency(urgency);
-        Terms {
+        CallOptions {
             provider: Arc::clone(&self.name),
             function,
             configuration: Arc::clone(&self.configuration),
@@ -124,17 +101,17 @@ impl Guest {
                 Some(view) => gate.with_view(view.clone()),
                 None => gate,
             }),
-            denial: Denial::default(),
+            denials: Denials::default(),
             limits: self.limits.clone(),
             urgency,
-            patience: hard,
+            slot_timeout: hard,
             soft,
             hard,
             metrics: self.metrics.clone(),
         }
     }
 
-    /// Counts a call by what became of it.
+    /// Counts a call by its result.
     fn count<T>(&self, function: &'static str, started: Instant, result: &Result<Result<T, Error>, Fault>) {
         let label = match result {
             Ok(Ok(_)) => "ok",
@@ -143,55 +120,14 @@ impl Guest {
         };
         self.metrics.call_ended(&self.name, function, label, started.elapsed());
     }
-
-    async fn call_lookup(&self, question: Question<'_>) -> Result<Answers, Fault> {
-        let Question { purpose, nodes, view, soft, hard } = question;
-        let Some(instances) = self.component.instances.clone() else {
-            return Err(Fault::Contract("it exports no instances".to_owned()));
-        };
-        let terms = Terms {
-            patience: self.limits.lookup_hard,
-            ..self.terms("lookup", urgency(purpose), view, [soft, hard])
-        };
-        let denial = terms.denial.clone();
-        let wire_nodes: Vec<_> = nodes.iter().map(wire::node_to_wire).collect();
-        let answered = call(&self.component, terms, move |store, instance| {
-            Box::pin(async move {
-                let instances = instances.load(&mut *store, &instance)?;
-                instances.call_lookup(store, wire::purpose_to_wire(purpose), &wire_nodes).await
-            })
-        })
-        .await?;
-        let answers = match answered {
-            Ok(answers) => answers,
-            Err(error) => return Ok(Err(explain(wire::error_from_wire(error), &denial))),
-        };
-        if answers.len() != nodes.len() {
-            let (sent, came) = (nodes.len(), answers.len());
-            return Err(Fault::Contract(format!("lookup answered {came} times about {sent} nodes")));
-        }
-        let schemes = &self.description.provider_id_schemes;
-        let read = |(node, answer): (&NodeReference, _)| {
-            wire::answer_from_wire(&node.name, answer, schemes).map_err(|error| explain(error, &denial))
-        };
-        Ok(Ok(nodes.iter().zip(answers).map(read).collect()))
-    }
 }
 
-/// Says what was denied and what to grant, where the provider could only say that something was.
-fn explain(mut error: Error, denial: &Denial) -> Error {
+/// Adds which request was denied and what to grant to a provider's error, which can only say that a request was denied.
+fn explain(mut error: Error, denials: &Denials) -> Error {
     if error.kind == ErrorKind::Denied
-        && let Some(reason) = denial.explains(&error.message)
+        && let Some(reason) = denials.explain(&error.message)
     {
         error.message = format!("{}: {reason}", error.message);
     }
     error
-}
-
-/// Somebody waits for a Node that joins, and for one whose machine may be gone. Facts may be renewed a little later.
-const fn urgency(purpose: Purpose) -> Urgency {
-    match purpose {
-        Purpose::Initialise | Purpose::Confirm => Urgency::Initialise,
-        Purpose::Refresh => Urgency::Background,
-    }
 }

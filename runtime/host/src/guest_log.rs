@@ -1,5 +1,5 @@
-//! Where a guest's words go: into the host's log, bounded, on one line, and marked as the provider's. Which provider's, and
-//! of which call, says the span of the call.
+//! Writes a guest's output to the host's log: limited, sanitized, and marked as the provider's. The span of the call tells
+//! which provider and which call it comes from.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,25 +11,26 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use crate::bindings::logging;
-use crate::limits::{LOG_LINE_BYTES, LOG_LINES};
+use crate::limits::{MAX_LOG_LINE_BYTES, MAX_LOG_LINES};
+use crate::sanitize::{sanitize, truncate};
 
 /// The log of one call. Clones write to the same one.
 #[derive(Clone, Default)]
 pub(crate) struct GuestLog {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<LogState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct LogState {
     lines: u32,
     dropped: u64,
-    /// The end of what it wrote to standard error, on one line.
-    last_words: String,
+    /// The end of the guest's standard error, on one line.
+    stderr_tail: String,
 }
 
 impl GuestLog {
-    /// Whether the host keeps lines of this level.
-    pub(crate) fn enabled(level: logging::Level) -> bool {
+    /// Whether the host logs lines of this level.
+    pub(crate) fn is_enabled(level: logging::Level) -> bool {
         match tracing_level(level) {
             Level::TRACE => tracing::enabled!(target: "provider", Level::TRACE),
             Level::DEBUG => tracing::enabled!(target: "provider", Level::DEBUG),
@@ -39,7 +40,7 @@ impl GuestLog {
         }
     }
 
-    /// Writes a line, unless the call has written too many.
+    /// Writes a line to the host's log. Drops it when the call has written too many.
     pub(crate) fn write(
         &self,
         level: logging::Level,
@@ -49,21 +50,21 @@ impl GuestLog {
     ) {
         {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            if state.lines >= LOG_LINES {
+            if state.lines >= MAX_LOG_LINES {
                 state.dropped += 1;
                 return;
             }
             state.lines += 1;
         }
-        let mut line = one_line(message);
+        let mut line = sanitize_line(message);
         for (name, value) in fields {
-            line.extend([" ", &one_line(name), "=", &one_line(value)]);
-            if line.len() > LOG_LINE_BYTES {
+            line.extend([" ", &sanitize_line(name), "=", &sanitize_line(value)]);
+            if line.len() > MAX_LOG_LINE_BYTES {
                 break;
             }
         }
-        let line = cut(line);
-        let source = cut(one_line(target));
+        let line = truncate_line(line);
+        let source = truncate_line(sanitize_line(target));
         match tracing_level(level) {
             Level::TRACE => tracing::trace!(target: "provider", source, "{line}"),
             Level::DEBUG => tracing::debug!(target: "provider", source, "{line}"),
@@ -73,35 +74,35 @@ impl GuestLog {
         }
     }
 
-    /// A standard output (or error) whose lines go to the log.
-    pub(crate) fn output(&self, is_error: bool) -> Output {
-        Output { log: self.clone(), is_error }
+    /// A standard output or standard error whose lines go to the log.
+    pub(crate) fn output(&self, is_stderr: bool) -> GuestOutput {
+        GuestOutput { log: self.clone(), is_stderr }
     }
 
-    /// The end of what was written to standard error: the message of a panic, most often.
-    pub(crate) fn last_words(&self) -> Option<String> {
+    /// The end of the guest's standard error: mostly the message of a panic.
+    pub(crate) fn stderr_tail(&self) -> Option<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        (!state.last_words.is_empty()).then(|| state.last_words.clone())
+        (!state.stderr_tail.is_empty()).then(|| state.stderr_tail.clone())
     }
 
-    fn remember(&self, line: &str) {
-        /// Where a panic happened and what it said.
-        const KEPT: usize = 400;
+    fn append_stderr(&self, line: &str) {
+        /// Enough bytes for the location and the message of a panic.
+        const MAX_TAIL_BYTES: usize = 400;
         if line.starts_with("note: run with `RUST_BACKTRACE") {
-            return; // Rust's advice, which a provider's operator can't follow
+            return; // Rust's advice, which the operator can't follow
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if !state.last_words.is_empty() {
-            state.last_words.push(' ');
+        if !state.stderr_tail.is_empty() {
+            state.stderr_tail.push(' ');
         }
-        state.last_words.push_str(&one_line(line));
-        let cut = state.last_words.len().saturating_sub(KEPT);
-        let cut = state.last_words.ceil_char_boundary(cut);
-        state.last_words.drain(..cut);
+        state.stderr_tail.push_str(&sanitize_line(line));
+        let cut = state.stderr_tail.len().saturating_sub(MAX_TAIL_BYTES);
+        let cut = state.stderr_tail.ceil_char_boundary(cut);
+        state.stderr_tail.drain(..cut);
     }
 
-    /// How many lines were not kept.
-    pub(crate) fn dropped(&self) -> u64 {
+    /// How many lines were dropped.
+    pub(crate) fn dropped_lines(&self) -> u64 {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).dropped
     }
 }
@@ -116,34 +117,34 @@ fn tracing_level(level: logging::Level) -> Level {
     }
 }
 
-/// A guest can't forge a log line of the host nor reach a terminal.
-fn one_line(text: &str) -> String {
-    crate::one_line::one_line(text.get(..text.floor_char_boundary(LOG_LINE_BYTES)).unwrap_or_default())
+/// Sanitizes a guest's text, so that it can't forge a log line of the host or control a terminal.
+fn sanitize_line(text: &str) -> String {
+    sanitize(truncate(text, MAX_LOG_LINE_BYTES))
 }
 
-fn cut(mut line: String) -> String {
-    if line.len() > LOG_LINE_BYTES {
-        line.truncate(line.floor_char_boundary(LOG_LINE_BYTES));
+fn truncate_line(mut line: String) -> String {
+    if line.len() > MAX_LOG_LINE_BYTES {
+        line.truncate(line.floor_char_boundary(MAX_LOG_LINE_BYTES));
         line.push('…');
     }
     line
 }
 
-/// A guest's standard output or error.
-pub(crate) struct Output {
+/// A guest's standard output or standard error.
+pub(crate) struct GuestOutput {
     log: GuestLog,
-    is_error: bool,
+    is_stderr: bool,
 }
 
-impl IsTerminal for Output {
+impl IsTerminal for GuestOutput {
     fn is_terminal(&self) -> bool {
-        false // a guest that thought so would send colours
+        false // on a terminal, a guest would send colors
     }
 }
 
-impl StdoutStream for Output {
+impl StdoutStream for GuestOutput {
     fn p2_stream(&self) -> Box<dyn OutputStream> {
-        Box::new(Lines { log: self.log.clone(), is_error: self.is_error, open: Vec::new() })
+        Box::new(LineStream { log: self.log.clone(), is_stderr: self.is_stderr, line: Vec::new() })
     }
 
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
@@ -151,36 +152,36 @@ impl StdoutStream for Output {
     }
 }
 
-/// Cuts a stream of bytes into lines, at once and without a task of its own: a panic's message must have arrived when
-/// the trap that follows it is reported. What exceeds the bytes of a log line before its end is lost.
-struct Lines {
+/// Splits a stream of bytes into lines, immediately and without a task of its own: a panic's message must be there when the
+/// trap that follows it is reported. Bytes of a line beyond the limit of a log line are dropped.
+struct LineStream {
     log: GuestLog,
-    is_error: bool,
-    open: Vec<u8>,
+    is_stderr: bool,
+    line: Vec<u8>,
 }
 
-impl Lines {
-    fn finish(&mut self) {
-        let text = String::from_utf8_lossy(&self.open).trim_end().to_owned();
-        self.open.clear();
+impl LineStream {
+    fn finish_line(&mut self) {
+        let text = String::from_utf8_lossy(&self.line).trim_end().to_owned();
+        self.line.clear();
         if text.is_empty() {
             return;
         }
-        if self.is_error {
-            self.log.remember(&text);
+        if self.is_stderr {
+            self.log.append_stderr(&text);
         }
-        let target = if self.is_error { "stderr" } else { "stdout" };
+        let target = if self.is_stderr { "stderr" } else { "stdout" };
         self.log.write(logging::Level::Info, target, &text, &[]);
     }
 }
 
-impl OutputStream for Lines {
+impl OutputStream for LineStream {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
         for byte in bytes {
             if byte == b'\n' {
-                self.finish();
-            } else if self.open.len() < LOG_LINE_BYTES {
-                self.open.push(byte);
+                self.finish_line();
+            } else if self.line.len() < MAX_LOG_LINE_BYTES {
+                self.line.push(byte);
             }
         }
         Ok(())
@@ -191,17 +192,17 @@ impl OutputStream for Lines {
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        Ok(LOG_LINE_BYTES)
+        Ok(MAX_LOG_LINE_BYTES)
     }
 }
 
 #[async_trait]
-impl Pollable for Lines {
+impl Pollable for LineStream {
     async fn ready(&mut self) {}
 }
 
-impl Drop for Lines {
+impl Drop for LineStream {
     fn drop(&mut self) {
-        self.finish();
+        self.finish_line();
     }
 }

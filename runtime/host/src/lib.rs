@@ -1,21 +1,42 @@
-//! Runs a provider, a WebAssembly component that somebody else wrote, so that it can do its work and nothing else.
+//! Runs a provider, a third-party WebAssembly component, in a sandbox that grants it nothing but requests through the gate.
+//!
+//! One call, from a controller to the cloud and back:
 //!
 //! ```text
-//!   controllers                       the cloud
-//!       │ pileus_cloud::Instances        ▲
-//!   guest.rs ── freshness.rs, halves.rs  │ pileus-gate
-//!       │ call.rs: slot, store, clocks   │
-//!   sandbox.rs ── component ── wasi:http ── egress.rs
+//!   a controller calls pileus_cloud::{Instances, LoadBalancers, Routes}
+//!        │
+//!   guest/{instances,load_balancers,routes}.rs   converts the batch (convert.rs), makes the call
+//!        │ CallOptions: provider, function, limits, urgency, deadlines
+//!   call.rs       waits for a slot (slots.rs), starts the deadlines, runs the guest in a task
+//!        │
+//!   sandbox.rs    a fresh store: memory, tables, CPU time (cpu.rs) and handles are limited
+//!        │
+//!   the guest ── wasi:http ──▶ egress.rs ──▶ pileus-gate ──▶ the cloud
+//!        │    └─ logging, call ─▶ imports.rs, guest_log.rs
+//!        ▼
+//!   one outcome for each item (convert.rs), or a Fault for the whole call (fault.rs)
+//!        │ after a Fault that the provider caused:
+//!   guest/repeat.rs, bisect.rs   repeats the batch in halves until the failing item stands alone
+//!        │ for lookups:
+//!   freshness.rs  doubts answers that rest on cached data that is too old, and looks those up again
 //! ```
 //!
-//! Three lifetimes keep things apart: an [`Engine`] lives as long as the process, a [`Component`] as long as a version
-//! of a provider is loaded, and a sandbox for one call. Nothing that a guest does outlives its call.
+//! Before that, a component is loaded once: `component.rs` checks its imports and exports, `code.rs` gets its native code
+//! from `code_cache.rs` or from `compiler.rs`, `description.rs` and `settings.rs` call `describe` and `configure` and check
+//! the answers.
+//!
+//! Three lifetimes isolate providers from each other: an [`Engine`] lives as long as the process, a [`Component`] as long
+//! as a version of a provider is loaded, and a sandbox for one call. No state of a guest outlives its call.
 
 mod bindings;
+mod bisect;
 mod call;
-mod compiled;
+mod code;
+mod code_cache;
 mod compiler;
 mod component;
+mod config;
+mod convert;
 mod cpu;
 mod description;
 mod digest;
@@ -26,30 +47,26 @@ mod fault;
 mod freshness;
 mod guest;
 mod guest_log;
-mod halves;
 mod imports;
 mod limits;
 mod metrics;
-mod native;
-mod one_line;
 mod sandbox;
+mod sanitize;
 mod settings;
 mod slots;
-mod turns;
-mod wire;
 
-pub use compiled::CompiledCode;
+pub use code::CodeOrigin;
+pub use code_cache::CodeCache;
 pub use compiler::Compiler;
-pub use compiler::child::compile_child;
-pub use component::{CONTRACT, Capability, Component, read};
+pub use compiler::child::compiler_main;
+pub use component::{CONTRACT_VERSION, Capability, Component, read_component};
 pub use description::{Annotation, CallShape, Description, ServiceFacts};
 pub use digest::Digest;
 pub use engine::Engine;
-pub use error::{CompilerEnd, Error};
+pub use error::{CompilerFailure, Error};
 pub use fault::Fault;
 pub use guest::Guest;
 pub use limits::Limits;
 pub use metrics::Metrics;
-pub use native::Code;
-pub use one_line::{is_obeyed, one_line};
-pub use settings::{PublishedLimit, Settings, Wish};
+pub use sanitize::{is_control, sanitize};
+pub use settings::{PublishedLimit, RequestedEndpoint, Settings};

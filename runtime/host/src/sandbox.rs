@@ -1,7 +1,5 @@
-//! One call's world: a store of its own in which nothing is granted but the gate, and all that it uses is counted.
-//!
-//! Three lifetimes keep providers apart: the engine lives as long as the process, a component as long as a version of
-//! a provider is loaded, and a sandbox for one call. Nothing that a guest does outlives its sandbox.
+//! The sandbox of one call: a wasmtime store of its own, which grants nothing but requests through the gate, and limits
+//! everything that the guest uses. It is dropped with the call, and all state of the guest with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,23 +10,22 @@ use wasmtime::{ResourceLimiter, Store, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtx, WasiHttpCtxView, WasiHttpView};
 
-use crate::cpu::Cpu;
+use crate::cpu::CpuMeter;
+use crate::cpu::permit::CpuPermit;
 use crate::egress::Egress;
-use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::guest_log::GuestLog;
-use crate::limits::{CROSSING_CEILING, HANDLES, HEADER_BYTES, Limits, RANDOM_BYTES};
-use crate::turns::Turn;
+use crate::limits::{Limits, MAX_HANDLES, MAX_HEADER_BYTES, MAX_HOSTCALL_BYTES, MAX_RANDOM_BYTES};
 
-/// What a call brings and how long it may take; the guest reads some of it through `call`.
+/// What the guest can read through the contract's `call` interface, and when the call must end.
 #[derive(Debug, Clone)]
-pub(crate) struct Call {
-    /// The configuration that the provider accepted; empty while it is being asked.
+pub(crate) struct CallContext {
+    /// The configuration that the provider accepted; empty during calls of `info`.
     pub(crate) configuration: Arc<str>,
-    /// Past it the gate takes no new request.
-    pub(crate) soft: Instant,
-    /// Past it the call is over.
-    pub(crate) hard: Instant,
+    /// After it, the gate takes no new request.
+    pub(crate) soft_deadline: Instant,
+    /// At it, the call is aborted.
+    pub(crate) hard_deadline: Instant,
 }
 
 /// The data of a call's store.
@@ -37,47 +34,53 @@ pub(crate) struct Sandbox {
     http: WasiHttpCtx,
     table: ResourceTable,
     egress: Egress,
-    meter: Meter,
-    pub(crate) call: Call,
+    limiter: Limiter,
+    pub(crate) context: CallContext,
     pub(crate) log: GuestLog,
 }
 
 impl Sandbox {
-    /// A store for one call: no argument, no variable, no file, no socket, and every limit set.
-    pub(crate) fn store(engine: &Engine, limits: &Limits, call: Call, egress: Egress) -> Store<Self> {
+    /// Creates the store of one call: no argument, no variable, no file, no socket, and every limit set.
+    pub(crate) fn store(
+        engine: &wasmtime::Engine,
+        permit: CpuPermit,
+        limits: &Limits,
+        context: CallContext,
+        egress: Egress,
+    ) -> Store<Self> {
         let log = GuestLog::default();
         let wasi = WasiCtx::builder()
-            .max_random_size(RANDOM_BYTES)
+            .max_random_size(MAX_RANDOM_BYTES)
             .stdout(log.output(false))
             .stderr(log.output(true))
             .build();
         let mut http = WasiHttpCtx::new();
-        http.set_field_size_limit(HEADER_BYTES);
+        http.set_field_size_limit(MAX_HEADER_BYTES);
         let mut table = ResourceTable::new();
-        table.set_max_capacity(HANDLES);
-        let meter = Meter::new(limits, engine.turn());
-        let sandbox = Self { wasi, http, table, egress, meter, call, log };
+        table.set_max_capacity(MAX_HANDLES);
+        let limiter = Limiter::new(limits, permit);
+        let sandbox = Self { wasi, http, table, egress, limiter, context, log };
 
-        let mut store = Store::new(engine.wasmtime(), sandbox);
-        store.limiter(|sandbox| &mut sandbox.meter);
-        store.set_hostcall_fuel(CROSSING_CEILING);
-        store.set_max_component_handles(HANDLES);
+        let mut store = Store::new(engine, sandbox);
+        store.limiter(|sandbox| &mut sandbox.limiter);
+        store.set_hostcall_fuel(MAX_HOSTCALL_BYTES);
+        store.set_max_component_handles(MAX_HANDLES);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| {
-            let turn = context.data_mut().meter.tick()?;
-            Ok(UpdateDeadline::YieldCustom(1, Box::pin(turn.next())))
+            let permit = context.data_mut().limiter.on_epoch_tick()?;
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(permit.renew())))
         });
         store
     }
 
-    /// The processor time of the call, for whoever polls it to count.
-    pub(crate) fn cpu(&self) -> Cpu {
-        self.meter.cpu.clone()
+    /// The meter of the call's CPU time, with which the task that polls the call measures it.
+    pub(crate) fn cpu(&self) -> CpuMeter {
+        self.limiter.cpu.clone()
     }
 
     /// The most memory that the call had at once, in bytes.
     pub(crate) fn peak_memory(&self) -> usize {
-        self.meter.peak_memory
+        self.limiter.peak_memory
     }
 }
 
@@ -93,19 +96,19 @@ impl WasiHttpView for Sandbox {
     }
 }
 
-/// Counts what a call uses and says when it is too much.
-struct Meter {
+/// Counts the memory, tables and CPU time that a call uses, and ends the call when it exceeds a limit.
+struct Limiter {
     memory_limit: usize,
     memory: usize,
     peak_memory: usize,
     table_limit: usize,
     table_elements: usize,
     cpu_limit: Duration,
-    cpu: Cpu,
+    cpu: CpuMeter,
 }
 
-impl Meter {
-    fn new(limits: &Limits, turn: Turn) -> Self {
+impl Limiter {
+    fn new(limits: &Limits, permit: CpuPermit) -> Self {
         Self {
             memory_limit: limits.memory,
             memory: 0,
@@ -113,23 +116,23 @@ impl Meter {
             table_limit: limits.table_elements,
             table_elements: 0,
             cpu_limit: limits.cpu,
-            cpu: Cpu::new(turn),
+            cpu: CpuMeter::new(permit),
         }
     }
 
-    /// The guest was running when the epoch moved on: the time to look how much it has computed, and whether others want
-    /// to.
-    fn tick(&self) -> Result<Turn, Fault> {
+    /// The guest was running when the epoch advanced: checks its CPU time, and has it renew its permit so that other
+    /// guests can compute.
+    fn on_epoch_tick(&self) -> Result<CpuPermit, Fault> {
         if self.cpu.used() > self.cpu_limit {
             return Err(Fault::Cpu { limit: self.cpu_limit });
         }
-        Ok(self.cpu.turn())
+        Ok(self.cpu.permit())
     }
 }
 
-/// An error instead of a `false`, so that growth ends the call with its own fault and not with whatever the guest's
+/// Refuses growth with an error instead of `false`. So the call ends with this fault, and not with what the guest's
 /// allocator does when it gets no memory.
-impl ResourceLimiter for Meter {
+impl ResourceLimiter for Limiter {
     fn memory_growing(
         &mut self,
         current: usize,

@@ -1,6 +1,6 @@
-//! What follows from a provider's configuration, in the provider's opinion: the hosts that it needs, what its requests
-//! mean, and what its cloud allows. Parsed into the gate's own types, so that nothing of it can be misread later, and all that
-//! is wrong is told at once.
+//! The settings that a provider returns for its configuration: the endpoints that it needs, what its requests mean, and the
+//! limits of its cloud. They are parsed into the gate's own types, so that later code can't misread them, and all problems
+//! are reported at once.
 
 mod rule;
 
@@ -10,36 +10,36 @@ use std::str::FromStr;
 use pileus_gate::{Endpoint, HostPattern, KeyPattern, Limit, Problem, Rule};
 
 use crate::bindings::info;
-use crate::call::call;
+use crate::call::{CallOptions, call};
 use crate::component::{Capability, Component};
-use crate::description::{capability_of, info_terms};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
-use crate::wire::text;
+use crate::sanitize::sanitize_message;
 
-/// The most rules. Each request is held against them one after another, in the host's time; all of Azure's networks and
-/// machines take some 50.
-const RULES: usize = 1_000;
+/// The most rules. The host compares each request with them one after another; all of Azure's network and compute API
+/// takes some 50.
+const MAX_RULES: usize = 1_000;
 
-/// The most places where requests name their operation or their page. For each, a body of up to 8 MiB may have to be read
-/// through; an API has one of the first kind, and has rarely more than two words for the second.
-const PLACES: usize = 8;
+/// The most places where requests name their operation or their page. For each place, the host may have to search a body of
+/// up to 8 MiB. An API names its operations in one place, and its pages rarely in more than two.
+const MAX_PLACES: usize = 8;
 
-/// The most endpoints, and limits.
-const ENDPOINTS: usize = 100;
-/// See [`ENDPOINTS`].
-const LIMITS: usize = 1_000;
+/// The most endpoints.
+const MAX_ENDPOINTS: usize = 100;
+
+/// The most limits.
+const MAX_LIMITS: usize = 1_000;
 
 /// The longest text that is parsed, in bytes.
-const LONGEST: usize = 1 << 10;
+const MAX_TEXT_BYTES: usize = 1 << 10;
 
-/// What follows from a provider's configuration.
+/// What a provider requests from the gate with its configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The hosts that it needs, and why.
-    pub wishes: Vec<Wish>,
-    /// What its requests mean, for the gate.
+    /// The endpoints that it requests access to.
+    pub endpoints: Vec<RequestedEndpoint>,
+    /// What its requests mean to the gate.
     pub rules: Vec<Rule>,
     /// The limits that its cloud publishes.
     pub limits: Vec<PublishedLimit>,
@@ -47,34 +47,34 @@ pub struct Settings {
     pub one_at_a_time: Vec<Capability>,
 }
 
-/// A host that a provider needs.
+/// An endpoint that a provider requests access to.
 #[derive(Debug, Clone)]
-pub struct Wish {
-    /// Which one.
+pub struct RequestedEndpoint {
+    /// The endpoint.
     pub endpoint: Endpoint,
-    /// Why, in the provider's words.
+    /// Why it needs access, in the provider's words.
     pub reason: String,
 }
 
-/// A limit that a cloud publishes: a bucket that holds so many requests and fills at such a rate.
+/// A rate limit that a cloud publishes: a token bucket with a capacity and a rate.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PublishedLimit {
     /// The name by which rules refer to it.
     pub key: String,
     /// The requests that a full bucket holds.
     pub capacity: u32,
-    /// The requests that flow in each minute.
+    /// The requests that are added each minute.
     pub per_minute: u32,
-    /// The same as the gate takes it.
+    /// The same in the gate's type.
     pub limit: Limit,
 }
 
 impl Component {
-    /// Has the provider check its configuration, JSON text.
+    /// Calls the provider's `configure` with a configuration, which is JSON text.
     ///
     /// # Errors
-    /// [`Error::Configuration`] with all that is wrong with it, [`Error::Info`] where the provider doesn't answer,
-    /// [`Error::Settings`] with all that can't be of what it wants.
+    /// [`Error::Configuration`] with all problems that the provider finds, [`Error::Info`] where the call fails,
+    /// [`Error::Settings`] with all problems of the settings that it returns.
     pub async fn configure(
         &self,
         document: &str,
@@ -82,24 +82,27 @@ impl Component {
         metrics: &Metrics,
     ) -> Result<Settings, Error> {
         let (info, document) = (self.info.clone(), document.to_owned());
-        let terms = info_terms("configure", limits, metrics);
-        let denial = terms.denial.clone();
-        let answer = call(self, terms, move |store, instance| {
+        let options = CallOptions::for_info("configure", limits, metrics);
+        let denials = options.denials.clone();
+        let answer = call(self, options, move |store, instance| {
             Box::pin(async move { info.load(&mut *store, &instance)?.call_configure(store, &document).await })
         })
         .await
         .map_err(|fault| Error::Info { function: "configure", fault })?;
-        let problem =
-            |info::Problem { path, message }| Problem { path: text(&path), message: text(&message) };
+        let problem = |info::Problem { path, message }| Problem {
+            path: sanitize_message(&path),
+            message: sanitize_message(&message),
+        };
         match answer {
             Ok(answer) => settings(answer),
             Err(problems) if problems.is_empty() => {
-                Err(Error::Description("configure failed without saying what is wrong".to_owned()))
+                Err(Error::Description("configure failed without a problem in its answer".to_owned()))
             }
             Err(problems) => {
-                // Maybe it found something wrong because it was refused what it asked for.
-                let denied =
-                    denial.reason().map(|reason| Problem { path: String::new(), message: text(reason) });
+                // A denied request may be why the provider found a problem.
+                let denied = denials
+                    .reason()
+                    .map(|reason| Problem { path: String::new(), message: sanitize_message(reason) });
                 Err(Error::Configuration(problems.into_iter().map(problem).chain(denied).collect()))
             }
         }
@@ -108,94 +111,100 @@ impl Component {
 
 fn settings(answer: info::Settings) -> Result<Settings, Error> {
     let info::Settings { endpoints, rules, limits, one_at_a_time, extra: _ } = answer;
-    let mut found = Vec::new();
+    let mut problems = Vec::new();
     let settings = Settings {
-        wishes: each("endpoints", ENDPOINTS, endpoints, &mut found, wish),
-        rules: each("rules", RULES, rules, &mut found, rule::rule),
-        limits: each("limits", LIMITS, limits, &mut found, limit),
-        // A capability that is named again says nothing new.
+        endpoints: read_each("endpoints", MAX_ENDPOINTS, endpoints, &mut problems, endpoint),
+        rules: read_each("rules", MAX_RULES, rules, &mut problems, rule::rule),
+        limits: read_each("limits", MAX_LIMITS, limits, &mut problems, limit),
+        // Without duplicates.
         one_at_a_time: Capability::ALL
             .into_iter()
-            .filter(|capability| one_at_a_time.iter().any(|named| capability_of(*named) == *capability))
+            .filter(|capability| one_at_a_time.iter().any(|named| Capability::from(*named) == *capability))
             .collect(),
     };
     let operations = settings.rules.iter().filter_map(|rule| Some(&rule.operation.as_ref()?.place));
     let pages = settings.rules.iter().filter_map(|rule| rule.page.as_ref());
     let places = operations.chain(pages).collect::<HashSet<_>>().len();
-    if places > PLACES {
-        let message = format!("{places} places of operations and pages, where at most {PLACES} are taken");
-        found.push(Problem::at("settings.rules", message));
+    if places > MAX_PLACES {
+        let message = format!("{places} places of operations and pages; the limit is {MAX_PLACES}");
+        problems.push(Problem::at("settings.rules", message));
     }
-    if found.is_empty() { Ok(settings) } else { Err(Error::Settings(found)) }
+    if problems.is_empty() { Ok(settings) } else { Err(Error::Settings(problems)) }
 }
 
-/// Reads each of a list, unless there are too many to go through.
-fn each<A, T>(
+/// Reads the items of a list, unless there are more than the limit. Leaves out those with problems.
+fn read_each<A, T>(
     name: &str,
-    most: usize,
-    answers: Vec<A>,
-    found: &mut Vec<Problem>,
-    read: impl Fn(A, &mut Mistakes<'_>) -> Option<T>,
+    limit: usize,
+    items: Vec<A>,
+    problems: &mut Vec<Problem>,
+    read: impl Fn(A, &mut ProblemCollector<'_>) -> Option<T>,
 ) -> Vec<T> {
     let path = format!("settings.{name}");
-    if answers.len() > most {
-        let message = format!("{} {name}, where at most {most} are taken", answers.len());
-        found.push(Problem::at(path, message));
+    if items.len() > limit {
+        let message = format!("{} {name}; the limit is {limit}", items.len());
+        problems.push(Problem::at(path, message));
         return Vec::new();
     }
-    let read = |(index, answer)| read(answer, &mut Mistakes { path: format!("{path}[{index}]"), found });
-    answers.into_iter().enumerate().filter_map(read).collect()
+    let read =
+        |(index, item)| read(item, &mut ProblemCollector { path: format!("{path}[{index}]"), problems });
+    items.into_iter().enumerate().filter_map(read).collect()
 }
 
-/// What is wrong with one thing, in the words of its parser and by the names of the contract.
-struct Mistakes<'f> {
+/// Collects the problems of one item, with the messages of its parser and the field names of the contract.
+struct ProblemCollector<'a> {
     path: String,
-    found: &'f mut Vec<Problem>,
+    problems: &'a mut Vec<Problem>,
 }
 
-impl Mistakes<'_> {
-    /// Notes that a field is wrong.
-    fn note(&mut self, field: &str, message: &str) {
-        self.found.push(Problem::at(format!("{}.{field}", self.path), text(message)));
+impl ProblemCollector<'_> {
+    /// Adds a problem of a field.
+    fn add(&mut self, field: &str, message: &str) {
+        self.problems.push(Problem::at(format!("{}.{field}", self.path), sanitize_message(message)));
     }
 
-    /// The value, if it is right.
-    fn right<T>(&mut self, field: &str, parsed: Result<T, String>) -> Option<T> {
-        parsed.inspect_err(|message| self.note(field, message)).ok()
+    /// The value, or `None` and a problem.
+    fn check<T>(&mut self, field: &str, parsed: Result<T, String>) -> Option<T> {
+        parsed.inspect_err(|message| self.add(field, message)).ok()
     }
 
-    /// What a text says, if that is right.
+    /// The parsed text, or `None` and a problem.
     fn parse<T: FromStr<Err = pileus_gate::Error>>(&mut self, field: &str, text: &str) -> Option<T> {
-        let parsed = short(text).and_then(|text| text.parse().map_err(|error: T::Err| error.to_string()));
-        self.right(field, parsed)
+        let parsed =
+            check_length(text).and_then(|text| text.parse().map_err(|error: T::Err| error.to_string()));
+        self.check(field, parsed)
     }
 }
 
-fn short(text: &str) -> Result<&str, String> {
-    if text.len() > LONGEST { Err(format!("it is longer than {LONGEST} bytes")) } else { Ok(text) }
+fn check_length(text: &str) -> Result<&str, String> {
+    if text.len() > MAX_TEXT_BYTES {
+        Err(format!("it is longer than {MAX_TEXT_BYTES} bytes"))
+    } else {
+        Ok(text)
+    }
 }
 
-fn wish(answer: info::Endpoint, mistakes: &mut Mistakes<'_>) -> Option<Wish> {
-    let info::Endpoint { tls, host, port, reason, extra: _ } = answer;
-    let host: HostPattern = mistakes.parse("host", &host)?;
-    Some(Wish { endpoint: Endpoint::new(tls, host, port), reason: text(&reason) })
+fn endpoint(declared: info::Endpoint, problems: &mut ProblemCollector<'_>) -> Option<RequestedEndpoint> {
+    let info::Endpoint { tls, host, port, reason, extra: _ } = declared;
+    let host: HostPattern = problems.parse("host", &host)?;
+    Some(RequestedEndpoint { endpoint: Endpoint::new(tls, host, port), reason: sanitize_message(&reason) })
 }
 
-fn limit(answer: info::Limit, mistakes: &mut Mistakes<'_>) -> Option<PublishedLimit> {
-    let info::Limit { key, capacity, per_minute, extra: _ } = answer;
+fn limit(declared: info::Limit, problems: &mut ProblemCollector<'_>) -> Option<PublishedLimit> {
+    let info::Limit { key, capacity, per_minute, extra: _ } = declared;
     let per_second = f64::from(per_minute) / 60.0;
     let (bursts, rates) = (Limit::BURSTS, Limit::RATES);
     if !bursts.contains(&capacity) {
         let (least, most) = (bursts.start(), bursts.end());
-        mistakes.note("capacity", &format!("expected {least} to {most}, found {capacity}"));
+        problems.add("capacity", &format!("expected {least} to {most}, found {capacity}"));
     }
     if !rates.contains(&per_second) {
-        // The least is one, as the contract has whole numbers.
-        mistakes.note("per-minute", &format!("expected 1 to {}, found {per_minute}", rates.end() * 60.0));
+        // The least is 1, because the contract's numbers are integers.
+        problems.add("per-minute", &format!("expected 1 to {}, found {per_minute}", rates.end() * 60.0));
     }
-    mistakes.parse::<KeyPattern>("key", &key)?;
+    problems.parse::<KeyPattern>("key", &key)?;
     let limit = Limit::new(&key, capacity, per_second).ok()?;
-    Some(PublishedLimit { key: text(&key), capacity, per_minute, limit })
+    Some(PublishedLimit { key: sanitize_message(&key), capacity, per_minute, limit })
 }
 
 #[cfg(test)]
@@ -232,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_makes_no_sense_is_told_at_once_with_its_place() {
+    fn all_problems_are_reported_at_once_with_their_paths() {
         assert_eq!(read(rule()).unwrap().rules.len(), 1);
         let endpoint = |host: &str| info::Endpoint {
             tls: true,
@@ -296,22 +305,21 @@ mod tests {
                 "settings.limits[3].per-minute",
             ]
         );
-        let told = Error::Settings(problems).to_string();
+        let message = Error::Settings(problems).to_string();
         assert!(
-            told.starts_with(
-                "the provider's settings are wrong:\n  settings.endpoints[1].host: host \"a b\""
+            message.starts_with(
+                "the provider's settings are invalid:\n  settings.endpoints[1].host: host \"a b\""
             ),
-            "{told}"
+            "{message}"
         );
         let query = named(info::Place::Query("Action".to_owned()));
         assert!(read(info::Rule { operation: Some(query), ..rule() }).is_ok());
     }
 
-    /// Whatever a provider says more than that, the host would have to compare each request with.
     type Change = fn(&mut info::Settings);
 
     #[test]
-    fn settings_are_small_enough_for_every_request_to_be_held_against_them() {
+    fn settings_are_small_enough_to_compare_every_request_with_them() {
         let with = |change: fn(&mut info::Settings)| {
             let mut answer = info::Settings {
                 endpoints: Vec::new(),
@@ -331,37 +339,37 @@ mod tests {
                 info::Rule { page: Some(place), ..rule() }
             }
         };
-        let fits = with(|it| it.rules = vec![rule(); RULES]);
+        let fits = with(|it| it.rules = vec![rule(); MAX_RULES]);
         assert_eq!(fits, None);
         let rows: [(Change, &str); 8] = [
-            (|it| it.rules = vec![rule(); RULES + 1], "settings.rules: 1001 rules, where at most 1000"),
+            (|it| it.rules = vec![rule(); MAX_RULES + 1], "settings.rules: 1001 rules; the limit is 1000"),
             (|it| it.rules[0].limits = vec!["reads".to_owned(); 17], "settings.rules[0].limits: 17 limits"),
             (
-                |it| it.rules[0].path = format!("/{}", "a".repeat(LONGEST)),
+                |it| it.rules[0].path = format!("/{}", "a".repeat(MAX_TEXT_BYTES)),
                 "settings.rules[0].path: it is longer",
             ),
             (
-                |it| it.rules[0].limits = vec!["a".repeat(LONGEST + 1)],
+                |it| it.rules[0].limits = vec!["a".repeat(MAX_TEXT_BYTES + 1)],
                 "settings.rules[0].limits[0]: it is longer",
             ),
             (
-                |it| it.rules[0].cache_scope = Some("a".repeat(LONGEST + 1)),
+                |it| it.rules[0].cache_scope = Some("a".repeat(MAX_TEXT_BYTES + 1)),
                 "settings.rules[0].cache-scope: it is longer",
             ),
             (
                 |it| {
-                    let place = info::Place::FormField("a".repeat(LONGEST + 1));
+                    let place = info::Place::FormField("a".repeat(MAX_TEXT_BYTES + 1));
                     it.rules[0].operation = Some(named(place));
                 },
                 "settings.rules[0].operation.place: it is longer",
             ),
             (
-                |it| it.rules[0].page = Some(info::Place::Query("a".repeat(LONGEST + 1))),
+                |it| it.rules[0].page = Some(info::Place::Query("a".repeat(MAX_TEXT_BYTES + 1))),
                 "settings.rules[0].page: it is longer",
             ),
             (
                 |it| {
-                    let name = "a".repeat(LONGEST + 1);
+                    let name = "a".repeat(MAX_TEXT_BYTES + 1);
                     let place = info::Place::Query("Action".to_owned());
                     it.rules[0].operation = Some(info::Operation { place, name });
                 },
@@ -382,21 +390,21 @@ mod tests {
                 extra: Vec::new(),
             })
         };
-        assert!(of(PLACES).is_ok());
-        assert!(of(PLACES + 1).is_err_and(|error| error.to_string().contains("9 places of operations")));
+        assert!(of(MAX_PLACES).is_ok());
+        assert!(of(MAX_PLACES + 1).is_err_and(|error| error.to_string().contains("9 places of operations")));
     }
 
     #[test]
-    fn a_wish_has_the_port_of_its_scheme() {
-        let wished = |tls, port| {
+    fn an_endpoint_has_the_default_port_of_its_scheme() {
+        let requested = |tls, port| {
             let host = "cloud.example".to_owned();
-            let mut found = Vec::new();
-            let mut mistakes = Mistakes { path: String::new(), found: &mut found };
-            wish(info::Endpoint { tls, host, port, reason: String::new(), extra: Vec::new() }, &mut mistakes)
-                .unwrap()
+            let mut problems = Vec::new();
+            let mut problems = ProblemCollector { path: String::new(), problems: &mut problems };
+            let declared = info::Endpoint { tls, host, port, reason: String::new(), extra: Vec::new() };
+            endpoint(declared, &mut problems).unwrap()
         };
-        assert_eq!(wished(true, None).endpoint.to_string(), "https://cloud.example:443");
-        assert_eq!(wished(false, None).endpoint.to_string(), "http://cloud.example:80");
-        assert_eq!(wished(true, Some(8443)).endpoint.to_string(), "https://cloud.example:8443");
+        assert_eq!(requested(true, None).endpoint.to_string(), "https://cloud.example:443");
+        assert_eq!(requested(false, None).endpoint.to_string(), "http://cloud.example:80");
+        assert_eq!(requested(true, Some(8443)).endpoint.to_string(), "https://cloud.example:8443");
     }
 }

@@ -1,5 +1,5 @@
-//! Who may call now: there are as many calls at a time as the pool has slots, and some of the slots are for those calls
-//! alone that somebody waits for. So a storm of refreshes, slow as it may be, never stands before a Node that joins.
+//! Bounds the number of calls that run at the same time to the slots of the instance pool, and reserves some slots for
+//! urgent calls. So even many slow refreshes never delay a Node that joins.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::fault::Fault;
 use crate::limits::{SLOTS, URGENT_SLOTS};
 
-/// The slots of the pool, which would answer with an error instead of letting a call wait.
+/// The slots of the pool. The pool itself would fail a call that finds no free slot instead of letting it wait.
 pub(crate) struct Slots {
     all: Arc<Semaphore>,
-    /// What calls in the background may take of them.
+    /// Those that background calls may take.
     background: Arc<Semaphore>,
 }
 
-/// The right to one slot of the pool.
+/// The right to use one slot of the pool, until it is dropped.
 pub(crate) struct Slot {
     _slot: OwnedSemaphorePermit,
-    _share: Option<OwnedSemaphorePermit>,
+    _background: Option<OwnedSemaphorePermit>,
 }
 
 impl Slots {
@@ -29,21 +29,21 @@ impl Slots {
         Self { all: semaphore(SLOTS), background: semaphore(SLOTS - URGENT_SLOTS) }
     }
 
-    /// Waits for a slot, in the order in which calls came.
+    /// Waits for a slot, first come, first served.
     ///
     /// # Errors
-    /// [`Fault::NoSlot`] where none became free in time.
-    pub(crate) async fn take(&self, urgency: Urgency, patience: Duration) -> Result<Slot, Fault> {
-        let take = async {
-            let share = match urgency {
+    /// [`Fault::NoSlot`] where no slot becomes free in time.
+    pub(crate) async fn acquire(&self, urgency: Urgency, timeout: Duration) -> Result<Slot, Fault> {
+        let acquire = async {
+            let background = match urgency {
                 Urgency::User | Urgency::Initialise => None,
                 Urgency::Background => Some(Arc::clone(&self.background).acquire_owned().await?),
             };
-            Ok(Slot { _slot: Arc::clone(&self.all).acquire_owned().await?, _share: share })
+            Ok(Slot { _slot: Arc::clone(&self.all).acquire_owned().await?, _background: background })
         };
-        match tokio::time::timeout(patience, take).await {
-            Ok(taken) => taken.map_err(|closed: tokio::sync::AcquireError| Fault::Host(closed.to_string())),
-            Err(_elapsed) => Err(Fault::NoSlot(patience)),
+        match tokio::time::timeout(timeout, acquire).await {
+            Ok(slot) => slot.map_err(|closed: tokio::sync::AcquireError| Fault::Host(closed.to_string())),
+            Err(_elapsed) => Err(Fault::NoSlot(timeout)),
         }
     }
 }
@@ -52,33 +52,33 @@ impl Slots {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     #[tokio::test(start_paused = true)]
-    async fn ordinary_calls_leave_slots_for_urgent_ones_and_urgent_ones_may_take_all() {
+    async fn background_calls_leave_slots_for_urgent_ones_and_urgent_ones_may_take_all() {
         let slots = Slots::new();
-        let mut ordinary = Vec::new();
-        while let Ok(slot) = slots.take(Urgency::Background, PATIENCE).await {
-            ordinary.push(slot);
+        let mut background = Vec::new();
+        while let Ok(slot) = slots.acquire(Urgency::Background, TIMEOUT).await {
+            background.push(slot);
         }
-        assert_eq!(ordinary.len(), (SLOTS - URGENT_SLOTS) as usize);
+        assert_eq!(background.len(), (SLOTS - URGENT_SLOTS) as usize);
         let mut urgent = Vec::new();
-        while let Ok(slot) = slots.take(Urgency::Initialise, PATIENCE).await {
+        while let Ok(slot) = slots.acquire(Urgency::Initialise, TIMEOUT).await {
             urgent.push(slot);
         }
         assert_eq!(urgent.len(), URGENT_SLOTS as usize);
 
-        drop(ordinary);
-        while let Ok(slot) = slots.take(Urgency::Initialise, PATIENCE).await {
+        drop(background);
+        while let Ok(slot) = slots.acquire(Urgency::Initialise, TIMEOUT).await {
             urgent.push(slot);
         }
         assert_eq!(urgent.len(), SLOTS as usize);
-        let refused = slots.take(Urgency::Background, PATIENCE).await.err();
-        assert_eq!(refused, Some(Fault::NoSlot(PATIENCE)));
+        let refused = slots.acquire(Urgency::Background, TIMEOUT).await.err();
+        assert_eq!(refused, Some(Fault::NoSlot(TIMEOUT)));
         urgent.pop();
         assert!(
-            slots.take(Urgency::Background, PATIENCE).await.is_ok(),
-            "nothing is held by whoever gave up"
+            slots.acquire(Urgency::Background, TIMEOUT).await.is_ok(),
+            "a call that gave up holds nothing"
         );
     }
 }

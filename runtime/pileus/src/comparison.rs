@@ -39,7 +39,7 @@ pub(crate) struct ComparedLimit {
 impl Comparison {
     pub(crate) fn new(settings: &Settings, document: &CloudProvider) -> Self {
         let CloudProvider { grants, credentials, limits: tightened, .. } = document;
-        let wished = settings.wishes.iter().map(|wish| wish.endpoint.clone());
+        let wished = settings.endpoints.iter().map(|wish| wish.endpoint.clone());
         let Coverage { granted, missing: _ } = Coverage::new(grants, wished.clone());
         let wish = |endpoint: Endpoint| {
             let granted = granted.iter().find(|(granted, _)| *granted == endpoint);
@@ -156,7 +156,8 @@ mod tests {
             limit: limit(key, 9),
         };
         let limits = vec![published("reads"), published("vm/{1}")];
-        let settings = Settings { wishes: Vec::new(), rules: Vec::new(), limits, one_at_a_time: Vec::new() };
+        let settings =
+            Settings { endpoints: Vec::new(), rules: Vec::new(), limits, one_at_a_time: Vec::new() };
         let tightened = [limit("other", 4), limit("vm/{2}", 3)];
         let document = CloudProvider {
             name: String::new(),

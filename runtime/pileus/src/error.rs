@@ -149,13 +149,13 @@ impl Error {
             Self::Nonconforming { .. } => 5,
             Self::NotHeld(_) | Self::Cluster { .. } | Self::Unplanned { .. } => 6,
             Self::Provider { source, .. } => match source {
-                Host::Engine(_) | Host::Compiler(_) => 1,
+                Host::Engine(_) | Host::CompilerSpawn(_) => 1,
                 Host::Unreadable { .. } => 2,
                 Host::TooLarge { .. }
                 | Host::NotWasm { .. }
                 | Host::CoreModule
                 | Host::Invalid(_)
-                | Host::CompilerEnded(_)
+                | Host::CompilerFailed(_)
                 | Host::Version { .. }
                 | Host::NoProvider { .. }
                 | Host::NoCapability

@@ -12,7 +12,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use pileus_host::{Capability, Code, Component, Description, Engine, Limits, Settings};
+use pileus_host::{Capability, CodeOrigin, Component, Description, Engine, Limits, Settings};
 use prometheus_client::registry::Registry;
 
 use crate::comparison::Comparison;
@@ -61,7 +61,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
     let limits = Limits::default();
     let metrics = pileus_host::Metrics::register(&mut Registry::default());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let bytes = pileus_host::read(&path).await.map_err(failed)?;
+    let bytes = pileus_host::read_component(&path).await.map_err(failed)?;
     let binary = Binary::read(&bytes);
     let component = Component::load(&engine, bytes).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics).await.map_err(failed)?;
@@ -73,7 +73,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         (Err(error), _) => return Err(failed(error)),
     };
     let description = match &settings {
-        Some(settings) => description.with_settings(settings),
+        Some(settings) => description.with_one_at_a_time(&settings.one_at_a_time),
         None => description,
     };
     let comparison = match (document, &settings) {
@@ -84,9 +84,9 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         file: path.display().to_string(),
         digest: component.digest.to_string(),
         size: component.size,
-        code: match component.code {
-            Code::Compiled(took) => (CodeSource::Compiler, took),
-            Code::Cached(took) => (CodeSource::Cache, took),
+        code: match component.code_origin {
+            CodeOrigin::Compiled(took) => (CodeSource::Compiler, took),
+            CodeOrigin::Cached(took) => (CodeSource::Cache, took),
         },
         contract: component.contract,
         exports: component.exports,
@@ -143,7 +143,7 @@ fn gives(import: &str) -> Option<&'static str> {
 
 impl Inspection {
     /// What the document gives of a wish; none without a document.
-    fn given(&self, wish: &pileus_host::Wish) -> Option<&comparison::Wish> {
+    fn given(&self, wish: &pileus_host::RequestedEndpoint) -> Option<&comparison::Wish> {
         self.comparison.as_ref()?.wishes.iter().find(|given| given.endpoint == wish.endpoint)
     }
 }

@@ -68,7 +68,7 @@ pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
                 block_on(provider_test::run(arguments))?;
             }
         },
-        Command::Compile => return Ok(pileus_host::compile_child()),
+        Command::Compile => return Ok(pileus_host::compiler_main()),
     }
     Ok(ExitCode::SUCCESS)
 }

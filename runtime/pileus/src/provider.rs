@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use pileus_cloud::Provider;
 use pileus_gate::{Fence, Gate};
-use pileus_host::{Code, CompiledCode, Compiler, Component, Description, Engine, Guest, Limits, Settings};
+use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Description, Engine, Guest, Limits, Settings};
 
 use crate::cli;
 use crate::comparison::Comparison;
@@ -62,20 +62,20 @@ pub(crate) async fn prepare(
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let limits = Limits::default();
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let bytes = pileus_host::read(&document.component).await.map_err(failed)?;
+    let bytes = pileus_host::read_component(&document.component).await.map_err(failed)?;
     let component = Component::load(&engine, bytes).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics.host).await.map_err(failed)?;
     let settings = component.configure(&configuration, &limits, &metrics.host).await.map_err(failed)?;
-    let (source, took) = match component.code {
-        Code::Compiled(took) => ("compiler", took),
-        Code::Cached(took) => ("cache", took),
+    let (source, took) = match component.code_origin {
+        CodeOrigin::Compiled(took) => ("compiler", took),
+        CodeOrigin::Cached(took) => ("cache", took),
     };
     tracing::info!(
         provider = %name, component = %description.name, version = %description.version,
         digest = %component.digest, contract = %component.contract, capabilities = ?component.capabilities,
         code_from = source, took_ms = took.as_millis(), "provider loaded"
     );
-    let description = description.with_settings(&settings);
+    let description = description.with_one_at_a_time(&settings.one_at_a_time);
     Comparison::new(&settings, &document).log(&name);
     let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
     let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };
@@ -102,14 +102,14 @@ pub(crate) fn gate_config(document: CloudProvider, settings: Settings) -> pileus
 
 /// The folder for compiled code, where there is one that can be used. A relative or empty `XDG_CACHE_HOME` doesn't
 /// count, as its specification says.
-pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CompiledCode> {
+pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CodeCache> {
     let default = || {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
         cache.map(|cache| cache.join("pileus/compiled"))
     };
     let folder = compiled.compiled_code.or_else(default)?;
-    CompiledCode::open(&folder)
+    CodeCache::open(&folder)
         .inspect_err(|error| {
             tracing::warn!(folder = %folder.display(), %error, "compiled code is not kept; each start compiles");
         })

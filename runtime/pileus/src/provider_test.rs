@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     let file = path.display().to_string();
     let failed = |source| Error::Provider { provider: file.clone(), source };
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let bytes = pileus_host::read(&path).await.map_err(failed)?;
+    let bytes = pileus_host::read_component(&path).await.map_err(failed)?;
     progress("compiling the component");
     // Whatever is said next begins on a line of its own.
     let component =

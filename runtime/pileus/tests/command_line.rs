@@ -346,7 +346,7 @@ async fn all_that_is_wrong_with_a_providers_settings_is_told_with_an_end() {
     let bench = Bench::new();
     bench.write("provider.yaml", document("hostile-provider", &json!({"behaviour": "wrong-settings"})));
     let parts = [
-        "provider mine: the provider's settings are wrong:\n",
+        "provider mine: the provider's settings are invalid:\n",
         "\n  settings.endpoints[0].host: host \"a b\" isn't valid",
         "\n  settings.rules[0].host: host \"https://cloud\" isn't valid",
         "\n  settings.rules[0].path: path pattern \"machines\" isn't valid",

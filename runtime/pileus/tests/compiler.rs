@@ -9,7 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pileus_dev::artifact;
-use pileus_host::{Code, CompiledCode, Compiler, CompilerEnd, Component, Engine, Error, Limits, Metrics};
+use pileus_host::{
+    CodeCache, CodeOrigin, Compiler, CompilerFailure, Component, Engine, Error, Limits, Metrics,
+};
 use prometheus_client::registry::Registry;
 
 const LIMIT: Duration = Duration::from_mins(2);
@@ -19,7 +21,7 @@ fn child() -> Compiler {
     Compiler::Child {
         program: PathBuf::from(env!("CARGO_BIN_EXE_pileus")),
         arguments: vec![pileus::cli::COMPILE.into()],
-        limit: LIMIT,
+        timeout: LIMIT,
     }
 }
 
@@ -30,7 +32,7 @@ fn child_after(preparation: &str) -> Compiler {
     Compiler::Child {
         program: PathBuf::from("/bin/sh"),
         arguments: vec!["-c".into(), script.into()],
-        limit: LIMIT,
+        timeout: LIMIT,
     }
 }
 
@@ -41,17 +43,17 @@ fn component() -> Vec<u8> {
 #[tokio::test]
 async fn what_it_makes_runs_and_is_kept_for_an_engine_that_would_make_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    let compiled = CompiledCode::open(&folder.path().join("compiled")).unwrap();
+    let compiled = CodeCache::open(&folder.path().join("compiled")).unwrap();
     let engine = Engine::start(Some(compiled.clone()), child()).unwrap();
     let loaded = Component::load(&engine, component()).await.unwrap();
-    assert!(matches!(loaded.code, Code::Compiled(_)));
+    assert!(matches!(loaded.code_origin, CodeOrigin::Compiled(_)));
     let metrics = Metrics::register(&mut Registry::default());
     let description = loaded.describe(&Limits::default(), &metrics).await.unwrap();
     assert_eq!(description.name, "simulated");
 
     let engine = Engine::start(Some(compiled), Compiler::InProcess).unwrap();
     let loaded = Component::load(&engine, component()).await.unwrap();
-    assert!(matches!(loaded.code, Code::Cached(_)));
+    assert!(matches!(loaded.code_origin, CodeOrigin::Cached(_)));
 }
 
 #[tokio::test]
@@ -68,9 +70,9 @@ async fn a_component_that_is_not_valid_is_refused_in_the_compilers_words() {
 async fn where_it_gets_no_memory_the_load_fails_and_says_so() {
     let engine = Engine::start(None, child_after("ulimit -v 131072")).unwrap();
     let Err(error) = Component::load(&engine, component()).await else { panic!("loaded") };
-    assert!(matches!(error, Error::CompilerEnded(CompilerEnd::Crashed { .. })), "{error:?}");
+    assert!(matches!(error, Error::CompilerFailed(CompilerFailure::Crashed { .. })), "{error:?}");
     assert!(
-        error.to_string().contains("4 GiB of memory where the machine and the container's limit have it"),
+        error.to_string().contains("4 GiB of memory where the machine and the container's limit allow it"),
         "{error}"
     );
 }

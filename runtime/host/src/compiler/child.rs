@@ -1,9 +1,8 @@
-//! The compiler's process, from its first instruction: it gives up what it doesn't need, reads a component, writes code,
-//! ends.
+//! The compiler's process: drops the privileges that it doesn't need, reads a component, writes its code, and ends.
 //!
-//! It is the only place where a stranger's bytes go through something as large as a compiler. This keeps a compiler that
-//! crashes, hangs or eats memory from hurting the host. It is no cage for one that was taken over: that has the rights of
-//! its user, and its answer is run.
+//! Only here do third-party bytes go through code as large as a compiler. This keeps a compiler that crashes, hangs or
+//! takes too much memory from harming the host. It doesn't confine a compiler that was taken over: that has the rights of
+//! its user, and the host runs its output.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::RawFd;
@@ -11,61 +10,64 @@ use std::process::ExitCode;
 
 use rustix::process::{Resource, Rlimit, Signal, nice, set_parent_process_death_signal, setrlimit};
 
-use super::{REFUSED, compile, memory};
+use super::{EXIT_INVALID, compile, memory};
 use crate::error::Error;
-use crate::limits::{COMPILE_CPU, COMPILE_MEMORY, COMPONENT_CEILING};
+use crate::limits::{COMPILE_CPU, COMPILE_MEMORY, MAX_COMPONENT_BYTES};
 
-/// How much the compiler gives way: where others want the processor too, it gets a tenth of what they get.
+/// The compiler's nice value: where other processes want the CPU too, it gets a tenth of their share.
 const NICENESS: i32 = 10;
 
-/// Descriptors that it may open: its three streams, and what the standard library looks up about processors.
+/// The descriptors that it may open: its three streams, and the files in which the standard library looks up processors.
 const DESCRIPTORS: u64 = 16;
 
-/// The whole life of a compiler's process: what a program calls that [`Compiler::Child`](crate::Compiler::Child) starts,
-/// first thing and before it starts threads. Reads a component from standard input and writes its code to standard output,
-/// or to standard error why there is none.
+/// The `main` of the compiler's process, which [`Compiler::Child`](crate::Compiler::Child) starts. The program must call it
+/// first, before it starts threads. Reads a component from standard input and writes its code to standard output, or the
+/// reason for a failure to standard error.
 ///
-/// Not for people to call: the code is only good for the engine of this very build.
+/// Not a command for users: only an engine of this very build accepts the code.
 #[must_use]
-pub fn compile_child() -> ExitCode {
-    let answer = confine().and_then(|()| {
+pub fn compiler_main() -> ExitCode {
+    let component = confine().and_then(|()| {
         let mut bytes = Vec::new();
-        io::stdin().lock().take(COMPONENT_CEILING).read_to_end(&mut bytes)?;
+        io::stdin().lock().take(MAX_COMPONENT_BYTES).read_to_end(&mut bytes)?;
         Ok(bytes)
     });
-    let written = answer.and_then(|bytes| match compile(&bytes) {
+    let written = component.and_then(|bytes| match compile(&bytes) {
         Ok(code) => io::stdout().lock().write_all(&code).map(|()| ExitCode::SUCCESS),
-        Err(Error::Invalid(why)) => {
-            // The exit code tells what matters, so whether anybody hears the rest decides nothing.
-            let _heard = writeln!(io::stderr(), "{why}");
-            Ok(ExitCode::from(REFUSED))
+        Err(Error::Invalid(reason)) => {
+            // The exit code is what counts; the reason may be lost.
+            let _best_effort = writeln!(io::stderr(), "{reason}");
+            Ok(ExitCode::from(EXIT_INVALID))
         }
         Err(error) => Err(io::Error::other(error)),
     });
     written.unwrap_or_else(|error| {
-        let _heard = writeln!(io::stderr(), "{error}");
+        let _best_effort = writeln!(io::stderr(), "{error}");
         ExitCode::FAILURE
     })
 }
 
-/// Gives up what a compiler doesn't need.
+/// Drops what a compiler doesn't need.
 fn confine() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     close_inherited()?;
-    // Neither is worth failing for.
+    // Neither of these two is worth a failure.
     let _priority = nice(NICENESS);
-    // Where memory is short for the machine, it is the compiler that the kernel ends.
-    let _victim = std::fs::write("/proc/self/oom_score_adj", "1000");
+    // When the machine runs out of memory, the kernel kills the compiler first.
+    let _oom_score = std::fs::write("/proc/self/oom_score_adj", "1000");
     let limits = [
         (Resource::As, COMPILE_MEMORY),
-        (Resource::Data, memory::left().map_or(COMPILE_MEMORY, |left| left.min(COMPILE_MEMORY))),
+        (
+            Resource::Data,
+            memory::available().map_or(COMPILE_MEMORY, |available| available.min(COMPILE_MEMORY)),
+        ),
         (Resource::Cpu, COMPILE_CPU.as_secs()),
-        (Resource::Core, 0), // a core file would show the component to whoever finds it
+        (Resource::Core, 0), // a core file would expose the component
         (Resource::Fsize, 0),
         (Resource::Nofile, DESCRIPTORS),
     ];
     for (resource, limit) in limits {
-        // Whoever started us may have set less.
+        // The parent may have set a lower limit.
         let allowed =
             rustix::process::getrlimit(resource).maximum.map_or(limit, |allowed| allowed.min(limit));
         setrlimit(resource, Rlimit { current: Some(allowed), maximum: Some(allowed) })?;
@@ -73,12 +75,12 @@ fn confine() -> io::Result<()> {
     Ok(())
 }
 
-/// Closes what whoever started our parent may have left open, besides the three streams.
+/// Closes all descriptors but the three streams. The process that started the host may have left some open.
 fn close_inherited() -> io::Result<()> {
     let all = std::fs::read_dir("/proc/self/fd")?;
     let numbers = all.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok());
     let mut inherited: Vec<_> = numbers.filter(|number| *number > 2).collect();
-    // The list had a descriptor of its own.
+    // Leaves out the descriptor of the listing itself, which is closed by now.
     inherited.retain(|number| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok());
     for number in inherited {
         close(number);
@@ -86,9 +88,9 @@ fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-#[expect(unsafe_code, reason = "descriptors that nobody in this process knows of have no owner to drop")]
+#[expect(unsafe_code, reason = "an inherited descriptor has no owner in this process that could drop it")]
 fn close(number: RawFd) {
-    // SAFETY: the process has just begun and has one thread. Nothing in it has opened a descriptor, so nothing holds this
-    // one and nothing will use it.
+    // SAFETY: the process has just started and has one thread. It has opened no descriptor itself, so no code owns this one
+    // or will use it.
     unsafe { rustix::io::close(number) }
 }

@@ -1,5 +1,5 @@
-//! Load balancers out of calls: changes in one, or in more where the provider fails at one of them, and what the cloud has
-//! for Services in another.
+//! Changes and lists of load balancers: one call about all changes. More calls follow where the provider fails at one of
+//! them.
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
@@ -10,47 +10,47 @@ use pileus_cloud::{
 use pileus_gate::Urgency;
 use tokio::time::Instant;
 
-use super::parts::{Outcomes, Whole};
+use super::repeat::{FailedBatch, Outcomes};
 use super::{Guest, explain};
 use crate::bindings::load_balancers;
 use crate::call::call;
+use crate::convert;
 use crate::fault::Fault;
-use crate::wire;
 
 const CHANGE: &str = "change-load-balancers";
 const LIST: &str = "list-owned";
 
-/// The most things that a cloud has for the Services of a cluster: some for each of several thousands.
-const OWNED: usize = 20_000;
+/// The most load balancers of a list: several for each of several thousand Services.
+const MAX_OWNED: usize = 20_000;
 
 #[async_trait]
 impl LoadBalancers for Guest {
     async fn change(&self, call: ServiceCall<'_>) -> Outcomes<ServiceProgress> {
         match self.counted_service_call(call, 1).await {
             Ok(outcomes) => outcomes,
-            Err(fault) if fault.is_providers() && call.changes.len() > 1 => {
+            Err(fault) if fault.is_caused_by_provider() && call.changes.len() > 1 => {
                 let hard = self.limits.change_hard;
-                let whole = Whole { function: CHANGE, items: call.changes, name, hard };
-                // The other changes don't become `known` ones: the provider may fail at its culprit there as well, and
-                // none could be told from it.
-                let ask = |changes, haste| {
-                    self.counted_service_call(ServiceCall { changes, ..call }, haste).boxed()
+                let batch = FailedBatch { function: CHANGE, items: call.changes, name, hard };
+                // Changes of other parts don't become `known` Services: the provider may fail at its failing item there as
+                // well, and then no part could be told from another.
+                let call_part = |changes, deadline_divisor| {
+                    self.counted_service_call(ServiceCall { changes, ..call }, deadline_divisor).boxed()
                 };
-                Ok(self.in_parts(whole, fault, ask).await)
+                Ok(self.repeat_in_parts(batch, fault, call_part).await)
             }
-            Err(fault) => Err(self.failed(CHANGE, &fault)),
+            Err(fault) => Err(self.error(CHANGE, &fault)),
         }
     }
 
     async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<OwnedLoadBalancer>, Error> {
         let started = Instant::now();
-        let result = self.list_owned_or_fault(cluster).await;
+        let result = self.list_owned_once(cluster).await;
         self.count(LIST, started, &result);
-        result.unwrap_or_else(|fault| Err(self.failed(LIST, &fault)))
+        result.unwrap_or_else(|fault| Err(self.error(LIST, &fault)))
     }
 }
 
-/// What a change is called in messages.
+/// Names a change in messages.
 fn name(change: &ServiceChange) -> String {
     match &change.action {
         ServiceAction::Ensure(service)
@@ -65,13 +65,15 @@ fn name(change: &ServiceChange) -> String {
 
 impl Guest {
     fn load_balancers(&self) -> Result<load_balancers::GuestIndices, Fault> {
-        let lacks = || Fault::Contract("it exports no load balancers".to_owned());
-        self.component.load_balancers.clone().ok_or_else(lacks)
+        let missing = || Fault::Contract("it exports no load balancers".to_owned());
+        self.component.load_balancers.clone().ok_or_else(missing)
     }
 
-    /// Makes changes as [`LoadBalancers::change`] does, but in one call, and says what became of it where it brought no
-    /// outcomes.
-    pub async fn change_load_balancers_or_fault(
+    /// Makes changes as [`LoadBalancers::change`] does, but in one call.
+    ///
+    /// # Errors
+    /// The [`Fault`] where the call brings no outcomes.
+    pub async fn change_load_balancers_once(
         &self,
         call: ServiceCall<'_>,
     ) -> Result<Outcomes<ServiceProgress>, Fault> {
@@ -81,10 +83,10 @@ impl Guest {
     async fn counted_service_call(
         &self,
         service_call: ServiceCall<'_>,
-        haste: u32,
+        deadline_divisor: u32,
     ) -> Result<Outcomes<ServiceProgress>, Fault> {
         let started = Instant::now();
-        let result = self.call_change_services(service_call, haste).await;
+        let result = self.call_change_services(service_call, deadline_divisor).await;
         self.count(CHANGE, started, &result);
         result
     }
@@ -92,67 +94,72 @@ impl Guest {
     async fn call_change_services(
         &self,
         service_call: ServiceCall<'_>,
-        haste: u32,
+        deadline_divisor: u32,
     ) -> Result<Outcomes<ServiceProgress>, Fault> {
         let ServiceCall { cluster, targets, known, changes, is_audit } = service_call;
-        let (load_balancers, wire_cluster) = (self.load_balancers()?, wire::cluster_to_wire(cluster));
-        let wire_targets: Vec<_> = targets.iter().map(wire::target_to_wire).collect();
-        let wire_known: Vec<_> = known.iter().map(wire::service_to_wire).collect();
-        let wire_changes: Vec<_> = changes.iter().map(wire::service_change_to_wire).collect();
-        let times = [self.limits.balance_soft / haste, self.limits.change_hard / haste];
+        let (load_balancers, wit_cluster) = (self.load_balancers()?, convert::cluster_to_wit(cluster));
+        let wit_targets: Vec<_> = targets.iter().map(convert::target_to_wit).collect();
+        let wit_known: Vec<_> = known.iter().map(convert::service_to_wit).collect();
+        let wit_changes: Vec<_> = changes.iter().map(convert::service_change_to_wit).collect();
+        let deadlines =
+            [self.limits.load_balancers_soft / deadline_divisor, self.limits.change_hard / deadline_divisor];
         let urgency = if is_audit { Urgency::Background } else { Urgency::User };
-        // What is edited must be what is there: it reads nothing from a cache.
-        let terms = self.terms(CHANGE, urgency, None, times);
-        let denial = terms.denial.clone();
-        let answered = call(&self.component, terms, move |store, instance| {
+        // Reads nothing from the cache, because a provider must edit the current state.
+        let options = self.call_options(CHANGE, urgency, None, deadlines);
+        let denials = options.denials.clone();
+        let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {
                 let load_balancers = load_balancers.load(&mut *store, &instance)?;
-                load_balancers
-                    .call_change(store, &wire_cluster, &wire_targets, &wire_known, &wire_changes)
-                    .await
+                load_balancers.call_change(store, &wit_cluster, &wit_targets, &wit_known, &wit_changes).await
             })
         })
         .await?;
         let outcomes = match answered {
             Ok(outcomes) => outcomes,
-            Err(error) => return Ok(Err(explain(wire::error_from_wire(error), &denial))),
+            Err(error) => return Ok(Err(explain(convert::error_from_wit(error), &denials))),
         };
         if outcomes.len() != changes.len() {
-            let (sent, came) = (changes.len(), outcomes.len());
-            return Err(Fault::Contract(format!("change answered {came} times about {sent} services")));
+            let (sent, received) = (changes.len(), outcomes.len());
+            return Err(Fault::Contract(format!(
+                "change returned {received} outcomes about {sent} services"
+            )));
         }
         let read = |(change, outcome): (&ServiceChange, _)| {
-            wire::service_outcome_from_wire(&name(change), outcome).map_err(|error| explain(error, &denial))
+            convert::service_outcome_from_wit(&name(change), outcome)
+                .map_err(|error| explain(error, &denials))
         };
         Ok(Ok(changes.iter().zip(outcomes).map(read).collect()))
     }
 
-    /// Lists as [`LoadBalancers::list_owned`] does, and says what became of the call where it brought no answer.
-    pub async fn list_owned_or_fault(
+    /// Lists load balancers as [`LoadBalancers::list_owned`] does.
+    ///
+    /// # Errors
+    /// The [`Fault`] where the call brings no list.
+    pub async fn list_owned_once(
         &self,
         cluster: &Cluster,
     ) -> Result<Result<Vec<OwnedLoadBalancer>, Error>, Fault> {
-        let (load_balancers, wire_cluster) = (self.load_balancers()?, wire::cluster_to_wire(cluster));
-        let times = [self.limits.lookup_soft, self.limits.lookup_hard];
-        // What it lists may be removed: it reads nothing from a cache. Nobody waits for it.
-        let terms = self.terms(LIST, Urgency::Background, None, times);
-        let denial = terms.denial.clone();
-        let answered = call(&self.component, terms, move |store, instance| {
+        let (load_balancers, wit_cluster) = (self.load_balancers()?, convert::cluster_to_wit(cluster));
+        let deadlines = [self.limits.lookup_soft, self.limits.lookup_hard];
+        // Reads nothing from the cache, because a listed load balancer may be removed. No user waits for it.
+        let options = self.call_options(LIST, Urgency::Background, None, deadlines);
+        let denials = options.denials.clone();
+        let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {
-                load_balancers.load(&mut *store, &instance)?.call_list_owned(store, &wire_cluster).await
+                load_balancers.load(&mut *store, &instance)?.call_list_owned(store, &wit_cluster).await
             })
         })
         .await?;
         let owned = match answered {
             Ok(owned) => owned,
-            Err(error) => return Ok(Err(explain(wire::error_from_wire(error), &denial))),
+            Err(error) => return Ok(Err(explain(convert::error_from_wit(error), &denials))),
         };
-        if owned.len() > OWNED {
+        if owned.len() > MAX_OWNED {
             return Err(Fault::Contract(format!(
-                "list-owned told of {} things, {OWNED} are taken",
+                "list-owned returned {} load balancers; the limit is {MAX_OWNED}",
                 owned.len()
             )));
         }
-        Ok(owned.into_iter().map(wire::owned_from_wire).collect())
+        Ok(owned.into_iter().map(convert::owned_from_wit).collect())
     }
 }

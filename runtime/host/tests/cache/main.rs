@@ -1,5 +1,5 @@
-//! Found may be old, absent must be new: the provider for the simulated cloud, called as controllers call it, behind a gate
-//! with a cache, and the cloud as a process that counts what it is asked.
+//! Found may be old, absent must be new: tests lookups of the simulated provider as controllers make them, behind a gate with a
+//! cache. The cloud is a process that counts its requests.
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
@@ -20,10 +20,10 @@ use pileus_host::{Component, Guest, Limits};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-/// What the cloud gives in one page, at most.
+/// The most machines of a page.
 const PAGE: usize = 1_000;
 
-/// The provider, with the way to its cloud.
+/// The provider, with access to its cloud.
 async fn provider(cloud: &Cloud, limits: Limits) -> Guest {
     let (engine, metrics) = (fixture::engine(), fixture::metrics());
     let component = Component::load(&engine, fixture::guest("simulated_provider")).await.unwrap();
@@ -42,8 +42,8 @@ async fn provider(cloud: &Cloud, limits: Limits) -> Guest {
     Guest::new(component, "simulated", description, &configuration, gate, &metrics).with_limits(limits)
 }
 
-/// What a cloud was asked so far: pages of lists, and single machines.
-fn asked(cloud: &Cloud) -> (u64, u64) {
+/// How many requests the cloud has received: for pages of lists, and for single machines.
+fn requests(cloud: &Cloud) -> (u64, u64) {
     let answer = cloud.send("GET", "/admin/counters", "");
     let counters: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
     let sum = |kind: &str| {
@@ -53,7 +53,7 @@ fn asked(cloud: &Cloud) -> (u64, u64) {
     (sum("list"), sum("get"))
 }
 
-/// A Node that registered so many seconds ago.
+/// A Node that was created this many seconds ago.
 fn node(number: usize, age: i64) -> NodeReference {
     let created_at = Timestamp::now() - SignedDuration::from_secs(age);
     NodeReference { created_at, ..fixture::node(&format!("node-{number}")) }
@@ -74,7 +74,7 @@ async fn lookup(guest: &Guest, purpose: Purpose, nodes: &[NodeReference]) -> Ans
     guest.lookup(purpose, nodes).await.unwrap()
 }
 
-/// How many were found, absent, pending, and not to be found out.
+/// How many answers are found, absent, pending, and errors.
 fn outcomes(answers: &Answers) -> [usize; 4] {
     let count = |is: fn(&Result<Answer, Error>) -> bool| answers.iter().filter(|answer| is(answer)).count();
     [
@@ -86,7 +86,7 @@ fn outcomes(answers: &Answers) -> [usize; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_join_within_seconds_cost_the_cloud_two_sweeps() {
+async fn nodes_that_join_within_seconds_need_two_sweeps() {
     const NODES: usize = 1_000;
     const MACHINES: usize = 2_500;
     const WITHIN: Duration = Duration::from_secs(2);
@@ -94,7 +94,7 @@ async fn nodes_that_join_within_seconds_cost_the_cloud_two_sweeps() {
     cloud.send("PUT", "/admin/faults", r#"{"latency": {"fixedMs": 20}}"#);
     let guest = provider(&cloud, Limits::default()).await;
 
-    // As the controller does: whoever has come while a lookup was under way is in the next.
+    // As the controller does: Nodes that join while a lookup is in flight are in the next.
     let begun = Instant::now();
     let (mut found, mut lookups) = (0, 0);
     while found < NODES {
@@ -108,56 +108,56 @@ async fn nodes_that_join_within_seconds_cost_the_cloud_two_sweeps() {
         assert_eq!(outcomes(&answers), [registered - found, 0, 0, 0]);
         (found, lookups) = (registered, lookups + 1);
     }
-    let (pages, reads) = asked(&cloud);
+    let (pages, reads) = requests(&cloud);
     let sweeps = u64::try_from(2 * MACHINES.div_ceil(PAGE)).unwrap();
     assert!(pages + reads <= sweeps, "{pages} pages and {reads} reads for {lookups} lookups");
     assert!(lookups > 2, "without a cache, {lookups} lookups would cost no more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_machine_that_comes_after_its_list_is_found_at_once() {
+async fn a_machine_that_was_created_after_its_list_is_found_at_once() {
     let cloud = Cloud::start(9);
     let guest = provider(&cloud, Limits::default()).await;
     assert_eq!(outcomes(&lookup(&guest, Purpose::Initialise, &nodes(1..=9, 0)).await), [9, 0, 0, 0]);
-    assert_eq!(asked(&cloud), (1, 0));
+    assert_eq!(requests(&cloud), (1, 0));
     cloud.send("POST", "/v1/machines", r#"{"name": "node-10"}"#);
-    // With others, in the list that lacks it; then it is read, as a list for one Node would be a waste.
+    // With others, the list lacks it. Then it is read directly, because a list for one Node would be a waste.
     let answers = lookup(&guest, Purpose::Initialise, &nodes(1..=10, 0)).await;
     assert_eq!(outcomes(&answers), [10, 0, 0, 0]);
-    assert_eq!(asked(&cloud), (2, 0), "one more, by name");
+    assert_eq!(requests(&cloud), (2, 0), "one more, by name");
     cloud.send("POST", "/v1/machines", r#"{"name": "node-11"}"#);
     let answers = lookup(&guest, Purpose::Initialise, &nodes(11..=11, 0)).await;
     assert_eq!(outcomes(&answers), [1, 0, 0, 0], "alone");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_is_absent_by_a_list_from_before_he_came() {
+async fn no_node_is_absent_by_a_list_from_before_its_creation() {
     let cloud = Cloud::start(9);
     let (lookup_soft, lookup_hard) = (Duration::from_secs(2), Duration::from_secs(3));
     let guest = provider(&cloud, Limits { lookup_soft, lookup_hard, ..Limits::default() }).await;
-    let ask = async |age| outcomes(&lookup(&guest, Purpose::Initialise, &nodes(1..=10, age)).await);
-    assert_eq!(ask(0).await, [9, 1, 0, 0], "the list is new");
-    assert_eq!(asked(&cloud), (1, 0));
-    assert_eq!(ask(0).await, [9, 1, 0, 0], "the list is old, and the machine was asked for");
-    assert_eq!(asked(&cloud), (2, 0));
-    assert_eq!(ask(120).await, [9, 1, 0, 0], "a Node of two minutes ago is older than the list");
-    assert_eq!(asked(&cloud), (2, 0));
+    let lookup_all = async |age| outcomes(&lookup(&guest, Purpose::Initialise, &nodes(1..=10, age)).await);
+    assert_eq!(lookup_all(0).await, [9, 1, 0, 0], "the list is new");
+    assert_eq!(requests(&cloud), (1, 0));
+    assert_eq!(lookup_all(0).await, [9, 1, 0, 0], "the list is old, and the machine was read");
+    assert_eq!(requests(&cloud), (2, 0));
+    assert_eq!(lookup_all(120).await, [9, 1, 0, 0], "a Node of two minutes ago is older than the list");
+    assert_eq!(requests(&cloud), (2, 0));
 
     cloud.send("PUT", "/admin/faults", r#"{"errors": {"share": 1, "status": 503}}"#);
-    assert_eq!(ask(0).await, [9, 0, 0, 1], "nobody knows");
+    assert_eq!(lookup_all(0).await, [9, 0, 0, 1], "the cloud fails");
     cloud.send("PUT", "/admin/faults", r#"{"latency": {"fixedMs": 20000}}"#);
-    assert_eq!(ask(0).await, [9, 0, 1, 0], "nobody knows yet");
+    assert_eq!(lookup_all(0).await, [9, 0, 1, 0], "the cloud is too slow");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_confirmed_never_comes_from_the_cache() {
+async fn a_confirmation_never_comes_from_the_cache() {
     let cloud = Cloud::start(9);
     let guest = provider(&cloud, Limits::default()).await;
     let all: Vec<_> = (1..=9).map(known).collect();
     assert_eq!(outcomes(&lookup(&guest, Purpose::Refresh, &all).await), [9, 0, 0, 0]);
     for gets in 1..=2 {
         assert_eq!(outcomes(&lookup(&guest, Purpose::Confirm, &all[..1]).await), [1, 0, 0, 0]);
-        assert_eq!(asked(&cloud), (1, gets));
+        assert_eq!(requests(&cloud), (1, gets));
     }
     cloud.send("DELETE", "/v1/machines/m-000001", "");
     assert_eq!(outcomes(&lookup(&guest, Purpose::Confirm, &all[..1]).await), [0, 1, 0, 0]);

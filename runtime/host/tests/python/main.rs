@@ -13,7 +13,7 @@ use pileus_cloud::{
     Address, AddressKind, Answer, Error, ErrorKind, InstanceState, NodeReference, ProviderId, Purpose,
 };
 use pileus_gate::{Gate, Grant};
-use pileus_host::{Capability, CompiledCode, Compiler, Component, Engine, Fault, Guest, Limits, Metrics};
+use pileus_host::{Capability, CodeCache, Compiler, Component, Engine, Fault, Guest, Limits, Metrics};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
@@ -25,9 +25,9 @@ async fn component() -> Component {
     let temporary = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let path = temporary.parent().unwrap().join("python/simulated.wasm");
     let _first = LOADING.lock().await;
-    let compiled = CompiledCode::open(&temporary.join("compiled")).unwrap();
+    let compiled = CodeCache::open(&temporary.join("compiled")).unwrap();
     let engine = Engine::start(Some(compiled), Compiler::InProcess).unwrap();
-    let bytes = pileus_host::read(&path).await.unwrap_or_else(|error| {
+    let bytes = pileus_host::read_component(&path).await.unwrap_or_else(|error| {
         panic!("{error}; run `deploy/dev/python-guest {}`", path.display());
     });
     Component::load(&engine, bytes).await.unwrap()
@@ -87,7 +87,7 @@ fn nodes(count: usize) -> Vec<NodeReference> {
 }
 
 async fn lookup(guest: &Guest, nodes: &[NodeReference]) -> Vec<Result<Answer, Error>> {
-    guest.lookup_or_fault(Purpose::Initialise, nodes).await.unwrap().unwrap()
+    guest.lookup_once(Purpose::Initialise, nodes).await.unwrap().unwrap()
 }
 
 /// The kind of the error that each answer is.
@@ -119,7 +119,7 @@ async fn its_settings_follow_from_its_configuration() {
     ] {
         let document = format!(r#"{{"endpoint": "{endpoint}"}}"#);
         let settings = component.configure(&document, &Limits::default(), &metrics()).await.unwrap();
-        assert_eq!(settings.wishes[0].endpoint.to_string(), wish);
+        assert_eq!(settings.endpoints[0].endpoint.to_string(), wish);
         let paths: Vec<_> = settings.rules.into_iter().map(|rule| rule.path).collect();
         assert_eq!(paths, [path.parse().unwrap(), format!("{path}/*").parse().unwrap()]);
     }
@@ -245,8 +245,8 @@ async fn an_exception_that_nobody_catches_costs_its_call_and_says_what_it_was() 
     let good = provider(&cloud, Limits::default()).await;
     let bad = provider_with("no JSON", cloud.port, Limits::default()).await;
     for _ in 0..2 {
-        let fault = bad.lookup_or_fault(Purpose::Initialise, &nodes(1)).await.unwrap_err();
-        let Fault::Trapped { last_words: Some(words), .. } = &fault else { panic!("{fault:?}") };
+        let fault = bad.lookup_once(Purpose::Initialise, &nodes(1)).await.unwrap_err();
+        let Fault::Trapped { stderr_tail: Some(words), .. } = &fault else { panic!("{fault:?}") };
         assert!(words.contains("JSONDecodeError"), "{words}");
         assert!(matches!(lookup(&good, &nodes(1)).await[..], [Ok(Answer::Found(_))]));
     }

@@ -1,6 +1,5 @@
-//! The list of attacks that the gate must withstand, as far as it speaks of a guest: the hostile provider in its sandbox,
-//! the gate, and a cloud on a real socket. The number in a name is the row of the list; what is about the wire alone is
-//! among the gate's own tests.
+//! The attacks of a guest that the gate must withstand: the hostile provider in its sandbox, the gate, and a cloud on a real
+//! socket. The number in a test's name is its row in the list of attacks. Attacks on the wire are in the gate's own tests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,12 +15,12 @@ use tokio::time::{sleep, timeout};
 use crate::cloud::{Answers, Cloud, NAME, Watched, nothing};
 use crate::fixture::{configured, engine, metrics, node};
 
-/// How long what will come may take on a busy machine.
+/// How long to wait for events that must happen, even on a busy machine.
 const LONG: Duration = Duration::from_mins(5);
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// Long enough for a busy machine, short enough that a test that runs into it fails soon.
+/// Long enough for a busy machine, short enough for a test that reaches them to fail soon.
 fn limits() -> Limits {
     let (lookup_soft, lookup_hard) = (Duration::from_secs(5), Duration::from_secs(15));
     Limits { lookup_soft, lookup_hard, ..Limits::default() }
@@ -31,11 +30,11 @@ async fn guest(gate: &Gate, limits: Limits, configuration: &Value) -> Arc<Guest>
     configured(&engine(), &configuration.to_string(), gate.clone(), limits, &metrics()).await
 }
 
-/// What becomes of a call in which these requests are tried, one after the other.
+/// The results of these requests, which one call sends one after the other.
 async fn tried(gate: &Gate, attempts: &Value) -> Result<Vec<String>, Fault> {
     let configuration = json!({"behaviour": "attempt", "attempts": attempts});
     let guest = guest(gate, limits(), &configuration).await;
-    let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await?.unwrap();
+    let answers = guest.lookup_once(Purpose::Initialise, &[node("a")]).await?.unwrap();
     let [Ok(Answer::Found(found))] = answers.as_slice() else { panic!("{answers:?}") };
     Ok(found.labels.iter().map(|(_, outcome)| outcome.clone()).collect())
 }
@@ -131,7 +130,7 @@ async fn row_05_an_authority_of_a_guest_is_canonical_or_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_06_a_path_of_a_guest_that_reads_in_two_ways_is_refused() {
+async fn row_06_an_ambiguous_path_of_a_guest_is_refused() {
     let cloud = Cloud::answering(OK).await;
     let allowed = Grant { paths: vec!["/allowed".parse().unwrap()], ..cloud.grant() };
     let gate = Watched::new(vec![allowed]);
@@ -160,7 +159,7 @@ async fn row_06_a_path_of_a_guest_that_reads_in_two_ways_is_refused() {
     assert_eq!(tried(&gate.gate, &each("path", &["/allowed/a"], &others)).await.unwrap(), ["200 ok"]);
 }
 
-/// The lines of the only request that came.
+/// The header lines and the body of the only request that arrived.
 fn only(cloud: &Cloud) -> (Vec<String>, String) {
     let requests = cloud.requests();
     let [request] = requests.as_slice() else { panic!("{requests:?}") };
@@ -171,7 +170,7 @@ fn only(cloud: &Cloud) -> (Vec<String>, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_07_of_a_guests_framing_nothing_is_left_and_exactly_one_arrives() {
+async fn row_07_a_guests_framing_is_removed_and_exactly_one_request_arrives() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::new(vec![cloud.grant()]);
     let attempt = json!({
@@ -186,11 +185,11 @@ async fn row_07_of_a_guests_framing_nothing_is_left_and_exactly_one_arrives() {
     let host = format!("host: {}", at(&cloud));
     let (lines, body) = only(&cloud);
     let expected = ["accept: text/plain", "content-length: 3", host.as_str()];
-    // That x-hop belongs to the connection is forgotten where WASI refuses to say so; it is a header like others then.
+    // WASI refuses the `connection` header, so x-hop isn't known as a hop-by-hop header and may arrive.
     let lines: Vec<_> = lines.iter().map(String::as_str).filter(|line| *line != "x-hop: 1").collect();
     assert_eq!((&lines[..], body.as_str()), (&expected[..], "abc"));
 
-    // Of two lengths the sandbox takes one. What arrives is framed by what really came.
+    // The sandbox keeps one of two lengths. The request is framed by the body that was really written.
     for (lengths, arrives) in [
         (json!([["content-length", "3"], ["content-length", "9000"]]), true),
         (json!([["content-length", "9000"]]), false),
@@ -204,7 +203,7 @@ async fn row_07_of_a_guests_framing_nothing_is_left_and_exactly_one_arrives() {
             let host = format!("host: {}", at(&cloud));
             assert_eq!(only(&cloud), (vec!["content-length: 3".to_owned(), host], "abc".to_owned()));
         } else {
-            assert_eq!(cloud.connections(), 0, "a body that was left unfinished isn't sent");
+            assert_eq!(cloud.connections(), 0, "an unfinished body isn't sent");
         }
     }
 }
@@ -232,11 +231,11 @@ async fn row_08_credentials_and_metadata_headers_of_a_guest_are_stripped_without
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_09_headers_of_a_guest_that_are_too_many_too_long_or_no_headers_are_refused() {
+async fn row_09_too_many_too_long_or_invalid_headers_of_a_guest_are_refused() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::new(vec![cloud.grant()]);
     let with = |times: u32, value: &str| json!([{"authority": at(&cloud), "times": times, "headers": [["x-a", value]]}]);
-    // The sandbox keeps no more of a head than 32 KiB, the gate sends no more than 100 lines of it.
+    // The sandbox accepts at most 32 KiB of headers, the gate sends at most 100 of them.
     for (name, attempts) in [("10,000", with(10_000, "b")), ("1 MiB", with(1, &"b".repeat(1 << 20)))] {
         let fault = tried(&gate.gate, &attempts).await.expect_err(name);
         assert!(matches!(fault, Fault::Exhausted(_)), "{name}: {fault:?}");
@@ -258,7 +257,7 @@ async fn row_10_an_endless_body_of_a_guest_is_capped_in_bytes_and_in_pieces() {
         let attempt = json!({"method": "PUT", "authority": at(&cloud), "body": [piece], "endless": true});
         let ended = tried(&gate.gate, &json!([attempt])).await;
         let is_bounded = match &ended {
-            // Pieces so small may cost the guest its time first.
+            // With such small pieces, the guest may run out of time first.
             Ok(outcomes) => {
                 outcomes[0].contains("HttpRequestBodySize")
                     || piece.len() < 2 && outcomes[0].contains("Timeout")
@@ -271,25 +270,25 @@ async fn row_10_an_endless_body_of_a_guest_is_capped_in_bytes_and_in_pieces() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_12_answers_that_a_guest_opens_and_never_reads_are_bounded_and_gone_with_its_call() {
+async fn row_12_responses_that_a_guest_never_reads_are_limited_and_freed_with_its_call() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::with(vec![cloud.grant()], loopback(), vec![reads()], Fence::default());
     let configuration = json!({"behaviour": "hoard", "attempts": [{"authority": at(&cloud)}]});
     let soft = Duration::from_secs(1);
     let limits = Limits { lookup_soft: soft, ..limits() };
     let hoarder = guest(&gate.gate, limits, &configuration).await;
-    // A second call finds all that the first one held.
+    // A second call gets all that the first one held.
     for call in 1..=2 {
-        let answers = hoarder.lookup_or_fault(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
+        let answers = hoarder.lookup_once(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
         let [Ok(Answer::Found(found))] = answers.as_slice() else { panic!("{answers:?}") };
-        assert_eq!(found.zone.as_deref(), Some("64"), "as many as may be under way");
+        assert_eq!(found.zone.as_deref(), Some("64"), "the limit of requests in flight");
         assert_eq!(cloud.requests().len(), 64 * call);
     }
     let counted = format!(r#"effect="read",result="ok"}} {}"#, 2 * 64);
     assert!(gate.metrics().contains(&counted), "{}", gate.metrics());
 }
 
-/// A `GET` reads; everything else, for want of a rule, is a change.
+/// A `GET` is a read. Without a rule, everything else is a write.
 fn reads() -> Rule {
     Rule {
         host: NAME.parse().unwrap(),
@@ -304,7 +303,7 @@ fn reads() -> Rule {
     }
 }
 
-/// A cloud that answers never.
+/// A cloud that never answers.
 async fn silent() -> Cloud {
     Cloud::serving(|mut stream, seen| async move {
         seen.request(&mut stream).await;
@@ -320,7 +319,7 @@ async fn row_13_timeouts_of_a_guest_are_clamped_between_a_millisecond_and_what_i
     let gate = Watched::with(grants, loopback(), vec![reads()], Fence::default());
     let limits =
         Limits { lookup_soft: Duration::from_secs(1), lookup_hard: Duration::from_secs(3), ..limits() };
-    // The gate gives up halfway between the deadlines.
+    // The gate stops waiting halfway between the deadlines.
     let left = Duration::from_secs(2);
     let (zero, negative, huge) = (0, (-1_i64).cast_unsigned(), u64::MAX / 2);
     for (cloud, timeout, expected) in [
@@ -333,31 +332,31 @@ async fn row_13_timeouts_of_a_guest_are_clamped_between_a_millisecond_and_what_i
         let configuration = json!({"behaviour": "attempt", "attempts": attempts});
         let guest = guest(&gate.gate, limits.clone(), &configuration).await;
         let started = Instant::now();
-        let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
+        let answers = guest.lookup_once(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
         let took = started.elapsed();
         let [Ok(Answer::Found(found))] = answers.as_slice() else { panic!("{answers:?}") };
         assert!(found.labels[0].1.contains(expected), "{timeout}: {:?}", found.labels);
-        // The call ended by itself, and so before its hard deadline.
+        // The call ended by itself, so before its hard deadline.
         assert_eq!(took >= left, expected == "HttpResponseTimeout", "{timeout}: {took:?}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_14_what_a_call_leaves_unfinished_is_aborted_if_it_reads_and_finished_if_it_writes() {
+async fn row_14_an_unfinished_read_is_aborted_with_its_call_and_an_unfinished_write_is_finished() {
     let (closed, mut watch) = tokio::sync::mpsc::unbounded_channel();
     let over = Arc::new(Notify::new());
-    let told = Arc::clone(&over);
+    let released = Arc::clone(&over);
     let cloud = Cloud::serving(move |mut stream, seen| {
-        let (closed, told) = (closed.clone(), Arc::clone(&told));
+        let (closed, released) = (closed.clone(), Arc::clone(&released));
         async move {
             let request = seen.request(&mut stream).await.unwrap();
             if request.starts_with("PUT") {
-                // Longer than the guest is there.
-                told.notified().await;
+                // Longer than the call lasts.
+                released.notified().await;
                 stream.write_all(OK.as_bytes()).await.unwrap();
             }
             let rest = stream.read(&mut [0]).await.unwrap_or(0);
-            let _heard = closed.send((request[..3].to_owned(), rest));
+            let _received = closed.send((request[..3].to_owned(), rest));
         }
     })
     .await;
@@ -365,16 +364,16 @@ async fn row_14_what_a_call_leaves_unfinished_is_aborted_if_it_reads_and_finishe
     let attempts = json!([{"authority": at(&cloud)}, {"method": "PUT", "authority": at(&cloud)}]);
     let guest = guest(&gate.gate, limits(), &json!({"behaviour": "abandon", "attempts": attempts})).await;
     let started = Instant::now();
-    let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
+    let answers = guest.lookup_once(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
     assert!(matches!(answers.as_slice(), [Ok(Answer::Found(_))]), "{answers:?}");
-    assert!(started.elapsed() < limits().lookup_soft, "nothing holds the call up");
-    assert_eq!(gate.gate.writes_under_way(), 1, "the write goes on");
+    assert!(started.elapsed() < limits().lookup_soft, "nothing delays the call");
+    assert_eq!(gate.gate.writes_under_way(), 1, "the write continues");
     let closed = timeout(LONG, watch.recv()).await;
     assert_eq!(closed, Ok(Some(("GET".to_owned(), 0))), "the read's connection is closed");
     over.notify_one();
     timeout(LONG, gate.gate.writes_ended()).await.expect("the write ends");
     assert_eq!(cloud.requests().len(), 2);
-    // The write is counted when the rest of its answer is read, for which nobody waits.
+    // The write is counted when the rest of its response has been read, which happens in the background.
     let is_counted = async {
         while !gate.metrics().contains("effect=\"write\"") {
             sleep(Duration::from_millis(10)).await;
@@ -389,7 +388,7 @@ async fn row_14_what_a_call_leaves_unfinished_is_aborted_if_it_reads_and_finishe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_15_a_guest_has_nothing_of_another_providers() {
+async fn row_15_a_guest_can_not_use_the_grants_of_another_provider() {
     let (ones, others) = (Cloud::answering(OK).await, Cloud::answering(OK).await);
     let one = Watched::of(
         Config { provider: "one".to_owned(), grants: vec![ones.grant()], ..nothing() },

@@ -1,4 +1,4 @@
-//! Bodies between a guest and its cloud, at the bounds that the gate sets to them.
+//! Request and response bodies at the gate's size limits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,12 +12,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::fixture::{configured, engine, gate, metrics, node};
 
-/// The largest body of a request.
+/// The largest request body.
 const SENT: usize = 8 << 20;
-/// The largest body of an answer.
+/// The largest response body.
 const RECEIVED: usize = 16 << 20;
 
-/// A cloud that answers with as many bytes as the path says, and notes how many it was sent last.
+/// A cloud that answers with as many bytes as the path says. Also returns how many bytes it received last.
 async fn cloud() -> (u16, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -46,7 +46,7 @@ async fn serve(stream: TcpStream, sent: Arc<AtomicUsize>) {
             stream.read_exact(&mut body).await.unwrap();
             sent.store(body.len(), Ordering::Relaxed);
             let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {wanted}\r\n\r\n");
-            // The gate hangs up where it is too much.
+            // The gate closes the connection where the body is too large.
             let _ = stream.write_all(head.as_bytes()).await;
             let _ = stream.write_all(&vec![b'x'; wanted]).await;
         }
@@ -54,7 +54,7 @@ async fn serve(stream: TcpStream, sent: Arc<AtomicUsize>) {
     }
 }
 
-/// Sends so many bytes and asks for so many. What came back, and what the cloud was sent.
+/// Sends and requests this many bytes. Returns the guest's answer, and how many bytes the cloud received.
 async fn exchange(send: usize, receive: usize) -> (Result<String, Error>, usize) {
     let (port, sent) = cloud().await;
     let grant = Grant {
@@ -67,7 +67,7 @@ async fn exchange(send: usize, receive: usize) -> (Result<String, Error>, usize)
     };
     let configuration =
         format!(r#"{{"behaviour": "bodies", "bytes": {send}, "cloud": "http://127.0.0.1:{port}"}}"#);
-    // So many bytes take a busy machine a while.
+    // So many bytes take a busy machine some time.
     let limits = Limits {
         cpu: Duration::from_secs(20),
         lookup_soft: Duration::from_mins(2),
@@ -76,7 +76,7 @@ async fn exchange(send: usize, receive: usize) -> (Result<String, Error>, usize)
     };
     let guest = configured(&engine(), &configuration, gate(vec![grant]), limits, &metrics()).await;
     let asked = [node(&receive.to_string())];
-    let answers = guest.lookup_or_fault(Purpose::Initialise, &asked).await.unwrap().unwrap();
+    let answers = guest.lookup_once(Purpose::Initialise, &asked).await.unwrap().unwrap();
     let came = match answers.into_iter().next().unwrap() {
         Ok(Answer::Found(found)) => Ok(found.zone.unwrap()),
         Ok(other) => panic!("{other:?}"),
@@ -86,7 +86,7 @@ async fn exchange(send: usize, receive: usize) -> (Result<String, Error>, usize)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_largest_bodies_pass_both_ways_and_a_byte_more_is_refused_by_its_name() {
+async fn the_largest_bodies_pass_in_both_directions_and_one_more_byte_is_refused() {
     for (send, receive) in [(0, 0), (SENT, 0), (0, RECEIVED), (SENT, SENT)] {
         let (came, sent) = exchange(send, receive).await;
         assert_eq!((came.unwrap(), sent), (receive.to_string(), send), "{send} bytes there, {receive} back");

@@ -1,4 +1,4 @@
-//! What a guest does in a call, what becomes of the call, and what doesn't become of the others.
+//! How calls of a misbehaving guest end, and that other calls are not affected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::fixture::{configured, engine, gate, guest, hostile, metrics, node};
 
-/// Little processor time, so that the tests are short; and the time of a clock that a busy machine needs to give it.
+/// Little CPU time, so that the tests are short, and long deadlines, within which a busy machine can provide it.
 fn limits() -> Limits {
     Limits {
         cpu: Duration::from_millis(200),
@@ -20,37 +20,37 @@ fn limits() -> Limits {
     }
 }
 
-/// For a guest that waits, and uses up this.
+/// For a guest that waits until its deadline.
 fn short() -> Limits {
     Limits { lookup_soft: Duration::from_millis(500), lookup_hard: Duration::from_secs(2), ..limits() }
 }
 
-/// For a guest that ends otherwise, and needs processor time for that.
+/// For a guest that ends for another reason, and needs CPU time until then.
 fn roomy() -> Limits {
     Limits { cpu: Limits::default().cpu, ..limits() }
 }
 
 type Check = fn(&Fault) -> bool;
 
-/// A behaviour, the limits of its calls, and what becomes of them.
+/// A behavior, the limits of its calls, and the check of their fault.
 type Row = (&'static str, fn() -> Limits, Check);
 
-/// What becomes of a lookup of one Node: its only answer, or the fault.
+/// The result of a lookup of one Node: its only answer, or the fault.
 async fn lookup(guest: &Guest) -> Result<Result<Answer, pileus_cloud::Error>, Fault> {
-    let answers = guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await?;
+    let answers = guest.lookup_once(Purpose::Initialise, &[node("a")]).await?;
     Ok(answers.map_or_else(Err, |mut answers| answers.remove(0)))
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_18_every_misdeed_has_its_own_fault_and_the_engine_does_not_care() {
+async fn row_18_every_misbehavior_has_its_own_fault_and_the_engine_keeps_working() {
     let engine = engine();
     let rows: [Row; 11] = [
         ("loop", limits, |fault| *fault == Fault::Cpu { limit: limits().cpu }),
         ("recurse", roomy, |fault| *fault == Fault::StackOverflow),
         ("grow", roomy, |fault| matches!(fault, Fault::Memory { limit, .. } if *limit == limits().memory)),
-        ("trap", roomy, |fault| matches!(fault, Fault::Trapped { last_words: None, .. })),
+        ("trap", roomy, |fault| matches!(fault, Fault::Trapped { stderr_tail: None, .. })),
         ("panic", roomy, |fault| {
-            matches!(fault, Fault::Trapped { last_words: Some(words), .. }
+            matches!(fault, Fault::Trapped { stderr_tail: Some(words), .. }
                 if words.contains("behaviour.rs") && words.contains("hostile panic about hostile://a"))
         }),
         ("sleep", short, |fault| *fault == Fault::Deadline { limit: short().lookup_hard }),
@@ -69,12 +69,12 @@ async fn row_18_every_misdeed_has_its_own_fault_and_the_engine_does_not_care() {
         assert!(error.message.starts_with("provider hostile: lookup "), "{error}");
     }
     let echo = hostile(&engine, "echo", limits()).await;
-    let Ok(Ok(Answer::Found(found))) = lookup(&echo).await else { panic!("the engine is hurt") };
+    let Ok(Ok(Answer::Found(found))) = lookup(&echo).await else { panic!("the engine is damaged") };
     assert_eq!(found.provider_id.as_str(), "hostile://a");
 }
 
 #[tokio::test]
-async fn a_call_is_in_flight_until_it_is_over_or_given_up() {
+async fn a_call_is_in_flight_until_it_ends_or_is_dropped() {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let in_flight = |count| {
@@ -85,7 +85,7 @@ async fn a_call_is_in_flight_until_it_is_over_or_given_up() {
     };
     let guest =
         configured(&engine(), r#"{"behaviour": "sleep"}"#, gate(Vec::new()), limits(), &metrics).await;
-    let mut call = Box::pin(guest.lookup_or_fault(Purpose::Initialise, &[]));
+    let mut call = Box::pin(guest.lookup_once(Purpose::Initialise, &[]));
     assert!(futures::poll!(call.as_mut()).is_pending());
     assert!(in_flight(1));
     drop(call);
@@ -95,7 +95,7 @@ async fn a_call_is_in_flight_until_it_is_over_or_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_calls_go_on_while_guests_loop_and_sleep() {
+async fn other_calls_continue_while_guests_loop_and_sleep() {
     let engine = engine();
     let long = || Limits { cpu: Duration::from_secs(2), lookup_hard: Duration::from_secs(8), ..limits() };
     let looping = hostile(&engine, "loop", long()).await;
@@ -110,7 +110,7 @@ async fn other_calls_go_on_while_guests_loop_and_sleep() {
         let answer = lookup(&echo).await;
         assert!(matches!(answer, Ok(Ok(Answer::Found(_)))), "{answer:?}");
     }
-    assert!(bad.try_join_next().is_none(), "all were still at it: the good calls did not wait for them");
+    assert!(bad.try_join_next().is_none(), "all bad calls still run: the good calls did not wait for them");
     while let Some(ended) = bad.join_next().await {
         let fault = ended.unwrap().unwrap_err();
         assert!(matches!(fault, Fault::Cpu { .. } | Fault::Deadline { .. }), "{fault:?}");
@@ -118,17 +118,14 @@ async fn other_calls_go_on_while_guests_loop_and_sleep() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_is_not_computing() {
+async fn waiting_uses_no_cpu_time() {
     let guest = hostile(&engine(), "nap", Limits { cpu: Duration::from_millis(100), ..limits() }).await;
     let answer = lookup(&guest).await;
-    assert!(
-        matches!(answer, Ok(Ok(Answer::Found(_)))),
-        "600 ms of naps, 100 ms of processor time: {answer:?}"
-    );
+    assert!(matches!(answer, Ok(Ok(Answer::Found(_)))), "600 ms of naps, 100 ms of CPU time: {answer:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_guest_that_loops_is_charged_for_its_own_turns() {
+async fn every_guest_that_loops_is_charged_for_its_own_cpu_time() {
     let engine = engine();
     let looping = hostile(&engine, "loop", limits()).await;
     let mut loops = JoinSet::new();
@@ -142,14 +139,14 @@ async fn every_guest_that_loops_is_charged_for_its_own_turns() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_too_few_breaks_the_contract() {
+async fn a_missing_answer_violates_the_contract() {
     let guest = hostile(&engine(), "misaligned", limits()).await;
-    let fault = guest.lookup_or_fault(Purpose::Refresh, &[node("a"), node("b")]).await.unwrap_err();
-    assert_eq!(fault, Fault::Contract("lookup answered 1 times about 2 nodes".to_owned()));
+    let fault = guest.lookup_once(Purpose::Refresh, &[node("a"), node("b")]).await.unwrap_err();
+    assert_eq!(fault, Fault::Contract("lookup returned 1 answers about 2 nodes".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_host_that_was_not_granted_is_denied_and_the_provider_may_say_so() {
+async fn a_request_without_a_grant_is_denied_and_the_error_says_what_to_grant() {
     let guest = hostile(&engine(), "denied-host", limits()).await;
     let error = lookup(&guest).await.unwrap().unwrap_err();
     assert_eq!(error.kind, ErrorKind::Denied, "{error}");
@@ -159,7 +156,7 @@ async fn a_host_that_was_not_granted_is_denied_and_the_provider_may_say_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_provider_asks_for_while_it_is_configured_is_denied_and_told() {
+async fn a_request_of_configure_is_denied_and_reported() {
     let component = Component::load(&engine(), guest("hostile_provider")).await.unwrap();
     let document = r#"{"behaviour": "ask-in-configure"}"#;
     let error = component.configure(document, &limits(), &metrics()).await.unwrap_err().to_string();
@@ -170,7 +167,7 @@ async fn what_a_provider_asks_for_while_it_is_configured_is_denied_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn row_19_there_is_nothing_to_see_in_a_sandbox() {
+async fn row_19_a_sandbox_exposes_nothing_of_the_host() {
     let engine = engine();
     let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
     for linked in

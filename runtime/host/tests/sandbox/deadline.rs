@@ -1,5 +1,4 @@
-//! A cloud that is slow: what it has answered by the soft deadline is an answer, the rest is asked for again later, and
-//! waiting for it costs no processor time.
+//! A slow cloud: what it answers by the soft deadline is an answer, the rest is pending, and waiting uses no CPU time.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -13,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::fixture::{configured, engine, gate, metrics, nodes};
 
-/// A cloud that answers at once about some Nodes and never about those whose names begin with `never`; it notes whom it
-/// was asked about.
+/// A cloud that answers at once, except about Nodes whose names begin with `never`. It records which Nodes it was asked
+/// about.
 async fn slow_cloud() -> (u16, Arc<Mutex<BTreeSet<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -47,7 +46,7 @@ async fn serve(stream: TcpStream, asked: Arc<Mutex<BTreeSet<String>>>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_cloud_costs_a_batch_only_what_it_has_not_answered() {
+async fn a_slow_cloud_delays_only_what_it_has_not_answered() {
     let (port, asked) = slow_cloud().await;
     let grant = Grant {
         tls: false,
@@ -68,7 +67,7 @@ async fn a_slow_cloud_costs_a_batch_only_what_it_has_not_answered() {
     let batch = [nodes("known", 40), nodes("never", 100)].concat();
     let started = Instant::now();
     let answers =
-        guest.lookup_or_fault(Purpose::Refresh, &batch).await.expect("no fault: it ends by itself").unwrap();
+        guest.lookup_once(Purpose::Refresh, &batch).await.expect("no fault: it ends by itself").unwrap();
     let took = started.elapsed();
 
     assert_eq!(answers.len(), batch.len());
@@ -80,7 +79,7 @@ async fn a_slow_cloud_costs_a_batch_only_what_it_has_not_answered() {
         };
         assert!(is_expected, "{}: {answer:?}", node.name);
     }
-    // In flight when the soft deadline passed were 64; they had three more seconds. The others were never asked about.
+    // 64 requests were in flight at the soft deadline and had three more seconds. The others were never sent.
     assert_eq!(asked.lock().unwrap().len(), 40 + 64);
     assert!((Duration::from_secs(7)..Duration::from_secs(10)).contains(&took), "{took:?}");
 }

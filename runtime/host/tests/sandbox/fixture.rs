@@ -1,11 +1,11 @@
-//! What the tests here start from: the engine, the hostile provider with a behaviour, gates, Nodes.
+//! Fixtures of the tests: the engine, the hostile provider with a behavior, gates, Nodes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use pileus_cloud::NodeReference;
 use pileus_gate::{Gate, Grant, Rule};
-use pileus_host::{CompiledCode, Compiler, Component, Engine, Guest, Limits, Metrics};
+use pileus_host::{CodeCache, Compiler, Component, Engine, Guest, Limits, Metrics};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -16,22 +16,22 @@ pub(crate) fn guest(name: &str) -> Vec<u8> {
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}; run `make guests`", path.display()))
 }
 
-/// An engine that keeps compiled code between runs: it takes half a second that most tests here aren't about.
+/// An engine with a cache of compiled code between runs: compiling takes half a second.
 pub(crate) fn engine() -> Engine {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
-    Engine::start(Some(CompiledCode::open(&folder).unwrap()), Compiler::InProcess).unwrap()
+    Engine::start(Some(CodeCache::open(&folder).unwrap()), Compiler::InProcess).unwrap()
 }
 
 pub(crate) fn metrics() -> Metrics {
     Metrics::register(&mut Registry::default())
 }
 
-/// A gate with these grants and no other, for requests that no rule is about.
+/// A gate with these grants and without rules.
 pub(crate) fn gate(grants: Vec<Grant>) -> Gate {
     gate_with(grants, Vec::new())
 }
 
-/// A gate with these grants and no other, for requests that mean this.
+/// A gate with these grants and rules.
 pub(crate) fn gate_with(grants: Vec<Grant>, rules: Vec<Rule>) -> Gate {
     let config = pileus_gate::Config {
         provider: "hostile".to_owned(),
@@ -47,7 +47,7 @@ pub(crate) fn gate_with(grants: Vec<Grant>, rules: Vec<Rule>) -> Gate {
     Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
 }
 
-/// The hostile provider with this behaviour.
+/// The hostile provider with this behavior.
 pub(crate) async fn hostile(engine: &Engine, behaviour: &str, limits: Limits) -> Arc<Guest> {
     let configuration = format!(r#"{{"behaviour": "{behaviour}"}}"#);
     configured(engine, &configuration, gate(Vec::new()), limits, &metrics()).await
@@ -67,7 +67,7 @@ pub(crate) async fn configured(
     Arc::new(Guest::new(component, "hostile", description, configuration, gate, metrics).with_limits(limits))
 }
 
-/// What a counter of the host says that counted for one provider and function only.
+/// The value of a counter of the host that has one set of labels.
 pub(crate) fn count(registry: &Registry, family: &str) -> u32 {
     let mut text = String::new();
     encode(&mut text, registry).unwrap();
@@ -87,7 +87,7 @@ pub(crate) fn node(name: &str) -> NodeReference {
     }
 }
 
-/// Nodes whose names are this word and a number.
-pub(crate) fn nodes(word: &str, count: usize) -> Vec<NodeReference> {
-    (0..count).map(|number| node(&format!("{word}-{number}"))).collect()
+/// Nodes whose names are this prefix and a number.
+pub(crate) fn nodes(prefix: &str, count: usize) -> Vec<NodeReference> {
+    (0..count).map(|number| node(&format!("{prefix}-{number}"))).collect()
 }

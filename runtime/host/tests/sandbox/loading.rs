@@ -1,4 +1,4 @@
-//! Bytes that can't be a provider, each refused with what its author should do.
+//! Bytes that are not a provider: each is refused with an error that says what its author should do.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use wit_parser::{ManglingAndAbi, PackageId, Resolve};
 
 use crate::fixture::{engine, guest, metrics};
 
-/// A component of a world, whose functions all trap.
+/// A component of a world whose functions all trap.
 fn component(wit: &str, world: &str) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let package = resolve.push_str("test.wit", wit).unwrap();
@@ -31,31 +31,31 @@ async fn refusal(bytes: &[u8]) -> Error {
 }
 
 #[tokio::test]
-async fn no_more_is_read_than_any_component_has() {
+async fn a_file_is_read_up_to_the_limit_of_a_component() {
     let folder = tempfile::tempdir().unwrap();
     let large = folder.path().join("large.wasm");
     std::fs::File::create(&large).unwrap().set_len((128 << 20) + 1).unwrap();
     for path in [large.as_path(), Path::new("/dev/zero")] {
-        let error = pileus_host::read(path).await.unwrap_err();
+        let error = pileus_host::read_component(path).await.unwrap_err();
         assert!(matches!(error, Error::TooLarge { size, limit } if size == limit + 1), "{error:?}");
     }
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_component_are_told_apart() {
+async fn bytes_that_are_not_a_component_are_told_apart() {
     let component = guest("hostile_provider");
     let half = component.get(..component.len() / 2).unwrap();
     assert!(matches!(refusal(b"").await, Error::NotWasm { .. }));
     assert!(matches!(refusal(b"#!/bin/sh\necho no").await, Error::NotWasm { .. }));
     assert!(matches!(refusal(&wat::parse_str("(module)").unwrap()).await, Error::CoreModule));
     assert!(matches!(refusal(half).await, Error::Invalid(_)));
-    // Native code is never taken from anybody.
+    // Native code is never accepted as input.
     let native = wasmtime::Engine::default().precompile_component(&component).unwrap();
     assert!(matches!(refusal(&native).await, Error::NotWasm { .. }));
 }
 
 #[tokio::test]
-async fn a_component_of_each_world_of_the_contract_can_do_what_the_world_says() {
+async fn a_component_of_each_world_has_the_capabilities_of_the_world() {
     let wit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit");
     let mut resolve = Resolve::default();
     let (package, _) = resolve.push_dir(wit).unwrap();
@@ -73,7 +73,7 @@ async fn a_component_of_each_world_of_the_contract_can_do_what_the_world_says() 
 }
 
 #[tokio::test]
-async fn a_component_for_another_contract_names_both_versions() {
+async fn the_error_about_another_contract_names_both_versions() {
     for version in ["0.2.0", "1.0.0"] {
         let wit = format!(
             "package pileus:provider@{version};
@@ -88,7 +88,7 @@ async fn a_component_for_another_contract_names_both_versions() {
 }
 
 #[tokio::test]
-async fn a_component_without_info_or_capability_is_no_provider() {
+async fn a_component_without_info_or_capability_is_not_a_provider() {
     let error = refusal(&component(
         "package acme:tool@1.0.0; interface tool { work: func(); } world toolbox { export tool; }",
         "toolbox",
@@ -123,14 +123,14 @@ async fn a_function_of_another_type_does_not_fit() {
     let another =
         [component(wit, "provider"), built_for_another("load-balancers"), built_for_another("routes")];
     for bytes in another {
-        // Types of exports are compared when they are looked up, which is before anything of it runs.
+        // Types of exports are compared when they are looked up, which is before the guest runs.
         let component = Component::load(&engine, bytes).await.unwrap();
         let error = component.describe(&Limits::default(), &metrics()).await.unwrap_err().to_string();
         assert!(error.contains("describe broke the contract: an export has another type"), "{error}");
     }
 }
 
-/// A component of the contract as it was when `change` of this capability took no cluster.
+/// A component of an older contract, in which `change` of this capability had no cluster parameter.
 fn built_for_another(capability: &str) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit")).unwrap() {
@@ -141,9 +141,9 @@ fn built_for_another(capability: &str) -> Vec<u8> {
         }
         let mut text = std::fs::read_to_string(file.path()).unwrap();
         if file.file_name() == format!("{capability}.wit").as_str() {
-            let former = text.replace("change: func(cluster: cluster, ", "change: func(");
-            assert_ne!(former, text);
-            text = former;
+            let older = text.replace("change: func(cluster: cluster, ", "change: func(");
+            assert_ne!(older, text);
+            text = older;
         }
         std::fs::write(folder.path().join(file.file_name()), text).unwrap();
     }
@@ -166,7 +166,7 @@ async fn a_component_that_starts_with_too_much_memory_is_refused_before_it_runs(
 }
 
 #[tokio::test]
-async fn a_provider_is_loaded_with_all_that_it_says_of_itself() {
+async fn a_provider_is_loaded_with_its_description_and_settings() {
     let engine = engine();
     let component = Component::load(&engine, guest("simulated_provider")).await.unwrap();
     assert_eq!(
@@ -183,13 +183,13 @@ async fn a_provider_is_loaded_with_all_that_it_says_of_itself() {
     );
     let settings =
         component.configure(r#"{"endpoint": "http://127.0.0.1:8080"}"#, &limits, &metrics()).await.unwrap();
-    assert_eq!(settings.wishes.len(), 1);
-    assert_eq!(settings.wishes[0].endpoint.to_string(), "http://127.0.0.1:8080");
+    assert_eq!(settings.endpoints.len(), 1);
+    assert_eq!(settings.endpoints[0].endpoint.to_string(), "http://127.0.0.1:8080");
     assert_eq!(settings.rules.len(), 18);
 }
 
 #[tokio::test]
-async fn a_wrong_configuration_is_told_in_the_providers_words() {
+async fn an_invalid_configuration_is_reported_in_the_providers_words() {
     let engine = engine();
     let component = Component::load(&engine, guest("simulated_provider")).await.unwrap();
     let wrong = component.configure(r#"{"endpoint": 5}"#, &Limits::default(), &metrics()).await.unwrap_err();
@@ -198,7 +198,7 @@ async fn a_wrong_configuration_is_told_in_the_providers_words() {
 }
 
 #[tokio::test]
-async fn a_provider_that_never_ends_to_configure_is_stopped() {
+async fn a_provider_that_loops_in_configure_is_stopped() {
     let engine = engine();
     let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
     let limits = Limits { cpu: std::time::Duration::from_millis(100), ..Limits::default() };

@@ -1,4 +1,4 @@
-//! A provider that fails where load balancers are wanted: at one Service of many, or with an answer that can't be.
+//! A provider that fails at load balancers: at one Service of many, or with an invalid answer.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use prometheus_client::registry::Registry;
 
 use crate::fixture::{configured, count, engine, gate};
 
-/// A guest that does this at one Service, or at all, and what is counted of it.
-async fn does(behaviour: &str, only: Option<&str>) -> (Arc<Guest>, Registry) {
+/// A guest with this behavior at one Service, or at all Services, and its metrics.
+async fn behaving(behaviour: &str, only: Option<&str>) -> (Arc<Guest>, Registry) {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let configuration = serde_json::json!({"behaviour": behaviour, "only": only}).to_string();
@@ -47,17 +47,17 @@ async fn ensure(guest: &Guest, count: usize) -> Result<Vec<Result<ServiceProgres
     guest.change(call).await
 }
 
-/// Each Service has its address, but for this one, which has an error that says all of this.
-fn assert_one_fails(outcomes: &[Result<ServiceProgress, Error>], culprit: usize, parts: &[&str]) {
+/// Each Service has its address, except for one, which has an error with these parts.
+fn assert_one_fails(outcomes: &[Result<ServiceProgress, Error>], failing: usize, parts: &[&str]) {
     for (place, outcome) in outcomes.iter().enumerate() {
         match outcome {
             Ok(ServiceProgress::Done { status, .. }) => {
                 let points: Vec<_> = status.iter().map(|ingress| ingress.point.clone()).collect();
                 assert_eq!(points, [IngressPoint::Ip("198.51.100.7".to_owned())]);
-                assert_ne!(place, culprit);
+                assert_ne!(place, failing);
             }
             Err(error) => {
-                assert_eq!((place, error.kind), (culprit, ErrorKind::Broken), "{error}");
+                assert_eq!((place, error.kind), (failing, ErrorKind::Broken), "{error}");
                 for part in parts {
                     assert!(error.message.contains(part), "{part:?} is missing: {error}");
                 }
@@ -68,8 +68,8 @@ fn assert_one_fails(outcomes: &[Result<ServiceProgress, Error>], culprit: usize,
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trap_about_one_service_of_100_costs_the_others_nothing() {
-    let (guest, registry) = does("panic", Some("svc-37")).await;
+async fn a_trap_about_one_service_of_100_does_not_affect_the_others() {
+    let (guest, registry) = behaving("panic", Some("svc-37")).await;
     let outcomes = ensure(&guest, 100).await.unwrap();
     assert_eq!(outcomes.len(), 100);
     let parts =
@@ -79,27 +79,27 @@ async fn a_trap_about_one_service_of_100_costs_the_others_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_few_outcomes_for_one_service_cost_the_others_nothing() {
-    let (guest, registry) = does("misaligned", Some("svc-5")).await;
+async fn too_few_outcomes_for_one_service_do_not_affect_the_others() {
+    let (guest, registry) = behaving("misaligned", Some("svc-5")).await;
     let outcomes = ensure(&guest, 20).await.unwrap();
     assert_eq!(outcomes.len(), 20);
-    assert_one_fails(&outcomes, 5, &["service default/svc-5", "answered 0 times about 1 services"]);
+    assert_one_fails(&outcomes, 5, &["service default/svc-5", "returned 0 outcomes about 1 services"]);
     assert_eq!(count(&registry, "culprits"), 1);
-    let error = ensure(&does("misaligned", None).await.0, 1).await.unwrap_err();
+    let error = ensure(&behaving("misaligned", None).await.0, 1).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Broken);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_is_none_is_that_services_error_and_no_reason_to_repeat_the_call() {
-    let (guest, registry) = does("no-address", Some("svc-2")).await;
+async fn an_invalid_address_is_an_error_of_its_service_and_repeats_no_call() {
+    let (guest, registry) = behaving("no-address", Some("svc-2")).await;
     let outcomes = ensure(&guest, 4).await.unwrap();
-    assert_one_fails(&outcomes, 2, &["service default/svc-2: \"lb.example\" is no IP address"]);
+    assert_one_fails(&outcomes, 2, &["service default/svc-2: invalid IP address \"lb.example\""]);
     assert_eq!(count(&registry, "repeats"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn warnings_are_cut() {
-    let (guest, _) = does("huge-answer", None).await;
+async fn warnings_are_limited_in_number_and_length() {
+    let (guest, _) = behaving("huge-answer", None).await;
     let outcomes = ensure(&guest, 1).await.unwrap();
     let Ok(ServiceProgress::Done { warnings, .. }) = &outcomes[0] else { panic!("{outcomes:?}") };
     assert_eq!(warnings.len(), 8);
@@ -107,23 +107,23 @@ async fn warnings_are_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_list_of_what_can_not_be_is_no_list() {
+async fn an_invalid_list_is_an_error() {
     for (behaviour, expected) in [
-        ("huge-answer", "a text of 1048576 bytes, where 1024 are taken"),
-        ("many-owned", "told of 20001 things, 20000 are taken"),
+        ("huge-answer", "a text of 1048576 bytes; the limit is 1024"),
+        ("many-owned", "returned 20001 load balancers; the limit is 20000"),
         ("trap", "list-owned trapped"),
     ] {
-        let error = does(behaviour, None).await.0.list_owned(&cluster()).await.unwrap_err();
+        let error = behaving(behaviour, None).await.0.list_owned(&cluster()).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Broken, "{behaviour}");
         assert!(error.message.contains(expected), "{error}");
     }
-    let listed = does("echo", None).await.0.list_owned(&cluster()).await.unwrap();
+    let listed = behaving("echo", None).await.0.list_owned(&cluster()).await.unwrap();
     assert_eq!(listed[0].name, "lb-1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_component_exports_is_what_its_provider_can_do() {
-    let guest = Arc::into_inner(does("echo", None).await.0).unwrap();
+async fn a_provider_has_the_capabilities_that_its_component_exports() {
+    let guest = Arc::into_inner(behaving("echo", None).await.0).unwrap();
     let provider = guest.provider();
     assert!(provider.instances.is_some() && provider.load_balancers.is_some());
     assert!(provider.routes.is_none());

@@ -1,4 +1,4 @@
-//! A guest that takes tables: not a thing that Rust can be made to do, so this one is written by hand.
+//! A guest that grows tables. Rust can't be made to do that, so its module is written by hand.
 
 use pileus_cloud::Purpose;
 use pileus_host::{Component, Description, Fault, Guest, Limits, ServiceFacts};
@@ -7,8 +7,7 @@ use wit_parser::Resolve;
 
 use crate::fixture::{engine, gate, metrics, node};
 
-/// Its lookup grows each of two tables by this many elements, and then gives up. What is asked of it is put where nobody
-/// looks.
+/// A component whose lookup grows each of two tables by this many elements, and then traps. It ignores its arguments.
 fn grows_two_tables_by(elements: u32) -> Vec<u8> {
     let module = format!(
         r#"(module
@@ -45,13 +44,13 @@ async fn fault(elements: u32) -> Fault {
         call_shapes: Vec::new(),
     };
     let guest = Guest::new(component, "tables", description, "{}", gate(Vec::new()), &metrics());
-    guest.lookup_or_fault(Purpose::Initialise, &[node("a")]).await.unwrap_err()
+    guest.lookup_once(Purpose::Initialise, &[node("a")]).await.unwrap_err()
 }
 
 #[tokio::test]
 async fn row_18_the_tables_of_a_call_are_counted_together() {
     let limit = Limits::default().table_elements;
-    assert!(matches!(fault(10_000).await, Fault::Trapped { .. }), "what is allowed is given");
+    assert!(matches!(fault(10_000).await, Fault::Trapped { .. }), "growth within the limit succeeds");
     for (each, wanted) in [(40_000, 80_002), (u32::MAX, u32::MAX as usize + 2), (60_000, 60_002)] {
         assert_eq!(fault(each).await, Fault::Table { wanted, limit }, "{each} for each table");
     }

@@ -12,7 +12,7 @@ use pileus_cloud::{Address, AddressKind, Answer, Instances, NodeReference, Purpo
 use pileus_dev::artifact;
 use pileus_gate::Gate;
 use pileus_guest::testing;
-use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Guest, Limits};
+use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Engine, Guest, Limits};
 use prometheus_client::registry::Registry;
 
 use crate::Failure;
@@ -34,7 +34,7 @@ const BATCH_TARGET: Duration = Duration::from_millis(20);
 /// Measures calls and loads.
 pub(crate) async fn measure() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let compiled = CompiledCode::open(folder.path())?;
+    let compiled = CodeCache::open(folder.path())?;
     let echo = artifact::component("hostile-provider")?;
 
     let mut first = Samples::default();
@@ -132,9 +132,9 @@ fn all(nodes: usize, found: usize) -> Result<(), Failure> {
 }
 
 /// A provider without any grant, by a new engine.
-async fn load(path: &Path, compiled: &CompiledCode) -> Result<Arc<dyn Instances>, Failure> {
+async fn load(path: &Path, compiled: &CodeCache) -> Result<Arc<dyn Instances>, Failure> {
     let engine = Engine::start(Some(compiled.clone()), Compiler::InProcess)?;
-    let component = Component::load(&engine, pileus_host::read(path).await?).await?;
+    let component = Component::load(&engine, pileus_host::read_component(path).await?).await?;
     provider(component, "{}", Limits::default()).await
 }
 
@@ -166,21 +166,21 @@ pub(crate) async fn provider(
 
 /// Loads by a new engine each, with and without code on disk.
 async fn loads(path: &Path) -> Result<(), Failure> {
-    let bytes = pileus_host::read(path).await?;
+    let bytes = pileus_host::read_component(path).await?;
     let [mut engines, mut compiled, mut cached] = [(); 3].map(|()| Samples::default());
     let mut native = 0;
     for _ in 0..LOADS {
         let folder = tempfile::tempdir()?;
-        let code = CompiledCode::open(folder.path())?;
+        let code = CodeCache::open(folder.path())?;
         for _ in 0..2 {
             let started = Instant::now();
             let engine = Engine::start(Some(code.clone()), Compiler::InProcess)?;
             engines.push(started.elapsed());
             let started = Instant::now();
             let component = Component::load(&engine, bytes.clone()).await?;
-            match component.code {
-                Code::Compiled(_) => compiled.push(started.elapsed()),
-                Code::Cached(_) => cached.push(started.elapsed()),
+            match component.code_origin {
+                CodeOrigin::Compiled(_) => compiled.push(started.elapsed()),
+                CodeOrigin::Cached(_) => cached.push(started.elapsed()),
             }
         }
         let sizes = fs::read_dir(folder.path())?.map(|file| Ok(file?.metadata()?.len()));

@@ -25,7 +25,7 @@ const PACE: Duration = Duration::from_millis(20);
 pub(crate) async fn measure() -> Result<(), Failure> {
     let engine = Engine::start(None, Compiler::InProcess)?;
     let path = artifact::component("hostile-provider")?;
-    let bytes = pileus_host::read(&path).await?;
+    let bytes = pileus_host::read_component(&path).await?;
     let honest = provider(Component::load(&engine, bytes.clone()).await?, "{}", Limits::default()).await?;
     honest_calls(&honest).await?;
     heading(

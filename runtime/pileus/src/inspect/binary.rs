@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use pileus_host::one_line;
+use pileus_host::sanitize;
 use wasmparser::{KnownCustom, Parser, Payload};
 
 /// The size of a page of memory where a module doesn't choose another.
@@ -70,7 +70,7 @@ impl Binary {
 }
 
 fn text(text: &str) -> String {
-    one_line(&text.chars().take(LONGEST).collect::<String>())
+    sanitize(&text.chars().take(LONGEST).collect::<String>())
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@
 //! held against a request; words in it are the contract's, and a `cacheScope` of null is all that the provider reads.
 
 use pileus_gate::{Credential, KeyPattern, Operation, Place, Rate, Rule};
-use pileus_host::{Annotation, Capability, Description, PublishedLimit, Settings, Wish};
+use pileus_host::{Annotation, Capability, Description, PublishedLimit, RequestedEndpoint, Settings};
 use serde_json::{Value, json};
 
 use super::binary::Producer;
@@ -76,7 +76,7 @@ pub(super) fn object(inspection: &Inspection) -> Value {
         "digest": digest,
         "sizeBytes": size,
         "code": {"from": from, "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX)},
-        "contract": {"version": contract, "accepted": format!("{}.x", pileus_host::CONTRACT)},
+        "contract": {"version": contract, "accepted": format!("{}.x", pileus_host::CONTRACT_VERSION)},
         "exports": exports,
         "imports": imports.iter().map(import).collect::<Vec<_>>(),
         "capabilities": capabilities.iter().map(|it| capability(*it, description)).collect::<Vec<_>>(),
@@ -122,8 +122,8 @@ fn provider(description: &Description) -> Value {
 }
 
 fn wished(settings: &Settings, inspection: &Inspection) -> Value {
-    let Settings { wishes, rules: declared, limits, one_at_a_time: _ } = settings; // shown with each capability
-    let wish = |wish: &Wish| {
+    let Settings { endpoints: wishes, rules: declared, limits, one_at_a_time: _ } = settings; // shown with each capability
+    let wish = |wish: &RequestedEndpoint| {
         let given = inspection.given(wish);
         json!({
             "endpoint": wish.endpoint.to_string(),

@@ -4,7 +4,7 @@
 //! line of its own and the rest below it, so that nothing is cut and nothing has to be counted across a broken line.
 
 use pileus_gate::{Effect, KeyPattern, Operation, Place, Rule};
-use pileus_host::one_line;
+use pileus_host::sanitize;
 
 /// How wide the table may be, in characters, as it stands indented below the rest.
 const WIDTH: usize = 96;
@@ -30,7 +30,7 @@ pub(super) fn table(rules: &[Rule]) -> Vec<String> {
     let mut host = None;
     for (rule, row) in rules.iter().zip(&rows) {
         if host.replace(&rule.host) != Some(&rule.host) {
-            lines.push(one_line(&rule.host.to_string()));
+            lines.push(sanitize(&rule.host.to_string()));
             if is_wide {
                 lines.push(side_by_side(&heads, &widths));
             }
@@ -77,7 +77,7 @@ fn row(rule: &Rule) -> Row {
     let cache = cache_scope.as_ref().map_or_else(|| "all".to_owned(), KeyPattern::to_string);
     let page = page.as_ref().map(said).unwrap_or_default();
     let row = [method.to_string(), self::effect(*effect).to_owned(), path, limits, cache, page];
-    row.map(|cell| one_line(&cell))
+    row.map(|cell| sanitize(&cell))
 }
 
 fn side_by_side(row: &Row, widths: &[usize]) -> String {
@@ -200,6 +200,6 @@ GET      /";
     fn nothing_in_a_rule_is_obeyed_by_a_terminal() {
         let page = Some(Place::Query("\u{1b}[2J\u{202e}".to_owned()));
         let text = table(&[Rule { page, ..rule("GET", "/") }]).join("");
-        assert!(!text.contains(pileus_host::is_obeyed), "{text:?}");
+        assert!(!text.contains(pileus_host::is_control), "{text:?}");
     }
 }

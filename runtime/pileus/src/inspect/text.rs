@@ -2,7 +2,7 @@
 
 use owo_colors::Style;
 use pileus_gate::Credential;
-use pileus_host::{Capability, Description, PublishedLimit, Settings, Wish, one_line};
+use pileus_host::{Capability, Description, PublishedLimit, RequestedEndpoint, Settings, sanitize};
 
 use super::binary::{Binary, Producer};
 use super::rules::table;
@@ -40,7 +40,7 @@ fn say_component(report: &mut Report, inspection: &Inspection) {
     };
     report.line("digest", digest);
     report.line("size", &format!("{} kB, {code}", size.div_ceil(1000)));
-    let accepts = pileus_host::CONTRACT;
+    let accepts = pileus_host::CONTRACT_VERSION;
     report.line("contract", &format!("pileus:provider@{contract} (this host accepts {accepts}.x)"));
     report.list("exports", exports);
     let import = |import: &String| format!("{import}: {}", gives(import).unwrap_or("linked, gives nothing"));
@@ -107,8 +107,8 @@ fn fields_of(schema: &serde_json::Value) -> Vec<String> {
 }
 
 fn say_settings(report: &mut Report, settings: &Settings, inspection: &Inspection) {
-    let Settings { wishes, rules, limits, one_at_a_time: _ } = settings; // shown with each capability
-    let wish = |wish: &Wish| {
+    let Settings { endpoints: wishes, rules, limits, one_at_a_time: _ } = settings; // shown with each capability
+    let wish = |wish: &RequestedEndpoint| {
         let verdict = match inspection.given(wish) {
             None => String::new(),
             Some(given) if given.granted_by.is_empty() => " [NOT GRANTED]".to_owned(),
@@ -170,7 +170,7 @@ impl Report {
 
     fn line(&mut self, name: &str, value: &str) {
         let name = styled(&format!("{name:<18}"), Style::new().dimmed());
-        self.text.extend(["  ", &name, &one_line(value), "\n"]);
+        self.text.extend(["  ", &name, &sanitize(value), "\n"]);
     }
 
     fn list(&mut self, name: &str, values: &[String]) {

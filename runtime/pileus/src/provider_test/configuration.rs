@@ -1,6 +1,6 @@
 //! What a provider makes of configurations, right and wrong ones.
 
-use pileus_host::{Settings, Wish};
+use pileus_host::{RequestedEndpoint, Settings};
 
 use super::check::{Check, Shortfall, Verdict, failed, not_run};
 use super::facts::{Configured, Expected, Facts, Refusal, Refused};
@@ -99,8 +99,9 @@ fn same_twice(facts: &Facts) -> Verdict {
 /// What differs between two settings.
 fn changes(first: &Settings, second: &Settings) -> Vec<String> {
     let parts = |settings: &Settings| {
-        let Settings { wishes, rules, limits, one_at_a_time } = settings;
-        let wish = |Wish { endpoint, reason }: &Wish| format!("{endpoint} ({reason})");
+        let Settings { endpoints: wishes, rules, limits, one_at_a_time } = settings;
+        let wish =
+            |RequestedEndpoint { endpoint, reason }: &RequestedEndpoint| format!("{endpoint} ({reason})");
         let wishes = wishes.iter().map(wish).collect::<Vec<_>>().join(", ");
         [
             ("endpoints", wishes),
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(changes(&first, &first), [""; 0]);
         let mut second = first.clone();
         let endpoint = Endpoint::new(true, "api.example".parse().unwrap(), None);
-        second.wishes.push(Wish { endpoint, reason: "to ask".to_owned() });
+        second.endpoints.push(RequestedEndpoint { endpoint, reason: "to ask".to_owned() });
         assert_eq!(changes(&first, &second), ["endpoints: first , then https://api.example:443 (to ask)"]);
         second.rules.push(Rule { fold_case: true, ..first.rules[0].clone() });
         assert_eq!(changes(&first, &second).len(), 2);

@@ -74,7 +74,7 @@ pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> R
                 component.configure(document, &limits, &metrics).await.map_err(refused).and_then(usable),
                 component.configure(document, &limits, &metrics).await.map_err(refused).and_then(usable),
             ];
-            let wishes = answers[0].iter().flat_map(|settings| &settings.wishes);
+            let wishes = answers[0].iter().flat_map(|settings| &settings.endpoints);
             let coverage = Coverage::new(&subject.access.grants, wishes.map(|wish| wish.endpoint.clone()));
             Some(Configured { document: document.clone(), answers, coverage })
         }
@@ -213,7 +213,7 @@ impl Caller {
             lookup_soft: SHORT,
             lookup_hard: hard,
             change_soft: SHORT,
-            balance_soft: SHORT,
+            load_balancers_soft: SHORT,
             change_hard: hard,
             ..normal
         });

@@ -18,7 +18,7 @@
 //! none goes and none changes its meaning.
 
 use owo_colors::Style;
-use pileus_host::one_line;
+use pileus_host::sanitize;
 use serde_json::{Value, json};
 
 use super::check::{self, Check, Failure, Shortfall, Verdict};
@@ -133,7 +133,7 @@ impl Report {
 }
 
 fn shown(detail: &str) -> String {
-    let mut shown = one_line(&detail.chars().take(LONGEST).collect::<String>());
+    let mut shown = sanitize(&detail.chars().take(LONGEST).collect::<String>());
     if detail.chars().nth(LONGEST).is_some() {
         shown.push('…');
     }

@@ -102,7 +102,7 @@ fn settings() -> Settings {
         fold_case: false,
         page: None,
     };
-    Settings { wishes: Vec::new(), rules: vec![rule], limits: Vec::new(), one_at_a_time: Vec::new() }
+    Settings { endpoints: Vec::new(), rules: vec![rule], limits: Vec::new(), one_at_a_time: Vec::new() }
 }
 
 fn refusal(expected: Expected, path: &str) -> Refusal {

@@ -3,7 +3,7 @@
 
 use owo_colors::Style;
 use pileus_gate::WantedWrite;
-use pileus_host::one_line;
+use pileus_host::sanitize;
 
 use super::apart::Verdict;
 use super::outlook::{Change, End, Findings, Outlook, Part, Shared, Verb, names};
@@ -22,7 +22,7 @@ pub(super) fn report(outlook: &Outlook, verbose: bool) -> String {
         identity.name, identity.component, identity.version
     );
     let mut lines = vec![
-        styled(&one_line(&title), Style::new().bold()),
+        styled(&sanitize(&title), Style::new().bold()),
         identity.digest.clone(),
         String::new(),
         summary(outlook),
@@ -109,7 +109,7 @@ fn say(lines: &mut Vec<String>, kind: &str, findings: &Findings, verbose: bool) 
             0 => format!("for several {kind}s"),
             count => format!("once for {}: {}", plural(count, kind), names(by)),
         };
-        lines.push(format!("  {} {}", styled(&format!("{:<7}", "write"), bold()), one_line(&whom)));
+        lines.push(format!("  {} {}", styled(&format!("{:<7}", "write"), bold()), sanitize(&whom)));
         say_write(lines, write, verbose);
     }
     if *left_out > 0 {
@@ -137,7 +137,7 @@ fn say_change(lines: &mut Vec<String>, kind: &str, change: &Change, verbose: boo
         _ => Style::new().yellow().bold(),
     };
     let text = format!("{kind} {object}: {}", what.unwrap_or_else(|| reason.clone()));
-    lines.push(format!("  {} {}", styled(&format!("{word:<7}"), style), one_line(&text)));
+    lines.push(format!("  {} {}", styled(&format!("{word:<7}"), style), sanitize(&text)));
     match end {
         End::Told(Verdict::Writes(writes)) => {
             for write in writes {
@@ -164,11 +164,11 @@ fn say_write(lines: &mut Vec<String>, write: &WantedWrite, verbose: bool) {
 }
 
 fn detail(text: &str) -> String {
-    format!("          {}", styled(&one_line(text), Style::new().dimmed()))
+    format!("          {}", styled(&sanitize(text), Style::new().dimmed()))
 }
 
 fn note(text: &str) -> String {
-    format!("  {} {}", styled(&format!("{:<7}", "note"), bold()), one_line(text))
+    format!("  {} {}", styled(&format!("{:<7}", "note"), bold()), sanitize(text))
 }
 
 fn bold() -> Style {

@@ -14,7 +14,7 @@ async fn a_provider_that_loops_or_traps_hurts_neither_pileus_nor_the_cluster() {
     world.cloud.create(json!({"name": "a"})).await;
     let registered = world.register([node("a")]).await;
     for (behaviour, result, said) in
-        [("loop", "cpu", "stopped after 2000 ms of processor time"), ("trap", "trap", "trapped: ")]
+        [("loop", "cpu", "stopped after 2000 ms of CPU time"), ("trap", "trap", "trapped: ")]
     {
         let run = world
             .start_with(&document("hostile-provider", &json!({"behaviour": behaviour}), &json!([])))

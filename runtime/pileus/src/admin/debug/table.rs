@@ -1,6 +1,6 @@
 //! A table for a terminal: columns as wide as they need to be, numbers to the right, and nothing that a terminal obeys.
 
-use pileus_host::one_line;
+use pileus_host::sanitize;
 
 /// A column's name, and on which side its cells stand.
 pub(super) enum Column {
@@ -16,7 +16,7 @@ pub(super) fn table<const N: usize>(
     let name = |column: &Column| match column {
         Column::Text(name) | Column::Number(name) => (*name).to_owned(),
     };
-    let rows: Vec<_> = rows.into_iter().map(|row| row.map(|cell| one_line(&cell))).collect();
+    let rows: Vec<_> = rows.into_iter().map(|row| row.map(|cell| sanitize(&cell))).collect();
     let mut widths = [0; N];
     let lines = || std::iter::once(columns.each_ref().map(name)).chain(rows.iter().cloned());
     for line in lines() {

@@ -187,12 +187,12 @@ impl Caller {
         targets: &[Target],
     ) -> Outcomes<ServiceProgress> {
         let call = ServiceCall { cluster: &self.cluster, targets, known, changes, is_audit: false };
-        self.guest.change_load_balancers_or_fault(call).await
+        self.guest.change_load_balancers_once(call).await
     }
 
     async fn list_owned(&self, scene: Scene) -> Listing<OwnedLoadBalancer> {
         self.cloud.begin(scene, &[]);
-        let came = match self.guest.list_owned_or_fault(&self.cluster).await {
+        let came = match self.guest.list_owned_once(&self.cluster).await {
             Ok(listed) => listed.map_err(NoAnswer::Error),
             Err(fault) => Err(NoAnswer::Fault(fault)),
         };

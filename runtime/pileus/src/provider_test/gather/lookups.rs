@@ -118,7 +118,7 @@ impl Caller {
     ) -> Call {
         self.cloud.begin(scene, &nodes);
         let started = Instant::now();
-        let outcome = match self.guest.lookup_or_fault(purpose, &nodes).await {
+        let outcome = match self.guest.lookup_once(purpose, &nodes).await {
             Ok(Ok(answers)) => Outcome::Answers(answers),
             Ok(Err(error)) => Outcome::Failed(error),
             Err(fault) => Outcome::Fault(fault),

@@ -97,7 +97,7 @@ impl Caller {
             labels: Vec::new(),
         };
         let changes = [create(&self.destinations()[0], nodes.first().unwrap_or(&made_up))];
-        let call = self.guest.change_routes_or_fault(&self.cluster, &changes);
+        let call = self.guest.change_routes_once(&self.cluster, &changes);
         let turn = once(&self.cloud, scene, sent(&changes), call).await;
         let list = match scene {
             Scene::Silence | Scene::NotFound => None,
@@ -109,14 +109,14 @@ impl Caller {
     async fn settle_routes(&self, changes: Vec<RouteChange>) -> Turn {
         let sent = sent(&changes);
         let call = async |due: &[RouteChange]| -> Outcomes<RouteProgress> {
-            self.guest.change_routes_or_fault(&self.cluster, due).await
+            self.guest.change_routes_once(&self.cluster, due).await
         };
         settle(&self.cloud, sent, changes, call).await
     }
 
     async fn list_routes(&self, scene: Scene) -> Listing<ListedRoute> {
         self.cloud.begin(scene, &[]);
-        let came = match self.guest.list_routes_or_fault(&self.cluster).await {
+        let came = match self.guest.list_routes_once(&self.cluster).await {
             Ok(listed) => listed.map_err(NoAnswer::Error),
             Err(fault) => Err(NoAnswer::Fault(fault)),
         };

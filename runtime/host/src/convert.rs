@@ -1,7 +1,8 @@
-//! Between the contract's records and `pileus-cloud`'s words, both ways.
+//! Converts between the contract's generated types and `pileus-cloud`'s types.
 //!
-//! Records are taken apart by name and variants matched without a wildcard, so that whatever the contract gains stops
-//! the build where a decision is due. What a provider says is not trusted: ids are parsed, texts are cut.
+//! Records are destructured by name and variants matched without a wildcard, so a field or case that the contract gains
+//! fails the build where it needs a decision. A provider's answers are not trusted: IDs are parsed, texts are sanitized and
+//! truncated.
 
 mod load_balancers;
 mod routes;
@@ -15,40 +16,37 @@ use pileus_cloud::{
 };
 
 use crate::bindings::{instances, types};
-use crate::one_line::{is_obeyed, one_line};
+use crate::sanitize::{excerpt, is_control, sanitize_message, truncate};
 pub(crate) use load_balancers::{
-    owned_from_wire, service_change_to_wire, service_outcome_from_wire, service_to_wire, target_to_wire,
+    owned_from_wit, service_change_to_wit, service_outcome_from_wit, service_to_wit, target_to_wit,
 };
-pub(crate) use routes::{route_change_to_wire, route_from_wire, route_outcome_from_wire};
+pub(crate) use routes::{route_change_to_wit, route_from_wit, route_outcome_from_wit};
 
-/// The longest message of a provider that is kept, in bytes: an event's note may have 1 KiB.
-const MESSAGE: usize = 1 << 10;
+/// The longest request ID of the cloud that is kept, in bytes.
+const MAX_REQUEST_ID_BYTES: usize = 128;
 
-/// The longest id of a request that is kept, in bytes.
-const REQUEST_ID: usize = 128;
+/// The most addresses, labels or notes of one instance, load balancer or route. More are a mistake, or an attack on the code
+/// that compares them.
+const MAX_ITEMS: usize = 64;
 
-/// What one machine may have of addresses and of labels. A Node with more is no machine but a mistake, or an attack on
-/// whoever has to compare them.
-const MANY: usize = 64;
+/// The longest host name, instance type, zone or region, in bytes: the limit of a DNS name.
+const MAX_NAME_BYTES: usize = 253;
 
-/// The longest text of a machine's fact, in bytes: a DNS name's.
-const FACT: usize = 253;
-
-/// The longest name of a thing in the cloud, and the longest of what a provider notes beside it, in bytes: an id of
+/// The longest name of a resource in the cloud, and the longest note that a provider keeps with it, in bytes: an ID of
 /// Azure's resource manager has some 200.
-const LONGEST: usize = 1 << 10;
+const MAX_TEXT_BYTES: usize = 1 << 10;
 
-/// The longest note that a provider leaves for itself, in bytes: the URL of an operation that Azure signs has more than
-/// 3,000, as a certificate is part of it.
-const RESUME: usize = 4 << 10;
+/// The longest `resume` note, in bytes: the URL of an operation that Azure signs has more than 3,000, because it contains a
+/// certificate.
+const MAX_RESUME_BYTES: usize = 4 << 10;
 
-/// The shortest `pending` that is believed: asking more often would be a loop.
-const SHORTEST_WAIT: Duration = Duration::from_secs(1);
+/// The shortest time after which an item is asked about again: less would be a busy loop.
+const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest `pending` or `throttled` time that is believed: after an hour the world may look different.
-const LONGEST_WAIT: Duration = Duration::from_hours(1);
+/// The longest time after which an item is asked about again: after an hour, the state of the cloud may be different.
+const MAX_WAIT: Duration = Duration::from_hours(1);
 
-pub(crate) fn purpose_to_wire(purpose: Purpose) -> instances::Purpose {
+pub(crate) fn purpose_to_wit(purpose: Purpose) -> instances::Purpose {
     match purpose {
         Purpose::Initialise => instances::Purpose::Initialise,
         Purpose::Refresh => instances::Purpose::Refresh,
@@ -56,26 +54,26 @@ pub(crate) fn purpose_to_wire(purpose: Purpose) -> instances::Purpose {
     }
 }
 
-pub(crate) fn cluster_to_wire(cluster: &Cluster) -> types::Cluster {
+pub(crate) fn cluster_to_wit(cluster: &Cluster) -> types::Cluster {
     let Cluster { name, uid } = cluster;
     types::Cluster { name: name.clone(), uid: uid.clone(), extra: Vec::new() }
 }
 
-pub(crate) fn node_to_wire(node: &NodeReference) -> types::NodeReference {
+pub(crate) fn node_to_wit(node: &NodeReference) -> types::NodeReference {
     let NodeReference { name, uid, provider_id, created_at, addresses, node_ips, labels } = node;
     types::NodeReference {
         name: name.clone(),
         uid: uid.clone(),
         provider_id: provider_id.as_ref().map(ToString::to_string),
         created_at: u64::try_from(created_at.as_second()).unwrap_or(0),
-        addresses: addresses.iter().map(address_to_wire).collect(),
+        addresses: addresses.iter().map(address_to_wit).collect(),
         node_ips: node_ips.iter().map(ToString::to_string).collect(),
         labels: labels.clone(),
         extra: Vec::new(),
     }
 }
 
-fn address_to_wire(address: &Address) -> types::Address {
+fn address_to_wit(address: &Address) -> types::Address {
     let Address { kind, value } = address;
     let kind = match kind {
         AddressKind::Hostname => types::AddressKind::Hostname,
@@ -87,9 +85,9 @@ fn address_to_wire(address: &Address) -> types::Address {
     types::Address { kind, value: value.clone() }
 }
 
-/// IP addresses become what their canonical text is, and names must be ones: the API server takes anything, and a Node
-/// with an address that is none would lose its taint although nobody can reach it.
-fn address_from_wire(address: types::Address) -> Result<Address, String> {
+/// Returns IP addresses in canonical form and checks names. The API server accepts any text, and a Node with an invalid
+/// address would lose its taint although it can't be reached.
+fn address_from_wit(address: types::Address) -> Result<Address, String> {
     let types::Address { kind, value } = address;
     let kind = match kind {
         types::AddressKind::Hostname => AddressKind::Hostname,
@@ -101,37 +99,40 @@ fn address_from_wire(address: types::Address) -> Result<Address, String> {
     let value = match kind {
         AddressKind::InternalIp | AddressKind::ExternalIp => {
             let ip = value.parse::<IpAddr>();
-            ip.map_err(|_| format!("{:?} is no IP address", text(&value)))?.to_string()
+            ip.map_err(|_| format!("invalid IP address {:?}", sanitize_message(&value)))?.to_string()
         }
-        AddressKind::Hostname | AddressKind::InternalDns | AddressKind::ExternalDns => fact(value)?,
+        AddressKind::Hostname | AddressKind::InternalDns | AddressKind::ExternalDns => checked_name(value)?,
     };
     Ok(Address { kind, value })
 }
 
-/// A text that says something and isn't too long to.
-fn fact(value: String) -> Result<String, String> {
-    if value.is_empty() || value.len() > FACT || value.chars().any(|c| is_obeyed(c) || c.is_whitespace()) {
-        return Err(format!("{:?} is no name", start_of(&value)));
+/// A name that isn't empty or too long, and has no white space.
+fn checked_name(value: String) -> Result<String, String> {
+    if value.is_empty()
+        || value.len() > MAX_NAME_BYTES
+        || value.chars().any(|c| is_control(c) || c.is_whitespace())
+    {
+        return Err(format!("invalid name {:?}", excerpt(&value)));
     }
     Ok(value)
 }
 
-/// An answer about the Node of this name. `schemes` are the provider's own: a machine of another's is no answer.
-pub(crate) fn answer_from_wire(
+/// Converts the answer about one Node. `schemes` are those of the provider: an instance with another scheme is an error.
+pub(crate) fn answer_from_wit(
     node: &str,
     answer: instances::Answer,
     schemes: &[String],
 ) -> Result<Answer, Error> {
     match answer {
-        instances::Answer::Found(instance) => instance_from_wire(node, instance, schemes).map(Answer::Found),
+        instances::Answer::Found(instance) => instance_from_wit(node, instance, schemes).map(Answer::Found),
         instances::Answer::Absent => Ok(Answer::Absent),
         instances::Answer::Pending(after) => Ok(Answer::Pending(wait(after))),
         instances::Answer::Unmanaged => Ok(Answer::Unmanaged),
-        instances::Answer::Failed(error) => Err(error_from_wire(error)),
+        instances::Answer::Failed(error) => Err(error_from_wit(error)),
     }
 }
 
-fn instance_from_wire(node: &str, instance: types::Instance, schemes: &[String]) -> Result<Instance, Error> {
+fn instance_from_wit(node: &str, instance: types::Instance, schemes: &[String]) -> Result<Instance, Error> {
     let types::Instance {
         provider_id,
         instance_type,
@@ -140,41 +141,45 @@ fn instance_from_wire(node: &str, instance: types::Instance, schemes: &[String])
         addresses,
         labels,
         state,
-        extra: _, // nothing is defined for it yet
+        extra: _, // the contract defines nothing for it yet
     } = instance;
     let broken = |problem: String| Error::new(ErrorKind::Broken, format!("node {node}: {problem}"));
     let provider_id = ProviderId::parse(&provider_id).map_err(|error| broken(error.to_string()))?;
     if !schemes.iter().any(|scheme| scheme == provider_id.scheme()) {
         let own = schemes.join(", ");
-        return Err(broken(format!("{provider_id} has a scheme that is not the provider's own ({own})")));
+        return Err(broken(format!("{provider_id} has another scheme than the provider's ({own})")));
     }
-    if provider_id.as_str().contains(is_obeyed) {
-        return Err(broken(format!("{} holds a character that can't be shown", text(provider_id.as_str()))));
+    if provider_id.as_str().contains(is_control) {
+        return Err(broken(format!(
+            "{} contains a control character",
+            sanitize_message(provider_id.as_str())
+        )));
     }
     let state = match state {
         types::State::Running => InstanceState::Running,
         types::State::Stopped => InstanceState::Stopped,
         types::State::Unknown => InstanceState::Unknown,
     };
-    if addresses.len() > MANY || labels.len() > MANY {
+    if addresses.len() > MAX_ITEMS || labels.len() > MAX_ITEMS {
         let (addresses, labels) = (addresses.len(), labels.len());
         return Err(broken(format!(
-            "{addresses} addresses and {labels} labels, at most {MANY} of each are taken"
+            "{addresses} addresses and {labels} labels; the limit is {MAX_ITEMS} of each"
         )));
     }
-    let told = |value: Option<String>| value.filter(|text| !text.is_empty()).map(fact).transpose();
+    let optional =
+        |value: Option<String>| value.filter(|text| !text.is_empty()).map(checked_name).transpose();
     Ok(Instance {
         provider_id,
-        instance_type: told(instance_type).map_err(broken)?,
-        zone: told(zone).map_err(broken)?,
-        region: told(region).map_err(broken)?,
-        addresses: addresses.into_iter().map(address_from_wire).collect::<Result<_, _>>().map_err(broken)?,
-        labels, // whoever writes them checks them against the API server's rules
+        instance_type: optional(instance_type).map_err(broken)?,
+        zone: optional(zone).map_err(broken)?,
+        region: optional(region).map_err(broken)?,
+        addresses: addresses.into_iter().map(address_from_wit).collect::<Result<_, _>>().map_err(broken)?,
+        labels, // the node controller checks them against the API server's rules
         state,
     })
 }
 
-pub(crate) fn error_from_wire(error: types::Error) -> Error {
+pub(crate) fn error_from_wit(error: types::Error) -> Error {
     let types::Error { kind, message, extra } = error;
     let kind = match kind {
         types::ErrorKind::Throttled(after) => ErrorKind::Throttled(after.map(wait)),
@@ -184,38 +189,28 @@ pub(crate) fn error_from_wire(error: types::Error) -> Error {
         types::ErrorKind::Unavailable => ErrorKind::Unavailable,
         types::ErrorKind::Broken => ErrorKind::Broken,
     };
-    let mut message = text(&message);
+    let mut message = sanitize_message(&message);
     if let Some((_, id)) = extra.iter().find(|(name, _)| name == "request-id") {
-        let id = text(id.get(..id.floor_char_boundary(REQUEST_ID)).unwrap_or_default());
+        let id = sanitize_message(truncate(id, MAX_REQUEST_ID_BYTES));
         message = format!("{message} (request {id})");
     }
     Error::new(kind, message)
 }
 
-/// When to ask again, and the provider's note. That is a hint: one that is too long is as good as lost.
-fn under(progress: types::InProgress) -> (Duration, Option<String>) {
+/// When to ask again, and the provider's `resume` note. A note that is too long is dropped, because it is only a hint.
+fn progress_from_wit(progress: types::InProgress) -> (Duration, Option<String>) {
     let types::InProgress { after, resume, extra: _ } = progress;
-    (wait(after), resume.filter(|note| note.len() <= RESUME))
+    (wait(after), resume.filter(|note| note.len() <= MAX_RESUME_BYTES))
 }
 
 fn wait(milliseconds: u64) -> Duration {
-    Duration::from_millis(milliseconds).clamp(SHORTEST_WAIT, LONGEST_WAIT)
-}
-
-/// The start of a provider's text, enough to recognise what it is about.
-fn start_of(long: &str) -> String {
-    text(long.get(..long.floor_char_boundary(80)).unwrap_or_default())
-}
-
-/// A provider's text on one line and of bearable length.
-pub(crate) fn text(text: &str) -> String {
-    let text = text.get(..text.floor_char_boundary(MESSAGE)).unwrap_or_default();
-    one_line(text)
+    Duration::from_millis(milliseconds).clamp(MIN_WAIT, MAX_WAIT)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sanitize::MAX_MESSAGE_BYTES;
 
     fn instance(provider_id: &str) -> types::Instance {
         types::Instance {
@@ -235,7 +230,7 @@ mod tests {
     }
 
     fn read(answer: types::Instance) -> Result<Instance, Error> {
-        let answer = answer_from_wire("node-1", instances::Answer::Found(answer), &["simulated".to_owned()]);
+        let answer = answer_from_wit("node-1", instances::Answer::Found(answer), &["simulated".to_owned()]);
         answer.map(|answer| match answer {
             Answer::Found(instance) => instance,
             other => panic!("{other:?}"),
@@ -243,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_of_another_providers_scheme_is_no_answer() {
+    fn an_instance_with_another_providers_scheme_is_an_error() {
         let of = |id: &str| read(instance(id));
         let known = of("simulated://m-1").unwrap();
-        assert_eq!((known.zone, known.region), (None, None), "an empty zone is none");
+        assert_eq!((known.zone, known.region), (None, None), "an empty zone is unknown");
         for id in ["azure://m-1", "m-1", "", "simulated://", "simulated://m-\u{202e}1"] {
             let error = of(id).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Broken, "{id}");
@@ -255,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_addresses_in_canonical_form() {
+    fn addresses_are_checked_and_in_canonical_form() {
         use types::AddressKind::{ExternalIp, Hostname, InternalDns, InternalIp};
         let with = |address| types::Instance { addresses: vec![address], ..instance("simulated://m-1") };
         for (kind, given, taken) in [
@@ -274,37 +269,41 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_with_more_than_any_machine_has_is_refused() {
+    fn an_instance_with_too_many_or_too_long_facts_is_refused() {
         let many = |count: usize| vec![address(types::AddressKind::InternalIp, "10.0.0.1"); count];
         let of = |count| read(types::Instance { addresses: many(count), ..instance("simulated://m-1") });
-        assert!(of(MANY).is_ok());
-        assert_eq!(of(MANY + 1).unwrap_err().kind, ErrorKind::Broken);
-        let labels = vec![("a".to_owned(), "b".to_owned()); MANY + 1];
+        assert!(of(MAX_ITEMS).is_ok());
+        assert_eq!(of(MAX_ITEMS + 1).unwrap_err().kind, ErrorKind::Broken);
+        let labels = vec![("a".to_owned(), "b".to_owned()); MAX_ITEMS + 1];
         assert!(read(types::Instance { labels, ..instance("simulated://m-1") }).is_err());
-        let zone = Some("z".repeat(FACT + 1));
+        let zone = Some("z".repeat(MAX_NAME_BYTES + 1));
         assert!(read(types::Instance { zone, ..instance("simulated://m-1") }).is_err());
     }
 
     #[test]
-    fn a_wait_is_neither_a_loop_nor_for_ever() {
-        for (given, taken) in [(0, SHORTEST_WAIT), (5000, Duration::from_secs(5)), (u64::MAX, LONGEST_WAIT)] {
+    fn a_wait_is_neither_too_short_nor_too_long() {
+        for (given, taken) in [(0, MIN_WAIT), (5000, Duration::from_secs(5)), (u64::MAX, MAX_WAIT)] {
             assert_eq!(
-                answer_from_wire("a", instances::Answer::Pending(given), &[]),
+                answer_from_wit("a", instances::Answer::Pending(given), &[]),
                 Ok(Answer::Pending(taken))
             );
         }
     }
 
     #[test]
-    fn a_providers_text_is_one_line_of_bounded_length() {
-        let error = error_from_wire(types::Error {
+    fn a_providers_message_is_one_line_of_bounded_length() {
+        let error = error_from_wit(types::Error {
             kind: types::ErrorKind::Throttled(Some(u64::MAX)),
             message: format!("line one\nline two\x1b[31m{}", "é".repeat(5000)),
             extra: vec![("request-id".to_owned(), "i".repeat(5000))],
         });
-        assert_eq!(error.kind, ErrorKind::Throttled(Some(LONGEST_WAIT)));
+        assert_eq!(error.kind, ErrorKind::Throttled(Some(MAX_WAIT)));
         assert!(!error.message.contains(char::is_control));
-        assert!(error.message.len() < MESSAGE + REQUEST_ID + 32, "{}", error.message.len());
+        assert!(
+            error.message.len() < MAX_MESSAGE_BYTES + MAX_REQUEST_ID_BYTES + 32,
+            "{}",
+            error.message.len()
+        );
         assert!(error.message.ends_with("ii)"));
     }
 }

@@ -1,21 +1,21 @@
-//! Compiled code on disk: native code that is only ever taken from where nobody else can have put it (attack row 20).
+//! Compiled code on disk: native code that is only loaded from where no other user can have written it (attack row 20).
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use pileus_host::{Code, CompiledCode, Compiler, Component, Engine, Limits, Metrics};
+use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Engine, Limits, Metrics};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 use crate::fixture::{configured, gate, guest};
 
-/// Loads the hostile provider with this folder; whether its code came from there.
+/// Loads the hostile provider with the cache in this folder. Returns whether its code came from there.
 async fn is_cached(folder: &Path) -> bool {
-    let engine = Engine::start(Some(CompiledCode::open(folder).unwrap()), Compiler::InProcess).unwrap();
+    let engine = Engine::start(Some(CodeCache::open(folder).unwrap()), Compiler::InProcess).unwrap();
     let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
-    matches!(component.code, Code::Cached(_))
+    matches!(component.code_origin, CodeOrigin::Cached(_))
 }
 
 fn only_file(folder: &Path) -> PathBuf {
@@ -25,7 +25,7 @@ fn only_file(folder: &Path) -> PathBuf {
 }
 
 #[tokio::test]
-async fn row_20_code_is_compiled_once_and_whatever_is_wrong_with_it_is_a_miss() {
+async fn row_20_code_is_compiled_once_and_damaged_or_untrusted_code_is_a_miss() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("compiled");
     assert!(!is_cached(&folder).await, "the first start compiles");
@@ -39,7 +39,7 @@ async fn row_20_code_is_compiled_once_and_whatever_is_wrong_with_it_is_a_miss() 
     for damaged in [flipped, half, Vec::new(), b"short".to_vec()] {
         fs::write(&file, damaged).unwrap();
         assert!(!is_cached(&folder).await);
-        assert_eq!(fs::read(&file).unwrap().len(), whole.len(), "it is written anew");
+        assert_eq!(fs::read(&file).unwrap().len(), whole.len(), "it is written again");
     }
 
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
@@ -53,15 +53,15 @@ async fn row_20_code_is_compiled_once_and_whatever_is_wrong_with_it_is_a_miss() 
 }
 
 #[tokio::test]
-async fn the_code_of_one_component_is_not_taken_for_anothers() {
+async fn the_code_of_one_component_is_not_used_for_another() {
     let folder = tempfile::tempdir().unwrap();
-    let compiled = CompiledCode::open(&folder.path().join("compiled")).unwrap();
+    let compiled = CodeCache::open(&folder.path().join("compiled")).unwrap();
     let load = async || {
         let engine = Engine::start(Some(compiled.clone()), Compiler::InProcess).unwrap();
         let mut is_cached = Vec::new();
         for name in ["hostile_provider", "simulated_provider"] {
             let component = Component::load(&engine, guest(name)).await.unwrap();
-            is_cached.push(matches!(component.code, Code::Cached(_)));
+            is_cached.push(matches!(component.code_origin, CodeOrigin::Cached(_)));
         }
         is_cached
     };
@@ -73,20 +73,20 @@ async fn the_code_of_one_component_is_not_taken_for_anothers() {
     for (from, to) in [(&one, &aside), (&other, &one), (&aside, &other)] {
         fs::rename(from, to).unwrap();
     }
-    assert_eq!(load().await, [false, false], "both files are whole, and each is the other's");
+    assert_eq!(load().await, [false, false], "both files are whole, but belong to the other component");
     assert_eq!(load().await, [true, true]);
 }
 
 #[tokio::test]
-async fn row_20_what_was_on_disk_is_counted_and_a_file_that_was_never_finished_does_no_harm() {
+async fn row_20_cache_results_are_counted_and_an_unfinished_file_does_no_harm() {
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("compiled");
-    CompiledCode::open(&folder).unwrap();
+    CodeCache::open(&folder).unwrap();
     fs::write(folder.join(".tmpA1b2C3.cwasm.unfinished"), "half of some co").unwrap();
     let start = async || {
-        let compiled = CompiledCode::open(&folder).unwrap();
+        let compiled = CodeCache::open(&folder).unwrap();
         let engine = Engine::start(Some(compiled), Compiler::InProcess).unwrap();
         configured(&engine, "{}", gate(Vec::new()), Limits::default(), &metrics).await;
     };
@@ -107,15 +107,15 @@ async fn row_20_what_was_on_disk_is_counted_and_a_file_that_was_never_finished_d
 }
 
 #[tokio::test]
-async fn code_that_is_no_longer_used_goes_and_what_is_no_code_of_ours_stays() {
+async fn unused_code_is_removed_and_other_files_stay() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().join("compiled");
     let long_ago = SystemTime::now() - Duration::from_hours(31 * 24);
     let age = |path: &Path| fs::File::open(path).unwrap().set_modified(long_ago).unwrap();
-    CompiledCode::open(&folder).unwrap();
+    CodeCache::open(&folder).unwrap();
     let (former, digest) = ("0".repeat(64), "f".repeat(64));
     let ours = [format!("{former}-0123456789ab.cwasm"), ".tmpA1b2C3.cwasm.unfinished".to_owned()];
-    // The operator may have named a folder that holds other things.
+    // The operator may have chosen a folder that holds other files.
     let theirs = ["thesis.odt", ".bashrc", "other.cwasm", "a-b.cwasm", ".tmpA1b2C3"];
     for name in ours.iter().map(String::as_str).chain(theirs) {
         fs::write(folder.join(name), "").unwrap();
@@ -130,7 +130,7 @@ async fn code_that_is_no_longer_used_goes_and_what_is_no_code_of_ours_stays() {
     assert!(ours.iter().all(|name| !folder.join(name).exists()));
     for name in theirs.into_iter().chain(["folder"]) {
         assert!(folder.join(name).exists(), "{name} is gone");
-        let _gone = fs::remove_file(folder.join(name));
+        let _removed = fs::remove_file(folder.join(name));
     }
 
     fs::remove_dir(folder.join("folder")).unwrap();
@@ -139,20 +139,20 @@ async fn code_that_is_no_longer_used_goes_and_what_is_no_code_of_ours_stays() {
     age(&file);
     assert!(is_cached(&folder).await);
     let age = SystemTime::now().duration_since(fs::metadata(&file).unwrap().modified().unwrap());
-    assert!(age.unwrap() < Duration::from_hours(1), "use keeps it young");
+    assert!(age.unwrap() < Duration::from_hours(1), "its use updates its age");
 }
 
 #[tokio::test]
-async fn a_folder_that_others_can_write_or_that_is_a_link_is_refused() {
+async fn a_folder_that_others_can_write_or_a_link_is_refused() {
     let parent = tempfile::tempdir().unwrap();
     let open = parent.path().join("open");
     fs::create_dir(&open).unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(CompiledCode::open(&open).unwrap_err().to_string().contains("chmod 700"));
+    assert!(CodeCache::open(&open).unwrap_err().to_string().contains("chmod 700"));
     let link = parent.path().join("link");
     symlink(parent.path(), &link).unwrap();
-    assert!(CompiledCode::open(&link).is_err());
+    assert!(CodeCache::open(&link).is_err());
     let file = parent.path().join("file");
     fs::write(&file, "").unwrap();
-    assert!(CompiledCode::open(&file).is_err());
+    assert!(CodeCache::open(&file).is_err());
 }

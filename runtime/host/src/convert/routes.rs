@@ -1,59 +1,60 @@
-//! Routes between the contract's records and `pileus-cloud`'s words.
+//! Converts routes between the contract's types and `pileus-cloud`'s types.
 
 use pileus_cloud::{
     Error, ErrorKind, ListedRoute, ProviderId, Route, RouteAction, RouteChange, RouteProgress,
 };
 
-use super::{LONGEST, MANY, address_from_wire, address_to_wire, error_from_wire, start_of, under};
+use super::{MAX_ITEMS, MAX_TEXT_BYTES, address_from_wit, address_to_wit, error_from_wit, progress_from_wit};
 use crate::bindings::routes;
+use crate::sanitize::excerpt;
 
-pub(crate) fn route_change_to_wire(change: &RouteChange) -> routes::RouteChange {
+pub(crate) fn route_change_to_wit(change: &RouteChange) -> routes::RouteChange {
     let RouteChange { action, resume } = change;
     let action = match action {
-        RouteAction::Delete(route) => routes::Action::Delete(listed_to_wire(route)),
-        RouteAction::Create(route) => routes::Action::Create(route_to_wire(route)),
+        RouteAction::Delete(route) => routes::Action::Delete(listed_to_wit(route)),
+        RouteAction::Create(route) => routes::Action::Create(route_to_wit(route)),
     };
     routes::RouteChange { action, resume: resume.clone(), extra: Vec::new() }
 }
 
-fn route_to_wire(route: &Route) -> routes::Route {
+fn route_to_wit(route: &Route) -> routes::Route {
     let Route { name_hint, node, target, addresses, destination } = route;
     routes::Route {
         name_hint: name_hint.clone(),
         node: node.clone(),
         target: target.as_ref().map(ToString::to_string),
-        addresses: addresses.iter().map(address_to_wire).collect(),
+        addresses: addresses.iter().map(address_to_wit).collect(),
         destination: destination.to_string(),
         extra: Vec::new(),
     }
 }
 
-fn listed_to_wire(route: &ListedRoute) -> routes::Listed {
+fn listed_to_wit(route: &ListedRoute) -> routes::Listed {
     let ListedRoute { name, node, target, addresses, destination, is_blackhole, extra } = route;
     routes::Listed {
         name: name.clone(),
         node: node.clone(),
         target: target.as_ref().map(ToString::to_string),
-        addresses: addresses.iter().map(address_to_wire).collect(),
+        addresses: addresses.iter().map(address_to_wit).collect(),
         destination: destination.clone(),
         blackhole: *is_blackhole,
         extra: extra.clone(),
     }
 }
 
-/// A route of the cloud's table. A table with one that makes no sense isn't known, and nothing is changed after it.
-pub(crate) fn route_from_wire(route: routes::Listed) -> Result<ListedRoute, Error> {
+/// Converts a route of the cloud's table. One that is invalid fails the whole list, so that nothing is changed because of it.
+pub(crate) fn route_from_wit(route: routes::Listed) -> Result<ListedRoute, Error> {
     let routes::Listed { name, node, target, addresses, destination, blackhole, extra } = route;
-    let shown = start_of(&name);
+    let shown = excerpt(&name);
     let broken = |problem: String| Error::new(ErrorKind::Broken, format!("route {shown:?}: {problem}"));
     let notes = extra.iter().flat_map(|(key, value)| [key, value]);
     let texts = [&name, &destination].into_iter().chain(&node).chain(notes);
-    if let Some(long) = texts.map(String::len).find(|length| *length > LONGEST) {
-        return Err(broken(format!("a text of {long} bytes, where {LONGEST} are taken")));
+    if let Some(long) = texts.map(String::len).find(|length| *length > MAX_TEXT_BYTES) {
+        return Err(broken(format!("a text of {long} bytes; the limit is {MAX_TEXT_BYTES}")));
     }
-    if addresses.len() > MANY || extra.len() > MANY {
+    if addresses.len() > MAX_ITEMS || extra.len() > MAX_ITEMS {
         return Err(broken(format!(
-            "{} addresses and {} notes, at most {MANY} of each are taken",
+            "{} addresses and {} notes; the limit is {MAX_ITEMS} of each",
             addresses.len(),
             extra.len()
         )));
@@ -62,7 +63,7 @@ pub(crate) fn route_from_wire(route: routes::Listed) -> Result<ListedRoute, Erro
         target.map(|id| ProviderId::parse(&id)).transpose().map_err(|error| broken(error.to_string()))?;
     Ok(ListedRoute {
         target,
-        addresses: addresses.into_iter().map(address_from_wire).collect::<Result<_, _>>().map_err(broken)?,
+        addresses: addresses.into_iter().map(address_from_wit).collect::<Result<_, _>>().map_err(broken)?,
         name,
         node: node.filter(|node| !node.is_empty()),
         destination,
@@ -71,14 +72,14 @@ pub(crate) fn route_from_wire(route: routes::Listed) -> Result<ListedRoute, Erro
     })
 }
 
-pub(crate) fn route_outcome_from_wire(outcome: routes::Outcome) -> Result<RouteProgress, Error> {
+pub(crate) fn route_outcome_from_wit(outcome: routes::Outcome) -> Result<RouteProgress, Error> {
     match outcome {
         routes::Outcome::Done => Ok(RouteProgress::Done),
         routes::Outcome::InProgress(progress) => {
-            let (after, resume) = under(progress);
+            let (after, resume) = progress_from_wit(progress);
             Ok(RouteProgress::InProgress { after, resume })
         }
-        routes::Outcome::Failed(error) => Err(error_from_wire(error)),
+        routes::Outcome::Failed(error) => Err(error_from_wit(error)),
     }
 }
 
@@ -89,7 +90,7 @@ mod tests {
 
     use pileus_cloud::{Address, AddressKind};
 
-    use super::super::RESUME;
+    use super::super::MAX_RESUME_BYTES;
     use super::*;
     use crate::bindings::types;
 
@@ -109,38 +110,38 @@ mod tests {
     }
 
     #[test]
-    fn a_route_goes_back_as_it_was_listed() {
-        let mut route = route_from_wire(listed()).unwrap();
+    fn a_route_is_returned_as_it_was_listed() {
+        let mut route = route_from_wit(listed()).unwrap();
         let address: IpAddr = route.addresses[0].value.parse().unwrap();
         assert_eq!(address, "2001:db8::1".parse::<IpAddr>().unwrap());
         route.addresses[0] = Address::new(AddressKind::InternalIp, "2001:DB8::1");
-        let back = listed_to_wire(&route);
+        let back = listed_to_wit(&route);
         assert_eq!(format!("{back:?}"), format!("{:?}", listed()));
     }
 
     #[test]
-    fn a_route_that_makes_no_sense_is_no_answer() {
+    fn an_invalid_route_fails_the_list() {
         for (name, route) in [
-            ("long name", routes::Listed { name: "n".repeat(LONGEST + 1), ..listed() }),
+            ("long name", routes::Listed { name: "n".repeat(MAX_TEXT_BYTES + 1), ..listed() }),
             (
                 "long note",
-                routes::Listed { extra: vec![(String::new(), "n".repeat(LONGEST + 1))], ..listed() },
+                routes::Listed { extra: vec![(String::new(), "n".repeat(MAX_TEXT_BYTES + 1))], ..listed() },
             ),
             ("target", routes::Listed { target: Some("m-1".to_owned()), ..listed() }),
-            ("many notes", routes::Listed { extra: vec![Default::default(); MANY + 1], ..listed() }),
+            ("many notes", routes::Listed { extra: vec![Default::default(); MAX_ITEMS + 1], ..listed() }),
         ] {
-            assert_eq!(route_from_wire(route).unwrap_err().kind, ErrorKind::Broken, "{name}");
+            assert_eq!(route_from_wit(route).unwrap_err().kind, ErrorKind::Broken, "{name}");
         }
         let unnamed = routes::Listed { node: Some(String::new()), target: None, ..listed() };
-        assert_eq!(route_from_wire(unnamed).unwrap().node, None);
+        assert_eq!(route_from_wit(unnamed).unwrap().node, None);
     }
 
     #[test]
-    fn a_note_is_given_back_unless_it_is_too_long() {
-        for (length, is_kept) in [(RESUME, true), (RESUME + 1, false)] {
+    fn a_resume_note_is_kept_unless_it_is_too_long() {
+        for (length, is_kept) in [(MAX_RESUME_BYTES, true), (MAX_RESUME_BYTES + 1, false)] {
             let progress =
                 types::InProgress { after: 5000, resume: Some("n".repeat(length)), extra: Vec::new() };
-            let outcome = route_outcome_from_wire(routes::Outcome::InProgress(progress)).unwrap();
+            let outcome = route_outcome_from_wit(routes::Outcome::InProgress(progress)).unwrap();
             let RouteProgress::InProgress { after, resume } = outcome else { panic!("{outcome:?}") };
             assert_eq!((after, resume.is_some()), (Duration::from_secs(5), is_kept));
         }

@@ -1,5 +1,5 @@
-//! Load balancers between the contract's records and `pileus-cloud`'s words. What a provider says of one ends up in the
-//! status of a Service, by which kube-proxy and DNS send traffic, so it is held against the API server's rules here.
+//! Converts load balancers between the contract's types and `pileus-cloud`'s types. A provider's answer ends up in the status
+//! of a Service, by which kube-proxy and DNS direct traffic, so it is checked here against the API server's rules.
 
 use std::net::IpAddr;
 
@@ -9,49 +9,49 @@ use pileus_cloud::{
     TargetSelection, TrafficPolicy,
 };
 
-use super::{FACT, LONGEST, MANY, address_to_wire, error_from_wire, start_of, text, under};
+use super::{MAX_ITEMS, MAX_NAME_BYTES, MAX_TEXT_BYTES, address_to_wit, error_from_wit, progress_from_wit};
 use crate::bindings::load_balancers;
-use crate::one_line::is_obeyed;
+use crate::sanitize::{excerpt, is_control, sanitize_message};
 
-/// The most ways in that a Service has: two families in each of a region's zones, and some to spare.
-const WAYS: usize = 16;
+/// The most ingress points of a Service: two address families in each of a region's zones, and some to spare.
+const MAX_INGRESSES: usize = 16;
 
-/// The most ports that a way in has: clouds take 300 rules at most.
-const PORTS: usize = 512;
+/// The most ports of an ingress point: clouds accept 300 rules at most.
+const MAX_PORTS: usize = 512;
 
-/// The longest reason of a port that doesn't work, in bytes, as in the API.
-const REASON: usize = 316;
+/// The longest error reason of a port, in bytes, as in the Kubernetes API.
+const MAX_REASON_BYTES: usize = 316;
 
-/// The most warnings of a change that are kept; each becomes an event.
-const WARNINGS: usize = 8;
+/// The most warnings of a change that are kept. Each becomes an event.
+const MAX_WARNINGS: usize = 8;
 
-pub(crate) fn target_to_wire(target: &Target) -> load_balancers::Target {
+pub(crate) fn target_to_wit(target: &Target) -> load_balancers::Target {
     let Target { node, uid, provider_id, addresses, zone, labels } = target;
     load_balancers::Target {
         node: node.clone(),
         uid: uid.clone(),
         provider_id: provider_id.to_string(),
-        addresses: addresses.iter().map(address_to_wire).collect(),
+        addresses: addresses.iter().map(address_to_wit).collect(),
         zone: zone.clone(),
         labels: labels.clone(),
         extra: Vec::new(),
     }
 }
 
-pub(crate) fn service_change_to_wire(change: &ServiceChange) -> load_balancers::ServiceChange {
+pub(crate) fn service_change_to_wit(change: &ServiceChange) -> load_balancers::ServiceChange {
     let ServiceChange { action, resume } = change;
     let action = match action {
-        ServiceAction::Ensure(service) => load_balancers::Action::Ensure(service_to_wire(service)),
+        ServiceAction::Ensure(service) => load_balancers::Action::Ensure(service_to_wit(service)),
         ServiceAction::UpdateTargets(service) => {
-            load_balancers::Action::UpdateTargets(service_to_wire(service))
+            load_balancers::Action::UpdateTargets(service_to_wit(service))
         }
-        ServiceAction::Delete(service) => load_balancers::Action::Delete(service_to_wire(service)),
-        ServiceAction::RemoveOrphan(owned) => load_balancers::Action::RemoveOrphan(owned_to_wire(owned)),
+        ServiceAction::Delete(service) => load_balancers::Action::Delete(service_to_wit(service)),
+        ServiceAction::RemoveOrphan(owned) => load_balancers::Action::RemoveOrphan(owned_to_wit(owned)),
     };
     load_balancers::ServiceChange { action, resume: resume.clone(), extra: Vec::new() }
 }
 
-pub(crate) fn service_to_wire(service: &Service) -> load_balancers::Service {
+pub(crate) fn service_to_wit(service: &Service) -> load_balancers::Service {
     let Service {
         namespace,
         name,
@@ -78,7 +78,7 @@ pub(crate) fn service_to_wire(service: &Service) -> load_balancers::Service {
         namespace_labels: namespace_labels.clone(),
         annotations: annotations.clone(),
         class: class.clone(),
-        ports: ports.iter().map(port_to_wire).collect(),
+        ports: ports.iter().map(port_to_wit).collect(),
         policy: match policy {
             TrafficPolicy::Cluster => load_balancers::TrafficPolicy::Cluster,
             TrafficPolicy::Local(port) => load_balancers::TrafficPolicy::Local(*port),
@@ -91,29 +91,29 @@ pub(crate) fn service_to_wire(service: &Service) -> load_balancers::Service {
         },
         source_ranges: source_ranges.iter().map(ToString::to_string).collect(),
         requested_ip: requested_ip.clone(),
-        families: families.iter().copied().map(family_to_wire).collect(),
-        endpoints: endpoints.iter().copied().map(endpoints_to_wire).collect(),
+        families: families.iter().copied().map(family_to_wit).collect(),
+        endpoints: endpoints.iter().copied().map(endpoints_to_wit).collect(),
         targets: match targets {
             TargetSelection::All => load_balancers::Selection::All,
             TargetSelection::Rows(rows) => load_balancers::Selection::Rows(rows.clone()),
         },
-        status: status.iter().map(ingress_to_wire).collect(),
+        status: status.iter().map(ingress_to_wit).collect(),
         extra: Vec::new(),
     }
 }
 
-fn port_to_wire(port: &ServicePort) -> load_balancers::ServicePort {
+fn port_to_wit(port: &ServicePort) -> load_balancers::ServicePort {
     let ServicePort { name, protocol, port, node_port, app_protocol } = port;
     load_balancers::ServicePort {
         name: name.clone(),
-        protocol: protocol_to_wire(*protocol),
+        protocol: protocol_to_wit(*protocol),
         port: *port,
         node_port: *node_port,
         app_protocol: app_protocol.clone(),
     }
 }
 
-const fn protocol_to_wire(protocol: Protocol) -> load_balancers::Protocol {
+const fn protocol_to_wit(protocol: Protocol) -> load_balancers::Protocol {
     match protocol {
         Protocol::Tcp => load_balancers::Protocol::Tcp,
         Protocol::Udp => load_balancers::Protocol::Udp,
@@ -121,23 +121,23 @@ const fn protocol_to_wire(protocol: Protocol) -> load_balancers::Protocol {
     }
 }
 
-const fn family_to_wire(family: IpFamily) -> load_balancers::Family {
+const fn family_to_wit(family: IpFamily) -> load_balancers::Family {
     match family {
         IpFamily::Ipv4 => load_balancers::Family::Ipv4,
         IpFamily::Ipv6 => load_balancers::Family::Ipv6,
     }
 }
 
-const fn endpoints_to_wire(endpoints: LocalEndpoints) -> load_balancers::LocalEndpoints {
+const fn endpoints_to_wit(endpoints: LocalEndpoints) -> load_balancers::LocalEndpoints {
     let LocalEndpoints { row, count } = endpoints;
     load_balancers::LocalEndpoints { row, count }
 }
 
-fn ingress_to_wire(ingress: &Ingress) -> load_balancers::Ingress {
+fn ingress_to_wit(ingress: &Ingress) -> load_balancers::Ingress {
     let Ingress { point, ip_mode, ports } = ingress;
     let port = |PortStatus { port, protocol, error }: &PortStatus| load_balancers::PortStatus {
         port: *port,
-        protocol: protocol_to_wire(*protocol),
+        protocol: protocol_to_wit(*protocol),
         error: error.clone(),
     };
     load_balancers::Ingress {
@@ -153,7 +153,7 @@ fn ingress_to_wire(ingress: &Ingress) -> load_balancers::Ingress {
     }
 }
 
-fn owned_to_wire(owned: &OwnedLoadBalancer) -> load_balancers::Owned {
+fn owned_to_wit(owned: &OwnedLoadBalancer) -> load_balancers::Owned {
     let OwnedLoadBalancer { cluster_uid, service_uid, service, name, extra } = owned;
     load_balancers::Owned {
         cluster_uid: cluster_uid.clone(),
@@ -164,17 +164,18 @@ fn owned_to_wire(owned: &OwnedLoadBalancer) -> load_balancers::Owned {
     }
 }
 
-/// What the cloud has for a Service. A list with one that makes no sense isn't known, and nothing is removed after it.
-pub(crate) fn owned_from_wire(owned: load_balancers::Owned) -> Result<OwnedLoadBalancer, Error> {
+/// Converts a load balancer that the cloud has for a Service. One that is invalid fails the whole list, so that nothing is
+/// removed because of it.
+pub(crate) fn owned_from_wit(owned: load_balancers::Owned) -> Result<OwnedLoadBalancer, Error> {
     if let Some(problem) = problem(&owned) {
-        let name = start_of(&owned.name);
+        let name = excerpt(&owned.name);
         return Err(Error::new(ErrorKind::Broken, format!("load balancer {name:?}: {problem}")));
     }
     let load_balancers::Owned { cluster_uid, service_uid, service, name, extra } = owned;
-    let told = |uid: Option<String>| uid.filter(|uid| !uid.is_empty());
+    let optional = |uid: Option<String>| uid.filter(|uid| !uid.is_empty());
     Ok(OwnedLoadBalancer {
-        cluster_uid: told(cluster_uid),
-        service_uid: told(service_uid),
+        cluster_uid: optional(cluster_uid),
+        service_uid: optional(service_uid),
         service,
         name,
         extra,
@@ -183,58 +184,58 @@ pub(crate) fn owned_from_wire(owned: load_balancers::Owned) -> Result<OwnedLoadB
 
 fn problem(owned: &load_balancers::Owned) -> Option<String> {
     let load_balancers::Owned { cluster_uid, service_uid, service, name, extra } = owned;
-    let people = service.iter().flat_map(|(namespace, name)| [namespace, name]);
-    let shown = [name].into_iter().chain(cluster_uid).chain(service_uid).chain(people);
+    let service = service.iter().flat_map(|(namespace, name)| [namespace, name]);
+    let shown = [name].into_iter().chain(cluster_uid).chain(service_uid).chain(service);
     let notes = extra.iter().flat_map(|(key, value)| [key, value]);
-    if shown.clone().any(|text| text.contains(is_obeyed)) {
-        return Some("a name or a UID holds a character that can't be shown".to_owned());
+    if shown.clone().any(|text| text.contains(is_control)) {
+        return Some("a name or a UID contains a control character".to_owned());
     }
-    if let Some(long) = shown.chain(notes).map(String::len).find(|length| *length > LONGEST) {
-        return Some(format!("a text of {long} bytes, where {LONGEST} are taken"));
+    if let Some(long) = shown.chain(notes).map(String::len).find(|length| *length > MAX_TEXT_BYTES) {
+        return Some(format!("a text of {long} bytes; the limit is {MAX_TEXT_BYTES}"));
     }
-    (extra.len() > MANY).then(|| format!("{} notes, where {MANY} are taken", extra.len()))
+    (extra.len() > MAX_ITEMS).then(|| format!("{} notes; the limit is {MAX_ITEMS}", extra.len()))
 }
 
-/// What became of a change, `of` what.
-pub(crate) fn service_outcome_from_wire(
-    of: &str,
+/// Converts the outcome of a change. `service` names the Service in errors.
+pub(crate) fn service_outcome_from_wit(
+    service: &str,
     outcome: load_balancers::Outcome,
 ) -> Result<ServiceProgress, Error> {
     match outcome {
         load_balancers::Outcome::Done(load_balancers::Done { status, warnings, extra: _ }) => {
-            let status = status_from_wire(status);
+            let status = status_from_wit(status);
             Ok(ServiceProgress::Done {
                 status: status
-                    .map_err(|problem| Error::new(ErrorKind::Broken, format!("{of}: {problem}")))?,
-                // They are beside the point of what is done: too many are cut.
-                warnings: warnings.iter().take(WARNINGS).map(|warning| text(warning)).collect(),
+                    .map_err(|problem| Error::new(ErrorKind::Broken, format!("{service}: {problem}")))?,
+                // Too many warnings don't make a change that is done an error: the rest is dropped.
+                warnings: warnings.iter().take(MAX_WARNINGS).map(|text| sanitize_message(text)).collect(),
             })
         }
         load_balancers::Outcome::InProgress(progress) => {
-            let (after, resume) = under(progress);
+            let (after, resume) = progress_from_wit(progress);
             Ok(ServiceProgress::InProgress { after, resume })
         }
         load_balancers::Outcome::Elsewhere => Ok(ServiceProgress::Elsewhere),
-        load_balancers::Outcome::Failed(error) => Err(error_from_wire(error)),
+        load_balancers::Outcome::Failed(error) => Err(error_from_wit(error)),
     }
 }
 
-fn status_from_wire(status: Vec<load_balancers::Ingress>) -> Result<Vec<Ingress>, String> {
-    if status.len() > WAYS {
-        return Err(format!("{} ways in, where {WAYS} are taken", status.len()));
+fn status_from_wit(status: Vec<load_balancers::Ingress>) -> Result<Vec<Ingress>, String> {
+    if status.len() > MAX_INGRESSES {
+        return Err(format!("{} ingress points; the limit is {MAX_INGRESSES}", status.len()));
     }
-    status.into_iter().map(ingress_from_wire).collect()
+    status.into_iter().map(ingress_from_wit).collect()
 }
 
-fn ingress_from_wire(ingress: load_balancers::Ingress) -> Result<Ingress, String> {
+fn ingress_from_wit(ingress: load_balancers::Ingress) -> Result<Ingress, String> {
     let load_balancers::Ingress { point, ip_mode, ports } = ingress;
-    if ports.len() > PORTS {
-        return Err(format!("{} ports of one way in, where {PORTS} are taken", ports.len()));
+    if ports.len() > MAX_PORTS {
+        return Err(format!("{} ports of one ingress point; the limit is {MAX_PORTS}", ports.len()));
     }
     let (point, ip_mode) = match point {
         load_balancers::IngressPoint::Ip(ip) => {
             let mode = match ip_mode {
-                // The API server's default, without which a status that it has stored never equals ours.
+                // The API server's default: without it, a stored status would never equal the reported one.
                 Some(load_balancers::IpMode::Vip) | None => IpMode::Vip,
                 Some(load_balancers::IpMode::Proxy) => IpMode::Proxy,
             };
@@ -242,49 +243,55 @@ fn ingress_from_wire(ingress: load_balancers::Ingress) -> Result<Ingress, String
         }
         load_balancers::IngressPoint::Hostname(name) => (IngressPoint::Hostname(hostname(&name)?), None),
     };
-    let ports = ports.into_iter().map(port_from_wire).collect::<Result<_, _>>()?;
+    let ports = ports.into_iter().map(port_from_wit).collect::<Result<_, _>>()?;
     Ok(Ingress { point, ip_mode, ports })
 }
 
-/// An address of a load balancer in its canonical text. Every Node sends what is addressed to it to the Service's
-/// endpoints, so one that means the Node itself, its link (metadata services are there) or everybody is none.
+/// Checks an address of a load balancer and returns its canonical form. Each Node sends traffic for this address to the
+/// Service's endpoints. So an address that means the Node itself, its link (where metadata services are), or a group of
+/// hosts is refused.
 fn address(ip: &str) -> Result<String, String> {
-    let address: IpAddr = ip.parse().map_err(|_| format!("{:?} is no IP address", start_of(ip)))?;
+    let address: IpAddr = ip.parse().map_err(|_| format!("invalid IP address {:?}", excerpt(ip)))?;
     let address = address.to_canonical();
-    let is_nobodys = match address {
+    let is_link_local_or_broadcast = match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4.is_broadcast(),
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     };
-    if is_nobodys || address.is_unspecified() || address.is_loopback() || address.is_multicast() {
-        return Err(format!("{address} is no address that a load balancer can have"));
+    if is_link_local_or_broadcast
+        || address.is_unspecified()
+        || address.is_loopback()
+        || address.is_multicast()
+    {
+        return Err(format!("{address} can't be the address of a load balancer"));
     }
     Ok(address.to_string())
 }
 
-/// A host name as the API server takes it: a DNS name in lower case that isn't an IP address.
+/// Checks a host name and returns it as the API server accepts it: a DNS name in lower case that isn't an IP address.
 fn hostname(name: &str) -> Result<String, String> {
     let is_label = |label: &str| {
         label.starts_with(|c: char| c.is_ascii_alphanumeric())
             && label.ends_with(|c: char| c.is_ascii_alphanumeric())
             && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
     };
-    if name.len() > FACT || !name.split('.').all(is_label) || name.parse::<IpAddr>().is_ok() {
-        return Err(format!("{:?} is no host name", start_of(name)));
+    if name.len() > MAX_NAME_BYTES || !name.split('.').all(is_label) || name.parse::<IpAddr>().is_ok() {
+        return Err(format!("invalid host name {:?}", excerpt(name)));
     }
     Ok(name.to_ascii_lowercase())
 }
 
-fn port_from_wire(port: load_balancers::PortStatus) -> Result<PortStatus, String> {
+fn port_from_wit(port: load_balancers::PortStatus) -> Result<PortStatus, String> {
     let load_balancers::PortStatus { port, protocol, error } = port;
     if port == 0 {
-        return Err("port 0 of a way in; ports begin at 1".to_owned());
+        return Err("invalid port 0 of an ingress point".to_owned());
     }
     let error = error.filter(|reason| !reason.is_empty());
     let is_reason = |reason: &String| {
-        reason.len() <= REASON && reason.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
+        reason.len() <= MAX_REASON_BYTES
+            && reason.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
     };
     if let Some(reason) = error.as_ref().filter(|reason| !is_reason(reason)) {
-        return Err(format!("port {port}: {:?} is no CamelCase reason", start_of(reason)));
+        return Err(format!("port {port}: invalid reason {:?}; expected CamelCase", excerpt(reason)));
     }
     let protocol = match protocol {
         load_balancers::Protocol::Tcp => Protocol::Tcp,
@@ -300,9 +307,10 @@ mod tests {
 
     use pileus_cloud::{Address, AddressKind, ProviderId};
 
-    use super::super::{MESSAGE, RESUME};
+    use super::super::MAX_RESUME_BYTES;
     use super::*;
     use crate::bindings::types;
+    use crate::sanitize::MAX_MESSAGE_BYTES;
 
     fn service() -> Service {
         let ingress = Ingress {
@@ -364,15 +372,15 @@ mod tests {
     }
 
     fn status(status: Vec<load_balancers::Ingress>) -> Result<Vec<Ingress>, Error> {
-        match service_outcome_from_wire("service default/web", done(status))? {
+        match service_outcome_from_wit("service default/web", done(status))? {
             ServiceProgress::Done { status, .. } => Ok(status),
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_service_leaves_whole() {
-        let left = format!("{:?}", service_to_wire(&service()));
+    fn a_service_is_converted_completely() {
+        let converted = format!("{:?}", service_to_wit(&service()));
         for part in [
             "namespace: \"default\"",
             "name: \"web\"",
@@ -395,15 +403,15 @@ mod tests {
             "ip-mode: Some(IpMode::Proxy)",
             "error: Some(\"NoQuota\")",
         ] {
-            assert!(left.contains(part), "{part} is missing: {left}");
+            assert!(converted.contains(part), "{part} is missing: {converted}");
         }
         for protocol in ["protocol: Protocol::Sctp", "protocol: Protocol::Udp"] {
-            assert_eq!(left.matches(protocol).count(), 1, "{protocol}");
+            assert_eq!(converted.matches(protocol).count(), 1, "{protocol}");
         }
     }
 
     #[test]
-    fn each_action_leaves_as_itself_with_its_note() {
+    fn each_action_is_converted_with_its_note() {
         let owned = || OwnedLoadBalancer {
             cluster_uid: Some("c".to_owned()),
             service_uid: Some("s".to_owned()),
@@ -418,15 +426,15 @@ mod tests {
             (ServiceAction::RemoveOrphan(owned()), "Action::RemoveOrphan"),
         ] {
             let change = ServiceChange { action, resume: Some("here".to_owned()) };
-            let load_balancers::ServiceChange { action, resume, extra: _ } = service_change_to_wire(&change);
+            let load_balancers::ServiceChange { action, resume, extra: _ } = service_change_to_wit(&change);
             assert!(format!("{action:?}").starts_with(expected), "{action:?}");
             assert_eq!(resume.as_deref(), Some("here"));
         }
-        assert_eq!(owned_from_wire(owned_to_wire(&owned())).unwrap(), owned(), "as it was listed");
+        assert_eq!(owned_from_wit(owned_to_wit(&owned())).unwrap(), owned(), "as it was listed");
     }
 
     #[test]
-    fn a_target_leaves_whole() {
+    fn a_target_is_converted_completely() {
         let target = Target {
             node: "a".to_owned(),
             uid: "u".to_owned(),
@@ -435,14 +443,20 @@ mod tests {
             zone: Some("z".to_owned()),
             labels: vec![("pool".to_owned(), "a".to_owned())],
         };
-        let left = target_to_wire(&target);
-        assert_eq!(left.labels, target.labels);
-        assert_eq!((left.node, left.uid, left.provider_id), ("a".into(), "u".into(), "sim://m-1".into()));
-        assert_eq!((left.addresses[0].value.as_str(), left.zone.as_deref()), ("a.example", Some("z")));
+        let converted = target_to_wit(&target);
+        assert_eq!(converted.labels, target.labels);
+        assert_eq!(
+            (converted.node, converted.uid, converted.provider_id),
+            ("a".into(), "u".into(), "sim://m-1".into())
+        );
+        assert_eq!(
+            (converted.addresses[0].value.as_str(), converted.zone.as_deref()),
+            ("a.example", Some("z"))
+        );
     }
 
     #[test]
-    fn a_way_in_is_one_that_the_api_server_takes_in_the_form_that_it_stores() {
+    fn an_ingress_point_is_one_that_the_api_server_accepts_in_the_form_that_it_stores() {
         for (given, taken) in [
             (by_ip("198.51.100.7"), Some("198.51.100.7")),
             (by_ip("2001:DB8:0:0::1"), Some("2001:db8::1")),
@@ -469,12 +483,12 @@ mod tests {
             (by_name("-a.example"), None),
             (by_name("a_b.example"), None),
             (by_name("a\u{202e}b"), None),
-            (by_name(&"a".repeat(FACT + 1)), None),
+            (by_name(&"a".repeat(MAX_NAME_BYTES + 1)), None),
             (with_port(80, ""), Some("198.51.100.7")),
             (with_port(80, "example.com/NoQuota"), Some("198.51.100.7")),
             (with_port(0, ""), None),
             (with_port(80, "no quota"), None),
-            (with_port(80, &"N".repeat(REASON + 1)), None),
+            (with_port(80, &"N".repeat(MAX_REASON_BYTES + 1)), None),
         ] {
             let shown = format!("{given:?}");
             let read = status(vec![given]).map(|mut status| status.remove(0).point);
@@ -485,13 +499,13 @@ mod tests {
             if let Err(error) = read {
                 assert_eq!(error.kind, ErrorKind::Broken, "{shown}");
                 assert!(error.message.starts_with("service default/web: "), "{error}");
-                assert!(!error.message.contains(is_obeyed), "{error}");
+                assert!(!error.message.contains(is_control), "{error}");
             }
         }
     }
 
     #[test]
-    fn an_address_is_reached_as_the_api_server_has_it_by_default_and_a_name_in_no_way() {
+    fn an_address_has_the_api_servers_default_ip_mode_and_a_host_name_has_none() {
         let proxied =
             load_balancers::Ingress { ip_mode: Some(load_balancers::IpMode::Proxy), ..by_ip("10.0.0.7") };
         let read = status(vec![by_ip("10.0.0.7"), proxied, by_name("a.example")]).unwrap();
@@ -502,46 +516,46 @@ mod tests {
     }
 
     #[test]
-    fn more_than_any_service_has_is_refused() {
-        assert!(status(vec![by_ip("10.0.0.7"); WAYS]).is_ok());
-        assert_eq!(status(vec![by_ip("10.0.0.7"); WAYS + 1]).unwrap_err().kind, ErrorKind::Broken);
+    fn too_many_ingress_points_or_ports_are_refused() {
+        assert!(status(vec![by_ip("10.0.0.7"); MAX_INGRESSES]).is_ok());
+        assert_eq!(status(vec![by_ip("10.0.0.7"); MAX_INGRESSES + 1]).unwrap_err().kind, ErrorKind::Broken);
         let with_ports = |count| load_balancers::Ingress {
             ports: vec![with_port(1, "").ports.remove(0); count],
             ..by_ip("10.0.0.7")
         };
-        assert!(status(vec![with_ports(PORTS)]).is_ok());
-        assert_eq!(status(vec![with_ports(PORTS + 1)]).unwrap_err().kind, ErrorKind::Broken);
+        assert!(status(vec![with_ports(MAX_PORTS)]).is_ok());
+        assert_eq!(status(vec![with_ports(MAX_PORTS + 1)]).unwrap_err().kind, ErrorKind::Broken);
     }
 
     #[test]
-    fn what_is_done_stays_done_however_much_is_said_about_it() {
-        let warnings = vec![format!("one\ntwo{}", "w".repeat(2 * MESSAGE)); WARNINGS + 1];
+    fn a_change_that_is_done_stays_done_however_many_warnings_it_has() {
+        let warnings = vec![format!("one\ntwo{}", "w".repeat(2 * MAX_MESSAGE_BYTES)); MAX_WARNINGS + 1];
         let outcome = load_balancers::Done { status: Vec::new(), warnings, extra: Vec::new() };
-        let outcome = service_outcome_from_wire("service a/b", load_balancers::Outcome::Done(outcome));
+        let outcome = service_outcome_from_wit("service a/b", load_balancers::Outcome::Done(outcome));
         let Ok(ServiceProgress::Done { warnings, .. }) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(warnings.len(), WARNINGS);
-        assert!(warnings.iter().all(|it| it.starts_with("one two") && it.len() <= MESSAGE));
+        assert_eq!(warnings.len(), MAX_WARNINGS);
+        assert!(warnings.iter().all(|it| it.starts_with("one two") && it.len() <= MAX_MESSAGE_BYTES));
     }
 
     #[test]
-    fn what_is_under_way_or_not_ours_is_told_as_such() {
+    fn a_change_in_progress_or_elsewhere_is_converted_as_such() {
         let progress = |resume: usize| types::InProgress {
             after: 5000,
             resume: Some("n".repeat(resume)),
             extra: Vec::new(),
         };
-        for (length, is_kept) in [(RESUME, true), (RESUME + 1, false)] {
+        for (length, is_kept) in [(MAX_RESUME_BYTES, true), (MAX_RESUME_BYTES + 1, false)] {
             let outcome = load_balancers::Outcome::InProgress(progress(length));
-            let read = service_outcome_from_wire("service a/b", outcome).unwrap();
+            let read = service_outcome_from_wit("service a/b", outcome).unwrap();
             let ServiceProgress::InProgress { after, resume } = read else { panic!("{read:?}") };
             assert_eq!((after, resume.is_some()), (Duration::from_secs(5), is_kept));
         }
-        let elsewhere = service_outcome_from_wire("service a/b", load_balancers::Outcome::Elsewhere);
+        let elsewhere = service_outcome_from_wit("service a/b", load_balancers::Outcome::Elsewhere);
         assert_eq!(elsewhere, Ok(ServiceProgress::Elsewhere));
     }
 
     #[test]
-    fn what_is_listed_without_sense_is_no_answer() {
+    fn an_invalid_load_balancer_fails_the_list() {
         let owned = || load_balancers::Owned {
             cluster_uid: Some("c".to_owned()),
             service_uid: Some(String::new()),
@@ -549,9 +563,9 @@ mod tests {
             name: "lb-1".to_owned(),
             extra: Vec::new(),
         };
-        assert_eq!(owned_from_wire(owned()).unwrap().service_uid, None, "an empty UID is none");
+        assert_eq!(owned_from_wit(owned()).unwrap().service_uid, None, "an empty UID is unknown");
         for (what, owned) in [
-            ("name", load_balancers::Owned { name: "n".repeat(LONGEST + 1), ..owned() }),
+            ("name", load_balancers::Owned { name: "n".repeat(MAX_TEXT_BYTES + 1), ..owned() }),
             ("shown name", load_balancers::Owned { name: "a\u{1b}[2J".to_owned(), ..owned() }),
             ("shown UID", load_balancers::Owned { service_uid: Some("a\nb".to_owned()), ..owned() }),
             (
@@ -560,13 +574,16 @@ mod tests {
             ),
             (
                 "note",
-                load_balancers::Owned { extra: vec![(String::new(), "n".repeat(LONGEST + 1))], ..owned() },
+                load_balancers::Owned {
+                    extra: vec![(String::new(), "n".repeat(MAX_TEXT_BYTES + 1))],
+                    ..owned()
+                },
             ),
-            ("notes", load_balancers::Owned { extra: vec![Default::default(); MANY + 1], ..owned() }),
+            ("notes", load_balancers::Owned { extra: vec![Default::default(); MAX_ITEMS + 1], ..owned() }),
         ] {
-            let error = owned_from_wire(owned).unwrap_err();
+            let error = owned_from_wit(owned).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Broken, "{what}");
-            assert!(!error.message.contains(is_obeyed), "{what}");
+            assert!(!error.message.contains(is_control), "{what}");
         }
     }
 }

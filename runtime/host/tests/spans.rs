@@ -1,4 +1,13 @@
-//! Whose doing a line of the log is: a request to the cloud is below its call, and a call below what it was made for.
+//! The spans of a log line: a request to the cloud is in the span of its call, and the call in that of its reconcile.
+//!
+//! The test is a program of its own, because tracing caches for the whole process whether a call site is enabled. Tests that
+//! run beside it and reach a call site first, without a subscriber, could leave it disabled.
+
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+#[expect(dead_code, reason = "shared with the tests of the sandbox, which use all of it")]
+#[path = "sandbox/fixture.rs"]
+mod fixture;
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex};
@@ -13,11 +22,11 @@ use tracing::{Event, Instrument as _, Subscriber, info_span};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::{LookupSpan, Scope};
 
-use crate::fixture::{configured, engine, gate, hostile, metrics, node};
+use fixture::{configured, engine, gate, hostile, metrics, node};
 
-/// Keeps each event with the spans that it is in, the outermost first, and the fields of all of them.
+/// Records each event with its spans, the outermost first, and all fields.
 #[derive(Clone, Default)]
-struct Chains(Arc<Mutex<Vec<String>>>);
+struct Recorder(Arc<Mutex<Vec<String>>>);
 
 #[derive(Default)]
 struct Fields(String);
@@ -28,7 +37,7 @@ impl Visit for Fields {
     }
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Chains {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut fields = Fields::default();
         attributes.record(&mut fields);
@@ -51,9 +60,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Chains {
     }
 }
 
-impl Chains {
+impl Recorder {
     /// The only event with this text.
-    fn of(&self, text: &str) -> String {
+    fn only(&self, text: &str) -> String {
         let found: Vec<_> =
             self.0.lock().unwrap().iter().filter(|event| event.contains(text)).cloned().collect();
         assert_eq!(found.len(), 1, "{text}: {found:#?}");
@@ -83,25 +92,27 @@ async fn a_request_is_in_the_span_of_its_call_and_the_call_in_that_of_its_reconc
     };
     let gate = gate(vec![grant]).with_stand_in(Arc::new(Ok200));
     let limits = Limits::default();
-    let asks = configured(&engine, r#"{"behaviour": "denied-host"}"#, gate, limits.clone(), &metrics()).await;
-    let panics = hostile(&engine, "panic", limits).await;
-    let chains = Chains::default();
-    let _logged = tracing::subscriber::set_default(tracing_subscriber::registry().with(chains.clone()));
+    let asking =
+        configured(&engine, r#"{"behaviour": "denied-host"}"#, gate, limits.clone(), &metrics()).await;
+    let panicking = hostile(&engine, "panic", limits).await;
+    let recorder = Recorder::default();
+    let subscriber = tracing_subscriber::registry().with(recorder.clone());
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let lookups = async {
-        let answers = asks.lookup(Purpose::Initialise, &[node("a")]).await.unwrap();
-        // It answers with something that is no machine.
+        let answers = asking.lookup(Purpose::Initialise, &[node("a")]).await.unwrap();
+        // The answer is invalid, because no instance is in the response.
         assert!(answers[0].is_err(), "{answers:?}");
-        panics.lookup(Purpose::Initialise, &[node("a")]).await.unwrap_err();
+        panicking.lookup(Purpose::Initialise, &[node("a")]).await.unwrap_err();
     };
     lookups.instrument(info_span!("reconcile", nodes = 1)).await;
 
-    let request = chains.of("request to the cloud finished");
+    let request = recorder.only("request to the cloud finished");
     let call = "reconcile nodes=1 > call provider=\"hostile\" function=\"lookup\" number=";
     let below = " > cloud request provider=hostile method=GET url=\"http://denied.example/\" \
                  grant=\"http://denied.example:80\" effect=\"write\" > ";
     assert!(request.starts_with(call) && request.contains(below), "{request}");
-    let words = chains.of("hostile panic about");
-    assert!(words.starts_with(call) && words.contains("source=\"stderr\""), "{words}");
+    let stderr = recorder.only("hostile panic about");
+    assert!(stderr.starts_with(call) && stderr.contains("source=\"stderr\""), "{stderr}");
     let number = |event: &str| event.split("number=").nth(1).unwrap().split(' ').next().unwrap().to_owned();
-    assert_ne!(number(&request), number(&words));
+    assert_ne!(number(&request), number(&stderr));
 }
