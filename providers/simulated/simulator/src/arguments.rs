@@ -1,4 +1,4 @@
-//! The command line: where to listen and which cloud to play.
+//! The command line: where to listen, and what the cloud is like.
 
 use std::net::SocketAddr;
 
@@ -11,39 +11,39 @@ use crate::refusal::Refusal;
 use crate::server::Settings;
 use crate::world::Place;
 
-/// What the help says of a cloud that runs.
-const WHILE_IT_RUNS: &str = r#"While it runs, / is a page for people, and the operator's side is under /admin:
-  curl $CLOUD/admin/state                      all that there is
-  curl $CLOUD/admin/counters                   how many calls of each kind had which outcome
-  curl $CLOUD/admin/requests                   the last 100 of them
+/// The end of the help: how to use a cloud that runs.
+const AFTER_HELP: &str = r#"While it runs, / is a status page, and the admin API is under /admin:
+  curl $CLOUD/admin/state                      everything in the cloud
+  curl $CLOUD/admin/counters                   the number of calls by kind and outcome
+  curl $CLOUD/admin/requests                   the last 100 requests
   curl -X PUT $CLOUD/admin/faults -d '{"operations": {"takesMs": 5000, "lateFailures": {"next": 1}}}'
   curl -X PUT $CLOUD/admin/quotas -d azure
-A GET of faults or quotas shows all that can be set, a DELETE sets nothing. The README of the simulator has the API."#;
+A GET of faults or quotas shows all fields, a DELETE resets them. The README of the simulator describes the API."#;
 
-/// Plays a small HTTP cloud with machines, routes and load balancers, on demand a slow, busy, forgetful or faulty one.
+/// Run a small HTTP cloud with machines, routes and load balancers, with slowness and faults on demand.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "simulated-cloud", version, after_help = WHILE_IT_RUNS)]
+#[command(name = "simulated-cloud", version, after_help = AFTER_HELP)]
 pub struct Arguments {
-    /// The address to listen on. Port 0 takes a free one, which is printed.
+    /// The address to listen on. Port 0 means a free port, which is printed.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
-    /// The region that all machines are in.
+    /// The region of all machines.
     #[arg(long, default_value = "sim-1", value_parser = NonEmptyStringValueParser::new())]
     pub region: String,
-    /// The zones, separated by commas; machines take them in turn. By default the region with a, b and c behind it.
+    /// The zones, separated by commas; machines are spread over them. By default the region followed by a, b and c.
     #[arg(long, value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
     pub zones: Vec<String>,
-    /// How many machines there are from the start, named node-1 and so on.
+    /// The number of machines at the start, named node-1 and so on.
     #[arg(long, default_value_t = 0)]
     pub machines: u32,
-    /// What the dice of the faults are seeded with: the same seed and requests meet the same faults.
+    /// The seed of random faults: the same seed and the same requests lead to the same faults.
     #[arg(long, default_value_t = 0)]
     pub seed: u64,
     /// Token buckets for reads and writes: `azure` (250 and 25 a second, 200 and 10 a second), or JSON as in
-    /// {"read": {"burst": 250, "perSecond": 25}}. What is left out is unlimited.
+    /// {"read": {"burst": 250, "perSecond": 25}}. A missing bucket means no limit.
     #[arg(long, value_name = "QUOTAS", default_value = "{}")]
     pub quotas: Quotas,
-    /// A file with the credentials of the only client, as JSON. With it, requests need a token; without it nobody does.
+    /// A file with the credentials of the only client, as JSON. With it, requests need a token.
     #[arg(long, value_name = "FILE", value_parser = read_credentials)]
     pub credentials: Option<Credentials>,
 }
@@ -54,7 +54,7 @@ fn read_credentials(path: &str) -> Result<Credentials, String> {
 }
 
 impl Arguments {
-    /// What the server needs to know of it.
+    /// The settings of the server.
     pub fn settings(self) -> Settings {
         let Self { listen: _, region, zones, machines, seed, quotas, credentials } = self;
         Settings { place: Place::new(region, zones), machines, seed, quotas, credentials }

@@ -1,23 +1,22 @@
-//! The words for one request: which kind of call it is, and how it ended. Faults are limited to kinds, counters are
-//! kept by kind and outcome, and both need the same words.
+//! The kinds and outcomes of calls. Faults are limited to kinds, and counters are kept by kind and outcome.
 
 use serde::{Deserialize, Serialize};
 
-/// What a call is about, as far as faults and counters tell calls apart.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// One page of a list.
     List,
-    /// One object, read by its id.
+    /// One object, read by its ID.
     Get,
     /// A new object, or a batch of them.
     Create,
     /// A change to an object that exists.
     Change,
-    /// An object's removal.
+    /// The deletion of an object.
     Delete,
-    /// A token, for all the others.
+    /// A token for other calls.
     Token,
 }
 
@@ -37,17 +36,17 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// As asked.
+    /// It succeeded.
     Ok,
-    /// There is no such object.
+    /// The object doesn't exist.
     NotFound,
-    /// Refused for want of a token, or of a right to one.
+    /// Refused without a valid token, or without valid credentials for one.
     Unauthorized,
-    /// Refused as one too many.
+    /// Refused because of too many requests.
     Throttled,
     /// Refused for any other reason, or failed.
     Error,
-    /// Without an answer: the connection was closed.
+    /// No response: the connection was closed.
     Lost,
 }
 
@@ -56,7 +55,7 @@ impl Outcome {
     pub const ALL: [Self; 6] =
         [Self::Ok, Self::NotFound, Self::Unauthorized, Self::Throttled, Self::Error, Self::Lost];
 
-    /// The outcome of a call that was answered with this HTTP status.
+    /// The outcome of a call with this HTTP status.
     pub fn of_status(status: u16) -> Self {
         match status {
             ..=399 => Self::Ok,
@@ -73,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_tells_the_outcome() {
+    fn the_outcome_follows_from_the_status() {
         let table = [
             (200, Outcome::Ok),
             (204, Outcome::Ok),

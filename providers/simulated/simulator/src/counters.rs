@@ -1,5 +1,5 @@
-//! What was called and how it ended, and how many requests were under way at once. Benchmarks and tests read it to see
-//! that a controller needs no more calls than it should.
+//! Counts calls by kind and outcome, and how many requests were in flight at once. Benchmarks and tests use the counts to check
+//! that a controller makes no more calls than it should.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use crate::call::{Kind, Outcome};
 /// The counters since the start, or since they were last reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// How many calls of each kind had each outcome. Every kind and outcome is there, also those at 0.
+    /// The number of calls by kind and outcome. All kinds and outcomes are present, even with 0.
     pub calls: BTreeMap<Kind, BTreeMap<Outcome, u64>>,
-    /// Requests that were under way at the same time.
+    /// Requests that were in flight at the same time.
     pub concurrent: Concurrent,
 }
 
-/// Requests that are, and at most were, under way at the same time.
+/// Requests in flight at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Concurrent {
-    /// Right now.
+    /// The current number.
     pub now: u64,
-    /// At most.
+    /// The highest number.
     pub peak: u64,
 }
 
@@ -36,25 +36,25 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// A request has arrived.
+    /// Counts a request that has arrived.
     pub fn arrived(&mut self) {
         self.concurrent.now += 1;
         self.concurrent.peak = self.concurrent.peak.max(self.concurrent.now);
     }
 
-    /// A request that had arrived has ended.
+    /// Counts the end of a request that had arrived.
     pub fn ended(&mut self, kind: Kind, outcome: Outcome) {
         self.concurrent.now = self.concurrent.now.saturating_sub(1);
         *self.calls.entry(kind).or_default().entry(outcome).or_default() += 1;
     }
 
-    /// Starts counting anew. Requests that are under way stay so, and are counted when they end.
+    /// Resets the counters. Requests in flight stay so, and are counted when they end.
     pub fn reset(&mut self) {
         let now = self.concurrent.now;
         *self = Self { concurrent: Concurrent { now, peak: now }, ..Self::default() };
     }
 
-    /// How many calls of this kind had this outcome.
+    /// The number of calls of this kind with this outcome.
     pub fn of(&self, kind: Kind, outcome: Outcome) -> u64 {
         self.calls.get(&kind).and_then(|outcomes| outcomes.get(&outcome)).copied().unwrap_or_default()
     }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_outlives_the_requests_that_made_it() {
+    fn the_peak_stays_after_the_requests_have_ended() {
         let mut counters = Counters::default();
         for _ in 0..3 {
             counters.arrived();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_keeps_what_is_under_way() {
+    fn a_reset_keeps_requests_in_flight() {
         let mut counters = Counters::default();
         counters.arrived();
         counters.arrived();

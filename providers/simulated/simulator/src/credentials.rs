@@ -1,5 +1,5 @@
-//! Whom the cloud knows, and the tokens that it gave out: what a client must prove to get one, and which requests it
-//! opens. The clock is an argument; tokens can be told apart and found again in a log, and nobody has to guess them.
+//! The client that the cloud knows and the tokens that it has issued: what proves a client, and which requests a token
+//! authorizes. The clock is an argument. Tokens are easy to recognize in a log and to tell apart; they need not be secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,32 +11,32 @@ use serde::{Deserialize, Serialize};
 use crate::faults::Random;
 use crate::refusal::Refusal;
 
-/// How long a token lasts unless the operator says otherwise, in seconds.
-const USUAL_LIFE: u32 = 3_600;
+/// How long a token is valid by default, in seconds.
+const DEFAULT_LIFETIME_SECONDS: u32 = 3_600;
 
-/// Whom the cloud knows, and how long its tokens last. `Debug` shows no secret.
+/// The client that the cloud knows, and how long its tokens are valid. `Debug` shows no secret.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Credentials {
     /// The name of the only client.
     #[serde(rename = "clientID")]
     pub client_id: String,
-    /// The client's secret; without one none is right.
+    /// The client's secret. Without one, no secret is accepted.
     #[serde(default)]
     pub secret: Option<String>,
-    /// Assertions that prove the client too, each as it is sent: no signature is looked at.
+    /// Assertions that are accepted too. They are compared as text; signatures are not verified.
     #[serde(default)]
     pub assertions: BTreeSet<String>,
-    /// Tokens that are good without having been asked for, and for ever.
+    /// Tokens that are valid without being issued, and that never expire.
     #[serde(default)]
     pub tokens: BTreeSet<String>,
-    /// How long tokens last that are given out from now on, in seconds.
-    #[serde(default = "usual_life")]
+    /// How long tokens that are issued from now on are valid, in seconds.
+    #[serde(default = "default_lifetime")]
     pub expires_in_seconds: u32,
 }
 
-fn usual_life() -> u32 {
-    USUAL_LIFE
+fn default_lifetime() -> u32 {
+    DEFAULT_LIFETIME_SECONDS
 }
 
 impl fmt::Debug for Credentials {
@@ -53,32 +53,30 @@ impl fmt::Debug for Credentials {
 impl FromStr for Credentials {
     type Err = Refusal;
 
-    /// Reads the JSON form. The message about what is wrong with it quotes no value.
+    /// Parses the JSON form. The error message quotes no value.
     fn from_str(text: &str) -> Result<Self, Refusal> {
         let credentials: Self = serde_json::from_str(text).map_err(|error| {
             let (line, column) = (error.line(), error.column());
             Refusal::Invalid(format!(
-                "these credentials can't be used (line {line}, column {column}): they are JSON with clientID and, \
-                 as needed, secret, assertions, tokens and expiresInSeconds"
+                "invalid credentials (line {line}, column {column}): expected JSON with clientID and, as needed, \
+                 secret, assertions, tokens and expiresInSeconds"
             ))
         })?;
         if credentials.expires_in_seconds == 0 {
-            return Err(Refusal::Invalid(
-                "expiresInSeconds is 0, so no token would ever open anything".into(),
-            ));
+            return Err(Refusal::Invalid("expiresInSeconds is 0; it must be at least 1".into()));
         }
         Ok(credentials)
     }
 }
 
-/// How somebody proves who he is.
+/// How a client proves its identity.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Proof<'a> {
     /// By the secret of a client.
     Secret {
         /// The client's name.
         client_id: &'a str,
-        /// What it says its secret is.
+        /// The secret that it sent.
         secret: &'a str,
     },
     /// By an assertion about a client.
@@ -88,28 +86,28 @@ pub enum Proof<'a> {
         /// The assertion.
         assertion: &'a str,
     },
-    /// By standing where only machines of the cloud stand: the metadata service asks for nothing else.
+    /// By reaching the metadata service, which only machines of the cloud can do.
     Machine,
 }
 
-/// A token that was given out.
+/// A token that was issued.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedToken {
     /// The token.
     pub token: String,
-    /// For how long it is good, in seconds.
+    /// How long it is valid, in seconds.
     pub expires_in_seconds: u32,
 }
 
-/// What the operator may see of the tokens.
+/// What the admin API shows of the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overview {
     /// Whether requests need a token.
     pub required: bool,
-    /// How long tokens last that are given out from now on, in seconds.
+    /// How long tokens that are issued from now on are valid, in seconds.
     pub expires_in_seconds: u32,
-    /// How many that were given out are good now.
+    /// How many issued tokens are valid now.
     pub live: usize,
 }
 
@@ -117,31 +115,31 @@ pub struct Overview {
 #[derive(Clone)]
 pub struct Tokens {
     known: Option<Credentials>,
-    /// Until when each is good.
+    /// When each expires.
     issued: BTreeMap<String, Duration>,
-    /// How many were ever given out.
+    /// How many were ever issued.
     count: u64,
-    dice: Random,
+    random: Random,
 }
 
 impl Tokens {
-    /// The tokens of a cloud that knows this client; of one that lets everybody in, where there is none.
+    /// The tokens of a cloud that knows this client. Without a client, requests need no token.
     pub fn new(known: Option<Credentials>, seed: u64) -> Self {
-        Self { known, issued: BTreeMap::new(), count: 0, dice: Random::seeded(seed) }
+        Self { known, issued: BTreeMap::new(), count: 0, random: Random::seeded(seed) }
     }
 
-    /// Knows this client from now on, or lets everybody in. What was given out stays good for as long as it was.
+    /// Replaces the client. Issued tokens stay valid until they expire.
     pub fn replace(&mut self, known: Option<Credentials>) {
         self.known = known;
     }
 
-    /// Takes back everything that was given out.
+    /// Revokes all issued tokens.
     pub fn revoke(&mut self) {
         self.issued.clear();
     }
 
-    /// Gives out a token for a proof; none for one that is no proof, and in a cloud that needs no tokens.
-    pub fn issue(&mut self, now: Duration, proof: Proof<'_>) -> Option<Issued> {
+    /// Issues a token for a proof. `None` for an invalid proof, and in a cloud that needs no tokens.
+    pub fn issue(&mut self, now: Duration, proof: Proof<'_>) -> Option<IssuedToken> {
         let known = self.known.as_ref()?;
         let is_proven = match proof {
             Proof::Secret { client_id, secret } => {
@@ -158,13 +156,13 @@ impl Tokens {
         let expires_in_seconds = known.expires_in_seconds;
         self.issued.retain(|_, until| *until > now);
         self.count += 1;
-        let [one, other] = std::array::from_fn(|_| self.dice.number());
+        let [one, other] = std::array::from_fn(|_| self.random.number());
         let token = format!("simulated-token-{}-{one:08x}{other:08x}", self.count);
         self.issued.insert(token.clone(), now + Duration::from_secs(expires_in_seconds.into()));
-        Some(Issued { token, expires_in_seconds })
+        Some(IssuedToken { token, expires_in_seconds })
     }
 
-    /// Whether a request with this token is let in.
+    /// Whether a request with this token is authorized.
     pub fn admits(&self, now: Duration, token: Option<&str>) -> bool {
         let Some(known) = &self.known else { return true };
         token.is_some_and(|token| {
@@ -172,11 +170,14 @@ impl Tokens {
         })
     }
 
-    /// What the operator may see.
+    /// What the admin API shows.
     pub fn overview(&self, now: Duration) -> Overview {
         Overview {
             required: self.known.is_some(),
-            expires_in_seconds: self.known.as_ref().map_or(USUAL_LIFE, |known| known.expires_in_seconds),
+            expires_in_seconds: self
+                .known
+                .as_ref()
+                .map_or(DEFAULT_LIFETIME_SECONDS, |known| known.expires_in_seconds),
             live: self.issued.values().filter(|until| **until > now).count(),
         }
     }
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_for_its_time_or_until_it_is_taken_back() {
+    fn a_token_is_valid_until_it_expires_or_is_revoked() {
         let mut tokens = tokens();
         let first = tokens.issue(seconds(10), SECRET).unwrap().token;
         let second = tokens.issue(seconds(30), Proof::Machine).unwrap().token;
@@ -233,14 +234,14 @@ mod tests {
         }
         assert_eq!(tokens.overview(seconds(70)).live, 1);
         tokens.replace(Some(r#"{"clientID":"pileus","secret":"new"}"#.parse().unwrap()));
-        assert!(tokens.admits(seconds(40), Some(&first)), "of the secret before");
+        assert!(tokens.admits(seconds(40), Some(&first)), "issued for the previous secret");
         assert!(tokens.issue(seconds(40), SECRET).is_none());
         tokens.revoke();
         assert!(!tokens.admits(seconds(40), Some(&first)));
     }
 
     #[test]
-    fn what_is_no_token_opens_nothing_and_a_cloud_without_a_client_lets_everybody_in() {
+    fn an_invalid_token_is_refused_and_a_cloud_without_a_client_needs_none() {
         let tokens = tokens();
         for (token, is_open) in [(None, false), (Some(""), false), (Some("hush"), false), (Some("old"), true)]
         {

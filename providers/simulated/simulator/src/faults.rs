@@ -1,5 +1,5 @@
-//! What goes wrong, as somebody set it, and the decision what happens to one request. The dice are an argument: the
-//! same seed and the same requests meet the same faults.
+//! The configured faults, and the decision which fault a request meets. The random numbers are an argument: the same seed and
+//! the same requests lead to the same faults.
 
 mod hidden;
 mod operation;
@@ -15,27 +15,27 @@ use crate::call::Kind;
 use crate::refusal::Refusal;
 use crate::world::MAX_LAG;
 
-/// All faults; by default none. In JSON what is left out is at its default, and what is unknown is refused.
+/// All faults; none by default. In JSON, a missing field has its default, and an unknown field is refused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Faults {
-    /// Every answer takes time.
+    /// Responses take time.
     pub latency: Latency,
-    /// Some requests are too many: 429 with `Retry-After`.
+    /// Some requests are throttled: 429 with `Retry-After`.
     pub throttle: Throttle,
     /// Some requests fail with a status of the 5xx.
     pub errors: Errors,
-    /// Some answers are lost: what was asked for happens, but the connection is closed without an answer.
+    /// Some responses are lost: the request is carried out, but the connection is closed without a response.
     pub lost: Lost,
-    /// Lists show the past.
+    /// Lists show a past state.
     pub lag: Lag,
-    /// New machines take time to come up.
+    /// New machines take time to start.
     pub creation: Creation,
-    /// Things that are there are denied.
+    /// Existing resources are hidden.
     pub hidden: Hidden,
-    /// Writes of load balancers take time, and fail late.
+    /// Operations of load balancers and addresses take time, and fail late.
     pub operations: Operations,
-    /// Writes that say rightly which state they are made for are told that it isn't any more.
+    /// Writes whose precondition holds are refused as if another client had just written.
     pub preconditions: Chance,
 }
 
@@ -46,22 +46,22 @@ pub struct Latency {
     /// Each request takes at least this long.
     #[serde(rename = "fixedMs", with = "milliseconds")]
     pub fixed: Duration,
-    /// And up to this much longer, evenly spread.
+    /// And up to this much longer, uniformly distributed.
     #[serde(rename = "jitterMs", with = "milliseconds")]
     pub jitter: Duration,
-    /// The kinds of call that it is about.
+    /// The kinds of call that it affects.
     pub kinds: BTreeSet<Kind>,
 }
 
-/// Which requests are too many.
+/// Which requests are throttled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Throttle {
-    /// How many of them, from 0 to 1.
+    /// Their share, from 0 to 1.
     pub share: f64,
-    /// `Retry-After`, in seconds as HTTP has it.
+    /// `Retry-After`, in seconds.
     pub retry_after_seconds: u32,
-    /// The kinds of call that it is about.
+    /// The kinds of call that it affects.
     pub kinds: BTreeSet<Kind>,
 }
 
@@ -69,40 +69,40 @@ pub struct Throttle {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Errors {
-    /// How many of them, from 0 to 1.
+    /// Their share, from 0 to 1.
     pub share: f64,
     /// The status, from 500 to 599.
     pub status: u16,
-    /// The kinds of call that it is about.
+    /// The kinds of call that it affects.
     pub kinds: BTreeSet<Kind>,
 }
 
-/// Which answers are lost.
+/// Which responses are lost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lost {
-    /// How many of them, from 0 to 1.
+    /// Their share, from 0 to 1.
     pub share: f64,
-    /// So many of the next ones, whatever the share. Counts down.
+    /// This many of the next ones, regardless of the share. Counts down.
     pub next: u32,
-    /// The kinds of call that it is about; by default the writes, where a lost answer leaves a doubt behind.
+    /// The kinds of call that it affects; by default writes, for which a lost response leaves the result unknown.
     pub kinds: BTreeSet<Kind>,
 }
 
-/// How far lists are behind. A read of one machine never is.
+/// How far lists lag behind. A read of one resource never does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lag {
-    /// Lists show what was so long ago, at most [`MAX_LAG`].
+    /// Lists show the state of this long ago, at most [`MAX_LAG`].
     #[serde(rename = "listsMs", with = "milliseconds")]
     pub lists: Duration,
 }
 
-/// How long machines take to come up.
+/// How long machines take to start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Creation {
-    /// Machines that are created from now on stay in the state `creating` for so long.
+    /// Machines that are created from now on are `creating` for this long.
     #[serde(rename = "takesMs", with = "milliseconds")]
     pub takes: Duration,
 }
@@ -134,39 +134,39 @@ impl Default for Lost {
 /// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// It waits so long first.
+    /// How long the request waits first.
     pub delay: Duration,
-    /// And then this.
-    pub fate: Fate,
+    /// What happens then.
+    pub action: Action,
 }
 
-/// What becomes of a request.
+/// What happens to a request after its delay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Action {
     /// It is carried out and answered.
     Answer,
-    /// It is carried out, and the connection closed without an answer.
-    Lose,
-    /// It is not carried out: one too many.
+    /// It is carried out, and the connection is closed without a response.
+    DropResponse,
+    /// It is refused because of too many requests.
     Throttle {
         /// `Retry-After`, in seconds.
         retry_after_seconds: u32,
     },
-    /// It is not carried out: it came without a token that is good. No fault makes that; it is decided before them.
-    TurnAway,
-    /// It is not carried out: it fails with this status.
+    /// It is refused without a valid token. That isn't a fault, and it is decided before faults.
+    Unauthorized,
+    /// It fails with this status.
     Fail {
-        /// The status of the answer.
+        /// The status of the response.
         status: u16,
     },
 }
 
 impl Faults {
-    /// Reads the JSON form. A field that doesn't exist is refused with the names of those that do, and a value that
-    /// makes no sense with the ones that would.
+    /// Parses the JSON form. The error about an unknown field names the known fields, and the error about an invalid value
+    /// names the valid range.
     pub fn parse(json: &[u8]) -> Result<Self, Refusal> {
         let faults: Self = serde_json::from_slice(json)
-            .map_err(|error| Refusal::Invalid(format!("these faults can't be set: {error}")))?;
+            .map_err(|error| Refusal::Invalid(format!("invalid faults: {error}")))?;
         let Self { latency: _, throttle, errors, lost, lag, creation: _, hidden, operations, preconditions } =
             &faults;
         for (name, share) in [
@@ -179,23 +179,23 @@ impl Faults {
             ("preconditions", preconditions.share),
         ] {
             if !(0.0..=1.0).contains(&share) {
-                return Err(Refusal::Invalid(format!("{name}.share is {share}, it goes from 0 to 1")));
+                return Err(Refusal::Invalid(format!("{name}.share is {share}; it must be from 0 to 1")));
             }
         }
         if !(500..=599).contains(&errors.status) {
             let status = errors.status;
-            return Err(Refusal::Invalid(format!("errors.status is {status}, it goes from 500 to 599")));
+            return Err(Refusal::Invalid(format!("errors.status is {status}; it must be from 500 to 599")));
         }
         if lag.lists > MAX_LAG {
             let (lag, most) = (lag.lists.as_millis(), MAX_LAG.as_millis());
-            return Err(Refusal::Invalid(format!("lag.listsMs is {lag}, it goes up to {most}")));
+            return Err(Refusal::Invalid(format!("lag.listsMs is {lag}; it must be at most {most}")));
         }
         Ok(faults)
     }
 
-    /// Decides what happens to the next request of this kind, and counts it off where faults were set for the next so
-    /// many. One that is `over_quota` is refused for so many seconds. Rolls the same number of dice whatever is set, so
-    /// that changing one fault doesn't shift the others.
+    /// Decides what happens to the next request of this kind, and counts down faults that are set for the next requests. A
+    /// request that is `over_quota` is throttled for that many seconds. Takes the same number of random numbers regardless
+    /// of what is set, so that changing one fault doesn't shift the others.
     pub fn decide(&mut self, kind: Kind, over_quota: Option<u32>, random: &mut Random) -> Decision {
         let [late, busy, broken, forgotten] = std::array::from_fn(|_| random.share());
         let Self { latency, throttle, errors, lost, .. } = self;
@@ -204,37 +204,37 @@ impl Faults {
         } else {
             Duration::ZERO
         };
-        let fate = if let Some(retry_after_seconds) = over_quota {
-            Fate::Throttle { retry_after_seconds }
+        let action = if let Some(retry_after_seconds) = over_quota {
+            Action::Throttle { retry_after_seconds }
         } else if throttle.kinds.contains(&kind) && busy < throttle.share {
-            Fate::Throttle { retry_after_seconds: throttle.retry_after_seconds }
+            Action::Throttle { retry_after_seconds: throttle.retry_after_seconds }
         } else if errors.kinds.contains(&kind) && broken < errors.share {
-            Fate::Fail { status: errors.status }
+            Action::Fail { status: errors.status }
         } else if lost.kinds.contains(&kind) && lost.next > 0 {
             lost.next -= 1;
-            Fate::Lose
+            Action::DropResponse
         } else if lost.kinds.contains(&kind) && forgotten < lost.share {
-            Fate::Lose
+            Action::DropResponse
         } else {
-            Fate::Answer
+            Action::Answer
         };
-        Decision { delay, fate }
+        Decision { delay, action }
     }
 }
 
-/// Dice: SplitMix64, which is even enough for shares and needs eight lines.
+/// A random number generator: SplitMix64, which is uniform enough for shares and needs eight lines.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The dice that roll what this seed says.
+    /// The generator of this seed.
     pub fn seeded(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// The next number, evenly spread over all.
+    /// The next number, uniformly distributed.
     pub fn number(&mut self) -> u32 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.state;
@@ -245,9 +245,9 @@ impl Random {
         u32::from_be_bytes([a, b, c, d])
     }
 
-    /// The next number, evenly spread from 0 up to but not including 1.
+    /// The next number from 0 up to but not including 1, uniformly distributed.
     pub fn share(&mut self) -> f64 {
-        // 32 bits fit a double exactly and are finer than any share that somebody sets.
+        // 32 bits fit a double exactly and are finer than any useful share.
         f64::from(self.number()) / 4_294_967_296.0
     }
 }
@@ -280,55 +280,59 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_wrong_by_default() {
+    fn there_are_no_faults_by_default() {
         let mut random = Random::seeded(1);
         for kind in Kind::ALL {
             let decision = faults("{}").decide(kind, None, &mut random);
-            assert_eq!(decision, Decision { delay: Duration::ZERO, fate: Fate::Answer });
+            assert_eq!(decision, Decision { delay: Duration::ZERO, action: Action::Answer });
         }
     }
 
     #[test]
-    fn a_certain_fault_meets_its_kinds_and_no_others() {
-        let throttled = Fate::Throttle { retry_after_seconds: 7 };
+    fn a_fault_affects_only_its_kinds() {
+        let throttled = Action::Throttle { retry_after_seconds: 7 };
         let table = [
             (r#"{"throttle":{"share":1,"retryAfterSeconds":7,"kinds":["list"]}}"#, Kind::List, throttled),
-            (r#"{"throttle":{"share":1,"retryAfterSeconds":7,"kinds":["list"]}}"#, Kind::Get, Fate::Answer),
-            (r#"{"errors":{"share":1,"status":502}}"#, Kind::Get, Fate::Fail { status: 502 }),
-            (r#"{"errors":{"share":1,"kinds":["delete"]}}"#, Kind::Delete, Fate::Fail { status: 503 }),
-            (r#"{"errors":{"share":1,"kinds":["delete"]}}"#, Kind::Create, Fate::Answer),
-            (r#"{"lost":{"share":1}}"#, Kind::Create, Fate::Lose),
-            (r#"{"lost":{"share":1}}"#, Kind::List, Fate::Answer),
-            (r#"{"lost":{"share":1,"kinds":["list"]}}"#, Kind::List, Fate::Lose),
-            (r#"{"lost":{"share":1},"errors":{"share":1}}"#, Kind::Create, Fate::Fail { status: 503 }),
+            (r#"{"throttle":{"share":1,"retryAfterSeconds":7,"kinds":["list"]}}"#, Kind::Get, Action::Answer),
+            (r#"{"errors":{"share":1,"status":502}}"#, Kind::Get, Action::Fail { status: 502 }),
+            (r#"{"errors":{"share":1,"kinds":["delete"]}}"#, Kind::Delete, Action::Fail { status: 503 }),
+            (r#"{"errors":{"share":1,"kinds":["delete"]}}"#, Kind::Create, Action::Answer),
+            (r#"{"lost":{"share":1}}"#, Kind::Create, Action::DropResponse),
+            (r#"{"lost":{"share":1}}"#, Kind::List, Action::Answer),
+            (r#"{"lost":{"share":1,"kinds":["list"]}}"#, Kind::List, Action::DropResponse),
+            (r#"{"lost":{"share":1},"errors":{"share":1}}"#, Kind::Create, Action::Fail { status: 503 }),
         ];
-        for (json, kind, fate) in table {
-            assert_eq!(faults(json).decide(kind, None, &mut Random::seeded(3)).fate, fate, "{json} {kind:?}");
+        for (json, kind, action) in table {
+            assert_eq!(
+                faults(json).decide(kind, None, &mut Random::seeded(3)).action,
+                action,
+                "{json} {kind:?}"
+            );
         }
     }
 
     #[test]
-    fn the_next_writes_are_lost_and_counted_off_and_reads_are_not() {
+    fn the_next_writes_are_lost_and_counted_down_and_reads_are_not() {
         let mut faults = faults(r#"{"lost":{"next":2}}"#);
         let mut random = Random::seeded(1);
-        let mut fate = |kind| faults.decide(kind, None, &mut random).fate;
-        assert_eq!(fate(Kind::Get), Fate::Answer);
-        assert_eq!(fate(Kind::Create), Fate::Lose);
-        assert_eq!(fate(Kind::List), Fate::Answer);
-        assert_eq!(fate(Kind::Delete), Fate::Lose);
-        assert_eq!(fate(Kind::Create), Fate::Answer);
+        let mut action = |kind| faults.decide(kind, None, &mut random).action;
+        assert_eq!(action(Kind::Get), Action::Answer);
+        assert_eq!(action(Kind::Create), Action::DropResponse);
+        assert_eq!(action(Kind::List), Action::Answer);
+        assert_eq!(action(Kind::Delete), Action::DropResponse);
+        assert_eq!(action(Kind::Create), Action::Answer);
         assert_eq!(faults.lost.next, 0);
     }
 
     #[test]
-    fn a_request_that_is_refused_does_not_use_up_a_lost_answer() {
+    fn a_refused_request_does_not_use_up_a_lost_response() {
         let mut faults = faults(r#"{"lost":{"next":1},"throttle":{"share":1}}"#);
         faults.decide(Kind::Create, None, &mut Random::seeded(1));
         assert_eq!(faults.lost.next, 1);
     }
 
     #[test]
-    fn what_is_unknown_is_refused_with_the_names_that_are_known() {
+    fn an_unknown_field_is_refused_with_the_known_names() {
         let table = [
             (
                 r#"{"latncy":{}}"#,
@@ -345,13 +349,13 @@ mod tests {
     }
 
     #[test]
-    fn values_without_sense_are_refused_with_the_range_that_has_some() {
+    fn an_invalid_value_is_refused_with_the_valid_range() {
         let table = [
-            (r#"{"throttle":{"share":1.5}}"#, "throttle.share is 1.5, it goes from 0 to 1"),
-            (r#"{"lost":{"share":-1}}"#, "lost.share is -1, it goes from 0 to 1"),
-            (r#"{"errors":{"status":404}}"#, "errors.status is 404, it goes from 500 to 599"),
-            (r#"{"hidden":{"lists":{"share":2}}}"#, "hidden.lists.share is 2, it goes from 0 to 1"),
-            (r#"{"lag":{"listsMs":300001}}"#, "lag.listsMs is 300001, it goes up to 300000"),
+            (r#"{"throttle":{"share":1.5}}"#, "throttle.share is 1.5; it must be from 0 to 1"),
+            (r#"{"lost":{"share":-1}}"#, "lost.share is -1; it must be from 0 to 1"),
+            (r#"{"errors":{"status":404}}"#, "errors.status is 404; it must be from 500 to 599"),
+            (r#"{"hidden":{"lists":{"share":2}}}"#, "hidden.lists.share is 2; it must be from 0 to 1"),
+            (r#"{"lag":{"listsMs":300001}}"#, "lag.listsMs is 300001; it must be at most 300000"),
         ];
         for (json, message) in table {
             assert_eq!(refused(json), message);
@@ -359,34 +363,34 @@ mod tests {
     }
 
     #[test]
-    fn who_is_over_the_quota_meets_no_other_fault() {
+    fn a_request_over_the_quota_meets_no_other_fault() {
         let mut faults = faults(r#"{"errors":{"share":1},"lost":{"next":1}}"#);
         let decision = faults.decide(Kind::Create, Some(7), &mut Random::seeded(1));
-        assert_eq!(decision.fate, Fate::Throttle { retry_after_seconds: 7 });
+        assert_eq!(decision.action, Action::Throttle { retry_after_seconds: 7 });
         assert_eq!(faults.lost.next, 1);
     }
 
     proptest! {
         #[test]
-        fn a_share_is_met_in_the_long_run(seed: u64, share in 0.0..=1.0_f64) {
+        fn a_share_is_reached_in_the_long_run(seed: u64, share in 0.0..=1.0_f64) {
             let mut faults = Faults::default();
             faults.throttle.share = share;
             let mut random = Random::seeded(seed);
-            let thrown = (0..2_000).filter(|_| faults.decide(Kind::Get, None, &mut random).fate != Fate::Answer).count();
+            let thrown = (0..2_000).filter(|_| faults.decide(Kind::Get, None, &mut random).action != Action::Answer).count();
             let met = f64::from(u32::try_from(thrown).unwrap()) / 2_000.0;
-            // Six standard deviations of 2,000 throws, at most 0.067: nothing that chance brings about.
+            // Six standard deviations of 2,000 requests are at most 0.067, so this doesn't fail by chance.
             prop_assert!((met - share).abs() < 0.067, "{met} of {share}");
         }
 
         #[test]
-        fn the_same_seed_meets_the_same_fate_whatever_the_latency(seed: u64, jitter in 0_u64..1_000) {
+        fn the_same_seed_leads_to_the_same_actions_regardless_of_the_latency(seed: u64, jitter in 0_u64..1_000) {
             let mut calm = faults(r#"{"throttle":{"share":0.3},"errors":{"share":0.3},"lost":{"share":0.3}}"#);
             let mut slow = calm.clone();
             slow.latency.jitter = Duration::from_millis(jitter);
             let (mut one, mut other) = (Random::seeded(seed), Random::seeded(seed));
             for kind in Kind::ALL.into_iter().cycle().take(50) {
                 let (calm, slow) = (calm.decide(kind, None, &mut one), slow.decide(kind, None, &mut other));
-                prop_assert_eq!(calm.fate, slow.fate);
+                prop_assert_eq!(calm.action, slow.action);
                 prop_assert!(slow.delay <= Duration::from_millis(jitter));
             }
         }

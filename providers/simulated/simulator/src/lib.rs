@@ -1,9 +1,10 @@
-//! A small cloud with machines, routes and load balancers that lives in one process: what the tests, the benchmarks and the demo run against.
+//! A small cloud with machines, routes and load balancers, in one process. The tests, the benchmarks and the demo run against
+//! it.
 //!
-//! What it does is decided by pure code ([`world`], [`faults`], [`quotas`], [`credentials`]); [`server`] puts it behind
-//! HTTP. The binary is a thin wrapper, so that other crates' tests can use the types of the API, or run a cloud in their own process.
+//! Pure code decides what it does ([`world`], [`faults`], [`quotas`], [`credentials`]); [`server`] serves it over HTTP. The
+//! binary is a thin wrapper, so that tests of other crates can use the types of the API or run a cloud in their own process.
 //!
-//! The HTTP API is described in the README of this crate.
+//! The README of this crate describes the HTTP API.
 
 pub mod arguments;
 pub mod call;

@@ -1,4 +1,4 @@
-//! The process: listens, says where in one line, and serves until it is told to stop.
+//! The process: listens, prints its address in one line, and serves until it gets SIGTERM or SIGINT.
 
 use std::io::Write as _;
 use std::process::ExitCode;

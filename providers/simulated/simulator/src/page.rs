@@ -1,5 +1,5 @@
-//! The page for people at `/`: one file without anything from elsewhere, so that a demo needs no internet. It reads
-//! `/admin/state` each second.
+//! The status page at `/`: one file without external resources, so that a demo needs no internet. It reads `/admin/state` each
+//! second.
 
 use axum::response::Html;
 
@@ -15,14 +15,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_needs_nothing_from_elsewhere() {
+    fn the_page_has_no_external_resources() {
         for foreign in ["http://", "https://", "src=", "@import", "url("] {
             assert!(!PAGE.contains(foreign), "{foreign}");
         }
     }
 
     #[test]
-    fn what_the_script_fills_in_is_there() {
+    fn the_elements_that_the_script_fills_exist() {
         let ids =
             PAGE.split("at(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(id, _)| id.to_owned());
         let lists = PAGE.split("showList(\"").skip(1).filter_map(|rest| rest.split_once('"'));
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn names_from_outside_never_become_markup() {
+    fn names_never_become_markup() {
         assert!(!PAGE.contains("innerHTML"));
     }
 }

@@ -1,5 +1,5 @@
-//! How many requests the cloud lets through: a token bucket for reads and one for writes, as Azure's resource manager
-//! has them. The clock is an argument; a request takes its token when it arrives, and one that is refused takes none.
+//! The rate limits of the cloud: a token bucket for reads and one for writes, like those of Azure's resource manager. The clock
+//! is an argument. A request takes a token when it arrives; a refused request takes none.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,36 +12,36 @@ use crate::refusal::Refusal;
 /// The name of [`Quotas::azure`] on the command line.
 const AZURE: &str = "azure";
 
-/// The rates that make sense, in tokens per second: one in a quarter of an hour, and one in a microsecond.
+/// The valid rates, in tokens per second: from one in a quarter of an hour to one in a microsecond.
 const RATES: std::ops::RangeInclusive<f64> = 0.001..=1_000_000.0;
 
-/// A bucket that holds `burst` tokens and gets `per_second` new ones.
+/// A token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Quota {
-    /// Tokens of a full bucket: so many requests may come at once.
+    /// The tokens of a full bucket: this many requests may come at once.
     pub burst: u32,
-    /// Tokens that are added each second.
+    /// The tokens that are added each second.
     pub per_second: f64,
 }
 
-/// The quotas. What is left out is unlimited, and what is unknown is refused.
+/// The quotas. A missing bucket means no limit, and an unknown field is refused.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quotas {
-    /// Of lists and reads of one object.
+    /// For lists and reads of one object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<Quota>,
-    /// Of everything that changes something.
+    /// For writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<Quota>,
-    /// Whether answers keep what is left of them to themselves, as most clouds' do.
+    /// Whether responses don't tell the remaining tokens, as with most clouds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
 }
 
 impl Quotas {
-    /// What Azure's resource manager lets each principal do in a subscription and region.
+    /// The quotas of Azure's resource manager for each principal in a subscription and region.
     pub fn azure() -> Self {
         let quota = |burst, per_second| Some(Quota { burst, per_second });
         Self { read: quota(250, 25.0), write: quota(200, 10.0), silent: false }
@@ -51,23 +51,23 @@ impl Quotas {
 impl FromStr for Quotas {
     type Err = Refusal;
 
-    /// Reads the JSON form, or the word `azure`.
+    /// Parses the JSON form, or the word `azure`.
     fn from_str(text: &str) -> Result<Self, Refusal> {
         if text.trim() == AZURE {
             return Ok(Self::azure());
         }
         let quotas: Self = serde_json::from_str(text).map_err(|error| {
-            Refusal::Invalid(format!("these quotas can't be set, they are {AZURE} or JSON: {error}"))
+            Refusal::Invalid(format!("invalid quotas: expected {AZURE} or JSON: {error}"))
         })?;
         for (name, quota) in [("read", quotas.read), ("write", quotas.write)] {
             let Some(Quota { burst, per_second }) = quota else { continue };
             if burst == 0 {
-                return Err(Refusal::Invalid(format!("{name}.burst is 0, so nothing would ever pass")));
+                return Err(Refusal::Invalid(format!("{name}.burst is 0; it must be at least 1")));
             }
             if !RATES.contains(&per_second) {
                 let (least, most) = (RATES.start(), RATES.end());
                 return Err(Refusal::Invalid(format!(
-                    "{name}.perSecond is {per_second}, it goes from {least} to {most}"
+                    "{name}.perSecond is {per_second}; it must be from {least} to {most}"
                 )));
             }
         }
@@ -75,16 +75,16 @@ impl FromStr for Quotas {
     }
 }
 
-/// Where a caller stands with a quota after a request.
+/// The state of a quota after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// Tokens that are left.
+pub struct QuotaStatus {
+    /// The remaining tokens.
     pub remaining: u32,
-    /// Where the request is refused: how long until there is a token, in whole seconds, rounded up.
+    /// How long until there is a token again, in whole seconds, rounded up. `None` where the request had a token.
     pub retry_after_seconds: Option<u32>,
 }
 
-/// The buckets, full at first.
+/// The buckets, which start full.
 #[derive(Clone, Debug, Default)]
 pub struct Buckets {
     read: Option<Bucket>,
@@ -98,14 +98,14 @@ impl Buckets {
         Self { read: quotas.read.map(Bucket::new), write: quotas.write.map(Bucket::new), quotas }
     }
 
-    /// What they were made for.
+    /// Their quotas.
     pub fn quotas(&self) -> &Quotas {
         &self.quotas
     }
 
-    /// Takes a token for a request, or refuses it. Nothing where such requests are unlimited, as those to the identity
-    /// service always are: it is not the service that has these quotas. `now` must not go back.
-    pub fn take(&mut self, kind: Kind, now: Duration) -> Option<Standing> {
+    /// Takes a token for a request, or refuses it. `None` where such requests are unlimited. Token requests always are,
+    /// because the identity service doesn't have these quotas. `now` must not decrease.
+    pub fn take(&mut self, kind: Kind, now: Duration) -> Option<QuotaStatus> {
         let bucket = match kind {
             Kind::List | Kind::Get => &mut self.read,
             Kind::Create | Kind::Change | Kind::Delete => &mut self.write,
@@ -115,13 +115,12 @@ impl Buckets {
     }
 }
 
-/// One bucket, in units of time: a token is worth the time that the next one takes to come.
+/// One bucket, measured in time: a token is worth the time in which the next one is added.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     token: Duration,
     burst: u32,
-    /// When it is full again. That says how many tokens it holds at any moment, without anything being added up that
-    /// could be rounded.
+    /// When it is full again. That determines how many tokens it has at any moment, without accumulated rounding.
     full_at: Duration,
 }
 
@@ -130,18 +129,18 @@ impl Bucket {
         Self { token: Duration::from_secs_f64(1.0 / per_second), burst, full_at: Duration::ZERO }
     }
 
-    fn take(&mut self, now: Duration) -> Standing {
+    fn take(&mut self, now: Duration) -> QuotaStatus {
         let capacity = self.token * self.burst;
         let missing = self.full_at.saturating_sub(now) + self.token;
         let Some(left) = capacity.checked_sub(missing) else {
             let wait = missing.saturating_sub(capacity);
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
-            return Standing { remaining: 0, retry_after_seconds: Some(seconds) };
+            return QuotaStatus { remaining: 0, retry_after_seconds: Some(seconds) };
         };
         self.full_at = now + missing;
         let remaining = u32::try_from(left.as_nanos() / self.token.as_nanos()).unwrap_or(u32::MAX);
-        Standing { remaining, retry_after_seconds: None }
+        QuotaStatus { remaining, retry_after_seconds: None }
     }
 }
 
@@ -159,12 +158,12 @@ mod tests {
         Duration::from_millis(n)
     }
 
-    fn passes(standing: Option<Standing>) -> bool {
-        standing.is_none_or(|standing| standing.retry_after_seconds.is_none())
+    fn passes(status: Option<QuotaStatus>) -> bool {
+        status.is_none_or(|status| status.retry_after_seconds.is_none())
     }
 
     #[test]
-    fn a_bucket_counts_down_refuses_and_tells_the_second_in_which_it_lets_through_again() {
+    fn a_bucket_counts_down_refuses_and_reports_the_second_of_the_next_token() {
         let mut buckets = Buckets::new(quotas(r#"{"read": {"burst": 2, "perSecond": 0.4}}"#));
         let rows = [
             (0, 1, None),
@@ -175,16 +174,16 @@ mod tests {
             (2_499, 0, Some(1)),
             (2_500, 0, None),
             (2_500, 0, Some(3)),
-            (60_000, 1, None), // no fuller than full
+            (60_000, 1, None), // not more than full
         ];
         for (at, remaining, retry_after_seconds) in rows {
-            let standing = buckets.take(Kind::List, milliseconds(at));
-            assert_eq!(standing, Some(Standing { remaining, retry_after_seconds }), "at {at} ms");
+            let status = buckets.take(Kind::List, milliseconds(at));
+            assert_eq!(status, Some(QuotaStatus { remaining, retry_after_seconds }), "at {at} ms");
         }
     }
 
     #[test]
-    fn reads_and_writes_have_buckets_of_their_own_and_what_is_not_named_is_unlimited() {
+    fn reads_and_writes_have_their_own_buckets_and_a_missing_one_is_unlimited() {
         let mut buckets = Buckets::new(quotas(r#"{"write": {"burst": 1, "perSecond": 1}}"#));
         assert!(passes(buckets.take(Kind::Create, Duration::ZERO)));
         assert!(!passes(buckets.take(Kind::Delete, Duration::ZERO)), "all writes share one bucket");
@@ -196,13 +195,16 @@ mod tests {
     }
 
     #[test]
-    fn quotas_that_make_no_sense_are_refused_with_what_would() {
+    fn invalid_quotas_are_refused_with_the_valid_form() {
         let rows = [
-            ("gcp", "they are azure or JSON"),
+            ("gcp", "expected azure or JSON"),
             (r#"{"reads":{}}"#, "expected one of `read`, `write`, `silent`"),
             (r#"{"read":{"burst":1}}"#, "missing field `perSecond`"),
             (r#"{"read":{"burst":0,"perSecond":1}}"#, "read.burst is 0"),
-            (r#"{"write":{"burst":1,"perSecond":0}}"#, "write.perSecond is 0, it goes from 0.001 to 1000000"),
+            (
+                r#"{"write":{"burst":1,"perSecond":0}}"#,
+                "write.perSecond is 0; it must be from 0.001 to 1000000",
+            ),
         ];
         for (text, message) in rows {
             let refused = text.parse::<Quotas>().unwrap_err().to_string();
@@ -212,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn over_any_window_no_more_than_the_burst_and_the_rate_pass_and_who_waits_as_told_passes(
+        fn in_any_window_at_most_the_burst_and_the_rate_pass_and_a_client_that_waits_passes(
             burst in 1_u32..20,
             per_second in prop::sample::select(vec![0.3, 1.0, 7.0, 25.0, 1_000.0]),
             gaps in prop::collection::vec(0_u64..300, 1..200),
@@ -223,8 +225,8 @@ mod tests {
             let mut passed = Vec::new();
             for gap in gaps {
                 now += milliseconds(gap);
-                let standing = buckets.take(Kind::Get, now).unwrap();
-                match standing.retry_after_seconds {
+                let status = buckets.take(Kind::Get, now).unwrap();
+                match status.retry_after_seconds {
                     None => passed.push(now),
                     Some(seconds) => {
                         let wait = Duration::from_secs(seconds.into());
@@ -239,7 +241,7 @@ mod tests {
                     let window = to.checked_sub(*from).unwrap();
                     let most = f64::from(burst) + per_second * window.as_secs_f64();
                     let count = f64::from(u32::try_from(last - first + 1).unwrap());
-                    // Rounding a token's worth to nanoseconds makes far less than a token in a test's time.
+                    // Rounding a token to nanoseconds adds up to far less than a token during a test.
                     prop_assert!(count <= most + 0.001, "{count} in {window:?}");
                 }
             }

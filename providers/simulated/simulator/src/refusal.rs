@@ -1,46 +1,44 @@
-//! What the cloud says instead of doing what it was asked: a code to branch on, a sentence for people, a status.
+//! Why the cloud refuses a request: a code for clients, a message for people, and an HTTP status.
 
 use thiserror::Error;
 
-/// A request that was not carried out, for a reason that is no fault.
+/// A request that was not carried out, for a reason other than a configured fault.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// There is no such object: not, or not any more.
+    /// The object doesn't exist.
     #[error("no {0}")]
     NotFound(String),
-    /// It came without a token that is good. The caller gets one, or a new one.
+    /// The request has no valid token. The caller must get a new one.
     #[error("{0}")]
     Unauthorized(String),
-    /// It contradicts what is there. The caller reads again and decides anew.
+    /// It conflicts with the current state. The caller must read again.
     #[error("{0}")]
     Conflict(String),
-    /// An operation on the same thing is under way. The caller asks again when that has ended.
+    /// An operation on the same resource is in progress. The caller can retry when it has ended.
     #[error("{0}")]
     Busy(String),
-    /// The caller said which state of the thing it writes to, and that isn't the one that is there. It reads again.
+    /// The precondition doesn't hold. The caller must read again.
     #[error("{0}")]
     Stale(String),
-    /// As [`Refusal::Stale`], but only because a fault changed the thing just before.
+    /// As [`Refusal::Stale`], but only because a fault changed the resource just before.
     #[error("{0}")]
-    Disturbed(String),
-    /// The caller must say which state of such a thing it writes to, and doesn't. It adds that.
-    #[error(
-        "a {0} is written whole, so the write must say for which state: If-Match with its etag, or If-None-Match: *"
-    )]
-    Unguarded(&'static str),
-    /// Something else needs the thing. The caller frees it first.
+    Preempted(String),
+    /// A write of such a resource needs a precondition, and this one has none.
+    #[error("a write of a {0} needs a precondition: If-Match with its etag, or If-None-Match: *")]
+    PreconditionRequired(&'static str),
+    /// Another resource uses it. The caller must free it first.
     #[error("{0}")]
     InUse(String),
-    /// It can't be carried out whatever the state of the cloud. The caller corrects it.
+    /// The request is invalid, regardless of the state of the cloud. The caller must correct it.
     #[error("{0}")]
     Invalid(String),
-    /// The listing that the cursor continues is too old to be remembered. The caller starts it again.
-    #[error("the listing of cursor {0} is no longer remembered, start it again without a cursor")]
+    /// The listing that the cursor continues is forgotten. The caller must start it again.
+    #[error("the listing of cursor {0} has expired; start it again without a cursor")]
     CursorExpired(String),
-    /// The path exists, but not with this method.
+    /// The path exists, but doesn't have this method.
     #[error("{0}")]
     WrongMethod(String),
-    /// The body is larger than any request of this API has reason to be.
+    /// The body is too large.
     #[error("the body is larger than {limit} bytes")]
     TooLarge {
         /// The largest size that is accepted, in bytes.
@@ -49,16 +47,16 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The code in the answer: what a client branches on.
+    /// The code in the response, on which clients branch.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFound(_) => "not-found",
             Self::Unauthorized(_) => "unauthorized",
             Self::Conflict(_) => "conflict",
             Self::Busy(_) => "busy",
-            Self::Unguarded(_) => "precondition-required",
+            Self::PreconditionRequired(_) => "precondition-required",
             Self::InUse(_) => "in-use",
-            Self::Stale(_) | Self::Disturbed(_) => "precondition-failed",
+            Self::Stale(_) | Self::Preempted(_) => "precondition-failed",
             Self::Invalid(_) => "invalid",
             Self::CursorExpired(_) => "cursor-expired",
             Self::WrongMethod(_) => "wrong-method",
@@ -66,7 +64,7 @@ impl Refusal {
         }
     }
 
-    /// The HTTP status of the answer.
+    /// The HTTP status of the response.
     pub fn status(&self) -> u16 {
         match self {
             Self::Invalid(_) | Self::CursorExpired(_) => 400,
@@ -74,8 +72,8 @@ impl Refusal {
             Self::NotFound(_) => 404,
             Self::WrongMethod(_) => 405,
             Self::Conflict(_) | Self::Busy(_) | Self::InUse(_) => 409,
-            Self::Stale(_) | Self::Disturbed(_) => 412,
-            Self::Unguarded(_) => 428,
+            Self::Stale(_) | Self::Preempted(_) => 412,
+            Self::PreconditionRequired(_) => 428,
             Self::TooLarge { .. } => 413,
         }
     }

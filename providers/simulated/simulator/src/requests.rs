@@ -1,5 +1,5 @@
-//! The last requests as the cloud saw them. Tests look here to see who called, and that no credential came along: so
-//! the names of all headers are kept, their values are not (but for the user agent).
+//! The most recent requests as the cloud received them. Tests check here which client called, and that it sent no credential.
+//! So the names of all headers are kept, but not their values, except for the user agent.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::call::Kind;
 
-/// How many requests are kept: enough for a test that looks right after it called, small enough to read through.
-pub const KEPT: usize = 100;
+/// How many requests are kept: enough for a test that checks right after its calls, few enough to read.
+pub const MAX_ENTRIES: usize = 100;
 
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,13 +18,13 @@ pub struct Entry {
     /// When it arrived, since the start of the cloud.
     #[serde(rename = "atMs", serialize_with = "milliseconds")]
     pub at: Duration,
-    /// Its kind; none for a path or a method that the API doesn't have.
+    /// Its kind; `None` for a path or a method that the API doesn't have.
     pub kind: Option<Kind>,
     /// The method.
     pub method: String,
     /// The path with the query.
     pub path: String,
-    /// The status that it was answered with; none where the answer was lost.
+    /// The status of the response; `None` where the response was lost.
     pub status: Option<u16>,
     /// The header `User-Agent`.
     pub user_agent: Option<String>,
@@ -36,22 +36,22 @@ fn milliseconds<S: serde::Serializer>(at: &Duration, serializer: S) -> Result<S:
     serializer.serialize_u64(u64::try_from(at.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The last [`KEPT`] requests, in the order in which they were answered.
+/// The last [`MAX_ENTRIES`] requests, in the order in which they were answered.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     entries: VecDeque<Entry>,
 }
 
 impl Requests {
-    /// Adds a request and lets the oldest go where there are too many.
+    /// Adds a request. Removes the oldest where there are too many.
     pub fn push(&mut self, entry: Entry) {
-        if self.entries.len() == KEPT {
+        if self.entries.len() == MAX_ENTRIES {
             self.entries.pop_front();
         }
         self.entries.push_back(entry);
     }
 
-    /// All that are kept, the oldest first.
+    /// All kept requests, the oldest first.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter()
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_requests_make_room_for_the_newest() {
+    fn the_oldest_requests_are_removed() {
         let mut requests = Requests::default();
         for n in 0..150_u16 {
             requests.push(Entry {
@@ -76,6 +76,6 @@ mod tests {
             });
         }
         let paths: Vec<_> = requests.entries().map(|entry| entry.path.as_str()).collect();
-        assert_eq!((paths.len(), paths[0], paths[99]), (KEPT, "/50", "/149"));
+        assert_eq!((paths.len(), paths[0], paths[99]), (MAX_ENTRIES, "/50", "/149"));
     }
 }

@@ -1,12 +1,12 @@
-//! The cloud behind HTTP: sockets, the clock and the lock. What a request means is decided elsewhere; here are only the
-//! routes, and the connections, which are served by hyper directly because a lost answer must end the connection, and
-//! an axum handler can't.
+//! Serves the cloud over HTTP: sockets, the clock and the lock. Other modules decide what a request means; this one has the
+//! routes and the connections. Connections are served by hyper directly, because a lost response must close the connection,
+//! which an axum handler can't do.
 
 mod admin;
-mod answer;
 mod machines;
-mod passage;
+mod middleware;
 mod resources;
+mod response;
 mod routes;
 mod tokens;
 
@@ -31,7 +31,7 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::passage::{IsThere, Telling};
+use self::middleware::{Classifier, Exists};
 use crate::call::Kind;
 use crate::counters::Counters;
 use crate::credentials::{Credentials, Tokens};
@@ -41,61 +41,61 @@ use crate::quotas::{Buckets, Quotas};
 use crate::requests::Requests;
 use crate::world::{LoadBalancer, Managed, Place, ReservedAddress, SharedLoadBalancer, World};
 
-/// How long requests that are under way may take to finish when the cloud is told to stop.
-const GRACE: Duration = Duration::from_secs(1);
+/// How long requests in flight may take to finish at shutdown.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// How long to wait when no connection can be accepted, mostly for want of file descriptors: time for some to close.
-const BREATH: Duration = Duration::from_millis(50);
+/// How long to wait when a connection can't be accepted, mostly for lack of file descriptors: some may close meanwhile.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Why there is no cloud. The caller can only give up; the message says what to change.
+/// Why the cloud can't start.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// It can't listen there.
-    #[error("can't listen on {address}: {source}, try another address")]
+    /// The address can't be used.
+    #[error("can't listen on {address}: {source}; try another address")]
     Listen {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The system refused something that every process needs.
+    /// The operating system refused a resource that the process needs.
     #[error("can't start: {0}")]
     Start(#[source] std::io::Error),
 }
 
-/// Which cloud to play.
+/// What the cloud is like.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Its region and zones.
     pub place: Place,
-    /// How many machines there are from the start.
+    /// The number of machines at the start.
     pub machines: u32,
-    /// The seed of the dice.
+    /// The seed of random faults.
     pub seed: u64,
-    /// How many requests it lets through.
+    /// The rate limits.
     pub quotas: Quotas,
-    /// Who may call it; everybody, where nobody is named.
+    /// The only client that may call it. `None` where requests need no token.
     pub credentials: Option<Credentials>,
 }
 
-/// All that the cloud is made of.
+/// The whole state of the simulator.
 struct Simulation {
     world: World,
     faults: Faults,
     buckets: Buckets,
     tokens: Tokens,
     random: Random,
-    /// The dice of the faults that meet writes of things that take their time.
-    fortune: Random,
+    /// Random numbers for faults of long operations, so that they don't shift those of other faults.
+    operation_random: Random,
     counters: Counters,
     requests: Requests,
 }
 
-/// The cloud as all connections share it.
+/// The simulator as all connections share it.
 #[derive(Clone)]
-struct Shared(Arc<(Instant, Mutex<Simulation>)>);
+struct SharedCloud(Arc<(Instant, Mutex<Simulation>)>);
 
-impl Shared {
+impl SharedCloud {
     fn new(settings: Settings) -> Self {
         let Settings { place, machines, seed, quotas, credentials } = settings;
         let simulation = Simulation {
@@ -104,17 +104,17 @@ impl Shared {
             buckets: Buckets::new(quotas),
             tokens: Tokens::new(credentials, seed),
             random: Random::seeded(seed),
-            fortune: Random::seeded(!seed),
+            operation_random: Random::seeded(!seed),
             counters: Counters::default(),
             requests: Requests::default(),
         };
         Self(Arc::new((Instant::now(), Mutex::new(simulation))))
     }
 
-    /// Does something with the cloud that happens all at once, at the time since its start that is passed along.
+    /// Runs `act` under the lock. It gets the time since the start.
     fn with<T>(&self, act: impl FnOnce(&mut Simulation, Duration) -> T) -> T {
         let (start, simulation) = &*self.0;
-        // Each act leaves the cloud whole, also one that panicked: nothing in it is written halfway.
+        // A panic doesn't poison the state, because no write in it is done halfway.
         let mut simulation = simulation.lock().unwrap_or_else(PoisonError::into_inner);
         act(&mut simulation, start.elapsed())
     }
@@ -125,7 +125,7 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
 }
 
-/// What resolves when the process is told to stop, by SIGTERM or SIGINT. From this call on they don't kill it.
+/// A future that resolves at SIGTERM or SIGINT. After this call, these signals don't kill the process.
 pub fn stop_signal() -> Result<impl Future<Output = ()>, Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Start)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Start)?;
@@ -137,9 +137,9 @@ pub fn stop_signal() -> Result<impl Future<Output = ()>, Error> {
     })
 }
 
-/// Plays the cloud until `stop` resolves, and then for a second at most, until what is under way is done.
+/// Serves until `stop` resolves, and then for a second at most until requests in flight are done.
 pub async fn serve(listener: TcpListener, settings: Settings, stop: impl Future<Output = ()>) {
-    let router = router(Shared::new(settings));
+    let router = router(SharedCloud::new(settings));
     let connections = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -147,60 +147,64 @@ pub async fn serve(listener: TcpListener, settings: Settings, stop: impl Future<
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => connect(stream, router.clone(), &connections),
-                Err(_) => tokio::time::sleep(BREATH).await,
+                Err(_) => tokio::time::sleep(ACCEPT_BACKOFF).await,
             },
         }
     }
     drop(listener);
-    // Whoever still waits after that has had its time; the connections end with the process.
-    let _ = tokio::time::timeout(GRACE, connections.shutdown()).await;
+    // Connections that are still open after that end with the process.
+    let _ = tokio::time::timeout(SHUTDOWN_GRACE, connections.shutdown()).await;
 }
 
 fn connect(stream: TcpStream, router: Router, connections: &GracefulShutdown) {
-    // Answers are small: one that waits for the acknowledgement of another would show as latency that nobody set.
+    // Responses are small: one that waits for the acknowledgment of another would show as latency that isn't configured.
     let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let answer = router.call(request);
         async move {
             let Ok(response): Result<Response, _> = answer.await;
-            passage::unless_lost(response)
+            middleware::unless_dropped(response)
         }
     });
     let connection =
         http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service);
     let connection = connections.watch(connection);
     tokio::spawn(async move {
-        // It ends with an error where the client went away or the answer was lost: both are everyday life here.
+        // An error is normal: the client has gone away, or the response was lost on purpose.
         let _ = connection.await;
     });
 }
 
-fn router(shared: Shared) -> Router {
+fn router(shared: SharedCloud) -> Router {
     Router::new()
         .merge(machines_and_routes(&shared))
         .merge(resources::<LoadBalancer>(&shared, "/v1/load-balancers"))
         .merge(resources::<ReservedAddress>(&shared, "/v1/addresses"))
         .merge(resources::<SharedLoadBalancer>(&shared, "/v1/shared-load-balancers"))
         .merge(operator())
-        .route("/oauth2/token", call(&shared, Kind::Token, post(tokens::by_grant)))
-        .route("/metadata/identity/oauth2/token", call(&shared, Kind::Token, get(tokens::by_machine)))
+        .route("/oauth2/token", call(&shared, Kind::Token, post(tokens::client_credentials)))
+        .route("/metadata/identity/oauth2/token", call(&shared, Kind::Token, get(tokens::machine_identity)))
         .route("/", get(page::show))
-        .fallback(passage::unknown)
-        .method_not_allowed_fallback(passage::wrong_method)
+        .fallback(middleware::unknown_path)
+        .method_not_allowed_fallback(middleware::wrong_method)
         .with_state(shared)
 }
 
-/// A call to the cloud, with all that it goes through.
-fn call(shared: &Shared, kind: Kind, route: MethodRouter<Shared>) -> MethodRouter<Shared> {
-    tell(shared, Telling::Kind(kind), route)
+/// A route of the cloud's API, behind the middleware.
+fn call(shared: &SharedCloud, kind: Kind, route: MethodRouter<SharedCloud>) -> MethodRouter<SharedCloud> {
+    classified(shared, Classifier::Kind(kind), route)
 }
 
-fn tell(shared: &Shared, telling: Telling, route: MethodRouter<Shared>) -> MethodRouter<Shared> {
-    route.route_layer(from_fn_with_state((shared.clone(), telling), passage::pass))
+fn classified(
+    shared: &SharedCloud,
+    classifier: Classifier,
+    route: MethodRouter<SharedCloud>,
+) -> MethodRouter<SharedCloud> {
+    route.route_layer(from_fn_with_state((shared.clone(), classifier), middleware::handle))
 }
 
-fn machines_and_routes(shared: &Shared) -> Router<Shared> {
+fn machines_and_routes(shared: &SharedCloud) -> Router<SharedCloud> {
     let call = |kind, route| call(shared, kind, route);
     let one = call(Kind::Get, get(machines::get))
         .merge(call(Kind::Change, patch(machines::change)))
@@ -225,21 +229,21 @@ fn machines_and_routes(shared: &Shared) -> Router<Shared> {
         )
 }
 
-/// The calls about one kind of things whose writes take their time.
-fn resources<T>(shared: &Shared, path: &str) -> Router<Shared>
+/// The routes of one kind of resources with long operations.
+fn resources<T>(shared: &SharedCloud, path: &str) -> Router<SharedCloud>
 where
     T: Managed<New: DeserializeOwned + Send> + Serialize + Send + Sync + 'static,
 {
-    let is_there: IsThere = |world, now, name| world.read::<T>(now, name).is_ok();
+    let exists: Exists = |world, now, name| world.read::<T>(now, name).is_ok();
     let one = call(shared, Kind::Get, get(resources::get::<T>))
-        .merge(tell(shared, Telling::Put(is_there), put(resources::put::<T>)))
+        .merge(classified(shared, Classifier::Put(exists), put(resources::put::<T>)))
         .merge(call(shared, Kind::Delete, delete(resources::delete::<T>)));
     Router::new()
         .route(path, call(shared, Kind::List, get(resources::list::<T>)))
         .route(&format!("{path}/{{name}}"), one)
 }
 
-fn operator() -> Router<Shared> {
+fn operator() -> Router<SharedCloud> {
     Router::new()
         .route("/admin/faults", get(admin::faults).put(admin::set_faults).delete(admin::reset_faults))
         .route("/admin/quotas", get(admin::quotas).put(admin::set_quotas).delete(admin::reset_quotas))

@@ -1,9 +1,9 @@
-//! The state of the cloud and everything that it decides: a pure state machine. Time comes as an argument, counted
-//! from the start of the cloud; the past is kept for a while, so that lists may show it as an eventually consistent
-//! cloud's do, while a read of one thing always shows the present.
+//! The state of the cloud and all its decisions: a pure state machine. Time is an argument, counted from the start of the
+//! cloud. A past state is kept for some minutes, so that lists can lag as in an eventually consistent cloud. A read of one
+//! resource always shows the current state.
 //!
-//! Here is what concerns more than one kind of thing, and the calls about machines and routes; `managed` has the calls about
-//! all that takes its time.
+//! This module has what concerns several kinds of resources, and the calls about machines and routes. `managed` has the calls
+//! about resources with long operations.
 
 mod address;
 mod command;
@@ -29,53 +29,53 @@ use jiff::Timestamp;
 pub use self::address::{NewAddress, ReservedAddress};
 pub use self::command::{Command, Place, Reply, Summary};
 use self::fleet::Fleet;
-pub use self::inventory::{Balancing, Inventory, Shown};
-pub use self::listing::{LARGEST_PAGE, Listed, Listing, Page};
+pub use self::inventory::{Excerpt, Inventory, LoadBalancerRow};
+pub use self::listing::{Listable, Listing, MAX_PAGE_ITEMS, Page};
 pub use self::load_balancer::{LoadBalancer, NewLoadBalancer, Port, Protocol};
 pub use self::machine::{
-    Address, AddressKind, Batch, Changes, LARGEST_BATCH, Machine, MachineId, NewMachine, State,
+    Address, AddressKind, Batch, Changes, MAX_BATCH, Machine, MachineId, NewMachine, State,
 };
 pub use self::managed::Managed;
+use self::pool::AddressPool;
 pub use self::pool::Family;
-use self::pool::Pool;
 use self::resource::Resources;
-pub use self::resource::{Etag, Kind, Resource, Stage};
+pub use self::resource::{Etag, Phase, Resource, ResourceKind};
 use self::route::Routes;
 pub use self::route::{NewRoute, Route};
 pub use self::shared::{Frontend, NewSharedLoadBalancer, SharedLoadBalancer};
-pub use self::write::{Deleted, Guard, Luck, Write, Written};
+pub use self::write::{Deleted, Precondition, Write, WriteFaults, WriteResult};
 use crate::refusal::Refusal;
 
-/// The furthest that a list may lag.
+/// The longest lag of a list.
 pub const MAX_LAG: Duration = Duration::from_mins(5);
 
-/// For how long the past is remembered. A listing that begins at the longest lag has as long again for its pages.
-const MEMORY: Duration = Duration::from_mins(10);
+/// How long past states are kept. A listing that begins at the longest lag has the same time again for its pages.
+const HISTORY_SPAN: Duration = Duration::from_mins(10);
 
 /// The cloud.
 #[derive(Clone, Debug)]
 pub struct World {
     fleet: Fleet,
     routes: Routes,
-    pool: Pool,
+    pool: AddressPool,
     load_balancers: Resources<LoadBalancer>,
     addresses: Resources<ReservedAddress>,
     shared: Resources<SharedLoadBalancer>,
-    /// Which shared load balancer needs which address, by their names.
+    /// Which shared load balancer uses an address, by name of the address.
     users: HashMap<String, String>,
-    /// The list of machines that was written last.
+    /// The most recently written list of machines.
     last_list: Arc<[MachineId]>,
-    /// The latest time that anybody mentioned: time never goes back.
+    /// The latest time of any call: time never goes back.
     now: Duration,
 }
 
 impl World {
-    /// A cloud that begins at `born`, with so many machines that have always been there: no lag hides them.
-    pub fn new(place: Place, born: Timestamp, machines: u32) -> Self {
+    /// A cloud that starts at `started_at`, with this many machines. They have always existed, so no lag hides them.
+    pub fn new(place: Place, started_at: Timestamp, machines: u32) -> Self {
         Self {
-            fleet: Fleet::new(place, born, machines),
+            fleet: Fleet::new(place, started_at, machines),
             routes: Routes::default(),
-            pool: Pool::default(),
+            pool: AddressPool::default(),
             load_balancers: Resources::default(),
             addresses: Resources::default(),
             shared: Resources::default(),
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// Where its machines are.
+    /// Its region and zones.
     pub fn place(&self) -> &Place {
         self.fleet.place()
     }
@@ -102,11 +102,11 @@ impl World {
         self.fleet.present(id)
     }
 
-    /// One page of a list, as the cloud was `lag` ago when its first page was read: all pages show the same moment.
+    /// One page of a list, with the state of `lag` before the first page was read. All pages show the same moment.
     ///
     /// # Errors
-    /// [`Refusal::CursorExpired`] where that moment is forgotten, five minutes after the first page at the soonest
-    /// (and only once something has changed), and [`Refusal::Invalid`] for a limit or a cursor that can't be.
+    /// [`Refusal::CursorExpired`] where that moment is forgotten, five minutes after the first page at the earliest
+    /// (and only if the state has changed since), and [`Refusal::Invalid`] for an invalid limit or cursor.
     pub fn list(
         &mut self,
         now: Duration,
@@ -117,7 +117,7 @@ impl World {
         listing.page(self.fleet.history(), moment)
     }
 
-    /// Makes a route to a machine that is there, or finds it made.
+    /// Creates a route to an existing machine. Does nothing where the same route exists.
     pub fn put_route(&mut self, now: Duration, name: &str, route: NewRoute) -> Result<Arc<Route>, Refusal> {
         self.advance(now);
         self.fleet.present(route.machine)?;
@@ -130,7 +130,7 @@ impl World {
         self.routes.delete(self.now, name)
     }
 
-    /// One page of the route table, as [`World::list`] shows machines. Whether a route leads nowhere is told as of now.
+    /// One page of the route table, as [`World::list`] shows machines. Whether a route is a blackhole is always current.
     pub fn list_routes(
         &mut self,
         now: Duration,
@@ -145,7 +145,7 @@ impl World {
         Ok(page)
     }
 
-    /// A route with what its machine says of it.
+    /// A route, marked as a blackhole where its machine doesn't exist.
     fn seen(&self, route: &Arc<Route>) -> Arc<Route> {
         let mut route = Arc::clone(route);
         if !self.fleet.has(route.machine) {
@@ -154,20 +154,20 @@ impl World {
         route
     }
 
-    /// How many machines of which sort there are, and the first `first` of them.
+    /// The number of machines by state and zone, and the first `first` machines.
     pub fn summary(&mut self, now: Duration, first: usize) -> Summary {
         self.advance(now);
         self.fleet.summary(first)
     }
 
-    /// Lets time pass: machines come up and operations end when they are due, and the distant past is forgotten.
+    /// Advances the time: machines start and operations end when they are due, and old states are forgotten.
     fn advance(&mut self, now: Duration) {
         self.now = self.now.max(now);
         self.fleet.advance(self.now);
-        self.settle::<LoadBalancer>();
-        self.settle::<ReservedAddress>();
-        self.settle::<SharedLoadBalancer>();
-        if let Some(horizon) = self.now.checked_sub(MEMORY) {
+        self.finish_due::<LoadBalancer>();
+        self.finish_due::<ReservedAddress>();
+        self.finish_due::<SharedLoadBalancer>();
+        if let Some(horizon) = self.now.checked_sub(HISTORY_SPAN) {
             self.fleet.forget(horizon);
             self.routes.forget(horizon);
             self.load_balancers.forget(horizon);
@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// The moment that a list shows; none for one before the start.
+    /// The moment that a list shows; `None` for a moment before the start.
     fn moment(&mut self, now: Duration, lag: Duration) -> Option<Duration> {
         self.advance(now);
         self.now.checked_sub(lag)
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_machine_was_not_given_follows_from_its_number() {
+    fn default_fields_of_a_machine_follow_from_its_number() {
         let mut world = world(5_000);
         let mut shown = |number| serde_json::to_value(world.get(seconds(0), id(number)).unwrap()).unwrap();
         let expected = serde_json::json!({
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn each_command_is_answered_as_the_machine_allows() {
+    fn each_command_succeeds_or_fails_by_the_state_of_the_machine() {
         let changes = |labels: &[(&str, &str)]| Changes {
             labels: Some(
                 labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
@@ -260,11 +260,7 @@ mod tests {
             ("create under a free name", create("a", seconds(0)), "done"),
             ("create under the name of one that is gone", create("node-3", seconds(0)), "done"),
             ("create under a name that is taken", create("node-1", seconds(0)), "conflict"),
-            (
-                "create in a zone that is none",
-                Command::Create { machine: zone, takes: seconds(0) },
-                "invalid",
-            ),
+            ("create in an unknown zone", Command::Create { machine: zone, takes: seconds(0) }, "invalid"),
             ("create under no name", create("", seconds(0)), "invalid"),
             ("change", change(1, changes(&[("k", "v")])), "done"),
             ("change one that is stopped", change(2, changes(&[])), "done"),
@@ -294,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_in_a_change_stays() {
+    fn a_change_keeps_fields_that_it_lacks() {
         let mut world = world(1);
         let before = world.get(seconds(0), id(1)).unwrap();
         let changes = Changes { machine_type: Some("large-8".to_owned()), ..Changes::default() };
@@ -304,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_takes_the_first_names_that_are_free_and_is_made_whole_or_not() {
+    fn a_batch_takes_the_first_free_names_and_is_created_completely_or_not_at_all() {
         let mut world = world(0);
         world.apply(seconds(0), create("node-2", seconds(0))).unwrap();
         let batch = |count, prefix: &str| Command::CreateBatch {
@@ -313,14 +309,14 @@ mod tests {
         };
         let made = world.apply(seconds(1), batch(3, "node-")).unwrap();
         assert_eq!(made, Reply::Batch(["node-1", "node-3", "node-4"].map(str::to_owned).to_vec()));
-        for refused in [batch(0, "node-"), batch(LARGEST_BATCH + 1, "node-"), batch(1, "Node-")] {
+        for refused in [batch(0, "node-"), batch(MAX_BATCH + 1, "node-"), batch(1, "Node-")] {
             assert_eq!(code(world.apply(seconds(2), refused)), "invalid");
         }
         assert_eq!(world.summary(seconds(2), 0).total, 4);
     }
 
     #[test]
-    fn a_machine_runs_once_its_creation_is_due_and_the_past_knows_it_creating() {
+    fn a_machine_runs_when_its_creation_is_due_and_was_creating_before() {
         let mut world = world(0);
         world.apply(seconds(10), create("a", seconds(5))).unwrap();
         assert_eq!(world.get(seconds(14), id(1)).unwrap().state, State::Creating);
@@ -343,13 +339,13 @@ mod tests {
         assert_eq!(listed(12, 0), "node-2 late");
         assert_eq!(listed(12, 2), "node-1 node-2 late");
         assert_eq!(listed(12, 3), "node-1 node-2");
-        assert_eq!(listed(12, 300), "node-1 node-2", "machines of the start have always been there");
+        assert_eq!(listed(12, 300), "node-1 node-2", "initial machines have always existed");
         assert_eq!(listed(14, 3), "node-2 late");
         assert_eq!(world.get(seconds(14), id(1)).unwrap_err().to_string(), "no machine m-000001");
     }
 
     #[test]
-    fn a_listing_is_remembered_for_as_long_again_as_the_longest_lag() {
+    fn a_listing_is_kept_for_as_long_again_as_the_longest_lag() {
         let mut world = world(3);
         world.apply(seconds(1_000), Command::Delete(id(1))).unwrap();
         let first = Listing { limit: Some(1), ..Listing::default() };

@@ -1,6 +1,6 @@
-//! No sequence of requests, however they fare, leaves the world inconsistent: names and addresses are unique, an address
-//! that a frontend uses is there, one etag means one state, who is refused changes nothing, every operation ends, and what
-//! is gone leaves nothing behind.
+//! No sequence of requests with any faults leaves the world inconsistent: names and addresses are unique, an address that a
+//! frontend uses exists, an etag identifies one state, a refused request changes nothing, every operation ends, and deleted
+//! resources leave nothing behind.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,12 +17,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use simulated_cloud::Refusal;
 use simulated_cloud::world::{
-    Command, Family, Guard, Listing, LoadBalancer, Luck, MachineId, Managed, NewAddress, NewLoadBalancer,
-    NewMachine, NewSharedLoadBalancer, Place, ReservedAddress, Resource, SharedLoadBalancer, Stage, World,
-    Write,
+    Command, Family, Listing, LoadBalancer, MachineId, Managed, NewAddress, NewLoadBalancer, NewMachine,
+    NewSharedLoadBalancer, Phase, Place, Precondition, ReservedAddress, Resource, SharedLoadBalancer, World,
+    Write, WriteFaults,
 };
 
-/// What somebody asks for. Small numbers stand for names, of which there are few, so that requests meet.
+/// A client's request. Names are small numbers, so that requests concern the same resources.
 #[derive(Clone, Debug)]
 enum Request {
     Put { name: u8, port: u16, machine: u64, families: Vec<Family>, address: Option<u8> },
@@ -35,12 +35,12 @@ enum Request {
     NoMachine { number: u64 },
 }
 
-/// What a request says of the state before.
+/// The precondition of a request.
 #[derive(Clone, Copy, Debug)]
-enum Says {
+enum Claim {
     Nothing,
-    Right,
-    Old,
+    Current,
+    Outdated,
     Absent,
 }
 
@@ -48,8 +48,8 @@ enum Says {
 struct Event {
     after: Duration,
     request: Request,
-    says: Says,
-    luck: Luck,
+    claim: Claim,
+    write_faults: WriteFaults,
 }
 
 fn requests() -> impl Strategy<Value = Request> {
@@ -84,41 +84,39 @@ fn requests() -> impl Strategy<Value = Request> {
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
-    let says = prop_oneof![
-        Just(Says::Nothing),
-        Just(Says::Right),
-        Just(Says::Right),
-        Just(Says::Old),
-        Just(Says::Absent)
+    let claim = prop_oneof![
+        Just(Claim::Nothing),
+        Just(Claim::Current),
+        Just(Claim::Current),
+        Just(Claim::Outdated),
+        Just(Claim::Absent)
     ];
-    let luck = (
+    let write_faults = (
         prop_oneof![Just(0), 0_u64..4_000],
         prop::bool::weighted(0.2),
         prop::bool::weighted(0.1),
         any::<bool>(),
     );
-    let luck = luck.prop_map(|(takes, fails, is_disturbed, overtakes)| Luck {
+    let write_faults = write_faults.prop_map(|(takes, fails, is_preempted, overtakes)| WriteFaults {
         takes: Duration::from_millis(takes),
         fails,
-        is_disturbed,
+        is_preempted,
         overtakes,
     });
-    let event = (0_u64..3_000, requests(), says, luck).prop_map(|(after, request, says, luck)| Event {
-        after: Duration::from_millis(after),
-        request,
-        says,
-        luck,
-    });
+    let event =
+        (0_u64..3_000, requests(), claim, write_faults).prop_map(|(after, request, claim, write_faults)| {
+            Event { after: Duration::from_millis(after), request, claim, write_faults }
+        });
     prop::collection::vec(event, 0..60)
 }
 
-/// Everything that can be seen of the three kinds, by kind and name, without the etag.
-type Seen = BTreeMap<(&'static str, String), Value>;
+/// All visible resources, by kind and name, without the etag.
+type Snapshot = BTreeMap<(&'static str, String), Value>;
 
 struct Client {
     world: World,
     now: Duration,
-    /// What each etag of each kind has stood for.
+    /// The state that each etag of each kind identifies.
     etags: BTreeMap<(&'static str, String), Value>,
 }
 
@@ -128,30 +126,30 @@ impl Client {
         Self { world, now: Duration::ZERO, etags: BTreeMap::new() }
     }
 
-    fn write<T: Managed>(&mut self, name: &str, says: Says, luck: Luck) -> Write {
-        let guard = match says {
-            Says::Nothing => Guard::None,
-            Says::Absent => Guard::Absent,
-            Says::Old => Guard::Match("e0".to_owned()),
-            Says::Right => match self.world.read::<T>(self.now, name) {
-                Ok(it) => Guard::Match(it.etag.to_string()),
-                Err(_) => Guard::Absent,
+    fn write<T: Managed>(&mut self, name: &str, claim: Claim, write_faults: WriteFaults) -> Write {
+        let precondition = match claim {
+            Claim::Nothing => Precondition::None,
+            Claim::Absent => Precondition::Absent,
+            Claim::Outdated => Precondition::Match("e0".to_owned()),
+            Claim::Current => match self.world.read::<T>(self.now, name) {
+                Ok(it) => Precondition::Match(it.etag.to_string()),
+                Err(_) => Precondition::Absent,
             },
         };
-        Write { guard, luck }
+        Write { precondition, write_faults }
     }
 
     fn put<T: Managed>(&mut self, name: &str, new: T::New, event: &Event) -> Result<(), Refusal> {
-        let write = self.write::<T>(name, event.says, event.luck);
+        let write = self.write::<T>(name, event.claim, event.write_faults);
         self.world.write::<T>(self.now, name, new, &write).map(|_| ())
     }
 
     fn delete<T: Managed>(&mut self, name: &str, event: &Event) -> Result<(), Refusal> {
-        let write = self.write::<T>(name, event.says, event.luck);
+        let write = self.write::<T>(name, event.claim, event.write_faults);
         self.world.remove::<T>(self.now, name, &write).map(|_| ())
     }
 
-    fn ask(&mut self, event: &Event) -> Result<(), Refusal> {
+    fn send(&mut self, event: &Event) -> Result<(), Refusal> {
         match &event.request {
             Request::Put { name, port, machine, families, address } => {
                 let machine = format!("m-{machine:06}");
@@ -200,24 +198,24 @@ impl Client {
         page.items
     }
 
-    /// Takes note of all of a kind, and sees that an etag never stands for two states, nor two things have one name.
-    fn see<T: Managed + std::fmt::Debug + serde::Serialize>(&mut self, seen: &mut Seen) {
+    /// Records all resources of a kind. Checks that an etag never identifies two states, and that names are unique.
+    fn record<T: Managed + std::fmt::Debug + serde::Serialize>(&mut self, seen: &mut Snapshot) {
         for it in self.list::<T>() {
             let mut value = serde_json::to_value(&it).unwrap();
             let etag = value["etag"].take().as_str().unwrap().to_owned();
-            // That is the doing of another thing.
+            // Another resource causes this field.
             value.as_object_mut().unwrap().remove("usedBy");
             let before = self.etags.entry((T::NOUN, etag)).or_insert_with(|| value.clone());
-            assert_eq!(*before, value, "an etag stands for two states");
-            assert!(seen.insert((T::NOUN, it.name.clone()), value).is_none(), "{} is there twice", it.name);
+            assert_eq!(*before, value, "an etag identifies two states");
+            assert!(seen.insert((T::NOUN, it.name.clone()), value).is_none(), "{} exists twice", it.name);
         }
     }
 
-    fn everything(&mut self) -> Seen {
-        let mut seen = Seen::new();
-        self.see::<LoadBalancer>(&mut seen);
-        self.see::<ReservedAddress>(&mut seen);
-        self.see::<SharedLoadBalancer>(&mut seen);
+    fn everything(&mut self) -> Snapshot {
+        let mut seen = Snapshot::new();
+        self.record::<LoadBalancer>(&mut seen);
+        self.record::<ReservedAddress>(&mut seen);
+        self.record::<SharedLoadBalancer>(&mut seen);
         seen
     }
 
@@ -227,48 +225,48 @@ impl Client {
         }
     }
 
-    /// Removes everything, and sees that nothing of it is held back: the first address is free, and there is no other.
-    fn ends_empty(&mut self) {
+    /// Deletes everything. Checks that all addresses are free afterwards.
+    fn assert_deletes_completely(&mut self) {
         self.delete_all::<SharedLoadBalancer>();
         self.delete_all::<ReservedAddress>();
         self.delete_all::<LoadBalancer>();
-        assert_eq!(self.everything(), Seen::new());
+        assert_eq!(self.everything(), Snapshot::new());
         for number in 1..=4 {
             let new = serde_json::from_value(json!({"family": "ipv4"})).unwrap();
             let name = format!("a{number}");
             let written =
                 self.world.write::<ReservedAddress>(self.now, &name, new, &Write::default()).unwrap();
-            assert_eq!(written.resource().goal.value.to_string(), format!("198.51.100.{number}"));
+            assert_eq!(written.resource().spec.value.to_string(), format!("198.51.100.{number}"));
         }
     }
 
-    fn is_consistent(&mut self) {
+    fn assert_consistent(&mut self) {
         let (balancers, addresses) = (self.list::<LoadBalancer>(), self.list::<ReservedAddress>());
         let shared = self.list::<SharedLoadBalancer>();
-        let values = balancers.iter().flat_map(|it| it.goal.addresses.clone());
-        let values: Vec<_> = values.chain(addresses.iter().map(|it| it.goal.value)).collect();
+        let values = balancers.iter().flat_map(|it| it.spec.addresses.clone());
+        let values: Vec<_> = values.chain(addresses.iter().map(|it| it.spec.value)).collect();
         assert_eq!(values.iter().collect::<BTreeSet<_>>().len(), values.len(), "an address has two holders");
         for it in &balancers {
-            let families: Vec<_> = it.goal.addresses.iter().map(|address| Family::of(*address)).collect();
-            assert_eq!(families, it.goal.families);
+            let families: Vec<_> = it.spec.addresses.iter().map(|address| Family::of(*address)).collect();
+            assert_eq!(families, it.spec.families);
         }
         for it in &shared {
-            for frontend in &it.goal.frontends {
+            for frontend in &it.spec.frontends {
                 let address = addresses.iter().find(|address| address.name == frontend.address);
-                let user = address.and_then(|address| address.goal.used_by.clone());
+                let user = address.and_then(|address| address.spec.used_by.clone());
                 assert_eq!(
                     user.as_ref(),
                     Some(&it.name),
-                    "the address of {} is there and its own",
+                    "the address of {} exists and is its own",
                     frontend.name
                 );
             }
         }
         for address in &addresses {
-            let Some(user) = &address.goal.used_by else { continue };
+            let Some(user) = &address.spec.used_by else { continue };
             let user = shared.iter().find(|it| it.name == *user).unwrap();
-            let is_shown = user.goal.frontends.iter().any(|frontend| frontend.address == address.name);
-            assert!(is_shown || user.state != Stage::Active, "{} is held without need", address.name);
+            let is_shown = user.spec.frontends.iter().any(|frontend| frontend.address == address.name);
+            assert!(is_shown || user.state != Phase::Active, "{} is in use without need", address.name);
         }
     }
 }
@@ -280,17 +278,17 @@ proptest! {
         for event in &events {
             client.now += event.after;
             let before = client.everything();
-            match client.ask(event) {
-                // An etag has changed then, and nothing else.
+            match client.send(event) {
+                // Only an etag may have changed.
                 Err(_) => prop_assert_eq!(client.everything(), before, "{:?} was refused", event),
                 Ok(()) => drop(client.everything()),
             }
-            client.is_consistent();
+            client.assert_consistent();
         }
         client.now += Duration::from_secs(10);
         let after = client.everything();
         prop_assert!(after.values().all(|it| it["state"] == "active" || it["state"] == "failed"), "{:?}", after);
-        client.is_consistent();
-        client.ends_empty();
+        client.assert_consistent();
+        client.assert_deletes_completely();
     }
 }

@@ -1,5 +1,5 @@
-//! The world against a model that keeps a copy of everything at every moment: whatever is done in whatever order, lists
-//! show exactly a moment of the past, the pages of a listing add up to that moment, and names are unique.
+//! Tests the world against a model that keeps a copy of all machines at every moment. In any order of events, lists show exactly
+//! a past moment, the pages of a listing add up to that moment, and names are unique.
 
 #![expect(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use simulated_cloud::world::{
     Batch, Changes, Command, Listing, Machine, MachineId, NewMachine, Page, Place, Reply, State, World,
 };
 
-/// One thing that happens, some time after the one before.
+/// One event, some time after the previous one.
 #[derive(Clone, Debug)]
 enum Event {
     Create { name: u8 },
@@ -40,11 +40,11 @@ fn events() -> impl Strategy<Value = Vec<(Duration, Event)>> {
         number.prop_map(|number| Event::Delete { number }),
         (1_u32..4).prop_map(|count| Event::DeleteBatch { count }),
     ];
-    // Also no time at all between two events: moments that can't be told apart by the clock.
+    // There may be no time between two events, so that the clock can't tell their moments apart.
     prop::collection::vec(((0_u64..3_000).prop_map(Duration::from_millis), event), 0..40)
 }
 
-/// Everything at one moment.
+/// All machines at one moment.
 type Snapshot = BTreeMap<MachineId, Arc<Machine>>;
 
 struct Model {
@@ -74,8 +74,8 @@ impl Model {
         MachineId::parse(&format!("m-{number:06}")).unwrap()
     }
 
-    /// Does it, checks the answer, and remembers what there is then.
-    fn happen(&mut self, after: Duration, event: &Event) {
+    /// Applies an event, checks the reply, and records the state afterwards.
+    fn apply_event(&mut self, after: Duration, event: &Event) {
         self.now += after;
         let mut next = self.present().clone();
         let takes = Duration::ZERO;
@@ -83,13 +83,13 @@ impl Model {
         match event {
             Event::Create { name } => {
                 let machine = NewMachine::named(format!("node-{name}"));
-                let is_there = before.values().any(|there| there.name == machine.name);
+                let exists = before.values().any(|there| there.name == machine.name);
                 match self.world.apply(now, Command::Create { machine, takes }) {
                     Ok(Reply::Machine(machine)) => {
-                        assert!(!is_there, "{} is there twice", machine.name);
-                        assert!(next.insert(machine.id, machine).is_none(), "an id came up again");
+                        assert!(!exists, "{} exists twice", machine.name);
+                        assert!(next.insert(machine.id, machine).is_none(), "an ID was reused");
                     }
-                    other => assert!(is_there && other.unwrap_err().code() == "conflict"),
+                    other => assert!(exists && other.unwrap_err().code() == "conflict"),
                 }
             }
             Event::Batch { count } => {
@@ -105,17 +105,17 @@ impl Model {
                 let changes = Changes { labels: Some(labels.clone()), ..Changes::default() };
                 let done = self.world.apply(now, Command::Change { id, changes });
                 let edit = |machine: &mut Machine| machine.labels = labels;
-                self.edited(id, done, &mut next, edit);
+                self.check_edit(id, done, &mut next, edit);
             }
             Event::Stop { number } => {
                 let id = Self::id(*number);
                 let done = self.world.apply(now, Command::Stop(id));
-                self.edited(id, done, &mut next, |machine| machine.state = State::Stopped);
+                self.check_edit(id, done, &mut next, |machine| machine.state = State::Stopped);
             }
             Event::Start { number } => {
                 let id = Self::id(*number);
                 let done = self.world.apply(now, Command::Start(id));
-                self.edited(id, done, &mut next, |machine| machine.state = State::Running);
+                self.check_edit(id, done, &mut next, |machine| machine.state = State::Running);
             }
             Event::Delete { number } => {
                 let id = Self::id(*number);
@@ -140,7 +140,7 @@ impl Model {
         self.reads_are_current();
     }
 
-    fn edited(
+    fn check_edit(
         &self,
         id: MachineId,
         done: Result<Reply, simulated_cloud::Refusal>,
@@ -184,7 +184,7 @@ proptest! {
     ) {
         let mut model = Model::new(machines);
         for (after, event) in &events {
-            model.happen(*after, event);
+            model.apply_event(*after, event);
             for lag in &lags {
                 let lag = Duration::from_millis(*lag);
                 let page = model.page(1_000, None, lag);
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn the_pages_of_a_listing_show_each_machine_of_its_moment_once_whatever_happens_meanwhile(
+    fn the_pages_of_a_listing_show_each_machine_of_its_moment_once_despite_other_events(
         machines in 0_u32..12,
         before in events(),
         meanwhile in events(),
@@ -203,7 +203,7 @@ proptest! {
     ) {
         let mut model = Model::new(machines);
         for (after, event) in &before {
-            model.happen(*after, event);
+            model.apply_event(*after, event);
         }
         let lag = Duration::from_millis(lag);
         let expected: Vec<_> = model.at(model.now.checked_sub(lag)).values().cloned().collect();
@@ -217,18 +217,18 @@ proptest! {
             let Some(next) = page.next else { break };
             cursor = Some(next);
             for (after, event) in meanwhile.by_ref().take(2) {
-                model.happen(*after, event);
+                model.apply_event(*after, event);
             }
         }
         prop_assert_eq!(seen, expected);
     }
 
     #[test]
-    fn forgetting_the_past_never_changes_what_can_still_be_seen(machines in 0_u32..4, events in events()) {
+    fn forgetting_old_states_never_changes_visible_ones(machines in 0_u32..4, events in events()) {
         let mut model = Model::new(machines);
         for (after, event) in &events {
-            // A hundred times slower: the memory of ten minutes passes many times.
-            model.happen(*after * 100, event);
+            // A hundred times slower, so that the ten minutes of kept history pass many times.
+            model.apply_event(*after * 100, event);
             for lag in [Duration::ZERO, Duration::from_mins(2), Duration::from_mins(5)] {
                 let page = model.page(1_000, None, lag);
                 prop_assert_eq!(&everything(&page.items), model.at(model.now.checked_sub(lag)));

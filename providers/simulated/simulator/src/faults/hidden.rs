@@ -1,5 +1,5 @@
-//! Things that are there and that the cloud denies: lists that leave them out although reads show them, and reads
-//! that answer 404 although lists show them. A controller that deletes on such a word shows it here.
+//! Hides existing resources: lists leave them out although reads show them, or reads answer 404 although lists show them. A
+//! controller that deletes because of such an answer is caught by it.
 
 use std::collections::BTreeSet;
 
@@ -8,36 +8,36 @@ use serde::{Deserialize, Serialize};
 use super::Random;
 use crate::world::Machine;
 
-/// Which things are denied, and by what.
+/// Which resources are hidden from which calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Hidden {
-    /// Lists leave these out. A page may be short for it, or empty.
+    /// Lists leave these out. A page may be short because of it, or empty.
     pub lists: Selection,
-    /// Reads of one thing don't find these.
+    /// Reads of one resource don't find these.
     pub gets: Selection,
 }
 
-/// Some things: a share of all machines, and whatever has one of these names.
+/// A selection of resources: a share of all machines, and every resource with one of these names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Selection {
-    /// How many of all machines, from 0 to 1. Always the same ones, and a larger share holds those of a smaller one.
+    /// The share of all machines, from 0 to 1. It is always the same machines, and a larger share includes a smaller one.
     pub share: f64,
-    /// These, whatever the share.
+    /// The names of resources that are selected regardless of the share.
     pub names: BTreeSet<String>,
 }
 
 impl Selection {
-    /// Whether what has this name is one of them, whatever the share.
+    /// Whether a resource is selected by its name, regardless of the share.
     pub fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
-    /// Whether this machine is one of them.
+    /// Whether this machine is selected.
     pub fn contains(&self, machine: &Machine) -> bool {
-        // Dice that are seeded with the machine fall the same way each time, unlike those of the other faults: an
-        // answer that is asked for again is no less of a lie.
+        // Seeded with the machine, so that unlike other faults the result is the same each time: repeating a request
+        // doesn't get the truth.
         self.has(&machine.name) || Random::seeded(machine.id.number()).share() < self.share
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_always_the_same_machines_and_a_larger_one_holds_them() {
+    fn a_share_is_always_the_same_machines_and_a_larger_one_includes_them() {
         let (some, more) = (chosen(&share(0.1)), chosen(&share(0.5)));
         assert!((140..260).contains(&some.len()), "{}", some.len());
         assert!((880..1_120).contains(&more.len()), "{}", more.len());
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_chosen_whatever_the_share() {
+    fn names_are_selected_regardless_of_the_share() {
         let names = BTreeSet::from(["node-7".to_owned(), "node-9999".to_owned()]);
         assert_eq!(chosen(&Selection { share: 0.0, names }), BTreeSet::from(["node-7".to_owned()]));
     }

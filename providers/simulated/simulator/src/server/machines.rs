@@ -1,4 +1,4 @@
-//! The calls about machines: each reads its request, has the world do it, and shows the reply.
+//! The handlers for machines: each parses its request, applies it to the world, and returns the reply.
 
 use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
@@ -8,8 +8,8 @@ use axum::http::request::Parts;
 use axum::response::IntoResponse as _;
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
-use super::answer::{self, Answer};
+use super::SharedCloud;
+use super::response::{self, HandlerResult};
 use crate::refusal::Refusal;
 use crate::world::{Batch, Changes, Command, Listing, MachineId, NewMachine, Reply};
 
@@ -21,7 +21,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Id {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refusal> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        // No text at all, so no machine's id either.
+        // A path that isn't text can't be a machine's ID.
         let Path(text) = path.map_err(|_| Refusal::NotFound(format!("path {}", parts.uri.path())))?;
         MachineId::parse(&text).map(Self)
     }
@@ -54,9 +54,9 @@ struct Deleted {
 }
 
 pub(super) async fn list(
-    State(shared): State<Shared>,
+    State(shared): State<SharedCloud>,
     query: Result<Query<ListQuery>, QueryRejection>,
-) -> Answer {
+) -> HandlerResult {
     let Query(query) = query.map_err(|error| Refusal::Invalid(error.body_text()))?;
     let listing = Listing::from(query);
     let page = shared.with(|simulation, now| {
@@ -64,20 +64,20 @@ pub(super) async fn list(
         page.items.retain(|machine| !simulation.faults.hidden.lists.contains(machine));
         Ok::<_, Refusal>(page)
     })?;
-    Ok(answer::json(StatusCode::OK, &page))
+    Ok(response::json(StatusCode::OK, &page))
 }
 
-pub(super) async fn get(State(shared): State<Shared>, Id(id): Id) -> Answer {
+pub(super) async fn get(State(shared): State<SharedCloud>, Id(id): Id) -> HandlerResult {
     let machine = shared.with(|simulation, now| {
         let machine = simulation.world.get(now, id)?;
         let is_denied = simulation.faults.hidden.gets.contains(&machine);
         if is_denied { Err(Refusal::NotFound(format!("machine {id}"))) } else { Ok(machine) }
     })?;
-    Ok(answer::json(StatusCode::OK, &machine))
+    Ok(response::json(StatusCode::OK, &machine))
 }
 
-pub(super) async fn create(State(shared): State<Shared>, body: Bytes) -> Answer {
-    let machine: NewMachine = answer::read(&body)?;
+pub(super) async fn create(State(shared): State<SharedCloud>, body: Bytes) -> HandlerResult {
+    let machine: NewMachine = response::read(&body)?;
     let reply = shared.with(|simulation, now| {
         let takes = simulation.faults.creation.takes;
         simulation.world.apply(now, Command::Create { machine, takes })
@@ -85,8 +85,8 @@ pub(super) async fn create(State(shared): State<Shared>, body: Bytes) -> Answer 
     Ok(show(StatusCode::CREATED, reply))
 }
 
-pub(super) async fn create_batch(State(shared): State<Shared>, body: Bytes) -> Answer {
-    let batch: Batch = answer::read(&body)?;
+pub(super) async fn create_batch(State(shared): State<SharedCloud>, body: Bytes) -> HandlerResult {
+    let batch: Batch = response::read(&body)?;
     let reply = shared.with(|simulation, now| {
         let takes = simulation.faults.creation.takes;
         simulation.world.apply(now, Command::CreateBatch { batch, takes })
@@ -94,40 +94,40 @@ pub(super) async fn create_batch(State(shared): State<Shared>, body: Bytes) -> A
     Ok(show(StatusCode::CREATED, reply))
 }
 
-pub(super) async fn change(State(shared): State<Shared>, Id(id): Id, body: Bytes) -> Answer {
-    let changes: Changes = answer::read(&body)?;
+pub(super) async fn change(State(shared): State<SharedCloud>, Id(id): Id, body: Bytes) -> HandlerResult {
+    let changes: Changes = response::read(&body)?;
     apply(&shared, Command::Change { id, changes })
 }
 
-pub(super) async fn stop(State(shared): State<Shared>, Id(id): Id) -> Answer {
+pub(super) async fn stop(State(shared): State<SharedCloud>, Id(id): Id) -> HandlerResult {
     apply(&shared, Command::Stop(id))
 }
 
-pub(super) async fn start(State(shared): State<Shared>, Id(id): Id) -> Answer {
+pub(super) async fn start(State(shared): State<SharedCloud>, Id(id): Id) -> HandlerResult {
     apply(&shared, Command::Start(id))
 }
 
-pub(super) async fn delete(State(shared): State<Shared>, Id(id): Id) -> Answer {
+pub(super) async fn delete(State(shared): State<SharedCloud>, Id(id): Id) -> HandlerResult {
     apply(&shared, Command::Delete(id))
 }
 
-pub(super) async fn delete_batch(State(shared): State<Shared>, body: Bytes) -> Answer {
-    let batch: Batch = answer::read(&body)?;
+pub(super) async fn delete_batch(State(shared): State<SharedCloud>, body: Bytes) -> HandlerResult {
+    let batch: Batch = response::read(&body)?;
     match shared.with(|simulation, now| simulation.world.apply(now, Command::DeleteBatch(batch)))? {
-        Reply::Batch(names) => Ok(answer::json(StatusCode::OK, &Deleted { deleted: names.len(), names })),
+        Reply::Batch(names) => Ok(response::json(StatusCode::OK, &Deleted { deleted: names.len(), names })),
         other => Ok(show(StatusCode::OK, other)),
     }
 }
 
-fn apply(shared: &Shared, command: Command) -> Answer {
+fn apply(shared: &SharedCloud, command: Command) -> HandlerResult {
     let reply = shared.with(|simulation, now| simulation.world.apply(now, command))?;
     Ok(show(StatusCode::OK, reply))
 }
 
 fn show(status: StatusCode, reply: Reply) -> axum::response::Response {
     match reply {
-        Reply::Machine(machine) => answer::json(status, &machine),
-        Reply::Batch(names) => answer::json(status, &Created { created: names.len(), names }),
+        Reply::Machine(machine) => response::json(status, &machine),
+        Reply::Batch(names) => response::json(status, &Created { created: names.len(), names }),
         Reply::Deleted => StatusCode::NO_CONTENT.into_response(),
     }
 }

@@ -1,5 +1,5 @@
-//! Where tokens come from: a token endpoint of OAuth 2.0 for clients with credentials, and what looks like the metadata
-//! service of a cloud's own machines. Both are calls like any other, and nothing that they were sent is kept.
+//! Where clients get tokens: an OAuth 2.0 token endpoint, and an imitation of the metadata service of a cloud's machines. Both
+//! are calls like others, and their request bodies are not recorded.
 
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Form, Query, State};
@@ -8,16 +8,16 @@ use axum::response::Response;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::Shared;
-use super::answer;
-use crate::credentials::{Issued, Proof};
+use super::SharedCloud;
+use super::response;
+use crate::credentials::{IssuedToken, Proof};
 
-/// What an assertion of RFC 7523 says that it is.
+/// The type of an assertion of RFC 7523.
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
-/// A request for a token, RFC 6749 section 4.4. Scopes are taken and mean nothing here.
+/// A token request, RFC 6749 section 4.4. Scopes are accepted and ignored.
 #[derive(Deserialize)]
-pub(super) struct Asked {
+pub(super) struct TokenRequest {
     grant_type: Option<String>,
     client_id: Option<String>,
     client_secret: Option<String>,
@@ -26,34 +26,35 @@ pub(super) struct Asked {
 }
 
 #[derive(Serialize)]
-struct Granted {
+struct TokenResponse {
     access_token: String,
     token_type: &'static str,
     expires_in: u32,
 }
 
-/// Why there is no token, RFC 6749 section 5.2.
+/// An error response, RFC 6749 section 5.2.
 #[derive(Serialize)]
-struct Denied {
+struct TokenError {
     error: &'static str,
     error_description: &'static str,
 }
 
 /// `POST /oauth2/token`
-pub(super) async fn by_grant(
-    State(shared): State<Shared>,
-    asked: Result<Form<Asked>, FormRejection>,
+pub(super) async fn client_credentials(
+    State(shared): State<SharedCloud>,
+    request: Result<Form<TokenRequest>, FormRejection>,
 ) -> Response {
-    let Ok(Form(asked)) = asked else {
+    let Ok(Form(request)) = request else {
         return denied(
             StatusCode::BAD_REQUEST,
             "invalid_request",
-            "the body is no form, or names something twice",
+            "the body is not a form, or has a field twice",
         );
     };
-    let Asked { grant_type, client_id, client_secret, client_assertion, client_assertion_type } = &asked;
+    let TokenRequest { grant_type, client_id, client_secret, client_assertion, client_assertion_type } =
+        &request;
     if grant_type.as_deref() != Some("client_credentials") {
-        let known = "grant_type is client_credentials, there is no other";
+        let known = "the only grant_type is client_credentials";
         return denied(StatusCode::BAD_REQUEST, "unsupported_grant_type", known);
     }
     let assertion = client_assertion.as_deref().zip(client_assertion_type.as_deref());
@@ -61,33 +62,31 @@ pub(super) async fn by_grant(
         (Some(client_id), Some(secret), None) => Proof::Secret { client_id, secret },
         (Some(client_id), None, Some((assertion, JWT_BEARER))) => Proof::Assertion { client_id, assertion },
         _ => {
-            let needed = "client_id is needed, with client_secret or client_assertion and its type";
+            let needed = "client_id is required, with client_secret or client_assertion and its type";
             return denied(StatusCode::BAD_REQUEST, "invalid_request", needed);
         }
     };
     match shared.with(|simulation, now| simulation.tokens.issue(now, proof)) {
-        Some(Issued { token: access_token, expires_in_seconds: expires_in }) => {
-            secret(&Granted { access_token, token_type: "Bearer", expires_in })
+        Some(IssuedToken { token: access_token, expires_in_seconds: expires_in }) => {
+            secret(&TokenResponse { access_token, token_type: "Bearer", expires_in })
         }
-        None => denied(
-            StatusCode::UNAUTHORIZED,
-            "invalid_client",
-            "no such client, or not its secret or assertion",
-        ),
+        None => {
+            denied(StatusCode::UNAUTHORIZED, "invalid_client", "unknown client, or wrong secret or assertion")
+        }
     }
 }
 
-/// What the metadata service is asked. Others of its parameters are taken and mean nothing here.
+/// The query of the metadata service. Other parameters are accepted and ignored.
 #[derive(Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct MetadataQuery {
     #[serde(rename = "api-version")]
     api_version: Option<String>,
     resource: Option<String>,
 }
 
-/// The answer of the metadata service, with numbers as texts, as Azure's has them.
+/// The response of the metadata service, with numbers as strings, as Azure has them.
 #[derive(Serialize)]
-struct OfMachine {
+struct MetadataResponse {
     access_token: String,
     token_type: &'static str,
     expires_in: String,
@@ -96,23 +95,23 @@ struct OfMachine {
 }
 
 /// `GET /metadata/identity/oauth2/token`
-pub(super) async fn by_machine(
-    State(shared): State<Shared>,
+pub(super) async fn machine_identity(
+    State(shared): State<SharedCloud>,
     headers: HeaderMap,
-    Query(wanted): Query<Wanted>,
+    Query(query): Query<MetadataQuery>,
 ) -> Response {
-    // A request that was tricked out of a proxy or a web application has no such header, or has the proxy's.
+    // A forged request through a proxy or a web application lacks this header, or has the proxy's header.
     if headers.get("metadata").is_none_or(|value| !value.as_bytes().eq_ignore_ascii_case(b"true")) {
-        return denied(StatusCode::BAD_REQUEST, "invalid_request", "the header Metadata: true is needed");
+        return denied(StatusCode::BAD_REQUEST, "invalid_request", "the header Metadata: true is required");
     }
     if headers.contains_key("x-forwarded-for") {
         return denied(StatusCode::BAD_REQUEST, "invalid_request", "requests through a proxy are refused");
     }
-    let (Some(_), Some(resource)) = (wanted.api_version, wanted.resource) else {
-        return denied(StatusCode::BAD_REQUEST, "invalid_request", "api-version and resource are needed");
+    let (Some(_), Some(resource)) = (query.api_version, query.resource) else {
+        return denied(StatusCode::BAD_REQUEST, "invalid_request", "api-version and resource are required");
     };
     match shared.with(|simulation, now| simulation.tokens.issue(now, Proof::Machine)) {
-        Some(Issued { token: access_token, expires_in_seconds }) => secret(&OfMachine {
+        Some(IssuedToken { token: access_token, expires_in_seconds }) => secret(&MetadataResponse {
             access_token,
             token_type: "Bearer",
             expires_in: expires_in_seconds.to_string(),
@@ -123,13 +122,13 @@ pub(super) async fn by_machine(
     }
 }
 
-/// An answer that nobody on its way may keep.
+/// A response that no cache may store.
 fn secret(body: &impl Serialize) -> Response {
-    let mut response = answer::json(StatusCode::OK, body);
+    let mut response = response::json(StatusCode::OK, body);
     response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
 
 fn denied(status: StatusCode, error: &'static str, error_description: &'static str) -> Response {
-    answer::json(status, &Denied { error, error_description })
+    response::json(status, &TokenError { error, error_description })
 }

@@ -1,4 +1,4 @@
-//! Addresses that are reserved by themselves, for the frontends of shared load balancers.
+//! Reserved addresses, for the frontends of shared load balancers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use super::World;
 use super::managed::Managed;
 use super::pool::Family;
-use super::resource::{Ended, Kind, Resource, Resources};
+use super::resource::{Ended, Resource, ResourceKind, Resources};
 use crate::refusal::Refusal;
 
-/// What a caller asks for in an address.
+/// The body of a write of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewAddress {
-    /// Its family, which stays.
+    /// Its family, which can't be changed.
     pub family: Family,
-    /// The address itself, which stays; else the cloud chooses.
+    /// The address itself, which can't be changed. By default the cloud chooses one.
     #[serde(default)]
     pub value: Option<IpAddr>,
-    /// Free labels.
+    /// Any labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
@@ -34,14 +34,14 @@ pub struct ReservedAddress {
     pub family: Family,
     /// The address itself.
     pub value: IpAddr,
-    /// The shared load balancer that needs it now.
+    /// The shared load balancer that uses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_by: Option<String>,
-    /// Free labels.
+    /// Any labels.
     pub labels: BTreeMap<String, String>,
 }
 
-impl Kind for ReservedAddress {
+impl ResourceKind for ReservedAddress {
     const NOUN: &'static str = "address";
     const PLURAL: &'static str = "addresses";
 }
@@ -60,7 +60,7 @@ impl Managed for ReservedAddress {
     fn check(_: &World, NewAddress { family, value, labels: _ }: &NewAddress) -> Result<(), Refusal> {
         match value {
             Some(value) if Family::of(*value) != *family => {
-                Err(Refusal::Invalid(format!("{value} is no {} address", family.as_str())))
+                Err(Refusal::Invalid(format!("invalid {} address {value}", family.as_str())))
             }
             _ => Ok(()),
         }
@@ -69,9 +69,9 @@ impl Managed for ReservedAddress {
     fn compose(world: &mut World, name: &str, new: NewAddress) -> Result<Self, Refusal> {
         let NewAddress { family, value, labels } = new;
         if let Some(it) = world.addresses.find(name) {
-            let has = it.goal.value;
-            if family != it.goal.family || value.is_some_and(|value| value != has) {
-                return Err(Refusal::Conflict(format!("address {name} is {has} and stays that")));
+            let has = it.spec.value;
+            if family != it.spec.family || value.is_some_and(|value| value != has) {
+                return Err(Refusal::Conflict(format!("address {name} is {has} and can't be changed")));
             }
             return Ok(Self { family, value: has, used_by: None, labels });
         }
@@ -91,16 +91,16 @@ impl Managed for ReservedAddress {
         }
     }
 
-    fn ended(world: &mut World, Ended { resource, is_gone }: &Ended<Self>) {
-        if *is_gone {
-            world.pool.release(&[resource.goal.value]);
+    fn ended(world: &mut World, Ended { resource, is_deleted }: &Ended<Self>) {
+        if *is_deleted {
+            world.pool.release(&[resource.spec.value]);
         }
     }
 
     fn shown(world: &World, mut resource: Arc<Resource<Self>>) -> Arc<Resource<Self>> {
         if let Some(user) = world.users.get(&resource.name) {
             let resource = Arc::make_mut(&mut resource);
-            Arc::make_mut(&mut resource.goal).used_by = Some(user.clone());
+            Arc::make_mut(&mut resource.spec).used_by = Some(user.clone());
         }
         resource
     }

@@ -1,4 +1,4 @@
-//! The words in which the cloud is spoken to: what can be asked of it, and what it answers.
+//! The commands for machines, and their replies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::machine::{Batch, Changes, Machine, MachineId, NewMachine, State};
 
-/// Where machines are.
+/// A region and its zones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     pub(super) region: String,
@@ -16,7 +16,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A region with its zones. Without any they are the region's name with `a`, `b` and `c` behind it.
+    /// A region with its zones. The default zones are the region's name followed by `a`, `b` and `c`.
     pub fn new(region: String, zones: Vec<String>) -> Self {
         let zones = if zones.is_empty() {
             ["a", "b", "c"].map(|zone| format!("{region}{zone}")).to_vec()
@@ -37,48 +37,48 @@ impl Place {
     }
 }
 
-/// Something that is to be done.
+/// A command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Make a machine.
+    /// Create a machine.
     Create {
-        /// Which.
+        /// The object of the command.
         machine: NewMachine,
         /// How long it is `creating` before it runs.
         takes: Duration,
     },
-    /// Make many machines, or none if that is refused.
+    /// Create many machines, or none if it is refused.
     CreateBatch {
-        /// Which.
+        /// The object of the command.
         batch: Batch,
         /// How long they are `creating` before they run.
         takes: Duration,
     },
     /// Change a machine.
     Change {
-        /// Which.
+        /// The object of the command.
         id: MachineId,
-        /// What.
+        /// The changes.
         changes: Changes,
     },
-    /// Stop a machine. Nothing happens to one that is stopped.
+    /// Stop a machine. Does nothing where it is stopped.
     Stop(MachineId),
-    /// Start a machine. Nothing happens to one that runs.
+    /// Start a machine. Does nothing where it runs.
     Start(MachineId),
-    /// Remove a machine. Its name is free at once.
+    /// Delete a machine. Its name is free immediately.
     Delete(MachineId),
-    /// Remove many machines: all that the batch asks for, or as many as there are.
+    /// Delete many machines: as many as the batch asks for, or as exist.
     DeleteBatch(Batch),
 }
 
-/// What was done.
+/// The reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The machine is now like this.
+    /// The machine's new state.
     Machine(Arc<Machine>),
-    /// Machines of these names were made, or are gone.
+    /// The names of the machines that were created or deleted.
     Batch(Vec<String>),
-    /// The machine is gone.
+    /// The machine was deleted.
     Deleted,
 }
 
@@ -88,10 +88,10 @@ pub enum Reply {
 pub struct Summary {
     /// How many machines there are.
     pub total: usize,
-    /// How many of them are in which state.
+    /// How many machines are in each state.
     pub by_state: BTreeMap<State, usize>,
-    /// How many of them are in which zone.
+    /// How many machines are in each zone.
     pub by_zone: BTreeMap<String, usize>,
-    /// The first machines, by id.
+    /// The first machines, by ID.
     pub first: Vec<Arc<Machine>>,
 }

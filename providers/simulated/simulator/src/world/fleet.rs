@@ -12,29 +12,29 @@ use super::history::History;
 use super::machine::{Address, AddressKind, Batch, Machine, MachineId, NewMachine, State};
 use crate::refusal::Refusal;
 
-/// The type of a machine that was not given one.
-const USUAL_TYPE: &str = "small-2";
+/// The default type of a machine.
+const DEFAULT_TYPE: &str = "small-2";
 
 /// The machines.
 #[derive(Clone, Debug)]
 pub(super) struct Fleet {
     place: Place,
-    born: Timestamp,
+    started_at: Timestamp,
     history: History<Machine>,
-    /// The names that are taken, and by which number.
+    /// The numbers of the machines by name.
     names: HashMap<String, u64>,
-    /// The number of the machine that was made last.
+    /// The number of the last machine that was created.
     last: u64,
-    /// When which machine that is being created will run.
+    /// When machines that are being created will run.
     creating: BTreeSet<(Duration, u64)>,
 }
 
 impl Fleet {
-    /// So many machines that have always been there: no lag hides them.
-    pub(super) fn new(place: Place, born: Timestamp, machines: u32) -> Self {
+    /// A fleet with this many machines. They have always existed, so no lag hides them.
+    pub(super) fn new(place: Place, started_at: Timestamp, machines: u32) -> Self {
         let mut fleet = Self {
             place,
-            born,
+            started_at,
             history: History::default(),
             names: HashMap::new(),
             last: 0,
@@ -48,12 +48,12 @@ impl Fleet {
         fleet
     }
 
-    /// Where they are.
+    /// Their region and zones.
     pub(super) fn place(&self) -> &Place {
         &self.place
     }
 
-    /// They and their past.
+    /// The machines with their past.
     pub(super) fn history(&self) -> &History<Machine> {
         &self.history
     }
@@ -65,7 +65,7 @@ impl Fleet {
                 machine.check(&self.place.zones)?;
                 if let Some(holder) = self.names.get(&machine.name) {
                     let (name, holder) = (machine.name, MachineId(*holder));
-                    return Err(Refusal::Conflict(format!("the name {name} is taken by machine {holder}")));
+                    return Err(Refusal::Conflict(format!("the name {name} is used by machine {holder}")));
                 }
                 Ok(Reply::Machine(self.create(now, machine, takes)))
             }
@@ -77,8 +77,8 @@ impl Fleet {
                 changes.check()?;
                 self.change(now, id, |machine| changes.change(machine)).map(Reply::Machine)
             }
-            Command::Stop(id) => self.turn(now, id, State::Stopped).map(Reply::Machine),
-            Command::Start(id) => self.turn(now, id, State::Running).map(Reply::Machine),
+            Command::Stop(id) => self.set_state(now, id, State::Stopped).map(Reply::Machine),
+            Command::Start(id) => self.set_state(now, id, State::Running).map(Reply::Machine),
             Command::Delete(id) => {
                 self.remove(now, &*self.present(id)?);
                 Ok(Reply::Deleted)
@@ -95,17 +95,17 @@ impl Fleet {
         self.history.current(id.0).cloned().ok_or_else(|| Refusal::NotFound(format!("machine {id}")))
     }
 
-    /// Whether this machine is there.
+    /// Whether this machine exists.
     pub(super) fn has(&self, id: MachineId) -> bool {
         self.history.current(id.0).is_some()
     }
 
-    /// Whether this machine is there or was.
-    pub(super) fn has_had(&self, id: MachineId) -> bool {
+    /// Whether this machine exists or has existed.
+    pub(super) fn has_existed(&self, id: MachineId) -> bool {
         (1..=self.last).contains(&id.0)
     }
 
-    /// How many machines of which sort there are, and the first `first` of them.
+    /// The number of machines by state and zone, and the first `first` machines.
     pub(super) fn summary(&self, first: usize) -> Summary {
         let states = [State::Creating, State::Running, State::Stopped];
         let mut by_state = BTreeMap::from(states.map(|state| (state, 0)));
@@ -120,7 +120,7 @@ impl Fleet {
         Summary { total: self.names.len(), by_state, by_zone, first }
     }
 
-    /// Machines come up when they are due.
+    /// Starts machines whose creation is due.
     pub(super) fn advance(&mut self, now: Duration) {
         while let Some(&(due, number)) = self.creating.first().filter(|(due, _)| *due <= now) {
             self.creating.remove(&(due, number));
@@ -131,22 +131,22 @@ impl Fleet {
         }
     }
 
-    /// Forgets what was before this time.
+    /// Forgets states before this time.
     pub(super) fn forget(&mut self, at: Duration) {
         self.history.forget(at);
     }
 
-    /// Makes a machine whose name is known to be free.
+    /// Creates a machine whose name is free.
     fn create(&mut self, now: Duration, machine: NewMachine, takes: Duration) -> Arc<Machine> {
         self.last += 1;
         let number = self.last;
         let NewMachine { name, machine_type, zone, addresses, labels } = machine;
         let machine = Arc::new(Machine {
             id: MachineId(number),
-            machine_type: machine_type.unwrap_or_else(|| USUAL_TYPE.to_owned()),
-            zone: zone.unwrap_or_else(|| self.usual_zone(number)),
+            machine_type: machine_type.unwrap_or_else(|| DEFAULT_TYPE.to_owned()),
+            zone: zone.unwrap_or_else(|| self.default_zone(number)),
             region: self.place.region.clone(),
-            addresses: addresses.unwrap_or_else(|| usual_addresses(number, &name)),
+            addresses: addresses.unwrap_or_else(|| default_addresses(number, &name)),
             state: if takes.is_zero() { State::Running } else { State::Creating },
             labels: labels.unwrap_or_default(),
             created_at: self.timestamp(now),
@@ -160,18 +160,18 @@ impl Fleet {
         machine
     }
 
-    /// Removes a machine that is there.
+    /// Removes an existing machine.
     fn remove(&mut self, now: Duration, machine: &Machine) {
         self.names.remove(&machine.name);
         self.history.change(now, machine.id.0, None);
     }
 
-    /// Makes many machines, of the first names that are free.
+    /// Creates many machines with the first free names.
     fn create_batch(&mut self, now: Duration, batch: &Batch, takes: Duration) -> Vec<String> {
         let mut names = (1_u64..).map(|number| format!("{}{number}", batch.prefix));
         let mut made = Vec::new();
         for _ in 0..batch.count {
-            // Names never run out: there are more numbers than machines.
+            // There are more numbers than machines, so a free name always exists.
             let Some(name) = names.find(|name| !self.names.contains_key(name)) else { break };
             self.create(now, NewMachine::named(name.clone()), takes);
             made.push(name);
@@ -179,7 +179,7 @@ impl Fleet {
         made
     }
 
-    /// Removes the first machines, by id, whose names begin so: as many go together as when a zone fails.
+    /// Removes the first machines, by ID, with this prefix: many at once, as when a zone fails.
     fn delete_batch(&mut self, now: Duration, batch: &Batch) -> Vec<String> {
         let matching = self.history.all().filter(|machine| machine.name.starts_with(&batch.prefix));
         let most = usize::try_from(batch.count).unwrap_or(usize::MAX);
@@ -190,9 +190,9 @@ impl Fleet {
         gone.iter().map(|machine| machine.name.clone()).collect()
     }
 
-    fn turn(&mut self, now: Duration, id: MachineId, state: State) -> Result<Arc<Machine>, Refusal> {
+    fn set_state(&mut self, now: Duration, id: MachineId, state: State) -> Result<Arc<Machine>, Refusal> {
         if self.present(id)?.state == State::Creating {
-            return Err(Refusal::Conflict(format!("machine {id} is still being created, ask again later")));
+            return Err(Refusal::Conflict(format!("machine {id} is still being created; retry later")));
         }
         self.change(now, id, |machine| machine.state = state)
     }
@@ -214,24 +214,23 @@ impl Fleet {
         Ok(machine)
     }
 
-    /// The zones in turn.
-    fn usual_zone(&self, number: u64) -> String {
-        let turn = usize::try_from(number - 1).unwrap_or_default() % self.place.zones.len();
-        self.place.zones.get(turn).cloned().unwrap_or_default()
+    /// Spreads machines over the zones.
+    fn default_zone(&self, number: u64) -> String {
+        let index = usize::try_from(number - 1).unwrap_or_default() % self.place.zones.len();
+        self.place.zones.get(index).cloned().unwrap_or_default()
     }
 
-    /// This time, in whole milliseconds: finer is only noise to a reader.
+    /// The wall clock's time, in whole milliseconds.
     fn timestamp(&self, now: Duration) -> Timestamp {
         let since = SignedDuration::try_from(now).unwrap_or_default();
-        let now = self.born.saturating_add(since).unwrap_or(self.born);
+        let now = self.started_at.saturating_add(since).unwrap_or(self.started_at);
         now.round(Unit::Millisecond).unwrap_or(now)
     }
 }
 
-/// The addresses of a machine that was not given any. Internal ones count through 10.0.0.0/8. External ones are of
-/// ranges that nobody on the internet has: 203.0.113.0/24 as long as it lasts, then 198.18.0.0/15, so that no two of
-/// 131,000 machines share one.
-fn usual_addresses(number: u64, name: &str) -> Vec<Address> {
+/// The default addresses of a machine. Internal ones count through 10.0.0.0/8. External ones are from ranges that aren't used
+/// on the internet: 203.0.113.0/24 for the first 254, then 198.18.0.0/15, so that no two of 131,000 machines share one.
+fn default_addresses(number: u64, name: &str) -> Vec<Address> {
     let within = |base: [u8; 4], size: u32| {
         let offset = u32::try_from(number % u64::from(size)).unwrap_or_default();
         Ipv4Addr::from_bits(Ipv4Addr::from(base).to_bits() | offset).to_string()

@@ -1,5 +1,5 @@
-//! All that there is, short enough to be looked at each second: how many of everything, and the first of them, without the
-//! long lists of machines that load balancers have.
+//! An overview of all resources that is short enough to be read every second: the number of each kind and the first of them,
+//! without the long lists of machines of load balancers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,49 +16,49 @@ use super::resource::Resource;
 use super::route::Route;
 use super::shared::SharedLoadBalancer;
 
-/// All that there is.
+/// An overview of all resources.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Inventory {
     /// Machines.
     pub machines: Summary,
     /// Routes.
-    pub routes: Shown<Arc<Route>>,
+    pub routes: Excerpt<Arc<Route>>,
     /// Load balancers.
-    pub load_balancers: Shown<Balancing<LoadBalancer>>,
-    /// Addresses that are reserved by themselves.
-    pub addresses: Shown<Arc<Resource<ReservedAddress>>>,
+    pub load_balancers: Excerpt<LoadBalancerRow<LoadBalancer>>,
+    /// Reserved addresses.
+    pub addresses: Excerpt<Arc<Resource<ReservedAddress>>>,
     /// Shared load balancers.
-    pub shared_load_balancers: Shown<Balancing<SharedLoadBalancer>>,
+    pub shared_load_balancers: Excerpt<LoadBalancerRow<SharedLoadBalancer>>,
 }
 
-/// Some of all.
+/// The number of resources of a kind, and the first of them.
 #[derive(Clone, Debug, Serialize)]
-pub struct Shown<T> {
-    /// How many there are.
+pub struct Excerpt<T> {
+    /// How many exist.
     pub total: usize,
     /// The first of them.
     pub first: Vec<T>,
 }
 
-/// Something that balances load, with numbers in place of what is long.
+/// A load balancer of either kind, with counts in place of long lists.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Balancing<T> {
-    /// The thing, without machines, and with the first of its frontends only.
+pub struct LoadBalancerRow<T> {
+    /// The load balancer, without machines, and with only the first of its frontends.
     #[serde(flatten)]
     pub resource: Resource<T>,
     /// How many machines it has.
     pub targets: usize,
-    /// How many of them are gone.
+    /// How many of these machines don't exist any more.
     pub unknown: usize,
     /// How many frontends it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frontends_total: Option<usize>,
 }
 
-/// How many machines are in a list, and how many of them are gone. One list after another is mostly the same, and then it
-/// isn't counted again: with 5,000 machines that would take a tenth of a second.
+/// How many machines of a list don't exist any more. Most load balancers share one list, which is counted only once: with
+/// 5,000 machines, counting each would take a tenth of a second.
 #[derive(Default)]
 struct Counted {
     list: Arc<[MachineId]>,
@@ -66,7 +66,7 @@ struct Counted {
 }
 
 impl World {
-    /// All that there is, with the first so many of each.
+    /// The overview, with the first `first` resources of each kind.
     pub fn inventory(&mut self, now: Duration, first: usize) -> Inventory {
         self.advance(now);
         let routes = self.routes.history().all();
@@ -79,9 +79,9 @@ impl World {
             routes: shown(routes.clone().take(first).map(|it| self.seen(it)), routes.count()),
             load_balancers: shown(
                 load_balancers.clone().take(first).map(|it| {
-                    let mut goal = LoadBalancer::clone(&it.goal);
-                    let list = std::mem::take(&mut goal.machines);
-                    self.balancing(it, goal, list, &mut counted)
+                    let mut spec = LoadBalancer::clone(&it.spec);
+                    let list = std::mem::take(&mut spec.machines);
+                    self.balancing(it, spec, list, &mut counted)
                 }),
                 load_balancers.count(),
             ),
@@ -91,10 +91,10 @@ impl World {
             ),
             shared_load_balancers: shown(
                 shared.clone().take(first).map(|it| {
-                    let SharedLoadBalancer { machines, frontends } = &*it.goal;
+                    let SharedLoadBalancer { machines, frontends } = &*it.spec;
                     let some = frontends.iter().take(first).cloned().collect();
-                    let goal = SharedLoadBalancer { machines: Arc::default(), frontends: some };
-                    let mut row = self.balancing(it, goal, Arc::clone(machines), &mut counted);
+                    let spec = SharedLoadBalancer { machines: Arc::default(), frontends: some };
+                    let mut row = self.balancing(it, spec, Arc::clone(machines), &mut counted);
                     row.frontends_total = Some(frontends.len());
                     row
                 }),
@@ -106,38 +106,38 @@ impl World {
     fn balancing<T>(
         &self,
         it: &Resource<T>,
-        goal: T,
+        spec: T,
         list: Arc<[MachineId]>,
         counted: &mut Counted,
-    ) -> Balancing<T> {
+    ) -> LoadBalancerRow<T> {
         if !Arc::ptr_eq(&counted.list, &list) {
             let unknown = list.iter().filter(|machine| !self.fleet.has(**machine)).count();
             *counted = Counted { list, unknown };
         }
         let Counted { list, unknown } = counted;
-        let resource = it.with_goal(goal);
-        Balancing { resource, targets: list.len(), unknown: *unknown, frontends_total: None }
+        let resource = it.with_spec(spec);
+        LoadBalancerRow { resource, targets: list.len(), unknown: *unknown, frontends_total: None }
     }
 }
 
-fn shown<T>(first: impl Iterator<Item = T>, total: usize) -> Shown<T> {
-    Shown { total, first: first.collect() }
+fn shown<T>(first: impl Iterator<Item = T>, total: usize) -> Excerpt<T> {
+    Excerpt { total, first: first.collect() }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::{Command, Guard, Place, Write};
+    use super::super::{Command, Place, Precondition, Write};
     use super::*;
 
     fn write<T: Managed<New: serde::de::DeserializeOwned>>(world: &mut World, name: &str, new: Value) {
-        let write = Write { guard: Guard::Absent, ..Write::default() };
+        let write = Write { precondition: Precondition::Absent, ..Write::default() };
         world.write::<T>(Duration::ZERO, name, serde_json::from_value(new).unwrap(), &write).unwrap();
     }
 
     #[test]
-    fn it_counts_all_and_shows_the_first_with_numbers_of_machines() {
+    fn it_counts_all_and_shows_the_first_with_counts_of_machines() {
         let mut world =
             World::new(Place::new("sim-1".to_owned(), Vec::new()), jiff::Timestamp::UNIX_EPOCH, 3);
         let ports = json!([{"protocol": "tcp", "port": 80}]);

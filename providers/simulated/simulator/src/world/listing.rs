@@ -1,5 +1,4 @@
-//! Lists in pages: the one way in which everything that the cloud has is listed. All pages of a listing show the moment
-//! of its first page.
+//! Lists in pages, for all kinds of resources. All pages of a listing show the moment of its first page.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,48 +10,48 @@ use serde::{Serialize, Serializer};
 use super::history::{History, Revision};
 use crate::refusal::Refusal;
 
-/// The most things that one page shows.
-pub const LARGEST_PAGE: usize = 1_000;
+/// The most items of a page.
+pub const MAX_PAGE_ITEMS: usize = 1_000;
 
-/// A page that has become longer than this, in bytes, ends, whatever its limit: a thousand load balancers of 5,000 machines
-/// would else be an answer of 60 MB.
-const LONGEST_PAGE: usize = 8 << 20;
+/// A page ends after this many bytes, regardless of its limit. A thousand load balancers of 5,000 machines would otherwise be
+/// a response of 60 MB.
+const MAX_PAGE_BYTES: usize = 8 << 20;
 
-/// What can be listed.
-pub trait Listed {
-    /// What many of them are called in the answer.
+/// A kind of resources that can be listed.
+pub trait Listable {
+    /// The field of the list in the response.
     const PLURAL: &'static str;
 
     /// Its name.
     fn name(&self) -> &str;
 
-    /// About how long what it shows may become, in bytes; 0 for what is always short.
+    /// The approximate length of a long item in the response, in bytes; 0 for items that are always short.
     fn length(&self) -> usize {
         0
     }
 }
 
-/// Which page of which list.
+/// Which page of a list is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// The most things on the page, 100 unless given, at most [`LARGEST_PAGE`].
+    /// The most items of the page; 100 by default, at most [`MAX_PAGE_ITEMS`].
     pub limit: Option<usize>,
-    /// Where the page before ended.
+    /// The cursor of this page, from the previous page.
     pub cursor: Option<String>,
-    /// Only the thing of exactly this name.
+    /// Only the item of exactly this name.
     pub name: Option<String>,
 }
 
 /// One page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// The things, in the order in which they were made.
+    /// The items, in the order of their creation.
     pub items: Vec<Arc<T>>,
-    /// The cursor of the next page; none on the last one.
+    /// The cursor of the next page; `None` on the last page.
     pub next: Option<String>,
 }
 
-impl<T: Listed + Serialize> Serialize for Page<T> {
+impl<T: Listable + Serialize> Serialize for Page<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { items, next } = self;
         let mut map = serializer.serialize_map(None)?;
@@ -65,60 +64,59 @@ impl<T: Listed + Serialize> Serialize for Page<T> {
 }
 
 impl Listing {
-    /// The page of what was there at a moment; without one, of the oldest that is remembered. A cursor goes on with the
-    /// moment of the first page.
+    /// The page at a moment; without one, at the oldest moment that is kept. A cursor continues at the moment of the first
+    /// page.
     ///
     /// # Errors
-    /// [`Refusal::CursorExpired`] where that moment is forgotten, and [`Refusal::Invalid`] for a limit or a cursor that
-    /// can't be.
-    pub(super) fn page<T: Listed>(
+    /// [`Refusal::CursorExpired`] where that moment is forgotten, and [`Refusal::Invalid`] for an invalid limit or
+    /// cursor.
+    pub(super) fn page<T: Listable>(
         &self,
         history: &History<T>,
         moment: Option<Duration>,
     ) -> Result<Page<T>, Refusal> {
         let limit = self.page_limit()?;
-        let Cursor { revision, behind } = match &self.cursor {
-            None => Cursor { revision: history.revision_at(moment), behind: 0 },
+        let Cursor { revision, after } = match &self.cursor {
+            None => Cursor { revision: history.revision_at(moment), after: 0 },
             Some(text) => Cursor::remembered(text, history)?,
         };
         let wanted = |(_, thing): &(u64, &Arc<T>)| self.name.as_ref().is_none_or(|name| name == thing.name());
-        let mut rest = history.behind(behind, revision).filter(wanted);
+        let mut rest = history.after(after, revision).filter(wanted);
         let mut items = Vec::new();
-        let (mut last, mut length) = (behind, 0);
+        let (mut last, mut length) = (after, 0);
         for (number, thing) in rest.by_ref().take(limit) {
             items.push(Arc::clone(thing));
             last = number;
             length += thing.length();
-            if length > LONGEST_PAGE {
+            if length > MAX_PAGE_BYTES {
                 break;
             }
         }
-        let next = rest.next().map(|_| Cursor { revision, behind: last }.to_string());
+        let next = rest.next().map(|_| Cursor { revision, after: last }.to_string());
         Ok(Page { items, next })
     }
 
     fn page_limit(&self) -> Result<usize, Refusal> {
         let limit = self.limit.unwrap_or(100);
-        if (1..=LARGEST_PAGE).contains(&limit) {
+        if (1..=MAX_PAGE_ITEMS).contains(&limit) {
             Ok(limit)
         } else {
-            Err(Refusal::Invalid(format!("limit is {limit}, it goes from 1 to {LARGEST_PAGE}")))
+            Err(Refusal::Invalid(format!("limit is {limit}; it must be from 1 to {MAX_PAGE_ITEMS}")))
         }
     }
 }
 
-/// Where a listing goes on: the moment that it shows, and the number behind which the next page begins.
+/// Where a listing continues: the revision that it shows, and the number after which the next page begins.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     revision: Revision,
-    behind: u64,
+    after: u64,
 }
 
 impl Cursor {
     fn remembered<T>(text: &str, history: &History<T>) -> Result<Self, Refusal> {
         let cursor = Self::parse(text).filter(|cursor| cursor.revision <= history.newest());
-        let cursor =
-            cursor.ok_or_else(|| Refusal::Invalid(format!("cursor {text:?} is none of this cloud's")))?;
+        let cursor = cursor.ok_or_else(|| Refusal::Invalid(format!("invalid cursor {text:?}")))?;
         if cursor.revision < history.oldest() {
             return Err(Refusal::CursorExpired(text.to_owned()));
         }
@@ -126,14 +124,14 @@ impl Cursor {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let (revision, behind) = text.strip_prefix('c')?.split_once('-')?;
-        Some(Self { revision: revision.parse().ok()?, behind: behind.parse().ok()? })
+        let (revision, after) = text.strip_prefix('c')?.split_once('-')?;
+        Some(Self { revision: revision.parse().ok()?, after: after.parse().ok()? })
     }
 }
 
 impl fmt::Display for Cursor {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "c{}-{}", self.revision, self.behind)
+        write!(formatter, "c{}-{}", self.revision, self.after)
     }
 }
 
@@ -141,7 +139,7 @@ impl fmt::Display for Cursor {
 mod tests {
     use super::*;
 
-    impl Listed for String {
+    impl Listable for String {
         const PLURAL: &'static str = "strings";
 
         fn name(&self) -> &str {
@@ -149,7 +147,7 @@ mod tests {
         }
 
         fn length(&self) -> usize {
-            if self == "s2" { LONGEST_PAGE + 1 } else { 1 }
+            if self == "s2" { MAX_PAGE_BYTES + 1 } else { 1 }
         }
     }
 
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_has_become_too_long_ends_and_has_a_next_one() {
+    fn a_page_that_becomes_too_long_ends_and_has_a_next_page() {
         let mut listing = Listing::default();
         let names = |page: &Page<String>| page.items.iter().map(ToString::to_string).collect::<Vec<_>>();
         let first = listing.page(&history(), Some(Duration::from_secs(9))).unwrap();
@@ -188,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_and_cursors_that_can_not_be_are_refused_and_forgotten_ones_are_told_apart() {
+    fn invalid_limits_and_cursors_are_refused_and_expired_cursors_are_told_apart() {
         let mut history = history();
         history.forget(Duration::from_secs(3));
         let page = |limit, cursor: Option<&str>| {
@@ -206,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_filters_to_that_name_exactly_and_a_page_has_its_things_under_their_name() {
+    fn a_name_filters_exactly_and_a_page_has_its_items_in_the_field_of_their_kind() {
         let page = |name: &str| {
             let listing = Listing { name: Some(name.to_owned()), ..Listing::default() };
             serde_json::to_value(listing.page(&history(), Some(Duration::from_secs(9))).unwrap()).unwrap()

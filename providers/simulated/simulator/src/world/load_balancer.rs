@@ -1,4 +1,4 @@
-//! Load balancers, one object each: what a caller may ask for in one, what the cloud adds, and what of that is refused.
+//! Load balancers that are one object each: what a caller may write, what the cloud adds, and what it refuses.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -14,11 +14,11 @@ use super::fleet::Fleet;
 use super::machine::MachineId;
 use super::managed::Managed;
 use super::pool::Family;
-use super::resource::{Ended, Kind, Resources};
+use super::resource::{Ended, ResourceKind, Resources};
 use crate::refusal::Refusal;
 
-/// A machine's id in an answer, with its quotes and a comma, in bytes.
-pub(super) const SHOWN_ID: usize = 11;
+/// The length of a machine's ID in a response, with its quotes and a comma, in bytes.
+pub(super) const ID_BYTES: usize = 11;
 
 /// A transport protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,20 +32,20 @@ pub enum Protocol {
     Sctp,
 }
 
-/// A port that is carried to machines.
+/// A port of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Port {
     /// Its protocol.
     pub protocol: Protocol,
-    /// What clients connect to.
+    /// The port that clients connect to.
     pub port: NonZeroU16,
-    /// Where it goes to on the machines; to the same port, where there is none.
+    /// The port of the machines; by default the same port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_port: Option<NonZeroU16>,
 }
 
-/// What a caller asks for in a load balancer.
+/// The body of a write of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NewLoadBalancer {
@@ -54,27 +54,27 @@ pub struct NewLoadBalancer {
     /// The machines that the traffic goes to.
     #[serde(default)]
     pub machines: Vec<MachineId>,
-    /// Who may connect; everybody, where there are none.
+    /// The source addresses that may connect; all, where the list is empty.
     #[serde(default)]
     pub source_ranges: Vec<IpNet>,
     /// The families of its addresses.
-    #[serde(default = "usual_families")]
+    #[serde(default = "default_families")]
     pub families: Vec<Family>,
-    /// The address of one of its families; else the cloud chooses.
+    /// The address of one of its families. By default the cloud chooses.
     #[serde(default)]
     pub address: Option<IpAddr>,
-    /// The port of the machines that says whether they take traffic.
+    /// The port of the machines that answers health checks.
     #[serde(default)]
     pub health_check_port: Option<NonZeroU16>,
-    /// For how long a client stays with its machine.
+    /// How long a client stays with its machine.
     #[serde(default)]
     pub sticky_seconds: Option<NonZeroU32>,
-    /// Free labels.
+    /// Any labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
 
-fn usual_families() -> Vec<Family> {
+fn default_families() -> Vec<Family> {
     vec![Family::Ipv4]
 }
 
@@ -88,28 +88,28 @@ pub struct LoadBalancer {
     pub hostname: String,
     /// Its ports.
     pub ports: Vec<Port>,
-    /// The machines that the traffic goes to, as they were written: also those that are gone since.
+    /// The machines that the traffic goes to, as they were written: including deleted ones.
     pub machines: Arc<[MachineId]>,
-    /// Who may connect; everybody, where there are none.
+    /// The source addresses that may connect; all, where the list is empty.
     pub source_ranges: Vec<IpNet>,
     /// The families of its addresses.
     pub families: Vec<Family>,
-    /// The port of the machines that says whether they take traffic.
+    /// The port of the machines that answers health checks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health_check_port: Option<NonZeroU16>,
-    /// For how long a client stays with its machine.
+    /// How long a client stays with its machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sticky_seconds: Option<NonZeroU32>,
-    /// Free labels.
+    /// Any labels.
     pub labels: BTreeMap<String, String>,
 }
 
-impl Kind for LoadBalancer {
+impl ResourceKind for LoadBalancer {
     const NOUN: &'static str = "load balancer";
     const PLURAL: &'static str = "loadBalancers";
 
     fn length(&self) -> usize {
-        self.machines.len() * SHOWN_ID
+        self.machines.len() * ID_BYTES
     }
 }
 
@@ -129,22 +129,22 @@ impl Managed for LoadBalancer {
     }
 
     fn compose(world: &mut World, name: &str, new: NewLoadBalancer) -> Result<Self, Refusal> {
-        let before = world.load_balancers.find(name).map(|it| it.goal.addresses.clone()).unwrap_or_default();
+        let before = world.load_balancers.find(name).map(|it| it.spec.addresses.clone()).unwrap_or_default();
         let holder = format!("{} {name}", Self::NOUN);
         let addresses = world.choose(&new, &before, &holder)?;
         world.pool.assign(&holder, &before, &addresses);
         Ok(world.complete(name, new, addresses))
     }
 
-    fn ended(world: &mut World, Ended { resource, is_gone }: &Ended<Self>) {
-        if *is_gone {
-            world.pool.release(&resource.goal.addresses);
+    fn ended(world: &mut World, Ended { resource, is_deleted }: &Ended<Self>) {
+        if *is_deleted {
+            world.pool.release(&resource.spec.addresses);
         }
     }
 }
 
 impl World {
-    /// One address of each family: the one that is asked for, else the one that it has, else one that is free.
+    /// One address of each family: the requested one, else the current one, else a free one.
     fn choose(&self, new: &NewLoadBalancer, has: &[IpAddr], holder: &str) -> Result<Vec<IpAddr>, Refusal> {
         if let Some(address) = new.address {
             self.pool.check(address, holder)?;
@@ -183,8 +183,8 @@ impl World {
         }
     }
 
-    /// The same list of machines takes room once, as long as it is the one that was written last: a thousand load
-    /// balancers of 5,000 machines would otherwise hold 40 MB, and their past as much again.
+    /// Shares memory between equal lists of machines, as long as the list is the one that was written last. Otherwise a
+    /// thousand load balancers of 5,000 machines would take 40 MB, and their past states the same again.
     pub(super) fn shared_list(&mut self, machines: Vec<MachineId>) -> Arc<[MachineId]> {
         if *self.last_list != *machines {
             self.last_list = machines.into();
@@ -200,59 +200,60 @@ impl NewLoadBalancer {
         check_machines(machines, fleet)?;
         check_ranges(source_ranges)?;
         if families.is_empty() || families.iter().collect::<HashSet<_>>().len() < families.len() {
-            return Err(Refusal::Invalid("families are ipv4, ipv6 or both, each once".to_owned()));
+            return Err(Refusal::Invalid(
+                "invalid families: expected ipv4, ipv6 or both, each once".to_owned(),
+            ));
         }
         match address {
             Some(address) if !families.contains(&Family::of(*address)) => {
-                Err(Refusal::Invalid(format!("address {address} is of none of the families")))
+                Err(Refusal::Invalid(format!("address {address} has none of the families")))
             }
             _ => Ok(()),
         }
     }
 }
 
-/// Ports can be carried together: each once, and SCTP only by itself.
+/// Checks ports: each only once, and SCTP not together with other protocols.
 pub(super) fn check_ports(ports: &[Port]) -> Result<(), Refusal> {
     if ports.is_empty() {
-        return Err(Refusal::Invalid("there are no ports, one is needed at least".to_owned()));
+        return Err(Refusal::Invalid("ports are empty; at least one is required".to_owned()));
     }
     let mut seen = HashSet::new();
     for Port { protocol, port, node_port: _ } in ports {
         if !seen.insert((protocol, port)) {
-            return Err(Refusal::Invalid(format!("port {protocol} {port} is there twice")));
+            return Err(Refusal::Invalid(format!("port {protocol} {port} is listed twice")));
         }
     }
     let sctp = ports.iter().filter(|port| port.protocol == Protocol::Sctp).count();
     if sctp > 0 && sctp < ports.len() {
         return Err(Refusal::Invalid(
-            "sctp is mixed with other protocols, use one load balancer for sctp and another for the rest"
-                .to_owned(),
+            "sctp is mixed with other protocols; use another load balancer for sctp".to_owned(),
         ));
     }
     Ok(())
 }
 
-/// Machines must be or have been there: one that is gone is no mistake of a caller that hasn't heard of it yet, and must
-/// not keep everything else of the object from being written.
+/// Checks that machines exist or have existed. A caller may not know yet that a machine was deleted, and that must not
+/// prevent the rest of its write.
 pub(super) fn check_machines(machines: &[MachineId], fleet: &Fleet) -> Result<(), Refusal> {
     let mut seen = HashSet::new();
     for machine in machines {
-        if !fleet.has_had(*machine) {
-            return Err(Refusal::Invalid(format!("machine {machine} doesn't exist and never has")));
+        if !fleet.has_existed(*machine) {
+            return Err(Refusal::Invalid(format!("machine {machine} has never existed")));
         }
         if !seen.insert(machine) {
-            return Err(Refusal::Invalid(format!("machine {machine} is there twice")));
+            return Err(Refusal::Invalid(format!("machine {machine} is listed twice")));
         }
     }
     Ok(())
 }
 
-/// Ranges must have no host bits, as in the route table.
+/// Checks that CIDRs have no host bits, as in the route table.
 pub(super) fn check_ranges(ranges: &[IpNet]) -> Result<(), Refusal> {
     match ranges.iter().find(|range| range.trunc() != **range) {
         Some(range) => {
-            let right = range.trunc();
-            Err(Refusal::Invalid(format!("source range {range} has host bits, {right} has none")))
+            let valid = range.trunc();
+            Err(Refusal::Invalid(format!("source range {range} has host bits; use {valid}")))
         }
         None => Ok(()),
     }
@@ -274,7 +275,9 @@ mod tests {
 
     use std::time::Duration;
 
-    use super::super::{Command, Deleted, Guard, Listing, Luck, Place, Stage, Write, Written};
+    use super::super::{
+        Command, Deleted, Listing, Phase, Place, Precondition, Write, WriteFaults, WriteResult,
+    };
     use super::*;
 
     fn world() -> World {
@@ -296,11 +299,14 @@ mod tests {
     }
 
     fn taking(takes: u64) -> Write {
-        Write { luck: Luck { takes: seconds(takes), ..Luck::default() }, ..Write::default() }
+        Write {
+            write_faults: WriteFaults { takes: seconds(takes), ..WriteFaults::default() },
+            ..Write::default()
+        }
     }
 
-    fn guarded(guard: Guard) -> Write {
-        Write { guard, luck: Luck::default() }
+    fn with_precondition(precondition: Precondition) -> Write {
+        Write { precondition, write_faults: WriteFaults::default() }
     }
 
     fn put(
@@ -309,20 +315,20 @@ mod tests {
         name: &str,
         changes: &Value,
         write: &Write,
-    ) -> Result<Written<LoadBalancer>, Refusal> {
+    ) -> Result<WriteResult<LoadBalancer>, Refusal> {
         world.write(seconds(at), name, new(changes), write)
     }
 
-    fn outcome(done: Result<Written<LoadBalancer>, Refusal>) -> &'static str {
+    fn outcome(done: Result<WriteResult<LoadBalancer>, Refusal>) -> &'static str {
         match done {
-            Ok(Written::Made(_)) => "made",
-            Ok(Written::Changed(_)) => "changed",
-            Ok(Written::Same(_)) => "same",
+            Ok(WriteResult::Created(_)) => "made",
+            Ok(WriteResult::Updated(_)) => "changed",
+            Ok(WriteResult::Unchanged(_)) => "same",
             Err(refusal) => refusal.code(),
         }
     }
 
-    fn stage(world: &mut World, at: u64, name: &str) -> Option<Stage> {
+    fn phase(world: &mut World, at: u64, name: &str) -> Option<Phase> {
         world.read::<LoadBalancer>(seconds(at), name).ok().map(|it| it.state)
     }
 
@@ -339,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn each_write_is_answered_as_what_is_there_allows() {
+    fn each_write_succeeds_or_fails_by_the_current_state() {
         let none = Write::default();
         let both = json!([{"protocol": "sctp", "port": 80}, {"protocol": "tcp", "port": 80}]);
         let sctp = json!([{"protocol": "sctp", "port": 80}, {"protocol": "sctp", "port": 81}]);
@@ -367,29 +373,50 @@ mod tests {
             ("an address that is taken", "a", json!({"address": "198.51.100.2"}), &none, "conflict"),
             ("a foreign address", "a", json!({"address": "192.0.2.1"}), &none, "invalid"),
             ("an address of another family", "a", json!({"address": "2001:db8::1"}), &none, "invalid"),
-            ("its etag", "a", json!({"labels": {"k": "v"}}), &guarded(Guard::Match("e2".into())), "changed"),
-            ("an old etag", "a", json!({}), &guarded(Guard::Match("e1".into())), "precondition-failed"),
-            ("an etag of none", "b", json!({}), &guarded(Guard::Match("e1".into())), "precondition-failed"),
-            ("only where it is", "a", json!({}), &guarded(Guard::Present), "same"),
+            (
+                "its etag",
+                "a",
+                json!({"labels": {"k": "v"}}),
+                &with_precondition(Precondition::Match("e2".into())),
+                "changed",
+            ),
+            (
+                "an old etag",
+                "a",
+                json!({}),
+                &with_precondition(Precondition::Match("e1".into())),
+                "precondition-failed",
+            ),
+            (
+                "an etag of none",
+                "b",
+                json!({}),
+                &with_precondition(Precondition::Match("e1".into())),
+                "precondition-failed",
+            ),
+            ("only where it is", "a", json!({}), &with_precondition(Precondition::Present), "same"),
             (
                 "only where it is, but it isn't",
                 "b",
                 json!({}),
-                &guarded(Guard::Present),
+                &with_precondition(Precondition::Present),
                 "precondition-failed",
             ),
-            ("only where it isn't", "b", json!({}), &guarded(Guard::Absent), "made"),
+            ("only where it isn't", "b", json!({}), &with_precondition(Precondition::Absent), "made"),
             (
                 "only where it isn't, but it is",
                 "a",
                 json!({}),
-                &guarded(Guard::Absent),
+                &with_precondition(Precondition::Absent),
                 "precondition-failed",
             ),
         ];
         for (what, name, changes, write, expected) in table {
             let mut world = world();
-            let fails = Write { luck: Luck { fails: true, ..Luck::default() }, ..Write::default() };
+            let fails = Write {
+                write_faults: WriteFaults { fails: true, ..WriteFaults::default() },
+                ..Write::default()
+            };
             put(&mut world, 1, "a", &json!({}), &none).unwrap();
             put(&mut world, 1, "busy", &json!({}), &taking(60)).unwrap();
             put(&mut world, 1, "failed", &json!({}), &fails).unwrap();
@@ -399,15 +426,15 @@ mod tests {
     }
 
     #[test]
-    fn an_operation_shows_what_was_asked_for_at_once_and_ends_when_it_is_due() {
+    fn an_operation_shows_the_written_fields_immediately_and_ends_when_it_is_due() {
         let mut world = world();
         put(&mut world, 10, "a", &json!({}), &taking(5)).unwrap();
-        assert_eq!(stage(&mut world, 14, "a"), Some(Stage::Creating));
-        assert_eq!(stage(&mut world, 15, "a"), Some(Stage::Active));
+        assert_eq!(phase(&mut world, 14, "a"), Some(Phase::Creating));
+        assert_eq!(phase(&mut world, 15, "a"), Some(Phase::Active));
         let before = world.read::<LoadBalancer>(seconds(15), "a").unwrap().etag;
         put(&mut world, 20, "a", &json!({"machines": []}), &taking(5)).unwrap();
         let meanwhile = world.read::<LoadBalancer>(seconds(24), "a").unwrap();
-        assert_eq!((meanwhile.state, meanwhile.goal.machines.len()), (Stage::Updating, 0));
+        assert_eq!((meanwhile.state, meanwhile.spec.machines.len()), (Phase::Updating, 0));
         assert_ne!(meanwhile.etag, before);
         assert_ne!(
             world.read::<LoadBalancer>(seconds(25), "a").unwrap().etag,
@@ -421,9 +448,12 @@ mod tests {
         let mut world = world();
         put(&mut world, 1, "a", &json!({}), &Write::default()).unwrap();
         let begun = world.remove::<LoadBalancer>(seconds(10), "a", &taking(5)).unwrap();
-        assert!(matches!(begun, Deleted::Begun(it) if it.state == Stage::Deleting));
+        assert!(matches!(begun, Deleted::Started(it) if it.state == Phase::Deleting));
         let address = json!({"address": "198.51.100.1"});
-        let overtakes = Write { luck: Luck { overtakes: true, ..Luck::default() }, ..Write::default() };
+        let overtakes = Write {
+            write_faults: WriteFaults { overtakes: true, ..WriteFaults::default() },
+            ..Write::default()
+        };
         assert_eq!(outcome(put(&mut world, 14, "a", &json!({}), &overtakes)), "busy");
         assert_eq!(outcome(put(&mut world, 14, "b", &address, &Write::default())), "conflict");
         assert_eq!(world.remove::<LoadBalancer>(seconds(14), "a", &taking(5)).unwrap_err().code(), "busy");
@@ -443,56 +473,59 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_late_says_so_and_begins_again_when_it_is_written_or_deleted() {
+    fn a_late_failure_is_shown_and_a_write_or_a_deletion_starts_again() {
         let mut world = world();
-        let fails =
-            Write { luck: Luck { takes: seconds(5), fails: true, ..Luck::default() }, ..Write::default() };
+        let fails = Write {
+            write_faults: WriteFaults { takes: seconds(5), fails: true, ..WriteFaults::default() },
+            ..Write::default()
+        };
         assert_eq!(outcome(put(&mut world, 1, "a", &json!({}), &fails)), "made");
         let failed = world.read::<LoadBalancer>(seconds(6), "a").unwrap();
-        assert!(failed.state == Stage::Failed && failed.error.is_some());
+        assert!(failed.state == Phase::Failed && failed.error.is_some());
         put(&mut world, 7, "a", &json!({}), &taking(5)).unwrap();
         assert_eq!(world.read::<LoadBalancer>(seconds(8), "a").unwrap().error, None);
-        assert_eq!(stage(&mut world, 12, "a"), Some(Stage::Active));
+        assert_eq!(phase(&mut world, 12, "a"), Some(Phase::Active));
         world.remove::<LoadBalancer>(seconds(20), "a", &fails).unwrap();
-        assert_eq!(stage(&mut world, 25, "a"), Some(Stage::Failed));
+        assert_eq!(phase(&mut world, 25, "a"), Some(Phase::Failed));
         world.remove::<LoadBalancer>(seconds(30), "a", &taking(1)).unwrap();
-        assert_eq!(stage(&mut world, 31, "a"), None);
+        assert_eq!(phase(&mut world, 31, "a"), None);
     }
 
     #[test]
-    fn a_write_that_overtakes_another_ends_in_its_own_time() {
+    fn a_write_that_replaces_another_ends_at_its_own_time() {
         let mut world = world();
         put(&mut world, 1, "a", &json!({}), &taking(5)).unwrap();
-        let luck = Luck { takes: seconds(10), overtakes: true, ..Luck::default() };
-        let overtakes = Write { luck, ..Write::default() };
+        let write_faults = WriteFaults { takes: seconds(10), overtakes: true, ..WriteFaults::default() };
+        let overtakes = Write { write_faults, ..Write::default() };
         assert_eq!(outcome(put(&mut world, 3, "a", &json!({"machines": []}), &overtakes)), "changed");
-        assert_eq!(stage(&mut world, 12, "a"), Some(Stage::Updating));
-        assert_eq!(stage(&mut world, 13, "a"), Some(Stage::Active));
+        assert_eq!(phase(&mut world, 12, "a"), Some(Phase::Updating));
+        assert_eq!(phase(&mut world, 13, "a"), Some(Phase::Active));
     }
 
     #[test]
-    fn a_disturbance_refuses_a_guard_that_holds_and_changes_the_etag() {
+    fn a_preempted_write_is_refused_although_its_precondition_holds_and_changes_the_etag() {
         let mut world = world();
         put(&mut world, 1, "a", &json!({}), &Write::default()).unwrap();
-        let luck = Luck { is_disturbed: true, ..Luck::default() };
-        let disturbed = |guard| Write { guard, luck };
-        for (name, guard) in [("a", Guard::Match("e2".into())), ("b", Guard::Absent)] {
-            let refusal = put(&mut world, 2, name, &json!({}), &disturbed(guard)).unwrap_err();
-            assert!(matches!(refusal, Refusal::Disturbed(_)), "{name}");
+        let write_faults = WriteFaults { is_preempted: true, ..WriteFaults::default() };
+        let preempted = |precondition| Write { precondition, write_faults };
+        for (name, precondition) in [("a", Precondition::Match("e2".into())), ("b", Precondition::Absent)] {
+            let refusal = put(&mut world, 2, name, &json!({}), &preempted(precondition)).unwrap_err();
+            assert!(matches!(refusal, Refusal::Preempted(_)), "{name}");
         }
         assert_eq!(world.read::<LoadBalancer>(seconds(2), "a").unwrap().etag.to_string(), "e3");
-        let stale = put(&mut world, 3, "a", &json!({}), &disturbed(Guard::Match("e2".into()))).unwrap_err();
-        assert!(matches!(stale, Refusal::Stale(_)), "it wasn't right anyway");
-        assert_eq!(outcome(put(&mut world, 3, "a", &json!({}), &disturbed(Guard::None))), "same");
+        let stale =
+            put(&mut world, 3, "a", &json!({}), &preempted(Precondition::Match("e2".into()))).unwrap_err();
+        assert!(matches!(stale, Refusal::Stale(_)), "the precondition doesn't hold anyway");
+        assert_eq!(outcome(put(&mut world, 3, "a", &json!({}), &preempted(Precondition::None))), "same");
     }
 
     #[test]
-    fn each_family_has_an_address_that_stays_over_changes() {
+    fn each_family_has_an_address_that_changes_keep() {
         let mut world = world();
         let addresses = |world: &mut World, at, families: &[&str]| {
             let families = json!({"families": families});
             let written = put(world, at, "a", &families, &Write::default()).unwrap();
-            written.resource().goal.addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
+            written.resource().spec.addresses.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(addresses(&mut world, 1, &["ipv4"]), ["198.51.100.1"]);
         assert_eq!(addresses(&mut world, 2, &["ipv6", "ipv4"]), ["2001:db8::1", "198.51.100.1"]);
@@ -510,9 +543,9 @@ mod tests {
             let page = world.page::<LoadBalancer>(seconds(20), &Listing::default(), seconds(lag)).unwrap();
             page.items.first().map(|it| it.state)
         };
-        assert_eq!(listed(&mut world, 0), Some(Stage::Active));
-        assert_eq!(listed(&mut world, 6), Some(Stage::Creating));
+        assert_eq!(listed(&mut world, 0), Some(Phase::Active));
+        assert_eq!(listed(&mut world, 6), Some(Phase::Creating));
         assert_eq!(listed(&mut world, 11), None);
-        assert_eq!(stage(&mut world, 20, "a"), Some(Stage::Active));
+        assert_eq!(phase(&mut world, 20, "a"), Some(Phase::Active));
     }
 }

@@ -1,4 +1,4 @@
-//! A machine as the API shows it, what a caller may ask for in it, and what of that is refused.
+//! Machines: how the API shows them, what a caller may write, and what is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,24 +7,24 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::listing::Listed;
+use super::listing::Listable;
 use crate::refusal::Refusal;
 
-/// The id of a machine, `m-000001`. Ids count up and are never used again.
+/// The ID of a machine, such as `m-000001`. IDs count up and are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct MachineId(pub(super) u64);
 
 impl MachineId {
-    /// The number that it counts up.
+    /// Its number.
     pub fn number(self) -> u64 {
         self.0
     }
 
-    /// Reads an id. What is no id can be no machine's, so that is [`Refusal::NotFound`].
+    /// Parses an ID. An invalid ID can't be a machine's, so it is [`Refusal::NotFound`].
     pub fn parse(text: &str) -> Result<Self, Refusal> {
         let number = text.strip_prefix("m-").and_then(|digits| digits.parse().ok());
-        // Only the form that is printed: `m-1` and `m-+00001` are not other names of `m-000001`.
+        // Only the canonical form: `m-1` and `m-+00001` don't mean `m-000001`.
         let id = number.map(Self).filter(|id| id.to_string() == text);
         id.ok_or_else(|| Refusal::NotFound(format!("machine {text}")))
     }
@@ -54,11 +54,11 @@ impl TryFrom<String> for MachineId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
-    /// Its id.
+    /// Its ID.
     pub id: MachineId,
     /// Its name. No two machines have the same name at the same time.
     pub name: String,
-    /// The name of its size.
+    /// Its instance type.
     #[serde(rename = "type")]
     pub machine_type: String,
     /// Its zone.
@@ -69,13 +69,13 @@ pub struct Machine {
     pub addresses: Vec<Address>,
     /// Whether it runs.
     pub state: State,
-    /// Free labels.
+    /// Any labels.
     pub labels: BTreeMap<String, String>,
     /// When it was created.
     pub created_at: Timestamp,
 }
 
-impl Listed for Machine {
+impl Listable for Machine {
     const PLURAL: &'static str = "machines";
 
     fn name(&self) -> &str {
@@ -87,19 +87,19 @@ impl Listed for Machine {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Address {
-    /// What it is for.
+    /// Its kind.
     pub kind: AddressKind,
     /// The address or name itself.
     pub value: String,
 }
 
-/// What an address is for, in the words of Kubernetes.
+/// The kind of an address, as in Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
     /// A host name.
     Hostname,
-    /// An IP address that is reachable inside.
+    /// An IP address that is reachable from inside the cloud's network.
     InternalIp,
     /// An IP address that is reachable from outside.
     ExternalIp,
@@ -113,7 +113,7 @@ pub enum AddressKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// It is on its way.
+    /// It is being created.
     Creating,
     /// It runs.
     Running,
@@ -121,7 +121,7 @@ pub enum State {
     Stopped,
 }
 
-/// A machine that is asked for. What is not given is made up from its number.
+/// The body of a create request. Missing fields get defaults that follow from the machine's number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewMachine {
@@ -141,21 +141,21 @@ pub struct NewMachine {
     pub labels: Option<BTreeMap<String, String>>,
 }
 
-/// Many machines at once, for tests: new ones of the first free names of `PREFIX1`, `PREFIX2` and so on, or the first of
-/// those that are there.
+/// Many machines at once, for tests: new ones with the first free names of `PREFIX1`, `PREFIX2` and so on, or the first
+/// existing ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
-    /// How many, at most [`LARGEST_BATCH`].
+    /// How many, at most [`MAX_BATCH`].
     pub count: u32,
-    /// What their names begin with.
+    /// The prefix of their names.
     pub prefix: String,
 }
 
-/// The most machines of one batch: far above any benchmark's need, and still done in a moment.
-pub const LARGEST_BATCH: u32 = 100_000;
+/// The most machines of one batch: far more than a benchmark needs, and still quick.
+pub const MAX_BATCH: u32 = 100_000;
 
-/// What is to change in a machine. What is given replaces what was there as a whole.
+/// The changes of a machine. Each field that is present replaces the old value as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Changes {
@@ -169,7 +169,7 @@ pub struct Changes {
 }
 
 impl NewMachine {
-    /// A machine of this name with everything else made up.
+    /// A machine of this name with defaults for everything else.
     pub fn named(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
     }
@@ -182,7 +182,7 @@ impl NewMachine {
         match zone {
             Some(zone) if !zones.contains(zone) => {
                 let zones = zones.join(", ");
-                Err(Refusal::Invalid(format!("zone {zone} doesn't exist, there are {zones}")))
+                Err(Refusal::Invalid(format!("unknown zone {zone}; expected one of {zones}")))
             }
             _ => Ok(()),
         }
@@ -191,11 +191,11 @@ impl NewMachine {
 
 impl Batch {
     pub(super) fn check(&self) -> Result<(), Refusal> {
-        if !(1..=LARGEST_BATCH).contains(&self.count) {
+        if !(1..=MAX_BATCH).contains(&self.count) {
             let count = self.count;
-            return Err(Refusal::Invalid(format!("count is {count}, it goes from 1 to {LARGEST_BATCH}")));
+            return Err(Refusal::Invalid(format!("count is {count}; it must be from 1 to {MAX_BATCH}")));
         }
-        // The longest number that a name can end with here has 20 digits.
+        // A name ends with a number of at most 20 digits.
         check_name(&format!("{}{}", self.prefix, u64::MAX))
     }
 }
@@ -221,7 +221,7 @@ impl Changes {
     }
 }
 
-/// A name is one that a Node could have, as in DNS.
+/// Checks that a Node could have this name, which is a DNS name.
 fn check_name(name: &str) -> Result<(), Refusal> {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -234,13 +234,13 @@ fn check_name(name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::Invalid(format!(
-        "name {name:?} is no DNS name: up to 253 of a-z, 0-9, - and ., with a letter or a digit at both ends"
+        "invalid name {name:?}: expected up to 253 of a-z, 0-9, - and ., with a letter or a digit at both ends"
     )))
 }
 
 fn check_type(machine_type: Option<&str>) -> Result<(), Refusal> {
     if machine_type == Some("") {
-        return Err(Refusal::Invalid("type is empty, leave it out or name one".to_owned()));
+        return Err(Refusal::Invalid("type is empty; leave it out or name one".to_owned()));
     }
     Ok(())
 }
@@ -250,10 +250,10 @@ fn check_addresses(addresses: Option<&[Address]>) -> Result<(), Refusal> {
     for Address { kind, value } in addresses.unwrap_or_default() {
         let is_ip = matches!(kind, AddressKind::InternalIp | AddressKind::ExternalIp);
         if value.is_empty() || (is_ip && value.parse::<IpAddr>().is_err()) {
-            return Err(Refusal::Invalid(format!("{value:?} is no address of this kind")));
+            return Err(Refusal::Invalid(format!("invalid address {value:?} of this kind")));
         }
         if !seen.insert((format!("{kind:?}"), value)) {
-            return Err(Refusal::Invalid(format!("address {value} is there twice")));
+            return Err(Refusal::Invalid(format!("address {value} is listed twice")));
         }
     }
     Ok(())

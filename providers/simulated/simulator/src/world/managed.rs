@@ -1,58 +1,58 @@
-//! The calls about everything whose writes take their time, each written once for all kinds of it: what is a kind's own
-//! is said by the kind.
+//! The calls about resources with long operations, written once for all kinds. A kind implements [`Managed`] with what is
+//! special about it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::World;
 use super::listing::{Listing, Page};
-use super::resource::{Ended, Kind, Resource, Resources};
-use super::write::{Deleted, Guard, Write, Written};
+use super::resource::{Ended, Resource, ResourceKind, Resources};
+use super::write::{Deleted, Precondition, Write, WriteResult};
 use crate::refusal::Refusal;
 
-/// What is a kind's own.
-pub trait Managed: Kind + Clone + PartialEq {
-    /// What a caller asks for.
+/// A kind of resources with long operations.
+pub trait Managed: ResourceKind + Clone + PartialEq {
+    /// The body of a write.
     type New;
 
-    /// Whether a write must say for which state of the thing it was made.
-    const NEEDS_GUARD: bool = false;
+    /// Whether a write must have a precondition.
+    const REQUIRES_PRECONDITION: bool = false;
 
-    /// All of the kind.
+    /// All resources of the kind.
     fn all(world: &World) -> &Resources<Self>;
 
-    /// All of the kind, to be changed.
+    /// All resources of the kind, for changes.
     fn all_mut(world: &mut World) -> &mut Resources<Self>;
 
-    /// Refuses what is wrong whatever is there of the kind.
+    /// Refuses a body that is invalid regardless of the existing resources of the kind.
     fn check(world: &World, new: &Self::New) -> Result<(), Refusal>;
 
-    /// What the thing of this name becomes, with everything else that this takes from the world; nothing is taken where it
-    /// is refused.
+    /// Makes the new state of the resource of this name, and takes what it needs, such as addresses, from the world. Takes
+    /// nothing where it is refused.
     fn compose(world: &mut World, name: &str, new: Self::New) -> Result<Self, Refusal>;
 
-    /// Refuses a deletion that can't be.
+    /// Refuses a deletion that isn't possible.
     fn check_deletion(_world: &World, _name: &str) -> Result<(), Refusal> {
         Ok(())
     }
 
-    /// An operation has ended: gives back what is no longer needed.
+    /// Frees what is no longer needed after an operation has ended.
     fn ended(world: &mut World, ended: &Ended<Self>);
 
-    /// Adds what others know of the thing.
+    /// Adds what other resources know about this one.
     fn shown(_world: &World, resource: Arc<Resource<Self>>) -> Arc<Resource<Self>> {
         resource
     }
 }
 
 impl World {
-    /// One thing as it is now.
+    /// One resource in its current state.
     pub fn read<T: Managed>(&mut self, now: Duration, name: &str) -> Result<Arc<Resource<T>>, Refusal> {
         self.advance(now);
         self.present(name)
     }
 
-    /// One page of a kind of things, as [`World::list`] shows machines.
+    /// One page of a kind of resources, as [`World::list`] shows machines.
     pub fn page<T: Managed>(
         &mut self,
         now: Duration,
@@ -65,32 +65,32 @@ impl World {
         Ok(Page { items, next })
     }
 
-    /// Makes a thing, changes it, or finds it as it is asked for.
+    /// Creates or changes a resource. Does nothing where it already is as written.
     ///
     /// # Errors
-    /// [`Refusal::Invalid`] first, then what concerns the guard, then [`Refusal::Busy`], then what contradicts other things.
+    /// [`Refusal::Invalid`] first, then errors of the precondition, then [`Refusal::Busy`], then conflicts with other resources.
     pub fn write<T: Managed>(
         &mut self,
         now: Duration,
         name: &str,
         new: T::New,
         write: &Write,
-    ) -> Result<Written<T>, Refusal> {
+    ) -> Result<WriteResult<T>, Refusal> {
         self.advance(now);
         check_label(T::NOUN, name)?;
         T::check(self, &new)?;
-        if T::NEEDS_GUARD && write.guard == Guard::None {
-            return Err(Refusal::Unguarded(T::NOUN));
+        if T::REQUIRES_PRECONDITION && write.precondition == Precondition::None {
+            return Err(Refusal::PreconditionRequired(T::NOUN));
         }
         let now = self.now;
         T::all_mut(self).admit(now, name, write)?;
-        let goal = T::compose(self, name, new)?;
-        let written = T::all_mut(self).write(now, name, goal, write.luck);
+        let spec = T::compose(self, name, new)?;
+        let written = T::all_mut(self).write(now, name, spec, write.write_faults);
         self.advance(now);
         Ok(written.now(self.present(name)?))
     }
 
-    /// Removes a thing, or begins to.
+    /// Deletes a resource, or begins to.
     pub fn remove<T: Managed>(
         &mut self,
         now: Duration,
@@ -102,15 +102,15 @@ impl World {
         T::all(self).present(name)?;
         T::all_mut(self).admit(now, name, write)?;
         T::check_deletion(self, name)?;
-        T::all_mut(self).delete(now, name, write.luck)?;
+        T::all_mut(self).delete(now, name, write.write_faults)?;
         self.advance(now);
-        Ok(self.present(name).map_or(Deleted::Gone, Deleted::Begun))
+        Ok(self.present(name).map_or(Deleted::Gone, Deleted::Started))
     }
 
-    /// Ends the operations on a kind of things that are due.
-    pub(super) fn settle<T: Managed>(&mut self) {
+    /// Ends the operations that are due on a kind of resources.
+    pub(super) fn finish_due<T: Managed>(&mut self) {
         let now = self.now;
-        for ended in T::all_mut(self).settle(now) {
+        for ended in T::all_mut(self).finish_due(now) {
             T::ended(self, &ended);
         }
     }
@@ -120,7 +120,7 @@ impl World {
     }
 }
 
-/// Names are parts of DNS names.
+/// Checks that a name is a DNS label.
 pub(super) fn check_label(noun: &str, name: &str) -> Result<(), Refusal> {
     let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
     let outer = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -129,6 +129,6 @@ pub(super) fn check_label(noun: &str, name: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     Err(Refusal::Invalid(format!(
-        "{noun} name {name:?} is no part of a DNS name: up to 63 of a-z, 0-9 and -, with a letter or a digit at both ends"
+        "invalid {noun} name {name:?}: expected up to 63 of a-z, 0-9 and -, with a letter or a digit at both ends"
     )))
 }

@@ -1,5 +1,5 @@
-//! The addresses that the cloud gives out, each to one holder at a time: the lowest one that is free, or the one that was
-//! asked for. They are of ranges that nobody on the internet has.
+//! The addresses that the cloud assigns, each to one holder at a time: the lowest free one, or a requested one. They are from
+//! ranges that aren't used on the internet.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::refusal::Refusal;
 
-/// Where IPv4 addresses come from first: what documents use for examples.
-const FIRST: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24);
+/// The first range of IPv4 addresses, which is reserved for documentation.
+const IPV4_FIRST: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(198, 51, 100, 0), 24);
 
-/// Where the 255th and the following come from: what carriers share among their customers, 4 million of them.
-const REST: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10);
+/// The range from the 255th address on: 4 million addresses, which are reserved for carriers' shared use.
+const IPV4_REST: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(100, 64, 0, 0), 10);
 
-/// Where IPv6 addresses come from: what documents use for examples.
-const SIX: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32);
+/// The range of IPv6 addresses, which is reserved for documentation.
+const IPV6: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32);
 
-/// The number of the last address that is given out, the last one of [`REST`].
-const LAST: u32 = (1 << 22) - 1;
+/// The number of the last address that is assigned, which is the last one of [`IPV4_REST`].
+const MAX_NUMBER: u32 = (1 << 22) - 1;
 
 /// An IP family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl Family {
         if address.is_ipv4() { Self::Ipv4 } else { Self::Ipv6 }
     }
 
-    /// The word for it in the API.
+    /// Its name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ipv4 => "ipv4",
@@ -46,29 +46,29 @@ impl Family {
     }
 }
 
-/// Who holds which address.
+/// The holder of each address.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct AddressPool {
     holders: HashMap<IpAddr, String>,
 }
 
-impl Pool {
-    /// The lowest address of a family that is free.
+impl AddressPool {
+    /// The lowest free address of a family.
     pub(super) fn free(&self, family: Family) -> IpAddr {
-        // Never more than LAST are held: so many load balancers don't fit into the memory of any machine that tests.
-        let number = (1..LAST).find(|number| !self.holders.contains_key(&nth(family, *number)));
-        nth(family, number.unwrap_or(LAST))
+        // Never more than MAX_NUMBER are held: that many load balancers don't fit into memory.
+        let number = (1..MAX_NUMBER).find(|number| !self.holders.contains_key(&nth(family, *number)));
+        nth(family, number.unwrap_or(MAX_NUMBER))
     }
 
-    /// Whether a holder may have this address: it is one of the cloud's and nobody else's.
+    /// Checks that a holder may have this address: it is one of the cloud's and not assigned to another holder.
     pub(super) fn check(&self, address: IpAddr, holder: &str) -> Result<(), Refusal> {
         let is_ours = match address {
-            IpAddr::V4(address) => FIRST.contains(&address) || REST.contains(&address),
-            IpAddr::V6(address) => SIX.contains(&address),
+            IpAddr::V4(address) => IPV4_FIRST.contains(&address) || IPV4_REST.contains(&address),
+            IpAddr::V6(address) => IPV6.contains(&address),
         };
         if !is_ours {
             return Err(Refusal::Invalid(format!(
-                "address {address} is none of this cloud's, they are of {FIRST}, {REST} and {SIX}"
+                "address {address} isn't one of this cloud's, which are in {IPV4_FIRST}, {IPV4_REST} and {IPV6}"
             )));
         }
         match self.holders.get(&address) {
@@ -79,13 +79,13 @@ impl Pool {
         }
     }
 
-    /// From now on these are all the addresses that a holder has, in place of those that it had.
+    /// Assigns addresses to a holder in place of those that it had.
     pub(super) fn assign(&mut self, holder: &str, had: &[IpAddr], has: &[IpAddr]) {
         self.release(had);
         self.holders.extend(has.iter().map(|address| (*address, holder.to_owned())));
     }
 
-    /// These are free again.
+    /// Frees addresses.
     pub(super) fn release(&mut self, addresses: &[IpAddr]) {
         for address in addresses {
             self.holders.remove(address);
@@ -95,9 +95,9 @@ impl Pool {
 
 fn nth(family: Family, number: u32) -> IpAddr {
     match family {
-        Family::Ipv4 if number < 255 => Ipv4Addr::from_bits(FIRST.addr().to_bits() | number).into(),
-        Family::Ipv4 => Ipv4Addr::from_bits(REST.addr().to_bits().wrapping_add(number)).into(),
-        Family::Ipv6 => Ipv6Addr::from_bits(SIX.addr().to_bits() | u128::from(number)).into(),
+        Family::Ipv4 if number < 255 => Ipv4Addr::from_bits(IPV4_FIRST.addr().to_bits() | number).into(),
+        Family::Ipv4 => Ipv4Addr::from_bits(IPV4_REST.addr().to_bits().wrapping_add(number)).into(),
+        Family::Ipv6 => Ipv6Addr::from_bits(IPV6.addr().to_bits() | u128::from(number)).into(),
     }
 }
 
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_lowest_free_address_is_given_out_and_is_one_of_the_clouds() {
-        let mut pool = Pool::default();
+    fn the_lowest_free_address_is_assigned_and_is_one_of_the_clouds() {
+        let mut pool = AddressPool::default();
         for family in [Family::Ipv4, Family::Ipv6] {
             for number in 0..300 {
                 let free = pool.free(family);
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn an_address_has_one_holder_and_foreign_ones_have_none() {
-        let mut pool = Pool::default();
+        let mut pool = AddressPool::default();
         let taken = "198.51.100.9".parse().unwrap();
         pool.assign("a", &[], &[taken]);
         assert_eq!(pool.check(taken, "a"), Ok(()));

@@ -1,6 +1,6 @@
-//! Things whose writes take their time: an operation begins, and ends later, well or not. Whoever writes meanwhile is
-//! told that it is busy; whoever deletes keeps the name taken until the operation has ended. Each change of such a thing
-//! gives it a new etag, so that a write can say which state of it was looked at before.
+//! Resources with long operations: an operation begins, and ends later with success or failure. Meanwhile other writes are
+//! refused as busy, and a deletion keeps the name until it has ended. Each change of a resource gives it a new etag, so that
+//! a write can name the state that it is based on.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -10,49 +10,49 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::history::History;
-use super::listing::Listed;
-use super::write::{Guard, Luck, Write, Written};
+use super::listing::Listable;
+use super::write::{Precondition, Write, WriteFaults, WriteResult};
 use crate::refusal::Refusal;
 
-/// What a thing says when its operation has failed late.
-const LATE_FAILURE: &str = "the operation failed after it had begun, write or delete it again";
+/// The error of a resource whose operation has failed at its end.
+const LATE_FAILURE: &str = "the operation failed after it had begun; write or delete it again";
 
-/// A kind of thing.
-pub trait Kind {
-    /// What one is called in a sentence.
+/// A kind of resources.
+pub trait ResourceKind {
+    /// The name of one in messages.
     const NOUN: &'static str;
-    /// What many are called in a list.
+    /// The field of a list in a response.
     const PLURAL: &'static str;
 
-    /// About how long what it shows may become, in bytes; 0 for what is always short.
+    /// The approximate length of a long resource in the response, in bytes; 0 for kinds that are always short.
     fn length(&self) -> usize {
         0
     }
 }
 
-/// How far a thing is.
+/// The state of a resource's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Stage {
-    /// It is being made.
+pub enum Phase {
+    /// It is being created.
     Creating,
-    /// It is being changed, and shows already what was asked for.
+    /// It is being changed, and already shows the written fields.
     Updating,
-    /// It is being removed. Its name stays taken.
+    /// It is being deleted. Its name stays in use.
     Deleting,
-    /// It is as it shows.
+    /// It is as shown.
     Active,
     /// Its last operation has failed. A write or a deletion begins a new one.
     Failed,
 }
 
-impl Stage {
-    /// Whether an operation is under way.
+impl Phase {
+    /// Whether an operation is in progress.
     pub fn is_busy(self) -> bool {
         matches!(self, Self::Creating | Self::Updating | Self::Deleting)
     }
 
-    /// The word for it in the API.
+    /// Its name in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Creating => "creating",
@@ -64,7 +64,7 @@ impl Stage {
     }
 }
 
-/// A name for one state of a thing. Each change of it makes a new one, also the end of an operation.
+/// Identifies one state of a resource. Each change makes a new one, including the end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Etag(u64);
 
@@ -80,36 +80,36 @@ impl Serialize for Etag {
     }
 }
 
-/// A thing, as the API shows it.
+/// A resource, as the API shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Resource<T> {
     /// Its name. No two of a kind have the same at the same time.
     pub name: String,
-    /// How far it is.
-    pub state: Stage,
-    /// What went wrong, where it has failed.
+    /// The state of its operation.
+    pub state: Phase,
+    /// The error, where its operation has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The name of this state.
+    /// Its etag.
     pub etag: Etag,
-    /// What it is, or is on its way to.
+    /// Its fields as they were written.
     #[serde(flatten)]
-    pub goal: Arc<T>,
-    /// The operation that is under way.
+    pub spec: Arc<T>,
+    /// The operation in progress.
     #[serde(skip)]
     operation: Option<Operation>,
 }
 
 impl<T> Resource<T> {
-    /// The same with another goal, as nothing that is kept.
-    pub(super) fn with_goal(&self, goal: T) -> Self {
-        let Self { name, state, error, etag, goal: _, operation } = self;
-        let (name, error, goal) = (name.clone(), error.clone(), Arc::new(goal));
-        Self { name, state: *state, error, etag: *etag, goal, operation: *operation }
+    /// A copy with another spec, which is only shown.
+    pub(super) fn with_spec(&self, spec: T) -> Self {
+        let Self { name, state, error, etag, spec: _, operation } = self;
+        let (name, error, spec) = (name.clone(), error.clone(), Arc::new(spec));
+        Self { name, state: *state, error, etag: *etag, spec, operation: *operation }
     }
 }
 
-impl<T: Kind> Listed for Resource<T> {
+impl<T: ResourceKind> Listable for Resource<T> {
     const PLURAL: &'static str = T::PLURAL;
 
     fn name(&self) -> &str {
@@ -117,11 +117,11 @@ impl<T: Kind> Listed for Resource<T> {
     }
 
     fn length(&self) -> usize {
-        self.goal.length()
+        self.spec.length()
     }
 }
 
-/// When an operation ends, and how.
+/// When an operation ends, and whether it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Operation {
     due: Duration,
@@ -131,22 +131,22 @@ struct Operation {
 /// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended<T> {
-    /// The thing afterwards, or the last of it.
+    /// The resource afterwards, or its last state.
     pub(super) resource: Arc<Resource<T>>,
-    /// Whether it is gone.
-    pub(super) is_gone: bool,
+    /// Whether it is deleted.
+    pub(super) is_deleted: bool,
 }
 
-/// All things of one kind, with their past.
+/// All resources of one kind, with their past.
 #[derive(Clone, Debug)]
 pub struct Resources<T> {
     history: History<Resource<T>>,
     names: HashMap<String, u64>,
-    /// The number of the thing that was made last.
+    /// The number of the last resource that was created.
     last: u64,
     /// The number of the last etag.
     etags: u64,
-    /// When which thing's operation ends. One that was overtaken is still here and means nothing any more.
+    /// When operations end, with the number of their resource. Replaced operations stay here and are ignored.
     due: BTreeSet<(Duration, u64)>,
 }
 
@@ -157,111 +157,126 @@ impl<T> Default for Resources<T> {
     }
 }
 
-impl<T: Kind + Clone + PartialEq> Resources<T> {
-    /// They and their past.
+impl<T: ResourceKind + Clone + PartialEq> Resources<T> {
+    /// The resources with their past.
     pub(super) fn history(&self) -> &History<Resource<T>> {
         &self.history
     }
 
-    /// The one of this name.
+    /// The resource of this name.
     pub(super) fn find(&self, name: &str) -> Option<&Arc<Resource<T>>> {
         self.history.current(*self.names.get(name)?)
     }
 
-    /// The one of this name.
+    /// The resource of this name.
     pub(super) fn present(&self, name: &str) -> Result<Arc<Resource<T>>, Refusal> {
         self.find(name).cloned().ok_or_else(|| Refusal::NotFound(format!("{} {name}", T::NOUN)))
     }
 
-    /// Lets a write or a deletion in, or says why not.
+    /// Checks whether a write or a deletion is possible now.
     ///
     /// # Errors
-    /// [`Refusal::Stale`] where the guard doesn't hold, [`Refusal::Disturbed`] where it held until just before,
-    /// [`Refusal::Busy`] where an operation is under way.
+    /// [`Refusal::Stale`] where the precondition doesn't hold, [`Refusal::Preempted`] where it held until just before,
+    /// [`Refusal::Busy`] where an operation is in progress.
     pub(super) fn admit(&mut self, now: Duration, name: &str, write: &Write) -> Result<(), Refusal> {
-        let Write { guard, luck } = write;
+        let Write { precondition, write_faults } = write;
         let noun = T::NOUN;
         let current = self.find(name).cloned();
-        guard.check(noun, name, current.as_ref().map(|it| it.etag))?;
-        if luck.is_disturbed && *guard != Guard::None {
+        precondition.check(noun, name, current.as_ref().map(|it| it.etag))?;
+        if write_faults.is_preempted && *precondition != Precondition::None {
             if let Some(it) = &current {
                 self.keep(now, Resource::clone(it));
             }
-            return Err(Refusal::Disturbed(format!(
-                "somebody else has just written {noun} {name}, read it again"
+            return Err(Refusal::Preempted(format!(
+                "another client has just written {noun} {name}; read it again"
             )));
         }
         match current.filter(|it| it.state.is_busy()) {
-            Some(it) if it.state == Stage::Deleting || !luck.overtakes => {
+            Some(it) if it.state == Phase::Deleting || !write_faults.overtakes => {
                 let state = it.state.as_str();
-                Err(Refusal::Busy(format!("{noun} {name} is {state}, ask again when that has ended")))
+                Err(Refusal::Busy(format!("{noun} {name} is {state}; retry when that has ended")))
             }
             _ => Ok(()),
         }
     }
 
-    /// Writes a thing that [`Resources::admit`] let in. The operation of a write that takes no time ends with the next
-    /// [`Resources::settle`].
-    pub(super) fn write(&mut self, now: Duration, name: &str, goal: T, luck: Luck) -> Written<T> {
-        let operation = Some(Operation { due: now.saturating_add(luck.takes), fails: luck.fails });
-        let goal = Arc::new(goal);
+    /// Makes a write that [`Resources::admit`] has checked. An operation that takes no time ends with the next
+    /// [`Resources::finish_due`].
+    pub(super) fn write(
+        &mut self,
+        now: Duration,
+        name: &str,
+        spec: T,
+        write_faults: WriteFaults,
+    ) -> WriteResult<T> {
+        let operation =
+            Some(Operation { due: now.saturating_add(write_faults.takes), fails: write_faults.fails });
+        let spec = Arc::new(spec);
         match self.find(name).cloned() {
-            // One that fails can't have ended well with what it shows.
-            Some(it) if it.goal == goal && it.state == Stage::Active => Written::Same(it),
+            // A failed resource with the same fields is written again.
+            Some(it) if it.spec == spec && it.state == Phase::Active => WriteResult::Unchanged(it),
             Some(it) => {
                 let next =
-                    Resource { state: Stage::Updating, error: None, goal, operation, ..Resource::clone(&it) };
-                Written::Changed(self.keep(now, next))
+                    Resource { state: Phase::Updating, error: None, spec, operation, ..Resource::clone(&it) };
+                WriteResult::Updated(self.keep(now, next))
             }
             None => {
                 self.last += 1;
                 self.names.insert(name.to_owned(), self.last);
-                let (name, state, etag) = (name.to_owned(), Stage::Creating, Etag(0));
-                Written::Made(self.keep(now, Resource { name, state, error: None, etag, goal, operation }))
+                let (name, state, etag) = (name.to_owned(), Phase::Creating, Etag(0));
+                WriteResult::Created(
+                    self.keep(now, Resource { name, state, error: None, etag, spec, operation }),
+                )
             }
         }
     }
 
-    /// Begins to remove a thing that [`Resources::admit`] let in, if there is one.
-    pub(super) fn delete(&mut self, now: Duration, name: &str, luck: Luck) -> Result<(), Refusal> {
+    /// Begins a deletion that [`Resources::admit`] has checked.
+    pub(super) fn delete(
+        &mut self,
+        now: Duration,
+        name: &str,
+        write_faults: WriteFaults,
+    ) -> Result<(), Refusal> {
         let it = self.present(name)?;
-        let operation = Some(Operation { due: now.saturating_add(luck.takes), fails: luck.fails });
-        let state = Stage::Deleting;
+        let operation =
+            Some(Operation { due: now.saturating_add(write_faults.takes), fails: write_faults.fails });
+        let state = Phase::Deleting;
         self.keep(now, Resource { state, error: None, operation, ..Resource::clone(&it) });
         Ok(())
     }
 
     /// Ends the operations that are due.
-    pub(super) fn settle(&mut self, now: Duration) -> Vec<Ended<T>> {
+    pub(super) fn finish_due(&mut self, now: Duration) -> Vec<Ended<T>> {
         let mut ended = Vec::new();
         while let Some(&(due, number)) = self.due.first().filter(|(due, _)| *due <= now) {
             self.due.remove(&(due, number));
             let Some(it) = self.history.current(number).cloned() else { continue };
             let Some(operation) = it.operation.filter(|operation| operation.due == due) else { continue };
-            let is_gone = it.state == Stage::Deleting && !operation.fails;
-            let resource = if is_gone {
+            let is_deleted = it.state == Phase::Deleting && !operation.fails;
+            let resource = if is_deleted {
                 self.names.remove(&it.name);
                 self.history.change(due, number, None);
                 it
             } else {
                 let (state, error) = if operation.fails {
-                    (Stage::Failed, Some(LATE_FAILURE.to_owned()))
+                    (Phase::Failed, Some(LATE_FAILURE.to_owned()))
                 } else {
-                    (Stage::Active, None)
+                    (Phase::Active, None)
                 };
                 self.keep(due, Resource { state, error, operation: None, ..Resource::clone(&it) })
             };
-            ended.push(Ended { resource, is_gone });
+            ended.push(Ended { resource, is_deleted });
         }
         ended
     }
 
-    /// Forgets what was before this time.
+    /// Forgets states before this time.
     pub(super) fn forget(&mut self, at: Duration) {
         self.history.forget(at);
     }
 
-    /// Makes this the state of the thing of its name, with a new etag.
+    /// Replaces the resource of this name, with a new etag.
     fn keep(&mut self, now: Duration, next: Resource<T>) -> Arc<Resource<T>> {
         self.etags += 1;
         let next = Arc::new(Resource { etag: Etag(self.etags), ..next });

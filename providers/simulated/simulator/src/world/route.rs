@@ -1,5 +1,5 @@
-//! The cloud's route table: which range of addresses is carried to which machine. A table holds a range once, whoever
-//! asks; a route whose machine is gone stays and leads nowhere, as in real clouds.
+//! The cloud's route table: which CIDR goes to which machine. A CIDR has at most one route. A route whose machine is deleted
+//! stays as a blackhole, as in real clouds.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::history::History;
-use super::listing::Listed;
+use super::listing::Listable;
 use super::machine::MachineId;
 use crate::refusal::Refusal;
 
@@ -17,33 +17,33 @@ use crate::refusal::Refusal;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Route {
-    /// Its name, which its maker chose.
+    /// Its name, which the client chose.
     pub name: String,
-    /// The range that it carries. No two routes carry the same.
+    /// Its destination CIDR. No two routes have the same.
     pub destination: IpNet,
-    /// The machine that it leads to.
+    /// The machine that the traffic goes to.
     pub machine: MachineId,
-    /// Whether that machine is gone, so that it leads nowhere.
+    /// Whether that machine doesn't exist any more.
     #[serde(default)]
     pub blackhole: bool,
-    /// Free labels.
+    /// Any labels.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What a caller asks for in a route.
+/// The body of a write of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewRoute {
-    /// The range.
+    /// The destination CIDR.
     pub destination: IpNet,
     /// The machine.
     pub machine: MachineId,
-    /// Free labels.
+    /// Any labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
 
-impl Listed for Route {
+impl Listable for Route {
     const PLURAL: &'static str = "routes";
 
     fn name(&self) -> &str {
@@ -61,10 +61,10 @@ pub(super) struct Routes {
 }
 
 impl Routes {
-    /// Makes a route, or finds it made.
+    /// Creates a route. Does nothing where the same route exists.
     ///
     /// # Errors
-    /// [`Refusal::Conflict`] where the name or the range is another route's.
+    /// [`Refusal::Conflict`] where another route has the name or the CIDR.
     pub(super) fn put(&mut self, now: Duration, name: &str, new: NewRoute) -> Result<Arc<Route>, Refusal> {
         let NewRoute { destination, machine, labels } = new;
         if destination.trunc() != destination {
@@ -81,7 +81,7 @@ impl Routes {
                 return Ok(Arc::clone(holder));
             }
             let Route { name: other, destination: its, .. } = &**holder;
-            return Err(Refusal::Conflict(format!("route {other} is there already, for {its}")));
+            return Err(Refusal::Conflict(format!("route {other} exists already, for {its}")));
         }
         self.last += 1;
         self.by_name.insert(name.to_owned(), self.last);
@@ -94,7 +94,7 @@ impl Routes {
     /// Removes a route.
     ///
     /// # Errors
-    /// [`Refusal::NotFound`] where there is none of that name.
+    /// [`Refusal::NotFound`] where no route has this name.
     pub(super) fn delete(&mut self, now: Duration, name: &str) -> Result<(), Refusal> {
         let number = self.by_name.remove(name).ok_or_else(|| Refusal::NotFound(format!("route {name}")))?;
         if let Some(route) = self.history.current(number) {

@@ -1,5 +1,5 @@
-//! Load balancers that many share: one object with a frontend for each, written whole. So whoever writes must say which
-//! state it has read, or it would undo what others have written since.
+//! Load balancers that many clients share: one object with a frontend for each client. It is replaced as a whole, so a write
+//! needs a precondition; without one it would undo what other clients have written since.
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::{NonZeroU16, NonZeroU32};
@@ -9,16 +9,16 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::World;
-use super::load_balancer::{Port, SHOWN_ID, check_machines, check_ports, check_ranges};
+use super::load_balancer::{ID_BYTES, Port, check_machines, check_ports, check_ranges};
 use super::machine::MachineId;
 use super::managed::{Managed, check_label};
-use super::resource::{Ended, Kind, Resources, Stage};
+use super::resource::{Ended, Phase, ResourceKind, Resources};
 use crate::refusal::Refusal;
 
-/// A frontend in an answer with a port and three labels, in bytes.
-const SHOWN_FRONTEND: usize = 400;
+/// The length of a frontend with a port and three labels in a response, in bytes.
+const FRONTEND_BYTES: usize = 400;
 
-/// A way in.
+/// A frontend: an address with ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Frontend {
@@ -28,37 +28,37 @@ pub struct Frontend {
     pub address: String,
     /// Its ports, at least one.
     pub ports: Vec<Port>,
-    /// Who may connect; everybody, where there are none.
+    /// The source addresses that may connect; all, where the list is empty.
     #[serde(default)]
     pub source_ranges: Vec<IpNet>,
-    /// The port of the machines that says whether they take traffic.
+    /// The port of the machines that answers health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check_port: Option<NonZeroU16>,
-    /// For how long a client stays with its machine.
+    /// How long a client stays with its machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sticky_seconds: Option<NonZeroU32>,
-    /// Free labels.
+    /// Any labels.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
 }
 
-/// What a caller asks for in a shared load balancer: all of it.
+/// The body of a write of a shared load balancer: the whole object.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewSharedLoadBalancer {
     /// The machines that the traffic of all frontends goes to.
     #[serde(default)]
     pub machines: Vec<MachineId>,
-    /// The ways in.
+    /// Its frontends.
     pub frontends: Vec<Frontend>,
 }
 
 /// A shared load balancer, as the API shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SharedLoadBalancer {
-    /// The machines that the traffic of all frontends goes to, as they were written: also those that are gone since.
+    /// The machines that the traffic of all frontends goes to, as they were written: including deleted ones.
     pub machines: Arc<[MachineId]>,
-    /// The ways in.
+    /// Its frontends.
     pub frontends: Vec<Frontend>,
 }
 
@@ -68,19 +68,19 @@ impl SharedLoadBalancer {
     }
 }
 
-impl Kind for SharedLoadBalancer {
+impl ResourceKind for SharedLoadBalancer {
     const NOUN: &'static str = "shared load balancer";
     const PLURAL: &'static str = "sharedLoadBalancers";
 
     fn length(&self) -> usize {
-        self.machines.len() * SHOWN_ID + self.frontends.len() * SHOWN_FRONTEND
+        self.machines.len() * ID_BYTES + self.frontends.len() * FRONTEND_BYTES
     }
 }
 
 impl Managed for SharedLoadBalancer {
     type New = NewSharedLoadBalancer;
 
-    const NEEDS_GUARD: bool = true;
+    const REQUIRES_PRECONDITION: bool = true;
 
     fn all(world: &World) -> &Resources<Self> {
         &world.shared
@@ -101,14 +101,14 @@ impl Managed for SharedLoadBalancer {
             let within = |refusal| Refusal::Invalid(format!("frontend {name}: {refusal}"));
             check_label("frontend", name)?;
             if !names.insert(name) {
-                return Err(Refusal::Invalid(format!("frontend {name} is there twice")));
+                return Err(Refusal::Invalid(format!("frontend {name} is listed twice")));
             }
             check_ports(&frontend.ports).map_err(within)?;
             check_ranges(&frontend.source_ranges).map_err(within)?;
             for Port { protocol, port, node_port: _ } in &frontend.ports {
                 let address = &frontend.address;
                 if !ports.insert((address, protocol, port)) {
-                    let twice = format!("port {protocol} {port} of address {address} is another frontend's");
+                    let twice = format!("another frontend has port {protocol} {port} of address {address}");
                     return Err(within(Refusal::Invalid(twice)));
                 }
             }
@@ -121,38 +121,38 @@ impl Managed for SharedLoadBalancer {
         for frontend in &frontends {
             world.check_address(name, frontend)?;
         }
-        // What it needed so far it needs until the operation has ended.
+        // It also uses its previous addresses until the operation has ended.
         for frontend in &frontends {
             world.users.insert(frontend.address.clone(), name.to_owned());
         }
         Ok(Self { machines: world.shared_list(machines), frontends })
     }
 
-    fn ended(world: &mut World, Ended { resource, is_gone }: &Ended<Self>) {
-        // One that has failed may still need what it had before.
-        if *is_gone || resource.state == Stage::Active {
+    fn ended(world: &mut World, Ended { resource, is_deleted }: &Ended<Self>) {
+        // After a failure it may still use its previous addresses.
+        if *is_deleted || resource.state == Phase::Active {
             world.users.retain(|address, user| {
-                *user != resource.name || (!is_gone && resource.goal.refers_to(address))
+                *user != resource.name || (!is_deleted && resource.spec.refers_to(address))
             });
         }
     }
 }
 
 impl World {
-    /// An address can be used by a frontend where it is active and nobody else's. One that the load balancer has already
-    /// may be in any state: it is none of this write's business.
+    /// Checks that a frontend can use an address: it is active and no other load balancer uses it. An address that the load
+    /// balancer uses already may be in any state.
     fn check_address(&self, name: &str, frontend: &Frontend) -> Result<(), Refusal> {
         let Frontend { name: within, address, .. } = frontend;
-        let wrong = |what: &str| Refusal::Invalid(format!("frontend {within}: address {address} {what}"));
+        let invalid = |what: &str| Refusal::Invalid(format!("frontend {within}: address {address} {what}"));
         match self.users.get(address) {
             Some(user) if user == name => Ok(()),
             Some(user) => Err(Refusal::Conflict(format!(
                 "frontend {within}: address {address} is in use by shared load balancer {user}"
             ))),
             None => match self.addresses.find(address) {
-                Some(it) if it.state == Stage::Active => Ok(()),
-                Some(it) => Err(wrong(&format!("is {} and not active", it.state.as_str()))),
-                None => Err(wrong("isn't there")),
+                Some(it) if it.state == Phase::Active => Ok(()),
+                Some(it) => Err(invalid(&format!("is {}, not active", it.state.as_str()))),
+                None => Err(invalid("doesn't exist")),
             },
         }
     }
@@ -164,7 +164,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::super::{Deleted, Guard, Luck, NewAddress, Place, ReservedAddress, Write, Written};
+    use super::super::{
+        Deleted, NewAddress, Place, Precondition, ReservedAddress, Write, WriteFaults, WriteResult,
+    };
     use super::*;
 
     fn world() -> World {
@@ -180,12 +182,15 @@ mod tests {
     }
 
     fn absent() -> Write {
-        Write { guard: Guard::Absent, ..Write::default() }
+        Write { precondition: Precondition::Absent, ..Write::default() }
     }
 
-    /// A write of the state that is there, whose operation takes so long.
+    /// A write of an existing resource whose operation takes this long.
     fn taking(takes: u64) -> Write {
-        Write { guard: Guard::Present, luck: Luck { takes: seconds(takes), ..Luck::default() } }
+        Write {
+            precondition: Precondition::Present,
+            write_faults: WriteFaults { takes: seconds(takes), ..WriteFaults::default() },
+        }
     }
 
     fn put(
@@ -193,7 +198,7 @@ mod tests {
         at: u64,
         frontends: &[Value],
         write: &Write,
-    ) -> Result<Written<SharedLoadBalancer>, Refusal> {
+    ) -> Result<WriteResult<SharedLoadBalancer>, Refusal> {
         let new = json!({"machines": ["m-000001"], "frontends": frontends});
         world.write(seconds(at), "shared", serde_json::from_value(new).unwrap(), write)
     }
@@ -201,9 +206,9 @@ mod tests {
     fn reserve(world: &mut World, at: u64, name: &str, new: &Value, write: &Write) -> &'static str {
         let new: NewAddress = serde_json::from_value(new.clone()).unwrap();
         match world.write::<ReservedAddress>(seconds(at), name, new, write) {
-            Ok(Written::Made(_)) => "made",
-            Ok(Written::Changed(_)) => "changed",
-            Ok(Written::Same(_)) => "same",
+            Ok(WriteResult::Created(_)) => "made",
+            Ok(WriteResult::Updated(_)) => "changed",
+            Ok(WriteResult::Unchanged(_)) => "same",
             Err(refusal) => refusal.code(),
         }
     }
@@ -249,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_load_balancer_is_written_whole_and_only_by_who_has_read_it() {
+    fn a_shared_load_balancer_is_replaced_as_a_whole_and_only_with_its_current_etag() {
         let one = [frontend("x", "a", 80)];
         let other = [frontend("y", "b", 80)];
         let mut world = with_addresses(&["a", "b"]);
@@ -257,9 +262,9 @@ mod tests {
         assert_eq!((bare.code(), bare.status()), ("precondition-required", 428));
         let made = put(&mut world, 1, &one, &absent()).unwrap();
         let etag = made.resource().etag.to_string();
-        let read = Write { guard: Guard::Match(etag.clone()), ..Write::default() };
-        assert!(matches!(put(&mut world, 2, &one, &read), Ok(Written::Same(_))), "nothing to do");
-        assert!(matches!(put(&mut world, 2, &other, &read), Ok(Written::Changed(_))));
+        let read = Write { precondition: Precondition::Match(etag.clone()), ..Write::default() };
+        assert!(matches!(put(&mut world, 2, &one, &read), Ok(WriteResult::Unchanged(_))), "nothing to do");
+        assert!(matches!(put(&mut world, 2, &other, &read), Ok(WriteResult::Updated(_))));
         assert_eq!(put(&mut world, 3, &one, &read).unwrap_err().code(), "precondition-failed");
         assert_eq!(put(&mut world, 3, &one, &absent()).unwrap_err().code(), "precondition-failed");
         let shown =
@@ -273,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn each_frontend_is_held_against_the_others_and_the_addresses() {
+    fn each_frontend_is_checked_against_the_others_and_the_addresses() {
         let sctp = json!([{"protocol": "sctp", "port": 80}, {"protocol": "tcp", "port": 80}]);
         let with = |key: &str, value: Value| {
             let mut frontend = frontend("x", "a", 80);
@@ -297,7 +302,7 @@ mod tests {
         ];
         for (what, frontends, expected) in table {
             let mut world = with_addresses(&["a", "b", "goes", "other"]);
-            reserve(&mut world, 1, "comes", &json!({"family": "ipv4"}), &taking(9).unguarded());
+            reserve(&mut world, 1, "comes", &json!({"family": "ipv4"}), &taking(9).without_precondition());
             world.remove::<ReservedAddress>(seconds(1), "goes", &taking(9)).unwrap();
             let other = json!({"frontends": [frontend("x", "other", 80)]});
             world
@@ -314,31 +319,32 @@ mod tests {
     }
 
     impl Write {
-        fn unguarded(self) -> Self {
-            Self { guard: Guard::None, ..self }
+        fn without_precondition(self) -> Self {
+            Self { precondition: Precondition::None, ..self }
         }
     }
 
     #[test]
-    fn an_address_is_in_use_until_the_write_without_it_has_ended_well() {
+    fn an_address_is_in_use_until_a_write_without_it_has_succeeded() {
         let mut world = with_addresses(&["a", "b"]);
         put(&mut world, 1, &[frontend("x", "a", 80)], &absent()).unwrap();
         let used = world.read::<ReservedAddress>(seconds(1), "a").unwrap();
-        assert_eq!(used.goal.used_by.as_deref(), Some("shared"));
+        assert_eq!(used.spec.used_by.as_deref(), Some("shared"));
         assert_eq!(free(&mut world, 1, "a"), "in-use");
         put(&mut world, 10, &[frontend("x", "b", 80)], &taking(5)).unwrap();
         assert_eq!((free(&mut world, 14, "a"), free(&mut world, 14, "b")), ("in-use", "in-use"));
         assert_eq!((free(&mut world, 15, "b"), free(&mut world, 15, "a")), ("in-use", "done"));
-        let fails = Write { luck: Luck { fails: true, ..Luck::default() }, ..taking(0) };
+        let fails =
+            Write { write_faults: WriteFaults { fails: true, ..WriteFaults::default() }, ..taking(0) };
         put(&mut world, 20, &[], &fails).unwrap();
-        assert_eq!(free(&mut world, 21, "b"), "in-use", "who knows what has become of it");
+        assert_eq!(free(&mut world, 21, "b"), "in-use", "a failed write may still use it");
         world.remove::<SharedLoadBalancer>(seconds(30), "shared", &taking(5)).unwrap();
         assert_eq!(free(&mut world, 34, "b"), "in-use");
         assert_eq!(free(&mut world, 35, "b"), "done");
     }
 
     #[test]
-    fn an_address_that_is_in_use_does_not_hinder_writes_while_it_changes() {
+    fn an_address_in_use_does_not_block_writes_while_it_changes() {
         let mut world = with_addresses(&["a"]);
         put(&mut world, 1, &[frontend("x", "a", 80)], &absent()).unwrap();
         let labels = json!({"family": "ipv4", "labels": {"k": "v"}});
@@ -350,7 +356,7 @@ mod tests {
     fn a_deletion_of_an_address_frees_it_for_others_when_it_has_ended() {
         let mut world = with_addresses(&["a"]);
         let begun = world.remove::<ReservedAddress>(seconds(1), "a", &taking(5)).unwrap();
-        assert!(matches!(begun, Deleted::Begun(_)));
+        assert!(matches!(begun, Deleted::Started(_)));
         let same = json!({"family": "ipv4", "value": "198.51.100.1"});
         assert_eq!(reserve(&mut world, 5, "b", &same, &Write::default()), "conflict");
         assert_eq!(reserve(&mut world, 6, "b", &same, &Write::default()), "made");

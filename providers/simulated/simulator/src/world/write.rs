@@ -1,5 +1,4 @@
-//! The words of a write on something that takes its time: what it says of the state before, how it fares, and what it has
-//! done.
+//! Writes of resources with long operations: the precondition, the faults and the result of a write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,94 +6,94 @@ use std::time::Duration;
 use super::resource::{Etag, Resource};
 use crate::refusal::Refusal;
 
-/// What a write says of the state that it was made for.
+/// What a write requires of the current state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Guard {
+pub enum Precondition {
     /// Nothing.
     #[default]
     None,
-    /// That the thing is there (`If-Match: *`).
+    /// The resource exists (`If-Match: *`).
     Present,
-    /// That it is in the state of this etag (`If-Match`).
+    /// The resource has this etag (`If-Match`).
     Match(String),
-    /// That it isn't there (`If-None-Match: *`).
+    /// The resource doesn't exist (`If-None-Match: *`).
     Absent,
 }
 
-impl Guard {
-    /// Whether it holds for what is there.
+impl Precondition {
+    /// Checks it against the current state.
     ///
     /// # Errors
-    /// [`Refusal::Stale`] where it doesn't.
+    /// [`Refusal::Stale`] where it doesn't hold.
     pub(super) fn check(&self, noun: &str, name: &str, current: Option<Etag>) -> Result<(), Refusal> {
         Err(Refusal::Stale(match (self, current) {
             (Self::None, _) | (Self::Present, Some(_)) | (Self::Absent, None) => return Ok(()),
             (Self::Match(etag), Some(current)) if *etag == current.to_string() => return Ok(()),
             (Self::Match(etag), Some(current)) => {
-                format!("{noun} {name} has the etag {current} and not {etag}, read it again")
+                format!("{noun} {name} has the etag {current}, not {etag}; read it again")
             }
-            (Self::Present | Self::Match(_), None) => format!("{noun} {name} isn't there"),
-            (Self::Absent, Some(_)) => format!("{noun} {name} is there already"),
+            (Self::Present | Self::Match(_), None) => format!("{noun} {name} doesn't exist"),
+            (Self::Absent, Some(_)) => format!("{noun} {name} exists already"),
         }))
     }
 }
 
-/// How a write fares, decided beforehand by the dice of the faults.
+/// The faults of one write, which are decided beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Luck {
+pub struct WriteFaults {
     /// How long the operation takes.
     pub takes: Duration,
-    /// Whether it then fails.
+    /// Whether the operation fails at its end.
     pub fails: bool,
-    /// Whether somebody else writes just before, where the write has a guard that holds.
-    pub is_disturbed: bool,
-    /// Whether it takes the place of an operation that is under way, instead of being refused.
+    /// Whether another client writes just before, where the write has a precondition that holds.
+    pub is_preempted: bool,
+    /// Whether it replaces an operation in progress, instead of being refused.
     pub overtakes: bool,
 }
 
-/// A write: what it says of the state before, and how it fares.
+/// How a write is made: its precondition and its faults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Write {
-    /// What it says.
-    pub guard: Guard,
-    /// How it fares.
-    pub luck: Luck,
+    /// Its precondition.
+    pub precondition: Precondition,
+    /// Its faults.
+    pub write_faults: WriteFaults,
 }
 
-/// What a write has done.
+/// The result of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written<T> {
-    /// There was none of that name.
-    Made(Arc<Resource<T>>),
-    /// It is different now, or on its way to be.
-    Changed(Arc<Resource<T>>),
-    /// Nothing: it was so already.
-    Same(Arc<Resource<T>>),
+pub enum WriteResult<T> {
+    /// A new resource was created.
+    Created(Arc<Resource<T>>),
+    /// The resource was changed, or its change has begun.
+    Updated(Arc<Resource<T>>),
+    /// Nothing: the resource was already as written.
+    Unchanged(Arc<Resource<T>>),
 }
 
-impl<T> Written<T> {
-    /// The thing.
+impl<T> WriteResult<T> {
+    /// The resource.
     pub fn resource(&self) -> &Arc<Resource<T>> {
         match self {
-            Self::Made(it) | Self::Changed(it) | Self::Same(it) => it,
+            Self::Created(it) | Self::Updated(it) | Self::Unchanged(it) => it,
         }
     }
 
-    /// The same, with the thing as it is now.
+    /// The same result with the current resource.
     pub(super) fn now(self, resource: Arc<Resource<T>>) -> Self {
         match self {
-            Self::Made(_) => Self::Made(resource),
-            Self::Changed(_) => Self::Changed(resource),
-            Self::Same(_) => Self::Same(resource),
+            Self::Created(_) => Self::Created(resource),
+            Self::Updated(_) => Self::Updated(resource),
+            Self::Unchanged(_) => Self::Unchanged(resource),
         }
     }
 }
 
-/// What a deletion has done.
+/// The result of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deleted<T> {
-    /// The thing is gone.
+    /// The resource is deleted.
     Gone,
-    /// The thing is on its way out, or has failed on it.
-    Begun(Arc<Resource<T>>),
+    /// The deletion has begun, or has failed.
+    Started(Arc<Resource<T>>),
 }

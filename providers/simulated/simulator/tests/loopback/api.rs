@@ -1,4 +1,4 @@
-//! The calls about machines, one connection a test: that each test gets through is itself the proof of keep-alive.
+//! Machines over HTTP, with one connection for each test, which thereby also tests keep-alive.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ async fn ids(client: &mut Client, path: &str) -> (Vec<String>, Option<String>) {
 }
 
 #[tokio::test]
-async fn a_machine_lives_from_its_creation_to_its_end() {
+async fn a_machine_is_created_changed_stopped_started_and_deleted() {
     let mut client = cloud(0).await;
     let asked = json!({
         "name": "node-1", "type": "large-8", "zone": "sim-1c", "labels": {"k": "v"},
@@ -52,7 +52,7 @@ async fn a_machine_lives_from_its_creation_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_can_not_be_done_is_refused_as_json_with_a_fitting_status() {
+async fn a_refusal_is_json_with_the_right_status() {
     let mut client = cloud(1).await;
     let table = [
         (Method::POST, "/v1/machines", r#"{"name":"node-1"}"#, 409, "conflict"),
@@ -85,7 +85,7 @@ async fn what_can_not_be_done_is_refused_as_json_with_a_fitting_status() {
 }
 
 #[tokio::test]
-async fn five_thousand_machines_come_in_pages_that_show_one_moment() {
+async fn the_pages_of_five_thousand_machines_show_one_moment() {
     let mut client = cloud(4_000).await;
     let batch = client.post("/v1/machines:batch", r#"{"count":1000,"prefix":"node-"}"#).await;
     assert_eq!((batch.status, &batch.body["created"]), (201, &1_000.into()));
@@ -106,7 +106,7 @@ async fn five_thousand_machines_come_in_pages_that_show_one_moment() {
 }
 
 #[tokio::test]
-async fn many_machines_go_in_one_call_and_only_those_of_the_prefix() {
+async fn one_call_deletes_many_machines_and_only_those_of_the_prefix() {
     let mut client = cloud(600).await;
     client.post("/v1/machines", r#"{"name":"other"}"#).await;
     let gone = client.send(Method::DELETE, "/v1/machines:batch", r#"{"count":500,"prefix":"node-"}"#).await;
@@ -121,7 +121,7 @@ async fn many_machines_go_in_one_call_and_only_those_of_the_prefix() {
 }
 
 #[tokio::test]
-async fn a_page_has_a_hundred_machines_unless_asked_and_a_name_finds_its_own() {
+async fn a_page_has_a_hundred_machines_by_default_and_a_name_filters() {
     let mut client = cloud(150).await;
     let (first, next) = ids(&mut client, "/v1/machines").await;
     assert_eq!((first.len(), next.is_some()), (100, true));

@@ -1,5 +1,5 @@
-//! A cloud in this process and a client that holds one connection to it, so that tests can tell whether a connection
-//! was kept or closed.
+//! A cloud in this process, and a client with one connection to it, so that tests can check whether the connection is kept
+//! or closed.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use simulated_cloud::server::{self, Settings};
 use simulated_cloud::world::Place;
 use tokio::net::TcpStream;
 
-/// An answer: its status, its headers, and its body as JSON (null where there is none).
+/// A response: its status, its headers, and its body as JSON (null where it is empty).
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -28,7 +28,7 @@ pub(crate) struct Client {
     sender: SendRequest<Full<Bytes>>,
 }
 
-/// A cloud with so many machines, and a connection to it.
+/// A cloud with this many machines, and a connection to it.
 pub(crate) async fn cloud(machines: u32) -> Client {
     let listener = server::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -51,7 +51,7 @@ impl Client {
         Self::connect(self.address).await
     }
 
-    /// Sends a request; an error means that the connection ended without an answer.
+    /// Sends a request. An error means that the connection was closed without a response.
     pub(crate) async fn try_send(&mut self, request: Request<Full<Bytes>>) -> Result<Answer, hyper::Error> {
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
@@ -87,7 +87,7 @@ impl Client {
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
-    /// How many calls of this kind had this outcome.
+    /// The number of calls of this kind with this outcome.
     pub(crate) async fn count(&mut self, kind: &str, outcome: &str) -> u64 {
         self.get("/admin/counters").await.body["calls"][kind][outcome].as_u64().unwrap()
     }

@@ -1,4 +1,4 @@
-//! Faults as a client meets them.
+//! Faults as clients see them.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::client::{cloud, request};
 
 #[tokio::test]
-async fn too_many_requests_are_told_when_to_come_back_and_change_nothing() {
+async fn throttled_requests_get_retry_after_and_change_nothing() {
     let mut client = cloud(1).await;
     client.set_faults(r#"{"throttle":{"share":1,"retryAfterSeconds":30,"kinds":["list","delete"]}}"#).await;
     let listed = client.get("/v1/machines").await;
@@ -20,7 +20,7 @@ async fn too_many_requests_are_told_when_to_come_back_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn errors_have_the_status_that_was_set_and_change_nothing() {
+async fn errors_have_the_configured_status_and_change_nothing() {
     let mut client = cloud(0).await;
     client.set_faults(r#"{"errors":{"share":1,"status":502,"kinds":["create"]}}"#).await;
     let created = client.post("/v1/machines", r#"{"name":"a"}"#).await;
@@ -30,7 +30,7 @@ async fn errors_have_the_status_that_was_set_and_change_nothing() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_closes_the_connection_after_the_effect() {
+async fn a_lost_response_closes_the_connection_after_the_request_is_carried_out() {
     let mut client = cloud(0).await;
     client.set_faults(r#"{"lost":{"next":1}}"#).await;
     assert_eq!(client.get("/v1/machines").await.status, 200, "a read is not lost");
@@ -70,7 +70,7 @@ async fn lists_lag_and_reads_of_one_machine_do_not() {
 }
 
 #[tokio::test]
-async fn lists_can_leave_machines_out_that_reads_show_and_the_other_way_round() {
+async fn lists_can_hide_machines_that_reads_show_and_vice_versa() {
     let mut client = cloud(3).await;
     client.set_faults(r#"{"hidden":{"lists":{"names":["node-2"]},"gets":{"names":["node-3"]}}}"#).await;
     let listed = client.get("/v1/machines").await.body;
@@ -81,7 +81,7 @@ async fn lists_can_leave_machines_out_that_reads_show_and_the_other_way_round() 
     let denied = client.get("/v1/machines/m-000003").await;
     assert_eq!((denied.status, &denied.body["code"]), (404, &"not-found".into()));
     assert_eq!(client.count("get", "not-found").await, 1);
-    assert_eq!(client.post("/v1/machines/m-000003/stop", "").await.status, 200, "it is there all the same");
+    assert_eq!(client.post("/v1/machines/m-000003/stop", "").await.status, 200, "it exists all the same");
 
     client.set_faults(r#"{"hidden":{"lists":{"share":1}}}"#).await;
     let page = client.get("/v1/machines?limit=2").await.body;
@@ -94,7 +94,7 @@ async fn lists_can_leave_machines_out_that_reads_show_and_the_other_way_round() 
 }
 
 #[tokio::test]
-async fn latency_is_waited_side_by_side_and_the_peak_shows_it() {
+async fn requests_wait_side_by_side_and_the_peak_counts_them() {
     let mut client = cloud(1).await;
     client.set_faults(r#"{"latency":{"fixedMs":200,"kinds":["get"]}}"#).await;
     let (mut one, mut other) = (client.another().await, client.another().await);
@@ -112,7 +112,7 @@ async fn latency_is_waited_side_by_side_and_the_peak_shows_it() {
 }
 
 #[tokio::test]
-async fn a_client_that_hangs_up_does_not_undo_its_request() {
+async fn a_client_that_disconnects_does_not_cancel_its_request() {
     let mut client = cloud(0).await;
     client.set_faults(r#"{"latency":{"fixedMs":500,"kinds":["create"]}}"#).await;
     let mut hasty = client.another().await;
@@ -136,7 +136,7 @@ async fn a_client_that_hangs_up_does_not_undo_its_request() {
 }
 
 #[tokio::test]
-async fn new_machines_take_their_time_to_come_up() {
+async fn new_machines_take_time_to_start() {
     let mut client = cloud(0).await;
     client.set_faults(r#"{"creation":{"takesMs":3600000}}"#).await;
     assert_eq!(client.post("/v1/machines", r#"{"name":"a"}"#).await.body["state"], "creating");

@@ -1,4 +1,4 @@
-//! The calls about load balancers: their statuses and headers, how they are counted, and the faults that are theirs.
+//! Load balancers over HTTP: statuses, headers, counters, and the faults of their operations.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -11,23 +11,23 @@ fn wanted(port: u16) -> String {
     json!({"ports": [{"protocol": "tcp", "port": port}], "machines": ["m-000001"]}).to_string()
 }
 
-async fn put(client: &mut Client, body: &str, guard: Option<(&'static str, &str)>) -> Answer {
+async fn put(client: &mut Client, body: &str, precondition: Option<(&'static str, &str)>) -> Answer {
     let mut put = request(Method::PUT, PATH, body);
-    if let Some((name, value)) = guard {
+    if let Some((name, value)) = precondition {
         put.headers_mut().insert(name, value.parse().unwrap());
     }
     client.try_send(put).await.unwrap()
 }
 
 #[tokio::test]
-async fn the_status_says_whether_a_write_made_something_began_something_or_found_nothing_to_do() {
+async fn the_status_tells_whether_a_write_created_changed_or_found_nothing_to_do() {
     let mut client = cloud(1).await;
     let made = put(&mut client, &wanted(80), None).await;
     assert_eq!((made.status, &made.body["state"]), (201, &"active".into()));
     assert_eq!(client.get(PATH).await.body, made.body);
     assert_eq!(client.get("/v1/load-balancers").await.body, json!({"loadBalancers": [made.body]}));
     assert_eq!(put(&mut client, &wanted(80), None).await.status, 200, "nothing to do");
-    assert_eq!(put(&mut client, &wanted(81), None).await.status, 200, "done at once");
+    assert_eq!(put(&mut client, &wanted(81), None).await.status, 200, "done immediately");
     client.set_faults(r#"{"operations":{"takesMs":3600000}}"#).await;
     let begun = put(&mut client, &wanted(82), None).await;
     assert_eq!((begun.status, &begun.body["state"]), (202, &"updating".into()));
@@ -43,7 +43,7 @@ async fn the_status_says_whether_a_write_made_something_began_something_or_found
 }
 
 #[tokio::test]
-async fn without_operations_a_deletion_is_done_at_once() {
+async fn without_configured_operations_a_deletion_is_immediate() {
     let mut client = cloud(1).await;
     put(&mut client, &wanted(80), None).await;
     let gone = client.delete(PATH).await;
@@ -54,7 +54,7 @@ async fn without_operations_a_deletion_is_done_at_once() {
 }
 
 #[tokio::test]
-async fn a_guard_is_read_from_the_headers_with_and_without_quotes() {
+async fn a_precondition_is_read_from_the_headers_with_and_without_quotes() {
     let mut client = cloud(1).await;
     let made = put(&mut client, &wanted(80), Some(("if-none-match", "*"))).await;
     assert_eq!(made.status, 201);
@@ -71,12 +71,12 @@ async fn a_guard_is_read_from_the_headers_with_and_without_quotes() {
 }
 
 #[tokio::test]
-async fn the_next_operations_fail_late_and_the_next_guarded_writes_are_disturbed_and_counted_off() {
+async fn the_next_operations_fail_late_and_the_next_conditional_writes_are_preempted() {
     let mut client = cloud(1).await;
     client.set_faults(r#"{"operations":{"lateFailures":{"next":2}},"preconditions":{"next":1}}"#).await;
-    let disturbed = put(&mut client, &wanted(80), Some(("if-none-match", "*"))).await;
-    assert_eq!(disturbed.status, 412);
-    assert_eq!(client.get(PATH).await.status, 404, "a write that was refused begins nothing");
+    let preempted = put(&mut client, &wanted(80), Some(("if-none-match", "*"))).await;
+    assert_eq!(preempted.status, 412);
+    assert_eq!(client.get(PATH).await.status, 404, "a refused write starts no operation");
     assert_eq!(put(&mut client, &wanted(80), Some(("if-none-match", "*"))).await.body["state"], "failed");
     let failed = put(&mut client, &wanted(80), None).await;
     assert_eq!((&failed.body["state"], failed.body["error"].is_string()), (&"failed".into(), true));
@@ -84,7 +84,7 @@ async fn the_next_operations_fail_late_and_the_next_guarded_writes_are_disturbed
     client.set_faults(r#"{"operations":{"lateFailures":{"next":1}}}"#).await;
     assert_eq!(put(&mut client, &wanted(80), None).await.body["state"], "active");
     let faults = client.get("/admin/faults").await.body;
-    assert_eq!(faults["operations"]["lateFailures"]["next"], 1, "where nothing begins nothing fails");
+    assert_eq!(faults["operations"]["lateFailures"]["next"], 1, "without an operation nothing fails");
     assert_eq!(client.delete(PATH).await.body["state"], "failed");
     let faults = client.get("/admin/faults").await.body;
     assert_eq!(
@@ -94,7 +94,7 @@ async fn the_next_operations_fail_late_and_the_next_guarded_writes_are_disturbed
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_the_write_behind_and_what_is_wrong_is_named() {
+async fn a_write_with_a_lost_response_is_carried_out_and_an_error_names_the_problem() {
     let mut client = cloud(1).await;
     let mut other = client.another().await;
     client.set_faults(r#"{"lost":{"next":1}}"#).await;
@@ -114,7 +114,7 @@ async fn a_lost_answer_leaves_the_write_behind_and_what_is_wrong_is_named() {
 }
 
 #[tokio::test]
-async fn lists_and_reads_lag_and_deny_as_with_machines() {
+async fn lists_lag_and_resources_are_hidden_as_with_machines() {
     let mut client = cloud(1).await;
     put(&mut client, &wanted(80), None).await;
     client.set_faults(r#"{"hidden":{"lists":{"names":["a"]}}}"#).await;
@@ -122,7 +122,7 @@ async fn lists_and_reads_lag_and_deny_as_with_machines() {
     assert_eq!(client.get(PATH).await.status, 200);
     client.set_faults(r#"{"hidden":{"gets":{"names":["a"]}}}"#).await;
     assert_eq!(client.get(PATH).await.status, 404);
-    assert_eq!(put(&mut client, &wanted(80), None).await.status, 200, "it is there all the same");
+    assert_eq!(put(&mut client, &wanted(80), None).await.status, 200, "it exists all the same");
     client.set_faults(r#"{"lag":{"listsMs":300000}}"#).await;
     assert_eq!(client.get("/v1/load-balancers").await.body, json!({"loadBalancers": []}));
 }

@@ -1,4 +1,4 @@
-//! The cloud over real sockets: the API as its clients see it, faults as they meet them, and the process itself.
+//! Tests of the cloud over real sockets: the API and the faults as clients see them, and the process itself.
 
 #![expect(
     clippy::unwrap_used,

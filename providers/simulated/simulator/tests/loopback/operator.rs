@@ -1,4 +1,4 @@
-//! The operator's side: strict about what it is told, and invisible to what it shows.
+//! The admin API: it is strict about its requests, and its requests are not counted or recorded.
 
 use hyper::Method;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::client::{cloud, request};
 
 #[tokio::test]
-async fn the_operators_side_is_neither_counted_nor_met_by_faults() {
+async fn the_admin_api_is_not_counted_and_meets_no_faults() {
     let mut client = cloud(3).await;
     let everything = r#"{"throttle":{"share":1},"lost":{"share":1},"latency":{"fixedMs":60000}}"#;
     client.set_faults(everything).await;
@@ -19,7 +19,7 @@ async fn the_operators_side_is_neither_counted_nor_met_by_faults() {
 }
 
 #[tokio::test]
-async fn faults_that_do_not_exist_are_refused_and_the_old_ones_stay() {
+async fn unknown_faults_are_refused_and_the_old_faults_stay() {
     let mut client = cloud(0).await;
     client.set_faults(r#"{"lag":{"listsMs":5}}"#).await;
     let refused = client.send(Method::PUT, "/admin/faults", r#"{"lag":{"listsMs":7},"quota":{}}"#).await;
@@ -33,7 +33,7 @@ async fn faults_that_do_not_exist_are_refused_and_the_old_ones_stay() {
 }
 
 #[tokio::test]
-async fn counters_start_anew_when_they_are_reset() {
+async fn a_reset_sets_counters_to_zero() {
     let mut client = cloud(1).await;
     client.get("/v1/machines").await;
     client.get("/v1/machines/m-000007").await;
@@ -43,7 +43,7 @@ async fn counters_start_anew_when_they_are_reset() {
 }
 
 #[tokio::test]
-async fn requests_show_who_called_and_which_headers_came_along_but_no_secret() {
+async fn requests_show_the_client_and_the_header_names_but_no_secret() {
     let mut client = cloud(1).await;
     let mut first = request(Method::GET, "/v1/machines?limit=5", "");
     first.headers_mut().insert("user-agent", "pileus/0.1".parse().unwrap());
@@ -64,7 +64,7 @@ async fn requests_show_who_called_and_which_headers_came_along_but_no_secret() {
 }
 
 #[tokio::test]
-async fn the_summary_shows_the_first_machines_and_counts_all() {
+async fn the_overview_shows_the_first_machines_and_counts_all() {
     let mut client = cloud(301).await;
     client.post("/v1/machines/m-000001/stop", "").await;
     let machines = client.get("/admin/state").await.body["machines"].clone();

@@ -1,4 +1,4 @@
-//! The binary: its one line, and its end.
+//! The binary: its one line of output, its arguments, and its exit.
 
 use std::process::Stdio;
 
@@ -21,7 +21,7 @@ async fn start(arguments: &[&str]) -> (Child, BufReader<ChildStdout>, Client) {
 }
 
 #[tokio::test]
-async fn it_says_where_it_listens_in_one_line_and_ends_well_when_told_to() {
+async fn it_prints_its_address_in_one_line_and_exits_with_success_on_a_signal() {
     for signal in [Signal::TERM, Signal::INT] {
         let (mut child, mut stdout, mut client) =
             start(&["--machines", "2", "--region", "moon", "--quotas", "azure"]).await;
@@ -29,7 +29,7 @@ async fn it_says_where_it_listens_in_one_line_and_ends_well_when_told_to() {
         assert_eq!(answer.headers["x-ratelimit-remaining-reads"], "249");
         let machine = answer.body;
         assert_eq!((&machine["region"], &machine["zone"]), (&"moon".into(), &"moonb".into()));
-        // The connection stays open meanwhile: it must not hold the process back.
+        // The connection stays open meanwhile, and must not keep the process from exiting.
         kill_process(Pid::from_raw(child.id().unwrap().try_into().unwrap()).unwrap(), signal).unwrap();
         assert!(child.wait().await.unwrap().success(), "{signal:?}");
         let mut rest = String::new();
@@ -39,7 +39,7 @@ async fn it_says_where_it_listens_in_one_line_and_ends_well_when_told_to() {
 }
 
 #[tokio::test]
-async fn the_same_seed_meets_the_same_faults() {
+async fn the_same_seed_leads_to_the_same_faults() {
     let mut runs = Vec::new();
     for seed in ["1", "1", "2"] {
         let (_child, _stdout, mut client) = start(&["--seed", seed, "--machines", "1"]).await;
@@ -55,7 +55,7 @@ async fn the_same_seed_meets_the_same_faults() {
 }
 
 #[tokio::test]
-async fn credentials_come_from_a_file_and_what_is_wrong_with_it_is_said_without_its_content() {
+async fn credentials_come_from_a_file_and_an_error_does_not_quote_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("credentials.json");
     let arguments = ["--machines", "1", "--credentials", path.to_str().unwrap()];
@@ -75,7 +75,7 @@ async fn credentials_come_from_a_file_and_what_is_wrong_with_it_is_said_without_
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_ends_it_with_a_sentence() {
+async fn an_address_in_use_is_reported_as_an_error() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_simulated-cloud"));

@@ -1,15 +1,15 @@
-//! Quotas as a client meets them.
+//! Quotas as clients see them.
 
 use hyper::Method;
 use serde_json::json;
 
 use crate::client::cloud;
 
-/// A quota of one token a quarter of an hour: no test lasts until the next.
+/// A quota of one token in a quarter of an hour: no test lasts until the next token.
 const ONE: &str = r#"{"burst":1,"perSecond":0.001}"#;
 
 #[tokio::test]
-async fn who_is_over_the_quota_is_told_when_to_come_back_and_changes_nothing() {
+async fn a_request_over_the_quota_gets_retry_after_and_changes_nothing() {
     let mut client = cloud(1).await;
     client.set_quotas(&format!(r#"{{"write":{ONE}}}"#)).await;
     let read = client.get("/v1/machines/m-000001").await;
@@ -30,7 +30,7 @@ async fn who_is_over_the_quota_is_told_when_to_come_back_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_told_with_each_answer_also_with_one_that_is_not_found() {
+async fn each_response_has_the_remaining_quota_even_a_404() {
     let mut client = cloud(1).await;
     client.set_quotas("azure").await;
     let mut left = Vec::new();
@@ -46,12 +46,12 @@ async fn what_is_left_is_told_with_each_answer_also_with_one_that_is_not_found()
             "silent"
         );
     }
-    // Tokens come back at 25 a second, so that a slow machine may see the same number twice.
+    // 25 tokens are added each second, so on a slow machine the same number may appear twice.
     assert!(left.iter().all(|left| ["249", "248", "247"].contains(&left.to_str().unwrap())), "{left:?}");
 }
 
 #[tokio::test]
-async fn quotas_are_set_shown_filled_anew_and_lifted_by_the_operator() {
+async fn the_admin_api_sets_shows_refills_and_removes_quotas() {
     let mut client = cloud(1).await;
     assert_eq!(client.get("/admin/quotas").await.body, json!({}));
     let quotas = format!(r#"{{"read":{ONE}}}"#);

@@ -1,4 +1,4 @@
-//! The calls about addresses and shared load balancers, where they differ from those about load balancers.
+//! Addresses and shared load balancers over HTTP, where they differ from load balancers.
 
 use hyper::Method;
 use serde_json::json;
@@ -7,18 +7,18 @@ use crate::client::{Answer, Client, cloud, request};
 
 const SHARED: &str = "/v1/shared-load-balancers/s";
 
-async fn put(client: &mut Client, address: &str, guard: Option<(&'static str, &str)>) -> Answer {
+async fn put(client: &mut Client, address: &str, precondition: Option<(&'static str, &str)>) -> Answer {
     let frontend = json!({"name": "x", "address": address, "ports": [{"protocol": "tcp", "port": 80}]});
     let body = json!({"machines": ["m-000001"], "frontends": [frontend]}).to_string();
     let mut put = request(Method::PUT, SHARED, &body);
-    if let Some((name, value)) = guard {
+    if let Some((name, value)) = precondition {
         put.headers_mut().insert(name, value.parse().unwrap());
     }
     client.try_send(put).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_shared_load_balancer_is_written_with_a_guard_and_holds_its_addresses() {
+async fn a_shared_load_balancer_needs_a_precondition_and_uses_its_addresses() {
     let mut client = cloud(1).await;
     let reserved =
         client.send(Method::PUT, "/v1/addresses/a", r#"{"family":"ipv4","labels":{"k":"v"}}"#).await;
@@ -33,7 +33,7 @@ async fn a_shared_load_balancer_is_written_with_a_guard_and_holds_its_addresses(
     let missing = put(&mut client, "b", Some(("if-none-match", "*"))).await;
     assert_eq!(
         (missing.status, &missing.body["message"]),
-        (400, &"frontend x: address b isn't there".into())
+        (400, &"frontend x: address b doesn't exist".into())
     );
     let made = put(&mut client, "a", Some(("if-none-match", "*"))).await;
     assert_eq!((made.status, &made.body["frontends"][0]["address"]), (201, &"a".into()));
@@ -55,7 +55,7 @@ async fn a_shared_load_balancer_is_written_with_a_guard_and_holds_its_addresses(
 }
 
 #[tokio::test]
-async fn a_lost_answer_leaves_a_write_of_the_whole_behind_and_its_etag_is_old_then() {
+async fn a_write_with_a_lost_response_is_carried_out_and_changes_the_etag() {
     let mut client = cloud(1).await;
     for address in ["a", "b"] {
         client.send(Method::PUT, &format!("/v1/addresses/{address}"), r#"{"family":"ipv4"}"#).await;

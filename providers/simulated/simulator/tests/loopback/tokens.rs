@@ -1,4 +1,4 @@
-//! Tokens as a client meets them: where it gets them, what they open, and how they end.
+//! Tokens as clients see them: how to get one, what it authorizes, and how it ends.
 
 use hyper::Method;
 use serde_json::json;
@@ -11,7 +11,7 @@ const METADATA: &str =
     "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fcloud%2F";
 
 /// A cloud with one machine that needs tokens.
-async fn guarded() -> Client {
+async fn cloud_with_credentials() -> Client {
     let mut client = cloud(1).await;
     let answer = client.send(Method::PUT, "/admin/credentials", KNOWN).await;
     assert_eq!(answer.body, json!({"required": true, "expiresInSeconds": 300, "live": 0}));
@@ -43,8 +43,8 @@ fn token(answer: &Answer) -> String {
 }
 
 #[tokio::test]
-async fn without_a_good_token_a_call_is_refused_and_takes_nothing_from_the_quota() {
-    let mut client = guarded().await;
+async fn without_a_valid_token_a_call_is_refused_and_takes_nothing_from_the_quota() {
+    let mut client = cloud_with_credentials().await;
     client.set_quotas(r#"{"read":{"burst":1,"perSecond":0.001}}"#).await;
     let bare = client.get("/v1/machines/m-000001").await;
     assert_eq!((bare.status, &bare.body["code"]), (401, &"unauthorized".into()));
@@ -56,12 +56,12 @@ async fn without_a_good_token_a_call_is_refused_and_takes_nothing_from_the_quota
     assert_eq!(client.count("get", "unauthorized").await, 5);
     assert_eq!(client.delete("/admin/credentials").await.status, 204);
     client.set_quotas("{}").await;
-    assert_eq!(client.get("/v1/machines/m-000001").await.status, 200, "nobody needs a token any more");
+    assert_eq!(client.get("/v1/machines/m-000001").await.status, 200, "no token is needed any more");
 }
 
 #[tokio::test]
 async fn a_client_gets_a_token_for_its_secret_or_an_assertion_until_it_is_revoked() {
-    let mut client = guarded().await;
+    let mut client = cloud_with_credentials().await;
     let assertion = "grant_type=client_credentials&client_id=pileus&client_assertion=signed\
         &client_assertion_type=urn%3Aietf%3Aparams%3Aoauth%3Aclient-assertion-type%3Ajwt-bearer";
     for form in [BY_SECRET, assertion] {
@@ -80,8 +80,8 @@ async fn a_client_gets_a_token_for_its_secret_or_an_assertion_until_it_is_revoke
 }
 
 #[tokio::test]
-async fn what_the_token_endpoint_can_not_grant_it_refuses_in_the_words_of_oauth() {
-    let mut client = guarded().await;
+async fn the_token_endpoint_refuses_with_the_errors_of_oauth() {
+    let mut client = cloud_with_credentials().await;
     for (form, status, error) in [
         ("grant_type=client_credentials&client_id=pileus&client_secret=no", 401, "invalid_client"),
         ("grant_type=client_credentials&client_id=other&client_secret=hush", 401, "invalid_client"),
@@ -94,13 +94,13 @@ async fn what_the_token_endpoint_can_not_grant_it_refuses_in_the_words_of_oauth(
         assert_eq!((denied.status, &denied.body["error"]), (status, &error.into()), "{form}");
     }
     let json = client.post("/oauth2/token", BY_SECRET).await;
-    assert_eq!((json.status, &json.body["error"]), (400, &"invalid_request".into()), "no form");
+    assert_eq!((json.status, &json.body["error"]), (400, &"invalid_request".into()), "not a form");
     assert_eq!(client.count("token", "unauthorized").await, 2);
 }
 
 #[tokio::test]
-async fn the_metadata_service_gives_a_token_to_whoever_says_that_it_asks_for_metadata() {
-    let mut client = guarded().await;
+async fn the_metadata_service_issues_a_token_for_the_metadata_header() {
+    let mut client = cloud_with_credentials().await;
     let known = ("metadata", "true");
     for (path, headers) in [
         (METADATA, [].as_slice()),
@@ -127,8 +127,8 @@ async fn the_metadata_service_gives_a_token_to_whoever_says_that_it_asks_for_met
 }
 
 #[tokio::test]
-async fn the_identity_service_has_its_own_faults_and_nothing_that_it_was_sent_is_shown() {
-    let mut client = guarded().await;
+async fn token_requests_have_their_own_faults_and_their_secrets_are_not_shown() {
+    let mut client = cloud_with_credentials().await;
     client.set_faults(r#"{"errors":{"share":1,"kinds":["token"]}}"#).await;
     assert_eq!(ask(&mut client, BY_SECRET).await.status, 503);
     assert_eq!(read(&mut client, "Bearer static").await.status, 200);

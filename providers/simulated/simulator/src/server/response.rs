@@ -1,5 +1,5 @@
-//! Answers as JSON: what went well with its status, and what didn't with a code and a sentence. And bodies read
-//! strictly, since a field that is silently ignored is a test that tests nothing.
+//! JSON responses and request bodies. An error has a code and a message. Bodies are parsed strictly, because a field that is
+//! silently ignored makes a test meaningless.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -8,38 +8,38 @@ use serde::de::DeserializeOwned;
 
 use crate::refusal::Refusal;
 
-/// The answer of a handler.
-pub(super) type Answer = Result<Response, Refusal>;
+/// The result of a handler.
+pub(super) type HandlerResult = Result<Response, Refusal>;
 
-/// The form of everything that went wrong.
+/// The body of an error response.
 #[derive(Serialize)]
-struct Wrong<'a> {
+struct ErrorBody<'a> {
     code: &'a str,
     message: &'a str,
 }
 
-/// An answer with a body.
+/// A response with a JSON body.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
-    // Plain data always has a JSON form; if that ever failed, an empty answer with this status tells more than a panic.
+    // Plain data can always be serialized. If that ever failed, an empty response would be better than a panic.
     let Ok(text) = serde_json::to_vec(body) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let kind = HeaderValue::from_static("application/json");
     (status, [(header::CONTENT_TYPE, kind)], text).into_response()
 }
 
-/// An answer that says what went wrong.
-pub(super) fn wrong(status: u16, code: &str, message: &str) -> Response {
+/// An error response.
+pub(super) fn error(status: u16, code: &str, message: &str) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    json(status, &Wrong { code, message })
+    json(status, &ErrorBody { code, message })
 }
 
-/// A body, with the sentence about what is wrong with it where it is not what it should be.
+/// Parses a request body.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
-    serde_json::from_slice(body).map_err(|error| Refusal::Invalid(format!("the body can't be used: {error}")))
+    serde_json::from_slice(body).map_err(|error| Refusal::Invalid(format!("invalid body: {error}")))
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = wrong(self.status(), self.code(), &self.to_string());
+        let mut response = error(self.status(), self.code(), &self.to_string());
         if matches!(self, Self::Unauthorized(_)) {
             let challenge = HeaderValue::from_static(r#"Bearer realm="simulated cloud""#);
             response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
