@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::{
     OK, SHORT,
     cloud::{Answers, Cloud, Log, NAME, Watched, plenty, text, within},
+    environment::{is_child, run_with},
 };
 
 #[tokio::test]
@@ -117,6 +118,13 @@ async fn row_17_metrics_carry_the_labels_of_grants_and_neither_hosts_nor_queries
 
 #[tokio::test]
 async fn row_17_logs_say_which_request_it_was_and_carry_neither_its_query_nor_its_headers() {
+    const TEST: &str =
+        "attacks::secrets::row_17_logs_say_which_request_it_was_and_carry_neither_its_query_nor_its_headers";
+    // In a process of its own: tracing caches for the whole process whether a call site is enabled, and another test's
+    // thread that reaches one before the subscriber is set would leave it disabled.
+    if !is_child() {
+        return run_with(TEST, &[]);
+    }
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::new(vec![cloud.grant()]);
     let log = Log::default();
@@ -125,8 +133,6 @@ async fn row_17_logs_say_which_request_it_was_and_carry_neither_its_query_nor_it
         .with_ansi(false)
         .with_max_level(tracing::Level::TRACE)
         .with_writer(move || writer.clone());
-    // For the whole process: tracing may remember of a place in the code that nobody listens, where another test's thread
-    // came by first. What the other tests log is told apart by what is asked for.
     tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
     let request = http::Request::get(cloud.uri("/vms?sig=hunter2")).header("x-key", "swordfish");
     let answer = gate.gate.send(request.body(Full::<Bytes>::default()).unwrap(), plenty()).await.unwrap();
