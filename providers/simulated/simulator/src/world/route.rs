@@ -145,7 +145,7 @@ mod tests {
             ("its range to another machine", "a", new("10.0.0.0/24", 2), "conflict"),
             ("its name for another range", "a", new("10.0.1.0/24", 1), "conflict"),
             ("to no machine", "b", new("10.0.1.0/24", 9), "not-found"),
-            ("no range", "b", new("10.0.1.1/24", 1), "invalid"),
+            ("a CIDR with host bits", "b", new("10.0.1.1/24", 1), "invalid"),
         ];
         for (what, name, route, expected) in table {
             let mut world = world();
