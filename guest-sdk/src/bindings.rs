@@ -1,9 +1,9 @@
-//! The contract as `wit-bindgen` generates it, and nothing else: `wire` turns it into the types that authors see. Public
-//! only because the export macro expands in the author's crate. The interfaces of WASI are those of the crate `wasip2`,
-//! which `wstd` uses as well, so that a component imports each of them once.
+//! The code that `wit-bindgen` generates from the contract. `wire` converts it into the types that authors see. The module
+//! is public because the export macro expands in the author's crate. The WASI interfaces come from the crate `wasip2`,
+//! which `wstd` uses too, so a component imports each of them once.
 //!
-//! A world can't make an export optional, so there is one for what every provider has, and one for each capability: a
-//! component is of the worlds whose exports the macro puts into it.
+//! A world can't make an export optional. So there is one world for what every provider exports, and one for each
+//! capability. The macro adds the exports of the capabilities that the author names.
 
 #![allow(missing_docs, unreachable_pub, unused_qualifications, clippy::pedantic, reason = "generated code")]
 

@@ -1,6 +1,6 @@
-//! How a configuration document becomes a provider: the same code for `info.configure`, which reports what is wrong, and
-//! for every later call, for which it was found right. Strict, because a field that is silently ignored is most often a
-//! misspelt one.
+//! Reads a configuration document into a provider. `info.configure` and every later call use the same code: the first
+//! reports what is wrong with the document, the others read one that was accepted. Reading is strict, because a field that
+//! is silently ignored is usually misspelled.
 
 use schemars::generate::SchemaSettings;
 use serde_ignored::Path;
@@ -9,18 +9,18 @@ use crate::{Error, Problem, Provider};
 
 /// Makes the provider that a document describes, or lists what is wrong with the document.
 pub(crate) fn read<P: Provider>(document: &str) -> Result<P, Vec<Problem>> {
-    // By way of a value, because a position in the host's JSON would tell nothing to the author of a YAML document.
+    // Parse into a value first: a position in the host's JSON means nothing to the author of a YAML document.
     let value: serde_json::Value = serde_json::from_str(document)
         .map_err(|error| Problem::new("", format!("the configuration is not JSON: {error}")))?;
     if !value.is_object() {
-        // Serde would take a list for the fields in their order.
+        // Serde would accept a list as the fields in their order.
         return Err(Problem::new("", "the configuration must be an object with named fields").into());
     }
     let mut problems = Vec::new();
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(value, &mut track);
     let read = serde_ignored::deserialize(tracked, |path| {
-        problems.push(Problem::new(place(&path), "there is no such field, remove it or correct its name"));
+        problems.push(Problem::new(to_text(&path), "there is no such field, remove it or correct its name"));
     });
     match read {
         Ok(configuration) if problems.is_empty() => P::configure(configuration),
@@ -42,7 +42,7 @@ pub(crate) fn schema<P: Provider>() -> String {
     schema.as_value().to_string()
 }
 
-/// What a call answers whose configuration is wrong, which the host has checked before.
+/// The error of a call whose configuration is invalid. The host has checked it before, so this is rare.
 pub(crate) fn rejected(problems: &[Problem]) -> Error {
     let listed: Vec<String> =
         problems.iter().map(|Problem { path, message }| format!("{path}: {message}")).collect();
@@ -50,16 +50,16 @@ pub(crate) fn rejected(problems: &[Problem]) -> Error {
 }
 
 /// A path in the notation of [`Problem::path`].
-fn place(path: &Path<'_>) -> String {
+fn to_text(path: &Path<'_>) -> String {
     match path {
         Path::Root => String::new(),
-        Path::Seq { parent, index } => format!("{}[{index}]", place(parent)),
-        Path::Map { parent, key } => match place(parent) {
+        Path::Seq { parent, index } => format!("{}[{index}]", to_text(parent)),
+        Path::Map { parent, key } => match to_text(parent) {
             parent if parent.is_empty() => key.clone(),
             parent => format!("{parent}.{key}"),
         },
         Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => {
-            place(parent)
+            to_text(parent)
         }
     }
 }
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn a_right_document_becomes_a_provider() {
+    fn a_valid_document_becomes_a_provider() {
         let document = json!({"zones": [{"name": "a", "weight": 1}], "region": {"name": "b"}});
         assert!(Host::new().configuration(document).configure::<Zoned>().is_ok());
     }
 
     #[test]
-    fn every_problem_names_its_place() {
+    fn every_problem_names_its_path() {
         let unknown = "there is no such field, remove it or correct its name";
         let rows = [
             (json!([]), vec![("", "the configuration must be an object")]),
@@ -159,14 +159,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_one_problem_of_the_whole() {
+    fn a_document_that_is_not_json_is_one_problem_of_the_whole() {
         let problems = super::read::<Zoned>("{").err().unwrap();
         assert_eq!(problems.len(), 1);
         assert_eq!(problems[0].path, "");
     }
 
     #[test]
-    fn the_schema_is_that_of_the_configuration() {
+    fn the_schema_describes_the_configuration() {
         let schema = schema::<Zoned>();
         assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
         assert_eq!(schema["properties"]["zones"]["description"], "The zones that there are.");

@@ -1,10 +1,10 @@
-//! The soft deadline of the call. Past it the host sends no new request: a provider answers with what it has. The SDK
-//! does its part of that by itself (see [`http`](crate::http) and [`one_by_one`](crate::one_by_one)); an author asks
-//! here only before long work of another kind.
+//! The soft deadline of the call. After it the host sends no new request, and the provider answers with what it has. The
+//! SDK's requests and batch functions stop by themselves (see [`http`](crate::http) and
+//! [`lookup_each`](crate::lookup_each)). Check the deadline here only before long work of another kind.
 
 use std::time::Duration;
 
-/// What is left until the soft deadline of this call; zero once it has passed.
+/// The time until the soft deadline of this call. Zero once it has passed.
 pub fn remaining() -> Duration {
     crate::host::remaining()
 }

@@ -1,78 +1,81 @@
-//! What a provider is, whatever its configuration.
+//! What a provider is, independent of its configuration.
 
 use crate::Extra;
 
-/// What a capability is about: one interface of the contract.
+/// A capability: one interface of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Capability {
-    /// The machines behind Nodes.
+    /// The instances behind Nodes.
     Instances,
     /// The load balancers of Services.
     LoadBalancers,
-    /// The routes of Pods' traffic.
+    /// The routes for Pod traffic.
     Routes,
 }
 
 /// How the host should call a capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallShape {
-    /// The most items that one call may carry.
+    /// The largest number of items in one call.
     pub largest_batch: u32,
-    /// Whether two calls may run at the same time. False where they would step on each other in the cloud.
+    /// Whether two calls may run at the same time. False if they would interfere with each other in the cloud.
     pub side_by_side: bool,
 }
 
 impl CallShape {
-    /// What suits lookups: they change nothing, and 5,000 is the size of the largest cluster that Kubernetes supports,
-    /// so one list of the cloud's machines answers for all of it.
+    /// The default for lookups. They change nothing, so calls may run concurrently. 5,000 Nodes are the largest cluster
+    /// that Kubernetes supports, so one list of the cloud's instances answers for the whole cluster.
     pub const INSTANCES: Self = Self { largest_batch: 5_000, side_by_side: true };
 
-    /// What suits load balancers where each Service has an object of its own in the cloud: as many as come up when a large
-    /// cluster's are looked over, and calls side by side, as no change touches another's object. Where Services share an
-    /// object, only [one call at a time](crate::Settings::one_at_a_time) will do, also where it is written on conditions
-    /// ([`http::Document`](crate::http::Document)): of two calls the one that writes last may have the older targets.
+    /// The default for load balancers where each Service has a resource of its own in the cloud. A batch holds what is
+    /// due when a large cluster is audited. Calls may run concurrently, because no change touches another's resource.
+    ///
+    /// Where Services share a resource, use [one call at a time](crate::Settings::one_at_a_time), even if conditional
+    /// requests protect it ([`http::Document`](crate::http::Document)): of two calls, the one that writes last may have
+    /// the older targets.
     pub const LOAD_BALANCERS: Self = Self { largest_batch: 1_000, side_by_side: true };
 
-    /// What suits changes of routes: as many as most clouds take within the time of a call, one call at a time, as routes
-    /// of one table often can't be written side by side.
+    /// The default for routes: as many changes as most clouds accept within the time of a call. One call at a time,
+    /// because many clouds can't change routes of one table concurrently.
     pub const ROUTES: Self = Self { largest_batch: 1_000, side_by_side: false };
 }
 
-/// The type of an annotation's value, for the reference that users read and for a check before the provider sees it.
+/// The type of an annotation's value. The user reference shows it, and the host checks it before the provider sees the
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnnotationType {
     /// Any text.
     Text,
-    /// `true` or `false`. Users may also write `1`, `t`, `0`, `f` and any case; the provider gets one of the two words.
+    /// `true` or `false`. Users may also write `1`, `t`, `0`, `f` in any case; the provider gets `true` or `false`.
     Boolean,
     /// A whole number.
     Integer,
     /// A list of texts, separated by commas.
     TextList,
-    /// A list of address ranges, separated by commas.
+    /// A list of CIDRs, separated by commas.
     RangeList,
 }
 
-/// One annotation of Services that the provider reads.
+/// A Service annotation that the provider reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
     /// The key, or a pattern with one `*` that stands for at least one character.
     pub name: String,
-    /// What its value is.
+    /// The type of its value.
     pub value: AnnotationType,
-    /// What holds where it is absent; none where its absence has a meaning of its own.
+    /// The value that applies without the annotation. None if its absence has a meaning of its own.
     pub default: Option<String>,
-    /// One sentence for the reference.
+    /// One sentence for the user reference.
     pub description: String,
 }
 
 impl Annotation {
-    /// An annotation whose absence has a meaning of its own.
+    /// An annotation without a default value.
     pub fn new(name: impl Into<String>, value: AnnotationType, description: impl Into<String>) -> Self {
         Self { name: name.into(), value, default: None, description: description.into() }
     }
 
-    /// Says what holds where it is absent.
+    /// Sets the value that applies without the annotation.
     #[must_use]
     pub fn default(mut self, value: impl Into<String>) -> Self {
         self.default = Some(value.into());
@@ -80,8 +83,8 @@ impl Annotation {
     }
 }
 
-/// What a provider reads of Services beyond what each says of itself. Each costs the host memory or a watch, so it is left
-/// empty unless asked for.
+/// Optional data about Services that the provider reads. Each flag costs the host memory or a watch, so all are off by
+/// default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFacts {
     /// The labels of the Service's namespace.
@@ -92,21 +95,22 @@ pub struct ServiceFacts {
     pub known: bool,
 }
 
-/// What a provider is. The schema of the configuration and the list of capabilities are not part of it: the SDK derives
-/// them from [`Provider::Configuration`](crate::Provider::Configuration) and [`export_provider!`](crate::export_provider).
+/// What a provider is. The SDK adds the configuration's schema, from
+/// [`Provider::Configuration`](crate::Provider::Configuration), and the capabilities, from
+/// [`export_provider!`](crate::export_provider).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// The provider's name, lower case, as in `azure`. Metrics, logs and events carry it.
+    /// The provider's name in lower case, as in `azure`. Metrics, logs and events carry it.
     pub name: String,
     /// The provider's own version, semver.
     pub version: String,
-    /// The schemes of the provider IDs that are its own, without `://`.
+    /// The schemes of the provider IDs that it serves, without `://`.
     pub provider_id_schemes: Vec<String>,
     /// The Service annotations that it reads.
     pub service_annotations: Vec<Annotation>,
-    /// What else it reads of Services.
+    /// The optional data about Services that it reads.
     pub service_facts: ServiceFacts,
-    /// The keys of the Node labels that it reads. Others never reach it.
+    /// The keys of the Node labels that it reads. Other labels never reach it.
     pub node_labels: Vec<String>,
     /// How to call `instances`.
     pub instances: CallShape,
@@ -119,7 +123,7 @@ pub struct Description {
 }
 
 impl Description {
-    /// A provider of this name and version; `env!("CARGO_PKG_VERSION")` is the version of the author's crate.
+    /// A provider of this name and version. `env!("CARGO_PKG_VERSION")` is the version of the author's crate.
     pub fn new(name: impl Into<String>, version: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -149,7 +153,7 @@ impl Description {
         self
     }
 
-    /// Says what else the provider reads of Services.
+    /// Sets which optional data about Services the provider reads.
     #[must_use]
     pub fn service_facts(mut self, facts: ServiceFacts) -> Self {
         self.service_facts = facts;
@@ -163,21 +167,21 @@ impl Description {
         self
     }
 
-    /// Says how to call `instances`, where [`CallShape::INSTANCES`] doesn't suit.
+    /// Sets how to call `instances`, in place of [`CallShape::INSTANCES`].
     #[must_use]
     pub fn instances(mut self, shape: CallShape) -> Self {
         self.instances = shape;
         self
     }
 
-    /// Says how to call `load-balancers`, where [`CallShape::LOAD_BALANCERS`] doesn't suit.
+    /// Sets how to call `load-balancers`, in place of [`CallShape::LOAD_BALANCERS`].
     #[must_use]
     pub fn load_balancers(mut self, shape: CallShape) -> Self {
         self.load_balancers = shape;
         self
     }
 
-    /// Says how to call `routes`, where [`CallShape::ROUTES`] doesn't suit.
+    /// Sets how to call `routes`, in place of [`CallShape::ROUTES`].
     #[must_use]
     pub fn routes(mut self, shape: CallShape) -> Self {
         self.routes = shape;

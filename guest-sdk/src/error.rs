@@ -1,60 +1,58 @@
-//! Why something could not be done, in the contract's words: the kind is for the host, which branches on nothing else,
-//! the message for people.
+//! Errors as the contract defines them. The host branches on the kind only; the message is for people.
 
 use std::fmt;
 use std::time::Duration;
 
 /// Pairs of a name and a value beyond the fields of a record. A name of the provider's own starts with the provider's
-/// name and a dot; names without a dot are the contract's.
+/// name and a dot. Names without a dot belong to the contract.
 pub type Extra = Vec<(String, String)>;
 
-/// When a call that its soft deadline cut short is worth another try: at once, but after the urgent work that the
-/// deadline exists for.
+/// When to repeat a call that its soft deadline cut short: soon, but after the urgent calls that the deadline lets pass.
 pub(crate) const AFTER_DEADLINE: Duration = Duration::from_secs(1);
 
 /// What the host should do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// The cloud has had enough. Asked again after this time, or after the host's own delay where it didn't say.
+    /// The cloud throttles requests. Retried after this time, or after the host's own delay if the cloud gave none.
     Throttled(Option<Duration>),
-    /// Somebody else changed the same thing, or holds it: asked again soon, with a fresh read.
+    /// Another client changed or locked the same object. Retried soon, with a fresh read.
     Conflict,
-    /// The cloud won't take it as it stands: the user's object or the configuration must change first.
+    /// The cloud rejects the request. The user's object or the configuration must change first.
     Invalid,
-    /// The credentials or the grants don't allow it. Asked again slowly, as somebody has to act.
+    /// The credentials or the grants don't allow the request. Retried slowly, because an operator has to act.
     Denied,
-    /// The cloud doesn't answer, or says that it can't at the moment. Asked again with growing delay.
+    /// The cloud doesn't answer, or is temporarily unable to. Retried with backoff.
     Unavailable,
-    /// The provider is wrong about the cloud: an answer that it doesn't understand, a state that can't be.
+    /// The provider doesn't understand the cloud: an unknown answer or an impossible state.
     Broken,
 }
 
-/// What became of one change: how far it has come, or why it hasn't.
-pub type Outcome<P> = Result<P, Error>;
-
-/// What became of each change of a call, in their order.
-pub type Outcomes<P> = Vec<Outcome<P>>;
-
-/// An error as a provider reports it.
+/// An error that a provider reports.
 ///
 /// The message is one sentence for people: lower case, no full stop, naming the object and the cause. It appears in
-/// events and logs, so it holds no secret. The host keeps 1 KiB of it.
+/// events and logs, so it must not hold a secret. The host keeps the first 1 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What to do about it.
+    /// What to do about the error.
     pub kind: ErrorKind,
     /// What happened, for people.
     pub message: String,
-    /// More facts. `request-id` is the cloud's id of the failed request, for a ticket with its support.
+    /// More facts. `request-id` is the cloud's ID of the failed request, for a support ticket.
     pub extra: Extra,
-    deadline: bool,
-    late: bool,
+    is_past_deadline: bool,
+    is_held_back: bool,
 }
 
 impl Error {
-    /// An error of a kind.
+    /// An error of this kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), extra: Extra::new(), deadline: false, late: false }
+        Self {
+            kind,
+            message: message.into(),
+            extra: Extra::new(),
+            is_past_deadline: false,
+            is_held_back: false,
+        }
     }
 
     /// See [`ErrorKind::Throttled`].
@@ -72,8 +70,8 @@ impl Error {
         Self::new(ErrorKind::Invalid, message)
     }
 
-    /// `invalid`, for a provider ID that isn't of the form that the cloud's have, of which one is the example.
-    pub fn provider_id(provider_id: &str, example: &str) -> Self {
+    /// An `invalid` error about a provider ID that doesn't have the form of the example.
+    pub fn invalid_provider_id(provider_id: &str, example: &str) -> Self {
         Self::invalid(format!("provider ID `{provider_id}` is not of the form `{example}`"))
     }
 
@@ -92,36 +90,36 @@ impl Error {
         Self::new(ErrorKind::Broken, message)
     }
 
-    /// What is said of a request, or of a Node, that the soft deadline of the call came before.
+    /// The error of a request, or of a Node, that the soft deadline of the call cut short.
     pub(crate) fn deadline(subject: &str) -> Self {
         let message = format!("{subject} has no answer yet: the deadline of the call came first");
-        Self { deadline: true, ..Self::throttled(Some(AFTER_DEADLINE), message) }
+        Self { is_past_deadline: true, ..Self::throttled(Some(AFTER_DEADLINE), message) }
     }
 
-    /// Whether nothing failed but the soft deadline of the call came first. Such an error need not be dealt with: the
-    /// SDK answers for the item that it is not known yet.
-    pub fn is_deadline(&self) -> bool {
-        self.deadline
+    /// Whether nothing failed except that the soft deadline of the call passed. Pass such an error on: the SDK answers
+    /// that the item is not known yet.
+    pub fn is_past_deadline(&self) -> bool {
+        self.is_past_deadline
     }
 
-    /// The same error, of a request that the gate didn't let through, as its turn comes after the soft deadline.
-    pub(crate) fn comes_late(self) -> Self {
-        Self { late: true, ..self }
+    /// Marks the error of a request that the gate held back, because its turn would come after the soft deadline.
+    pub(crate) fn held_back(self) -> Self {
+        Self { is_held_back: true, ..self }
     }
 
     /// Whether a change could not begin before the soft deadline.
     pub(crate) fn has_not_begun(&self) -> bool {
-        self.deadline || self.late
+        self.is_past_deadline || self.is_held_back
     }
 
-    /// The same error, its message led by what it is about, as in `node a: …`.
+    /// Prefixes the message with what the error is about, as in `node a: …`.
     #[must_use]
-    pub fn about(mut self, subject: impl fmt::Display) -> Self {
+    pub fn context(mut self, subject: impl fmt::Display) -> Self {
         self.message = format!("{subject}: {}", self.message);
         self
     }
 
-    /// The same error with one more fact.
+    /// Adds a fact.
     #[must_use]
     pub fn with_extra(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.extra.push((name.into(), value.into()));

@@ -1,6 +1,5 @@
-//! What stands between the contract's functions and an author's trait: the glue that [`export_provider!`] puts in place,
-//! one function for each of the contract's. A call starts with nothing, so each reads the configuration, makes the
-//! provider, runs, and is done.
+//! The functions behind [`export_provider!`]: one for each function of the contract. A call starts without state, so each
+//! function reads the configuration, makes the provider, and calls the author's trait.
 //!
 //! [`export_provider!`]: crate::export_provider
 
@@ -12,8 +11,8 @@ use crate::bindings::routes::exports::pileus::provider::routes;
 use crate::error::AFTER_DEADLINE;
 use crate::{
     Answer, Capability, Cluster, Error, InProgress, Instances, ListedRoute, LoadBalancers, NodeReference,
-    Owned, Progress, Provider, Purpose, RouteChange, Routes, ServiceCall, ServiceProgress, configuration,
-    host, log, wire,
+    OwnedLoadBalancer, Provider, Purpose, RouteChange, RouteOutcome, Routes, ServiceCall, ServiceOutcome,
+    configuration, host, log, wire,
 };
 
 /// Exports a provider with the capabilities that it implements: `instances`, `load_balancers`, `routes`, or several.
@@ -22,7 +21,7 @@ use crate::{
 /// pileus_guest::export_provider!(Simulated, instances, load_balancers, routes);
 /// ```
 ///
-/// Outside of a component it only checks that the traits are there.
+/// In a native build it only checks that the traits are implemented.
 #[macro_export]
 macro_rules! export_provider {
     ($provider:ty, $($capability:ident),+ $(,)?) => {
@@ -162,28 +161,28 @@ pub fn lookup<P: Instances>(
 ) -> Result<Vec<instances::Answer>, types::Error> {
     log::install();
     let nodes: Vec<NodeReference> = nodes.into_iter().map(wire::node_reference).collect();
-    match host::block_on(answer::<P>(wire::purpose(purpose), &nodes)) {
+    match host::block_on(look_up::<P>(wire::purpose(purpose), &nodes)) {
         Ok(answers) => Ok(answers.into_iter().map(wire::answer).collect()),
         Err(error) => Err(wire::error(error)),
     }
 }
 
-/// A lookup in the SDK's own words. What the soft deadline cut short is not known yet.
-pub(crate) async fn answer<P: Instances>(
+/// A lookup with the SDK's types. What the soft deadline cut short is pending.
+pub(crate) async fn look_up<P: Instances>(
     purpose: Purpose,
     nodes: &[NodeReference],
 ) -> Result<Vec<Result<Answer, Error>>, Error> {
     let provider: P = configured()?;
-    let unknown_yet = || Ok(Answer::Pending(AFTER_DEADLINE));
+    let pending = || Ok(Answer::Pending(AFTER_DEADLINE));
     match provider.lookup_many(purpose, nodes).await {
         Ok(answers) => Ok(answers
             .into_iter()
             .map(|answer| match answer {
-                Err(error) if error.is_deadline() => unknown_yet(),
+                Err(error) if error.is_past_deadline() => pending(),
                 answer => answer,
             })
             .collect()),
-        Err(error) if error.is_deadline() => Ok(nodes.iter().map(|_| unknown_yet()).collect()),
+        Err(error) if error.is_past_deadline() => Ok(nodes.iter().map(|_| pending()).collect()),
         Err(error) => Err(error),
     }
 }
@@ -191,7 +190,7 @@ pub(crate) async fn answer<P: Instances>(
 /// `routes.list`.
 pub fn list_routes<P: Routes>(cluster: types::Cluster) -> Result<Vec<routes::Listed>, types::Error> {
     log::install();
-    match host::block_on(listed::<P>(&wire::cluster(cluster))) {
+    match host::block_on(listed_routes::<P>(&wire::cluster(cluster))) {
         Ok(listed) => Ok(listed.into_iter().map(wire::listed).collect()),
         Err(error) => Err(wire::error(error)),
     }
@@ -204,7 +203,7 @@ pub fn change_routes<P: Routes>(
 ) -> Result<Vec<routes::Outcome>, types::Error> {
     log::install();
     let changes: Vec<RouteChange> = changes.into_iter().map(wire::route_change).collect();
-    match host::block_on(changed::<P>(&wire::cluster(cluster), &changes)) {
+    match host::block_on(changed_routes::<P>(&wire::cluster(cluster), &changes)) {
         Ok(outcomes) => Ok(outcomes.into_iter().map(wire::route_outcome).collect()),
         Err(error) => Err(wire::error(error)),
     }
@@ -224,7 +223,7 @@ pub fn change_load_balancers<P: LoadBalancers>(
         known: known.into_iter().map(wire::service).collect(),
         changes: changes.into_iter().map(wire::service_change).collect(),
     };
-    match host::block_on(services_changed::<P>(&call)) {
+    match host::block_on(changed_load_balancers::<P>(&call)) {
         Ok(outcomes) => Ok(outcomes.into_iter().map(wire::service_outcome).collect()),
         Err(error) => Err(wire::error(error)),
     }
@@ -235,48 +234,50 @@ pub fn list_owned<P: LoadBalancers>(
     cluster: types::Cluster,
 ) -> Result<Vec<load_balancers::Owned>, types::Error> {
     log::install();
-    match host::block_on(owned::<P>(&wire::cluster(cluster))) {
-        Ok(owned) => Ok(owned.into_iter().map(wire::owned_back).collect()),
+    match host::block_on(owned_load_balancers::<P>(&wire::cluster(cluster))) {
+        Ok(owned) => Ok(owned.into_iter().map(wire::owned_to_wit).collect()),
         Err(error) => Err(wire::error(error)),
     }
 }
 
-/// The provider of this call.
+/// Makes the provider of this call.
 fn configured<P: Provider>() -> Result<P, Error> {
     configuration::read(&host::configuration()).map_err(|problems| configuration::rejected(&problems))
 }
 
-/// A list of routes in the SDK's own words.
-pub(crate) async fn listed<P: Routes>(cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
+/// A list of routes with the SDK's types.
+pub(crate) async fn listed_routes<P: Routes>(cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
     configured::<P>()?.list_routes(cluster).await
 }
 
-/// Changes of routes in the SDK's own words. What the soft deadline cut short is under way.
-pub(crate) async fn changed<P: Routes>(
+/// Changes of routes with the SDK's types. What the soft deadline cut short is in progress.
+pub(crate) async fn changed_routes<P: Routes>(
     cluster: &Cluster,
     changes: &[RouteChange],
-) -> Result<Vec<Result<Progress, Error>>, Error> {
+) -> Result<Vec<RouteOutcome>, Error> {
     let outcomes = configured::<P>()?.change_routes(cluster, changes).await;
-    in_progress(outcomes, changes, |change| &change.resume)
+    defer_unbegun(outcomes, changes, |change| &change.resume)
 }
 
-/// What exists for Services in the SDK's own words.
-pub(crate) async fn owned<P: LoadBalancers>(cluster: &Cluster) -> Result<Vec<Owned>, Error> {
+/// A list of owned load balancers with the SDK's types.
+pub(crate) async fn owned_load_balancers<P: LoadBalancers>(
+    cluster: &Cluster,
+) -> Result<Vec<OwnedLoadBalancer>, Error> {
     configured::<P>()?.list_owned(cluster).await
 }
 
-/// Changes of load balancers in the SDK's own words. What the soft deadline cut short is under way.
-pub(crate) async fn services_changed<P: LoadBalancers>(
+/// Changes of load balancers with the SDK's types. What the soft deadline cut short is in progress.
+pub(crate) async fn changed_load_balancers<P: LoadBalancers>(
     call: &ServiceCall,
-) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+) -> Result<Vec<ServiceOutcome>, Error> {
     let outcomes = configured::<P>()?.change_load_balancers(call).await;
-    in_progress(outcomes, &call.changes, |change| &change.resume)
+    defer_unbegun(outcomes, &call.changes, |change| &change.resume)
 }
 
-/// The outcomes of changes, in which what the soft deadline cut short is under way, with the note that it came with, and so
-/// is what the gate held back because of it: asked again at once, it is in the queue before the limit has let the last of
-/// the others through.
-fn in_progress<C, P: From<InProgress>>(
+/// Turns the errors of changes that could not begin before the soft deadline into progress, each with the note that it
+/// came with. That includes requests that the gate held back because of the deadline: asked again soon, they are in the
+/// gate's queue before its limit has let the last of the others through.
+fn defer_unbegun<C, P: From<InProgress>>(
     outcomes: Result<Vec<Result<P, Error>>, Error>,
     changes: &[C],
     note: impl Fn(&C) -> &Option<String>,
@@ -286,37 +287,38 @@ fn in_progress<C, P: From<InProgress>>(
         Err(error) if error.has_not_begun() => changes.iter().map(|_| Err(error.clone())).collect(),
         Err(error) => return Err(error),
     };
-    // One too many is left in its place, as the host is to see that the provider has lost count.
+    // Surplus outcomes stay, so that the host sees that the provider has miscounted.
     let mut changes = changes.iter();
-    let told = outcomes.into_iter().map(|outcome| match (outcome, changes.next()) {
+    let deferred = outcomes.into_iter().map(|outcome| match (outcome, changes.next()) {
         (Err(error), Some(change)) if error.has_not_begun() => {
             Ok(InProgress { after: AFTER_DEADLINE, resume: note(change).clone() }.into())
         }
         (outcome, _) => outcome,
     });
-    Ok(told.collect())
+    Ok(deferred.collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RouteProgress;
 
     #[test]
-    fn outcomes_that_do_not_fit_their_changes_reach_the_host_as_many_as_they_are() {
+    fn a_wrong_number_of_outcomes_reaches_the_host_unchanged() {
         let notes = [None, Some("b".to_owned())];
         let late = || Err(Error::deadline("it"));
         let later = |note: &Option<String>| {
-            Ok(Progress::InProgress(InProgress { after: AFTER_DEADLINE, resume: note.clone() }))
+            Ok(RouteProgress::InProgress(InProgress { after: AFTER_DEADLINE, resume: note.clone() }))
         };
-        let done = || Ok(Progress::Done);
+        let done = || Ok(RouteProgress::Done);
         for (outcomes, expected) in [
             (vec![done(), late()], vec![done(), later(&notes[1])]),
             (vec![done()], vec![done()]),
             (vec![done(), late(), done()], vec![done(), later(&notes[1]), done()]),
         ] {
-            assert_eq!(in_progress(Ok(outcomes), &notes, |note| note), Ok(expected));
+            assert_eq!(defer_unbegun(Ok(outcomes), &notes, |note| note), Ok(expected));
         }
-        let whole = in_progress(Err(Error::deadline("it")), &notes, |note| note);
+        let whole = defer_unbegun(Err(Error::deadline("it")), &notes, |note| note);
         assert_eq!(whole, Ok(notes.iter().map(later).collect()));
     }
 }

@@ -1,5 +1,5 @@
-//! The world around a provider: the host in a component, its double ([`testing`](crate::testing)) in a native test. The
-//! rest of the SDK doesn't know which, and this is the only place that decides.
+//! The functions of the host. In a component they are imports; in a native test the test double
+//! ([`testing`](crate::testing)) provides them. Only this module makes the difference.
 
 #[cfg(target_arch = "wasm32")]
 mod component;

@@ -1,10 +1,9 @@
-//! Requests to the cloud. Plain HTTP from the author's view: the host's gate, which every request passes, attaches
-//! credentials, waits for the cloud's limits and answers from its cache, so there is nothing to sign and nothing to
-//! retry here.
+//! HTTP requests to the cloud. Every request passes the host's gate, which attaches credentials, waits for the cloud's
+//! limits and answers from its cache. So a provider signs nothing and retries nothing.
 //!
-//! At most [`IN_FLIGHT`] requests are under way at the same time, others wait for a turn. Once the soft deadline of the
-//! call has passed no request is sent; what is in flight then gets a little longer. An author needs no code for either:
-//! the error says so ([`Error::is_deadline`]) and the SDK answers for the Node that it is not known yet.
+//! At most [`MAX_IN_FLIGHT`] requests are in flight at a time; others wait. Once the soft deadline of the call has passed,
+//! no request is sent, and requests in flight get a little longer. An author needs no code for either: the error
+//! [says so](Error::is_past_deadline), and the SDK answers that the item is not known yet.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), pileus_guest::Error> {
@@ -22,11 +21,10 @@
 //!
 //! # The host's cache
 //!
-//! An answer to a read that one of the provider's rules is about may come from the host's cache, as old as the purpose of
-//! the call allows: 30 s for Nodes that join, 5 s for a round of refreshes, and never older than the call where a deletion
-//! is confirmed. A provider needs to do nothing for that. Where it wants newer answers than the host would give, it says
-//! so with [`Request::max_age`] or [`Request::no_cache`]; where it can do with what is there and knows another way if
-//! nothing is, with [`Request::send_if_cached`]:
+//! If a rule of the provider says that a request is a read, its response may come from the host's cache. The purpose of
+//! the call limits its age: 30 s for Nodes that join, 5 s for refreshes, and never older than the call where a deletion is
+//! confirmed. A provider needs no code for that. It can ask for newer responses with [`Request::max_age`] or
+//! [`Request::no_cache`]. With [`Request::send_if_cached`] it uses a cached response if there is one, and can send another request otherwise:
 //!
 //! ```no_run
 //! # async fn example(id: &str) -> Result<(), pileus_guest::Error> {
@@ -62,32 +60,32 @@ use std::time::Duration;
 pub use ::http::{HeaderMap, Method, StatusCode};
 use ::http::{HeaderName, HeaderValue, Uri, header};
 pub use base_url::BaseUrl;
-pub use collection::{Collection, HANDFUL, Next, Page};
+pub use collection::{Collection, MAX_SINGLE_READS, NextPage, Page};
 pub use document::{Document, Edit};
-pub use members::{MemberList, Members};
-pub use pages::pages;
+pub use members::{MemberDigest, MemberSet};
+pub use pages::read_pages;
 pub use response::Response;
 use serde::Serialize;
 
 use crate::{Error, deadline, host};
 
-/// The most requests in flight. The host gives a call a connection for each, and past this a faster provider would only
-/// fill the gate's queue.
-pub const IN_FLIGHT: usize = 64;
+/// The maximum number of requests in flight. The host gives a call a connection for each. More requests would only fill
+/// the gate's queue.
+pub const MAX_IN_FLIGHT: usize = 64;
 
-/// The directive of a request that the host's cache answers or nobody.
+/// The `Cache-Control` directive of a request that only the host's cache may answer.
 pub(crate) const ONLY_IF_CACHED: &str = "only-if-cached";
 
-/// Where an answer may come from.
+/// Where a response may come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// From the cloud, or from the host's cache where that has one that is new enough.
+    /// From the cloud, or from the host's cache if it has one that is new enough.
     Cloud,
-    /// From the host's cache alone, which costs the cloud nothing.
+    /// From the host's cache only, without a request to the cloud.
     Cache,
 }
 
-/// A request as it leaves the SDK.
+/// A request, as the SDK sends it.
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
@@ -95,7 +93,7 @@ pub(crate) struct Outgoing {
     pub(crate) body: Option<Vec<u8>>,
 }
 
-/// An answer as it reaches the SDK.
+/// A response, as the SDK receives it.
 pub(crate) struct Incoming {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -103,7 +101,7 @@ pub(crate) struct Incoming {
 }
 
 impl Outgoing {
-    /// What messages call the request: without its query, which may hold what no log should.
+    /// The request's name in messages. It leaves out the query, which may hold a secret.
     pub(crate) fn subject(&self) -> String {
         let Self { method, uri, .. } = self;
         let scheme = uri.scheme_str().unwrap_or_default();
@@ -137,23 +135,23 @@ pub fn delete(url: impl Into<String>) -> Request {
     Request::new(Method::DELETE, url)
 }
 
-/// A request that is being put together. What is wrong with it shows when it is sent.
+/// A request builder. Mistakes are reported when the request is sent.
 #[must_use = "a request does nothing until it is sent"]
 pub struct Request {
     method: Method,
     url: String,
     headers: HeaderMap,
     body: Option<Vec<u8>>,
-    mistake: Option<String>,
+    problem: Option<String>,
 }
 
 impl Request {
     /// A request of any method.
     pub fn new(method: Method, url: impl Into<String>) -> Self {
-        Self { method, url: url.into(), headers: HeaderMap::new(), body: None, mistake: None }
+        Self { method, url: url.into(), headers: HeaderMap::new(), body: None, problem: None }
     }
 
-    /// Adds a parameter to the query.
+    /// Adds a query parameter.
     pub fn query(mut self, name: &str, value: impl AsRef<str>) -> Self {
         self.url.push(if self.url.contains('?') { '&' } else { '?' });
         base_url::escape(name, &mut self.url);
@@ -162,37 +160,37 @@ impl Request {
         self
     }
 
-    /// Adds parameters to the query: a list, or an `Option` of one.
+    /// Adds query parameters: a list, or an `Option` of one.
     pub fn queries<'a, V: AsRef<str>>(self, parameters: impl IntoIterator<Item = (&'a str, V)>) -> Self {
         parameters.into_iter().fold(self, |request, (name, value)| request.query(name, value))
     }
 
-    /// Adds a header. The host strips `Authorization` and its like: credentials are its own to add.
+    /// Adds a header. The host strips `Authorization` and similar headers, because only the host adds credentials.
     pub fn header(mut self, name: &str, value: impl AsRef<str>) -> Self {
         match (HeaderName::try_from(name), HeaderValue::try_from(value.as_ref())) {
             (Ok(name), Ok(value)) => drop(self.headers.append(name, value)),
-            _ => self.mistake = Some(format!("the header {name} is not valid")),
+            _ => self.problem = Some(format!("the header {name} is not valid")),
         }
         self
     }
 
-    /// Takes no answer from the host's cache that was asked for longer ago than this, in whole seconds.
+    /// Accepts a cached response only if its request is not older than this, in whole seconds.
     pub fn max_age(self, age: Duration) -> Self {
         self.cache_control(&format!("max-age={}", age.as_secs()))
     }
 
-    /// Takes no answer from the host's cache that was asked for before this request was sent.
+    /// Accepts no cached response from before this request.
     pub fn no_cache(self) -> Self {
         self.cache_control("no-cache")
     }
 
-    /// Adds a directive of `Cache-Control`, all on one line.
+    /// Adds a `Cache-Control` directive. All directives are in one header line.
     fn cache_control(mut self, directive: &str) -> Self {
         let given = self.headers.get(header::CACHE_CONTROL).and_then(|given| given.to_str().ok());
         let all = given.map_or_else(|| directive.to_owned(), |given| format!("{given}, {directive}"));
         match HeaderValue::try_from(all) {
             Ok(value) => drop(self.headers.insert(header::CACHE_CONTROL, value)),
-            Err(_) => self.mistake = Some("the header cache-control is not valid".to_owned()),
+            Err(_) => self.problem = Some("the header cache-control is not valid".to_owned()),
         }
         self
     }
@@ -202,13 +200,13 @@ impl Request {
         match serde_json::to_vec(value) {
             Ok(bytes) => self.body("application/json", bytes),
             Err(error) => {
-                self.mistake = Some(format!("its body is no JSON: {error}"));
+                self.problem = Some(format!("its body can't be written as JSON: {error}"));
                 self
             }
         }
     }
 
-    /// Sets the body to fields as a form.
+    /// Sets the body to a form with these fields.
     pub fn form<'a, V: AsRef<str>>(self, fields: impl IntoIterator<Item = (&'a str, V)>) -> Self {
         let mut text = String::new();
         for (name, value) in fields {
@@ -229,16 +227,16 @@ impl Request {
         self
     }
 
-    /// Sends the request and reads the whole answer, whatever its status.
+    /// Sends the request and reads the whole response, for every status.
     ///
     /// # Errors
     ///
-    /// `denied` where the gate refuses the request, `unavailable` where no answer came, `broken` where the request or
-    /// the answer is no HTTP, and an error that [is the deadline](Error::is_deadline).
+    /// `denied` if the gate denies the request, `unavailable` if there is no response, `broken` if the request or the
+    /// response is not valid HTTP, and an error that [says](Error::is_past_deadline) that the deadline has passed.
     pub async fn send(self) -> Result<Response, Error> {
         let outgoing = self.build()?;
         let subject = outgoing.subject();
-        let _slot = slots::take().await;
+        let _slot = slots::acquire().await;
         if deadline::has_passed() {
             return Err(Error::deadline(&subject));
         }
@@ -246,8 +244,8 @@ impl Request {
         Ok(Response { status, headers, bytes, subject })
     }
 
-    /// Reads the answer from the host's cache, and none where there is none that is new enough: nothing is sent to the
-    /// cloud, nothing waits, and no limit is touched. What a cached list lacks may be there since: ask for it.
+    /// Reads the response from the host's cache. None if the cache has none that is new enough. Nothing is sent to the
+    /// cloud, nothing waits, and no limit is used. A resource that a cached list lacks may exist by now, so read it.
     ///
     /// # Errors
     ///
@@ -257,24 +255,24 @@ impl Request {
         Ok(Some(response).filter(|response| !status::is_not_cached(response.status, &response.headers)))
     }
 
-    /// Reads the answer from where it may come from.
+    /// Reads the response from this source.
     ///
     /// # Errors
     ///
-    /// As [`send`](Self::send), and `unavailable` where the cache alone is asked and has none that is new enough.
+    /// As [`send`](Self::send), and `unavailable` if the source is the cache and it has no response that is new enough.
     pub async fn send_from(self, source: Source) -> Result<Response, Error> {
         if source == Source::Cloud {
             return self.send().await;
         }
         let subject = without_query(&self.url).to_owned();
         let cached = self.send_if_cached().await?;
-        cached.ok_or_else(|| Error::unavailable(format!("the host's cache has no answer for {subject}")))
+        cached.ok_or_else(|| Error::unavailable(format!("the host's cache has no response for {subject}")))
     }
 
     fn build(self) -> Result<Outgoing, Error> {
-        let Self { method, url, headers, body, mistake } = self;
-        if let Some(mistake) = mistake {
-            return Err(Error::broken(format!("{method} {url} was not sent: {mistake}")));
+        let Self { method, url, headers, body, problem } = self;
+        if let Some(problem) = problem {
+            return Err(Error::broken(format!("{method} {url} was not sent: {problem}")));
         }
         let uri: Uri = url.parse().map_err(|error| Error::broken(format!("{url} is not a URL: {error}")))?;
         if uri.scheme().is_none() {
@@ -284,7 +282,7 @@ impl Request {
     }
 }
 
-/// A URL for messages: its query may hold what no log should.
+/// A URL for messages, without the query, which may hold a secret.
 fn without_query(url: &str) -> &str {
     url.split('?').next().unwrap_or_default()
 }
@@ -311,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_no_http_is_the_providers_mistake() {
+    fn an_invalid_request_is_broken() {
         let rows = [
             ("no host", get("/v1/machines")),
             ("no URL", get("http://cloud test/")),
@@ -343,20 +341,20 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cache_may_answer_is_said_in_one_header() {
+    fn cache_directives_are_in_one_header() {
         let url = "http://cloud.test/";
-        let said = |request: Request| {
+        let cache_control = |request: Request| {
             let outgoing = request.build().unwrap();
             outgoing.headers.get("cache-control").map(|value| value.to_str().unwrap().to_owned())
         };
-        assert_eq!(said(get(url)), None);
-        assert_eq!(said(get(url).no_cache()).as_deref(), Some("no-cache"));
+        assert_eq!(cache_control(get(url)), None);
+        assert_eq!(cache_control(get(url).no_cache()).as_deref(), Some("no-cache"));
         let both = get(url).header("cache-control", "no-store").max_age(Duration::from_millis(5_900));
-        assert_eq!(said(both).as_deref(), Some("no-store, max-age=5"));
+        assert_eq!(cache_control(both).as_deref(), Some("no-store, max-age=5"));
     }
 
     #[test]
-    fn only_what_is_cached_answers_a_request_for_that_and_what_is_not_is_no_error() {
+    fn a_cache_only_request_returns_nothing_if_nothing_is_cached() {
         let url = "http://cloud.test/a";
         let host = testing::Host::new()
             .exchange(testing::get(url).body("from the cloud"))
@@ -371,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gateway_of_the_cloud_that_times_out_is_not_the_cache_that_has_nothing() {
+    fn a_gateway_timeout_of_the_cloud_is_not_an_empty_cache() {
         let url = "http://cloud.test/a";
         let host = testing::Host::new().exchange(testing::get(url).status(504).cached());
         let answered = host.run(async {
@@ -385,14 +383,14 @@ mod tests {
     fn no_request_leaves_after_the_soft_deadline() {
         let host = testing::Host::new().remaining(Duration::ZERO);
         let error = host.run(get("http://cloud.test/").send()).err().unwrap();
-        assert!(error.is_deadline());
+        assert!(error.is_past_deadline());
         assert!(host.requests().is_empty());
     }
 
     #[test]
-    fn a_request_that_gets_no_answer_ends_with_the_deadline() {
+    fn a_request_without_a_response_ends_with_the_deadline() {
         let host = testing::Host::new().exchange(testing::get("http://cloud.test/").hanging());
         let error = host.run(get("http://cloud.test/").send()).err().unwrap();
-        assert!(error.is_deadline());
+        assert!(error.is_past_deadline());
     }
 }

@@ -1,7 +1,7 @@
-//! The identity that the host acts under. The provider never sees its credentials; what it may know are the facts that
+//! Facts about the identity under which the host sends requests. A provider never sees credentials, only the names that
 //! URLs are made of.
 
-/// A fact about the identity, as `project`, `tenant` or `subscription`. None where the host knows no such fact.
+/// A fact about the identity, such as `project`, `tenant` or `subscription`. None if the host doesn't know it.
 pub fn fact(name: &str) -> Option<String> {
     crate::host::identity(name)
 }

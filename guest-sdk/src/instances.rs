@@ -1,142 +1,144 @@
-//! The capability `instances`: the machines behind Nodes. An author looks up one Node, and lists all machines where the cloud
-//! can; when to do which is the same for every cloud, and here.
+//! The capability `instances`: the instances behind Nodes. A provider looks up one Node, and lists all instances if the
+//! cloud can. The SDK decides when to do which.
 
-mod listing;
+mod instance_list;
 
 use std::time::Duration;
 
-pub use listing::Listing;
+pub use instance_list::InstanceList;
 
-use crate::http::{HANDFUL, Source};
-use crate::{Address, Error, Extra, NodeReference, Provider, deadline, side_by_side};
+use crate::http::{MAX_SINGLE_READS, Source};
+use crate::{Address, Error, Extra, NodeReference, Provider, deadline, map_concurrently};
 
-/// Why the host asks, which decides how fresh and how direct the answer must be.
+/// Why the host looks up instances. It decides how fresh and how direct the answer must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A Node has joined and waits to be initialised. Reading one machine or listing all is the provider's choice.
+    /// A Node has joined and waits for its initialization. The provider may read one instance or list all.
     Initialise,
-    /// Are the facts about Nodes still true? May be old. A list is the best answer.
+    /// Check whether known facts about Nodes still hold. The answer may come from a cache. A list is the best source.
     Refresh,
-    /// Is this machine really gone? A Node may be deleted on the answer, so it must be a direct read of that one
-    /// machine, never a conclusion from a list.
+    /// Confirm that an instance is gone. The host may delete the Node on this answer, so it must be a direct read of that
+    /// one instance, never a conclusion from a list.
     Confirm,
 }
 
-/// Whether a machine runs.
+/// Whether an instance runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
-    /// It runs, or is on its way to.
+pub enum InstanceState {
+    /// It runs, or is starting.
     Running,
-    /// It exists, but has been stopped and won't run until somebody starts it.
+    /// It exists, but has been stopped and doesn't run until it is started.
     Stopped,
-    /// The cloud doesn't tell.
+    /// The cloud doesn't say.
     #[default]
     Unknown,
 }
 
-/// What the cloud knows of one machine. The default knows nothing: an author names what there is.
+/// What the cloud knows about one instance. The default is empty; set the fields that the cloud has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Instance {
-    /// Its provider ID, `scheme://rest`: the same in every answer for as long as the machine exists.
+    /// Its provider ID, `scheme://rest`. The same in every answer for as long as the instance exists.
     pub provider_id: String,
-    /// The cloud's name for its size. None where it has none.
+    /// The cloud's name for its size. None if it has none.
     pub instance_type: Option<String>,
-    /// Its failure domain. None where the cloud has no zones or doesn't know: never a guess.
+    /// Its failure domain. None if the cloud has no zones or doesn't know. Never a guess.
     pub zone: Option<String>,
     /// Its region.
     pub region: Option<String>,
     /// All its addresses, the preferred one of each kind first.
     pub addresses: Vec<Address>,
-    /// More labels for the Node. Keys under `kubernetes.io` and `k8s.io` are ignored.
+    /// Additional labels for the Node. The host ignores keys under `kubernetes.io` and `k8s.io`.
     pub labels: Vec<(String, String)>,
     /// Whether it runs.
-    pub state: State,
+    pub state: InstanceState,
     /// See [`Extra`].
     pub extra: Extra,
 }
 
-/// The answer about one Node.
+/// The result of a lookup for one Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// This is its machine.
+    /// The Node's instance.
     Found(Instance),
-    /// The cloud said that it has no such machine. An error, a missing permission, a list that may be incomplete and a
-    /// machine that is being created are never this.
+    /// The cloud said that the instance doesn't exist. Never answer this after an error, with a missing permission, from a
+    /// list that may be incomplete, or for an instance that is being created.
     Absent,
-    /// Not known yet. Asked again after this time.
+    /// Not known yet. Looked up again after this time.
     Pending(Duration),
-    /// The Node has a machine that this provider deliberately does not manage. The host leaves the Node alone.
+    /// This provider deliberately doesn't manage the Node's instance. The host leaves the Node alone.
     Unmanaged,
 }
 
-/// A provider that knows the machines behind Nodes.
+/// A provider that looks up the instances of Nodes.
 pub trait Instances: Provider {
-    /// Looks up the machine of one Node. Changes nothing in the cloud.
+    /// Looks up the instance of one Node. Changes nothing in the cloud.
     fn lookup(&self, purpose: Purpose, node: &NodeReference) -> impl Future<Output = Result<Answer, Error>>;
 
-    /// Lists all machines; none where the cloud can't, which is the default. The source is for
-    /// [`Collection::list`](crate::http::Collection::list), or for [`Request::send_from`](crate::http::Request::send_from):
-    /// with the cache for a source nothing may be asked of the cloud, as the list of all is wanted for one Node then.
-    fn list(&self, _: Source) -> impl Future<Output = Option<Listing>> {
+    /// Lists all instances. None, which is the default, if the cloud can't.
+    ///
+    /// Pass the source to [`Collection::list_from`](crate::http::Collection::list_from) or
+    /// [`Request::send_from`](crate::http::Request::send_from). If the source is the cache, send nothing to the cloud: the
+    /// whole list is needed for a few Nodes only.
+    fn list(&self, _: Source) -> impl Future<Output = Option<InstanceList>> {
         async { None }
     }
 
-    /// The ID under which the list has a Node's machine; none where the Node has no provider ID yet, and is found by its
-    /// name. The default is the provider ID as it is.
+    /// The ID of a Node's instance in the list. None if the Node has no provider ID yet and is found by its name. The
+    /// default is the whole provider ID.
     ///
     /// # Errors
     ///
-    /// `invalid` where the provider ID is none of this cloud's.
-    fn machine_id(&self, node: &NodeReference) -> Result<Option<String>, Error> {
+    /// `invalid` if the provider ID isn't one of this cloud.
+    fn instance_id(&self, node: &NodeReference) -> Result<Option<String>, Error> {
         Ok(node.provider_id.clone())
     }
 
-    /// Looks up the machines of Nodes: one answer each, in the same order. Fails as a whole only if no Node could be
-    /// considered at all.
+    /// Looks up the instances of Nodes: one answer each, in the same order. Fails as a whole only if the provider can't
+    /// consider any Node.
     ///
-    /// By default many Nodes are looked up in a [`list`](Self::list) of all machines. A handful is too while the host has that
-    /// from a moment ago, which costs the cloud nothing, and one by one where it hasn't, or the list lacks them. Where a
-    /// deletion is to be confirmed, and where there is no list, it is [`one_by_one`]. Errors are led by the Node's name.
+    /// By default, many Nodes are looked up in a [`list`](Self::list) of all instances. A few Nodes are looked up in the
+    /// host's cached list, which costs the cloud nothing. Without one, or if it lacks them, they are looked up one by
+    /// one. Without a list, and to confirm a deletion, this is [`lookup_each`]. The Node's name prefixes each error.
     fn lookup_many(
         &self,
         purpose: Purpose,
         nodes: &[NodeReference],
     ) -> impl Future<Output = Result<Vec<Result<Answer, Error>>, Error>> {
         async move {
-            let answers = few_or_many(self, purpose, nodes).await.into_iter().zip(nodes);
-            let about = |(answer, node): (Result<Answer, Error>, &NodeReference)| {
-                answer.map_err(|error| error.about(format_args!("node {}", node.name)))
+            let answers = list_or_lookup(self, purpose, nodes).await.into_iter().zip(nodes);
+            let with_name = |(answer, node): (Result<Answer, Error>, &NodeReference)| {
+                answer.map_err(|error| error.context(format_args!("node {}", node.name)))
             };
-            Ok(answers.map(about).collect())
+            Ok(answers.map(with_name).collect())
         }
     }
 }
 
-async fn few_or_many<P: Instances>(
+async fn list_or_lookup<P: Instances>(
     provider: &P,
     purpose: Purpose,
     nodes: &[NodeReference],
 ) -> Vec<Result<Answer, Error>> {
-    let is_handful = nodes.len() <= HANDFUL;
-    let listing = match purpose {
-        // A Node may be deleted on the answer, so that reads its machine however many there are.
+    let are_few = nodes.len() <= MAX_SINGLE_READS;
+    let list = match purpose {
+        // The host may delete a Node on the answer, so each instance is read, even if there are many.
         Purpose::Confirm => None,
-        _ => provider.list(if is_handful { Source::Cache } else { Source::Cloud }).await,
+        _ => provider.list(if are_few { Source::Cache } else { Source::Cloud }).await,
     };
-    let Some(listing) = listing else { return one_by_one(provider, purpose, nodes).await };
-    let look = async |node: &NodeReference| {
-        let id = provider.machine_id(node)?;
-        match listing.find(id.as_deref(), &node.name) {
-            Ok(Answer::Absent) | Err(_) if is_handful => provider.lookup(purpose, node).await,
-            told => told,
+    let Some(list) = list else { return lookup_each(provider, purpose, nodes).await };
+    let find = async |node: &NodeReference| {
+        let id = provider.instance_id(node)?;
+        match list.find(id.as_deref(), &node.name) {
+            Ok(Answer::Absent) | Err(_) if are_few => provider.lookup(purpose, node).await,
+            answer => answer,
         }
     };
-    side_by_side(nodes, look).await
+    map_concurrently(nodes, find).await
 }
 
-/// Looks up each Node by itself, many at the same time. Once the soft deadline of the call has passed, the Nodes that
-/// are left are answered as not known yet.
-pub async fn one_by_one<P: Instances>(
+/// Looks up each Node by itself, many concurrently. Once the soft deadline of the call has passed, it answers `pending`
+/// for the rest.
+pub async fn lookup_each<P: Instances>(
     provider: &P,
     purpose: Purpose,
     nodes: &[NodeReference],
@@ -147,7 +149,7 @@ pub async fn one_by_one<P: Instances>(
         }
         provider.lookup(purpose, node).await
     };
-    side_by_side(nodes, lookup).await
+    map_concurrently(nodes, lookup).await
 }
 
 #[cfg(test)]
@@ -156,14 +158,14 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::http::IN_FLIGHT;
+    use crate::http::MAX_IN_FLIGHT;
     use crate::testing::{Host, get};
     use crate::{Description, Problem, Settings, http};
 
     #[derive(Deserialize, JsonSchema)]
     struct Nothing {}
 
-    /// Reads one thing for each Node.
+    /// Reads one resource for each Node.
     struct Reader;
 
     impl Provider for Reader {
@@ -190,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Asks for more than the SDK lets through, all at once.
+    /// Sends more requests at once than the SDK allows.
     struct Eager;
 
     impl Provider for Eager {
@@ -226,7 +228,7 @@ mod tests {
         }
     }
 
-    /// Reads one thing for each Node, or lists them all.
+    /// Reads one resource for each Node, or lists them all.
     struct Lister;
 
     impl Provider for Lister {
@@ -251,16 +253,16 @@ mod tests {
             Ok(Answer::Unmanaged)
         }
 
-        async fn list(&self, source: Source) -> Option<Listing> {
+        async fn list(&self, source: Source) -> Option<InstanceList> {
             let names =
                 http::get(url("list")).send_from(source).await.and_then(http::Response::json::<Vec<String>>);
             let list = names.map_or_else(|error| (Vec::new(), Err(error)), |names| (names, Ok(())));
-            Some(Listing::new(list, |name| (name, name), |_| Answer::Pending(Duration::ZERO)))
+            Some(InstanceList::new(list, |name| (name, name), |_| Answer::Pending(Duration::ZERO)))
         }
     }
 
     #[test]
-    fn many_nodes_are_looked_up_in_a_list_and_a_handful_where_the_host_has_it() {
+    fn many_nodes_are_looked_up_in_a_list_and_few_in_a_cached_one() {
         let list = |names: &[&str]| get(url("list")).json(names);
         let (listed, read) = (Ok(Answer::Pending(Duration::ZERO)), Ok(Answer::Unmanaged));
         let one = |number| get(url(&format!("node-{number}")));
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_led_by_the_name_of_its_node() {
+    fn an_error_starts_with_the_name_of_its_node() {
         let host = Host::new().exchange(get(url("node-0")).status(403)).exchange(get(url("node-1")));
         let answers = host.lookup::<Lister>(Purpose::Confirm, &nodes(2)).unwrap();
         let error = answers[0].as_ref().unwrap_err();
@@ -294,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn each_node_gets_its_own_answer_in_its_own_place() {
+    fn each_node_gets_its_own_answer_in_order() {
         let nodes = nodes(200);
         let host = nodes.iter().enumerate().fold(Host::new(), |host, (number, node)| {
             let exchange = get(url(&node.name)).body(node.name.clone());
@@ -310,51 +312,51 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_looked_up_side_by_side_but_not_more_than_the_host_has_room_for() {
+    fn nodes_are_looked_up_concurrently_up_to_the_request_limit() {
         let nodes = nodes(200);
         let host = nodes.iter().fold(Host::new(), |host, node| host.exchange(get(url(&node.name))));
         host.lookup::<Reader>(Purpose::Refresh, &nodes).unwrap();
-        assert_eq!(host.most_in_flight(), IN_FLIGHT);
+        assert_eq!(host.max_in_flight(), MAX_IN_FLIGHT);
     }
 
     #[test]
-    fn a_provider_that_asks_for_more_at_once_waits_for_its_turns() {
+    fn requests_beyond_the_limit_wait() {
         let host = Host::new().exchange(get(url("a")).times(300));
         let answer = host.run(Eager.lookup(Purpose::Refresh, &NodeReference::new("a")));
         assert_eq!(answer, Ok(Answer::Unmanaged));
-        assert_eq!(host.most_in_flight(), IN_FLIGHT);
+        assert_eq!(host.max_in_flight(), MAX_IN_FLIGHT);
     }
 
     #[test]
-    fn what_the_deadline_leaves_is_pending_and_not_asked_for() {
+    fn nodes_after_the_deadline_are_pending_and_not_looked_up() {
         let nodes = nodes(100);
         let host = nodes.iter().fold(Host::new(), |host, node| {
-            host.exchange(get(url(&node.name)).taking(Duration::from_millis(200)).any_times())
+            host.exchange(get(url(&node.name)).delay(Duration::from_millis(200)).any_times())
         });
         let answers = host.lookup::<Reader>(Purpose::Initialise, &nodes).unwrap();
         let known = answers.iter().filter(|answer| matches!(answer, Ok(Answer::Found(_)))).count();
         let pending = answers.iter().filter(|answer| matches!(answer, Ok(Answer::Pending(_)))).count();
-        // 10 s of 200 ms each, and what was in flight at the last moment.
-        assert!((50..50 + IN_FLIGHT).contains(&known), "{known}");
+        // 10 s of 200 ms each, and the requests that were in flight at the deadline.
+        assert!((50..50 + MAX_IN_FLIGHT).contains(&known), "{known}");
         assert_eq!((known + pending, host.requests().len()), (100, known));
     }
 
     #[test]
-    fn a_batch_that_the_deadline_ends_as_a_whole_is_pending_as_a_whole() {
+    fn a_batch_that_the_deadline_ends_is_pending_as_a_whole() {
         let host = Host::new().remaining(Duration::ZERO);
         let answers = host.lookup::<Eager>(Purpose::Refresh, &nodes(3)).unwrap();
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Pending(_)))), "{answers:?}");
     }
 
     #[test]
-    fn a_batch_that_fails_as_a_whole_says_why() {
+    fn a_batch_that_fails_as_a_whole_returns_its_error() {
         let host = Host::new().exchange(get(url("list")).status(401));
         let error = host.lookup::<Eager>(Purpose::Refresh, &nodes(3)).unwrap_err();
         assert_eq!(error.kind, crate::ErrorKind::Denied);
     }
 
     #[test]
-    fn a_call_with_a_wrong_configuration_is_answered_and_not_made() {
+    fn a_call_with_an_invalid_configuration_fails_without_a_lookup() {
         let host = Host::new().configuration(serde_json::json!({"x": 1}));
         let error = host.lookup::<Reader>(Purpose::Refresh, &nodes(1)).unwrap_err();
         assert_eq!(error.kind, crate::ErrorKind::Invalid);

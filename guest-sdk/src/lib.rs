@@ -2,12 +2,15 @@
 
 #[doc(hidden)]
 pub mod bindings;
+mod concurrency;
 mod configuration;
 pub mod deadline;
 mod description;
 mod error;
 #[doc(hidden)]
 pub mod export;
+#[doc = include_str!("../GUIDE.md")]
+pub mod guide {}
 mod host;
 pub mod http;
 pub mod identity;
@@ -21,27 +24,27 @@ mod provider;
 mod routes;
 mod service;
 mod settings;
-mod side_by_side;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 mod wire;
 
+pub use concurrency::{map_concurrently, map_removals_first};
 pub use description::{Annotation, AnnotationType, CallShape, Capability, Description, ServiceFacts};
-pub use error::{Error, ErrorKind, Extra, Outcome, Outcomes};
-pub use instances::{Answer, Instance, Instances, Listing, Purpose, State, one_by_one};
+pub use error::{Error, ErrorKind, Extra};
+pub use instances::{Answer, Instance, InstanceList, InstanceState, Instances, Purpose, lookup_each};
 pub use load_balancers::{
-    LoadBalancers, Object, ServiceAction, ServiceCall, ServiceChange, ServiceProgress, TargetMembers, Wish,
-    shared,
+    LoadBalancers, Resource, ResourceChange, ServiceAction, ServiceCall, ServiceChange, ServiceOutcome,
+    ServiceProgress, TargetMembers, shared,
 };
 pub use node::{Address, AddressKind, NodeReference};
 pub use operation::InProgress;
 pub use provider::{Problem, Provider};
 pub use routes::{
-    Cluster, ListedRoute, Progress, Route, RouteAction, RouteChange, Routes, change_one_by_one,
+    Cluster, ListedRoute, Route, RouteAction, RouteChange, RouteOutcome, RouteProgress, Routes,
+    change_each_route,
 };
 pub use service::{
-    Affinity, Family, Ingress, IngressPoint, IpMode, LocalEndpoints, Owned, PortStatus, Protocol, Selection,
-    Service, ServicePort, Target, Targets, TrafficPolicy,
+    Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, OwnedLoadBalancer, PortStatus, Protocol,
+    Service, ServicePort, SessionAffinity, Target, TargetSelection, Targets, TrafficPolicy,
 };
 pub use settings::{Effect, Endpoint, Limit, Operation, Place, Quota, Rule, Settings};
-pub use side_by_side::{removals_first, side_by_side};

@@ -1,47 +1,47 @@
-//! The capability `load-balancers`: what the cloud has for Services of type LoadBalancer. All changes of a call come together.
-//! Where each Service has an object of its own, `wish` says what to do for each; where many share one, `shared` has it written
-//! once.
+//! The capability `load-balancers`: load balancers for Services of type LoadBalancer. A call carries all changes that are
+//! due. [`ResourceChange`] reconciles clouds where each Service has a resource of its own; [`shared`] reconciles clouds
+//! where many Services share one, and writes it once.
 
+mod resource;
 pub mod shared;
-mod wish;
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-pub use wish::{Object, Wish};
+pub use resource::{Resource, ResourceChange};
 
-use crate::http::MemberList;
+use crate::http::MemberSet;
 use crate::{
-    Cluster, Error, InProgress, Ingress, Outcome, Outcomes, Owned, Provider, Service, Target, Targets,
-    deadline, removals_first,
+    Cluster, Error, InProgress, Ingress, OwnedLoadBalancer, Provider, Service, Target, Targets, deadline,
+    map_removals_first,
 };
 
 /// What to do for one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceAction {
-    /// See to it that its load balancer is as the Service wants.
+    /// Make the load balancer match the Service.
     Ensure(Service),
-    /// Only its targets have changed since the last `Ensure`.
+    /// Update the targets: nothing else has changed since the last `Ensure`.
     UpdateTargets(Service),
-    /// Remove all that was created for it, as it was last known.
+    /// Remove everything that was created for the Service, which is given as last known.
     Delete(Service),
-    /// Remove what was listed for a Service that is gone.
-    RemoveOrphan(Owned),
+    /// Remove an object that was listed for a Service that is gone.
+    RemoveOrphan(OwnedLoadBalancer),
 }
 
-/// One change, and the provider's own note about it.
+/// An action, and the provider's note about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceChange {
     /// What to do.
     pub action: ServiceAction,
-    /// `resume` of the last [`ServiceProgress::InProgress`] about it: a hint, which may be lost at any time.
+    /// `resume` of the last [`ServiceProgress::InProgress`] about the same object. A hint that may be lost at any time.
     pub resume: Option<String>,
     /// See [`Extra`](crate::Extra).
     pub extra: crate::Extra,
 }
 
 impl ServiceChange {
-    /// The Service that is to be served; none where something is to be removed.
+    /// The Service that should have a load balancer. None if something is to be removed.
     pub const fn service(&self) -> Option<&Service> {
         match &self.action {
             ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => Some(service),
@@ -49,13 +49,14 @@ impl ServiceChange {
         }
     }
 
-    /// What the cloud's thing is called where it is named by the UID of its Service: that, or the name that was listed.
-    pub const fn name(&self) -> &str {
+    /// The name of the cloud's resource, where resources are named by the UID of their Service: the UID, or the name that
+    /// was listed.
+    pub const fn resource_name(&self) -> &str {
         match &self.action {
             ServiceAction::Ensure(Service { uid: name, .. })
             | ServiceAction::UpdateTargets(Service { uid: name, .. })
             | ServiceAction::Delete(Service { uid: name, .. })
-            | ServiceAction::RemoveOrphan(Owned { name, .. }) => name.as_str(),
+            | ServiceAction::RemoveOrphan(OwnedLoadBalancer { name, .. }) => name.as_str(),
         }
     }
 
@@ -76,73 +77,77 @@ impl From<ServiceAction> for ServiceChange {
 pub struct ServiceCall {
     /// The cluster.
     pub cluster: Cluster,
-    /// The Nodes that may receive traffic, as they are at this moment.
+    /// The Nodes that may receive traffic at present.
     pub targets: Vec<Target>,
-    /// The Services of the cluster that aren't being changed, where the provider asked for them.
+    /// The Services of the cluster that aren't being changed, if the provider asked for them.
     pub known: Vec<Service>,
     /// What to do.
     pub changes: Vec<ServiceChange>,
 }
 
 impl ServiceCall {
-    /// Makes each change by itself, many at the same time: all removals, and then the rest. Once the soft deadline of the
-    /// call has passed, what is left is answered as under way.
-    pub async fn one_by_one(
+    /// Makes each change by itself, many concurrently: all removals, and then the rest. Once the soft deadline of the call
+    /// has passed, it answers `in-progress` for the rest.
+    pub async fn change_each(
         &self,
-        change: impl AsyncFn(&ServiceChange) -> Outcome<ServiceProgress>,
-    ) -> Outcomes<ServiceProgress> {
+        change: impl AsyncFn(&ServiceChange) -> ServiceOutcome,
+    ) -> Vec<ServiceOutcome> {
         let change = async |one: &ServiceChange| {
             if deadline::has_passed() {
                 return Err(Error::deadline("a Service"));
             }
             change(one).await
         };
-        removals_first(&self.changes, ServiceChange::is_removal, change).await
+        map_removals_first(&self.changes, ServiceChange::is_removal, change).await
     }
 
-    /// What the cloud's things for its changes are called, see [`ServiceChange::name`].
-    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.changes.iter().map(ServiceChange::name)
+    /// The names of the cloud's resources for all changes, see [`ServiceChange::resource_name`].
+    pub fn resource_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.changes.iter().map(ServiceChange::resource_name)
     }
 
-    /// What each of its changes wishes for, with what was found under its name, and what a Service wants.
-    pub fn wishes<'a, T: Object<G>, G>(
+    /// The changes of the cloud's resources, one for each change of the call. `found` holds the existing resources by name;
+    /// `desired` computes the state that a Service asks for.
+    pub fn resource_changes<'a, R: Resource<D>, D>(
         &'a self,
-        found: &'a HashMap<String, Result<T, Error>>,
-        goal: impl Fn(&'a Service) -> Result<G, Error>,
-    ) -> Vec<Wish<'a, T, G>> {
-        let wish = |change: &'a ServiceChange| Wish::new(change, found.get(change.name()), &goal);
-        self.changes.iter().map(wish).collect()
+        found: &'a HashMap<String, Result<R, Error>>,
+        desired: impl Fn(&'a Service) -> Result<D, Error>,
+    ) -> Vec<ResourceChange<'a, R, D>> {
+        let resource_change = |change: &'a ServiceChange| {
+            ResourceChange::new(change, found.get(change.resource_name()), &desired)
+        };
+        self.changes.iter().map(resource_change).collect()
     }
 
-    /// The targets of its Services as lists of members, by what the cloud calls each; without those that have no such name.
+    /// The targets of the call's Services as sets of members. `name` is the cloud's name of a target; targets without one
+    /// are left out.
     pub fn members(&self, name: fn(&Target) -> Option<&str>) -> TargetMembers<'_> {
         let all = Targets::all(&self.targets).iter().filter_map(name).collect();
         TargetMembers { call: self, name, all }
     }
 
-    /// The targets of one of its Services.
+    /// The targets of one of the call's Services.
     pub fn targets_of<'a>(&'a self, service: &'a Service) -> Targets<'a> {
         Targets::new(&self.targets, &service.targets)
     }
 }
 
-/// The targets of the Services of a call as lists of members, see [`ServiceCall::members`]. The list of Services that have
-/// all targets is made once.
+/// The targets of a call's Services as sets of members, see [`ServiceCall::members`]. The set of all targets is built once
+/// for all Services that have it.
 pub struct TargetMembers<'a> {
     call: &'a ServiceCall,
     name: fn(&Target) -> Option<&str>,
-    all: MemberList,
+    all: MemberSet,
 }
 
 impl TargetMembers<'_> {
-    /// Those that any Service may have, for a cloud where all of a call have the same.
-    pub fn all(&self) -> MemberList {
+    /// All targets, for a cloud where all Services of a call have the same.
+    pub fn all(&self) -> MemberSet {
         self.all.clone()
     }
 
-    /// Those of one Service.
-    pub fn of(&self, service: &Service) -> MemberList {
+    /// The targets of one Service.
+    pub fn of(&self, service: &Service) -> MemberSet {
         let targets = self.call.targets_of(service);
         if targets.is_all() { self.all.clone() } else { targets.iter().filter_map(self.name).collect() }
     }
@@ -151,29 +156,33 @@ impl TargetMembers<'_> {
 /// How far a change has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceProgress {
-    /// It is so.
+    /// The change is complete.
     Done {
-        /// The Service's way in, empty after a deletion.
+        /// The Service's ingress. Empty after a deletion.
         status: Vec<Ingress>,
-        /// Sentences for the user, which become Warning events on the Service.
+        /// Sentences for the user. They become Warning events on the Service.
         warnings: Vec<String>,
     },
-    /// It has begun, or could not begin before the soft deadline.
+    /// The cloud has begun, or the provider could not begin before the soft deadline.
     InProgress(InProgress),
-    /// The Service is somebody else's to serve; the host leaves its status alone.
+    /// Another controller serves the Service. The host leaves its status alone.
     Elsewhere,
 }
 
+/// The outcome of a change: how far it has come, or why it failed.
+pub type ServiceOutcome = Result<ServiceProgress, Error>;
+
 impl ServiceProgress {
-    /// It is so, and this is the way in.
+    /// The change is complete, and this is the Service's ingress.
     pub fn done(status: impl IntoIterator<Item = Ingress>) -> Self {
         Self::Done { status: status.into_iter().collect(), warnings: Vec::new() }
     }
 
-    /// The same with a sentence for the user, where something of what the Service wants isn't given although all is done.
+    /// Adds a warning for the user if the condition holds, for example if the cloud lacks something that the Service asks
+    /// for.
     #[must_use]
-    pub fn warn_if(mut self, lacks: bool, sentence: &str) -> Self {
-        if let (Self::Done { warnings, .. }, true) = (&mut self, lacks) {
+    pub fn warn_if(mut self, condition: bool, sentence: &str) -> Self {
+        if let (Self::Done { warnings, .. }, true) = (&mut self, condition) {
             warnings.push(sentence.to_owned());
         }
         self
@@ -184,12 +193,12 @@ impl ServiceProgress {
         Self::Done { status: Vec::new(), warnings: Vec::new() }
     }
 
-    /// It has begun; asked again after this time, without a note.
+    /// The change has begun. Asked again after this time, without a note.
     pub const fn in_progress(after: Duration) -> Self {
         Self::InProgress(InProgress { after, resume: None })
     }
 
-    /// It has begun; asked again after this time, with this note.
+    /// The change has begun. Asked again after this time, with this note.
     pub fn in_progress_with(after: Duration, note: &str) -> Self {
         Self::InProgress(InProgress { after, resume: Some(note.to_owned()) })
     }
@@ -201,29 +210,28 @@ impl From<InProgress> for ServiceProgress {
     }
 }
 
-/// A provider that balances load.
+/// A provider that manages load balancers.
 ///
-/// A Service may be brought again at any time, also after an answer was lost or the host was killed half way: a provider
-/// looks at what is there and goes on from that. It writes nothing where all is so.
+/// A change may come again at any time, also after an answer was lost or the host was killed halfway. So a provider reads
+/// what exists, goes on from there, and writes nothing if everything is as desired.
 pub trait LoadBalancers: Provider {
-    /// Makes changes: one outcome each, in the same order, what removes something before what adds. Where each Service has an
-    /// object of its own in the cloud, [`Wish::settle`] does that; where many share one, see [`shared`]. What fits neither is
-    /// [`ServiceCall::one_by_one`] with a function for each action.
+    /// Makes changes: one outcome each, in the same order. Removals take effect before additions. If each Service has a
+    /// resource of its own in the cloud, use [`ResourceChange::reconcile`]. If many share one, see [`shared`]. Otherwise
+    /// use [`ServiceCall::change_each`] with a function for each action.
     ///
-    /// Ensuring what is so already and removing what is gone succeed. To bring the targets up to date, doing all of
-    /// `Ensure` will do.
+    /// Ensuring what is so already and removing what is gone succeed. `UpdateTargets` may do everything that `Ensure` does.
     ///
     /// # Errors
     ///
-    /// The outer error says that no change could be considered at all.
+    /// The outer error says that the provider could not consider any change.
     fn change_load_balancers(
         &self,
         call: &ServiceCall,
-    ) -> impl Future<Output = Result<Outcomes<ServiceProgress>, Error>>;
+    ) -> impl Future<Output = Result<Vec<ServiceOutcome>, Error>>;
 
-    /// Lists what exists in the cloud for Services of this cluster, and of no cluster that can be told, from a complete
-    /// read: an error rather than a part.
-    fn list_owned(&self, cluster: &Cluster) -> impl Future<Output = Result<Vec<Owned>, Error>>;
+    /// Lists what the cloud has for Services of this cluster, and for Services whose cluster can't be told. The list must
+    /// come from a complete read; return an error instead of a part.
+    fn list_owned(&self, cluster: &Cluster) -> impl Future<Output = Result<Vec<OwnedLoadBalancer>, Error>>;
 }
 
 #[cfg(test)]
@@ -233,12 +241,12 @@ mod tests {
 
     use super::*;
     use crate::testing::{Host, delete, get, put};
-    use crate::{Description, Problem, Selection, Settings, http};
+    use crate::{Description, Problem, Settings, TargetSelection, http};
 
     #[derive(Deserialize, JsonSchema)]
     struct Nothing {}
 
-    /// Writes one object for each Service.
+    /// Writes one resource for each Service.
     struct Writer;
 
     impl Provider for Writer {
@@ -258,10 +266,7 @@ mod tests {
     }
 
     impl LoadBalancers for Writer {
-        async fn change_load_balancers(
-            &self,
-            call: &ServiceCall,
-        ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+        async fn change_load_balancers(&self, call: &ServiceCall) -> Result<Vec<ServiceOutcome>, Error> {
             let change = async |change: &ServiceChange| match &change.action {
                 ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
                     let nodes: Vec<_> = call.targets_of(service).iter().map(|target| &target.node).collect();
@@ -272,17 +277,17 @@ mod tests {
                     })
                 }
                 ServiceAction::Delete(Service { uid: name, .. })
-                | ServiceAction::RemoveOrphan(Owned { name, .. }) => {
+                | ServiceAction::RemoveOrphan(OwnedLoadBalancer { name, .. }) => {
                     http::delete(url(name)).send().await?.or_absent()?;
                     Ok(ServiceProgress::gone())
                 }
             };
-            Ok(call.one_by_one(change).await)
+            Ok(call.change_each(change).await)
         }
 
-        async fn list_owned(&self, _: &Cluster) -> Result<Vec<Owned>, Error> {
+        async fn list_owned(&self, _: &Cluster) -> Result<Vec<OwnedLoadBalancer>, Error> {
             http::get(url("")).send().await?.error_for_status()?;
-            Ok(vec![Owned { name: "a".to_owned(), ..Owned::default() }])
+            Ok(vec![OwnedLoadBalancer { name: "a".to_owned(), ..OwnedLoadBalancer::default() }])
         }
     }
 
@@ -304,8 +309,8 @@ mod tests {
     }
 
     #[test]
-    fn removals_come_before_the_rest_and_each_outcome_is_in_its_place() {
-        let orphan = Owned { name: "c".to_owned(), ..Owned::default() };
+    fn removals_come_first_and_outcomes_are_in_order() {
+        let orphan = OwnedLoadBalancer { name: "c".to_owned(), ..OwnedLoadBalancer::default() };
         let mut call = call(vec![
             ServiceAction::Ensure(service("a")),
             ServiceAction::Delete(service("b")),
@@ -328,8 +333,8 @@ mod tests {
     }
 
     #[test]
-    fn a_service_sees_the_targets_that_are_selected_for_it_and_no_row_that_is_not_there() {
-        let few = Service { targets: Selection::Rows(vec![1, 7]), ..service("few") };
+    fn a_service_gets_its_selected_targets_and_missing_rows_are_ignored() {
+        let few = Service { targets: TargetSelection::Rows(vec![1, 7]), ..service("few") };
         let call = call(vec![ServiceAction::Ensure(service("all")), ServiceAction::Ensure(few)]);
         let host = Host::new().exchange(put(url("all"))).exchange(put(url("few")));
         host.change_load_balancers::<Writer>(&call).unwrap();
@@ -338,17 +343,17 @@ mod tests {
     }
 
     #[test]
-    fn what_the_deadline_leaves_is_under_way_with_its_note() {
+    fn changes_after_the_deadline_are_in_progress_with_their_notes() {
         let mut call = call(vec![ServiceAction::Ensure(service("a")), ServiceAction::Delete(service("b"))]);
         call.changes[0].resume = Some("note".to_owned());
-        let host = Host::new().exchange(delete(url("b")).taking(Duration::from_secs(11)));
+        let host = Host::new().exchange(delete(url("b")).delay(Duration::from_secs(11)));
         let outcomes = host.change_load_balancers::<Writer>(&call).unwrap();
         let later = ServiceProgress::in_progress_with(Duration::from_secs(1), "note");
         assert_eq!(outcomes, [Ok(later), Ok(ServiceProgress::gone())]);
     }
 
     #[test]
-    fn what_the_gate_holds_back_for_the_deadline_has_not_begun_and_what_the_cloud_refuses_has_failed() {
+    fn requests_held_back_for_the_deadline_are_in_progress_and_refused_ones_fail() {
         let uids = ["late", "closed", "refused"];
         let call = call(uids.map(|uid| ServiceAction::Ensure(service(uid))).to_vec());
         let held_back =
@@ -367,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_fails_says_why() {
+    fn a_failed_list_returns_its_error() {
         let host = Host::new().exchange(get(url("")).status(503));
         assert!(host.list_owned::<Writer>(&Cluster::default()).is_err());
         let host = Host::new().exchange(get(url("")));

@@ -1,6 +1,8 @@
-//! The bridge from `tracing` to the host's log. A span is not a line: its name is dropped and its fields join those of
-//! each event inside it, since the host has a span of its own for the call. What the host doesn't keep is not made:
-//! levels are asked for once a place in the code, and past the host's bound a line crosses empty, only to be counted.
+//! Sends `tracing` events to the host's log. Spans are not sent: the host has its own span for the call. The fields of a
+//! span are added to the events inside it.
+//!
+//! Lines that the host would drop cost little. Whether a level is enabled is asked once for each place in the code. After
+//! the host's limit of lines, only empty lines are sent, which the host counts.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -13,15 +15,15 @@ use tracing::{Event, Metadata, Subscriber};
 
 use crate::host;
 
-/// The lines that the host keeps of one call.
-const KEPT: usize = 256;
+/// The number of lines that the host keeps of one call.
+const MAX_LINES: usize = 256;
 
-/// The bytes that the host keeps of one line.
-const LONGEST: usize = 8 * 1024;
+/// The number of bytes that the host keeps of one line.
+const MAX_LINE: usize = 8 * 1024;
 
 type Fields = Vec<(String, String)>;
 
-/// The subscriber that writes to the host's log.
+/// The `tracing` subscriber that writes to the host's log.
 #[derive(Default)]
 pub(crate) struct HostLog(Mutex<Lines>);
 
@@ -38,14 +40,14 @@ struct Span {
     fields: Fields,
 }
 
-/// Makes the host's log the place where `tracing` writes, for the rest of the call.
+/// Installs the subscriber for the rest of the call.
 #[cfg(target_arch = "wasm32")]
 pub(crate) fn install() {
-    // Fails only where the provider has installed a subscriber of its own, which is its right.
+    // Fails only if the provider has installed its own subscriber, which is allowed.
     let _ = tracing::subscriber::set_global_default(HostLog::default());
 }
 
-/// In a native test the double installs it for the thread that runs the test.
+/// In a native test the test double installs the subscriber for the test's thread.
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) fn install() {}
 
@@ -89,7 +91,7 @@ impl Subscriber for HostLog {
         {
             let mut lines = self.lines();
             lines.written += 1;
-            if lines.written > KEPT {
+            if lines.written > MAX_LINES {
                 drop(lines);
                 host::log(*event.metadata().level(), event.metadata().target(), "", &[]);
                 return;
@@ -133,7 +135,7 @@ impl Subscriber for HostLog {
     }
 }
 
-/// What `tracing` shows of an event or a span, as text.
+/// The message and the fields of an event or a span, as text.
 #[derive(Default)]
 struct Text {
     message: String,
@@ -143,7 +145,7 @@ struct Text {
 impl Text {
     fn take(&mut self, field: &Field, value: fmt::Arguments<'_>) {
         let mut text = Bounded(String::new());
-        // Fails where the text is too long, and then what there is of it is right.
+        // Fails if the text is too long. What has been written by then is the line.
         let _ = text.write_fmt(value);
         match field.name() {
             "message" => self.message = text.0,
@@ -162,12 +164,12 @@ impl Visit for Text {
     }
 }
 
-/// Text up to the length of a line: what is longer is not even formatted to its end.
+/// Text up to the maximum length of a line. Formatting stops there.
 struct Bounded(String);
 
 impl Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let left = LONGEST - self.0.len();
+        let left = MAX_LINE - self.0.len();
         if text.len() <= left {
             self.0.push_str(text);
             return Ok(());
@@ -187,7 +189,7 @@ mod tests {
     fn an_event_carries_its_fields_and_those_of_the_spans_around_it() {
         let host = Host::new();
         host.run(async {
-            let outer = info_span!("machine", id = "m-1", state = tracing::field::Empty);
+            let outer = info_span!("instance", id = "m-1", state = tracing::field::Empty);
             let _entered = outer.enter();
             outer.record("state", "running");
             info!(target: "cloud", count = 2, name = %"a", "read {}", "it");
@@ -199,17 +201,17 @@ mod tests {
     }
 
     #[test]
-    fn a_span_that_was_left_says_nothing_more() {
+    fn a_span_that_was_left_adds_no_fields() {
         let host = Host::new();
         host.run(async {
-            info_span!("machine", id = "m-1").in_scope(|| {});
+            info_span!("instance", id = "m-1").in_scope(|| {});
             info!("done");
         });
         assert!(host.log()[0].fields.is_empty());
     }
 
     #[test]
-    fn a_level_that_the_host_does_not_keep_costs_nothing() {
+    fn a_disabled_level_is_not_formatted() {
         let host = Host::new().log_level(Level::INFO);
         host.run(async {
             debug!("{}", String::from_utf8(vec![0xff]).expect("never formatted"));
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_counted_but_not_carried() {
+    fn lines_beyond_the_limit_are_sent_empty() {
         let host = Host::new();
         host.run(async {
             for line in 0..300 {

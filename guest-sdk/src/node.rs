@@ -1,4 +1,4 @@
-//! A Node as the facts that a provider needs to find the machine behind it.
+//! A Node, as the facts by which a provider finds its instance.
 
 use std::time::SystemTime;
 
@@ -6,12 +6,12 @@ use serde::Deserialize;
 
 use crate::Extra;
 
-/// What an address of a machine is for, in Kubernetes' words (`NodeAddressType`). In JSON it is written as in the contract,
-/// `internal-ip` for one.
+/// What an address of an instance is for (Kubernetes' `NodeAddressType`). JSON uses the contract's names, such as
+/// `internal-ip`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AddressKind {
-    /// A host name as the machine itself reports it.
+    /// A host name as the instance reports it.
     Hostname,
     /// An IP address that is reachable inside the cluster's network.
     InternalIp,
@@ -23,46 +23,46 @@ pub enum AddressKind {
     ExternalDns,
 }
 
-/// One address of a machine. A cloud that has the contract's words for it can be read as it is.
+/// One address of an instance. A cloud whose JSON uses the contract's names can be read directly into this type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct Address {
-    /// What it is for.
+    /// What the address is for.
     pub kind: AddressKind,
-    /// The address or name itself. IP addresses in their canonical text form, without a prefix length.
+    /// The address or name. IP addresses are in canonical text form, without a prefix length.
     pub value: String,
 }
 
 impl Address {
-    /// An address of a kind.
+    /// An address of this kind.
     pub fn new(kind: AddressKind, value: impl Into<String>) -> Self {
         Self { kind, value: value.into() }
     }
 }
 
-/// A Node of Kubernetes, as facts.
+/// The facts about a Kubernetes Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReference {
-    /// `metadata.name`, most often the machine's host name.
+    /// `metadata.name`, usually the host name of the instance.
     pub name: String,
-    /// `metadata.uid`: another Node may come to bear the same name, never the same UID.
+    /// `metadata.uid`. Another Node may get the same name later, but never the same UID.
     pub uid: String,
-    /// `spec.providerID`, as soon as the Node has one. It beats the name.
+    /// `spec.providerID`, once the Node has one. It takes precedence over the name.
     pub provider_id: Option<String>,
     /// `metadata.creationTimestamp`.
     pub created_at: SystemTime,
-    /// `status.addresses`, in their order: at first what the kubelet itself could tell.
+    /// `status.addresses`, in the Node's order. At first they are what the kubelet reports.
     pub addresses: Vec<Address>,
     /// The addresses that the kubelet's `--node-ip` asks for: none, one, or one of each family. A provider that must
-    /// choose among a machine's addresses lists the ones that match.
+    /// choose among an instance's addresses lists the matching ones.
     pub node_ips: Vec<String>,
-    /// The Node's labels, but only those whose keys the provider named in its description.
+    /// The Node labels whose keys the provider named in its description.
     pub labels: Vec<(String, String)>,
     /// See [`Extra`].
     pub extra: Extra,
 }
 
 impl NodeReference {
-    /// A Node that has registered and is not known to be any machine yet; for tests.
+    /// A Node that has registered and has no provider ID yet, for tests.
     pub fn new(name: impl Into<String>) -> Self {
         let name = name.into();
         Self {

@@ -5,17 +5,17 @@ use serde::de::DeserializeOwned;
 
 use crate::{Description, Settings};
 
-/// One thing that is wrong with a configuration.
+/// A problem with a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, as in `zones[2].name`; empty for the document as a whole.
+    /// The path of the wrong field, as in `zones[2].name`. Empty for the document as a whole.
     pub path: String,
     /// What is wrong and what would be right, in one sentence.
     pub message: String,
 }
 
 impl Problem {
-    /// A problem at a place of the configuration.
+    /// A problem at a path of the configuration.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into() }
     }
@@ -27,21 +27,25 @@ impl From<Problem> for Vec<Problem> {
     }
 }
 
-/// A provider: a value that is made from a configuration, knows one cloud's API, and remembers nothing.
+/// A provider: a value that is made from a configuration and knows one cloud's API. It keeps no state.
 ///
-/// A call gets a fresh value, so `configure` runs at the start of each. It and `settings` are pure: the host refuses
-/// requests made there.
+/// Each call gets a fresh value, so `configure` runs at the start of each. `configure` and `settings` are pure: the host
+/// refuses requests made there.
 pub trait Provider: Sized {
-    /// What the operator writes under `configuration`. It is read strictly, a field that it doesn't have is a problem,
-    /// and its JSON Schema is what the provider publishes, so doc comments on its fields reach operators.
+    /// What the operator writes under `configuration`. Reading is strict: an unknown field is a problem. The provider
+    /// publishes the JSON Schema of this type, so operators read the doc comments of its fields.
     type Configuration: DeserializeOwned + JsonSchema;
 
-    /// Says what the provider is.
+    /// Describes the provider.
     fn describe() -> Description;
 
-    /// Makes the provider from a configuration, or lists all that is wrong with it beyond its form.
+    /// Makes the provider from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with the configuration beyond its form.
     fn configure(configuration: Self::Configuration) -> Result<Self, Vec<Problem>>;
 
-    /// Says what follows from the configuration: hosts, the meaning of requests, limits.
+    /// What follows from the configuration: hosts, the meaning of requests, and limits.
     fn settings(&self) -> Settings;
 }

@@ -1,29 +1,31 @@
-//! The capability `routes`: the cloud's routes, which carry the traffic of Pods to their Nodes. An author lists them, and
-//! creates and deletes one at a time, or takes all changes of a call where they are one write.
+//! The capability `routes`: the cloud's routes, which carry the traffic of Pods to their Nodes. A provider lists them, and
+//! creates and deletes one at a time. Where one write changes many routes, it takes all changes of a call instead.
 
-use crate::{Address, Error, Extra, InProgress, Outcome, Outcomes, Provider, deadline, removals_first};
+use crate::{Address, Error, Extra, InProgress, Provider, deadline, map_removals_first};
 
-/// The cluster that a call is for. Stored on what is created, where the cloud can: clusters that share an account are
-/// told apart by it.
+/// The cluster that a call is for. A provider stores it on what it creates, where the cloud can: clusters that share an
+/// account are told apart by it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
-    /// The name from `--cluster-name`. Many clusters carry the default, so it can't tell them apart.
+    /// The name from `--cluster-name`. Many clusters keep the default, so the name doesn't identify a cluster.
     pub name: String,
-    /// The UID of the namespace kube-system, which no two clusters share; none where it can't be read yet.
+    /// The UID of the namespace `kube-system`, which is unique. None until it can be read.
     pub uid: Option<String>,
     /// See [`Extra`].
     pub extra: Extra,
 }
 
 impl Cluster {
-    /// The UID, for a cloud where something is named by it.
+    /// The UID, for a cloud where a resource is named after it.
     ///
     /// # Errors
     ///
-    /// `unavailable` while it is unknown.
-    pub fn known_uid(&self) -> Result<&str, Error> {
+    /// `unavailable` while the UID is unknown.
+    pub fn require_uid(&self) -> Result<&str, Error> {
         let unknown = || {
-            Error::unavailable("the cluster's UID isn't known yet, by which is named what its Services share")
+            Error::unavailable(
+                "the cluster's UID isn't known yet, and the resource that Services share is named after it",
+            )
         };
         self.uid.as_deref().ok_or_else(unknown)
     }
@@ -34,46 +36,46 @@ impl Cluster {
 pub struct Route {
     /// A name that is unique among the cluster's routes, for clouds where routes have names.
     pub name_hint: String,
-    /// The Node that it leads to.
+    /// The Node that the route leads to.
     pub node: String,
-    /// The provider ID of the Node's machine.
+    /// The provider ID of the Node's instance.
     pub target: Option<String>,
-    /// The Node's addresses, of which the cloud may need one as the next hop.
+    /// The Node's addresses. The cloud may need one of them as the next hop.
     pub addresses: Vec<Address>,
-    /// The address range that it carries, as in `10.244.3.0/24`.
+    /// The CIDR whose traffic the route carries, as in `10.244.3.0/24`.
     pub destination: String,
     /// See [`Extra`].
     pub extra: Extra,
 }
 
 impl Route {
-    /// The provider ID of the Node's machine, for a cloud whose routes lead to machines.
+    /// The provider ID of the Node's instance, for a cloud whose routes lead to instances.
     ///
     /// # Errors
     ///
-    /// `invalid` where the Node has none yet.
-    pub fn machine(&self) -> Result<&str, Error> {
-        let unknown = || Error::invalid(format!("node {} has no machine yet", self.node));
+    /// `invalid` if the Node has no provider ID yet.
+    pub fn require_target(&self) -> Result<&str, Error> {
+        let unknown = || Error::invalid(format!("node {} has no provider ID yet", self.node));
         self.target.as_deref().ok_or_else(unknown)
     }
 }
 
-/// A route that the cloud has.
+/// A route that exists in the cloud.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListedRoute {
     /// The cloud's name for it.
     pub name: String,
-    /// The Node that it leads to, where the cloud or its name tells.
+    /// The Node that the route leads to, if the cloud or the route's name says.
     pub node: Option<String>,
-    /// The provider ID of the machine that it leads to, where the cloud tells.
+    /// The provider ID of the instance that the route leads to, if the cloud says.
     pub target: Option<String>,
-    /// The next hops that the cloud states.
+    /// The next hops that the cloud reports.
     pub addresses: Vec<Address>,
-    /// The address range that it carries.
+    /// The CIDR whose traffic the route carries.
     pub destination: String,
-    /// Whether it leads nowhere, as after its machine was removed.
+    /// Whether the route leads nowhere, for example because its instance was removed.
     pub blackhole: bool,
-    /// What is needed to delete exactly this route, an ETag say. See [`Extra`].
+    /// What is needed to delete exactly this route, such as an ETag. See [`Extra`].
     pub extra: Extra,
 }
 
@@ -86,12 +88,12 @@ pub enum RouteAction {
     Create(Route),
 }
 
-/// One change, and the provider's own note about it.
+/// An action, and the provider's note about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteChange {
     /// What to do.
     pub action: RouteAction,
-    /// `resume` of the last [`Progress::InProgress`] about it: a hint, which may be lost at any time.
+    /// `resume` of the last [`RouteProgress::InProgress`] about the same route. A hint that may be lost at any time.
     pub resume: Option<String>,
     /// See [`Extra`].
     pub extra: Extra,
@@ -99,31 +101,34 @@ pub struct RouteChange {
 
 /// How far a change has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Progress {
-    /// It is so.
+pub enum RouteProgress {
+    /// The change is complete.
     Done,
-    /// It has begun, or could not begin before the soft deadline.
+    /// The cloud has begun, or the provider could not begin before the soft deadline.
     InProgress(InProgress),
 }
 
-impl From<InProgress> for Progress {
+/// The outcome of a change: how far it has come, or why it failed.
+pub type RouteOutcome = Result<RouteProgress, Error>;
+
+impl From<InProgress> for RouteProgress {
     fn from(progress: InProgress) -> Self {
         Self::InProgress(progress)
     }
 }
 
-/// A provider that programs routes.
+/// A provider that changes routes.
 pub trait Routes: Provider {
-    /// Lists the routes in the table that the cluster uses, its own and others.
+    /// Lists all routes in the table that the cluster uses, also those of other owners.
     fn list_routes(&self, cluster: &Cluster) -> impl Future<Output = Result<Vec<ListedRoute>, Error>>;
 
-    /// Creates a route. Creating what is there already succeeds.
+    /// Creates a route. Creating what exists already succeeds.
     fn create_route(
         &self,
         cluster: &Cluster,
         route: &Route,
         resume: Option<&str>,
-    ) -> impl Future<Output = Outcome<Progress>>;
+    ) -> impl Future<Output = RouteOutcome>;
 
     /// Deletes a route as it was listed. Deleting what is gone succeeds.
     fn delete_route(
@@ -131,26 +136,26 @@ pub trait Routes: Provider {
         cluster: &Cluster,
         route: &ListedRoute,
         resume: Option<&str>,
-    ) -> impl Future<Output = Outcome<Progress>>;
+    ) -> impl Future<Output = RouteOutcome>;
 
-    /// Makes changes: one outcome each, in the same order, the deletions before the creations, as a range may move from
-    /// one Node to another. The default is [`change_one_by_one`]; override it where one write makes many changes.
+    /// Makes changes: one outcome each, in the same order. Deletions come before creations, because a CIDR may move from
+    /// one Node to another. The default is [`change_each_route`]; override it if one write makes many changes.
     fn change_routes(
         &self,
         cluster: &Cluster,
         changes: &[RouteChange],
-    ) -> impl Future<Output = Result<Outcomes<Progress>, Error>> {
-        async move { Ok(change_one_by_one(self, cluster, changes).await) }
+    ) -> impl Future<Output = Result<Vec<RouteOutcome>, Error>> {
+        async move { Ok(change_each_route(self, cluster, changes).await) }
     }
 }
 
-/// Makes each change by itself, many at the same time: all deletions, and then all creations. Once the soft deadline of
-/// the call has passed, what is left is answered as under way.
-pub async fn change_one_by_one<P: Routes>(
+/// Makes each change by itself, many concurrently: all deletions, and then all creations. Once the soft deadline of the
+/// call has passed, it answers `in-progress` for the rest.
+pub async fn change_each_route<P: Routes>(
     provider: &P,
     cluster: &Cluster,
     changes: &[RouteChange],
-) -> Outcomes<Progress> {
+) -> Vec<RouteOutcome> {
     let change = async |change: &RouteChange| {
         let resume = change.resume.as_deref();
         match &change.action {
@@ -160,5 +165,5 @@ pub async fn change_one_by_one<P: Routes>(
         }
     };
     let is_removal = |change: &RouteChange| matches!(change.action, RouteAction::Delete(_));
-    removals_first(changes, is_removal, change).await
+    map_removals_first(changes, is_removal, change).await
 }

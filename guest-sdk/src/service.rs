@@ -1,5 +1,4 @@
-//! A Service of type LoadBalancer as the facts that a provider needs, the Nodes that may take its traffic, and what the
-//! cloud has for it.
+//! A Service of type LoadBalancer, the Nodes that may receive its traffic, and what the cloud has for it.
 
 mod ingress;
 
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Address, Error, Extra};
 
-/// The transport protocol of a port. In JSON it is written as in the contract, `tcp` for one.
+/// The transport protocol of a port. JSON uses the contract's names, such as `tcp`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Protocol {
@@ -35,17 +34,17 @@ impl Protocol {
     }
 }
 
-/// An IP family. In JSON it is written as in the contract, `ipv4` for one.
+/// An IP family. JSON uses the contract's names, such as `ipv4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Family {
+pub enum IpFamily {
     /// IPv4.
     Ipv4,
     /// IPv6.
     Ipv6,
 }
 
-impl Family {
+impl IpFamily {
     /// The family as Kubernetes writes it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -55,63 +54,63 @@ impl Family {
     }
 }
 
-/// A Node that may receive traffic. Which Nodes may is the host's decision.
+/// A Node that may receive traffic. The host decides which Nodes may.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The Node's name.
     pub node: String,
     /// The Node's UID.
     pub uid: String,
-    /// Its machine.
+    /// The provider ID of the Node's instance.
     pub provider_id: String,
-    /// Its addresses.
+    /// The Node's addresses.
     pub addresses: Vec<Address>,
-    /// Its zone, where it has one.
+    /// The Node's zone, if it has one.
     pub zone: Option<String>,
-    /// Its labels, but only those that the provider named in its [`Description`](crate::Description).
+    /// The Node labels that the provider named in its [`Description`](crate::Description).
     pub labels: Vec<(String, String)>,
     /// See [`Extra`].
     pub extra: Extra,
 }
 
-/// The targets of one Service, out of the table of a call.
+/// The targets of one Service: a selection from the target table of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Selection {
-    /// All of the table.
+pub enum TargetSelection {
+    /// All rows of the table.
     #[default]
     All,
-    /// These rows of the table, from 0, in ascending order.
+    /// These rows of the table, counted from 0, in ascending order.
     Rows(Vec<u32>),
 }
 
-/// The targets of one Service.
+/// The targets of one Service, resolved against the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Targets<'a> {
     table: &'a [Target],
-    selection: &'a Selection,
+    selection: &'a TargetSelection,
 }
 
 impl<'a> Targets<'a> {
-    /// Those of a table that are selected. A row that the table doesn't have is none.
-    pub const fn new(table: &'a [Target], selection: &'a Selection) -> Self {
+    /// The selected targets of a table. A row that the table doesn't have is ignored.
+    pub const fn new(table: &'a [Target], selection: &'a TargetSelection) -> Self {
         Self { table, selection }
     }
 
-    /// All of a table.
+    /// All targets of a table.
     pub const fn all(table: &'a [Target]) -> Self {
-        Self { table, selection: &Selection::All }
+        Self { table, selection: &TargetSelection::All }
     }
 
-    /// Whether they are all of the table, and so the same for every Service of the call that has all.
+    /// Whether the Service has all targets of the table. All such Services of a call have the same targets.
     pub const fn is_all(self) -> bool {
-        matches!(self.selection, Selection::All)
+        matches!(self.selection, TargetSelection::All)
     }
 
     /// The targets, in the order of the table.
     pub fn iter(self) -> impl Iterator<Item = &'a Target> {
         let (all, rows) = match self.selection {
-            Selection::All => (self.table, &[][..]),
-            Selection::Rows(rows) => (&[][..], &rows[..]),
+            TargetSelection::All => (self.table, &[][..]),
+            TargetSelection::Rows(rows) => (&[][..], &rows[..]),
         };
         all.iter().chain(rows.iter().filter_map(move |row| self.row(*row)))
     }
@@ -122,33 +121,33 @@ impl<'a> Targets<'a> {
     }
 }
 
-/// A port that a Service offers (`spec.ports`).
+/// A port of a Service (`spec.ports`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServicePort {
-    /// Its name, which may be empty where there is one port only.
+    /// The port's name. It may be empty if the Service has only one port.
     pub name: String,
     /// The protocol.
     pub protocol: Protocol,
     /// The port that clients connect to.
     pub port: u16,
-    /// The port of every Node that leads to the Service; none where `spec.allocateLoadBalancerNodePorts` is off.
+    /// The port on every Node that leads to the Service. None if `spec.allocateLoadBalancerNodePorts` is false.
     pub node_port: Option<u16>,
-    /// `appProtocol`, where the user gave one.
+    /// `appProtocol`, if the user set it.
     pub app_protocol: Option<String>,
 }
 
 /// `spec.externalTrafficPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrafficPolicy {
-    /// Any Node may take the traffic.
+    /// Every Node may receive the traffic.
     #[default]
     Cluster,
-    /// Only Nodes with an endpoint of the Service may; this port of each Node answers whether it has one.
+    /// Only Nodes with an endpoint of the Service may receive traffic. Each Node answers a health check on this port.
     Local(u16),
 }
 
 impl TrafficPolicy {
-    /// The port of each Node that answers whether it may take the traffic, where one does.
+    /// The port of the Nodes' health check, if there is one.
     pub const fn health_check_port(self) -> Option<u16> {
         match self {
             Self::Cluster => None,
@@ -159,20 +158,20 @@ impl TrafficPolicy {
 
 /// `spec.sessionAffinity`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Affinity {
-    /// Each connection on its own.
+pub enum SessionAffinity {
+    /// Each connection may reach another endpoint.
     #[default]
     None,
-    /// The connections of a client address stay together for so long after the last one.
+    /// Connections from one client address reach the same endpoint, until this time after the last one.
     ClientIp(Duration),
 }
 
-impl Affinity {
-    /// How long the connections of a client address stay together, where they do.
-    pub const fn time(self) -> Option<Duration> {
+impl SessionAffinity {
+    /// How long the connections of a client address stay together, if they do.
+    pub const fn timeout(self) -> Option<Duration> {
         match self {
             Self::None => None,
-            Self::ClientIp(time) => Some(time),
+            Self::ClientIp(timeout) => Some(timeout),
         }
     }
 }
@@ -180,99 +179,99 @@ impl Affinity {
 /// The number of ready endpoints of a Service on one Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalEndpoints {
-    /// The row of the Node in the table of targets, see [`Targets::row`].
+    /// The Node's row in the target table, see [`Targets::row`].
     pub row: u32,
-    /// How many endpoints.
+    /// The number of endpoints.
     pub count: u32,
 }
 
-/// What a Service wants, as facts. The default wants nothing: a test names what it is about.
+/// What a Service asks for. The default asks for nothing, so a test sets only the fields that it is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// `metadata.namespace`.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.uid`. What is created for it in the cloud bears this, and the cluster's UID, where the cloud can store
+    /// `metadata.uid`. Label what you create for the Service with it and with the cluster's UID, where the cloud can store
     /// them.
     pub uid: String,
-    /// Its labels.
+    /// The Service's labels.
     pub labels: Vec<(String, String)>,
-    /// The labels of its namespace, where the provider asked for them.
+    /// The labels of its namespace, if the provider asked for them.
     pub namespace_labels: Vec<(String, String)>,
-    /// Its annotations, but only those that the provider named.
+    /// The annotations that the provider named.
     pub annotations: Vec<(String, String)>,
-    /// `spec.loadBalancerClass`, where given.
+    /// `spec.loadBalancerClass`, if set.
     pub class: Option<String>,
-    /// Its ports, at least one.
+    /// The Service's ports, at least one.
     pub ports: Vec<ServicePort>,
-    /// Which Nodes may take its traffic.
+    /// Which Nodes may receive its traffic.
     pub policy: TrafficPolicy,
-    /// Whether a client's connections stay together.
-    pub affinity: Affinity,
-    /// The address ranges that may connect. Empty where everybody may.
+    /// Whether the connections of one client stay together.
+    pub affinity: SessionAffinity,
+    /// The address ranges that may connect. Empty means that every address may connect.
     pub source_ranges: Vec<String>,
-    /// `spec.loadBalancerIP`, where given.
+    /// `spec.loadBalancerIP`, if set.
     pub requested_ip: Option<String>,
-    /// The families that it wants, the first one first.
-    pub families: Vec<Family>,
-    /// Its endpoints on each Node, where the policy is `Local` and the provider asked for them.
+    /// The IP families that the Service asks for, the primary one first.
+    pub families: Vec<IpFamily>,
+    /// The Service's endpoints on each Node, if the policy is `Local` and the provider asked for them.
     pub endpoints: Vec<LocalEndpoints>,
-    /// Which targets it has.
-    pub targets: Selection,
-    /// What its status says at present.
+    /// The Service's targets.
+    pub targets: TargetSelection,
+    /// The Service's current `status.loadBalancer.ingress`.
     pub status: Vec<Ingress>,
     /// See [`Extra`].
     pub extra: Extra,
 }
 
 impl Service {
-    /// The value of an annotation that the provider named. The host has checked that it is of the type that was declared,
-    /// and a boolean is `true` or `false`, however the user spelled it.
+    /// The value of an annotation that the provider named. The host has checked its type: a boolean is `true` or `false`,
+    /// regardless of the user's spelling.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.annotations.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
-    /// Sees to it that ports of a protocol have the Service to themselves, for a cloud that doesn't carry others beside it.
+    /// Rejects a Service that mixes ports of this protocol with others, for a cloud whose load balancers can't.
     ///
     /// # Errors
     ///
-    /// `invalid` where the Service has ports of this protocol and of others.
-    pub fn has_alone(&self, protocol: Protocol) -> Result<(), Error> {
-        let is_it = |port: &ServicePort| port.protocol == protocol;
-        if self.ports.iter().any(is_it) && !self.ports.iter().all(is_it) {
-            let message = "is carried by itself alone: give it a Service of its own, apart from other ports";
+    /// `invalid` if the Service has ports of this protocol and of others.
+    pub fn reject_mixed(&self, protocol: Protocol) -> Result<(), Error> {
+        let has_protocol = |port: &ServicePort| port.protocol == protocol;
+        if self.ports.iter().any(has_protocol) && !self.ports.iter().all(has_protocol) {
+            let message = "ports can't share a load balancer with other protocols: put them into a Service of their own";
             return Err(Error::invalid(format!("{} {message}", protocol.as_str())));
         }
         Ok(())
     }
 
-    /// The address that it asks for, to be compared with those that the cloud has for what it means.
+    /// The address that the Service asks for. Parsed, so that it compares with the cloud's addresses by value.
     ///
     /// # Errors
     ///
-    /// `invalid` where what it asks for is no IP address.
+    /// `invalid` if `loadBalancerIP` is not an IP address.
     pub fn requested_address(&self) -> Result<Option<IpAddr>, Error> {
         let Some(text) = &self.requested_ip else { return Ok(None) };
         text.parse()
             .map(Some)
-            .map_err(|_| Error::invalid(format!("loadBalancerIP `{text}` is no IP address")))
+            .map_err(|_| Error::invalid(format!("loadBalancerIP `{text}` is not an IP address")))
     }
 }
 
 /// A load balancer, or a part of a shared one, that the cloud says was created for a Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Owned {
-    /// The UID of the cluster that it bears. One without is only ever reported, never removed.
+pub struct OwnedLoadBalancer {
+    /// The UID of the cluster that it is labeled with. Without one it is only ever reported, never removed.
     pub cluster_uid: Option<String>,
-    /// The UID of the Service that it bears.
+    /// The UID of the Service that it is labeled with.
     pub service_uid: Option<String>,
-    /// The Service's namespace and name, where the cloud stores them, for people.
+    /// The Service's namespace and name, if the cloud stores them, for people.
     pub service: Option<(String, String)>,
-    /// The cloud's name for it, for people, and what [`ServiceChange::name`](crate::ServiceChange::name) says where it is to
-    /// be removed.
+    /// The cloud's name for it, for people. When it is removed as an orphan,
+    /// [`ServiceChange::resource_name`](crate::ServiceChange::resource_name) returns this name.
     pub name: String,
-    /// What is needed to find exactly this again. See [`Extra`].
+    /// What is needed to find exactly this object again. See [`Extra`].
     pub extra: Extra,
 }
 
@@ -282,26 +281,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_protocol_that_is_carried_alone_is_refused_beside_others() {
-        let has_alone = |protocols: &[Protocol]| {
+    fn a_protocol_that_cannot_be_mixed_is_rejected_beside_others() {
+        let is_accepted = |protocols: &[Protocol]| {
             let port = |protocol: &Protocol| ServicePort { protocol: *protocol, ..ServicePort::default() };
             let service = Service { ports: protocols.iter().map(port).collect(), ..Service::default() };
-            service.has_alone(Sctp).is_ok()
+            service.reject_mixed(Sctp).is_ok()
         };
         let rows = [(&[Sctp, Sctp][..], true), (&[Tcp, Udp], true), (&[Tcp, Sctp], false), (&[], true)];
         for (protocols, expected) in rows {
-            assert_eq!(has_alone(protocols), expected, "{protocols:?}");
+            assert_eq!(is_accepted(protocols), expected, "{protocols:?}");
         }
     }
 
     #[test]
     fn protocols_and_families_are_written_as_in_the_contract() {
-        let words = (Tcp, Udp, Sctp, Family::Ipv4, Family::Ipv6);
-        let json = serde_json::to_string(&words).unwrap();
+        let names = (Tcp, Udp, Sctp, IpFamily::Ipv4, IpFamily::Ipv6);
+        let json = serde_json::to_string(&names).unwrap();
         assert_eq!(json, r#"["tcp","udp","sctp","ipv4","ipv6"]"#);
         assert_eq!(
-            serde_json::from_str::<(Protocol, Protocol, Protocol, Family, Family)>(&json).unwrap(),
-            words
+            serde_json::from_str::<(Protocol, Protocol, Protocol, IpFamily, IpFamily)>(&json).unwrap(),
+            names
         );
     }
 }

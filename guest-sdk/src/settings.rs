@@ -1,5 +1,5 @@
-//! What follows from a configuration: the hosts that a provider must reach, what its requests mean, and the limits that
-//! its cloud publishes. The host reads it once; nothing here runs during a call.
+//! What follows from a configuration: the hosts that the provider needs, what its requests mean, and the limits that its
+//! cloud publishes. The host reads the settings once, before any other call.
 
 use std::num::NonZeroU32;
 
@@ -8,38 +8,38 @@ use serde::Deserialize;
 
 use crate::{Capability, Extra};
 
-/// A host that the provider must reach to do its work: a wish, which grants nothing.
+/// A host that the provider asks to reach. The request grants nothing: the operator decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Whether the host is spoken to over TLS.
+    /// Whether requests to the host use TLS.
     pub tls: bool,
     /// A DNS name, or `*.` and a DNS name for any name below it.
     pub host: String,
-    /// The port; 443 with TLS and 80 without where there is none.
+    /// The port. None means 443 with TLS and 80 without.
     pub port: Option<u16>,
-    /// Why, in one sentence, for the operator who is asked to grant it.
+    /// Why the provider needs the host, in one sentence for the operator who is asked to grant it.
     pub reason: String,
 }
 
 impl Endpoint {
-    /// A host that is spoken to over TLS on port 443.
+    /// A host that is reached over TLS on port 443.
     pub fn new(host: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { tls: true, host: host.into(), port: None, reason: reason.into() }
     }
 }
 
-/// What a request does in the cloud, which its method doesn't always tell.
+/// What a request does in the cloud. The HTTP method alone doesn't always tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It changes nothing. It may be answered from a cache and be repeated.
+    /// It changes nothing. The host may answer it from a cache and may repeat it.
     Read,
-    /// It changes something. The host never repeats it unless it surely never left.
+    /// It changes something. The host repeats it only if it certainly never left.
     Write,
-    /// It asks how a change is getting on.
+    /// It asks for the status of a change in progress.
     OperationPoll,
 }
 
-/// Where a request says what its method and its path don't.
+/// The part of a request that names an operation or a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The query parameter of this name.
@@ -52,42 +52,42 @@ pub enum Place {
     JsonField(String),
 }
 
-/// The operation that a rule is about, in an API that has one path for everything.
+/// The operation that a rule applies to, in an API that has one path for everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Where the request names it.
+    /// Where the request names the operation.
     pub place: Place,
-    /// Its name, or a pattern with one `*` that stands for any text.
+    /// The operation's name, or a pattern with one `*` that stands for any text.
     pub name: String,
 }
 
-/// What the requests of one kind mean. The first rule that matches holds; what no rule matches is a write.
+/// What requests of one kind mean. The first matching rule applies. A request that no rule matches counts as a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The host, as in [`Endpoint::host`].
     pub host: String,
-    /// The method, upper case, or `*` for any.
+    /// The method in upper case, or `*` for any.
     pub method: String,
-    /// The path as a pattern: `*` stands for one segment, `**` at the end for all that are left.
+    /// The path as a pattern: `*` stands for one segment, `**` at the end for all remaining segments.
     pub path: String,
-    /// The operation, where method and path don't tell.
+    /// The operation, if method and path don't tell.
     pub operation: Option<Operation>,
-    /// What it does.
+    /// What the request does.
     pub effect: Effect,
     /// The keys of the limits that one such request counts against.
     pub limits: Vec<String>,
-    /// The name of what it reads or changes as a whole, for the cache; `{n}` stands for the n-th segment that a `*`
-    /// matched, from 1. None is the scope of everything that the provider reads.
+    /// The cache scope: the name of the data that the request reads or changes. `{n}` stands for the n-th segment that a
+    /// `*` matched, counted from 1. None is the scope of everything that the provider reads.
     pub cache_scope: Option<String>,
-    /// For a list that comes in pages: where a request names the page that it wants.
+    /// For a paged list: where a request names the page that it asks for.
     pub page: Option<Place>,
-    /// Whether the cloud takes two paths that differ only in case for the same.
+    /// Whether the cloud treats two paths that differ only in case as the same.
     pub fold_case: bool,
 }
 
 impl Rule {
-    /// A rule about requests of a method to a path of a host.
-    /// [`BaseUrl::rule`](crate::http::BaseUrl::rule) fills the host in from the configuration.
+    /// A rule about requests of a method to a path of a host. [`BaseUrl::rule`](crate::http::BaseUrl::rule) takes the
+    /// host from the configuration.
     pub fn new(
         host: impl Into<String>,
         method: impl Into<String>,
@@ -107,37 +107,37 @@ impl Rule {
         }
     }
 
-    /// Narrows it to an operation.
+    /// Restricts the rule to an operation.
     #[must_use]
     pub fn operation(mut self, place: Place, name: impl Into<String>) -> Self {
         self.operation = Some(Operation { place, name: name.into() });
         self
     }
 
-    /// Counts such a request against the limit of this key.
+    /// Counts each request against the limit of this key.
     #[must_use]
     pub fn limit(mut self, key: impl Into<String>) -> Self {
         self.limits.push(key.into());
         self
     }
 
-    /// Names what it reads or changes, for the cache.
+    /// Sets the cache scope that the request reads or changes.
     #[must_use]
     pub fn cache_scope(mut self, scope: impl Into<String>) -> Self {
         self.cache_scope = Some(scope.into());
         self
     }
 
-    /// Says that it is about a list that comes in pages, and where a request names the page that it wants. A request that
-    /// names none wants the first one. The host keeps the pages of one sweep together or not at all, and lets one sweep at
-    /// a time run for all who ask for the same list.
+    /// Marks a paged list, and says where a request names the page that it asks for. A request without it asks for the
+    /// first page. The host caches the pages of one paged read together or not at all. It runs one paged read of a list
+    /// at a time, for all callers.
     #[must_use]
     pub fn page(mut self, place: Place) -> Self {
         self.page = Some(place);
         self
     }
 
-    /// Says that the cloud takes two paths that differ only in case for the same.
+    /// Says that the cloud treats two paths that differ only in case as the same.
     #[must_use]
     pub fn fold_case(mut self) -> Self {
         self.fold_case = true;
@@ -145,24 +145,24 @@ impl Rule {
     }
 }
 
-/// A limit of the cloud: a bucket that holds so many requests and fills at such a rate.
+/// A limit of the cloud: a token bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// The name by which rules refer to it.
     pub key: String,
     /// How many requests a full bucket holds.
     pub capacity: u32,
-    /// How many requests flow in each minute.
+    /// How many requests are added to the bucket each minute.
     pub per_minute: u32,
 }
 
-/// How many requests a cloud lets through, where an operator says so: a type for a field of a configuration.
+/// How many requests a cloud accepts, as the operator configures it. A type for a field of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Quota {
-    /// How many may come at once.
+    /// How many requests may come at once.
     pub burst: NonZeroU32,
-    /// How many more each second.
+    /// How many more may come each second.
     pub per_second: NonZeroU32,
 }
 
@@ -172,9 +172,9 @@ pub struct Quota {
 pub struct Settings {
     /// The hosts that the provider needs.
     pub endpoints: Vec<Endpoint>,
-    /// What its requests mean, the first match first.
+    /// What its requests mean. The first matching rule applies.
     pub rules: Vec<Rule>,
-    /// The cloud's limits as it publishes them.
+    /// The cloud's published limits.
     pub limits: Vec<Limit>,
     /// The capabilities of which no two calls may run at the same time.
     pub one_at_a_time: Vec<Capability>,
@@ -189,19 +189,19 @@ impl Settings {
         self
     }
 
-    /// Adds a rule, after those that are there.
+    /// Adds a rule after the existing ones.
     pub fn rule(mut self, rule: Rule) -> Self {
         self.rules.push(rule);
         self
     }
 
-    /// Adds rules, after those that are there.
+    /// Adds rules after the existing ones.
     pub fn rules(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
         self.rules.extend(rules);
         self
     }
 
-    /// Adds a limit that the operator knows of, where the configuration names one.
+    /// Adds the limit that the operator configured, if any.
     pub fn quota(self, key: impl Into<String>, quota: Option<Quota>) -> Self {
         match quota {
             Some(Quota { burst, per_second }) => {
@@ -211,8 +211,8 @@ impl Settings {
         }
     }
 
-    /// Has the host make no two calls of a capability at the same time, as where all Services share one object: they go
-    /// together in one call instead.
+    /// Makes the host send one call of a capability at a time, for example because all Services share one resource. What
+    /// is due meanwhile goes into the next call together.
     pub fn one_at_a_time(mut self, capability: Capability) -> Self {
         self.one_at_a_time.push(capability);
         self

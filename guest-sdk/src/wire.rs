@@ -1,5 +1,6 @@
-//! Between the contract's generated types and the ones that authors see. Every record is taken apart by name and every
-//! variant matched without a wildcard, so that a contract that gains a field doesn't compile here until it is carried.
+//! Converts between the contract's generated types and the types that authors see. Every record is destructured by name,
+//! and every variant is matched without a wildcard. So a new field of the contract is a compile error here until it is
+//! converted.
 
 mod load_balancers;
 mod routes;
@@ -11,10 +12,10 @@ use crate::bindings::instances::exports::pileus::provider::instances;
 use crate::bindings::pileus::provider::types;
 use crate::{
     Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, Description, Effect,
-    Endpoint, Error, ErrorKind, InProgress, Instance, Limit, NodeReference, Operation, Place, Problem,
-    Purpose, Rule, ServiceFacts, Settings, State,
+    Endpoint, Error, ErrorKind, InProgress, Instance, InstanceState, Limit, NodeReference, Operation, Place,
+    Problem, Purpose, Rule, ServiceFacts, Settings,
 };
-pub(crate) use load_balancers::{owned_back, service, service_change, service_outcome, target};
+pub(crate) use load_balancers::{owned_to_wit, service, service_change, service_outcome, target};
 pub(crate) use routes::{cluster, listed, route_change, route_outcome};
 
 fn milliseconds(time: Duration) -> u64 {
@@ -41,7 +42,7 @@ pub(crate) fn node_reference(node: types::NodeReference) -> NodeReference {
         name,
         uid,
         provider_id,
-        // A time that no clock can show is as good as none; Kubernetes has none before 1970 either.
+        // A time that overflows becomes 1970, which Kubernetes never uses.
         created_at: SystemTime::UNIX_EPOCH
             .checked_add(Duration::from_secs(created_at))
             .unwrap_or(SystemTime::UNIX_EPOCH),
@@ -64,7 +65,7 @@ fn address(address: types::Address) -> Address {
     Address { kind, value }
 }
 
-fn address_back(address: Address) -> types::Address {
+fn address_to_wit(address: Address) -> types::Address {
     let Address { kind, value } = address;
     let kind = match kind {
         AddressKind::Hostname => types::AddressKind::Hostname,
@@ -89,16 +90,16 @@ pub(crate) fn answer(answer: Result<Answer, Error>) -> instances::Answer {
 fn instance(instance: Instance) -> types::Instance {
     let Instance { provider_id, instance_type, zone, region, addresses, labels, state, extra } = instance;
     let state = match state {
-        State::Running => types::State::Running,
-        State::Stopped => types::State::Stopped,
-        State::Unknown => types::State::Unknown,
+        InstanceState::Running => types::State::Running,
+        InstanceState::Stopped => types::State::Stopped,
+        InstanceState::Unknown => types::State::Unknown,
     };
     types::Instance {
         provider_id,
         instance_type,
         zone,
         region,
-        addresses: addresses.into_iter().map(address_back).collect(),
+        addresses: addresses.into_iter().map(address_to_wit).collect(),
         labels,
         state,
         extra,
@@ -246,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_arrives_whole() {
+    fn a_node_is_converted_completely() {
         let arrived = node_reference(types::NodeReference {
             name: "a".to_owned(),
             uid: "u".to_owned(),
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_leaves_with_its_kind_its_time_and_its_facts() {
+    fn an_error_keeps_its_kind_its_time_and_its_facts() {
         let rows = [
             (ErrorKind::Throttled(Some(Duration::from_millis(1500))), "Throttled(Some(1500))"),
             (ErrorKind::Throttled(None), "Throttled(None)"),
@@ -285,15 +286,15 @@ mod tests {
             (ErrorKind::Broken, "Broken"),
         ];
         for (kind, expected) in rows {
-            let left = error(Error::new(kind, "no").about("node a").with_extra("request-id", "7"));
-            assert!(format!("{:?}", left.kind).ends_with(expected), "{:?}", left.kind);
-            assert_eq!(left.message, "node a: no");
-            assert_eq!(left.extra, [("request-id".to_owned(), "7".to_owned())]);
+            let converted = error(Error::new(kind, "no").context("node a").with_extra("request-id", "7"));
+            assert!(format!("{:?}", converted.kind).ends_with(expected), "{:?}", converted.kind);
+            assert_eq!(converted.message, "node a: no");
+            assert_eq!(converted.extra, [("request-id".to_owned(), "7".to_owned())]);
         }
     }
 
     #[test]
-    fn only_what_is_exported_has_a_call_shape() {
+    fn only_exported_capabilities_have_a_call_shape() {
         let describe = |capabilities: &[Capability]| {
             description(Description::new("a", "1.0.0"), "{}".to_owned(), capabilities).call_shapes
         };
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_of_services_leaves() {
+    fn service_facts_become_flags() {
         let none = ServiceFacts::default();
         for (facts, expected) in [
             (none, info::ServiceFacts::empty()),
@@ -316,15 +317,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_leaves_with_all_that_it_says() {
+    fn a_rule_is_converted_completely() {
         let rule = Rule::new("cloud.test", "POST", "/", Effect::OperationPoll)
             .operation(Place::FormField("Action".to_owned()), "Describe*")
             .limit("reads")
             .cache_scope("{1}")
             .page(Place::JsonField("NextToken".to_owned()))
             .fold_case();
-        let left = settings(Settings::default().rule(rule).limit("reads", 200, 600));
-        let shown = format!("{left:?}");
+        let converted = settings(Settings::default().rule(rule).limit("reads", 200, 600));
+        let shown = format!("{converted:?}");
         for part in [
             "OperationPoll",
             "FormField(\"Action\")",
@@ -335,6 +336,6 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part} in {shown}");
         }
-        assert_eq!((left.limits[0].capacity, left.limits[0].per_minute), (200, 600));
+        assert_eq!((converted.limits[0].capacity, converted.limits[0].per_minute), (200, 600));
     }
 }

@@ -1,4 +1,4 @@
-//! The host, as a component imports it.
+//! The host's functions, as a component imports them.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,26 +24,26 @@ pub(crate) fn now() -> SystemTime {
 }
 
 pub(crate) fn log_enabled(level: Level) -> bool {
-    logging::enabled(word(level))
+    logging::enabled(to_wit(level))
 }
 
 pub(crate) fn log(level: Level, target: &str, message: &str, fields: &[(String, String)]) {
-    logging::write(word(level), target, message, fields);
+    logging::write(to_wit(level), target, message, fields);
 }
 
-/// Runs a future to its end, driven by the pollables of the host.
+/// Runs a future to completion, driven by the host's pollables.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let mut output = None;
     run(Box::pin(async { output = Some(future.await) }));
-    output.expect("a future that has run to its end has an output")
+    output.expect("a completed future has an output")
 }
 
-/// The same code for every future, as each kind would take 3 kB of the component.
+/// Not generic, because each instance of the code would add 3 kB to the component.
 fn run(future: LocalBoxFuture<'_, ()>) {
     wstd::runtime::block_on(future);
 }
 
-fn word(level: Level) -> logging::Level {
+fn to_wit(level: Level) -> logging::Level {
     match level {
         Level::TRACE => logging::Level::Trace,
         Level::DEBUG => logging::Level::Debug,

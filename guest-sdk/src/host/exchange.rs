@@ -1,6 +1,8 @@
-//! One exchange over `wasi:http`, on wstd's reactor. Not by wstd's own client: that gives up on the first error of
-//! either direction, so that a request with a body which the gate refuses would end in "connection reset" rather than in
-//! the refusal, and it turns errors while a body is read into text. Here what the answer says counts, always as a code.
+//! One HTTP exchange over `wasi:http`, on wstd's reactor.
+//!
+//! It doesn't use wstd's HTTP client, for two reasons. That client gives up on the first error of either direction, so a
+//! request with a body that the gate refuses would end in "connection reset" instead of the refusal. And it turns errors
+//! while a body is read into text. Here the response decides, and errors stay codes.
 
 use std::pin::pin;
 
@@ -19,11 +21,11 @@ use wstd::runtime::AsyncPollable;
 use crate::Error;
 use crate::http::{Incoming, Outgoing, failure};
 
-/// How much of a body is asked for at once; the host answers with what it has. A page of 1,000 machines has about
-/// 300 kB, and each piece costs a call across the boundary.
-const PIECE: u64 = 256 * 1024;
+/// How many bytes of a body are read at once; the host answers with what it has. A page of 1,000 instances is about
+/// 300 kB, and each read is a call to the host.
+const CHUNK: u64 = 256 * 1024;
 
-/// Sends a request and reads the whole answer, unless the host gives it up, some time after the deadline of the call.
+/// Sends a request and reads the whole response. The host aborts it some time after the soft deadline of the call.
 pub(crate) async fn exchange(request: Outgoing) -> Result<Incoming, Error> {
     let subject = request.subject();
     let (head, body) = open(&request)
@@ -31,8 +33,8 @@ pub(crate) async fn exchange(request: Outgoing) -> Result<Incoming, Error> {
     let answer = outgoing_handler::handle(head, None).map_err(|code| failure::error(&subject, &code))?;
     let sent = pin!(send(body, request.body));
     let answered = pin!(receive(answer));
-    // An answer may come before the body is through; then the rest of the body interests nobody. A body that doesn't get
-    // through has its reason in the answer.
+    // The response may come before the body is sent; then the rest of the body doesn't matter. If the body can't be sent,
+    // the response says why.
     let answer = match select(answered, sent).await {
         Either::Left((answer, _)) => answer,
         Either::Right(((), answered)) => answered.await,
@@ -40,7 +42,7 @@ pub(crate) async fn exchange(request: Outgoing) -> Result<Incoming, Error> {
     answer.map_err(|code| failure::error(&subject, &code))
 }
 
-/// The request as WASI has it, and its body where it has one; or what of it WASI doesn't take.
+/// The request as a WASI resource, and its body if it has one. The error names the part that WASI rejects.
 fn open(request: &Outgoing) -> Result<(OutgoingRequest, Option<OutgoingBody>), &'static str> {
     let Outgoing { method, uri, headers, body } = request;
     let mut fields: Vec<(String, Vec<u8>)> =
@@ -77,13 +79,13 @@ fn wasi_method(method: &Method) -> WasiMethod {
     }
 }
 
-/// Writes the body. Failures are left to the answer, see above.
+/// Writes the body. Failures are ignored, because the response reports them, see above.
 async fn send(body: Option<OutgoingBody>, bytes: Option<Vec<u8>>) {
     let Some((body, bytes)) = body.zip(bytes) else { return };
     let Ok(stream) = body.write() else { return };
     let stream = AsyncOutputStream::new(stream);
     let written = stream.write_all(&bytes).await;
-    // A child of the body, which can't be finished before it.
+    // The stream is a child of the body and must be dropped before the body is finished.
     drop(stream);
     if written.is_ok() {
         let _ = OutgoingBody::finish(body, None);
@@ -112,18 +114,18 @@ async fn receive(answer: FutureIncomingResponse) -> Result<Incoming, ErrorCode> 
 }
 
 async fn read(response: &IncomingResponse) -> Result<Vec<u8>, ErrorCode> {
-    // Declared in this order because each is the child of the one before it and must be dropped first.
+    // Declared in this order because each is a child of the previous one and must be dropped first.
     let body = response.consume().map_err(|()| ErrorCode::InternalError(None))?;
     let stream = body.stream().map_err(|()| ErrorCode::InternalError(None))?;
     let mut ready: Option<AsyncPollable> = None;
     let mut bytes = Vec::new();
     loop {
-        match stream.read(PIECE) {
-            Ok(piece) if piece.is_empty() => {
+        match stream.read(CHUNK) {
+            Ok(chunk) if chunk.is_empty() => {
                 ready.get_or_insert_with(|| AsyncPollable::new(stream.subscribe())).wait_for().await;
             }
-            Ok(piece) if bytes.is_empty() => bytes = piece,
-            Ok(mut piece) => bytes.append(&mut piece),
+            Ok(chunk) if bytes.is_empty() => bytes = chunk,
+            Ok(mut chunk) => bytes.append(&mut chunk),
             Err(StreamError::Closed) => return Ok(bytes),
             Err(StreamError::LastOperationFailed(error)) => {
                 return Err(http_error_code(&error).unwrap_or(ErrorCode::HttpResponseIncomplete));

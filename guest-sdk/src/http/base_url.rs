@@ -1,5 +1,5 @@
-//! The URL that a cloud's API starts with, as an operator configures it, and the escaping of what is put behind it. Not
-//! the crate `url`: its tables of international domain names would triple the size of a small component.
+//! The base URL of a cloud's API, and the escaping of the segments after it. It doesn't use the crate `url`, whose tables
+//! of international domain names would triple the size of a small component.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::{Effect, Endpoint, Rule};
 
-/// The URL that a cloud's API starts with: `http` or `https`, a host, maybe a port and a path. A field of this type in a
+/// The base URL of a cloud's API: `http` or `https`, a host, and optionally a port and a path. A field of this type in a
 /// configuration is checked while it is read.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
@@ -23,11 +23,11 @@ pub struct BaseUrl {
 }
 
 impl BaseUrl {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
     ///
-    /// A sentence that says what would be right.
+    /// A sentence that says what the URL must look like.
     pub fn parse(text: &str) -> Result<Self, String> {
         let uri: Uri = text.parse().map_err(|error| format!("`{text}` is not a URL: {error}"))?;
         let tls = match uri.scheme_str() {
@@ -39,7 +39,7 @@ impl BaseUrl {
             return Err(format!("`{text}` must name a host"));
         };
         if authority.as_str().contains('@') {
-            // The text itself stays out of the message: it may hold a password.
+            // The message doesn't quote the text, which may hold a password.
             return Err("the URL must not hold credentials, the host adds its own".to_owned());
         }
         if uri.query().is_some() || text.contains('#') {
@@ -52,8 +52,8 @@ impl BaseUrl {
         Ok(Self { tls, host: authority.host().to_ascii_lowercase(), port: authority.port_u16(), path })
     }
 
-    /// The URL of what is below it: the segments are escaped and joined by slashes, so an identifier from anywhere can
-    /// be one.
+    /// The URL of a path below the base URL. The segments are escaped and joined by slashes, so any identifier can be a
+    /// segment.
     pub fn join<S: AsRef<str>>(&self, segments: impl IntoIterator<Item = S>) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         let mut url = format!("{scheme}://{}", self.host);
@@ -65,7 +65,7 @@ impl BaseUrl {
         for segment in segments {
             url.push('/');
             match segment.as_ref() {
-                // Servers and proxies would climb up, so these two can only be asked for escaped.
+                // Unescaped, servers and proxies would resolve these two as parent folders.
                 dots @ ("." | "..") => url.push_str(&dots.replace('.', "%2E")),
                 segment => escape(segment, &mut url),
             }
@@ -73,12 +73,12 @@ impl BaseUrl {
         url
     }
 
-    /// The wish to reach it.
+    /// The request for access to this host.
     pub fn endpoint(&self, reason: impl Into<String>) -> Endpoint {
         Endpoint { tls: self.tls, host: self.host.clone(), port: self.port, reason: reason.into() }
     }
 
-    /// A rule about requests to a path below it, which starts with a slash.
+    /// A rule about requests to a path below the base URL. The path starts with a slash.
     pub fn rule(&self, method: &str, path: &str, effect: Effect) -> Rule {
         Rule::new(&self.host, method, format!("{}{path}", self.path), effect)
     }
@@ -92,8 +92,8 @@ impl TryFrom<String> for BaseUrl {
     }
 }
 
-/// Appends a text with everything but the unreserved characters of RFC 3986 escaped, which is right in a path segment,
-/// in a query and in a form alike.
+/// Appends a text, with all but the unreserved characters of RFC 3986 escaped. That is correct in a path segment, a query
+/// and a form.
 pub(super) fn escape(text: &str, out: &mut String) {
     for byte in text.bytes() {
         match byte {
@@ -111,23 +111,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_joined_is_escaped() {
+    fn joined_segments_are_escaped() {
         let base = BaseUrl::parse("http://Cloud.test:8080/api/").unwrap();
         assert_eq!(base.join(["v1", "a/b?c", ".."]), "http://cloud.test:8080/api/v1/a%2Fb%3Fc/%2E%2E");
         assert_eq!(BaseUrl::parse("https://cloud.test").unwrap().join(["v1"]), "https://cloud.test/v1");
     }
 
     #[test]
-    fn wishes_and_rules_name_the_configured_host() {
+    fn endpoints_and_rules_name_the_configured_host() {
         let base = BaseUrl::parse("http://cloud.test:8080/api").unwrap();
-        let wish = Endpoint { tls: false, port: Some(8080), ..Endpoint::new("cloud.test", "to read") };
-        assert_eq!(base.endpoint("to read"), wish);
+        let expected = Endpoint { tls: false, port: Some(8080), ..Endpoint::new("cloud.test", "to read") };
+        assert_eq!(base.endpoint("to read"), expected);
         let rule = Rule::new("cloud.test", "GET", "/api/v1/*", Effect::Read);
         assert_eq!(base.rule("GET", "/v1/*", Effect::Read), rule);
     }
 
     #[test]
-    fn what_no_api_can_start_with_is_refused_with_the_reason() {
+    fn an_invalid_base_url_is_rejected_with_the_reason() {
         let rows = [
             ("cloud.test", "must start with"),
             ("ftp://cloud.test", "must start with"),

@@ -1,6 +1,6 @@
-//! A document that many share, and that is written as a whole: what a cloud has where its load balancers, firewalls or
-//! zones are one object each. It is read once, edited for all items of a call, and written once, on the condition that it
-//! is still what was read.
+//! A document that many Services or routes share and that is written as a whole, such as a load balancer, a firewall or a
+//! DNS zone in some clouds. It is read once, edited for all items of a call, and written once, on the condition that it
+//! hasn't changed since it was read.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -8,41 +8,42 @@ use serde::{Deserialize, Serialize};
 use super::{HeaderMap, Response, StatusCode, delete, get, put, without_query};
 use crate::{Error, ErrorKind};
 
-/// How often a document is written that others keep changing in between. They are few, calls of this provider mostly, and
-/// each time one of them gets through.
-const TRIES: usize = 4;
+/// How often a write is attempted while others keep changing the document. Few do, mostly other calls of this provider,
+/// and each attempt lets one of them succeed.
+const MAX_ATTEMPTS: usize = 4;
 
-/// How often a call halves what the cloud won't take: one item among a thousand is found in ten. Where no half is taken, as
-/// what all items share is wrong, that is two writes each and no more.
-const HALVINGS: usize = 12;
+/// How often a call bisects the items of a document that the cloud rejects. One item among a thousand is found in ten
+/// steps. If the cloud rejects all halves, because what all items share is wrong, that costs two writes for each step.
+const MAX_BISECTIONS: usize = 12;
 
-/// What an edit came to for one item.
+/// The result of an edit for one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit<O> {
-    /// The document is left as it is for this item, whose outcome this is.
-    Kept(Result<O, Error>),
-    /// The document was changed for it. Once it is written, the edit is run again on what the cloud made of it, and tells
-    /// the outcome.
+    /// The document needs no change for this item, whose outcome this is.
+    Unchanged(Result<O, Error>),
+    /// The document was changed for this item. Once it is written, the edit runs again on the cloud's version of it, and
+    /// returns the outcome.
     Changed,
 }
 
 /// A document of the cloud, as it was read.
 ///
-/// Its type reads what the cloud says and writes what it takes: fields that the cloud alone decides are not serialised. It
-/// holds everything that others may have put into it, since what it lacks is lost when it is written.
+/// The type `T` reads what the cloud sends and writes what the cloud accepts: it doesn't serialize fields that only the
+/// cloud sets. It must hold everything that others may have put into the document, because what it lacks is lost when it
+/// is written.
 #[derive(Debug)]
 pub struct Document<T> {
-    /// What it says; none where it isn't there.
+    /// The content. None if the document doesn't exist.
     pub value: Option<T>,
-    /// The headers of the answer to the write that made it so, in which a cloud may name the operation that it has begun
-    /// ([`operation::begun`](crate::operation::begun)). Empty where it was only read.
-    pub written: HeaderMap,
+    /// The response headers of the write that led to this content. They may name an operation that has begun
+    /// ([`operation::from_headers`](crate::operation::from_headers)). Empty if the document was only read.
+    pub write_headers: HeaderMap,
     url: String,
     etag: Option<String>,
 }
 
 impl<T: DeserializeOwned + Serialize> Document<T> {
-    /// Reads it, past the host's cache.
+    /// Reads the document, past the host's cache.
     ///
     /// # Errors
     ///
@@ -50,27 +51,28 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
     pub async fn read(url: impl Into<String>) -> Result<Self, Error> {
         let url = url.into();
         match get(&*url).no_cache().send().await?.or_absent()? {
-            Some(response) => Self::of(url, response),
-            None => Ok(Self { value: None, written: HeaderMap::new(), url, etag: None }),
+            Some(response) => Self::from_response(url, response),
+            None => Ok(Self { value: None, write_headers: HeaderMap::new(), url, etag: None }),
         }
     }
 
-    /// Edits it for many items, writes it where that changed something, and tells what became of each item, in their order.
+    /// Edits the document for many items, writes it if that changed something, and returns the outcome of each item, in
+    /// their order.
     ///
-    /// `edit` is pure and tells what it did for each item that it is given. It makes the document's value or takes it away to
-    /// have it created or deleted. Where somebody else wrote in between (status 412), it is run again on what is there then, a
-    /// few times. Where that doesn't end, or the write fails, that is the outcome of the items that it would have changed
-    /// something for, and of no other.
+    /// `edit` is pure and returns the result for each item that it is given. It sets the document's value to create the
+    /// document, and takes it away to delete the document. If another client wrote in between (status 412), the edit runs
+    /// again on the new content, a few times. If that doesn't succeed, or the write fails, that error is the outcome of
+    /// the items that needed a change, and of no others.
     ///
-    /// A document that the cloud won't take (`invalid`) is most often one item's fault: it is written again for half of the
-    /// items, and so on until that one stands alone, and costs the others nothing.
+    /// If the cloud rejects the document (`invalid`), usually one item is the cause. So the items are bisected: the
+    /// document is written for half of them, and so on until the failing item is alone. The others succeed.
     pub async fn edit<I, O>(
         self,
         items: &[I],
         edit: impl Fn(&mut Self, &[I]) -> Vec<Edit<O>>,
     ) -> Vec<Result<O, Error>> {
         let url = self.url.clone();
-        let (mut document, mut parts, mut halvings) = (Some(self), vec![items], 0);
+        let (mut document, mut parts, mut bisections) = (Some(self), vec![items], 0);
         let mut outcomes = Vec::with_capacity(items.len());
         while let Some(part) = parts.pop() {
             let read = match document.take() {
@@ -79,32 +81,32 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
             };
             match read {
                 Err(error) => outcomes.extend(part.iter().map(|_| Err(error.clone()))),
-                Ok(document) => match document.attempt(|document| edit(document, part)).await {
-                    (edits, error) if halvings < HALVINGS && is_one_of_many(&edits, &error) => {
-                        halvings += 1;
+                Ok(document) => match document.edit_all(|document| edit(document, part)).await {
+                    (edits, error) if bisections < MAX_BISECTIONS && needs_bisection(&edits, &error) => {
+                        bisections += 1;
                         let (first, second) = part.split_at(part.len() / 2);
                         parts.extend([second, first]);
                     }
-                    (edits, error) => outcomes.extend(told(edits, &error)),
+                    (edits, error) => outcomes.extend(into_outcomes(edits, &error)),
                 },
             }
         }
         outcomes
     }
 
-    /// Edits it for all that an edit is about. What it was changed for and isn't written has this error.
-    async fn attempt<O>(mut self, edit: impl Fn(&mut Self) -> Vec<Edit<O>>) -> (Vec<Edit<O>>, Error) {
-        for _ in 0..TRIES {
-            let was_there = self.value.is_some();
+    /// Edits the document for all items of an edit. The error applies to those items whose change isn't written.
+    async fn edit_all<O>(mut self, edit: impl Fn(&mut Self) -> Vec<Edit<O>>) -> (Vec<Edit<O>>, Error) {
+        for _ in 0..MAX_ATTEMPTS {
+            let existed = self.value.is_some();
             let edits = edit(&mut self);
-            if edits.iter().all(|edit| matches!(edit, Edit::Kept(_))) {
+            if edits.iter().all(|edit| matches!(edit, Edit::Unchanged(_))) {
                 return (edits, self.contended());
             }
-            match self.write(was_there).await {
+            match self.write(existed).await {
                 Ok(Some(mut written)) => {
                     let seen = edit(&mut written).into_iter();
                     let both = edits.into_iter().zip(seen).map(|(edit, seen)| match edit {
-                        Edit::Kept(_) => edit,
+                        Edit::Unchanged(_) => edit,
                         Edit::Changed => seen,
                     });
                     return (both.collect(), written.contended());
@@ -119,15 +121,15 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         (edit(&mut self), self.contended())
     }
 
-    /// Writes what it says now, and reads what the cloud made of it; none where somebody else was faster.
-    async fn write(&self, was_there: bool) -> Result<Option<Self>, Error> {
+    /// Writes the current value, and returns the cloud's version of it. None if another client wrote first.
+    async fn write(&self, existed: bool) -> Result<Option<Self>, Error> {
         let request = match &self.value {
             Some(value) => put(&*self.url).json(value),
             None => delete(&*self.url),
         };
         let request = match &self.etag {
             Some(etag) => request.header("if-match", etag),
-            None if was_there => {
+            None if existed => {
                 return Err(Error::broken(format!("{} came without an etag", self.subject())));
             }
             None => request.header("if-none-match", "*"),
@@ -136,53 +138,53 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         if response.status == StatusCode::PRECONDITION_FAILED {
             return Ok(None);
         }
-        let answer = match &self.value {
+        let response = match &self.value {
             Some(_) => Some(response.error_for_status()?),
             None => response.or_absent()?,
         };
-        let headers = answer.as_ref().map(|answer| answer.headers.clone()).unwrap_or_default();
-        // Some clouds answer with nothing, or with an operation.
-        let written = match answer.map(|answer| Self::of(self.url.clone(), answer)) {
+        let headers = response.as_ref().map(|response| response.headers.clone()).unwrap_or_default();
+        // Some clouds respond with an empty body, or with an operation.
+        let written = match response.map(|response| Self::from_response(self.url.clone(), response)) {
             Some(Ok(written)) => written,
             Some(Err(_)) | None => Self::read(&*self.url).await?,
         };
-        Ok(Some(Self { written: headers, ..written }))
+        Ok(Some(Self { write_headers: headers, ..written }))
     }
 
-    fn of(url: String, response: Response) -> Result<Self, Error> {
-        let said = response.header("etag").map(str::to_owned);
-        let etag = said.or_else(|| serde_json::from_slice::<Tagged>(&response.bytes).ok()?.etag);
-        Ok(Self { value: Some(response.json()?), written: HeaderMap::new(), url, etag })
+    fn from_response(url: String, response: Response) -> Result<Self, Error> {
+        let from_header = response.header("etag").map(str::to_owned);
+        let etag = from_header.or_else(|| serde_json::from_slice::<EtagInBody>(&response.bytes).ok()?.etag);
+        Ok(Self { value: Some(response.json()?), write_headers: HeaderMap::new(), url, etag })
     }
 
-    /// What messages call it.
+    /// The document's name in messages.
     pub(crate) fn subject(&self) -> &str {
         without_query(&self.url)
     }
 
     fn contended(&self) -> Error {
         let message =
-            "isn't as it was written: others keep changing it, or the cloud made something else of it";
+            "isn't as it was written: others keep changing it, or the cloud changed what was written";
         Error::conflict(format!("{} {message}", self.subject()))
     }
 }
 
-/// What many clouds say of a document in itself rather than in a header, Azure for one.
+/// Some clouds return the etag in the document instead of a header, for example Azure.
 #[derive(Deserialize)]
-struct Tagged {
+struct EtagInBody {
     etag: Option<String>,
 }
 
-/// Whether the cloud won't take the document, which was changed for several items.
-fn is_one_of_many<O>(edits: &[Edit<O>], error: &Error) -> bool {
+/// Whether the cloud rejected a document that was changed for several items.
+fn needs_bisection<O>(edits: &[Edit<O>], error: &Error) -> bool {
     let changed = edits.iter().filter(|edit| matches!(edit, Edit::Changed)).count();
     error.kind == ErrorKind::Invalid && changed > 1
 }
 
-/// The outcomes of items, this error for those that the document was changed for.
-fn told<O>(edits: Vec<Edit<O>>, error: &Error) -> impl Iterator<Item = Result<O, Error>> {
+/// The outcomes of the items. Those for which the document was changed get the error.
+fn into_outcomes<O>(edits: Vec<Edit<O>>, error: &Error) -> impl Iterator<Item = Result<O, Error>> {
     edits.into_iter().map(|edit| match edit {
-        Edit::Kept(outcome) => outcome,
+        Edit::Unchanged(outcome) => outcome,
         Edit::Changed => Err(error.clone()),
     })
 }
@@ -194,7 +196,7 @@ mod tests {
 
     use super::*;
     use crate::testing;
-    use crate::testing::{Exchange, Host, Sent};
+    use crate::testing::{Exchange, Host, SentRequest};
 
     const URL: &str = "http://cloud.test/firewall";
 
@@ -205,7 +207,7 @@ mod tests {
         busy: bool,
     }
 
-    /// Opens ports, and closes those that are negative; tells whether it is so yet. Port 0 is never opened.
+    /// Opens ports, and closes those that are negative. The outcome is whether the firewall is ready. Port 0 is rejected.
     fn open(document: &mut Document<Firewall>, ports: &[i32]) -> Vec<Edit<bool>> {
         let firewall = &mut document.value;
         let is_busy = firewall.as_ref().is_some_and(|firewall| firewall.busy);
@@ -213,10 +215,10 @@ mod tests {
             let number = u16::try_from(port.abs()).unwrap();
             let is_open = firewall.iter().any(|firewall| firewall.open.contains(&number));
             if number == 0 {
-                return Edit::Kept(Err(Error::invalid("port 0")));
+                return Edit::Unchanged(Err(Error::invalid("port 0")));
             }
             if is_open == (*port > 0) || is_busy {
-                return Edit::Kept(Ok(!is_busy));
+                return Edit::Unchanged(Ok(!is_busy));
             }
             let now = firewall.get_or_insert(Firewall { open: Vec::new(), busy: false });
             now.open.retain(|it| *it != number);
@@ -241,12 +243,12 @@ mod tests {
         outcomes.into_iter().map(|outcome| outcome.map_err(|error| error.kind)).collect()
     }
 
-    fn body(sent: &Sent) -> Value {
+    fn body(sent: &SentRequest) -> Value {
         serde_json::from_slice(&sent.body).unwrap()
     }
 
     #[test]
-    fn all_items_are_one_write_on_the_condition_that_it_is_still_what_was_read() {
+    fn all_items_are_one_conditional_write() {
         let host = Host::new().exchange(there(&[1, 2], "\"a\"")).exchange(written(&[1, 3, 4]));
         assert_eq!(run(&host, &[3, 4, -2, 1]), [Ok(true), Ok(true), Ok(true), Ok(true)]);
         let [read, write] = host.requests().try_into().unwrap();
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_isnt_there_is_created_if_it_still_isnt_and_deleted_when_it_is_empty() {
+    fn a_missing_document_is_created_and_an_empty_one_deleted() {
         let host = Host::new().exchange(testing::get(URL).status(404)).exchange(written(&[5]));
         assert_eq!(run(&host, &[5]), [Ok(true)]);
         assert_eq!(host.requests()[1].header("if-none-match"), Some("*"));
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_where_nothing_differs() {
+    fn nothing_is_written_if_nothing_differs() {
         let host = Host::new().exchange(there(&[1], "\"a\""));
         assert_eq!(run(&host, &[1, -2, 0]), [Ok(true), Ok(true), Err(ErrorKind::Invalid)]);
         let host = Host::new().exchange(testing::get(URL).status(404));
@@ -279,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn where_somebody_else_was_faster_the_edit_is_made_to_what_they_wrote() {
+    fn after_another_clients_write_the_edit_runs_on_the_new_content() {
         let host = Host::new()
             .exchange(there(&[9], "\"a\""))
             .exchange(testing::put(URL).status(412))
@@ -291,21 +293,21 @@ mod tests {
     }
 
     #[test]
-    fn a_storm_of_others_is_a_conflict_for_those_that_want_a_change_alone() {
+    fn contention_is_a_conflict_only_for_items_that_need_a_change() {
         let host = Host::new()
-            .exchange(there(&[1], "\"a\"").times(TRIES + 1))
-            .exchange(testing::put(URL).status(412).times(TRIES));
+            .exchange(there(&[1], "\"a\"").times(MAX_ATTEMPTS + 1))
+            .exchange(testing::put(URL).status(412).times(MAX_ATTEMPTS));
         assert_eq!(run(&host, &[1, 2, 0]), [Ok(true), Err(ErrorKind::Conflict), Err(ErrorKind::Invalid)]);
     }
 
     #[test]
-    fn a_write_that_fails_is_told_to_those_that_wanted_it() {
+    fn a_failed_write_is_the_outcome_of_the_items_that_needed_it() {
         let host = Host::new().exchange(there(&[1], "\"a\"")).exchange(testing::put(URL).status(429));
         assert_eq!(run(&host, &[1, 2]), [Ok(true), Err(ErrorKind::Throttled(None))]);
     }
 
-    /// A cloud that takes no document with one of these ports open.
-    fn picky(refused: fn(i64) -> bool) -> Host {
+    /// A cloud that rejects documents with one of these ports open.
+    fn picky_cloud(refused: fn(i64) -> bool) -> Host {
         let mut there = (json!({"open": [9]}), 0);
         Host::new().cloud(move |sent| {
             if sent.method == "PUT" {
@@ -324,8 +326,8 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cloud_will_not_take_for_one_item_costs_the_others_nothing() {
-        let host = picky(|port| port == 13);
+    fn an_item_that_the_cloud_rejects_does_not_affect_the_others() {
+        let host = picky_cloud(|port| port == 13);
         let outcomes = run(&host, &[1, 2, 3, 13, 5, 6, 7, 9]);
         let expected = [1, 2, 3, 13, 5, 6, 7, 9].map(|port| match port {
             13 => Err(ErrorKind::Invalid),
@@ -337,15 +339,15 @@ mod tests {
     }
 
     #[test]
-    fn a_cloud_that_takes_nothing_is_not_asked_for_each_item() {
+    fn a_cloud_that_rejects_everything_is_not_asked_for_each_item() {
         let ports: Vec<_> = (100..1_100).collect();
-        let host = picky(|port| port >= 100);
+        let host = picky_cloud(|port| port >= 100);
         assert!(run(&host, &ports).iter().all(|outcome| *outcome == Err(ErrorKind::Invalid)));
-        assert_eq!(writes(&host), 1 + 2 * HALVINGS);
+        assert_eq!(writes(&host), 1 + 2 * MAX_BISECTIONS);
     }
 
     #[test]
-    fn what_the_cloud_makes_of_a_write_tells_the_outcome() {
+    fn the_clouds_version_of_a_write_decides_the_outcome() {
         let busy = testing::put(URL).json(json!({"open": [2], "busy": true}));
         let host = Host::new().exchange(there(&[1], "\"a\"")).exchange(busy);
         assert_eq!(run(&host, &[2]), [Ok(false)]);
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_etag_is_taken_from_the_header_or_else_from_the_document() {
+    fn an_etag_is_read_from_the_header_or_else_from_the_document() {
         for (header, expected) in [(None, "W/\"b\""), (Some("\"a\""), "\"a\"")] {
             let there = testing::get(URL).json(json!({"open": [1], "etag": "W/\"b\""}));
             let there = header.into_iter().fold(there, |there, etag| there.header("etag", etag));
@@ -370,16 +372,18 @@ mod tests {
     }
 
     #[test]
-    fn a_document_without_an_etag_is_not_written_over() {
+    fn a_document_without_an_etag_is_not_overwritten() {
         let host = Host::new().exchange(testing::get(URL).json(json!({"open": [1]})));
         assert_eq!(run(&host, &[2]), [Err(ErrorKind::Broken)]);
     }
 
     #[test]
-    fn the_headers_of_the_write_are_there_when_the_outcome_is_told_also_where_its_body_says_nothing() {
-        let edit = |document: &mut Document<Firewall>, ports: &[i32]| match document.written.get("operation")
+    fn the_edit_after_a_write_sees_its_headers_even_if_its_body_was_empty() {
+        let edit = |document: &mut Document<Firewall>, ports: &[i32]| match document
+            .write_headers
+            .get("operation")
         {
-            Some(address) => vec![Edit::Kept(Ok(address.to_str().unwrap().to_owned()))],
+            Some(address) => vec![Edit::Unchanged(Ok(address.to_str().unwrap().to_owned()))],
             None => open(document, ports).into_iter().map(|_| Edit::Changed).collect(),
         };
         let begun = |exchange: Exchange| exchange.header("operation", "/7");
@@ -390,8 +394,8 @@ mod tests {
                 .exchange(begun(testing::put(URL).status(202))),
         ];
         for host in hosts {
-            let told = host.run(async { Document::read(URL).await.unwrap().edit(&[2], edit).await });
-            assert_eq!(told, [Ok("/7".to_owned())]);
+            let outcomes = host.run(async { Document::read(URL).await.unwrap().edit(&[2], edit).await });
+            assert_eq!(outcomes, [Ok("/7".to_owned())]);
         }
     }
 }

@@ -1,35 +1,35 @@
-//! What a failure of `wasi:http` means in the contract's words. Exhaustive, and by the code alone.
+//! Maps the error codes of `wasi:http` to the contract's error kinds. Exhaustive, and by the code alone.
 
 use wasip2::http::types::ErrorCode;
 
 use crate::{Error, ErrorKind, deadline};
 
-/// The error of a request that got no answer.
+/// The error of a request that got no response.
 #[cfg_attr(
     not(any(target_arch = "wasm32", test)),
     expect(dead_code, reason = "only a component meets these codes")
 )]
 pub(crate) fn error(subject: &str, code: &ErrorCode) -> Error {
-    // Past the soft deadline the host takes no request, and gives up those that it has taken.
+    // After the soft deadline the host accepts no request, and aborts those in flight.
     if matches!(code, ErrorCode::HttpResponseTimeout) && deadline::has_passed() {
         return Error::deadline(subject);
     }
     let kind = kind(code);
     let what = match kind {
-        ErrorKind::Denied => "was refused by the host's gate",
+        ErrorKind::Denied => "was denied by the host's gate",
         _ => "got no answer",
     };
-    // `wasip2` has no other name for a code; its prefix tells people nothing.
+    // `wasip2` has no other name for a code. Its prefix means nothing to people.
     let shown = format!("{code:?}");
     Error::new(kind, format!("{subject} {what}: {}", shown.trim_start_matches("ErrorCode::")))
 }
 
 fn kind(code: &ErrorCode) -> ErrorKind {
     match code {
-        // The gate's own refusals: a host or an address that the operator has not granted.
+        // Denied by the gate: a host or an address that the operator has not granted.
         ErrorCode::HttpRequestDenied | ErrorCode::DestinationIpProhibited => ErrorKind::Denied,
-        // Nobody answers at the moment, or not in time. A certificate belongs here too: it expires and is renewed
-        // without anybody touching this cluster.
+        // No response at present, or not in time. Certificate errors belong here too: a certificate expires and is
+        // renewed without a change to this cluster.
         ErrorCode::DnsTimeout
         | ErrorCode::DnsError(_)
         | ErrorCode::DestinationNotFound
@@ -49,7 +49,7 @@ fn kind(code: &ErrorCode) -> ErrorKind {
         | ErrorCode::HttpProtocolError
         | ErrorCode::ConfigurationError
         | ErrorCode::InternalError(_) => ErrorKind::Unavailable,
-        // Asking again would end the same way: the request is wrong, or the answer is more than was bargained for.
+        // A retry would fail the same way: the request is invalid, or the response exceeds a limit.
         ErrorCode::HttpRequestLengthRequired
         | ErrorCode::HttpRequestBodySize(_)
         | ErrorCode::HttpRequestMethodInvalid
@@ -79,7 +79,7 @@ mod tests {
     use crate::testing::Host;
 
     #[test]
-    fn a_refusal_by_the_gate_is_not_taken_for_a_cloud_that_is_away() {
+    fn a_denial_by_the_gate_is_not_taken_for_an_unavailable_cloud() {
         let rows = [
             (ErrorCode::HttpRequestDenied, ErrorKind::Denied),
             (ErrorCode::DestinationIpProhibited, ErrorKind::Denied),
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn the_message_names_the_request_and_the_code() {
         let rows = [
-            (ErrorCode::HttpRequestDenied, "GET x was refused by the host's gate: HttpRequestDenied"),
+            (ErrorCode::HttpRequestDenied, "GET x was denied by the host's gate: HttpRequestDenied"),
             (ErrorCode::ConnectionRefused, "GET x got no answer: ConnectionRefused"),
         ];
         for (code, expected) in rows {
@@ -106,11 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_late_is_the_clouds_fault_before_the_deadline_and_nobodys_after_it() {
+    fn a_timeout_is_unavailable_before_the_deadline_and_the_deadline_after_it() {
         let late = |code: &ErrorCode, left| Host::new().remaining(left).run(async { error("GET x", code) });
         let in_time = late(&ErrorCode::HttpResponseTimeout, Duration::from_millis(1));
-        assert_eq!((in_time.kind, in_time.is_deadline()), (ErrorKind::Unavailable, false));
-        assert!(late(&ErrorCode::HttpResponseTimeout, Duration::ZERO).is_deadline());
-        assert!(!late(&ErrorCode::ConnectionRefused, Duration::ZERO).is_deadline());
+        assert_eq!((in_time.kind, in_time.is_past_deadline()), (ErrorKind::Unavailable, false));
+        assert!(late(&ErrorCode::HttpResponseTimeout, Duration::ZERO).is_past_deadline());
+        assert!(!late(&ErrorCode::ConnectionRefused, Duration::ZERO).is_past_deadline());
     }
 }

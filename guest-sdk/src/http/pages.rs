@@ -1,25 +1,28 @@
-//! Lists that come in pages: the same in every cloud but for how a page names the next.
+//! Reads paged lists. Clouds differ only in how a page names the next one.
 
 use serde::de::DeserializeOwned;
 
 use super::{Request, Response, without_query};
 use crate::Error;
 
-/// Reads a list page by page, from the request for the first one, each sent in this way: what came, and what ended the list.
-/// It is whole only where that is no error. `take` says what is on a page, and how to ask for the next, if there is one.
-pub async fn pages<P: DeserializeOwned, T>(
+/// Reads a list page by page, and returns the items and how the list ended. The list is complete only if it ended without
+/// an error.
+///
+/// `first` is the request for the first page, and `send` sends each request. `split` splits a page into its items and the
+/// request for the next page, if there is one.
+pub async fn read_pages<P: DeserializeOwned, T>(
     first: Request,
     send: impl AsyncFn(Request) -> Result<Response, Error>,
-    take: impl Fn(P) -> (Vec<T>, Option<Request>),
+    split: impl Fn(P) -> (Vec<T>, Option<Request>),
 ) -> (Vec<T>, Result<(), Error>) {
     let (mut all, mut next) = (Vec::new(), Some(first));
     while let Some(request) = next {
         let url = request.url.clone();
         match send(request).await.and_then(Response::json) {
             Ok(page) => {
-                let (items, following) = take(page);
+                let (items, following) = split(page);
                 all.extend(items);
-                // It would be read again and again until the deadline, and fill the memory of the call.
+                // Such a page would be read again and again until the deadline, and fill the memory of the call.
                 if following.as_ref().is_some_and(|following| following.url == url) {
                     let message = format!("a page of {} names itself as the next", without_query(&url));
                     return (all, Err(Error::broken(message)));
@@ -43,16 +46,16 @@ mod tests {
     const URL: &str = "http://cloud.test/machines";
 
     fn list(host: &Host) -> (Vec<i64>, Result<(), ErrorKind>) {
-        let take = |page: Value| {
+        let split = |page: Value| {
             let items = page["items"].as_array().unwrap().iter().map(|item| item.as_i64().unwrap()).collect();
             (items, page["next"].as_str().map(http::get))
         };
-        let (items, end) = host.run(pages(http::get(URL), Request::send, take));
+        let (items, end) = host.run(read_pages(http::get(URL), Request::send, split));
         (items, end.map_err(|error| error.kind))
     }
 
     #[test]
-    fn all_pages_are_one_list_and_what_breaks_it_off_is_told_with_what_came() {
+    fn all_pages_make_one_list_and_an_error_comes_with_the_items_before_it() {
         let first = get(URL).json(json!({"items": [1, 2], "next": "http://cloud.test/more"}));
         let more = get("http://cloud.test/more");
         let host = Host::new().exchange(first.clone()).exchange(more.clone().json(json!({"items": [3]})));

@@ -1,4 +1,4 @@
-//! An answer of the cloud, and what an author makes of it.
+//! A response of the cloud, and its interpretation.
 
 use ::http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use super::status;
 use crate::{Error, host};
 
-/// An answer of the cloud, whole.
+/// A complete response of the cloud.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// The status code.
@@ -19,18 +19,18 @@ pub struct Response {
 }
 
 impl Response {
-    /// The text of a header; none where it is missing or no text.
+    /// The text of a header. None if it is missing or not text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// The answer, if its status is a success.
+    /// The response, if its status is a success.
     ///
     /// # Errors
     ///
-    /// What the status means in the contract's words: `throttled` for 429 with the time that `Retry-After` names,
+    /// The contract's error kind for the status: `throttled` for 429 with the time that `Retry-After` names,
     /// `denied` for 401, 403 and 407, `conflict` for 409, 412 and 423, `invalid` for 400 and 422, `unavailable` for 408,
-    /// 425 and 5xx, and `broken` for all others. The message holds the cloud's own, as far as it is found.
+    /// 425 and 5xx, and `broken` for all others. The message includes the cloud's own message, if it is found.
     pub fn error_for_status(self) -> Result<Self, Error> {
         match status::kind(self.status, &self.headers, host::now()) {
             None => Ok(self),
@@ -38,8 +38,8 @@ impl Response {
         }
     }
 
-    /// The answer, if its status is a success, and none for 404 and 410. Only the author knows whether these speak of
-    /// the thing that was asked for: a list that isn't there is a mistake somewhere, not an empty list.
+    /// The response, if its status is a success. None for 404 and 410. Use it only where these statuses are about the
+    /// resource that was asked for: a list that doesn't exist is a mistake, not an empty list.
     ///
     /// # Errors
     ///
@@ -51,26 +51,25 @@ impl Response {
         }
     }
 
-    /// The body of a successful answer, read as JSON, and its headers, in which a cloud may name the operation that it has
-    /// begun.
+    /// The body of a successful response, read as JSON, and its headers, which may name an operation that has begun.
     ///
     /// # Errors
     ///
     /// As [`json`](Self::json).
-    pub fn parts<T: DeserializeOwned>(self) -> Result<(T, HeaderMap), Error> {
-        let mut answer = self.error_for_status()?;
-        let headers = std::mem::take(&mut answer.headers);
-        Ok((answer.json()?, headers))
+    pub fn json_with_headers<T: DeserializeOwned>(self) -> Result<(T, HeaderMap), Error> {
+        let mut response = self.error_for_status()?;
+        let headers = std::mem::take(&mut response.headers);
+        Ok((response.json()?, headers))
     }
 
-    /// The body of a successful answer, read as JSON.
+    /// The body of a successful response, read as JSON.
     ///
     /// # Errors
     ///
-    /// As [`error_for_status`](Self::error_for_status), and `broken` where the body is not what the type expects.
+    /// As [`error_for_status`](Self::error_for_status), and `broken` if the body doesn't match the type.
     pub fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
         let Self { bytes, subject, .. } = self.error_for_status()?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| Error::broken(format!("{subject} answered what isn't understood: {error}")))
+            .map_err(|error| Error::broken(format!("{subject} sent an unexpected body: {error}")))
     }
 }

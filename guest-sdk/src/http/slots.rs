@@ -1,5 +1,5 @@
-//! Turns for requests: so many are in flight, the others wait in the order in which they came. A turn that nobody waits
-//! for any more, because its request was dropped, goes on to the next.
+//! Limits the number of requests in flight. Further requests wait for a slot in the order in which they came. If a waiting
+//! request is dropped, its slot goes to the next one.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,15 +7,15 @@ use std::rc::Rc;
 
 use futures::channel::oneshot;
 
-use super::IN_FLIGHT;
+use super::MAX_IN_FLIGHT;
 
 thread_local! {
-    static SLOTS: Slots = Slots::new(IN_FLIGHT);
+    static SLOTS: Slots = Slots::new(MAX_IN_FLIGHT);
 }
 
-/// Waits for a turn among all requests of the call.
-pub(super) async fn take() -> Slot {
-    SLOTS.with(Slots::clone).take().await
+/// Waits for a free slot among all requests of the call.
+pub(super) async fn acquire() -> Slot {
+    SLOTS.with(Slots::clone).acquire().await
 }
 
 #[derive(Clone)]
@@ -26,7 +26,7 @@ struct Queue {
     waiting: VecDeque<oneshot::Sender<Slot>>,
 }
 
-/// A turn, for as long as it lives.
+/// The right to have one request in flight. Dropping it frees the slot.
 pub(super) struct Slot(Slots);
 
 impl Slots {
@@ -34,21 +34,21 @@ impl Slots {
         Self(Rc::new(RefCell::new(Queue { free, waiting: VecDeque::new() })))
     }
 
-    async fn take(&self) -> Slot {
-        let turn = {
+    async fn acquire(&self) -> Slot {
+        let slot = {
             let mut queue = self.0.borrow_mut();
             if queue.free > 0 {
                 queue.free -= 1;
                 return Slot(self.clone());
             }
-            let (sender, turn) = oneshot::channel();
+            let (sender, slot) = oneshot::channel();
             queue.waiting.push_back(sender);
-            turn
+            slot
         };
-        turn.await.expect("whoever waits is in the queue until a turn comes")
+        slot.await.expect("a waiting request stays in the queue until it gets a slot")
     }
 
-    fn next(&self) -> Option<oneshot::Sender<Slot>> {
+    fn next_waiting(&self) -> Option<oneshot::Sender<Slot>> {
         let mut queue = self.0.borrow_mut();
         loop {
             match queue.waiting.pop_front() {
@@ -65,8 +65,8 @@ impl Slots {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if let Some(next) = self.0.next() {
-            // A turn that can't be handed over is dropped here, and goes on by that.
+        if let Some(next) = self.0.next_waiting() {
+            // If the receiver is gone, the slot is dropped here, and so passed on.
             drop(next.send(Slot(self.0.clone())));
         }
     }
@@ -79,10 +79,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_goes_to_whoever_waits_longest() {
+    fn a_slot_goes_to_the_request_that_waits_longest() {
         let slots = Slots::new(1);
-        let first = slots.take().now_or_never().unwrap();
-        let (mut second, mut third) = (Box::pin(slots.take()), Box::pin(slots.take()));
+        let first = slots.acquire().now_or_never().unwrap();
+        let (mut second, mut third) = (Box::pin(slots.acquire()), Box::pin(slots.acquire()));
         assert!(second.as_mut().now_or_never().is_none());
         assert!(third.as_mut().now_or_never().is_none());
         drop(first);
@@ -94,21 +94,21 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_is_never_lost_with_a_request_that_was_dropped() {
-        for dropped_before_its_turn in [true, false] {
+    fn a_slot_is_not_lost_with_a_dropped_request() {
+        for is_dropped_while_waiting in [true, false] {
             let slots = Slots::new(1);
-            let first = slots.take().now_or_never().unwrap();
-            let (mut second, mut third) = (Box::pin(slots.take()), Box::pin(slots.take()));
+            let first = slots.acquire().now_or_never().unwrap();
+            let (mut second, mut third) = (Box::pin(slots.acquire()), Box::pin(slots.acquire()));
             assert!(second.as_mut().now_or_never().is_none());
             assert!(third.as_mut().now_or_never().is_none());
-            if dropped_before_its_turn {
+            if is_dropped_while_waiting {
                 drop(second);
                 drop(first);
             } else {
                 drop(first);
                 drop(second);
             }
-            assert!(third.now_or_never().is_some(), "dropped before its turn: {dropped_before_its_turn}");
+            assert!(third.now_or_never().is_some(), "dropped while waiting: {is_dropped_while_waiting}");
             assert_eq!(slots.0.borrow().free, 1);
         }
     }

@@ -1,4 +1,4 @@
-//! What a status code means in the contract's words, and the message that goes with it. Pure: the time is an argument.
+//! Maps a status code to the contract's error kinds, and writes the message. Pure: the time is an argument.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,17 +8,17 @@ use serde_json::Value;
 use super::Response;
 use crate::{Error, ErrorKind};
 
-/// The header by which the host's gate marks an answer of its own.
+/// The header that marks a response of the host's gate.
 pub(crate) const GATE: &str = "pileus-gate";
 
-/// The headers in which clouds put the id of a request, for a ticket with their support.
+/// The headers in which clouds return the ID of a request, for a support ticket.
 const REQUEST_IDS: [&str; 5] =
     ["x-request-id", "x-ms-request-id", "x-amzn-requestid", "x-amz-request-id", "x-openstack-request-id"];
 
-/// How much of the cloud's own message is kept: a sentence or two, as the host keeps 1 KiB of the whole.
-const LONGEST: usize = 500;
+/// How many characters of the cloud's message are kept: a sentence or two. The host keeps 1 KiB of the whole message.
+const MAX_MESSAGE: usize = 500;
 
-/// What an answer means; none for a success.
+/// The error kind of a response. None for a success.
 pub(super) fn kind(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<ErrorKind> {
     match status.as_u16() {
         200..=299 => None,
@@ -31,13 +31,13 @@ pub(super) fn kind(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> 
     }
 }
 
-/// Whether this is the gate's word that its cache has no such answer. A gateway in front of a cloud says 504 too.
+/// Whether the gate says that its cache has no such response. A gateway in front of a cloud answers 504 too.
 pub(super) fn is_not_cached(status: StatusCode, headers: &HeaderMap) -> bool {
     status == StatusCode::GATEWAY_TIMEOUT && headers.contains_key(GATE)
 }
 
-/// When the cloud wants to be asked again. A date counts from the answer's own `Date` where there is one, as the cloud's
-/// clock and this one may differ.
+/// When to retry, according to `Retry-After`. A date counts from the response's own `Date`, if there is one, because the
+/// cloud's clock and the local clock may differ.
 pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -48,37 +48,37 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
     Some(again.duration_since(date.unwrap_or(now)).unwrap_or_default())
 }
 
-/// Whether this is the gate's word that a limit would let the request through, but after the soft deadline of the call.
-fn comes_late(headers: &HeaderMap) -> bool {
+/// Whether the gate held the request back because a limit allows it only after the soft deadline of the call.
+fn is_held_back(headers: &HeaderMap) -> bool {
     headers.get(GATE).is_some_and(|why| why.as_bytes().starts_with(b"reason=rate"))
 }
 
-/// The error that an answer is.
+/// The error of a failed response.
 pub(super) fn error(kind: ErrorKind, response: &Response) -> Error {
     let Response { status, headers, bytes, subject } = response;
-    let message = match said(bytes) {
+    let message = match cloud_message(bytes) {
         _ if headers.contains_key(GATE) => format!("{subject} was held back by the host's gate"),
-        Some(said) => format!("{subject} answered {status}: {said}"),
+        Some(text) => format!("{subject} answered {status}: {text}"),
         None => format!("{subject} answered {status}"),
     };
     let id = REQUEST_IDS.iter().find_map(|name| response.header(name));
     let error = Error::new(kind, message);
-    let error = if comes_late(headers) { error.comes_late() } else { error };
+    let error = if is_held_back(headers) { error.held_back() } else { error };
     id.into_iter().fold(error, |error, id| error.with_extra("request-id", id))
 }
 
-/// What the cloud itself says, for people: the code and the message in the places where most JSON APIs have them.
-fn said(bytes: &[u8]) -> Option<String> {
+/// The cloud's own code and message, in the fields where most JSON APIs have them.
+fn cloud_message(bytes: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(bytes).ok()?;
     let inner = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
     let text = |name| inner.get(name).and_then(Value::as_str);
-    let said = match (text("code"), text("message")) {
+    let message = match (text("code"), text("message")) {
         (Some(code), Some(message)) => format!("{code}: {message}"),
         (Some(only), None) | (None, Some(only)) => only.to_owned(),
         (None, None) => return None,
     };
-    // On one line, because it becomes part of a sentence in an event.
-    Some(said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(LONGEST).collect())
+    // On one line, because it becomes part of an event's sentence.
+    Some(message.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_MESSAGE).collect())
 }
 
 #[cfg(test)]
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_its_meaning() {
+    fn every_status_maps_to_an_error_kind() {
         let rows = [
             (200, None),
             (204, None),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_that_the_cloud_names_is_kept() {
+    fn retry_after_is_kept() {
         let now = httpdate::parse_http_date("Sat, 28 Nov 2026 12:00:00 GMT").unwrap();
         let rows: [(&str, Pairs, Option<u64>); 6] = [
             ("none", &[], None),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_names_the_request_and_what_the_cloud_said() {
+    fn the_message_names_the_request_and_the_clouds_reason() {
         let rows: [(&str, Pairs, &str); 5] = [
             (
                 r#"{"code":"gone","message":"no\n such  thing"}"#,
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clouds_id_of_the_request_goes_with_the_error() {
+    fn the_error_carries_the_clouds_request_id() {
         let response = Response {
             status: StatusCode::BAD_REQUEST,
             headers: headers(&[("x-ms-request-id", "7")]),

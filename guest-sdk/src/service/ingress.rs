@@ -1,4 +1,4 @@
-//! Where a load balancer can be reached, which becomes the status of its Service.
+//! Where clients reach a load balancer. It becomes the status of its Service.
 
 use super::Protocol;
 
@@ -11,14 +11,14 @@ pub enum IpMode {
     Proxy,
 }
 
-/// One port of a load balancer that is there.
+/// The state of one port of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortStatus {
     /// The port.
     pub port: u16,
     /// The protocol.
     pub protocol: Protocol,
-    /// Why it doesn't work, as a CamelCase reason; none where it works.
+    /// Why the port doesn't work, as a CamelCase reason. None if it works.
     pub error: Option<String>,
 }
 
@@ -31,14 +31,14 @@ pub enum IngressPoint {
     Hostname(String),
 }
 
-/// One way in (`status.loadBalancer.ingress`).
+/// One entry of `status.loadBalancer.ingress`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ingress {
-    /// Where.
+    /// The address or DNS name.
     pub point: IngressPoint,
-    /// How clients should treat an IP address; none for host names.
+    /// How clients should treat an IP address. None for DNS names.
     pub ip_mode: Option<IpMode>,
-    /// Its ports.
+    /// The load balancer's ports.
     pub ports: Vec<PortStatus>,
 }
 

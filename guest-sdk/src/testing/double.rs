@@ -1,4 +1,4 @@
-//! What the double does in the place of the host. Everything happens on the thread of the test.
+//! The test double's implementation of the host's functions. Everything happens on the test's thread.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -10,19 +10,19 @@ use http::HeaderValue;
 use tracing::Level;
 
 use super::exchange::{Exchange, Uses};
-use super::{Line, Sent};
+use super::{LogLine, SentRequest};
 use crate::Error;
 use crate::http::{Incoming, Outgoing};
 
-/// How long after the soft deadline of a lookup the host gives up a request that it has taken.
+/// How long after the soft deadline of a lookup the host aborts a request in flight.
 const GRACE: Duration = Duration::from_secs(5);
 
 thread_local! {
-    static HERE: RefCell<Option<Rc<Double>>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Rc<Double>>> = const { RefCell::new(None) };
 }
 
-/// Answers requests for which there is no script.
-pub(super) type Cloud = Box<dyn FnMut(&Sent) -> Exchange>;
+/// Answers requests that aren't in the script.
+pub(super) type Cloud = Box<dyn FnMut(&SentRequest) -> Exchange>;
 
 pub(super) struct Double {
     pub(super) document: RefCell<String>,
@@ -32,10 +32,10 @@ pub(super) struct Double {
     pub(super) level: Cell<Level>,
     pub(super) script: RefCell<Vec<Exchange>>,
     pub(super) cloud: RefCell<Option<Cloud>>,
-    pub(super) sent: RefCell<Vec<Sent>>,
-    pub(super) log: RefCell<Vec<Line>>,
+    pub(super) sent: RefCell<Vec<SentRequest>>,
+    pub(super) log: RefCell<Vec<LogLine>>,
     in_flight: Cell<usize>,
-    pub(super) most_in_flight: Cell<usize>,
+    pub(super) max_in_flight: Cell<usize>,
 }
 
 impl Default for Double {
@@ -43,7 +43,7 @@ impl Default for Double {
         Self {
             document: RefCell::new("{}".to_owned()),
             facts: RefCell::default(),
-            // What the host gives a lookup.
+            // The default for lookups in the host.
             remaining: Cell::new(Duration::from_secs(10)),
             now: Cell::new(SystemTime::UNIX_EPOCH),
             level: Cell::new(Level::TRACE),
@@ -52,55 +52,55 @@ impl Default for Double {
             sent: RefCell::default(),
             log: RefCell::default(),
             in_flight: Cell::default(),
-            most_in_flight: Cell::default(),
+            max_in_flight: Cell::default(),
         }
     }
 }
 
-/// Keeps a double in the place of the host for as long as it lives.
-pub(super) struct Here;
+/// Keeps a double in the place of the host. Dropping it ends that.
+pub(super) struct Entered;
 
 /// Puts a double in the place of the host of this thread.
-pub(super) fn enter(double: &Rc<Double>) -> Here {
-    let before = HERE.replace(Some(Rc::clone(double)));
+pub(super) fn enter(double: &Rc<Double>) -> Entered {
+    let before = CURRENT.replace(Some(Rc::clone(double)));
     assert!(before.is_none(), "a double runs one future at a time");
-    Here
+    Entered
 }
 
-impl Drop for Here {
+impl Drop for Entered {
     fn drop(&mut self) {
-        HERE.take();
+        CURRENT.take();
     }
 }
 
-fn here() -> Rc<Double> {
-    HERE.with_borrow(Clone::clone).expect("outside of a component a provider runs in `testing::Host::run`")
+fn current() -> Rc<Double> {
+    CURRENT.with_borrow(Clone::clone).expect("outside of a component a provider runs in `testing::Host::run`")
 }
 
 pub(crate) fn configuration() -> String {
-    here().document.borrow().clone()
+    current().document.borrow().clone()
 }
 
 pub(crate) fn remaining() -> Duration {
-    here().remaining.get()
+    current().remaining.get()
 }
 
 pub(crate) fn identity(name: &str) -> Option<String> {
-    here().facts.borrow().iter().find(|(fact, _)| fact == name).map(|(_, value)| value.clone())
+    current().facts.borrow().iter().find(|(fact, _)| fact == name).map(|(_, value)| value.clone())
 }
 
 pub(crate) fn now() -> SystemTime {
-    here().now.get()
+    current().now.get()
 }
 
 pub(crate) fn log_enabled(level: Level) -> bool {
-    level <= here().level.get()
+    level <= current().level.get()
 }
 
 pub(crate) fn log(level: Level, target: &str, message: &str, fields: &[(String, String)]) {
     let line =
-        Line { level, target: target.to_owned(), message: message.to_owned(), fields: fields.to_owned() };
-    here().log.borrow_mut().push(line);
+        LogLine { level, target: target.to_owned(), message: message.to_owned(), fields: fields.to_owned() };
+    current().log.borrow_mut().push(line);
 }
 
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
@@ -108,30 +108,30 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
 }
 
 pub(crate) async fn exchange(request: Outgoing) -> Result<Incoming, Error> {
-    let double = here();
+    let double = current();
     let subject = request.subject();
     let exchange = double.take(sent(request));
     double.in_flight.update(|count| count + 1);
-    double.most_in_flight.update(|most| most.max(double.in_flight.get()));
-    turn().await;
+    double.max_in_flight.update(|most| most.max(double.in_flight.get()));
+    yield_once().await;
     double.in_flight.update(|count| count - 1);
     if exchange.hangs {
-        double.pass(double.remaining.get() + GRACE);
+        double.advance(double.remaining.get() + GRACE);
         return Err(Error::deadline(&subject));
     }
-    double.pass(exchange.takes);
-    exchange.answer()
+    double.advance(exchange.delay);
+    exchange.response()
 }
 
 impl Double {
-    /// Lets time pass.
-    fn pass(&self, time: Duration) {
+    /// Moves the clock on.
+    fn advance(&self, time: Duration) {
         self.remaining.update(|remaining| remaining.saturating_sub(time));
         self.now.update(|now| now + time);
     }
 
-    /// Finds the exchange that a request belongs to and uses it up by one.
-    fn take(&self, sent: Sent) -> Exchange {
+    /// Finds the exchange for a request, and uses it once.
+    fn take(&self, sent: SentRequest) -> Exchange {
         let mut script = self.script.borrow_mut();
         let found = script.iter_mut().find(|exchange| exchange.matches(&sent));
         let exchange = found.map(|exchange| {
@@ -140,8 +140,8 @@ impl Double {
             }
             exchange.clone()
         });
-        let exchange = exchange
-            .or_else(|| sent.is_for_the_cache().then(|| Exchange::not_cached(&sent.method, &sent.url)));
+        let exchange =
+            exchange.or_else(|| sent.is_cache_only().then(|| Exchange::not_cached(&sent.method, &sent.url)));
         let exchange = exchange.or_else(|| self.cloud.borrow_mut().as_mut().map(|cloud| cloud(&sent)));
         let missing = format!("{} {} is not in the script", sent.method, sent.url);
         self.sent.borrow_mut().push(sent);
@@ -153,10 +153,10 @@ impl Double {
     }
 }
 
-fn sent(request: Outgoing) -> Sent {
+fn sent(request: Outgoing) -> SentRequest {
     let Outgoing { method, uri, headers, body } = request;
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    Sent {
+    SentRequest {
         method: method.to_string(),
         url: uri.to_string(),
         headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
@@ -164,8 +164,8 @@ fn sent(request: Outgoing) -> Sent {
     }
 }
 
-/// Lets everybody else run once, so that what runs side by side in a component does so here.
-async fn turn() {
+/// Yields to the other futures once, so that requests run concurrently as they do in a component.
+async fn yield_once() {
     let mut waited = false;
     poll_fn(|context| {
         if waited {

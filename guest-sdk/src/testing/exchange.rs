@@ -1,4 +1,4 @@
-//! One request that a test expects, and what it is answered.
+//! A request that a test expects, and the response to it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,12 +8,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Sent;
+use super::SentRequest;
 use crate::Error;
 use crate::http::Incoming;
 use crate::http::status::GATE;
 
-/// One request that a test expects, and its answer: status 200 with an empty body, unless told otherwise.
+/// A request that a test expects, and the response to it. The default response is status 200 with an empty body.
 #[must_use = "an exchange does nothing until it is part of a script"]
 #[derive(Clone, Debug)]
 pub struct Exchange {
@@ -25,11 +25,11 @@ pub struct Exchange {
     failure: Option<Error>,
     is_cached: bool,
     pub(super) hangs: bool,
-    pub(super) takes: Duration,
+    pub(super) delay: Duration,
     pub(super) left: Uses,
 }
 
-/// How often an exchange may still be used.
+/// How often an exchange can still be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Uses {
     Exactly(usize),
@@ -73,81 +73,80 @@ impl Exchange {
             failure: None,
             is_cached: false,
             hangs: false,
-            takes: Duration::ZERO,
+            delay: Duration::ZERO,
             left: Uses::Exactly(1),
         }
     }
 
-    /// Answers with this status.
+    /// Sets the status.
     ///
     /// # Panics
     ///
-    /// Where it is none.
+    /// If it is not a valid status.
     pub fn status(mut self, status: u16) -> Self {
         self.status = StatusCode::from_u16(status).expect("a status is between 100 and 999");
         self
     }
 
-    /// Answers with this header besides.
+    /// Adds a header to the response.
     ///
     /// # Panics
     ///
-    /// Where it is none.
+    /// If it is not a valid header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         let name = HeaderName::try_from(name).expect("the name of a header");
         self.headers.append(name, HeaderValue::try_from(value).expect("the value of a header"));
         self
     }
 
-    /// Answers with this value as JSON.
+    /// Sets the body to a value as JSON.
     ///
     /// # Panics
     ///
-    /// Where it is no JSON.
+    /// If the value can't be written as JSON.
     pub fn json(self, value: impl Serialize) -> Self {
         self.body(serde_json::to_vec(&value).expect("the answer of a test is JSON"))
     }
 
-    /// Answers with this body.
+    /// Sets the body.
     pub fn body(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.bytes = bytes.into();
         self
     }
 
-    /// Answers with no response but an error, as the gate's refusal or a broken connection.
+    /// Fails with an error instead of a response, as after a denial by the gate or on a broken connection.
     pub fn failing(mut self, error: Error) -> Self {
         self.failure = Some(error);
         self
     }
 
-    /// Answers from the host's cache: only this is an answer to
-    /// [`send_if_cached`](crate::http::Request::send_if_cached), and to nothing else. What isn't in the script isn't in
-    /// the cache.
+    /// Puts the response into the host's cache: it answers only
+    /// [`send_if_cached`](crate::http::Request::send_if_cached). A response that isn't in the script isn't in the cache.
     pub fn cached(mut self) -> Self {
         self.is_cached = true;
         self
     }
 
-    /// Never answers: the deadline of the call comes first.
+    /// Never responds: the deadline of the call comes first.
     pub fn hanging(mut self) -> Self {
         self.hangs = true;
         self
     }
 
-    /// Moves the clock on by so much before it answers, which may bring the deadline. Exchanges that are in flight at
-    /// the same time move it one after the other.
-    pub fn taking(mut self, time: Duration) -> Self {
-        self.takes = time;
+    /// Moves the clock on by this time before the response, which may pass the deadline. Exchanges that are in flight
+    /// concurrently move it one after the other.
+    pub fn delay(mut self, time: Duration) -> Self {
+        self.delay = time;
         self
     }
 
-    /// Answers so many times, not once.
+    /// Expects this number of requests instead of one.
     pub fn times(mut self, times: usize) -> Self {
         self.left = Uses::Exactly(times);
         self
     }
 
-    /// Answers however often it is asked, and not being asked is fine.
+    /// Expects any number of requests, including none.
     pub fn any_times(mut self) -> Self {
         self.left = Uses::Any;
         self
@@ -157,19 +156,19 @@ impl Exchange {
         matches!(self.left, Uses::Exactly(left) if left > 0)
     }
 
-    /// What the host says of a request for what its cache hasn't.
+    /// The host's response to a cache-only request if nothing is cached.
     pub(super) fn not_cached(method: &str, url: &str) -> Self {
         Self::new(method, url).status(504).header(GATE, "not-cached").cached()
     }
 
-    pub(super) fn matches(&self, sent: &Sent) -> bool {
+    pub(super) fn matches(&self, sent: &SentRequest) -> bool {
         self.left != Uses::Exactly(0)
             && self.method == sent.method
             && self.url == sent.url
-            && self.is_cached == sent.is_for_the_cache()
+            && self.is_cached == sent.is_cache_only()
     }
 
-    pub(super) fn answer(&self) -> Result<Incoming, Error> {
+    pub(super) fn response(&self) -> Result<Incoming, Error> {
         match &self.failure {
             Some(error) => Err(error.clone()),
             None => {
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_request_is_answered_in_the_order_of_the_script() {
+    fn equal_requests_are_answered_in_the_order_of_the_script() {
         let url = "http://cloud.test/a";
         let host = testing::Host::new()
             .exchange(testing::get(url).status(404))
@@ -267,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "1 exchanges were not asked for: GET http://cloud.test/")]
-    fn an_exchange_that_nobody_asked_for_fails_the_test() {
+    #[should_panic(expected = "1 exchanges were not used: GET http://cloud.test/")]
+    fn an_unused_exchange_fails_the_test() {
         drop(testing::Host::new().exchange(testing::get("http://cloud.test/")));
     }
 

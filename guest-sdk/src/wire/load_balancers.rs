@@ -1,12 +1,13 @@
-//! Load balancers between the contract's generated types and the ones that authors see.
+//! Converts load balancers between the contract's generated types and the types that authors see.
 
 use std::time::Duration;
 
 use super::{address, error, in_progress};
 use crate::bindings::load_balancers::exports::pileus::provider::load_balancers as wit;
 use crate::{
-    Affinity, Error, Family, Ingress, IngressPoint, IpMode, LocalEndpoints, Owned, PortStatus, Protocol,
-    Selection, Service, ServiceAction, ServiceChange, ServicePort, ServiceProgress, Target, TrafficPolicy,
+    Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, OwnedLoadBalancer, PortStatus, Protocol,
+    Service, ServiceAction, ServiceChange, ServiceOutcome, ServicePort, ServiceProgress, SessionAffinity,
+    Target, TargetSelection, TrafficPolicy,
 };
 
 pub(crate) fn target(target: wit::Target) -> Target {
@@ -49,8 +50,8 @@ pub(crate) fn service(service: wit::Service) -> Service {
             wit::TrafficPolicy::Local(port) => TrafficPolicy::Local(port),
         },
         affinity: match affinity {
-            wit::Affinity::None => Affinity::None,
-            wit::Affinity::ClientIp(time) => Affinity::ClientIp(Duration::from_millis(time)),
+            wit::Affinity::None => SessionAffinity::None,
+            wit::Affinity::ClientIp(time) => SessionAffinity::ClientIp(Duration::from_millis(time)),
         },
         source_ranges,
         requested_ip,
@@ -60,8 +61,8 @@ pub(crate) fn service(service: wit::Service) -> Service {
             .map(|wit::LocalEndpoints { row, count }| LocalEndpoints { row, count })
             .collect(),
         targets: match targets {
-            wit::Selection::All => Selection::All,
-            wit::Selection::Rows(rows) => Selection::Rows(rows),
+            wit::Selection::All => TargetSelection::All,
+            wit::Selection::Rows(rows) => TargetSelection::Rows(rows),
         },
         status: status.into_iter().map(ingress).collect(),
         extra,
@@ -81,7 +82,7 @@ fn protocol(protocol: wit::Protocol) -> Protocol {
     }
 }
 
-fn protocol_back(protocol: Protocol) -> wit::Protocol {
+fn protocol_to_wit(protocol: Protocol) -> wit::Protocol {
     match protocol {
         Protocol::Tcp => wit::Protocol::Tcp,
         Protocol::Udp => wit::Protocol::Udp,
@@ -89,10 +90,10 @@ fn protocol_back(protocol: Protocol) -> wit::Protocol {
     }
 }
 
-fn family(family: wit::Family) -> Family {
+fn family(family: wit::Family) -> IpFamily {
     match family {
-        wit::Family::Ipv4 => Family::Ipv4,
-        wit::Family::Ipv6 => Family::Ipv6,
+        wit::Family::Ipv4 => IpFamily::Ipv4,
+        wit::Family::Ipv6 => IpFamily::Ipv6,
     }
 }
 
@@ -113,11 +114,11 @@ fn ingress(ingress: wit::Ingress) -> Ingress {
     }
 }
 
-fn ingress_back(ingress: Ingress) -> wit::Ingress {
+fn ingress_to_wit(ingress: Ingress) -> wit::Ingress {
     let Ingress { point, ip_mode, ports } = ingress;
     let port = |PortStatus { port, protocol, error }| wit::PortStatus {
         port,
-        protocol: protocol_back(protocol),
+        protocol: protocol_to_wit(protocol),
         error,
     };
     wit::Ingress {
@@ -133,31 +134,31 @@ fn ingress_back(ingress: Ingress) -> wit::Ingress {
     }
 }
 
-fn owned(owned: wit::Owned) -> Owned {
+fn owned(owned: wit::Owned) -> OwnedLoadBalancer {
     let wit::Owned { cluster_uid, service_uid, service, name, extra } = owned;
-    Owned { cluster_uid, service_uid, service, name, extra }
+    OwnedLoadBalancer { cluster_uid, service_uid, service, name, extra }
 }
 
-pub(crate) fn owned_back(owned: Owned) -> wit::Owned {
-    let Owned { cluster_uid, service_uid, service, name, extra } = owned;
+pub(crate) fn owned_to_wit(owned: OwnedLoadBalancer) -> wit::Owned {
+    let OwnedLoadBalancer { cluster_uid, service_uid, service, name, extra } = owned;
     wit::Owned { cluster_uid, service_uid, service, name, extra }
 }
 
 pub(crate) fn service_change(change: wit::ServiceChange) -> ServiceChange {
     let wit::ServiceChange { action, resume, extra } = change;
     let action = match action {
-        wit::Action::Ensure(wanted) => ServiceAction::Ensure(service(wanted)),
-        wit::Action::UpdateTargets(wanted) => ServiceAction::UpdateTargets(service(wanted)),
+        wit::Action::Ensure(desired) => ServiceAction::Ensure(service(desired)),
+        wit::Action::UpdateTargets(desired) => ServiceAction::UpdateTargets(service(desired)),
         wit::Action::Delete(last) => ServiceAction::Delete(service(last)),
         wit::Action::RemoveOrphan(orphan) => ServiceAction::RemoveOrphan(owned(orphan)),
     };
     ServiceChange { action, resume, extra }
 }
 
-pub(crate) fn service_outcome(outcome: Result<ServiceProgress, Error>) -> wit::Outcome {
+pub(crate) fn service_outcome(outcome: ServiceOutcome) -> wit::Outcome {
     match outcome {
         Ok(ServiceProgress::Done { status, warnings }) => {
-            let status = status.into_iter().map(ingress_back).collect();
+            let status = status.into_iter().map(ingress_to_wit).collect();
             wit::Outcome::Done(wit::Done { status, warnings, extra: Vec::new() })
         }
         Ok(ServiceProgress::InProgress(progress)) => wit::Outcome::InProgress(in_progress(progress)),

@@ -1,9 +1,9 @@
-//! Routes between the contract's generated types and the ones that authors see.
+//! Converts routes between the contract's generated types and the types that authors see.
 
-use super::{address, address_back, error, in_progress};
+use super::{address, address_to_wit, error, in_progress};
 use crate::bindings::pileus::provider::types;
 use crate::bindings::routes::exports::pileus::provider::routes;
-use crate::{Cluster, Error, ListedRoute, Progress, Route, RouteAction, RouteChange};
+use crate::{Cluster, ListedRoute, Route, RouteAction, RouteChange, RouteOutcome, RouteProgress};
 
 pub(crate) fn cluster(cluster: types::Cluster) -> Cluster {
     let types::Cluster { name, uid, extra } = cluster;
@@ -12,7 +12,7 @@ pub(crate) fn cluster(cluster: types::Cluster) -> Cluster {
 
 pub(crate) fn listed(route: ListedRoute) -> routes::Listed {
     let ListedRoute { name, node, target, addresses, destination, blackhole, extra } = route;
-    let addresses = addresses.into_iter().map(address_back).collect();
+    let addresses = addresses.into_iter().map(address_to_wit).collect();
     routes::Listed { name, node, target, addresses, destination, blackhole, extra }
 }
 
@@ -39,10 +39,10 @@ pub(crate) fn route_change(change: routes::RouteChange) -> RouteChange {
     RouteChange { action, resume, extra }
 }
 
-pub(crate) fn route_outcome(outcome: Result<Progress, Error>) -> routes::Outcome {
+pub(crate) fn route_outcome(outcome: RouteOutcome) -> routes::Outcome {
     match outcome {
-        Ok(Progress::Done) => routes::Outcome::Done,
-        Ok(Progress::InProgress(progress)) => routes::Outcome::InProgress(in_progress(progress)),
+        Ok(RouteProgress::Done) => routes::Outcome::Done,
+        Ok(RouteProgress::InProgress(progress)) => routes::Outcome::InProgress(in_progress(progress)),
         Err(failed) => routes::Outcome::Failed(error(failed)),
     }
 }

@@ -1,9 +1,9 @@
-//! The provider for the simulated cloud, and the model for authors: what it does for the API of that cloud, another
-//! provider does for its own. This file is its configuration and what follows from it; `machine`, `route` and
-//! `load_balancer` are a capability each, and `shared` is for a cloud where many Services share a load balancer.
+//! The provider for the simulated cloud, and the model for provider authors. This file has its configuration and the
+//! settings that follow from it. `instance`, `route` and `load_balancer` have one capability each. `shared` shows load
+//! balancers in a cloud where many Services share one.
 
+mod instance;
 mod load_balancer;
-mod machine;
 mod route;
 mod shared;
 
@@ -20,25 +20,25 @@ use serde::de::DeserializeOwned;
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Simulated {
-    /// Where the simulated cloud's API is, as in `http://simulator:8080`.
+    /// The base URL of the simulated cloud's API, as in `http://simulator:8080`.
     endpoint: http::BaseUrl,
     /// Whether each Service gets a load balancer of its own, or all of a cluster share one.
     #[serde(default)]
     load_balancers: Style,
-    /// How many lists and reads the cloud lets through, if it was started with quotas.
+    /// How many lists and reads the cloud accepts, if it was started with quotas.
     reads: Option<Quota>,
-    /// How many changes it lets through.
+    /// How many changes the cloud accepts, if it was started with quotas.
     writes: Option<Quota>,
 }
 
-/// How the cloud has load balancers.
+/// How Services get load balancers.
 #[derive(Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 enum Style {
-    /// Each Service has one of its own.
+    /// Each Service has a load balancer of its own.
     #[default]
     PerService,
-    /// All Services of a cluster share one, in which each has a frontend and an address.
+    /// All Services of a cluster share one. Each has a frontend in it and an address.
     Shared,
 }
 
@@ -47,7 +47,7 @@ enum Style {
 struct Page<T> {
     #[serde(alias = "machines", alias = "routes", alias = "loadBalancers", alias = "addresses")]
     items: Vec<T>,
-    /// Where the next page starts; none on the last one.
+    /// The cursor of the next page. None on the last page.
     next: Option<String>,
 }
 
@@ -55,8 +55,8 @@ impl<T: DeserializeOwned> http::Page for Page<T> {
     type Item = T;
     const PARAMETER: &'static str = "cursor";
 
-    fn take(self) -> (Vec<T>, Option<http::Next>) {
-        (self.items, self.next.map(http::Next::Value))
+    fn into_parts(self) -> (Vec<T>, Option<http::NextPage>) {
+        (self.items, self.next.map(http::NextPage::Value))
     }
 }
 
@@ -66,7 +66,7 @@ impl Provider for Simulated {
     type Configuration = Self;
 
     fn describe() -> Description {
-        let hostname = "Whether clients are told the load balancer's host name instead of its addresses.";
+        let hostname = "Whether clients get the load balancer's host name instead of its addresses.";
         Description::new("simulated", env!("CARGO_PKG_VERSION"))
             .provider_id_scheme("simulated")
             .service_annotation(Annotation::new(HOSTNAME, AnnotationType::Boolean, hostname).default("false"))
@@ -77,14 +77,14 @@ impl Provider for Simulated {
     }
 
     fn settings(&self) -> Settings {
-        let reason = "to read the machines behind Nodes, and to program routes and load balancers to them";
+        let reason = "to read the instances of Nodes, and to change routes and load balancers";
         let mut settings = Settings::default().endpoint(self.endpoint.endpoint(reason));
         for kind in ["machines", "routes", "load-balancers", "addresses", "shared-load-balancers"] {
-            // Nothing is read here, so it doesn't matter what they are.
-            let things = self.things::<()>(kind);
-            settings = settings.rules(things.reads().map(|rule| rule.limit("reads")));
+            // Rules don't depend on the type of the items.
+            let all = self.collection::<()>(kind);
+            settings = settings.rules(all.read_rules().map(|it| it.limit("reads")));
             if kind != "machines" {
-                settings = settings.rules(things.writes(["PUT", "DELETE"]).map(|rule| rule.limit("writes")));
+                settings = settings.rules(all.write_rules(["PUT", "DELETE"]).map(|it| it.limit("writes")));
             }
         }
         if self.load_balancers == Style::Shared {
@@ -95,20 +95,20 @@ impl Provider for Simulated {
 }
 
 impl Simulated {
-    /// All things of a kind, listed in pages of the largest size that the cloud gives.
-    fn things<T: DeserializeOwned>(&self, kind: &str) -> http::Collection<Page<T>> {
+    /// The collection of a kind, listed in pages of the largest size that the cloud allows.
+    fn collection<T: DeserializeOwned>(&self, kind: &str) -> http::Collection<Page<T>> {
         http::Collection::new(&self.endpoint, ["v1", kind]).list_query("limit", "1000")
     }
 }
 
-/// The id of a machine out of a provider ID.
-fn machine_of(provider_id: &str) -> Result<&str, Error> {
+/// Returns the machine's ID in a provider ID.
+fn machine_id(provider_id: &str) -> Result<&str, Error> {
     let id = provider_id.strip_prefix("simulated://").filter(|id| !id.is_empty() && !id.contains('/'));
-    id.ok_or_else(|| Error::provider_id(provider_id, "simulated://m-000001"))
+    id.ok_or_else(|| Error::invalid_provider_id(provider_id, "simulated://m-000001"))
 }
 
 #[cfg(test)]
-mod storm;
+mod faults;
 
 #[cfg(test)]
 mod tests {
@@ -150,17 +150,17 @@ mod tests {
     }
 
     #[test]
-    fn what_all_services_share_is_written_by_one_call_at_a_time() {
-        let alone = |style: &str| {
+    fn a_shared_load_balancer_is_changed_by_one_call_at_a_time() {
+        let one_at_a_time = |style: &str| {
             let document = json!({"endpoint": "http://cloud.test", "loadBalancers": style});
             Host::new().configuration(document).configure::<Simulated>().unwrap().one_at_a_time
         };
-        assert_eq!(alone("perService"), []);
-        assert_eq!(alone("shared"), [Capability::LoadBalancers]);
+        assert_eq!(one_at_a_time("perService"), []);
+        assert_eq!(one_at_a_time("shared"), [Capability::LoadBalancers]);
     }
 
     #[test]
-    fn the_cloud_has_a_limit_where_it_has_quotas() {
+    fn configured_quotas_become_limits() {
         let limits = |document: Value| {
             let settings = Host::new().configuration(document).configure::<Simulated>().unwrap();
             settings.limits.into_iter().map(|limit| (limit.key, limit.capacity, limit.per_minute)).collect()
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_is_wrong_is_refused_with_its_place() {
+    fn an_invalid_configuration_is_rejected_with_the_path() {
         let rows = [
             (json!({}), "", "missing field `endpoint`"),
             (json!({"endpoint": "cloud.test"}), "endpoint", "must start with"),
@@ -188,10 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_tells_operators_what_the_endpoint_is() {
+    fn the_schema_describes_the_endpoint() {
         let schema = schema::<Simulated>();
         assert_eq!(schema["properties"]["endpoint"]["format"], "uri");
-        assert!(schema["properties"]["endpoint"]["description"].as_str().unwrap().starts_with("Where"));
+        assert!(
+            schema["properties"]["endpoint"]["description"].as_str().unwrap().starts_with("The base URL")
+        );
         assert_eq!(schema["required"], json!(["endpoint"]));
     }
 }

@@ -1,33 +1,33 @@
-//! Load balancers: what a Service wants in the words of the simulated cloud, and how far the cloud is with it. Here each
-//! Service has a load balancer of its own, with the Service's UID as its name. The other style is in `shared`.
+//! Load balancers: what a Service asks for, as the simulated cloud writes it, and what the cloud has. In this style each
+//! Service has a load balancer of its own, named by the Service's UID. `shared` has the other style.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use pileus_guest::http::{HeaderMap, MemberList, Members};
-use pileus_guest::operation::State;
+use pileus_guest::http::{HeaderMap, MemberDigest, MemberSet};
+use pileus_guest::operation::Status;
 use pileus_guest::{
-    Cluster, Error, Family, Ingress, LoadBalancers, Object, Outcomes, Owned, Protocol, Service, ServiceCall,
-    ServiceProgress, Wish, labels,
+    Cluster, Error, Ingress, IpFamily, LoadBalancers, OwnedLoadBalancer, Protocol, Resource, ResourceChange,
+    Service, ServiceCall, ServiceOutcome, ServicePort, ServiceProgress, labels,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Simulated, Style, machine_of};
+use crate::{Simulated, Style, machine_id};
 
-/// The annotation of Services whose clients are told a name.
+/// The Service annotation by which clients get a host name instead of addresses.
 pub(crate) const HOSTNAME: &str = "simulated.pileus.dev/hostname";
 
-/// What a Service wants, as a load balancer of its own is written.
+/// The load balancer that a Service asks for.
 #[derive(Serialize)]
-pub(crate) struct Goal<'a> {
-    pub(crate) machines: MemberList,
-    pub(crate) families: &'a [Family],
+pub(crate) struct Spec<'a> {
+    pub(crate) machines: MemberSet,
+    pub(crate) families: &'a [IpFamily],
     pub(crate) address: Option<IpAddr>,
     #[serde(flatten)]
     pub(crate) rules: Rules,
 }
 
-/// What of that is in a load balancer, or in a part of one, as it was written.
+/// The fields that a load balancer, or a frontend of a shared one, returns exactly as they were written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Rules {
@@ -46,10 +46,10 @@ struct Listener {
     node_port: Option<u16>,
 }
 
-/// How far the cloud is with something.
+/// The state of a resource in the cloud.
 #[derive(Debug, Default, Deserialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
-pub(crate) enum Stage {
+pub(crate) enum ResourceState {
     #[default]
     Active,
     Creating,
@@ -65,46 +65,46 @@ struct LoadBalancer {
     name: String,
     addresses: Vec<IpAddr>,
     hostname: String,
-    families: Vec<Family>,
-    machines: Members,
+    families: Vec<IpFamily>,
+    machines: MemberDigest,
     #[serde(flatten)]
-    stage: Stage,
+    state: ResourceState,
     #[serde(flatten)]
     rules: Rules,
 }
 
 impl LoadBalancers for Simulated {
-    async fn change_load_balancers(&self, call: &ServiceCall) -> Result<Outcomes<ServiceProgress>, Error> {
+    async fn change_load_balancers(&self, call: &ServiceCall) -> Result<Vec<ServiceOutcome>, Error> {
         if self.load_balancers == Style::Shared {
             return self.change_shared(call).await;
         }
-        let balancers = self.things::<LoadBalancer>("load-balancers");
-        let found = balancers.named(call.names(), |balancer| &balancer.name).await?;
-        let machines = call.members(|target| machine_of(&target.provider_id).ok());
-        let wishes = call.wishes(&found, |service| Goal::new(call, service, machines.of(service)));
-        let put = async |name: &str, goal: &Goal<'_>| balancers.put(name, goal).await;
-        Ok(Wish::settle(&wishes, put, async |name: &str| balancers.delete(name).await).await)
+        let balancers = self.collection::<LoadBalancer>("load-balancers");
+        let found = balancers.read_many(call.resource_names(), |balancer| &balancer.name).await?;
+        let machines = call.members(|target| machine_id(&target.provider_id).ok());
+        let changes = call.resource_changes(&found, |service| Spec::new(call, service, machines.of(service)));
+        let put = async |name: &str, spec: &Spec<'_>| balancers.put(name, spec).await;
+        Ok(ResourceChange::reconcile(&changes, put, async |name: &str| balancers.delete(name).await).await)
     }
 
-    async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<Owned>, Error> {
+    async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<OwnedLoadBalancer>, Error> {
         let kind = if self.load_balancers == Style::Shared { "addresses" } else { "load-balancers" };
-        Ok(labels::owned_among(self.things(kind).all().await?, cluster))
+        Ok(labels::list_owned(self.collection(kind).list().await?, cluster))
     }
 }
 
-impl Object<Goal<'_>> for LoadBalancer {
-    fn state(&self, _: &HeaderMap) -> State {
-        self.stage.state()
+impl Resource<Spec<'_>> for LoadBalancer {
+    fn status(&self, _: &HeaderMap) -> Status {
+        self.state.status()
     }
 
-    fn is_as(&self, goal: &Goal<'_>) -> bool {
-        self.machines == goal.machines.digest()
-            && self.families == goal.families
-            && goal.address.is_none_or(|address| self.addresses.contains(&address))
-            && self.rules == goal.rules
+    fn matches(&self, spec: &Spec<'_>) -> bool {
+        self.machines == spec.machines.digest()
+            && self.families == spec.families
+            && spec.address.is_none_or(|address| self.addresses.contains(&address))
+            && self.rules == spec.rules
     }
 
-    fn done(&self, service: &Service) -> ServiceProgress {
+    fn report(&self, service: &Service) -> ServiceProgress {
         match service.annotation(HOSTNAME) {
             Some("true") => ServiceProgress::done([Ingress::hostname(&self.hostname)]),
             _ => ServiceProgress::done(self.addresses.iter().map(|address| Ingress::ip(address.to_string()))),
@@ -112,322 +112,31 @@ impl Object<Goal<'_>> for LoadBalancer {
     }
 }
 
-impl Stage {
-    pub(crate) fn state(&self) -> State {
+impl ResourceState {
+    pub(crate) fn status(&self) -> Status {
         match self {
-            Self::Active => State::Ended,
-            Self::Creating | Self::Updating | Self::Deleting => State::busy(),
-            Self::Failed { error } => State::failed(error.as_deref()),
+            Self::Active => Status::Succeeded,
+            Self::Creating | Self::Updating | Self::Deleting => Status::running(),
+            Self::Failed { error } => Status::failed(error.as_deref()),
         }
     }
 }
 
-impl<'a> Goal<'a> {
-    pub(crate) fn new(call: &ServiceCall, service: &'a Service, machines: MemberList) -> Result<Self, Error> {
-        service.has_alone(Protocol::Sctp)?;
-        let ports = service.ports.iter().map(|port| Listener {
-            protocol: port.protocol,
-            port: port.port,
-            node_port: port.node_port,
-        });
+impl<'a> Spec<'a> {
+    pub(crate) fn new(call: &ServiceCall, service: &'a Service, machines: MemberSet) -> Result<Self, Error> {
+        service.reject_mixed(Protocol::Sctp)?;
+        let listener =
+            |&ServicePort { protocol, port, node_port, .. }| Listener { protocol, port, node_port };
         let rules = Rules {
-            ports: ports.collect(),
+            ports: service.ports.iter().map(listener).collect(),
             source_ranges: service.source_ranges.clone(),
             health_check_port: service.policy.health_check_port(),
-            sticky_seconds: service.affinity.time().map(|time| time.as_secs()),
-            labels: labels::of(&call.cluster, service),
+            sticky_seconds: service.affinity.timeout().map(|timeout| timeout.as_secs()),
+            labels: labels::for_service(&call.cluster, service),
         };
         Ok(Self { machines, families: &service.families, address: service.requested_address()?, rules })
     }
 }
 
 #[cfg(test)]
-#[expect(clippy::unnecessary_wraps, reason = "outcomes are compared as they come")]
-pub(crate) mod tests {
-    use std::time::Duration;
-
-    use pileus_guest::testing::{Exchange, Host, delete, get, put};
-    use pileus_guest::{
-        Affinity, ErrorKind, Selection, ServiceAction, ServiceChange, ServicePort, Target, TrafficPolicy,
-    };
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    const ALL: &str = "http://cloud.test/v1/load-balancers";
-
-    fn cloud() -> Host {
-        Host::new().configuration(json!({"endpoint": "http://cloud.test"}))
-    }
-
-    pub(crate) fn service(uid: &str) -> Service {
-        Service {
-            namespace: "shop".to_owned(),
-            name: "web".to_owned(),
-            uid: uid.to_owned(),
-            ports: vec![ServicePort { port: 80, node_port: Some(30_080), ..ServicePort::default() }],
-            families: vec![Family::Ipv4],
-            ..Service::default()
-        }
-    }
-
-    pub(crate) fn call(actions: Vec<ServiceAction>) -> ServiceCall {
-        let target =
-            |number: u32| Target { provider_id: format!("simulated://m-{number}"), ..Target::default() };
-        ServiceCall {
-            cluster: Cluster { uid: Some("c".to_owned()), ..Cluster::default() },
-            targets: [2, 1].map(target).to_vec(),
-            changes: actions.into_iter().map(ServiceChange::from).collect(),
-            ..ServiceCall::default()
-        }
-    }
-
-    pub(crate) fn with_note(mut call: ServiceCall, note: &str) -> ServiceCall {
-        for change in &mut call.changes {
-            change.resume = Some(note.to_owned());
-        }
-        call
-    }
-
-    pub(crate) fn labels(uid: &str) -> Value {
-        json!({"pileus-cluster": "c", "pileus-service": uid, "pileus-service-name": "shop/web"})
-    }
-
-    pub(crate) fn changed(value: &Value, change: &Value) -> Value {
-        let mut value = value.clone();
-        value.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
-        value
-    }
-
-    fn there(uid: &str, change: &Value) -> Value {
-        let there = json!({
-            "name": uid, "state": "active", "etag": "e1", "addresses": ["198.51.100.7"],
-            "hostname": format!("{uid}.lb.example"), "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30_080}],
-            "machines": ["m-1", "m-2"], "sourceRanges": [], "families": ["ipv4"], "labels": labels(uid),
-        });
-        changed(&there, change)
-    }
-
-    fn one(uid: &str) -> String {
-        format!("{ALL}/{uid}")
-    }
-
-    fn at(uid: &str, change: &Value) -> Exchange {
-        get(one(uid)).json(there(uid, change))
-    }
-
-    fn written(change: &Value) -> Exchange {
-        put(one("u")).json(there("u", change))
-    }
-
-    pub(crate) fn in_progress_with(note: &str) -> Outcome {
-        const AGAIN: Duration = Duration::from_secs(1);
-        Ok(ServiceProgress::in_progress_with(AGAIN, note))
-    }
-
-    pub(crate) type Outcome = Result<ServiceProgress, ErrorKind>;
-
-    fn done() -> Outcome {
-        Ok(ServiceProgress::done([Ingress::ip("198.51.100.7")]))
-    }
-
-    pub(crate) fn outcomes(host: &Host, call: &ServiceCall) -> Vec<Outcome> {
-        let outcomes = host.change_load_balancers::<Simulated>(call).unwrap();
-        outcomes.into_iter().map(|outcome| outcome.map_err(|error| error.kind)).collect()
-    }
-
-    #[test]
-    fn a_load_balancer_is_written_where_it_is_not_as_its_service_wants_it_and_nowhere_else() {
-        let (none, so) = (get(one("u")).status(404), json!({}));
-        let (busy, failed) = (json!({"state": "updating"}), json!({"state": "failed", "error": "late"}));
-        let other = json!({"ports": [{"protocol": "udp", "port": 80}]});
-        let rows = [
-            (
-                "new, takes time",
-                none.clone(),
-                None,
-                Some(written(&json!({"state": "creating"}))),
-                in_progress_with("written"),
-            ),
-            ("new, at once", none.clone(), None, Some(written(&so)), done()),
-            ("new, fails at once", none, None, Some(written(&failed)), Err(ErrorKind::Unavailable)),
-            ("as it should be", at("u", &so), None, None, done()),
-            ("machines in another order", at("u", &json!({"machines": ["m-2", "m-1"]})), None, None, done()),
-            (
-                "being created",
-                at("u", &json!({"state": "creating"})),
-                None,
-                None,
-                in_progress_with("written"),
-            ),
-            ("being changed", at("u", &busy), Some("written"), None, in_progress_with("written")),
-            (
-                "being deleted",
-                at("u", &json!({"state": "deleting"})),
-                None,
-                None,
-                in_progress_with("written"),
-            ),
-            ("other ports", at("u", &other), None, Some(written(&busy)), in_progress_with("written")),
-            ("other machines", at("u", &json!({"machines": ["m-1"]})), None, Some(written(&so)), done()),
-            ("other labels", at("u", &json!({"labels": {}})), None, Some(written(&so)), done()),
-            ("another family", at("u", &json!({"families": ["ipv6"]})), None, Some(written(&so)), done()),
-            ("failed before", at("u", &failed), None, Some(written(&busy)), in_progress_with("written")),
-            ("failed meanwhile", at("u", &failed), Some("written"), None, Err(ErrorKind::Unavailable)),
-            ("refused", at("u", &other), None, Some(put(one("u")).status(409)), Err(ErrorKind::Conflict)),
-        ];
-        for (name, found, note, write, expected) in rows {
-            let host = write.into_iter().fold(cloud().exchange(found), Host::exchange);
-            let call = note.into_iter().fold(call(vec![ServiceAction::Ensure(service("u"))]), with_note);
-            assert_eq!(outcomes(&host, &call), [expected], "{name}");
-        }
-    }
-
-    #[test]
-    fn all_that_a_service_wants_is_written() {
-        let wanted = Service {
-            ports: vec![
-                ServicePort { port: 80, node_port: Some(30_080), ..ServicePort::default() },
-                ServicePort { port: 53, protocol: Protocol::Udp, ..ServicePort::default() },
-            ],
-            policy: TrafficPolicy::Local(31_000),
-            affinity: Affinity::ClientIp(Duration::from_mins(10)),
-            source_ranges: vec!["192.0.2.0/24".to_owned()],
-            requested_ip: Some("198.51.100.9".to_owned()),
-            families: vec![Family::Ipv6, Family::Ipv4],
-            targets: Selection::Rows(vec![1]),
-            ..service("u")
-        };
-        let host = cloud().exchange(at("u", &json!({}))).exchange(written(&json!({"state": "updating"})));
-        outcomes(&host, &call(vec![ServiceAction::UpdateTargets(wanted)]));
-        let sent: Value = serde_json::from_slice(&host.requests()[1].body).unwrap();
-        let expected = json!({
-            "ports": [{"protocol": "tcp", "port": 80, "nodePort": 30_080}, {"protocol": "udp", "port": 53, "nodePort": null}],
-            "machines": ["m-1"], "sourceRanges": ["192.0.2.0/24"], "families": ["ipv6", "ipv4"],
-            "address": "198.51.100.9", "healthCheckPort": 31_000, "stickySeconds": 600, "labels": labels("u"),
-        });
-        assert_eq!(sent, expected);
-    }
-
-    #[test]
-    fn what_a_service_asks_for_is_compared_as_what_it_means() {
-        let asks = |text: &str| Service { requested_ip: Some(text.to_owned()), ..service("u") };
-        let six = json!({"addresses": ["2001:db8::7"]});
-        let host = cloud().exchange(at("u", &six));
-        let outcome = outcomes(&host, &call(vec![ServiceAction::Ensure(asks("2001:DB8:0::7"))]));
-        assert_eq!(outcome, [Ok(ServiceProgress::done([Ingress::ip("2001:db8::7")]))]);
-        let named = Service { annotations: vec![(HOSTNAME.to_owned(), "true".to_owned())], ..service("u") };
-        let host = cloud().exchange(at("u", &json!({})));
-        let outcome = outcomes(&host, &call(vec![ServiceAction::Ensure(named)]));
-        assert_eq!(outcome, [Ok(ServiceProgress::done([Ingress::hostname("u.lb.example")]))]);
-    }
-
-    #[test]
-    fn a_service_that_cannot_be_served_is_told_what_would_be_right_and_writes_nothing() {
-        let mut mixed = service("u");
-        mixed.ports.push(ServicePort { protocol: Protocol::Sctp, ..ServicePort::default() });
-        let nowhere = Service { requested_ip: Some("here".to_owned()), ..service("u") };
-        for (wrong, said) in [(mixed, "Service of its own"), (nowhere, "`here` is no IP address")] {
-            let host = cloud().exchange(get(one("u")).status(404));
-            let call = call(vec![ServiceAction::Ensure(wrong)]);
-            let [Err(error)] = &host.change_load_balancers::<Simulated>(&call).unwrap()[..] else { panic!() };
-            assert_eq!(error.kind, ErrorKind::Invalid);
-            assert!(error.message.contains(said), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_deletion_goes_on_until_the_cloud_has_nothing_left() {
-        let (none, failed) = (get(one("u")).status(404), json!({"state": "failed", "error": "late"}));
-        let gone = Ok(ServiceProgress::gone());
-        let gave = |status| Some(delete(one("u")).status(status));
-        let rows = [
-            ("there, takes time", at("u", &json!({})), None, gave(202), in_progress_with("deleted")),
-            ("there, at once", at("u", &json!({})), None, gave(204), gone.clone()),
-            ("gone since", at("u", &json!({})), None, gave(404), gone.clone()),
-            (
-                "being created",
-                at("u", &json!({"state": "creating"})),
-                None,
-                None,
-                in_progress_with("deleted"),
-            ),
-            (
-                "being deleted",
-                at("u", &json!({"state": "deleting"})),
-                Some("deleted"),
-                None,
-                in_progress_with("deleted"),
-            ),
-            ("failed before", at("u", &failed), None, gave(202), in_progress_with("deleted")),
-            ("failed meanwhile", at("u", &failed), Some("deleted"), None, Err(ErrorKind::Unavailable)),
-            ("not seen, deleted before", none.clone(), Some("deleted"), None, gone.clone()),
-            (
-                "not seen, written before",
-                none.clone(),
-                Some("written"),
-                gave(202),
-                in_progress_with("deleted"),
-            ),
-            ("not seen", none, None, gave(404), gone),
-        ];
-        for (name, found, note, deletion, expected) in rows {
-            let orphan = Owned { name: "u".to_owned(), ..Owned::default() };
-            for action in [ServiceAction::Delete(service("u")), ServiceAction::RemoveOrphan(orphan)] {
-                let host = deletion.clone().into_iter().fold(cloud().exchange(found.clone()), Host::exchange);
-                let call = note.into_iter().fold(call(vec![action]), with_note);
-                assert_eq!(outcomes(&host, &call), std::slice::from_ref(&expected), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn more_than_a_handful_are_looked_up_in_one_list_and_only_what_differs_is_written() {
-        let mut call = call(["a", "b", "c"].map(|uid| ServiceAction::Ensure(service(uid))).to_vec());
-        call.changes.push(ServiceAction::Delete(service("d")).into());
-        call.changes.push(ServiceAction::Ensure(service("u")).into());
-        let url = format!("{ALL}?limit=1000");
-        let first = json!({"loadBalancers": [there("a", &json!({})), there("b", &json!({"state": "creating"}))], "next": "n"});
-        let second = json!({"loadBalancers": [there("c", &json!({})), there("d", &json!({}))]});
-        let host = cloud()
-            .exchange(get(&*url).json(first))
-            .exchange(get(format!("{url}&cursor=n")).json(second))
-            .exchange(delete(one("d")).status(202))
-            .exchange(written(&json!({"state": "creating"})));
-        let expected = [
-            done(),
-            in_progress_with("written"),
-            done(),
-            in_progress_with("deleted"),
-            in_progress_with("written"),
-        ];
-        assert_eq!(outcomes(&host, &call), expected);
-        let host = cloud().exchange(get(&*url).status(503));
-        assert!(
-            host.change_load_balancers::<Simulated>(&call).is_err(),
-            "a list that fails tells of nothing absent"
-        );
-    }
-
-    #[test]
-    fn what_is_owned_is_what_bears_a_service_of_this_cluster_or_of_none() {
-        let bears = |name: &str, labels: Value| there(name, &json!({"labels": labels}));
-        let all = json!({"loadBalancers": [
-            there("a", &json!({})),
-            bears("b", json!({"pileus-cluster": "other", "pileus-service": "b"})),
-            bears("c", json!({"pileus-service": "c"})),
-            bears("d", json!({})),
-        ]});
-        let host = cloud().exchange(get(format!("{ALL}?limit=1000")).json(all));
-        let owned = host.list_owned::<Simulated>(&call(Vec::new()).cluster).unwrap();
-        let whole = Owned {
-            cluster_uid: Some("c".to_owned()),
-            service_uid: Some("a".to_owned()),
-            service: Some(("shop".to_owned(), "web".to_owned())),
-            name: "a".to_owned(),
-            ..Owned::default()
-        };
-        let nobodys = Owned { service_uid: Some("c".to_owned()), name: "c".to_owned(), ..Owned::default() };
-        assert_eq!(owned, [whole, nobodys]);
-    }
-}
+pub(crate) mod tests;

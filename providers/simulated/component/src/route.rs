@@ -1,12 +1,11 @@
-//! Routes: what the simulated cloud's table says of them, and how it is changed. The cloud knows machines; the Node and the
-//! cluster of a route are labels that are written on it.
+//! Routes in the simulated cloud's table. The cloud's routes lead to machines. Labels on a route name its Node and cluster.
 
 use std::collections::BTreeMap;
 
-use pileus_guest::{Cluster, Error, ListedRoute, Outcome, Progress, Route, Routes, labels};
+use pileus_guest::{Cluster, Error, ListedRoute, Route, RouteOutcome, RouteProgress, Routes, labels};
 use serde::{Deserialize, Serialize};
 
-use crate::{Simulated, machine_of};
+use crate::{Simulated, machine_id};
 
 #[derive(Deserialize)]
 struct TableRoute {
@@ -27,26 +26,26 @@ struct NewRoute<'a> {
 
 impl Routes for Simulated {
     async fn list_routes(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
-        Ok(self.things("routes").all().await?.into_iter().map(|route| listed(route, cluster)).collect())
+        Ok(self.collection("routes").list().await?.into_iter().map(|route| listed(route, cluster)).collect())
     }
 
-    async fn create_route(&self, cluster: &Cluster, route: &Route, _: Option<&str>) -> Outcome<Progress> {
-        let (machine, labels) = (machine_of(route.machine()?)?, labels::of_route(cluster, route));
+    async fn create_route(&self, cluster: &Cluster, route: &Route, _: Option<&str>) -> RouteOutcome {
+        let (machine, labels) = (machine_id(route.require_target()?)?, labels::for_route(cluster, route));
         let new = NewRoute { destination: &route.destination, machine, labels };
-        self.things::<TableRoute>("routes").put(&route.name_hint, &new).await?;
-        Ok(Progress::Done)
+        self.collection::<TableRoute>("routes").put(&route.name_hint, &new).await?;
+        Ok(RouteProgress::Done)
     }
 
-    async fn delete_route(&self, _: &Cluster, route: &ListedRoute, note: Option<&str>) -> Outcome<Progress> {
-        let deletion = self.things::<TableRoute>("routes").delete(&route.name).await?;
-        Ok(deletion.answer(note)?.unwrap_or(Progress::Done))
+    async fn delete_route(&self, _: &Cluster, route: &ListedRoute, resume: Option<&str>) -> RouteOutcome {
+        let deletion = self.collection::<TableRoute>("routes").delete(&route.name).await?;
+        Ok(deletion.progress(resume)?.unwrap_or(RouteProgress::Done))
     }
 }
 
 fn listed(route: TableRoute, cluster: &Cluster) -> ListedRoute {
     ListedRoute {
         name: route.name,
-        node: labels::node(route.labels, cluster),
+        node: labels::route_node(route.labels, cluster),
         target: Some(format!("simulated://{}", route.machine)),
         destination: route.destination,
         blackhole: route.blackhole,
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pages_are_listed_and_nodes_of_other_clusters_are_nobodys() {
+    fn all_pages_are_listed_and_routes_of_other_clusters_have_no_node() {
         let host = cloud()
             .exchange(
                 get(format!("{ROUTES}?limit=1000")).json(json!({"routes": [there("a", "c")], "next": "n"})),
@@ -123,7 +122,7 @@ mod tests {
             .exchange(put(format!("{ROUTES}/a")).json(there("a", "c")));
         let changes = [create(Some("simulated://m-000001")), change(RouteAction::Delete(route("b", None)))];
         let outcomes = host.change_routes::<Simulated>(&cluster(), &changes).unwrap();
-        assert_eq!(outcomes, [Ok(Progress::Done), Ok(Progress::Done)]);
+        assert_eq!(outcomes, [Ok(RouteProgress::Done), Ok(RouteProgress::Done)]);
         let [deleted, created] = host.requests().try_into().unwrap();
         assert_eq!((&*deleted.method, &*created.method), ("DELETE", "PUT"));
         let sent: Value = serde_json::from_slice(&created.body).unwrap();
@@ -132,15 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn a_route_is_deleted_once_the_cloud_has_ended_that() {
+    fn a_deletion_is_in_progress_until_the_cloud_completes_it() {
         let host = cloud().exchange(delete(format!("{ROUTES}/b")).status(202));
         let change = change(RouteAction::Delete(route("b", None)));
         let outcomes = host.change_routes::<Simulated>(&cluster(), &[change]).unwrap();
-        assert!(matches!(outcomes[..], [Ok(Progress::InProgress(_))]), "{outcomes:?}");
+        assert!(matches!(outcomes[..], [Ok(RouteProgress::InProgress(_))]), "{outcomes:?}");
     }
 
     #[test]
-    fn what_the_cloud_refuses_is_told_as_what_to_do() {
+    fn a_refused_change_has_the_error_kind_of_its_status() {
         for (status, kind) in [(409, ErrorKind::Conflict), (404, ErrorKind::Broken), (403, ErrorKind::Denied)]
         {
             let host = cloud().exchange(put(format!("{ROUTES}/a")).status(status));

@@ -1,4 +1,4 @@
-//! The simulated cloud as a process, and a cloud that says the same to everybody.
+//! The simulated cloud as a process, and a cloud with a fixed response.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -33,7 +33,7 @@ impl Cloud {
         format!(r#"{{"endpoint": "http://127.0.0.1:{}"}}"#, self.port)
     }
 
-    /// Asks it for something as an operator does, and tells its answer, head and all.
+    /// Sends a request to the cloud, and returns the whole response, including its head.
     pub(crate) fn send(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         let length = body.len();
@@ -50,13 +50,13 @@ impl Cloud {
 
 impl Drop for Cloud {
     fn drop(&mut self) {
-        // Already gone is as good.
+        // Fails if the process has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The port of a cloud that answers the first request with this, whatever it was.
+/// Starts a cloud that answers the first request with this body, and returns its port.
 pub(crate) fn answering(body: &'static str) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -1,5 +1,5 @@
-//! A provider in Python, against the simulated cloud as a process: the contract is not Rust's, and what a toolchain with
-//! an interpreter in it needs is within the limits that every provider has.
+//! Tests of a provider in Python against the simulated cloud as a process. They show that the contract is independent of
+//! Rust, and that a component with an interpreter stays within the limits that every provider has.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -17,14 +17,14 @@ use pileus_host::{Capability, CodeCache, Compiler, Component, Engine, Fault, Gue
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
-/// Held while a component is loaded, so that the first test compiles it and the others find its code on disk.
+/// Held while a component is loaded, so that the first test compiles it and the others load its code from disk.
 static LOADING: Mutex<()> = Mutex::const_new(());
 
-/// The provider, as `make test` builds it.
+/// The provider's component, as `make test` builds it.
 async fn component() -> Component {
     let temporary = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
     let path = temporary.parent().unwrap().join("python/simulated.wasm");
-    let _first = LOADING.lock().await;
+    let _loading = LOADING.lock().await;
     let compiled = CodeCache::open(&temporary.join("compiled")).unwrap();
     let engine = Engine::start(Some(compiled), Compiler::InProcess).unwrap();
     let bytes = pileus_host::read_component(&path).await.unwrap_or_else(|error| {
@@ -37,12 +37,12 @@ fn metrics() -> Metrics {
     Metrics::register(&mut Registry::default())
 }
 
-/// The provider, configured and granted what its configuration says.
+/// The provider with a valid configuration and the grant that it needs.
 async fn provider(cloud: &Cloud, limits: Limits) -> Guest {
     provider_with(&cloud.configuration(), cloud.port, limits).await
 }
 
-/// The provider with a configuration that nobody has checked.
+/// The provider with an unchecked configuration.
 async fn provider_with(configuration: &str, port: u16, limits: Limits) -> Guest {
     let component = component().await;
     let description = component.describe(&limits, &metrics()).await.unwrap();
@@ -81,7 +81,7 @@ fn node(name: &str, provider_id: Option<&str>) -> NodeReference {
     }
 }
 
-/// `node-1` and so on, found by their names.
+/// The Nodes `node-1` and so on, which are looked up by name.
 fn nodes(count: usize) -> Vec<NodeReference> {
     (1..=count).map(|number| node(&format!("node-{number}"), None)).collect()
 }
@@ -90,13 +90,13 @@ async fn lookup(guest: &Guest, nodes: &[NodeReference]) -> Vec<Result<Answer, Er
     guest.lookup_once(Purpose::Initialise, nodes).await.unwrap().unwrap()
 }
 
-/// The kind of the error that each answer is.
+/// The error kinds of failed answers.
 fn kinds(answers: &[Result<Answer, Error>]) -> Vec<ErrorKind> {
     answers.iter().map(|answer| answer.as_ref().unwrap_err().kind).collect()
 }
 
 #[tokio::test]
-async fn it_says_what_it_is() {
+async fn it_describes_itself() {
     let component = component().await;
     assert_eq!(
         (component.contract.as_str(), &component.capabilities[..]),
@@ -112,21 +112,21 @@ async fn it_says_what_it_is() {
 #[tokio::test]
 async fn its_settings_follow_from_its_configuration() {
     let component = component().await;
-    for (endpoint, wish, path) in [
+    for (endpoint, requested, path) in [
         ("http://127.0.0.1:8080", "http://127.0.0.1:8080", "/v1/machines"),
         ("https://cloud.test/sim/", "https://cloud.test:443", "/sim/v1/machines"),
         ("http://[::1]:80", "http://[::1]:80", "/v1/machines"),
     ] {
         let document = format!(r#"{{"endpoint": "{endpoint}"}}"#);
         let settings = component.configure(&document, &Limits::default(), &metrics()).await.unwrap();
-        assert_eq!(settings.endpoints[0].endpoint.to_string(), wish);
+        assert_eq!(settings.endpoints[0].endpoint.to_string(), requested);
         let paths: Vec<_> = settings.rules.into_iter().map(|rule| rule.path).collect();
         assert_eq!(paths, [path.parse().unwrap(), format!("{path}/*").parse().unwrap()]);
     }
 }
 
 #[tokio::test]
-async fn a_configuration_that_is_wrong_is_refused_with_all_that_is_wrong() {
+async fn an_invalid_configuration_is_rejected_with_all_problems() {
     let component = component().await;
     for (document, places) in [
         ("{}", &["endpoint"][..]),
@@ -145,7 +145,7 @@ async fn a_configuration_that_is_wrong_is_refused_with_all_that_is_wrong() {
 }
 
 #[tokio::test]
-async fn machines_are_found_by_name_and_by_id_and_what_is_not_there_is_absent() {
+async fn instances_are_found_by_name_and_by_id_and_missing_ones_are_absent() {
     let cloud = Cloud::start(3);
     cloud.send("POST", "/v1/machines/m-000003/stop", "");
     let guest = provider(&cloud, Limits::default()).await;
@@ -175,7 +175,7 @@ async fn machines_are_found_by_name_and_by_id_and_what_is_not_there_is_absent() 
 }
 
 #[tokio::test]
-async fn the_largest_batch_is_one_flight_of_requests_within_the_limits_of_every_provider() {
+async fn the_largest_batch_runs_concurrently_within_the_default_limits() {
     let cloud = Cloud::start(64);
     cloud.send("PUT", "/admin/faults", r#"{"latency": {"fixedMs": 300}}"#);
     let guest = provider(&cloud, Limits::default()).await;
@@ -184,11 +184,11 @@ async fn the_largest_batch_is_one_flight_of_requests_within_the_limits_of_every_
     let counters = cloud.send("GET", "/admin/counters", "");
     let peak: u32 =
         counters.split(r#""peak":"#).nth(1).unwrap().trim_end_matches(['}', '\n']).parse().unwrap();
-    assert!(peak > 8, "one after the other: {counters}");
+    assert!(peak > 8, "not concurrent: {counters}");
 }
 
 #[tokio::test]
-async fn the_clouds_refusals_are_errors_of_their_kind_with_the_nodes_name() {
+async fn refused_requests_are_errors_of_their_kind_with_the_nodes_name() {
     let cloud = Cloud::start(2);
     let guest = provider(&cloud, Limits::default()).await;
     for (faults, expected) in [
@@ -206,7 +206,7 @@ async fn the_clouds_refusals_are_errors_of_their_kind_with_the_nodes_name() {
 }
 
 #[tokio::test]
-async fn a_cloud_that_was_not_granted_is_denied_and_one_that_is_gone_unavailable() {
+async fn a_cloud_without_a_grant_is_denied_and_one_that_is_gone_unavailable() {
     let cloud = Cloud::start(1);
     let guest = provider_with(&cloud.configuration(), 1, Limits::default()).await;
     let answers = lookup(&guest, &nodes(1)).await;
@@ -218,7 +218,7 @@ async fn a_cloud_that_was_not_granted_is_denied_and_one_that_is_gone_unavailable
 }
 
 #[tokio::test]
-async fn past_the_soft_deadline_what_has_not_arrived_is_pending() {
+async fn after_the_soft_deadline_missing_responses_are_pending() {
     let cloud = Cloud::start(2);
     cloud.send("PUT", "/admin/faults", r#"{"latency": {"fixedMs": 8000, "kinds": ["get"]}}"#);
     let limits = Limits { lookup_soft: Duration::from_secs(2), ..Limits::default() };
@@ -230,17 +230,17 @@ async fn past_the_soft_deadline_what_has_not_arrived_is_pending() {
 }
 
 #[tokio::test]
-async fn an_exception_about_one_node_is_that_nodes_error() {
-    let strange = cloud::answering(r#"{"machines": [{"id": "m-000001", "state": "melted"}]}"#);
-    let configuration = format!(r#"{{"endpoint": "http://127.0.0.1:{strange}"}}"#);
-    let guest = provider_with(&configuration, strange, Limits::default()).await;
+async fn an_exception_for_one_node_is_that_nodes_error() {
+    let port = cloud::answering(r#"{"machines": [{"id": "m-000001", "state": "melted"}]}"#);
+    let configuration = format!(r#"{{"endpoint": "http://127.0.0.1:{port}"}}"#);
+    let guest = provider_with(&configuration, port, Limits::default()).await;
     let answers = lookup(&guest, &nodes(1)).await;
     let error = answers[0].as_ref().unwrap_err();
     assert_eq!((error.kind, error.message.as_str()), (ErrorKind::Broken, "node node-1: KeyError: 'type'"));
 }
 
 #[tokio::test]
-async fn an_exception_that_nobody_catches_costs_its_call_and_says_what_it_was() {
+async fn an_uncaught_exception_ends_its_call_and_is_reported() {
     let cloud = Cloud::start(1);
     let good = provider(&cloud, Limits::default()).await;
     let bad = provider_with("no JSON", cloud.port, Limits::default()).await;

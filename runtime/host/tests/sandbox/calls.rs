@@ -51,7 +51,7 @@ async fn row_18_every_misbehavior_has_its_own_fault_and_the_engine_keeps_working
         ("trap", roomy, |fault| matches!(fault, Fault::Trapped { stderr_tail: None, .. })),
         ("panic", roomy, |fault| {
             matches!(fault, Fault::Trapped { stderr_tail: Some(words), .. }
-                if words.contains("behaviour.rs") && words.contains("hostile panic about hostile://a"))
+                if words.contains("behavior.rs") && words.contains("hostile panic about hostile://a"))
         }),
         ("sleep", short, |fault| *fault == Fault::Deadline { limit: short().lookup_hard }),
         ("stdout-flood", limits, |fault| matches!(fault, Fault::Cpu { .. })),

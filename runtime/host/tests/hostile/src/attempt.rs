@@ -1,4 +1,4 @@
-//! Requests as raw as WASI lets a guest make them, behind the SDK's back, and what became of them.
+//! Raw WASI requests that bypass the SDK, and their outcomes.
 
 use pileus_guest::http::BaseUrl;
 use schemars::JsonSchema;
@@ -11,7 +11,7 @@ use wasip2::http::types::{
 };
 use wasip2::io::streams::StreamError;
 
-/// A request that is tried.
+/// A request to try.
 #[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Attempt {
@@ -19,17 +19,17 @@ pub(crate) struct Attempt {
     scheme: String,
     authority: String,
     path: String,
-    /// Names and values; one that WASI refuses is left out.
+    /// Names and values. Those that WASI rejects are left out.
     headers: Vec<(String, String)>,
     /// How often each header is added.
     times: u32,
-    /// A body of these pieces.
+    /// The chunks of the body.
     body: Vec<String>,
-    /// Whether the pieces are sent again and again.
+    /// Whether the chunks are sent repeatedly without end.
     endless: bool,
     /// Whether the body ends with trailers.
     trailers: bool,
-    /// How long each stage may take, in nanoseconds.
+    /// The timeout of each stage, in nanoseconds.
     timeout: Option<u64>,
 }
 
@@ -50,14 +50,14 @@ impl Default for Attempt {
     }
 }
 
-/// A request that was handed over, and the body that goes with it.
-pub(crate) struct Begun {
+/// A request that was handed to the host, and its body.
+pub(crate) struct StartedRequest {
     answer: FutureIncomingResponse,
     body: Option<OutgoingBody>,
 }
 
 impl Attempt {
-    /// A `PUT` of bytes to a cloud, where the body is all that counts.
+    /// A `PUT` to a cloud. Only its body matters.
     pub(crate) fn put(cloud: &BaseUrl, name: &str) -> Self {
         let url = cloud.join([name]);
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
@@ -66,7 +66,7 @@ impl Attempt {
         Self { method, scheme, authority, path, ..Self::default() }
     }
 
-    /// Tries it, and says how it ended: with a status, or with what refused it.
+    /// Tries the request, and returns its status and body, or the error that refused it.
     pub(crate) fn outcome(&self) -> String {
         let begun = match self.begin() {
             Ok(begun) => begun,
@@ -84,12 +84,12 @@ impl Attempt {
         }
     }
 
-    /// Hands it over, and waits for nothing.
-    pub(crate) fn begin(&self) -> Result<Begun, String> {
+    /// Hands the request to the host, without waiting.
+    pub(crate) fn begin(&self) -> Result<StartedRequest, String> {
         let fields = Fields::new();
         for (name, value) in self.headers.iter().flat_map(|header| (0..self.times).map(move |_| header)) {
-            // What isn't there can't be sent; the cloud sees what was.
-            let _refusal = fields.append(name, value.as_bytes());
+            // A rejected header isn't sent. The test checks what the cloud received.
+            let _ignored = fields.append(name, value.as_bytes());
         }
         let head = OutgoingRequest::new(fields);
         let method = match self.method.as_str() {
@@ -109,25 +109,25 @@ impl Attempt {
         head.set_path_with_query(Some(&self.path)).map_err(|()| "no such path")?;
         let options = self.timeout.map(|timeout| {
             let options = RequestOptions::new();
-            let wish = Some(timeout);
-            let _taken = options.set_connect_timeout(wish);
-            let _taken = options.set_first_byte_timeout(wish);
-            let _taken = options.set_between_bytes_timeout(wish);
+            let timeout = Some(timeout);
+            let _ignored = options.set_connect_timeout(timeout);
+            let _ignored = options.set_first_byte_timeout(timeout);
+            let _ignored = options.set_between_bytes_timeout(timeout);
             options
         });
         let has_body = !self.body.is_empty() || self.method != "GET";
         let body = has_body.then(|| head.body()).transpose().map_err(|()| "no body")?;
         let answer = outgoing_handler::handle(head, options).map_err(|code| format!("{code:?}"))?;
-        Ok(Begun { answer, body })
+        Ok(StartedRequest { answer, body })
     }
 
-    /// Writes the body as long as anybody takes it.
+    /// Writes the body for as long as the host accepts it.
     fn send(&self, body: OutgoingBody) {
         let Ok(stream) = body.write() else { return };
-        let mut is_taken = true;
-        while is_taken {
-            is_taken =
-                self.body.iter().all(|piece| stream.blocking_write_and_flush(piece.as_bytes()).is_ok());
+        let mut is_accepted = true;
+        while is_accepted {
+            is_accepted =
+                self.body.iter().all(|chunk| stream.blocking_write_and_flush(chunk.as_bytes()).is_ok());
             if !self.endless {
                 break;
             }
@@ -135,39 +135,39 @@ impl Attempt {
         drop(stream);
         let trailers = self.trailers.then(|| {
             let trailers = Fields::new();
-            let _refusal = trailers.append("authorization", b"Bearer smuggled");
+            let _ignored = trailers.append("authorization", b"Bearer smuggled");
             trailers
         });
-        // Why it isn't taken stands in the answer.
-        let _taken = OutgoingBody::finish(body, trailers);
+        // If the host rejects the body, the response says why.
+        let _ignored = OutgoingBody::finish(body, trailers);
     }
 
-    /// Sends bytes, in pieces that WASI takes at once.
+    /// Sends bytes, in chunks that WASI accepts at once.
     pub(crate) fn send_bytes(&self, bytes: &[u8]) -> Result<IncomingResponse, String> {
         let begun = self.begin()?;
         if let Some(body) = begun.body {
             if let Ok(stream) = body.write() {
-                let _taken = bytes.chunks(4096).all(|piece| stream.blocking_write_and_flush(piece).is_ok());
+                let _ignored = bytes.chunks(4096).all(|chunk| stream.blocking_write_and_flush(chunk).is_ok());
             }
-            let _taken = OutgoingBody::finish(body, None);
+            let _ignored = OutgoingBody::finish(body, None);
         }
         answer(&begun.answer).map_err(|code| format!("{code:?}"))
     }
 }
 
-/// Opens answers, so many of them, and reads none. The number that came.
+/// Opens this number of responses without reading them. Returns how many came.
 pub(crate) fn hoard(attempt: &Attempt, wanted: usize) -> usize {
     let begun: Vec<_> = (0..wanted).filter_map(|_| attempt.begin().ok()).collect();
     let answers: Vec<_> = begun.iter().map(|begun| answer(&begun.answer)).collect();
     answers.iter().filter(|answer| answer.is_ok()).count()
 }
 
-/// Begins requests and leaves them alone, once they had the time to leave.
+/// Starts requests, gives them time to leave, and abandons them.
 pub(crate) fn abandon(attempts: &[Attempt]) {
     let begun: Vec<_> = attempts.iter().filter_map(|attempt| attempt.begin().ok()).collect();
     let begun: Vec<_> = begun
         .into_iter()
-        .map(|Begun { answer, body }| (answer, body.map(|body| OutgoingBody::finish(body, None))))
+        .map(|StartedRequest { answer, body }| (answer, body.map(|body| OutgoingBody::finish(body, None))))
         .collect();
     subscribe_duration(300_000_000).block();
     drop(begun);
@@ -183,7 +183,7 @@ fn answer(answer: &FutureIncomingResponse) -> Result<IncomingResponse, ErrorCode
     }
 }
 
-/// The whole body of an answer.
+/// The whole body of a response.
 pub(crate) fn read(response: &IncomingResponse) -> Result<Vec<u8>, ErrorCode> {
     let broken = |()| ErrorCode::InternalError(None);
     let body: IncomingBody = response.consume().map_err(broken)?;
@@ -191,7 +191,7 @@ pub(crate) fn read(response: &IncomingResponse) -> Result<Vec<u8>, ErrorCode> {
     let mut bytes = Vec::new();
     loop {
         match stream.blocking_read(64 << 10) {
-            Ok(piece) => bytes.extend(piece),
+            Ok(chunk) => bytes.extend(chunk),
             Err(StreamError::Closed) => return Ok(bytes),
             Err(StreamError::LastOperationFailed(error)) => {
                 let code = wasip2::http::types::http_error_code(&error);

@@ -1,26 +1,26 @@
-//! Gives away all that there is to see in a sandbox: what the configuration says, what the cloud answers to the requests
-//! that it may make, and every byte of its own memory.
+//! Leaks everything that is visible in a sandbox: the configuration, the cloud's responses to allowed requests, and every
+//! byte of the guest's memory.
 
 use pileus_guest::{Answer, Instance};
 
 use crate::attempt::{self, Attempt};
-use crate::{Behaviour, Hostile};
+use crate::{Behavior, Hostile};
 
-/// What WASI takes in one go.
-const PIECE: usize = 4096;
+/// The number of bytes that WASI accepts at once.
+const CHUNK: usize = 4096;
 
 impl Hostile {
-    /// Sees what it can, and gives it away on every way that there is.
-    pub(crate) fn leak(&self, behaviour: Behaviour, instance: Instance) -> Answer {
+    /// Collects everything visible, and sends it out through every channel.
+    pub(crate) fn leak(&self, behaviour: Behavior, instance: Instance) -> Answer {
         let seen: Vec<_> = self.attempts.iter().map(see).collect();
         let seen = format!("{seen:?} {:?}", std::env::vars().collect::<Vec<_>>());
-        assert!(behaviour != Behaviour::LeakAndPanic, "{seen} {}", readable());
-        for line in seen.as_bytes().chunks(PIECE).map(String::from_utf8_lossy) {
+        assert!(behaviour != Behavior::LeakAndPanic, "{seen} {}", readable());
+        for line in seen.as_bytes().chunks(CHUNK).map(String::from_utf8_lossy) {
             println!("{line}");
             eprintln!("{line}");
         }
         if let Some(cloud) = &self.cloud {
-            let memory = (0..memory_size()).step_by(PIECE).flat_map(piece).collect::<Vec<u8>>();
+            let memory = (0..memory_size()).step_by(CHUNK).flat_map(chunk).collect::<Vec<u8>>();
             let sent = Attempt::put(cloud, "memory").send_bytes(&memory);
             println!("{:?}", sent.map(|answer| answer.status()));
         }
@@ -29,7 +29,7 @@ impl Hostile {
     }
 }
 
-/// The whole answer to a request, or what refused it.
+/// The whole response to a request, or the error that refused it.
 fn see(attempt: &Attempt) -> String {
     match attempt.send_bytes(&[]) {
         Ok(answer) => {
@@ -44,9 +44,9 @@ fn see(attempt: &Attempt) -> String {
     }
 }
 
-/// What of the memory people could read.
+/// The printable bytes of the memory.
 fn readable() -> String {
-    let bytes = (0..memory_size()).step_by(PIECE).flat_map(piece);
+    let bytes = (0..memory_size()).step_by(CHUNK).flat_map(chunk);
     bytes.filter(u8::is_ascii_graphic).map(char::from).collect()
 }
 
@@ -58,10 +58,10 @@ fn memory_size() -> usize {
     0
 }
 
-/// A piece of the memory.
-#[expect(unsafe_code, reason = "the misdeed: in a sandbox all of the memory is there to be read")]
-fn piece(start: usize) -> Vec<u8> {
+/// A chunk of the memory.
+#[expect(unsafe_code, reason = "the misbehavior: a guest can read all of its memory")]
+fn chunk(start: usize) -> Vec<u8> {
     // The first byte has no address in Rust.
-    let addresses = start.max(1)..start + PIECE;
+    let addresses = start.max(1)..start + CHUNK;
     addresses.map(|at| unsafe { std::ptr::with_exposed_provenance::<u8>(at).read_volatile() }).collect()
 }

@@ -1,19 +1,18 @@
-//! A provider that does what its configuration says, all of it bad: the guest of the sandbox tests. It uses the SDK
-//! where the SDK lets it misbehave and goes behind its back where it doesn't. `describe` has no configuration, so it
-//! alone is always well-behaved.
+//! A provider that misbehaves as its configuration says, for the sandbox tests. It uses the SDK where the SDK allows the
+//! misbehavior, and bypasses it elsewhere. Only `describe` always behaves well, because it has no configuration.
 
 mod attempt;
-mod balance;
-mod behaviour;
+mod behavior;
 mod leak;
+mod load_balancers;
 
 use std::hint::black_box;
 
 use attempt::Attempt;
-use behaviour::{ask_at_once, forever, misbehave, overload, wrong_settings};
+use behavior::{forever, misbehave, overload, send_while_configuring, wrong_settings};
 use pileus_guest::{
-    Answer, Description, Error, Instance, Instances, NodeReference, Problem, Provider, Purpose, Settings,
-    State, export_provider, http, one_by_one,
+    Answer, Description, Error, Instance, InstanceState, Instances, NodeReference, Problem, Provider,
+    Purpose, Settings, export_provider, http, lookup_each,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -21,7 +20,7 @@ use serde::Deserialize;
 /// What a call does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-enum Behaviour {
+enum Behavior {
     /// Answers `hostile://NAME`, as it should.
     #[default]
     Echo,
@@ -29,7 +28,7 @@ enum Behaviour {
     Loop,
     /// Recurses without end.
     Recurse,
-    /// Takes memory until it gets no more.
+    /// Allocates memory until it gets no more.
     Grow,
     /// Executes `unreachable`.
     Trap,
@@ -37,52 +36,52 @@ enum Behaviour {
     Panic,
     /// Sleeps past every deadline.
     Sleep,
-    /// Sleeps for 12 ms, 50 times: waits long and computes nothing. No misdeed.
+    /// Sleeps for 12 ms, 50 times: waits long and computes nothing. Allowed.
     Nap,
-    /// Asks the cloud about each Node. No misdeed.
+    /// Sends the cloud a request for each Node. Allowed.
     Ask,
-    /// Sends the cloud a body of so many bytes for each Node, and answers with the size of what came back. No misdeed,
-    /// within bounds.
+    /// Sends the cloud a body of the configured size for each Node, and answers with the size of the response. Allowed,
+    /// within limits.
     Bodies,
-    /// Asks a host that it may not ask, and answers with the error.
+    /// Sends a request to a denied host, and answers with the error.
     DeniedHost,
     /// Writes to standard output without end.
     StdoutFlood,
     /// Writes to the host's log without end.
     LogFlood,
-    /// Answers one item too few.
+    /// Returns one answer too few.
     Misaligned,
     /// Answers with very long texts.
     HugeAnswer,
-    /// Gives a Service an address that is none.
+    /// Reports an invalid address for a Service.
     NoAddress,
-    /// Tells a Service's address in the IP mode that its label `ip-mode` names, or in none. No misdeed.
+    /// Reports a Service's address in the IP mode that its label `ip-mode` names, or without one. Allowed.
     IpModes,
-    /// Lists more load balancers than any cloud has for a cluster.
+    /// Lists more load balancers than the host accepts.
     ManyOwned,
     /// Asks for 1 GiB of random bytes.
     RandomFlood,
     /// Opens pollables without end.
     Handles,
-    /// Looks at the environment and answers with what it saw, as labels.
+    /// Reads its environment, and answers with the results as labels.
     Peek,
-    /// Tries the requests of its configuration, and answers with what became of each, as labels.
+    /// Tries the configured requests, and answers with their outcomes as labels.
     Attempt,
-    /// Makes the first request of its configuration a thousand times, reads no answer, and says how many there were.
+    /// Sends the first configured request a thousand times, reads no response, and answers with the number of responses.
     Hoard,
-    /// Begins the requests of its configuration, and answers while they are under way.
+    /// Starts the configured requests, and answers while they are in flight.
     Abandon,
-    /// Prints, sends to its cloud and answers with all that it can see, its whole memory included.
+    /// Prints everything that it can see, including its memory, sends it to its cloud, and answers with it.
     Leak,
-    /// Panics with all that it can see.
+    /// Panics with everything that it can see.
     LeakAndPanic,
-    /// Panics where it is asked about more than four Nodes, and says of fewer that the cloud has had enough.
+    /// Panics for more than four Nodes, and answers for fewer that the cloud throttles requests.
     Overload,
-    /// Computes without end as soon as it is configured.
+    /// Computes without end while it is configured.
     LoopInConfigure,
-    /// Has settings that no gate takes.
+    /// Returns settings that the gate rejects.
     WrongSettings,
-    /// Asks a host while it is configured, and finds its configuration wrong where it isn't answered.
+    /// Sends a request while it is configured, and reports the outcome as a problem.
     AskInConfigure,
 }
 
@@ -92,22 +91,22 @@ enum Behaviour {
 pub struct Configuration {
     /// What a call does.
     #[serde(default)]
-    behaviour: Behaviour,
-    /// The name of the only Node or Service that triggers it; any, where there is none.
+    behaviour: Behavior,
+    /// The name of the only Node or Service that triggers the behavior. None means all.
     only: Option<String>,
-    /// Where a cloud is that answers about a Node at the path of its name.
+    /// The base URL of a cloud that answers about a Node at the path of its name.
     cloud: Option<http::BaseUrl>,
-    /// How many bytes it sends.
+    /// How many bytes to send.
     #[serde(default)]
     bytes: usize,
-    /// Requests that it tries.
+    /// Requests to try.
     #[serde(default)]
     attempts: Vec<Attempt>,
 }
 
 /// The provider.
 pub struct Hostile {
-    behaviour: Behaviour,
+    behaviour: Behavior,
     only: Option<String>,
     cloud: Option<http::BaseUrl>,
     bytes: usize,
@@ -126,29 +125,29 @@ impl Provider for Hostile {
     fn configure(configuration: Configuration) -> Result<Self, Vec<Problem>> {
         let Configuration { behaviour, only, cloud, bytes, attempts } = configuration;
         match behaviour {
-            Behaviour::LoopInConfigure => forever(),
-            Behaviour::AskInConfigure => Err(vec![Problem::new("cloud", ask_at_once())]),
+            Behavior::LoopInConfigure => forever(),
+            Behavior::AskInConfigure => Err(vec![Problem::new("cloud", send_while_configuring())]),
             _ => Ok(Self { behaviour, only, cloud, bytes, attempts }),
         }
     }
 
     fn settings(&self) -> Settings {
-        if self.behaviour == Behaviour::WrongSettings { wrong_settings() } else { Settings::default() }
+        if self.behaviour == Behavior::WrongSettings { wrong_settings() } else { Settings::default() }
     }
 }
 
 impl Instances for Hostile {
     async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
-        let behaviour = if self.is_called(&node.name) { self.behaviour } else { Behaviour::Echo };
-        if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behaviour::Ask) {
+        let behaviour = if self.is_triggered_by(&node.name) { self.behaviour } else { Behavior::Echo };
+        if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behavior::Ask) {
             http::get(cloud.join([&node.name])).send().await?.error_for_status()?;
         }
-        if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behaviour::Bodies) {
+        if let Some(cloud) = self.cloud.as_ref().filter(|_| behaviour == Behavior::Bodies) {
             let request = http::post(cloud.join([&node.name])).body("text/plain", vec![b'x'; self.bytes]);
             let answer = request.send().await?.error_for_status()?.bytes;
             return Ok(Answer::Found(Instance { zone: Some(answer.len().to_string()), ..echo(node) }));
         }
-        if let Behaviour::Leak | Behaviour::LeakAndPanic = behaviour {
+        if let Behavior::Leak | Behavior::LeakAndPanic = behaviour {
             return Ok(self.leak(behaviour, echo(node)));
         }
         misbehave(behaviour, &self.attempts, echo(node)).await
@@ -159,11 +158,12 @@ impl Instances for Hostile {
         purpose: Purpose,
         nodes: &[NodeReference],
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
-        if self.behaviour == Behaviour::Overload {
+        if self.behaviour == Behavior::Overload {
             return Err(overload(nodes));
         }
-        let mut answers = one_by_one(self, purpose, nodes).await;
-        if self.behaviour == Behaviour::Misaligned && nodes.iter().any(|node| self.is_called(&node.name)) {
+        let mut answers = lookup_each(self, purpose, nodes).await;
+        if self.behaviour == Behavior::Misaligned && nodes.iter().any(|node| self.is_triggered_by(&node.name))
+        {
             black_box(answers.pop());
         }
         Ok(answers)
@@ -171,13 +171,13 @@ impl Instances for Hostile {
 }
 
 impl Hostile {
-    /// Whether what is named so triggers the misdeed.
-    fn is_called(&self, name: &str) -> bool {
+    /// Whether a Node or Service of this name triggers the behavior.
+    fn is_triggered_by(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| only == name)
     }
 }
 
 fn echo(node: &NodeReference) -> Instance {
     let provider_id = format!("hostile://{}", node.name);
-    Instance { provider_id, state: State::Running, ..Instance::default() }
+    Instance { provider_id, state: InstanceState::Running, ..Instance::default() }
 }

@@ -1,8 +1,8 @@
-"""A provider for the simulated cloud in Python, made of nothing but the contract in `wit/`: the proof that the contract
-is not Rust's, and a start for authors in other languages.
+"""A provider for the simulated cloud in Python, written against the contract in `wit/` without the SDK. It shows that the
+contract is independent of Rust, and is a starting point for authors in other languages.
 
-componentize-py makes `wit_world` out of the contract, a module for each interface. The classes `Info` and `Instances`
-are what the host calls. Each call finds this module as it was when the component was built.
+componentize-py generates `wit_world` from the contract, with a module for each interface. The host calls the classes
+`Info` and `Instances`. Each call starts with this module's state as it was when the component was built.
 """
 
 import json
@@ -17,16 +17,16 @@ from wit_world.imports import wasi_http_types as http
 from wit_world.imports.pileus_provider_types import NodeReference
 
 SCHEME = "simulated"
-AT_ONCE = 64  # Nodes in one call, as the host lets a call have so many requests under way
-SOON = 5000  # milliseconds after which it pays to ask again
+MAX_NODES = 64  # Nodes in one call: the host allows a call this many requests in flight
+RETRY_AFTER = 5000  # milliseconds
 SCHEMA = {
     "type": "object",
-    "properties": {"endpoint": {"type": "string", "description": "The cloud's API, as in http://simulator:8080"}},
+    "properties": {"endpoint": {"type": "string", "description": "The base URL of the cloud's API, as in http://simulator:8080"}},
     "required": ["endpoint"],
     "additionalProperties": False,
 }
 STATES = {"running": types.State.RUNNING, "stopped": types.State.STOPPED}
-# What a status says that the host should do; what isn't here is something that this provider doesn't understand.
+# The error kind for each status. A status that isn't here is `broken`: this provider doesn't understand it.
 KINDS = (
     {status: types.ErrorKind_Denied() for status in (401, 403, 407)}
     | {status: types.ErrorKind_Conflict() for status in (409, 412, 423)}
@@ -37,7 +37,7 @@ KINDS = (
 
 class Info(exports.Info):
     def describe(self) -> info.Description:
-        shape = info.CallShape(info.Capability.INSTANCES, largest_batch=AT_ONCE, side_by_side=True, extra=[])
+        shape = info.CallShape(info.Capability.INSTANCES, largest_batch=MAX_NODES, side_by_side=True, extra=[])
         schema, no_facts = json.dumps(SCHEMA), info.ServiceFacts(0)
         return info.Description("simulated-python", "0.1.0", [SCHEME], schema, [], no_facts, [], [shape], [])
 
@@ -52,19 +52,19 @@ class Info(exports.Info):
         if problems:
             raise Err(problems)
         host = f"[{cloud.hostname}]" if ":" in cloud.hostname else cloud.hostname
-        wish = info.Endpoint(cloud.scheme == "https", host, cloud.port, "to read the machines behind Nodes", [])
+        access = info.Endpoint(cloud.scheme == "https", host, cloud.port, "to read the instances of Nodes", [])
         pages = {f"{cloud.path}/v1/machines": info.Place_Query("cursor"), f"{cloud.path}/v1/machines/*": None}
         read = info.Effect.READ
         rules = [
             info.Rule(host, "GET", path, None, read, ["reads"], "machines", page, False, [])
             for path, page in pages.items()
         ]
-        return info.Settings([wish], rules, limits=[], one_at_a_time=[], extra=[])
+        return info.Settings([access], rules, limits=[], one_at_a_time=[], extra=[])
 
 
 class Instances(exports.Instances):
     def lookup(self, purpose: instances.Purpose, nodes: list[NodeReference]) -> list[instances.Answer]:
-        # A read for each Node is right for every purpose. All are sent before the first is waited for.
+        # One read for each Node is correct for every purpose. All requests are sent before the first response is awaited.
         cloud = endpoint(json.loads(call.configuration()))
         sent = [attempt(node, lambda: send(cloud, node)) for node in nodes]
         deadline = monotonic_clock.subscribe_duration(call.remaining() * 1_000_000)
@@ -77,24 +77,24 @@ class Instances(exports.Instances):
 
 
 def attempt(node: NodeReference, step):
-    """Takes a step about one Node. Whatever goes wrong is that Node's answer, and costs no other Node its own."""
+    """Takes a step for one Node. Every failure is that Node's answer, and doesn't affect the other Nodes."""
     try:
         return step()
     except Err as failure:
         return instances.Answer_Failed(failure.value)
-    except Exception as surprise:
-        failure = error(types.ErrorKind_Broken(), node, f"{type(surprise).__name__}: {surprise}")
+    except Exception as unexpected:
+        failure = error(types.ErrorKind_Broken(), node, f"{type(unexpected).__name__}: {unexpected}")
         return instances.Answer_Failed(failure.value)
 
 
 def send(cloud: SplitResult, node: NodeReference) -> http.FutureIncomingResponse:
-    if node.provider_id is None:
-        path = "/v1/machines?" + urlencode({"name": node.name})
-    else:
+    if node.provider_id is not None:
         scheme, _, machine = node.provider_id.partition("://")
         if scheme != SCHEME or not machine:
             raise error(types.ErrorKind_Invalid(), node, f"{node.provider_id!r} is not like {SCHEME}://m-000001")
         path = "/v1/machines/" + quote(machine, safe="")
+    else:
+        path = "/v1/machines?" + urlencode({"name": node.name})
     request = http.OutgoingRequest(http.Fields())
     request.set_scheme(http.Scheme_Https() if cloud.scheme == "https" else http.Scheme_Http())
     request.set_authority(cloud.netloc)
@@ -108,7 +108,7 @@ def send(cloud: SplitResult, node: NodeReference) -> http.FutureIncomingResponse
 def answer(node: NodeReference, arrival: http.FutureIncomingResponse, deadline: poll.Pollable) -> instances.Answer:
     with arrival.subscribe() as arrived:
         if 0 not in poll.poll([arrived, deadline]):
-            return instances.Answer_Pending(SOON)
+            return instances.Answer_Pending(RETRY_AFTER)
     result = arrival.get().value
     if isinstance(result, Err):
         raise no_answer(node, result.value)
@@ -120,17 +120,17 @@ def answer(node: NodeReference, arrival: http.FutureIncomingResponse, deadline: 
             kind = throttled(response) if status == 429 else KINDS.get(status, types.ErrorKind_Broken())
             raise error(kind, node, f"the cloud answered {status}")
         document = json.loads(body(node, response))
-    machines = document["machines"] if node.provider_id is None else [document]
+    machines = [document] if node.provider_id is not None else document["machines"]
     if not machines:
         return instances.Answer_Absent()
     if len(machines) > 1:
-        raise error(types.ErrorKind_Invalid(), node, f"{len(machines)} machines bear its name")
+        raise error(types.ErrorKind_Invalid(), node, f"{len(machines)} machines have its name")
     return found(machines[0])
 
 
 def found(machine: dict) -> instances.Answer:
     if machine["state"] == "creating":
-        return instances.Answer_Pending(SOON)
+        return instances.Answer_Pending(RETRY_AFTER)
     instance = types.Instance(
         provider_id=f"{SCHEME}://{machine['id']}",
         instance_type=machine["type"],
@@ -153,8 +153,8 @@ def endpoint(configuration: dict) -> SplitResult:
         raise ValueError("expected a URL as in http://simulator:8080")
     url = urlsplit(text.rstrip("/"))
     if url.scheme not in ("http", "https") or not url.hostname or url.username or url.query or url.fragment:
-        raise ValueError(f"{text!r} is no base URL; expected one as in http://simulator:8080")
-    url.port  # raises ValueError where it is none
+        raise ValueError(f"{text!r} is not a base URL, expected one as in http://simulator:8080")
+    url.port  # raises ValueError if the port is invalid
     return url
 
 
@@ -167,7 +167,7 @@ def body(node: NodeReference, response: http.IncomingResponse) -> bytes:
             except Err as end:
                 if isinstance(end.value, streams.StreamError_Closed):
                     return bytes(read)
-                raise error(types.ErrorKind_Unavailable(), node, "the answer broke off")
+                raise error(types.ErrorKind_Unavailable(), node, "the response is incomplete")
 
 
 def throttled(response: http.IncomingResponse) -> types.ErrorKind:
@@ -179,7 +179,7 @@ def throttled(response: http.IncomingResponse) -> types.ErrorKind:
 def no_answer(node: NodeReference, code: http.ErrorCode) -> Err:
     denied = isinstance(code, (http.ErrorCode_HttpRequestDenied, http.ErrorCode_DestinationIpProhibited))
     kind = types.ErrorKind_Denied() if denied else types.ErrorKind_Unavailable()
-    return error(kind, node, f"no answer from the cloud: {type(code).__name__.removeprefix('ErrorCode_')}")
+    return error(kind, node, f"no response from the cloud: {type(code).__name__.removeprefix('ErrorCode_')}")
 
 
 def error(kind: types.ErrorKind, node: NodeReference, cause: str) -> Err:

@@ -1,103 +1,103 @@
-//! A provider for the simulated cloud that keeps every promise of the contract but the one that its configuration names:
-//! what the conformance test is tested with. It asks for one Node after another, as simple providers do.
+//! A provider for the simulated cloud that breaks one promise of the contract, which its configuration names. The tests of
+//! the conformance test use it. It reads one instance for each Node, as simple providers do.
 
-mod balance;
-mod machine;
-mod routing;
+mod instances;
+mod load_balancers;
+mod routes;
 
 use std::collections::BTreeMap;
 
-use machine::{Machine, Page};
+use instances::{Machine, Page};
 use pileus_guest::{
     Answer, CallShape, Description, Effect, Error, Instance, Instances, NodeReference, Place, Problem,
-    Provider, Purpose, ServiceFacts, Settings, export_provider, http, one_by_one,
+    Provider, Purpose, ServiceFacts, Settings, export_provider, http, lookup_each,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The promise that is broken.
+/// The promise to break.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum Breaks {
     /// None.
     #[default]
     Nothing,
-    /// A field that it doesn't have is as good as none.
+    /// It accepts unknown fields.
     TakesRubbish,
-    /// It panics at a field that it doesn't have.
+    /// It panics at an unknown field.
     TrapsOnRubbish,
     /// It doesn't say which field is wrong.
     NamesNoField,
-    /// It wishes something else each time.
+    /// It returns other settings each time.
     ChangesItsMind,
-    /// Answers stand in reverse.
+    /// Answers are in reverse order.
     Order,
     /// The last answer of several is missing.
     OneTooFew,
-    /// What the cloud doesn't have is an error.
+    /// An absent instance is an error.
     AbsentIsAnError,
-    /// What is an error is absent.
+    /// An error is reported as absent.
     ErrorsAreAbsent,
     /// All errors are of one kind.
     ErrorsAreBroken,
-    /// Provider IDs have a scheme that it didn't name.
+    /// Provider IDs have a scheme that it didn't declare.
     ForeignScheme,
-    /// A provider ID of another provider doesn't interest it.
+    /// It ignores provider IDs of other providers, and looks up the name instead.
     IgnoresForeignIds,
-    /// By provider ID, machines are told less of.
+    /// Lookups by provider ID return fewer fields.
     ForgetsById,
-    /// One Node that isn't there fails the call.
+    /// One absent Node fails the call.
     OneForAll,
-    /// Answers differ from time to time.
+    /// Answers differ from call to call.
     Restless,
-    /// It starts machines that it looks up, whatever comes of that.
+    /// It starts the instances that it looks up, and ignores the results.
     Writes,
-    /// It makes requests that no rule is about.
+    /// It sends requests that no rule covers.
     NoRules,
-    /// It confirms by list.
+    /// It confirms deletions from a list.
     ConfirmsByList,
-    /// Machines that are gone are unmanaged.
+    /// Deleted instances are unmanaged.
     NeverGone,
-    /// A list that breaks off is all that there is.
+    /// An incomplete list counts as complete.
     HalfAList,
-    /// Waits for ever where the cloud doesn't answer.
+    /// It waits without end if the cloud doesn't respond.
     IgnoresTheDeadline,
-    /// Panics where the cloud is in trouble.
+    /// It panics if the cloud fails.
     TrapsInTrouble,
-    /// Panics where it is asked about many.
+    /// It panics in a large batch.
     TrapsOnMany,
-    /// What it creates bears no UID.
+    /// What it creates has no UID labels.
     ForgetsOwners,
-    /// It writes a load balancer each time that it looks at it.
+    /// It writes a load balancer at every call.
     AlwaysWrites,
-    /// Other targets don't interest it.
+    /// It ignores changed targets.
     KeepsTargets,
-    /// It takes away what it isn't told of.
+    /// It removes load balancers of Services that the call doesn't name.
     ForgetsOthers,
-    /// It deletes no load balancer, and says that it did.
+    /// It reports a deletion as done without deleting.
     KeepsWhatIsDeleted,
-    /// What is gone can't be deleted.
+    /// Deleting what is gone is an error.
     GoneIsAnError,
-    /// What can't be listed is nothing.
+    /// A failed list is empty.
     ErrorsAreEmptyLists,
-    /// What can't be changed is done.
+    /// A failed change is done.
     ErrorsAreDone,
-    /// Routes are created first.
+    /// Routes are created before others are deleted.
     CreatesBeforeItDeletes,
-    /// It doesn't say whose a route is.
+    /// It lists routes without their Nodes.
     TellsNobody,
 }
 
 /// The configuration of the provider.
 #[derive(Deserialize, JsonSchema)]
 pub struct Configuration {
-    /// Where the simulated cloud's API is.
+    /// The base URL of the simulated cloud's API.
     endpoint: http::BaseUrl,
-    /// The promise that is broken.
+    /// The promise to break.
     #[serde(default)]
     breaks: Breaks,
-    /// What else there is.
+    /// All other fields.
     #[serde(flatten)]
     #[schemars(skip)]
     rubbish: BTreeMap<String, Value>,
@@ -115,7 +115,7 @@ impl Provider for Unruly {
     type Configuration = Configuration;
 
     fn describe() -> Description {
-        // More than the 100 requests that the conformance test lets through to a cloud.
+        // More than the 100 requests that the conformance test allows to a cloud.
         let shape = CallShape { largest_batch: 150, side_by_side: true };
         Description::new("unruly", env!("CARGO_PKG_VERSION"))
             .provider_id_scheme("unruly")
@@ -126,7 +126,7 @@ impl Provider for Unruly {
     #[expect(clippy::panic, reason = "the broken promise")]
     fn configure(Configuration { endpoint, breaks, rubbish }: Configuration) -> Result<Self, Vec<Problem>> {
         let problem = |name: &String| match breaks {
-            Breaks::TrapsOnRubbish => panic!("what is {name}?"),
+            Breaks::TrapsOnRubbish => panic!("unknown field {name}"),
             Breaks::NamesNoField => Problem::new("", "something is wrong"),
             _ => Problem::new(name.clone(), "there is no such field"),
         };
@@ -139,7 +139,7 @@ impl Provider for Unruly {
     }
 
     fn settings(&self) -> Settings {
-        let mut reason = "to read machines".to_owned();
+        let mut reason = "to read instances".to_owned();
         if self.breaks == Breaks::ChangesItsMind {
             reason.push_str(&random());
         }
@@ -181,7 +181,7 @@ impl Instances for Unruly {
         purpose: Purpose,
         nodes: &[NodeReference],
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
-        let mut answers = one_by_one(self, purpose, nodes).await;
+        let mut answers = lookup_each(self, purpose, nodes).await;
         let is_absent = |answer: &Result<Answer, Error>| matches!(answer, Ok(Answer::Absent));
         match self.breaks {
             Breaks::Order => answers.reverse(),
@@ -214,7 +214,7 @@ impl Unruly {
         }
     }
 
-    /// All machines, from pages of one.
+    /// All instances, from pages of one.
     async fn list(&self) -> Result<Vec<Machine>, Error> {
         let mut all = Vec::new();
         let mut from = None;

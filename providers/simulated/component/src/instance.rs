@@ -1,16 +1,16 @@
-//! Machines: what the simulated cloud's API says of them, and what Pileus wants to know. Fields that nobody needs are left
-//! out; states and kinds of addresses that this version doesn't know are errors rather than guesses.
+//! Instances, which the simulated cloud calls machines. Fields that Pileus doesn't need are left out. An unknown state or
+//! kind of address is an error, never a guess.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pileus_guest::http::Source;
-use pileus_guest::{Address, Answer, Error, Instance, Instances, Listing, NodeReference, Purpose};
+use pileus_guest::{Address, Answer, Error, Instance, InstanceList, Instances, NodeReference, Purpose};
 use serde::Deserialize;
 
-use crate::{Simulated, machine_of};
+use crate::{Simulated, machine_id};
 
-/// How long the cloud takes to create a machine.
+/// How long the cloud takes to create an instance.
 const CREATION: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
@@ -37,32 +37,32 @@ enum State {
 
 impl Instances for Simulated {
     async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
-        let machines = self.things("machines");
-        if let Some(id) = self.machine_id(node)? {
+        let machines = self.collection("machines");
+        if let Some(id) = self.instance_id(node)? {
             return Ok(machines.read(&id).await?.map_or(Answer::Absent, answer));
         }
-        let named = machines.list_query("name", &node.name).list(Source::Cloud).await;
-        listing(named).find(None, &node.name)
+        let named = machines.list_query("name", &node.name).list_from(Source::Cloud).await;
+        instance_list(named).find(None, &node.name)
     }
 
-    async fn list(&self, source: Source) -> Option<Listing> {
-        Some(listing(self.things("machines").list(source).await))
+    async fn list(&self, source: Source) -> Option<InstanceList> {
+        Some(instance_list(self.collection("machines").list_from(source).await))
     }
 
-    fn machine_id(&self, node: &NodeReference) -> Result<Option<String>, Error> {
-        node.provider_id.as_deref().map(|id| machine_of(id).map(str::to_owned)).transpose()
+    fn instance_id(&self, node: &NodeReference) -> Result<Option<String>, Error> {
+        node.provider_id.as_deref().map(|id| machine_id(id).map(str::to_owned)).transpose()
     }
 }
 
-fn listing(list: (Vec<Machine>, Result<(), Error>)) -> Listing {
-    Listing::new(list, |machine| (&machine.id, &machine.name), answer)
+fn instance_list(list: (Vec<Machine>, Result<(), Error>)) -> InstanceList {
+    InstanceList::new(list, |machine| (&machine.id, &machine.name), answer)
 }
 
 fn answer(Machine { id, state, r#type, zone, region, addresses, labels, .. }: Machine) -> Answer {
     let state = match state {
         State::Creating => return Answer::Pending(CREATION),
-        State::Running => pileus_guest::State::Running,
-        State::Stopped => pileus_guest::State::Stopped,
+        State::Running => pileus_guest::InstanceState::Running,
+        State::Stopped => pileus_guest::InstanceState::Stopped,
     };
     Answer::Found(Instance {
         provider_id: format!("simulated://{id}"),
@@ -78,8 +78,8 @@ fn answer(Machine { id, state, r#type, zone, region, addresses, labels, .. }: Ma
 
 #[cfg(test)]
 mod tests {
-    use pileus_guest::testing::{Exchange, Host, Sent, get};
-    use pileus_guest::{AddressKind, ErrorKind, State};
+    use pileus_guest::testing::{Exchange, Host, SentRequest, get};
+    use pileus_guest::{AddressKind, ErrorKind, InstanceState};
     use serde_json::{Value, json};
 
     use super::*;
@@ -110,7 +110,7 @@ mod tests {
         machine
     }
 
-    fn found(number: usize, state: State) -> Answer {
+    fn found(number: usize, state: InstanceState) -> Answer {
         Answer::Found(Instance {
             provider_id: format!("simulated://m-{number:06}"),
             instance_type: Some("small-2".to_owned()),
@@ -150,13 +150,13 @@ mod tests {
     }
 
     #[test]
-    fn one_machine_is_read_by_its_id_or_found_by_its_name() {
+    fn one_instance_is_read_by_its_id_or_found_by_its_name() {
         let rows = [
-            ("running", known(1), by_id(1).json(machine(1)), found(1, State::Running)),
-            ("stopped", known(1), by_id(1).json(in_state(1, "stopped")), found(1, State::Stopped)),
+            ("running", known(1), by_id(1).json(machine(1)), found(1, InstanceState::Running)),
+            ("stopped", known(1), by_id(1).json(in_state(1, "stopped")), found(1, InstanceState::Stopped)),
             ("creating", known(1), by_id(1).json(in_state(1, "creating")), Answer::Pending(CREATION)),
             ("gone", known(1), by_id(1).status(404), Answer::Absent),
-            ("by name", new(1), by_name(1).json(page(&[machine(1)], None)), found(1, State::Running)),
+            ("by name", new(1), by_name(1).json(page(&[machine(1)], None)), found(1, InstanceState::Running)),
             ("no such name", new(1), by_name(1).json(page(&[], None)), Answer::Absent),
         ];
         for (name, node, exchange, expected) in rows {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_found_out_is_never_absent() {
+    fn a_failed_lookup_is_never_absent() {
         let mut namesake = machine(2);
         namesake["name"] = json!("node-1");
         let two = page(&[machine(1), namesake], None);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handful_is_looked_for_in_the_list_that_the_host_has_and_read_where_that_lacks_it() {
+    fn few_nodes_are_looked_up_in_the_cached_list_and_read_if_it_lacks_them() {
         let nodes = [known(1), new(2), new(3)];
         let pages = |cached: fn(Exchange) -> Exchange| {
             let first = get(format!("{MACHINES}?limit=1000")).json(page(&[machine(1)], Some("2")));
@@ -209,10 +209,10 @@ mod tests {
         let host =
             cloud().exchange(first.clone()).exchange(second).exchange(by_name(3).json(page(&[], None)));
         let answers = host.lookup::<Simulated>(Purpose::Initialise, &nodes).unwrap();
-        let [one, two] = [1, 2].map(|number| Ok(found(number, State::Running)));
+        let [one, two] = [1, 2].map(|number| Ok(found(number, InstanceState::Running)));
         assert_eq!(answers, [one.clone(), two.clone(), Ok(Answer::Absent)]);
 
-        // Of half a list, only an id tells whose machine it is.
+        // In an incomplete list, instances are found by ID only.
         let host = cloud()
             .exchange(first)
             .exchange(by_name(2).json(page(&[machine(2)], None)))
@@ -231,8 +231,8 @@ mod tests {
         let nodes = [known(1), new(2), known(3), known(4), new(5)];
         let answers = host.lookup::<Simulated>(Purpose::Refresh, &nodes).unwrap();
         let expected = [
-            Ok(found(1, State::Running)),
-            Ok(found(2, State::Running)),
+            Ok(found(1, InstanceState::Running)),
+            Ok(found(2, InstanceState::Running)),
             Ok(Answer::Pending(CREATION)),
             Ok(Answer::Absent),
             Ok(Answer::Absent),
@@ -241,37 +241,37 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_breaks_off_tells_of_the_ids_that_it_has_and_of_nothing_absent() {
+    fn an_incomplete_list_answers_the_ids_that_it_has_and_nothing_as_absent() {
         let host = cloud()
             .exchange(get(format!("{MACHINES}?limit=1000")).json(page(&[machine(1)], Some("2"))))
             .exchange(get(format!("{MACHINES}?limit=1000&cursor=2")).status(503));
         let nodes = [known(1), known(2), new(1), new(3)];
         let answers = host.lookup::<Simulated>(Purpose::Refresh, &nodes).unwrap();
-        assert_eq!(answers[0], Ok(found(1, State::Running)));
+        assert_eq!(answers[0], Ok(found(1, InstanceState::Running)));
         for answer in &answers[1..] {
             assert_eq!(answer.as_ref().unwrap_err().kind, ErrorKind::Unavailable);
         }
     }
 
     #[test]
-    fn a_list_that_the_deadline_breaks_off_leaves_the_rest_pending() {
+    fn a_list_that_the_deadline_ends_leaves_the_rest_pending() {
         let first = get(format!("{MACHINES}?limit=1000")).json(page(&[machine(1)], Some("2")));
-        let host = cloud().exchange(first.taking(Duration::from_secs(11)));
+        let host = cloud().exchange(first.delay(Duration::from_secs(11)));
         let answers =
             host.lookup::<Simulated>(Purpose::Refresh, &[known(1), known(2), new(3), new(4)]).unwrap();
-        assert_eq!(answers[0], Ok(found(1, State::Running)));
+        assert_eq!(answers[0], Ok(found(1, InstanceState::Running)));
         assert!(answers[1..].iter().all(|answer| matches!(answer, Ok(Answer::Pending(_)))), "{answers:?}");
     }
 
     #[test]
-    fn a_deletion_is_confirmed_by_reads_alone_however_many_there_are() {
+    fn a_deletion_is_confirmed_by_reads_only_even_of_many_nodes() {
         let nodes: Vec<_> = (1..=5).map(known).collect();
         let host = (1..=5).map(|number| by_id(number).status(404)).fold(cloud(), Host::exchange);
         let answers = host.lookup::<Simulated>(Purpose::Confirm, &nodes).unwrap();
         assert!(answers.iter().all(|answer| *answer == Ok(Answer::Absent)));
-        assert!(!host.requests().iter().any(Sent::is_for_the_cache));
+        assert!(!host.requests().iter().any(SentRequest::is_cache_only));
         let one = cloud().exchange(by_id(1).status(404));
         one.lookup::<Simulated>(Purpose::Confirm, &[known(1)]).unwrap();
-        assert!(!one.requests().iter().any(Sent::is_for_the_cache));
+        assert!(!one.requests().iter().any(SentRequest::is_cache_only));
     }
 }

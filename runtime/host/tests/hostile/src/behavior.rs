@@ -1,4 +1,4 @@
-//! The misdeeds, one function each. `black_box` keeps the compiler from proving them pointless.
+//! The misbehavior, one function each. `black_box` keeps the compiler from optimizing it away.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -8,87 +8,87 @@ use pileus_guest::{Answer, Effect, Endpoint, Error, Instance, NodeReference, Rul
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{Fields, OutgoingRequest, Scheme};
 
-use crate::Behaviour;
+use crate::Behavior;
 use crate::attempt::{self, Attempt};
 
-/// More than any limit on one text lets through, and well under the memory that a guest may have.
+/// The length of a text that exceeds every limit, and still fits well into a guest's memory.
 const LONG: usize = 1 << 20;
 
-/// A piece of random bytes: far more than anybody needs, and little enough to fit into the memory of a guest, so that it
-/// is the host's limit that has to stop it.
-const PIECE: u64 = 16 << 20;
+/// The number of random bytes in one request: far more than a provider needs, and small enough for a guest's memory. So
+/// the host's limit must stop it.
+const CHUNK: u64 = 16 << 20;
 
-/// Past every deadline, in nanoseconds.
+/// An hour in nanoseconds, longer than every deadline.
 const HOUR: u64 = 3_600_000_000_000;
 
-/// Does what is wanted, and answers with the instance where that ends.
+/// Misbehaves as configured, and answers with the instance if that ends.
 pub(crate) async fn misbehave(
-    behaviour: Behaviour,
+    behaviour: Behavior,
     attempts: &[Attempt],
     instance: Instance,
 ) -> Result<Answer, Error> {
     match behaviour {
-        Behaviour::Echo
-        | Behaviour::Misaligned
-        | Behaviour::Ask
-        | Behaviour::Bodies
-        | Behaviour::Overload
-        | Behaviour::Leak
-        | Behaviour::LeakAndPanic
-        | Behaviour::NoAddress
-        | Behaviour::IpModes
-        | Behaviour::ManyOwned
-        | Behaviour::AskInConfigure
-        | Behaviour::WrongSettings => Ok(Answer::Found(instance)),
-        Behaviour::Loop | Behaviour::LoopInConfigure => forever(),
-        Behaviour::Recurse => Ok(Answer::Found(Instance { zone: Some(recurse(1).to_string()), ..instance })),
-        Behaviour::Grow => grow(),
-        Behaviour::Trap => trap(),
-        Behaviour::Panic => Err(panic(&instance.provider_id)),
-        Behaviour::Sleep => Ok(sleep(instance)),
-        Behaviour::Nap => {
+        Behavior::Echo
+        | Behavior::Misaligned
+        | Behavior::Ask
+        | Behavior::Bodies
+        | Behavior::Overload
+        | Behavior::Leak
+        | Behavior::LeakAndPanic
+        | Behavior::NoAddress
+        | Behavior::IpModes
+        | Behavior::ManyOwned
+        | Behavior::AskInConfigure
+        | Behavior::WrongSettings => Ok(Answer::Found(instance)),
+        Behavior::Loop | Behavior::LoopInConfigure => forever(),
+        Behavior::Recurse => Ok(Answer::Found(Instance { zone: Some(recurse(1).to_string()), ..instance })),
+        Behavior::Grow => grow(),
+        Behavior::Trap => trap(),
+        Behavior::Panic => Err(panic(&instance.provider_id)),
+        Behavior::Sleep => Ok(sleep(instance)),
+        Behavior::Nap => {
             for _ in 0..50 {
                 wasip2::clocks::monotonic_clock::subscribe_duration(12_000_000).block();
             }
             Ok(Answer::Found(instance))
         }
-        Behaviour::DeniedHost => {
+        Behavior::DeniedHost => {
             let response = http::get("http://denied.example/").send().await?.error_for_status()?;
             Ok(Answer::Found(Instance { zone: Some(response.status.to_string()), ..instance }))
         }
-        Behaviour::StdoutFlood => loop {
+        Behavior::StdoutFlood => loop {
             println!("{}", "hostile ".repeat(1_000));
         },
-        Behaviour::LogFlood => loop {
+        Behavior::LogFlood => loop {
             let fields = [("flood".to_owned(), "x".repeat(LONG))];
             logging::write(logging::Level::Error, "hostile", &"hostile ".repeat(1_000), &fields);
         },
-        Behaviour::HugeAnswer => Ok(huge(instance)),
-        Behaviour::RandomFlood => Ok(random(instance)),
-        Behaviour::Handles => handles(),
-        Behaviour::Attempt => {
+        Behavior::HugeAnswer => Ok(huge(instance)),
+        Behavior::RandomFlood => Ok(random(instance)),
+        Behavior::Handles => handles(),
+        Behavior::Attempt => {
             let outcomes = attempts.iter().map(Attempt::outcome).enumerate();
             let labels = outcomes.map(|(number, outcome)| (number.to_string(), outcome)).collect();
             Ok(Answer::Found(Instance { labels, ..instance }))
         }
-        Behaviour::Hoard => {
+        Behavior::Hoard => {
             let opened = attempts.first().map_or(0, |attempt| attempt::hoard(attempt, 1000));
             Ok(Answer::Found(Instance { zone: Some(opened.to_string()), ..instance }))
         }
-        Behaviour::Abandon => {
+        Behavior::Abandon => {
             attempt::abandon(attempts);
             Ok(Answer::Found(instance))
         }
-        Behaviour::Peek => Ok(Answer::Found(Instance { labels: peek(), ..instance })),
+        Behavior::Peek => Ok(Answer::Found(Instance { labels: peek(), ..instance })),
     }
 }
 
 pub(crate) fn overload(nodes: &[NodeReference]) -> Error {
     assert!(nodes.len() <= 4, "{} nodes", nodes.len());
-    Error::throttled(Some(Duration::from_secs(7)), "the cloud has had enough")
+    Error::throttled(Some(Duration::from_secs(7)), "the cloud throttles requests")
 }
 
-/// Settings with something of each kind that no gate takes, and more than anybody reads.
+/// Settings with invalid entries of each kind, and more of them than a message shows.
 pub(crate) fn wrong_settings() -> Settings {
     let rule = |path: &str| Rule::new("https://cloud", "GET", path, Effect::Read).cache_scope("{1}");
     let settings = Settings::default().endpoint(Endpoint::new("a b", "to see what happens"));
@@ -97,14 +97,14 @@ pub(crate) fn wrong_settings() -> Settings {
 }
 
 pub(crate) fn forever() -> ! {
-    let mut turns = 0_u64;
+    let mut count = 0_u64;
     loop {
-        turns = black_box(turns.wrapping_add(1));
+        count = black_box(count.wrapping_add(1));
     }
 }
 
-/// Asks where there is no network, and says what came of it.
-pub(crate) fn ask_at_once() -> String {
+/// Sends a request where no network is allowed, and returns the outcome.
+pub(crate) fn send_while_configuring() -> String {
     let request = OutgoingRequest::new(Fields::new());
     let is_set = request.set_scheme(Some(&Scheme::Http)).is_ok()
         && request.set_authority(Some("denied.example")).is_ok()
@@ -118,17 +118,18 @@ pub(crate) fn ask_at_once() -> String {
     }
 }
 
-#[expect(unconditional_recursion, reason = "the misdeed")]
+#[expect(unconditional_recursion, reason = "the misbehavior")]
 fn recurse(depth: u64) -> u64 {
-    // Used after the call, so that it is no loop; small, as Rust's own stack in the guest's memory would end first.
-    let turn = black_box(depth);
-    recurse(turn.wrapping_add(1)).wrapping_add(turn)
+    // Used after the call, so that the compiler can't make it a loop. Small, because Rust's stack in the guest's memory
+    // would overflow first.
+    let depth = black_box(depth);
+    recurse(depth.wrapping_add(1)).wrapping_add(depth)
 }
 
 fn grow() -> ! {
     let mut taken: Vec<Vec<u8>> = Vec::new();
     loop {
-        // Not zero, so that it is written and not only reserved.
+        // Not zero, so that the memory is written and not only reserved.
         taken.push(black_box(vec![1; 1 << 20]));
     }
 }
@@ -140,7 +141,7 @@ fn trap() -> ! {
     std::process::abort();
 }
 
-#[expect(clippy::panic, reason = "the misdeed")]
+#[expect(clippy::panic, reason = "the misbehavior")]
 fn panic(about: &str) -> Error {
     panic!("hostile panic about {about}")
 }
@@ -167,8 +168,8 @@ fn huge(instance: Instance) -> Answer {
 }
 
 fn random(instance: Instance) -> Answer {
-    for _ in 0..(1 << 30) / PIECE {
-        black_box(wasip2::random::random::get_random_bytes(PIECE));
+    for _ in 0..(1 << 30) / CHUNK {
+        black_box(wasip2::random::random::get_random_bytes(CHUNK));
     }
     Answer::Found(instance)
 }
@@ -181,7 +182,7 @@ fn handles() -> ! {
     }
 }
 
-/// Looks at all that a process usually finds around it.
+/// Reads everything that a process usually finds in its environment.
 fn peek() -> Vec<(String, String)> {
     let shown = |name: &str, value: String| (name.to_owned(), value);
     vec![

@@ -1,9 +1,10 @@
-//! Routes, under the name that the host hints at.
+//! Routes, named by the host's name hint.
 
 use std::collections::BTreeMap;
 
 use pileus_guest::{
-    Cluster, Error, ListedRoute, Progress, Route, RouteAction, RouteChange, Routes, change_one_by_one, http,
+    Cluster, Error, ListedRoute, Route, RouteAction, RouteChange, RouteOutcome, RouteProgress, Routes,
+    change_each_route, http,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -38,12 +39,12 @@ impl Routes for Unruly {
                 Err(_) if self.breaks == Breaks::ErrorsAreEmptyLists => return Ok(Vec::new()),
                 page => page?,
             };
-            let told = |text: String| (self.breaks != Breaks::TellsNobody).then_some(text);
+            let visible = |text: String| (self.breaks != Breaks::TellsNobody).then_some(text);
             all.extend(routes.into_iter().map(|TableRoute { name, destination, machine, mut labels }| {
                 ListedRoute {
                     name,
-                    node: labels.remove(NODE).and_then(told),
-                    target: told(format!("unruly://{machine}")),
+                    node: labels.remove(NODE).and_then(visible),
+                    target: visible(format!("unruly://{machine}")),
                     destination,
                     ..ListedRoute::default()
                 }
@@ -55,46 +56,41 @@ impl Routes for Unruly {
         }
     }
 
-    async fn create_route(&self, _: &Cluster, route: &Route, _: Option<&str>) -> Result<Progress, Error> {
+    async fn create_route(&self, _: &Cluster, route: &Route, _: Option<&str>) -> RouteOutcome {
         let machine = route.target.as_deref().and_then(|id| id.strip_prefix("unruly://"));
-        let wanted = json!({
+        let route_body = json!({
             "destination": route.destination, "machine": machine, "labels": {NODE: route.node},
         });
-        let request = http::put(self.cloud.join(["v1", "routes", &route.name_hint])).json(&wanted);
+        let request = http::put(self.cloud.join(["v1", "routes", &route.name_hint])).json(&route_body);
         let answer = request.send().await.and_then(http::Response::error_for_status);
-        self.unless_it_lies_of_routes(answer.map(|_| Progress::Done))
+        self.hide_route_error(answer.map(|_| RouteProgress::Done))
     }
 
-    async fn delete_route(
-        &self,
-        _: &Cluster,
-        route: &ListedRoute,
-        _: Option<&str>,
-    ) -> Result<Progress, Error> {
+    async fn delete_route(&self, _: &Cluster, route: &ListedRoute, _: Option<&str>) -> RouteOutcome {
         let answer = http::delete(self.cloud.join(["v1", "routes", &route.name])).send().await?;
         if self.breaks == Breaks::GoneIsAnError && answer.status.as_u16() == 404 {
             return Err(Error::broken(format!("there is no {}", route.name)));
         }
-        answer.or_absent().map(|_| Progress::Done)
+        answer.or_absent().map(|_| RouteProgress::Done)
     }
 
     async fn change_routes(
         &self,
         cluster: &Cluster,
         changes: &[RouteChange],
-    ) -> Result<Vec<Result<Progress, Error>>, Error> {
+    ) -> Result<Vec<RouteOutcome>, Error> {
         if self.breaks == Breaks::CreatesBeforeItDeletes {
             let mut outcomes = Vec::new();
             for creates in [true, false] {
                 let is_now =
                     |change: &&RouteChange| matches!(change.action, RouteAction::Create(_)) == creates;
                 for change in changes.iter().filter(is_now) {
-                    outcomes.extend(change_one_by_one(self, cluster, std::slice::from_ref(change)).await);
+                    outcomes.extend(change_each_route(self, cluster, std::slice::from_ref(change)).await);
                 }
             }
             return Ok(outcomes);
         }
-        let mut outcomes = change_one_by_one(self, cluster, changes).await;
+        let mut outcomes = change_each_route(self, cluster, changes).await;
         if self.breaks == Breaks::OneTooFew && outcomes.len() > 1 {
             outcomes.pop();
         }
@@ -103,9 +99,9 @@ impl Routes for Unruly {
 }
 
 impl Unruly {
-    fn unless_it_lies_of_routes(&self, outcome: Result<Progress, Error>) -> Result<Progress, Error> {
+    fn hide_route_error(&self, outcome: RouteOutcome) -> RouteOutcome {
         match outcome {
-            Err(_) if self.breaks == Breaks::ErrorsAreDone => Ok(Progress::Done),
+            Err(_) if self.breaks == Breaks::ErrorsAreDone => Ok(RouteProgress::Done),
             outcome => outcome,
         }
     }

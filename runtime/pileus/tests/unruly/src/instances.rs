@@ -1,6 +1,6 @@
-//! A machine as the simulated cloud tells it, as far as it matters here.
+//! An instance, as the simulated cloud lists it.
 
-use pileus_guest::{Address, AddressKind, Instance, State};
+use pileus_guest::{Address, AddressKind, Instance, InstanceState};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -14,24 +14,25 @@ pub(crate) struct Machine {
     pub(crate) id: String,
     pub(crate) name: String,
     zone: String,
-    addresses: Vec<Told>,
+    addresses: Vec<MachineAddress>,
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct MachineAddress {
     kind: String,
     value: String,
 }
 
 impl Machine {
     pub(crate) fn into_instance(self, scheme: &str) -> Instance {
-        let internal = |told: &Told| told.kind == "internal-ip";
-        let address = |told: Told| Address { kind: AddressKind::InternalIp, value: told.value };
+        let internal = |address: &MachineAddress| address.kind == "internal-ip";
+        let address =
+            |address: MachineAddress| Address { kind: AddressKind::InternalIp, value: address.value };
         Instance {
             provider_id: format!("{scheme}://{}", self.id),
             zone: Some(self.zone),
             addresses: self.addresses.into_iter().filter(internal).map(address).collect(),
-            state: State::Running,
+            state: InstanceState::Running,
             ..Instance::default()
         }
     }

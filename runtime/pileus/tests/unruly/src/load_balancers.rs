@@ -1,18 +1,18 @@
-//! Load balancers, one object each, under the UID of its Service.
+//! Load balancers, one for each Service, named by its UID.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pileus_guest::{
-    Cluster, Error, Ingress, LoadBalancers, Owned, Service, ServiceAction, ServiceCall, ServiceChange,
-    ServiceProgress, Targets, http,
+    Cluster, Error, Ingress, LoadBalancers, OwnedLoadBalancer, Service, ServiceAction, ServiceCall,
+    ServiceChange, ServiceOutcome, ServiceProgress, Targets, http,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{Breaks, Unruly, random};
 
-/// What a load balancer bears.
+/// The labels of a load balancer.
 const CLUSTER: &str = "cluster";
 const SERVICE: &str = "service";
 
@@ -40,7 +40,7 @@ struct Port {
 }
 
 impl LoadBalancers for Unruly {
-    async fn list_owned(&self, _: &Cluster) -> Result<Vec<Owned>, Error> {
+    async fn list_owned(&self, _: &Cluster) -> Result<Vec<OwnedLoadBalancer>, Error> {
         let mut all = Vec::new();
         let mut from = None;
         loop {
@@ -49,11 +49,13 @@ impl LoadBalancers for Unruly {
                 Err(_) if self.breaks == Breaks::ErrorsAreEmptyLists => return Ok(Vec::new()),
                 page => page?,
             };
-            all.extend(load_balancers.into_iter().map(|LoadBalancer { name, mut labels, .. }| Owned {
-                cluster_uid: labels.remove(CLUSTER),
-                service_uid: labels.remove(SERVICE),
-                name,
-                ..Owned::default()
+            all.extend(load_balancers.into_iter().map(|LoadBalancer { name, mut labels, .. }| {
+                OwnedLoadBalancer {
+                    cluster_uid: labels.remove(CLUSTER),
+                    service_uid: labels.remove(SERVICE),
+                    name,
+                    ..OwnedLoadBalancer::default()
+                }
             }));
             match next {
                 Some(next) => from = Some(next),
@@ -62,14 +64,11 @@ impl LoadBalancers for Unruly {
         }
     }
 
-    async fn change_load_balancers(
-        &self,
-        call: &ServiceCall,
-    ) -> Result<Vec<Result<ServiceProgress, Error>>, Error> {
+    async fn change_load_balancers(&self, call: &ServiceCall) -> Result<Vec<ServiceOutcome>, Error> {
         if self.breaks == Breaks::ForgetsOthers {
             self.forget_others(call).await?;
         }
-        let mut outcomes = call.one_by_one(async |change| self.change(call, change).await).await;
+        let mut outcomes = call.change_each(async |change| self.change(call, change).await).await;
         let is_ensure = |change: &ServiceChange| matches!(change.action, ServiceAction::Ensure(_));
         match self.breaks {
             Breaks::Order if call.changes.iter().any(is_ensure) => outcomes.reverse(),
@@ -81,7 +80,7 @@ impl LoadBalancers for Unruly {
 }
 
 impl Unruly {
-    async fn change(&self, call: &ServiceCall, change: &ServiceChange) -> Result<ServiceProgress, Error> {
+    async fn change(&self, call: &ServiceCall, change: &ServiceChange) -> ServiceOutcome {
         let outcome = match &change.action {
             ServiceAction::UpdateTargets(service) if self.breaks == Breaks::KeepsTargets => {
                 Ok(ServiceProgress::done(service.status.clone()))
@@ -93,7 +92,7 @@ impl Unruly {
                 Ok(ServiceProgress::gone())
             }
             ServiceAction::Delete(Service { uid: name, .. })
-            | ServiceAction::RemoveOrphan(Owned { name, .. }) => self.remove(name).await,
+            | ServiceAction::RemoveOrphan(OwnedLoadBalancer { name, .. }) => self.remove(name).await,
         };
         match outcome {
             Err(_) if self.breaks == Breaks::ErrorsAreDone => Ok(ServiceProgress::gone()),
@@ -101,36 +100,32 @@ impl Unruly {
         }
     }
 
-    async fn ensure(
-        &self,
-        cluster: &Cluster,
-        targets: Targets<'_>,
-        service: &Service,
-    ) -> Result<ServiceProgress, Error> {
+    async fn ensure(&self, cluster: &Cluster, targets: Targets<'_>, service: &Service) -> ServiceOutcome {
         let path = ["v1", "load-balancers", &service.uid];
         let mut machines: Vec<_> =
             targets.iter().filter_map(|target| target.provider_id.strip_prefix("unruly://")).collect();
         machines.sort_unstable();
         let there = self.get(&path, None).await?.or_absent()?;
-        let mut now: Option<LoadBalancer> = there.map(http::Response::json).transpose()?;
-        let has_ports = |now: &LoadBalancer| {
-            now.ports.iter().map(|port| port.port).eq(service.ports.iter().map(|port| port.port))
+        let mut current: Option<LoadBalancer> = there.map(http::Response::json).transpose()?;
+        let has_ports = |balancer: &LoadBalancer| {
+            balancer.ports.iter().map(|port| port.port).eq(service.ports.iter().map(|port| port.port))
         };
-        let is_so = now.as_ref().is_some_and(|now| now.machines == machines && has_ports(now));
-        if !is_so || self.breaks == Breaks::AlwaysWrites {
-            let wanted = self.wanted(cluster, service, &machines);
-            let request = http::put(self.cloud.join(path)).json(&wanted);
-            now = Some(request.send().await?.json()?);
+        let matches =
+            current.as_ref().is_some_and(|balancer| balancer.machines == machines && has_ports(balancer));
+        if !matches || self.breaks == Breaks::AlwaysWrites {
+            let spec = self.spec(cluster, service, &machines);
+            let request = http::put(self.cloud.join(path)).json(&spec);
+            current = Some(request.send().await?.json()?);
         }
-        match now {
-            Some(now) if now.state == "active" => {
-                Ok(ServiceProgress::done(now.addresses.into_iter().map(Ingress::ip)))
+        match current {
+            Some(balancer) if balancer.state == "active" => {
+                Ok(ServiceProgress::done(balancer.addresses.into_iter().map(Ingress::ip)))
             }
             _ => Ok(ServiceProgress::in_progress(Duration::from_secs(1))),
         }
     }
 
-    fn wanted(&self, cluster: &Cluster, service: &Service, machines: &[&str]) -> Value {
+    fn spec(&self, cluster: &Cluster, service: &Service, machines: &[&str]) -> Value {
         let ports: Vec<_> =
             service.ports.iter().map(|port| json!({"protocol": "tcp", "port": port.port})).collect();
         let labels = match self.breaks {
@@ -142,7 +137,7 @@ impl Unruly {
     }
 
     async fn forget_others(&self, call: &ServiceCall) -> Result<(), Error> {
-        let is_told = |owned: &Owned| {
+        let is_known = |owned: &OwnedLoadBalancer| {
             let known = call.known.iter().map(|service| &service.uid);
             let changed = call.changes.iter().filter_map(|change| match &change.action {
                 ServiceAction::Ensure(service)
@@ -153,14 +148,14 @@ impl Unruly {
             known.chain(changed).any(|uid| owned.service_uid.as_ref() == Some(uid))
         };
         for owned in self.list_owned(&call.cluster).await? {
-            if owned.cluster_uid == call.cluster.uid && !is_told(&owned) {
+            if owned.cluster_uid == call.cluster.uid && !is_known(&owned) {
                 self.remove(&owned.name).await?;
             }
         }
         Ok(())
     }
 
-    async fn remove(&self, name: &str) -> Result<ServiceProgress, Error> {
+    async fn remove(&self, name: &str) -> ServiceOutcome {
         let answer = http::delete(self.cloud.join(["v1", "load-balancers", name])).send().await?;
         match (self.breaks, answer.status.as_u16()) {
             (_, 202) => Ok(ServiceProgress::in_progress(Duration::from_secs(1))),
