@@ -1,5 +1,5 @@
 //! The simulated cloud: a process with an HTTP API that counts its requests. The demo changes machines in it, makes it
-//! fail on purpose, and reads what Pileus has made.
+//! fail on purpose, and reads what Pileus has made. A machine, in the words of its API, is an instance in those of Pileus.
 
 mod objects;
 
