@@ -72,7 +72,7 @@ async fn the_demo_prints_plain_text_without_a_terminal_and_leaves_nothing_behind
         r#"result="trap"}"#,
         "[NOT GRANTED]",
         "http://169.254.169.254/metadata/identity/oauth2/token/node-4",
-        "the metadata service received no request",
+        "the metadata service did not receive it",
         "users' changes after",
         "node-2 node.kubernetes.io/instance-type: large-8 → huge-64",
         "node-5 10.244.5.0/24 to m-000005 False, RouteCreated",

@@ -74,7 +74,7 @@ pub(crate) async fn set_up(steps: &mut Steps) -> Result<Stage, Error> {
     page::table(&[
         row("API server", Tone::Plain, format!("ready after {}", format_duration(stage.kubernetes_took))),
         row("cloud", Tone::Plain, format!("{}, with {count} instances", stage.cloud.http.url("/"))),
-        row("deploy/rbac.yaml", Tone::Plain, format!("Pileus may {}", permissions.join(", "))),
+        row("Pileus may", Tone::Plain, format!("{} (deploy/rbac.yaml)", permissions.join(", "))),
     ]);
     steps.end();
     Ok(stage)

@@ -138,7 +138,7 @@ pub(crate) async fn protect_identity(steps: &mut Steps, stage: &Stage) -> Result
     pileus.stop().await?;
     page::table(&[row(BLOCKED, Tone::Good, event), row("metric", Tone::Plain, metric.to_string())]);
     steps.end();
-    steps.add_to_summary("1 theft of identity", "blocked; the metadata service received no request");
+    steps.add_to_summary("1 metadata request", "blocked; the metadata service did not receive it");
     Ok(())
 }
 
