@@ -112,7 +112,7 @@ pub(crate) async fn explore(stage: &Stage, pileus: &Pileus) -> Result<(), Error>
     page::table(&long_command(&format!(
         "kubectl patch node node-4 --subresource=status --patch-file {silent}"
     )));
-    page::table(&[command("kubectl get node node-4", "not found, a second later")]);
+    page::table(&[command("kubectl get node node-4", "not found, some seconds later")]);
     page::heading("For authors of providers: does this one keep the contract?");
     page::table(&long_command(&format!(
         "pileus provider test --provider {folder}/simulated.yaml --node node-1 --node node-2 --gone simulated://m-000003"
