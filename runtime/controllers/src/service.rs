@@ -1,29 +1,29 @@
 //! The service controller: Services of type LoadBalancer get their addresses from the cloud, and keep them.
 //!
-//! What is to be done for which Service is decided by the roster, which has neither clock nor network. Here is what it gets
+//! What is to be done for which Service is decided by the reconciler, which has neither clock nor network. Here is what it gets
 //! them from: Services and Nodes are followed, what it wants done is done, several things side by side, and what became of
 //! each is told to it. Nothing here can't be lost: the API server and the cloud have it all.
 
 mod apply;
+mod attempt;
 mod batch;
-mod lanes;
+mod event_log;
 pub(crate) mod metrics;
 #[cfg(test)]
 mod model;
 mod orphans;
-pub mod outlook;
 mod patches;
 mod plan;
+pub mod preview;
+mod recent_intents;
+mod reconciler;
 mod record;
-mod roster;
 #[cfg(test)]
 mod scenarios;
 mod targets;
-mod telling;
-mod trail;
-mod turn;
 mod work;
-mod written;
+mod work_queue;
+mod write_backoff;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -42,10 +42,10 @@ use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
 use crate::nodes::{DRAIN, Nodes, WRITERS};
 use crate::services::{Change, Services};
-use apply::{Ended, Read};
-use roster::Roster;
+use apply::{Finished, Read};
+use reconciler::Reconciler;
 use targets::Targets;
-use work::{Telling, Work, Write};
+use work::{PendingEvent, Work, Write};
 
 /// How often the table of targets is made anew at most, while Nodes keep changing: it takes a few milliseconds where there
 /// are thousands.
@@ -79,9 +79,9 @@ pub struct Controller {
 
 /// What is under way.
 #[derive(Default)]
-struct UnderWay {
+struct InFlight {
     /// Calls and reads, which may be given up at any time: the gate finishes what the cloud has begun.
-    calls: FuturesUnordered<BoxFuture<'static, Ended>>,
+    calls: FuturesUnordered<BoxFuture<'static, Finished>>,
     writes: FuturesUnordered<BoxFuture<'static, Written>>,
     /// The writes that wait for others to end.
     waiting: VecDeque<(Arc<ServiceFacts>, Write)>,
@@ -122,9 +122,9 @@ impl Controller {
     /// begun at the cloud is finished there, and found when it is next asked for.
     pub async fn run(self, stop: CancellationToken) {
         let this = Arc::new(self);
-        let mut under_way = UnderWay::default();
-        stop.run_until_cancelled(this.work(&mut under_way)).await;
-        let UnderWay { calls, writes, .. } = under_way;
+        let mut in_flight = InFlight::default();
+        stop.run_until_cancelled(this.work(&mut in_flight)).await;
+        let InFlight { calls, writes, .. } = in_flight;
         drop(calls);
         if tokio::time::timeout(DRAIN, writes.collect::<Vec<_>>()).await.is_err() {
             tracing::warn!("stopped before all writes to services were answered");
@@ -132,26 +132,26 @@ impl Controller {
     }
 
     /// Works until there is nobody left to tell what changes.
-    async fn work(self: &Arc<Self>, under_way: &mut UnderWay) {
+    async fn work(self: &Arc<Self>, in_flight: &mut InFlight) {
         let terms = self.provider.service_requirements.clone();
-        let mut roster = Roster::new(terms, &self.settings, Instant::now());
+        let mut reconciler = Reconciler::new(terms, &self.settings, Instant::now());
         let (mut services, mut nodes) = (self.services.follow(), self.nodes.follow());
         // Nothing can be said of load balancers before all Services and all Nodes are known.
         let Some(all) = services.next().await else { return };
-        observe(&mut roster, all, under_way);
+        observe(&mut reconciler, all, in_flight);
         if nodes.recv().await.is_none() {
             return;
         }
         let (mut targets, mut made) = (Arc::new(self.targets()), Instant::now());
-        roster.target(Arc::clone(&targets), made);
+        reconciler.observe_targets(Arc::clone(&targets), made);
         let mut table_is_due = None;
         loop {
-            self.begin(&mut roster, under_way);
-            let wakes = roster.wakes().into_iter().chain(table_is_due).min();
+            self.begin(&mut reconciler, in_flight);
+            let wakes = reconciler.next_wake().into_iter().chain(table_is_due).min();
             tokio::select! {
                 biased;
                 changes = services.next() => match changes {
-                    Some(changes) => observe(&mut roster, changes, under_way),
+                    Some(changes) => observe(&mut reconciler, changes, in_flight),
                     None => return,
                 },
                 changes = nodes.recv() => match changes {
@@ -164,47 +164,47 @@ impl Controller {
                     }
                     None => return,
                 },
-                Some((uid, written)) = under_way.writes.next() => {
-                    roster.wrote(&uid, written.as_ref(), Instant::now(), (self.jitter)());
+                Some((uid, written)) = in_flight.writes.next() => {
+                    reconciler.on_write_result(&uid, written.as_ref(), Instant::now(), (self.jitter)());
                 }
-                Some(ended) = under_way.calls.next() => self.ended(&mut roster, ended, under_way),
+                Some(ended) = in_flight.calls.next() => self.ended(&mut reconciler, ended, in_flight),
                 () = until(wakes) => {}
             }
             if table_is_due.is_some_and(|due| due <= Instant::now()) {
                 (table_is_due, targets, made) = (None, Arc::new(self.targets()), Instant::now());
-                roster.target(Arc::clone(&targets), made);
+                reconciler.observe_targets(Arc::clone(&targets), made);
             }
         }
     }
 
-    /// Begins what the roster wants done, and tells what it has to tell.
-    fn begin(self: &Arc<Self>, roster: &mut Roster, under_way: &mut UnderWay) {
-        for work in roster.next(Instant::now(), (self.jitter)()) {
+    /// Begins what the reconciler wants done, and tells what it has to tell.
+    fn begin(self: &Arc<Self>, reconciler: &mut Reconciler, in_flight: &mut InFlight) {
+        for work in reconciler.next(Instant::now(), (self.jitter)()) {
             match work {
-                Work::Write { facts, write } => under_way.waiting.push_back((facts, write)),
-                Work::Call(call) => under_way.calls.push(Box::pin(Arc::clone(self).call(call))),
-                Work::ListOwned => under_way.calls.push(Box::pin(Arc::clone(self).list())),
+                Work::Write { facts, write } => in_flight.waiting.push_back((facts, write)),
+                Work::Call(call) => in_flight.calls.push(Box::pin(Arc::clone(self).call(call))),
+                Work::ListOwned => in_flight.calls.push(Box::pin(Arc::clone(self).list())),
             }
         }
-        while under_way.writes.len() < WRITERS
-            && let Some((facts, write)) = under_way.waiting.pop_front()
+        while in_flight.writes.len() < WRITERS
+            && let Some((facts, write)) = in_flight.waiting.pop_front()
         {
-            under_way.writes.push(Box::pin(Arc::clone(self).write(facts, write)));
+            in_flight.writes.push(Box::pin(Arc::clone(self).write(facts, write)));
         }
-        if !under_way.is_reading && !under_way.unread.is_empty() {
-            under_way.is_reading = true;
-            let (names, failed) = (std::mem::take(&mut under_way.unread), under_way.failed_reads);
-            under_way.calls.push(Box::pin(Arc::clone(self).read(names, failed)));
+        if !in_flight.is_reading && !in_flight.unread.is_empty() {
+            in_flight.is_reading = true;
+            let (names, failed) = (std::mem::take(&mut in_flight.unread), in_flight.failed_reads);
+            in_flight.calls.push(Box::pin(Arc::clone(self).read(names, failed)));
         }
-        self.tell(roster.tellings());
-        self.metrics.service.census(roster.census());
+        self.tell(reconciler.take_events());
+        self.metrics.service.summary(reconciler.summary());
     }
 
     /// One line in the log for all failures that are told together: where a cloud is down, each of a thousand load balancers
     /// fails. They are told ever less often, and so logged.
-    fn tell(&self, tellings: Vec<Telling>) {
+    fn tell(&self, take_events: Vec<PendingEvent>) {
         let (mut failed, mut first) = (0_usize, None);
-        for Telling { facts, reason, note } in tellings {
+        for PendingEvent { facts, reason, note } in take_events {
             tracing::debug!(service = %facts.key(), ?reason, "{note}");
             if reason.is_failure() {
                 failed += 1;
@@ -217,31 +217,34 @@ impl Controller {
         }
     }
 
-    fn ended(&self, roster: &mut Roster, ended: Ended, under_way: &mut UnderWay) {
+    fn ended(&self, reconciler: &mut Reconciler, ended: Finished, in_flight: &mut InFlight) {
         let now = Instant::now();
         match ended {
-            Ended::Call(call, outcomes) => roster.came(&call, outcomes, now, (self.jitter)()),
-            Ended::Listing(listing) => {
+            Finished::Call(call, outcomes) => {
+                reconciler.on_call_result(&call, outcomes, now, (self.jitter)())
+            }
+            Finished::Listing(listing) => {
                 let is_listed = listing.is_ok();
-                let report = roster.listed(listing.as_ref().map_err(|retry| *retry), now, (self.jitter)());
+                let report =
+                    reconciler.on_list_result(listing.as_ref().map_err(|retry| *retry), now, (self.jitter)());
                 if is_listed {
                     self.report(&report);
                 }
-                under_way.unread.extend(report.unknown);
+                in_flight.unread.extend(report.unknown);
             }
-            Ended::Read(Read { found, gone, failed }) => {
-                under_way.is_reading = false;
-                under_way.failed_reads = if failed.is_empty() { 0 } else { under_way.failed_reads + 1 };
-                under_way.unread.extend(failed);
+            Finished::Read(Read { found, gone, failed }) => {
+                in_flight.is_reading = false;
+                in_flight.failed_reads = if failed.is_empty() { 0 } else { in_flight.failed_reads + 1 };
+                in_flight.unread.extend(failed);
                 // What has become of a name since then the watch tells.
                 let uid = |name: &str| self.services.kept(name).map(|facts| facts.service.uid.clone());
                 for facts in
                     found.iter().filter(|facts| uid(&facts.key()).as_ref() == Some(&facts.service.uid))
                 {
-                    roster.present(facts, now);
+                    reconciler.observe(facts, now);
                 }
                 for name in gone.iter().filter(|name| uid(name).is_none()) {
-                    roster.gone(name, now);
+                    reconciler.observe_gone(name, now);
                 }
             }
         }
@@ -254,13 +257,15 @@ impl Controller {
 }
 
 /// Takes in what the watch tells. Its word isn't enough for a deletion that no finalizer has announced.
-fn observe(roster: &mut Roster, changes: Vec<Change>, under_way: &mut UnderWay) {
+fn observe(reconciler: &mut Reconciler, changes: Vec<Change>, in_flight: &mut InFlight) {
     let now = Instant::now();
     for change in changes {
         match change {
-            Change::Present(facts) => roster.present(&facts, now),
-            Change::Gone(name) if roster.may_have(&name) => drop(under_way.unread.insert(name)),
-            Change::Gone(name) => roster.gone(&name, now),
+            Change::Present(facts) => reconciler.observe(&facts, now),
+            Change::Gone(name) if reconciler.may_have_load_balancer(&name) => {
+                drop(in_flight.unread.insert(name))
+            }
+            Change::Gone(name) => reconciler.observe_gone(&name, now),
         }
     }
 }
@@ -352,7 +357,7 @@ mod tests {
             let status = match &change.action {
                 ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
                     state.behind.insert(service.uid.clone(), nodes.to_vec());
-                    vec![way_in()]
+                    vec![ingress()]
                 }
                 ServiceAction::Delete(service) => {
                     state.behind.remove(&service.uid);
@@ -367,7 +372,7 @@ mod tests {
         }
     }
 
-    fn way_in() -> Ingress {
+    fn ingress() -> Ingress {
         let point = IngressPoint::Ip("192.0.2.1".to_owned());
         Ingress { point, ip_mode: Some(IpMode::Vip), ports: Vec::new() }
     }

@@ -1,8 +1,8 @@
 //! The Services that want a load balancer, or had one: watched once, kept as facts, and written through one door. And what
 //! a provider asked to know of them that they don't say themselves.
 
+mod changes;
 mod endpoints;
-mod following;
 mod namespaces;
 mod store;
 
@@ -24,8 +24,8 @@ use crate::facts::service::ServiceFacts;
 use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::objects::{Keep, Watched, answered, key, label, patch_params};
+pub(crate) use changes::ChangeStream;
 use endpoints::Slices;
-pub(crate) use following::Following;
 use namespaces::Namespaces;
 use store::Store;
 
@@ -98,8 +98,8 @@ impl Services {
 
     /// What changes from now on, after all Services that are known. Nothing comes before all are known, and then all of
     /// them at once.
-    pub(crate) fn follow(&self) -> Following {
-        Following::of(Arc::clone(&self.shared))
+    pub(crate) fn follow(&self) -> ChangeStream {
+        ChangeStream::of(Arc::clone(&self.shared))
     }
 
     /// Writes to a Service's status resource, which takes changes of its finalizers, too, and returns it as it is then.
@@ -303,7 +303,7 @@ mod tests {
     }
 
     /// What comes next, as name, labels of the namespace and endpoints.
-    async fn next(following: &mut Following) -> Vec<(String, Vec<(String, String)>, Vec<(String, u32)>)> {
+    async fn next(following: &mut ChangeStream) -> Vec<(String, Vec<(String, String)>, Vec<(String, u32)>)> {
         let next = following.next();
         let changes = tokio::time::timeout(Duration::from_mins(1), next).await.unwrap().unwrap();
         let told = |change| match change {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     /// What comes until nothing more comes for a minute: the last of each Service.
-    async fn settle(following: &mut Following) -> BTreeMap<String, Arc<ServiceFacts>> {
+    async fn settle(following: &mut ChangeStream) -> BTreeMap<String, Arc<ServiceFacts>> {
         let mut last = BTreeMap::new();
         while let Ok(changes) = tokio::time::timeout(Duration::from_mins(1), following.next()).await {
             for change in changes.unwrap() {

@@ -1,4 +1,4 @@
-//! What the roster wants done, as calls of the provider and of the API server.
+//! What the reconciler wants done, as calls of the provider and of the API server.
 //!
 //! Each call of the provider is a task of its own: one that panics, computes for long or never answers holds up nothing but
 //! what it is about, and that not for ever.
@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::Controller;
-use super::work::{Call, Key, Listing, Report, Write};
+use super::work::{Call, Key, Listing, ListingReport, Write};
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Delays;
@@ -31,7 +31,7 @@ const NAMED: usize = 10;
 pub(super) type Outcomes = Result<Vec<Result<ServiceProgress, CloudError>>, CloudError>;
 
 /// Work that has come to its end.
-pub(super) enum Ended {
+pub(super) enum Finished {
     /// A call.
     Call(Arc<Call>, Outcomes),
     /// A listing.
@@ -53,39 +53,39 @@ pub(super) struct Read {
 
 impl Controller {
     /// Makes a call.
-    pub(super) async fn call(self: Arc<Self>, call: Call) -> Ended {
+    pub(super) async fn call(self: Arc<Self>, call: Call) -> Finished {
         let call = Arc::new(call);
         let (made, cluster) = (Arc::clone(&call), self.settings.cluster.clone());
         let started = Instant::now();
-        let (lane, changes) = (call.lane.as_str(), call.changes.len());
+        let (priority, changes) = (call.priority.as_str(), call.changes.len());
         // What the provider and the gate say about this call says so in its span.
-        let span = info_span!("reconcile", controller = "service", lane, changes);
+        let span = info_span!("reconcile", controller = "service", priority, changes);
         span.in_scope(|| tracing::debug!("changing load balancers"));
         let outcomes = answer(Arc::clone(&self.load_balancers), span, async move |load_balancers| {
-            let Call { keys: _, changes, known, targets, is_audit, lane: _ } = &*made;
+            let Call { keys: _, changes, known, targets, is_audit, priority: _ } = &*made;
             let (targets, is_audit) = (targets.table(), *is_audit);
             load_balancers.change(ServiceCall { cluster: &cluster, targets, known, changes, is_audit }).await
         });
         let outcomes = outcomes.await.and_then(|outcomes| aligned(outcomes, changes));
         self.metrics.service.called(&call.changes, &outcomes, started.elapsed());
         say_failures(&call, &outcomes);
-        Ended::Call(call, outcomes)
+        Finished::Call(call, outcomes)
     }
 
     /// Lists what the cloud has, and then which Services there are, as far as that isn't known: a Service that is made
     /// meanwhile must not be taken for one that is gone.
-    pub(super) async fn list(self: Arc<Self>) -> Ended {
+    pub(super) async fn list(self: Arc<Self>) -> Finished {
         let cluster = self.settings.cluster.clone();
         let list =
             async move |load_balancers: Arc<dyn LoadBalancers>| load_balancers.list_owned(&cluster).await;
-        let span = info_span!("reconcile", controller = "service", lane = "list");
+        let span = info_span!("reconcile", controller = "service", priority = "list");
         let owned = answer(Arc::clone(&self.load_balancers), span, list).await;
         self.metrics.service.listed(owned.as_ref().err());
         let owned = match owned {
             Ok(owned) => owned,
             Err(error) => {
                 tracing::warn!(provider = %self.provider.name, "what the cloud has for services can't be listed: {error}");
-                return Ended::Listing(Err(error.kind.retry()));
+                return Finished::Listing(Err(error.kind.retry()));
             }
         };
         let known = self.services.known();
@@ -93,38 +93,39 @@ impl Controller {
             |owned: &OwnedLoadBalancer| owned.service_uid.as_ref().is_none_or(|uid| known.contains_key(uid));
         let ours = owned.iter().filter(|owned| owned.cluster_uid == self.settings.cluster.uid);
         if ours.into_iter().all(is_known) {
-            return Ended::Listing(Ok(Listing { owned, present: known }));
+            return Finished::Listing(Ok(Listing { owned, present: known }));
         }
         match self.present().await {
-            Ok(present) => Ended::Listing(Ok(Listing { owned, present })),
+            Ok(present) => Finished::Listing(Ok(Listing { owned, present })),
             Err(error) => {
                 tracing::warn!(
                     "services can't be listed, so that nothing in the cloud is known to have none: {error}"
                 );
-                Ended::Listing(Err(error.retry()))
+                Finished::Listing(Err(error.retry()))
             }
         }
     }
 
     /// Counts what a listing has shown, and logs what is new.
-    pub(super) fn report(&self, report: &Report) {
+    pub(super) fn report(&self, report: &ListingReport) {
         self.metrics.service.orphans(report);
         if report.orphans > 0 {
             tracing::info!(count = report.orphans, "removing what the cloud has for services that are gone");
         }
-        let strangers = &report.new_strangers;
-        if !strangers.is_empty() {
-            let (count, names) = (strangers.len(), strangers.get(..NAMED).unwrap_or(strangers));
+        let unattributed = &report.new_unattributed;
+        if !unattributed.is_empty() {
+            let (count, names) = (unattributed.len(), unattributed.get(..NAMED).unwrap_or(unattributed));
             tracing::warn!(
                 count,
                 ?names,
                 "the cloud has these for services, but not of this cluster, or can't tell of which; they stay"
             );
         }
-        let disputed = &report.new_disputed;
-        if !disputed.is_empty() {
-            let named = disputed.iter().take(NAMED).map(|(name, class)| format!("{name} of class {class}"));
-            let (count, services) = (disputed.len(), named.collect::<Vec<_>>());
+        let class_conflicts = &report.new_class_conflicts;
+        if !class_conflicts.is_empty() {
+            let named =
+                class_conflicts.iter().take(NAMED).map(|(name, class)| format!("{name} of class {class}"));
+            let (count, services) = (class_conflicts.len(), named.collect::<Vec<_>>());
             tracing::warn!(
                 count,
                 ?services,
@@ -140,7 +141,7 @@ impl Controller {
     }
 
     /// Reads Services, after so many reads that failed.
-    pub(super) async fn read(self: Arc<Self>, names: BTreeSet<String>, failed: u32) -> Ended {
+    pub(super) async fn read(self: Arc<Self>, names: BTreeSet<String>, failed: u32) -> Finished {
         if failed > 0 {
             sleep(Delays::default().after(Retry::WithBackoff, failed, (self.jitter)())).await;
         }
@@ -169,7 +170,7 @@ impl Controller {
                 "services can't be read, although the cloud has something of them: {error}"
             );
         }
-        Ended::Read(read)
+        Finished::Read(read)
     }
 
     /// Writes to a Service. Its UID, and what became of it.
@@ -224,8 +225,8 @@ fn say_failures(call: &Call, outcomes: &Outcomes) {
         }
     };
     if let Some((_, error)) = failed.first() {
-        let (failed, of, lane) = (failed.len(), call.keys.len(), call.lane.as_str());
-        tracing::debug!(failed, of, lane, "load balancers not changed; the first since: {error}");
+        let (failed, of, priority) = (failed.len(), call.keys.len(), call.priority.as_str());
+        tracing::debug!(failed, of, priority, "load balancers not changed; the first since: {error}");
     }
     let orphan = failed.iter().find_map(|(key, error)| match key {
         Key::Orphan(name) => Some((name, error)),

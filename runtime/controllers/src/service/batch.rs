@@ -6,7 +6,7 @@ use pileus_cloud::{
     Service, ServiceAction, ServiceChange, ServiceRequirements, TargetSelection, TrafficPolicy,
 };
 
-use super::plan::{Step, wants};
+use super::plan::{Step, wants_ours};
 use super::record::Record;
 use super::targets::Targets;
 use super::work::Key;
@@ -45,13 +45,13 @@ impl Batch<'_> {
     ) -> Vec<Service> {
         let changed: HashSet<&Key> = changed.iter().collect();
         let is_known = |(uid, record): &(&String, &Record)| {
-            let is_kept = record.is_present && wants(&record.facts, classes) && record.may_exist;
-            let is_whole = record.last_heard().problems.is_empty();
+            let is_kept = record.is_present && wants_ours(&record.facts, classes) && record.may_exist;
+            let is_whole = record.last_sent().problems.is_empty();
             is_kept && is_whole && !changed.contains(&Key::Service((*uid).clone()))
         };
         let mut known: Vec<_> = records.iter().filter(is_known).collect();
         known.sort_unstable_by_key(|(uid, _)| *uid);
-        known.into_iter().map(|(_, record)| self.service(record.last_heard())).collect()
+        known.into_iter().map(|(_, record)| self.service(record.last_sent())).collect()
     }
 
     fn service(&self, facts: &ServiceFacts) -> Service {
@@ -65,7 +65,7 @@ impl Batch<'_> {
 
 /// The last known one, which what is to be deleted was made from.
 fn deleted(record: &Record) -> Service {
-    let mut service = record.last_heard().service.clone();
+    let mut service = record.last_sent().service.clone();
     service.status.clone_from(&record.facts.service.status);
     service.targets = TargetSelection::Rows(Vec::new());
     service

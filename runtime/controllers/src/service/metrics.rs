@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::apply::Outcomes;
-use super::work::{Census, Report};
+use super::work::{ListingReport, Summary};
 
 /// The metric families. Clones share their values.
 #[derive(Clone)]
@@ -107,16 +107,18 @@ impl Metrics {
         metrics
     }
 
-    pub(super) fn census(&self, census: Census) {
-        let Census { wanted, settled, leaving } = census;
+    pub(super) fn summary(&self, summary: Summary) {
+        let Summary { wanted, settled, leaving } = summary;
         let waiting = wanted.saturating_sub(settled);
         for (state, count) in [("settled", settled), ("waiting", waiting), ("leaving", leaving)] {
             self.services.get_or_create(&Standing { state }).set(number(count));
         }
     }
 
-    pub(super) fn orphans(&self, report: &Report) {
-        for (owner, count) in [("ours", report.orphans), ("unknown", report.strangers + report.disputed)] {
+    pub(super) fn orphans(&self, report: &ListingReport) {
+        for (owner, count) in
+            [("ours", report.orphans), ("unknown", report.unattributed + report.class_conflicts)]
+        {
             self.orphans.get_or_create(&Bearing { owner }).set(number(count));
         }
     }

@@ -1,4 +1,4 @@
-//! The roster against a simulated API server, cloud and crowd of users, by seed: whatever happens in whatever order, at the
+//! The reconciler against a simulated API server, cloud and crowd of users, by seed: whatever happens in whatever order, at the
 //! end the cloud holds exactly what the cluster asks for, and then nobody writes any more.
 //!
 //! The watch lags, and passes over what was only for a moment. Writes and calls take effect at some moment between their
@@ -22,16 +22,16 @@ use pileus_cloud::{
 use tokio::time::Instant;
 
 use super::Settings;
-use super::plan::{is_foreign, wants};
-use super::roster::Roster;
+use super::plan::{has_other_class, wants_ours};
+use super::reconciler::Reconciler;
 use super::targets::Targets;
-use super::work::{Call, Key, Listing, Telling, Work, Write};
+use super::work::{Call, Key, Listing, PendingEvent, Work, Write};
 use crate::error::Error;
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
 use api::{Api, CLASSES, News};
 use chance::Chance;
-use cloud::{CLUSTER, Cloud, Wish, name};
+use cloud::{CLUSTER, Cloud, DesiredSpec, name};
 use sight::Sights;
 
 const AUDIT: Duration = Duration::from_mins(30);
@@ -67,7 +67,7 @@ struct World {
     nodes: BTreeSet<u64>,
     terms: ServiceRequirements,
     settings: Settings,
-    roster: Roster,
+    reconciler: Reconciler,
     /// What is being worked on.
     busy: HashSet<Key>,
     calls: Vec<(&'static str, usize)>,
@@ -106,7 +106,7 @@ impl World {
         cloud.add("of no service", Some(CLUSTER), None);
         cloud.add("an orphan", Some(CLUSTER), Some("long gone"));
         let mut world = Self {
-            roster: Roster::new(terms.clone(), &settings, now),
+            reconciler: Reconciler::new(terms.clone(), &settings, now),
             chance,
             faults: true,
             now,
@@ -149,7 +149,7 @@ impl World {
 
     fn target(&mut self) {
         let targets = self.targets();
-        self.roster.target(targets, self.now);
+        self.reconciler.observe_targets(targets, self.now);
     }
 
     /// The process is killed, and the next one begins. What it had sent takes effect until then or never, and shows: nobody
@@ -173,7 +173,7 @@ impl World {
         let classes: &[&str] = if self.chance.percent(70) { &CLASSES } else { &[] };
         self.settings.classes = classes.iter().map(|class| (*class).to_owned()).collect();
         self.api.serves(&self.settings.classes);
-        self.roster = Roster::new(self.terms.clone(), &self.settings, self.now);
+        self.reconciler = Reconciler::new(self.terms.clone(), &self.settings, self.now);
         for facts in self.api.list(self.chance.below(8)) {
             self.tell(News::Present(facts));
         }
@@ -190,13 +190,13 @@ impl World {
                 }
                 if self.followed.contains(&facts.key()) {
                     self.see(&facts);
-                    self.roster.present(&facts, self.now);
+                    self.reconciler.observe(&facts, self.now);
                 }
             }
             News::Gone(name) => {
                 if self.followed.remove(&name) {
                     self.seen.gone(&name, "");
-                    self.roster.gone(&name, self.now);
+                    self.reconciler.observe_gone(&name, self.now);
                 }
             }
         }
@@ -301,16 +301,16 @@ impl World {
                     }
                     self.see(facts);
                 }
-                self.roster.wrote(&uid, result.as_ref(), self.now, jitter);
+                self.reconciler.on_write_result(&uid, result.as_ref(), self.now, jitter);
             }
             Event::Call(call) => {
                 let outcomes = self.perform(&call);
                 self.after(300, Event::Came(call, outcomes));
             }
             Event::Came(call, outcomes) => {
-                self.ends(call.lane.as_str());
+                self.ends(call.priority.as_str());
                 self.busy.retain(|key| !call.keys.contains(key));
-                self.roster.came(&call, outcomes, self.now, jitter);
+                self.reconciler.on_call_result(&call, outcomes, self.now, jitter);
             }
             Event::List => {
                 let owned = self.cloud.owned();
@@ -332,13 +332,17 @@ impl World {
                 for owned in owned.filter(|owned| owned.cluster_uid.as_deref() == Some(CLUSTER)) {
                     owned.service_uid.iter().for_each(|uid| self.seen.is_left(uid, self.now));
                 }
-                let report = self.roster.listed(listing.as_ref().map_err(|retry| *retry), self.now, jitter);
+                let report = self.reconciler.on_list_result(
+                    listing.as_ref().map_err(|retry| *retry),
+                    self.now,
+                    jitter,
+                );
                 for name in report.unknown {
                     self.followed.insert(name.clone());
                     if let Some(facts) = self.api.services.get(&name).cloned().map(Arc::new) {
                         self.see(&facts);
                         self.seen.is_left(&facts.service.uid, self.now);
-                        self.roster.present(&facts, self.now);
+                        self.reconciler.observe(&facts, self.now);
                     }
                 }
             }
@@ -365,30 +369,30 @@ impl World {
         }
     }
 
-    fn begins(&mut self, lane: &'static str, size: usize) {
-        self.calls.push((lane, size));
-        let beside = self.calls.iter().filter(|(other, _)| *other == lane).count();
+    fn begins(&mut self, priority: &'static str, size: usize) {
+        self.calls.push((priority, size));
+        let beside = self.calls.iter().filter(|(other, _)| *other == priority).count();
         assert!(size <= self.terms.largest_batch, "{size} at once");
         if !self.terms.allows_concurrent_calls {
             assert_eq!(self.calls.len(), 1, "{:?}", self.calls);
-        } else if lane == "user" {
+        } else if priority == "user" {
             assert!(beside <= self.settings.calls && size <= 100, "{:?}", self.calls);
-        } else if lane == "again" {
+        } else if priority == "again" {
             assert!(beside <= 2, "{:?}", self.calls);
         } else {
             assert_eq!(beside, 1, "{:?}", self.calls);
         }
     }
 
-    fn ends(&mut self, lane: &'static str) {
-        let at = self.calls.iter().position(|(other, _)| *other == lane).unwrap();
+    fn ends(&mut self, priority: &'static str) {
+        let at = self.calls.iter().position(|(other, _)| *other == priority).unwrap();
         self.calls.remove(at);
     }
 
-    /// Begins all that the roster wants to be done.
+    /// Begins all that the reconciler wants to be done.
     fn work(&mut self) {
         let jitter = self.chance.pick(&[0.0, 0.3, 1.0]).unwrap();
-        for work in self.roster.next(self.now, jitter) {
+        for work in self.reconciler.next(self.now, jitter) {
             match work {
                 Work::Write { facts, write } => {
                     let uid = &facts.service.uid;
@@ -404,7 +408,7 @@ impl World {
                     self.after(50, Event::Write(facts, write));
                 }
                 Work::Call(call) => {
-                    self.begins(call.lane.as_str(), call.keys.len());
+                    self.begins(call.priority.as_str(), call.keys.len());
                     self.check_call(&call);
                     self.after(500, Event::Call(call));
                 }
@@ -416,11 +420,12 @@ impl World {
         }
         // What is wrong with a Service is told again as long as it is, and that its finalizer is somebody else's to remove.
         let classes = &self.settings.classes;
-        let is_news =
-            |Telling { facts, .. }: &Telling| facts.problems.is_empty() && !is_foreign(facts, classes);
-        self.told += self.roster.tellings().iter().filter(|telling| is_news(telling)).count();
+        let is_news = |PendingEvent { facts, .. }: &PendingEvent| {
+            facts.problems.is_empty() && !has_other_class(facts, classes)
+        };
+        self.told += self.reconciler.take_events().iter().filter(|telling| is_news(telling)).count();
         let now = self.now;
-        assert!(self.roster.wakes().is_none_or(|at| at > now), "it is woken again and again");
+        assert!(self.reconciler.next_wake().is_none_or(|at| at > now), "it is woken again and again");
     }
 
     fn check_call(&mut self, call: &Call) {
@@ -461,7 +466,9 @@ impl World {
             }
             self.work();
             let next = self.events.first_key_value().map(|((at, _), _)| *at);
-            let Some(at) = next.into_iter().chain(self.roster.wakes()).min().filter(|at| *at <= until) else {
+            let Some(at) =
+                next.into_iter().chain(self.reconciler.next_wake()).min().filter(|at| *at <= until)
+            else {
                 break;
             };
             self.now = self.now.max(at);
@@ -482,14 +489,14 @@ impl World {
             ["of another cluster", "of no cluster", "of no service"].map(str::to_owned).into();
         for facts in self.api.services.values() {
             let (uid, name) = (&facts.service.uid, name(&facts.service.uid));
-            if !wants(facts, classes) {
+            if !wants_ours(facts, classes) {
                 // One that may be somebody else's is left to them, who may use the same finalizer. A while ago it might not
                 // be cleaned up yet.
                 let earlier = self.now.checked_sub(Duration::from_mins(5)).unwrap_or(self.now);
                 let is_ours = self.seen.may_clean_up(uid, classes, earlier);
                 assert!(!is_ours || !facts.has_finalizer(), "{facts:?} keeps its finalizer");
                 // What it had before this process began stays: nobody saw whose it was.
-                if is_foreign(facts, classes) && !facts.is_deleting && !self.seen.was_wanted(uid) {
+                if has_other_class(facts, classes) && !facts.is_deleting && !self.seen.was_wanted(uid) {
                     expected.extend(self.cloud.there.contains_key(&name).then_some(name));
                 }
                 continue;
@@ -501,7 +508,7 @@ impl World {
                 continue;
             }
             let there = there.unwrap_or_else(|| panic!("{facts:?} has none"));
-            assert_eq!(there.shape.0, Some(Wish::of(&facts.service)), "{uid}");
+            assert_eq!(there.shape.0, Some(DesiredSpec::of(&facts.service)), "{uid}");
             let is_local = matches!(facts.service.policy, TrafficPolicy::Local(_));
             let endpoints =
                 if self.terms.wants_endpoints && is_local { targets.endpoints(facts) } else { Vec::new() };

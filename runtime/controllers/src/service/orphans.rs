@@ -10,8 +10,8 @@ use pileus_cloud::{
 };
 use tokio::time::Instant;
 
-use super::turn::Turn;
-use super::work::{Key, Listing, Report};
+use super::attempt::Attempt;
+use super::work::{Key, Listing, ListingReport};
 use crate::schedule::Delays;
 
 /// What is known from lists of what the cloud has.
@@ -19,8 +19,8 @@ use crate::schedule::Delays;
 pub(super) struct Orphans {
     cluster_uid: Option<String>,
     /// By the cloud's name.
-    found: BTreeMap<String, (OwnedLoadBalancer, Turn)>,
-    strangers: BTreeSet<String>,
+    found: BTreeMap<String, (OwnedLoadBalancer, Attempt)>,
+    unattributed: BTreeSet<String>,
     /// The UIDs of Services of which the cloud has something, and of which nothing is known here.
     expected: HashSet<String>,
     /// The UIDs of Services whose deletion was confirmed since the list that is under way began: it may show them still.
@@ -46,7 +46,7 @@ impl Orphans {
         Self {
             cluster_uid,
             found: BTreeMap::new(),
-            strangers: BTreeSet::new(),
+            unattributed: BTreeSet::new(),
             expected: HashSet::new(),
             deleted: HashSet::new(),
             list_due: Some(list_due),
@@ -99,15 +99,15 @@ impl Orphans {
         listing: &Listing,
         is_known: impl Fn(&str) -> bool,
         now: Instant,
-    ) -> (Report, Changed) {
+    ) -> (ListingReport, Changed) {
         (self.failures, self.expected, self.has_listed) = (0, HashSet::new(), true);
-        let (mut report, mut changed) = (Report::default(), Changed::default());
+        let (mut report, mut changed) = (ListingReport::default(), Changed::default());
         let mut found = BTreeMap::new();
-        let mut strangers = BTreeSet::new();
+        let mut unattributed = BTreeSet::new();
         for owned in &listing.owned {
             let uid = owned.service_uid.as_deref().filter(|_| self.is_ours(owned));
             match uid.map(|uid| (uid, listing.present.get(uid))) {
-                None => drop(strangers.insert(owned.name.clone())),
+                None => drop(unattributed.insert(owned.name.clone())),
                 Some((uid, _)) if self.deleted.contains(uid) => {}
                 Some((uid, _)) if is_known(uid) => changed.known.push(uid.to_owned()),
                 Some((uid, Some(name))) => {
@@ -120,9 +120,9 @@ impl Orphans {
         report.unknown.sort_unstable();
         report.unknown.dedup();
         report.orphans = found.len();
-        report.new_strangers = strangers.difference(&self.strangers).cloned().collect();
-        report.strangers = strangers.len();
-        self.strangers = strangers;
+        report.new_unattributed = unattributed.difference(&self.unattributed).cloned().collect();
+        report.unattributed = unattributed.len();
+        self.unattributed = unattributed;
         self.found.retain(|name, (_, turn)| {
             let stays = turn.is_busy() || found.contains_key(name);
             if !stays {
@@ -133,7 +133,7 @@ impl Orphans {
         for (name, owned) in found {
             let known = self.found.entry(name.clone()).or_insert_with(|| {
                 changed.orphans.push((Key::Orphan(name), Some(now)));
-                (owned.clone(), Turn::new(now))
+                (owned.clone(), Attempt::new(now))
             });
             // What a name stands for may be another thing by now, of another Service.
             known.0.clone_from(owned);

@@ -23,7 +23,7 @@ impl Write {
     pub(super) fn shows(&self, facts: &ServiceFacts) -> bool {
         match self {
             Self::AddFinalizer => facts.has_finalizer(),
-            Self::Status(ways_in) => facts.service.status == *ways_in,
+            Self::Status(ingresses) => facts.service.status == *ingresses,
             Self::Finish => !facts.has_finalizer() && facts.service.status.is_empty(),
             Self::Release => !facts.has_finalizer(),
         }
@@ -48,21 +48,21 @@ impl Write {
         match self {
             Self::AddFinalizer | Self::Release => json!({"metadata": metadata}),
             Self::Finish => json!({"metadata": metadata, "status": status(&[])}),
-            Self::Status(ways_in) => json!({"metadata": metadata, "status": status(ways_in)}),
+            Self::Status(ingresses) => json!({"metadata": metadata, "status": status(ingresses)}),
         }
     }
 }
 
 /// The list is replaced as a whole, whoever wrote it.
-fn status(ways_in: &[Ingress]) -> Value {
-    let list: Vec<_> = ways_in.iter().map(way_in).collect();
+fn status(ingresses: &[Ingress]) -> Value {
+    let list: Vec<_> = ingresses.iter().map(ingress).collect();
     let list = if list.is_empty() { Value::Null } else { json!(list) };
     json!({"loadBalancer": {"ingress": list}})
 }
 
-fn way_in(ingress: &Ingress) -> Value {
+fn ingress(ingress: &Ingress) -> Value {
     let Ingress { point, ip_mode, ports } = ingress;
-    let mut way_in = match point {
+    let mut ingress = match point {
         IngressPoint::Ip(ip) => Map::from_iter([("ip".to_owned(), json!(ip))]),
         IngressPoint::Hostname(hostname) => Map::from_iter([("hostname".to_owned(), json!(hostname))]),
     };
@@ -71,12 +71,12 @@ fn way_in(ingress: &Ingress) -> Value {
             IpMode::Vip => "VIP",
             IpMode::Proxy => "Proxy",
         };
-        way_in.insert("ipMode".to_owned(), json!(mode));
+        ingress.insert("ipMode".to_owned(), json!(mode));
     }
     if !ports.is_empty() {
-        way_in.insert("ports".to_owned(), ports.iter().map(port).collect());
+        ingress.insert("ports".to_owned(), ports.iter().map(port).collect());
     }
-    Value::Object(way_in)
+    Value::Object(ingress)
 }
 
 fn port(status: &PortStatus) -> Value {
@@ -122,7 +122,7 @@ mod tests {
             PortStatus { port: 80, protocol: Protocol::Tcp, error: None },
             PortStatus { port: 53, protocol: Protocol::Udp, error: Some("PortInUse".to_owned()) },
         ];
-        let ways_in = vec![
+        let ingresses = vec![
             Ingress { point: IngressPoint::Ip("192.0.2.1".to_owned()), ip_mode: Some(IpMode::Proxy), ports },
             Ingress { point: IngressPoint::Hostname("a.example".to_owned()), ip_mode: None, ports: vec![] },
         ];
@@ -132,25 +132,25 @@ mod tests {
         let list = json!([{"ip": "192.0.2.1", "ipMode": "Proxy", "ports": ports}, {"hostname": "a.example"}]);
         let status = json!({"loadBalancer": {"ingress": list}});
         assert_eq!(
-            Write::Status(ways_in).patch(&facts(&[])),
+            Write::SetStatus(ingresses).patch(&facts(&[])),
             json!({"metadata": {"uid": "u"}, "status": status})
         );
     }
 
     #[test]
     fn an_answer_shows_whether_a_write_has_stayed() {
-        let ways_in = || {
+        let ingresses = || {
             let point = IngressPoint::Ip("192.0.2.1".to_owned());
             vec![Ingress { point, ip_mode: Some(IpMode::Vip), ports: Vec::new() }]
         };
         let after = |has_finalizer: bool, has_ways_in: bool| {
             let mut facts = facts(if has_finalizer { &["x/y", FINALIZER_LOAD_BALANCER] } else { &["x/y"] });
-            facts.service.status = if has_ways_in { ways_in() } else { Vec::new() };
+            facts.service.status = if has_ways_in { ingresses() } else { Vec::new() };
             facts
         };
         for (write, states) in [
             (Write::AddFinalizer, [false, false, true, true]),
-            (Write::Status(ways_in()), [false, true, false, true]),
+            (Write::SetStatus(ingresses()), [false, true, false, true]),
             (Write::Finish, [true, false, false, false]),
             (Write::Release, [true, true, false, false]),
         ] {

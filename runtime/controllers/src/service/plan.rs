@@ -60,33 +60,33 @@ impl Step {
 
 /// The next step.
 pub(super) fn plan(record: &Record, world: World<'_>) -> Step {
-    let step = if record.is_present && wants(&record.facts, world.classes) {
+    let step = if record.is_present && wants_ours(&record.facts, world.classes) {
         keep(record, world)
     } else {
         leave(record, world)
     };
     // A load balancer without targets would be made if Nodes weren't known yet.
-    if step.is_call() && world.targets.is_none() { Step::Rest } else { step }
+    if step.is_call() && world.targets.is_none() { Step::Idle } else { step }
 }
 
 /// Whether a Service wants a load balancer of ours.
-pub(super) fn wants(facts: &ServiceFacts, classes: &[String]) -> bool {
-    facts.is_load_balancer && !facts.is_deleting && !is_foreign(facts, classes)
+pub(super) fn wants_ours(facts: &ServiceFacts, classes: &[String]) -> bool {
+    facts.is_load_balancer && !facts.is_deleting && !has_other_class(facts, classes)
 }
 
 /// Whether a Service wants a load balancer of somebody else.
-pub(super) fn is_foreign(facts: &ServiceFacts, classes: &[String]) -> bool {
+pub(super) fn has_other_class(facts: &ServiceFacts, classes: &[String]) -> bool {
     let class = facts.service.class.as_ref();
     facts.is_load_balancer && class.is_some_and(|class| !classes.contains(class))
 }
 
 /// Whether these states of a Service are the same [`wish`].
-pub(super) fn is_same_wish(a: &ServiceFacts, b: &ServiceFacts) -> bool {
-    wish(&a.service) == wish(&b.service)
+pub(super) fn is_same_spec(a: &ServiceFacts, b: &ServiceFacts) -> bool {
+    desired_spec(&a.service) == desired_spec(&b.service)
 }
 
 /// What a provider sees of a Service, its targets and endpoints set aside.
-pub(super) fn wish(service: &Service) -> impl PartialEq + Hash + '_ {
+pub(super) fn desired_spec(service: &Service) -> impl PartialEq + Hash + '_ {
     let Service { labels, namespace_labels, annotations, class, ports, policy, affinity, .. } = service;
     let Service { source_ranges, requested_ip, families, .. } = service;
     let spec = (class, ports, policy, affinity, source_ranges, requested_ip, families);
@@ -102,42 +102,44 @@ fn keep(record: &Record, world: World<'_>) -> Step {
         return Step::Write(Write::AddFinalizer);
     }
     if !is_valid {
-        return if record.is_refused { Step::Rest } else { Step::Refuse };
+        return if record.is_refused { Step::Idle } else { Step::ReportInvalid };
     }
     if world.is_name_taken {
-        return Step::Rest;
+        return Step::Idle;
     }
     let is_audit = record.doubt == Doubt::Audit;
     let confirmed = match &record.confirmed {
-        Some(confirmed) if record.doubt != Doubt::Real && is_same_wish(&confirmed.facts, facts) => confirmed,
+        Some(confirmed) if record.doubt != Doubt::Real && is_same_spec(&confirmed.facts, facts) => confirmed,
         None => return Step::Ensure { is_audit },
         Some(_) => return Step::Ensure { is_audit: false },
     };
     match &confirmed.status {
-        Some(status) if *status != facts.service.status => return Step::Write(Write::Status(status.clone())),
+        Some(status) if *status != facts.service.status => {
+            return Step::Write(Write::SetStatus(status.clone()));
+        }
         _ => {}
     }
     if confirmed.targets != world.targets || confirmed.facts.local_endpoints != facts.local_endpoints {
         return Step::UpdateTargets;
     }
-    if is_audit { Step::Ensure { is_audit } } else { Step::Rest }
+    if is_audit { Step::Ensure { is_audit } } else { Step::Idle }
 }
 
 /// The next step of one that wants none, or none any more.
 fn leave(record: &Record, world: World<'_>) -> Step {
     let Record { facts, is_present, may_exist, .. } = record;
-    let is_foreign = record.foreign.is_some();
+    let has_other_class = record.foreign.is_some();
     // What bears a foreign class is its controller's to clean up, and what bears none any more once that has had its time
     // (see [`Record::not_before`]).
     let is_left = facts.has_finalizer()
-        && if is_foreign {
+        && if has_other_class {
             *is_present && !facts.is_load_balancer
         } else {
             facts.is_deleting || !facts.is_load_balancer
         };
     // It may turn again, and what is known of it counts then.
-    let is_remembered = *is_present && (is_foreign || record.is_ours || !record.wishes.is_empty());
-    let rests = if is_remembered { Step::Rest } else { Step::Forget };
+    let is_remembered = *is_present && (has_other_class || record.is_ours || !record.wishes.is_empty());
+    let rests = if is_remembered { Step::Idle } else { Step::Forget };
     if !record.is_claimed(world.classes) && !is_left {
         return rests;
     }
@@ -145,7 +147,7 @@ fn leave(record: &Record, world: World<'_>) -> Step {
         return Step::Delete;
     }
     // By now the ways in may be those of whoever serves it.
-    let is_address_ours = !is_foreign || record.address == facts.service.status;
+    let is_address_ours = !has_other_class || record.address == facts.service.status;
     match (is_present, facts.has_finalizer(), is_address_ours) {
         (false, ..) => Step::Forget,
         (true, true, true) => Step::Write(Write::Finish),

@@ -8,12 +8,12 @@ use pileus_cloud::{
 };
 use tokio::time::Instant;
 
-use super::plan::{Step, is_foreign, is_same_wish, wants, wish};
+use super::attempt::Attempt;
+use super::plan::{Step, desired_spec, has_other_class, is_same_spec, wants_ours};
+use super::recent_intents::{NOTHING, RecentIntents, digest};
 use super::targets::Targets;
-use super::trail::{NOTHING, Trail, digest};
-use super::turn::Turn;
 use super::work::Write;
-use super::written::Written;
+use super::write_backoff::Written;
 use crate::facts::service::ServiceFacts;
 
 /// One Service, by its UID.
@@ -45,11 +45,11 @@ pub(super) struct Record {
     /// The ways in that the cloud last told.
     pub(super) address: Vec<Ingress>,
     /// What a provider last heard of it: what is in the cloud was made from that.
-    pub(super) heard: Option<Arc<ServiceFacts>>,
+    pub(super) last_sent: Option<Arc<ServiceFacts>>,
     /// What was asked for of late, apart from what is behind it.
-    pub(super) wishes: Trail,
+    pub(super) wishes: RecentIntents,
     /// Which targets were asked for of late, and which with which endpoints on them.
-    behind: [Trail; 2],
+    behind: [RecentIntents; 2],
     /// From when on a look at the cloud shows no more what was asked for before.
     pub(super) looks: Instant,
     /// Whether its problems have been told.
@@ -59,7 +59,7 @@ pub(super) struct Record {
     /// The step that waits or is under way.
     pub(super) step: Step,
     /// How its work fares.
-    pub(super) turn: Turn,
+    pub(super) turn: Attempt,
     /// What was last written.
     written: Written,
 }
@@ -123,14 +123,14 @@ impl Record {
             confirmed: None,
             doubt: if is_settled { Doubt::Audit } else { Doubt::Real },
             address: Vec::new(),
-            heard: None,
-            wishes: Trail::new(may_exist || is_listed),
-            behind: [Trail::new(may_exist || is_listed), Trail::new(may_exist || is_listed)],
+            last_sent: None,
+            wishes: RecentIntents::new(may_exist || is_listed),
+            behind: [RecentIntents::new(may_exist || is_listed), RecentIntents::new(may_exist || is_listed)],
             looks: now,
             is_refused: false,
             warnings: Vec::new(),
-            step: Step::Rest,
-            turn: Turn::new(now),
+            step: Step::Idle,
+            turn: Attempt::new(now),
             written: Written::default(),
         };
         record.note(classes, now);
@@ -138,16 +138,16 @@ impl Record {
     }
 
     /// The cloud may have something for it that nothing has told of yet.
-    pub(super) fn knows_not(&mut self) {
-        self.trails().for_each(|trail| *trail = Trail::new(true));
+    pub(super) fn mark_unknown(&mut self) {
+        self.trails().for_each(|trail| *trail = RecentIntents::new(true));
     }
 
     /// The object is as these facts say.
     pub(super) fn observe(&mut self, facts: &Arc<ServiceFacts>, classes: &[String], now: Instant) {
         let before = std::mem::replace(&mut self.facts, Arc::clone(facts));
         let was_present = std::mem::replace(&mut self.is_present, true);
-        let (was, is) = (was_present && wants(&before, classes), wants(facts, classes));
-        let is_changed = !is_same_wish(&before, facts);
+        let (was, is) = (was_present && wants_ours(&before, classes), wants_ours(facts, classes));
+        let is_changed = !is_same_spec(&before, facts);
         let has_other_problems = before.problems != facts.problems;
         // Whoever has put our finalizer there may have gone on from it: one who led before us was faster than our write.
         self.may_exist |= self.is_ours && facts.has_finalizer() && !before.has_finalizer();
@@ -168,7 +168,7 @@ impl Record {
 
     /// The object is gone.
     pub(super) fn vanish(&mut self, classes: &[String], now: Instant) {
-        if std::mem::replace(&mut self.is_present, false) && wants(&self.facts, classes) {
+        if std::mem::replace(&mut self.is_present, false) && wants_ours(&self.facts, classes) {
             self.turn.renew(now);
         }
         self.count_listing(classes);
@@ -182,13 +182,13 @@ impl Record {
     }
 
     /// Whether only a list says that what the cloud has is ours, and somebody else's class that it is theirs. It stays.
-    pub(super) fn is_disputed(&self, classes: &[String]) -> bool {
+    pub(super) fn has_class_conflict(&self, classes: &[String]) -> bool {
         self.is_listed && self.is_aloof(classes) && !(self.is_ours && self.may_exist)
     }
 
     /// Whether it is a live one of a foreign class.
     fn is_aloof(&self, classes: &[String]) -> bool {
-        self.is_present && !self.facts.is_deleting && is_foreign(&self.facts, classes)
+        self.is_present && !self.facts.is_deleting && has_other_class(&self.facts, classes)
     }
 
     /// Whether it is ours to clean up now.
@@ -200,8 +200,8 @@ impl Record {
     /// else's and the cloud has nothing of ours for it.
     pub(super) fn is_held(&self, classes: &[String]) -> bool {
         let facts = &self.facts;
-        let is_foreign = self.is_present && is_foreign(facts, classes);
-        is_foreign && facts.is_deleting && facts.has_finalizer() && !self.is_claimed(classes)
+        let has_other_class = self.is_present && has_other_class(facts, classes);
+        has_other_class && facts.is_deleting && facts.has_finalizer() && !self.is_claimed(classes)
     }
 
     /// Makes it ours to clean up, whatever we thought, if a list has told of it and nobody else can claim it.
@@ -233,9 +233,9 @@ impl Record {
     }
 
     fn note(&mut self, classes: &[String], now: Instant) {
-        self.is_ours |= wants(&self.facts, classes);
+        self.is_ours |= wants_ours(&self.facts, classes);
         if self.facts.is_load_balancer {
-            self.foreign = is_foreign(&self.facts, classes).then_some(now);
+            self.foreign = has_other_class(&self.facts, classes).then_some(now);
         }
         self.count_listing(classes);
     }
@@ -246,8 +246,8 @@ impl Record {
     }
 
     /// The Service as a provider is told to delete it: as it last heard of it.
-    pub(super) fn last_heard(&self) -> &Arc<ServiceFacts> {
-        self.heard.as_ref().unwrap_or(&self.facts)
+    pub(super) fn last_sent(&self) -> &Arc<ServiceFacts> {
+        self.last_sent.as_ref().unwrap_or(&self.facts)
     }
 
     /// A call for the present step begins, with these targets and endpoints on them: until it is confirmed nobody knows
@@ -261,15 +261,15 @@ impl Record {
         self.behind.iter_mut().zip(behind).for_each(|(trail, behind)| trail.begins(behind, now));
         match self.step {
             Step::Ensure { is_audit } => {
-                self.wishes.begins(digest(&wish(&self.facts.service)), now);
-                self.heard = Some(Arc::clone(&self.facts));
+                self.wishes.begins(digest(&desired_spec(&self.facts.service)), now);
+                self.last_sent = Some(Arc::clone(&self.facts));
                 self.may_exist = true;
                 if !is_audit {
                     self.doubt = Doubt::Real;
                 }
             }
             Step::UpdateTargets => {
-                self.heard = Some(Arc::clone(&self.facts));
+                self.last_sent = Some(Arc::clone(&self.facts));
                 if let Some(confirmed) = &mut self.confirmed {
                     confirmed.targets = None;
                 }
@@ -278,7 +278,7 @@ impl Record {
                 self.wishes.begins(NOTHING, now);
                 (self.confirmed, self.doubt, self.is_leftover) = (None, Doubt::Real, true);
             }
-            Step::Rest | Step::Forget | Step::Refuse | Step::Write(_) => {}
+            Step::Idle | Step::Forget | Step::ReportInvalid | Step::Write(_) => {}
         }
     }
 
@@ -287,7 +287,7 @@ impl Record {
         self.trails().for_each(|trail| trail.forgets(now));
     }
 
-    fn trails(&mut self) -> impl Iterator<Item = &mut Trail> {
+    fn trails(&mut self) -> impl Iterator<Item = &mut RecentIntents> {
         std::iter::once(&mut self.wishes).chain(&mut self.behind)
     }
 
@@ -321,7 +321,7 @@ impl Record {
             }
         };
         if is_delete {
-            (self.may_exist, self.is_listed, self.heard) = (false, false, None);
+            (self.may_exist, self.is_listed, self.last_sent) = (false, false, None);
             return;
         }
         if !matches!(self.step, Step::UpdateTargets) {
@@ -338,7 +338,7 @@ impl Record {
         }
         let status = status.map(|status| as_stored(status));
         self.address = status.clone().unwrap_or_default();
-        let facts = Arc::clone(self.last_heard());
+        let facts = Arc::clone(self.last_sent());
         self.confirmed = Some(Confirmed { facts, targets: Some(targets), status });
     }
 }

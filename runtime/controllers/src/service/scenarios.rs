@@ -1,9 +1,9 @@
 //! Upstream's scenarios of its service controller (ccm-behaviour 10.4, S01 to S139; 10.5, H23 to H26), on as much of the real
-//! way as there is without an API server and a cloud: Services and Nodes as JSON, their facts, the roster, the patches, and
+//! way as there is without an API server and a cloud: Services and Nodes as JSON, their facts, the reconciler, the patches, and
 //! the Services as JSON again. H19 to H22 are beside the facts.
 //!
 //! Two differences run through all of them. Upstream reads a cloud before it deletes; here the deletion is the provider's,
-//! who answers that there is nothing. And upstream's node queue and service queue are one roster here: what changes is
+//! who answers that there is nothing. And upstream's node queue and service queue are one reconciler here: what changes is
 //! compared with what the cloud last confirmed, by what a provider sees of it.
 #![expect(clippy::needless_pass_by_value, reason = "tables of JSON read better without ampersands")]
 
@@ -20,10 +20,10 @@ use tokio::time::Instant;
 
 use super::Settings;
 use super::plan::{Step, World, plan};
+use super::reconciler::Reconciler;
 use super::record::Record;
-use super::roster::Roster;
 use super::targets::Targets;
-use super::work::{Census, Listing, Report, Work, Write};
+use super::work::{Listing, ListingReport, Summary, Work, Write};
 use crate::api_server::patch_service;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
@@ -87,7 +87,7 @@ fn behind(nodes: &[Stored]) -> Vec<String> {
 
 /// A cluster and a cloud that answers at once, unless something else is planned.
 pub(super) struct Stage {
-    pub(super) roster: Roster,
+    pub(super) reconciler: Reconciler,
     pub(super) now: Instant,
     services: BTreeMap<String, Value>,
     version: u64,
@@ -97,7 +97,7 @@ pub(super) struct Stage {
     pub(super) write_fates: VecDeque<Error>,
     /// What the cloud lists, or when it can be tried again.
     pub(super) listing: Result<Listing, Retry>,
-    pub(super) reports: Vec<Report>,
+    pub(super) reports: Vec<ListingReport>,
     /// What was asked of the cloud, as `action name [nodes]`, in the order of the names in each call.
     pub(super) calls: Vec<String>,
     /// How many changes there were in each call, and whether it was an audit.
@@ -127,7 +127,7 @@ impl Stage {
         };
         let now = Instant::now();
         let mut stage = Self {
-            roster: Roster::new(terms, &settings, now),
+            reconciler: Reconciler::new(terms, &settings, now),
             now,
             services: BTreeMap::new(),
             version: 1,
@@ -148,7 +148,7 @@ impl Stage {
     }
 
     pub(super) fn nodes(&mut self, nodes: &[Stored]) {
-        self.roster.target(Arc::new(targets(nodes)), self.now);
+        self.reconciler.observe_targets(Arc::new(targets(nodes)), self.now);
     }
 
     /// A Service is so.
@@ -157,7 +157,7 @@ impl Stage {
         service["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let facts = facts(&service);
         self.services.insert(facts.key(), service);
-        self.roster.present(&Arc::new(facts), self.now);
+        self.reconciler.observe(&Arc::new(facts), self.now);
     }
 
     /// A Service changes by a merge patch.
@@ -200,17 +200,17 @@ impl Stage {
     /// Does all that is due, and says when something will be.
     fn works(&mut self) -> Option<Instant> {
         loop {
-            let work = self.roster.next(self.now, 0.0);
+            let work = self.reconciler.next(self.now, 0.0);
             let is_idle = work.is_empty();
             for work in work {
                 self.does(work);
             }
-            for telling in self.roster.tellings() {
+            for telling in self.reconciler.take_events() {
                 self.events.push(format!("{:?} {}", telling.reason, telling.facts.service.name));
                 self.notes.push(telling.note);
             }
             if is_idle {
-                return self.roster.wakes();
+                return self.reconciler.next_wake();
             }
         }
     }
@@ -227,7 +227,7 @@ impl Stage {
                     Some(error) => Err(error),
                     None => Ok(self.writes(&facts, &write)),
                 };
-                self.roster.wrote(&facts.service.uid, result.as_ref(), self.now, 0.0);
+                self.reconciler.on_write_result(&facts.service.uid, result.as_ref(), self.now, 0.0);
             }
             Work::Call(call) => {
                 let nodes: Vec<_> = call.targets.table().iter().map(|target| target.node.as_str()).collect();
@@ -238,10 +238,10 @@ impl Stage {
                 for change in &call.changes {
                     let (line, name, status) = match &change.action {
                         ServiceAction::Ensure(service) => {
-                            (format!("ensure {} {nodes:?}", service.name), &service.name, vec![way_in()])
+                            (format!("ensure {} {nodes:?}", service.name), &service.name, vec![ingress()])
                         }
                         ServiceAction::UpdateTargets(service) => {
-                            (format!("update {} {nodes:?}", service.name), &service.name, vec![way_in()])
+                            (format!("update {} {nodes:?}", service.name), &service.name, vec![ingress()])
                         }
                         ServiceAction::Delete(service) => {
                             (format!("delete {}", service.uid), &service.name, Vec::new())
@@ -256,11 +256,11 @@ impl Stage {
                 }
                 lines.sort();
                 self.calls.extend(lines);
-                self.roster.came(&call, Ok(outcomes), self.now, 0.0);
+                self.reconciler.on_call_result(&call, Ok(outcomes), self.now, 0.0);
             }
             Work::ListOwned => {
                 let listing = self.listing.as_ref().map_err(|retry| *retry);
-                self.reports.push(self.roster.listed(listing, self.now, 0.0));
+                self.reports.push(self.reconciler.on_list_result(listing, self.now, 0.0));
             }
         }
     }
@@ -284,7 +284,7 @@ impl Stage {
     }
 }
 
-pub(super) fn way_in() -> Ingress {
+pub(super) fn ingress() -> Ingress {
     Ingress { point: IngressPoint::Ip("192.0.2.1".to_owned()), ip_mode: None, ports: Vec::new() }
 }
 
@@ -484,7 +484,7 @@ fn s29_s30_while_nodes_are_not_known_all_wait() {
         calls: 1,
     };
     let mut stage = Stage::with(&[]);
-    stage.roster = Roster::new(terms(), &settings, stage.now);
+    stage.reconciler = Reconciler::new(terms(), &settings, stage.now);
     for name in ["a", "b", "c", "d"] {
         stage.put(service(name, json!({})));
     }
@@ -608,14 +608,14 @@ fn s37_a_service_that_is_gone_when_its_status_is_written_is_no_failure() {
 fn s38_s39_s40_s42_who_is_gone_is_forgotten_with_its_load_balancer_and_nobody_is_asked_about_others() {
     let mut stage = Stage::with(&nodes(&["node1", "node2"]));
     for name in ["one/two/three", "default/a"] {
-        stage.roster.gone(name, stage.now);
+        stage.reconciler.observe_gone(name, stage.now);
         assert!(stage.settles().calls().is_empty());
     }
     stage.put(service("a", json!({})));
     assert_eq!(stage.settles().calls(), [ENSURE]);
-    stage.roster.gone("default/a", stage.now);
+    stage.reconciler.observe_gone("default/a", stage.now);
     assert_eq!(stage.settles().calls(), ["delete uid-a"]);
-    assert_eq!(stage.roster.census(), Census::default());
+    assert_eq!(stage.reconciler.summary(), Summary::default());
 }
 
 #[test]
@@ -625,7 +625,7 @@ fn s41_a_deletion_that_fails_is_told_and_tried_again() {
     stage.settles().calls();
     stage.events();
     stage.plans("a", fails(ErrorKind::Denied));
-    stage.roster.gone("default/a", stage.now);
+    stage.reconciler.observe_gone("default/a", stage.now);
     assert_eq!(stage.settles().calls(), ["delete uid-a"]);
     assert_eq!(stage.events(), ["DeletingLoadBalancer a", "DeleteLoadBalancerFailed a"]);
     assert_eq!(stage.notes.last().unwrap(), "Error deleting load balancer: it is locked");
@@ -657,12 +657,12 @@ fn s47_no_stale_nodes_are_sent_after_fresh_ones() {
     stage.settles().calls();
     stage.nodes(&nodes(&["node1", "node2"]));
     stage.now += Duration::from_secs(1);
-    let [Work::Call(slow)] = &stage.roster.next(stage.now, 0.0)[..] else { panic!("one call is due") };
+    let [Work::Call(slow)] = &stage.reconciler.next(stage.now, 0.0)[..] else { panic!("one call is due") };
     stage.nodes(&nodes(&["node1", "node2", "node3"]));
     stage.change("b", json!({"spec": {"ports": [{"protocol": "TCP", "port": 81}]}}));
     assert!(stage.settles().calls().is_empty(), "both are in the call that is under way");
-    let done = ServiceProgress::Done { status: vec![way_in()], warnings: Vec::new() };
-    stage.roster.came(slow, Ok(vec![Ok(done.clone()), Ok(done)]), stage.now, 0.0);
+    let done = ServiceProgress::Done { status: vec![ingress()], warnings: Vec::new() };
+    stage.reconciler.on_call_result(slow, Ok(vec![Ok(done.clone()), Ok(done)]), stage.now, 0.0);
     let [ensure, update] = [("ensure", "b"), ("update", "a")]
         .map(|(verb, name)| format!(r#"{verb} {name} ["node1", "node2", "node3"]"#));
     assert_eq!(stage.settles().calls(), [ensure, update]);
@@ -671,21 +671,21 @@ fn s47_no_stale_nodes_are_sent_after_fresh_ones() {
 #[test]
 fn s63_s64_s65_s66_s67_s68_each_service_is_known_once_until_it_is_gone() {
     let mut stage = Stage::with(&[]);
-    let wanted = |stage: &Stage| stage.roster.census().wanted;
+    let wanted = |stage: &Stage| stage.reconciler.summary().wanted;
     stage.put(service("a", json!({})));
     stage.put(service("a", json!({})));
     assert_eq!(wanted(&stage), 1);
     stage.settles();
-    stage.roster.gone("default/a", stage.now);
+    stage.reconciler.observe_gone("default/a", stage.now);
     stage.settles();
     assert_eq!(wanted(&stage), 0);
     stage.put(service("b", json!({})));
     assert_eq!(wanted(&stage), 1);
     stage.put(service("c", json!({})));
     assert_eq!(wanted(&stage), 2);
-    assert_eq!(stage.roster.census().settled, 0);
+    assert_eq!(stage.reconciler.summary().settled, 0);
     stage.settles();
-    assert_eq!(stage.roster.census(), Census { wanted: 2, settled: 2, leaving: 0 });
+    assert_eq!(stage.reconciler.summary(), Summary { wanted: 2, settled: 2, leaving: 0 });
 }
 
 #[test]
@@ -891,8 +891,8 @@ fn again(fate: Result<ServiceProgress, CloudError>) -> Option<Duration> {
     assert_eq!(stage.rests(Duration::from_millis(100)).calls(), [ENSURE]);
     let failed = stage.now;
     while stage.calls.is_empty() {
-        stage.now = stage.roster.wakes().filter(|at| *at < failed + AUDIT / 2)?;
-        for work in stage.roster.next(stage.now, 0.0) {
+        stage.now = stage.reconciler.next_wake().filter(|at| *at < failed + AUDIT / 2)?;
+        for work in stage.reconciler.next(stage.now, 0.0) {
             stage.does(work);
         }
     }
@@ -901,7 +901,7 @@ fn again(fate: Result<ServiceProgress, CloudError>) -> Option<Duration> {
 
 #[test]
 fn s137_what_is_done_is_not_looked_at_before_an_audit() {
-    assert_eq!(again(Ok(ServiceProgress::Done { status: vec![way_in()], warnings: Vec::new() })), None);
+    assert_eq!(again(Ok(ServiceProgress::Done { status: vec![ingress()], warnings: Vec::new() })), None);
     assert_eq!(again(Ok(ServiceProgress::Elsewhere)), None);
 }
 
@@ -932,7 +932,7 @@ fn s139_what_the_cloud_says_to_ask_after_in_42_seconds_is_asked_after_then_and_i
     stage.plans("a", under());
     stage.put(service("a", json!({})));
     assert_eq!(stage.rests(after).calls(), [ENSURE; 3]);
-    // Told once an operation (P-15).
+    // EventLog once an operation (P-15).
     assert_eq!(stage.events(), ["EnsuringLoadBalancer a", "LoadBalancerPending a", "EnsuredLoadBalancer a"]);
     // And when it is deleted (P-15).
     stage.plans("a", under());
@@ -971,23 +971,23 @@ fn h24_a_patch_leaves_alone_what_others_have_changed_meanwhile() {
 /// Taints are known by their key here, and a list of them is only written by the node controllers.
 #[test]
 fn h25_h26_a_status_is_compared_whole() {
-    let way_in = |ip: &str, mode: &str, protocol: &str| json!({"ip": ip, "ipMode": mode, "ports": [{"port": 80, "protocol": protocol}]});
+    let ingress = |ip: &str, mode: &str, protocol: &str| json!({"ip": ip, "ipMode": mode, "ports": [{"port": 80, "protocol": protocol}]});
     let read = |ingress: Value| {
         let status = json!({"loadBalancer": {"ingress": ingress}});
         facts(&service("a", json!({"status": status}))).service.status
     };
-    let first = || json!([way_in("192.0.2.1", "VIP", "TCP")]);
+    let first = || json!([ingress("192.0.2.1", "VIP", "TCP")]);
     let one_sided = json!([{"ip": "192.0.2.1", "ports": [{"port": 80, "protocol": "TCP"}]}]);
     for (a, b, is_same) in [
         (json!([]), json!(null), true),
         (first(), first(), true),
         // What the API server fills in as well, so that one side without it isn't another status (ccm-behaviour 4.5).
         (first(), one_sided, true),
-        (first(), json!([way_in("192.0.2.2", "VIP", "TCP")]), false),
-        (first(), json!([way_in("192.0.2.1", "Proxy", "TCP")]), false),
-        (first(), json!([way_in("192.0.2.1", "VIP", "UDP")]), false),
+        (first(), json!([ingress("192.0.2.2", "VIP", "TCP")]), false),
+        (first(), json!([ingress("192.0.2.1", "Proxy", "TCP")]), false),
+        (first(), json!([ingress("192.0.2.1", "VIP", "UDP")]), false),
         (first(), json!([{"ip": "192.0.2.1", "ipMode": "VIP"}]), false),
-        (first(), json!([way_in("192.0.2.1", "VIP", "TCP"), {"hostname": "a.example"}]), false),
+        (first(), json!([ingress("192.0.2.1", "VIP", "TCP"), {"hostname": "a.example"}]), false),
     ] {
         assert_eq!(read(a.clone()) == read(b.clone()), is_same, "{a} {b}");
     }

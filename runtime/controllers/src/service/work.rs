@@ -1,12 +1,12 @@
-//! What the roster wants to be done, as values, and what it tells.
+//! What the reconciler wants to be done, as values, and what it tells.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use pileus_cloud::{Ingress, OwnedLoadBalancer, Service, ServiceChange};
 
-use super::lanes::Lane;
 use super::targets::Targets;
+use super::work_queue::Priority;
 use crate::events::Reason;
 use crate::facts::service::ServiceFacts;
 
@@ -19,19 +19,19 @@ pub(super) enum Key {
     Orphan(String),
 }
 
-/// A piece of work. What it is about is busy until the roster is told what became of it.
+/// A piece of work. What it is about is busy until the reconciler is told what became of it.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Write to a Service: then [`super::roster::Roster::wrote`].
+    /// Write to a Service: then [`super::reconciler::Reconciler::on_write_result`].
     Write {
         /// The Service as the write was decided on.
         facts: Arc<ServiceFacts>,
         /// What to write.
         write: Write,
     },
-    /// Call the provider: then [`super::roster::Roster::came`].
+    /// Call the provider: then [`super::reconciler::Reconciler::on_call_result`].
     Call(Call),
-    /// List what the cloud has for Services: then [`super::roster::Roster::listed`].
+    /// List what the cloud has for Services: then [`super::reconciler::Reconciler::on_list_result`].
     ListOwned,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Call {
     /// See [`pileus_cloud::ServiceCall::is_audit`].
     pub(super) is_audit: bool,
     /// Among what it was.
-    pub(super) lane: Lane,
+    pub(super) priority: Priority,
 }
 
 /// What the cloud has for Services, and which Services there are.
@@ -77,25 +77,25 @@ pub(super) struct Listing {
 
 /// What a listing has shown.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct ListingReport {
     /// Services, as `namespace/name`, of which the cloud has something although nothing is known of them here: they have to
     /// be read and observed, whatever they look like.
     pub(super) unknown: Vec<String>,
     /// What bears our cluster's UID and a UID that no Service has any more. It is being removed.
     pub(super) orphans: usize,
     /// What can't be told to be ours or somebody else's, by the cloud's names. It stays.
-    pub(super) strangers: usize,
+    pub(super) unattributed: usize,
     /// Those of them that no earlier listing had.
-    pub(super) new_strangers: Vec<String>,
+    pub(super) new_unattributed: Vec<String>,
     /// What bears our cluster's UID and that of a live Service of a class that isn't ours. It stays as long as that is so.
-    pub(super) disputed: usize,
+    pub(super) class_conflicts: usize,
     /// Those of these Services that no earlier listing told of, as `namespace/name`, and their classes.
-    pub(super) new_disputed: Vec<(String, String)>,
+    pub(super) new_class_conflicts: Vec<(String, String)>,
 }
 
 /// Something to tell about a Service, as an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Telling {
+pub(super) struct PendingEvent {
     /// The Service.
     pub(super) facts: Arc<ServiceFacts>,
     /// Why.
@@ -106,7 +106,7 @@ pub(super) struct Telling {
 
 /// What has become of Services, for the shell's gauges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Census {
+pub(super) struct Summary {
     /// Services that want a load balancer of ours.
     pub(super) wanted: usize,
     /// Those of them that have it as they want it, as far as is known.

@@ -6,7 +6,7 @@ use pileus_cloud::{
     Error as CloudError, OwnedLoadBalancer, Service, ServiceAction, ServiceCall, ServiceChange,
     ServiceProgress, ServiceRequirements,
 };
-use pileus_controllers::service::outlook::{Expected, Outlook, Reason, Surroundings, outlook};
+use pileus_controllers::service::preview::{Inputs, PlannedChange, Preview, Reason, preview};
 use tokio::time::Instant;
 
 use super::Wishes;
@@ -30,7 +30,7 @@ impl Candidate {
             Ok(owned) => owned,
             Err(problem) => return Part::Unseen(problem),
         };
-        let surroundings = Surroundings {
+        let surroundings = Inputs {
             cluster: &wishes.cluster,
             classes: &wishes.classes,
             terms: &self.provider.service_requirements,
@@ -41,14 +41,14 @@ impl Candidate {
             present: &world.present,
             owned: &owned,
         };
-        let outlook = outlook(&surroundings, Instant::now());
-        let mut findings = Findings { notes: notes(&outlook), ..Findings::default() };
-        let (asked, changes): (Vec<_>, Vec<_>) = outlook.changes.iter().map(asked).unzip();
+        let preview = preview(&surroundings, Instant::now());
+        let mut findings = Findings { notes: notes(&preview), ..Findings::default() };
+        let (asked, changes): (Vec<_>, Vec<_>) = preview.changes.iter().map(asked).unzip();
         let call = async |changes: Vec<ServiceChange>| {
-            let known = known(&outlook, &changes, &self.provider.service_requirements);
+            let known = known(&preview, &changes, &self.provider.service_requirements);
             let call = ServiceCall {
                 cluster: &wishes.cluster,
-                targets: &outlook.targets,
+                targets: &preview.targets,
                 known: &known,
                 changes: &changes,
                 is_audit: true,
@@ -58,7 +58,7 @@ impl Candidate {
         };
         let told = self.tell_apart(&changes, self.provider.service_requirements.largest_batch, call).await;
         findings.add(asked, told);
-        let refused = outlook.refused.into_iter().map(|(object, problem)| Change {
+        let refused = preview.refused.into_iter().map(|(object, problem)| Change {
             verb: Verb::Change,
             object,
             reason: "something is wrong with the Service".to_owned(),
@@ -70,8 +70,8 @@ impl Candidate {
 }
 
 /// A change as people see it, and as the provider does.
-fn asked(expected: &Expected) -> (Change, ServiceChange) {
-    let Expected { change, object, reason, may_exist: _ } = expected;
+fn asked(expected: &PlannedChange) -> (Change, ServiceChange) {
+    let PlannedChange { change, object, reason, may_exist: _ } = expected;
     let verb = match (&change.action, reason) {
         (ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_), _) => Verb::Delete,
         (_, Reason::Missing) => Verb::Create,
@@ -83,12 +83,12 @@ fn asked(expected: &Expected) -> (Change, ServiceChange) {
 
 /// The Services that may have a load balancer and are to keep it, without those that a call changes, for a provider that
 /// reads them.
-fn known(outlook: &Outlook, changes: &[ServiceChange], terms: &ServiceRequirements) -> Vec<Service> {
+fn known(preview: &Preview, changes: &[ServiceChange], terms: &ServiceRequirements) -> Vec<Service> {
     if !terms.wants_known {
         return Vec::new();
     }
     let changed: HashSet<_> = changes.iter().filter_map(kept).map(|service| &*service.uid).collect();
-    let there = outlook.changes.iter().filter(|expected| expected.may_exist);
+    let there = preview.changes.iter().filter(|expected| expected.may_exist);
     let there = there.filter_map(|expected| kept(&expected.change));
     there.filter(|service| !changed.contains(&*service.uid)).cloned().collect()
 }
@@ -110,17 +110,17 @@ fn outcome(outcome: Result<ServiceProgress, CloudError>) -> Outcome {
     }
 }
 
-fn notes(outlook: &Outlook) -> Vec<String> {
-    let strangers = outlook.strangers.iter().map(|name| {
+fn notes(preview: &Preview) -> Vec<String> {
+    let strangers = preview.unattributed.iter().map(|name| {
         format!("the cloud has {name} for a Service, but of which cluster or Service can't be told; it stays")
     });
-    let disputed = outlook.disputed.iter().map(|(name, class)| {
+    let disputed = preview.class_conflicts.iter().map(|(name, class)| {
         format!(
             "the cloud has a load balancer of this cluster for Service {name}, but its class {class} is not ours; it stays: \
              name the class in loadBalancerClasses, or delete the Service"
         )
     });
-    let lacks_targets = outlook.targets.is_empty() && !outlook.changes.is_empty();
+    let lacks_targets = preview.targets.is_empty() && !preview.changes.is_empty();
     let lacks_targets = lacks_targets.then(|| "no Node takes traffic of load balancers now".to_owned());
     strangers.chain(disputed).chain(lacks_targets).collect()
 }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn known_are_the_others_that_keep_what_they_have() {
-        let expected = |action, may_exist| Expected {
+        let expected = |action, may_exist| PlannedChange {
             change: ServiceChange { action, resume: None },
             object: String::new(),
             reason: Reason::Differs,
@@ -148,10 +148,10 @@ mod tests {
             expected(ServiceAction::Ensure(service("new")), false),
             expected(ServiceAction::Delete(service("goes")), true),
         ];
-        let outlook = Outlook { changes, ..Outlook::default() };
+        let preview = Preview { changes, ..Preview::default() };
         let known = |wants_known| {
             let terms = ServiceRequirements { wants_known, ..ServiceRequirements::default() };
-            let known = known(&outlook, &[outlook.changes[0].change.clone()], &terms);
+            let known = known(&preview, &[preview.changes[0].change.clone()], &terms);
             known.into_iter().map(|service| service.uid).collect::<Vec<_>>()
         };
         assert_eq!(known(true), ["other", "follows"]);

@@ -8,7 +8,7 @@ use pileus_cloud::{Ingress, IngressPoint, IpMode, TrafficPolicy};
 use super::chance::Chance;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
-use crate::service::plan::{is_foreign, wants};
+use crate::service::plan::{has_other_class, wants_ours};
 use crate::service::work::Write;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
 
@@ -82,9 +82,9 @@ impl Api {
 
     fn note(&mut self, facts: &ServiceFacts) {
         let uid = &facts.service.uid;
-        let of = if wants(facts, &self.classes) { &mut self.wanted } else { &mut self.unwanted };
+        let of = if wants_ours(facts, &self.classes) { &mut self.wanted } else { &mut self.unwanted };
         of.insert(uid.clone());
-        if facts.has_finalizer() && !is_foreign(facts, &self.classes) {
+        if facts.has_finalizer() && !has_other_class(facts, &self.classes) {
             self.left.insert(uid.clone());
         }
     }
@@ -122,7 +122,7 @@ impl Api {
             }
             Write::AddFinalizer if there.has_finalizer() => {}
             Write::AddFinalizer => changed.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned()),
-            Write::Status(status) => {
+            Write::SetStatus(status) => {
                 changed.service.status.clone_from(status);
                 for ingress in &mut changed.service.status {
                     ingress.ip_mode = ingress.ip_mode.or(Some(IpMode::Vip));
@@ -190,7 +190,7 @@ impl Api {
             facts.finalizers.push("other.example/finalizer".to_owned());
         }
         // Somebody else's controller may use the same one.
-        if is_foreign(&facts, &self.classes) && chance.percent(50) {
+        if has_other_class(&facts, &self.classes) && chance.percent(50) {
             facts.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
         }
         self.store(facts);

@@ -20,9 +20,9 @@ const LATE: Duration = Duration::from_secs(55);
 
 /// What is wanted of a load balancer, apart from its targets.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Wish(Service);
+pub(super) struct DesiredSpec(Service);
 
-impl Wish {
+impl DesiredSpec {
     pub(super) fn of(service: &Service) -> Self {
         Self(Service { status: Vec::new(), endpoints: Vec::new(), ..service.clone() })
     }
@@ -30,16 +30,16 @@ impl Wish {
 
 pub(super) type Behind = (Vec<Target>, Vec<LocalEndpoints>);
 
-type Shape = (Option<Wish>, Behind);
+type CallLimits = (Option<DesiredSpec>, Behind);
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LoadBalancer {
     pub(super) cluster: Option<String>,
     pub(super) service: Option<String>,
-    pub(super) shape: Shape,
+    pub(super) shape: CallLimits,
     pub(super) address: Vec<Ingress>,
     /// How it was, and until when a read may show that.
-    former: Vec<(Shape, Instant)>,
+    former: Vec<(CallLimits, Instant)>,
     operation: Option<Operation>,
     has_failed: bool,
 }
@@ -48,7 +48,7 @@ pub(super) struct LoadBalancer {
 struct Operation {
     ends: Instant,
     /// What is there then; none where it is being removed.
-    then: Option<Shape>,
+    then: Option<CallLimits>,
     fails: bool,
     /// Whether no read shows that it is under way. Another write waits for it all the same.
     is_hidden: bool,
@@ -71,7 +71,7 @@ impl Cloud {
         let stranger = LoadBalancer {
             cluster: cluster.map(str::to_owned),
             service: service.map(str::to_owned),
-            shape: Shape::default(),
+            shape: CallLimits::default(),
             address: Vec::new(),
             former: Vec::new(),
             operation: None,
@@ -142,7 +142,7 @@ impl Cloud {
         let (name, wanted) = match action {
             ServiceAction::Ensure(service) => {
                 let name = name(&service.uid);
-                let shape = (Some(Wish::of(service)), (targets.to_vec(), service.endpoints.clone()));
+                let shape = (Some(DesiredSpec::of(service)), (targets.to_vec(), service.endpoints.clone()));
                 match self.ghosts.get(&name) {
                     Some((ghost, _)) if ghost.shape == shape && chance.percent(50) => {
                         return done(ghost.address.clone());
@@ -209,7 +209,7 @@ impl Cloud {
 
 impl LoadBalancer {
     /// What it is to become, with only that written which a read shows to be another; none where all is as wanted.
-    fn lacks(&self, wanted: Shape, chance: &mut Chance, now: Instant) -> Option<Shape> {
+    fn lacks(&self, wanted: CallLimits, chance: &mut Chance, now: Instant) -> Option<CallLimits> {
         let is_seen = self.operation.as_ref().is_some_and(|operation| !operation.is_hidden);
         if is_seen || self.has_failed {
             return Some(wanted);

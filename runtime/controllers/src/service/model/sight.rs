@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::facts::service::ServiceFacts;
-use crate::service::plan::{is_foreign, wants};
+use crate::service::plan::{has_other_class, wants_ours};
 
 /// How long whoever serves a foreign class has the first word.
 const YIELDING: Duration = Duration::from_mins(30);
@@ -47,12 +47,12 @@ impl Sights {
             return;
         }
         if facts.is_load_balancer {
-            sight.foreign = is_foreign(facts, classes).then_some(now);
+            sight.foreign = has_other_class(facts, classes).then_some(now);
         } else if sight.facts.is_load_balancer {
             sight.foreign = sight.foreign.map(|_| now);
         }
-        sight.was_wanted |= wants(facts, classes);
-        sight.is_ours |= wants(facts, classes);
+        sight.was_wanted |= wants_ours(facts, classes);
+        sight.is_ours |= wants_ours(facts, classes);
         (sight.facts, sight.is_present) = (Arc::clone(facts), true);
     }
 
@@ -70,7 +70,7 @@ impl Sights {
 
     pub(super) fn is_let_go(&mut self, uid: &str, classes: &[String]) {
         if let Some(sight) = self.services.get_mut(uid) {
-            (sight.is_ours, sight.leftover) = (sight.is_present && wants(&sight.facts, classes), None);
+            (sight.is_ours, sight.leftover) = (sight.is_present && wants_ours(&sight.facts, classes), None);
         }
     }
 
@@ -83,7 +83,7 @@ impl Sights {
     pub(super) fn may_clean_up(&self, uid: &str, classes: &[String], now: Instant) -> bool {
         let Some(sight) = self.services.get(uid) else { return false };
         let Sight { facts, is_present, leftover, foreign, .. } = sight;
-        let is_aloof = *is_present && !facts.is_deleting && is_foreign(facts, classes);
+        let is_aloof = *is_present && !facts.is_deleting && has_other_class(facts, classes);
         let is_nobodys = match foreign {
             None => true,
             Some(since) => *is_present && !facts.is_load_balancer && now >= *since + YIELDING,

@@ -29,7 +29,7 @@ pub(super) fn digest(of: &impl Hash) -> u64 {
 
 /// What was asked for, told apart by digests.
 #[derive(Debug)]
-pub(super) struct Trail {
+pub(super) struct RecentIntents {
     /// What was last asked for; none where that was before we began, and so isn't known.
     last: Option<u64>,
     /// What was asked for before that, and until when it may show.
@@ -39,7 +39,7 @@ pub(super) struct Trail {
     is_confirmed: bool,
 }
 
-impl Trail {
+impl RecentIntents {
     /// Nothing has been asked for, unless somebody else has that we know nothing of.
     pub(super) fn new(may_exist: bool) -> Self {
         Self { last: (!may_exist).then_some(NOTHING), former: VecDeque::new(), is_confirmed: false }
@@ -97,7 +97,7 @@ mod tests {
 
     /// Until when the last answer may be old, after calls that each take a second and begin ten seconds apart.
     fn after(may_exist: bool, asked: &[u64]) -> Option<Duration> {
-        let (start, mut trail) = (Instant::now(), Trail::new(may_exist));
+        let (start, mut trail) = (Instant::now(), RecentIntents::new(may_exist));
         for (at, what) in (0..).step_by(10).zip(asked) {
             trail.begins(*what, start + Duration::from_secs(at));
             trail.ends(true, start + Duration::from_secs(at + 1));
@@ -130,7 +130,7 @@ mod tests {
     fn what_was_there_may_show_until_something_else_is_confirmed() {
         let start = Instant::now();
         for (is_confirmed, until) in [(true, None), (false, Some(start + LAG * 3 + LAG))] {
-            let mut trail = Trail::new(true);
+            let mut trail = RecentIntents::new(true);
             trail.begins(1, start);
             trail.ends(is_confirmed, start);
             trail.begins(1, start + LAG * 2);
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_long_ago_shows_no_more_and_only_a_few_things_are_remembered() {
-        let (start, mut trail) = (Instant::now(), Trail::new(false));
+        let (start, mut trail) = (Instant::now(), RecentIntents::new(false));
         trail.begins(1, start);
         trail.begins(2, start);
         trail.ends(true, start);

@@ -13,7 +13,7 @@ use crate::objects::{self, Watched};
 
 /// What changes, one after the other. What is told is always how things stand at the moment, and so never older than what
 /// was told before, or than the answer to a write.
-pub(crate) struct Following {
+pub(crate) struct ChangeStream {
     shared: Arc<Shared>,
     services: Changes<ServiceFacts>,
     namespaces: Option<Changes<Labelled>>,
@@ -26,7 +26,7 @@ pub(crate) struct Following {
 
 type Changes<F> = mpsc::UnboundedReceiver<Vec<objects::Change<F>>>;
 
-impl Following {
+impl ChangeStream {
     /// All that is known, and then what changes from now on.
     pub(super) fn of(shared: Arc<Shared>) -> Self {
         Self {

@@ -1,6 +1,6 @@
 //! What users are told of their Services, in upstream's words where upstream has them (ccm-behaviour 4.9).
 //!
-//! Told is what begins, what ends and what fails. What is better here: a cloud that takes its time isn't a failure (P-15),
+//! EventLog is what begins, what ends and what fails. What is better here: a cloud that takes its time isn't a failure (P-15),
 //! and an audit that finds all as it was says nothing.
 
 use std::sync::Arc;
@@ -10,24 +10,24 @@ use pileus_cloud::{Error as CloudError, ErrorKind, ServiceProgress};
 use super::plan::Step;
 use super::record::Record;
 use super::targets::Targets;
-use super::work::{Telling, Write};
+use super::work::{PendingEvent, Write};
 use crate::events::Reason;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
 
 /// What waits to be told.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    waiting: Vec<Telling>,
+pub(super) struct EventLog {
+    waiting: Vec<PendingEvent>,
 }
 
-impl Told {
+impl EventLog {
     /// All of it.
-    pub(super) fn take(&mut self) -> Vec<Telling> {
+    pub(super) fn take(&mut self) -> Vec<PendingEvent> {
         std::mem::take(&mut self.waiting)
     }
 
     fn tell(&mut self, record: &Record, reason: Reason, note: impl Into<String>) {
-        self.waiting.push(Telling { facts: Arc::clone(&record.facts), reason, note: note.into() });
+        self.waiting.push(PendingEvent { facts: Arc::clone(&record.facts), reason, note: note.into() });
     }
 
     /// What is wrong with a Service.
@@ -124,7 +124,7 @@ impl Told {
                 SyncLoadBalancerFailed,
                 "Error syncing load balancer: failed to add load balancer cleanup finalizer",
             ),
-            Step::Write(Write::Status(_)) => {
+            Step::Write(Write::SetStatus(_)) => {
                 (SyncLoadBalancerFailed, "Error syncing load balancer: failed to update load balancer status")
             }
             Step::Write(Write::Finish | Write::Release) => (

@@ -8,21 +8,21 @@ use tokio::time::Instant;
 use crate::schedule::Delays;
 
 /// How often what somebody has to put right fails until it is told again: half an hour of tries, while events are kept for
-/// one. Told with each try, a thousand Services whose credential has expired would write 16 events a second.
+/// one. EventLog with each try, a thousand Services whose credential has expired would write 16 events a second.
 const STANDING: u32 = 32;
 
 /// Whether work is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     None,
-    UnderWay,
+    InFlight,
     /// It is, and there is another task by now.
     Overtaken,
 }
 
 /// How the work on something fares.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct Attempt {
     work: Work,
     /// When the next step may begin.
     pub(super) ready: Instant,
@@ -38,7 +38,7 @@ pub(super) struct Turn {
     pub(super) is_pending_told: bool,
 }
 
-impl Turn {
+impl Attempt {
     /// A task that may begin now.
     pub(super) fn new(now: Instant) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Turn {
 
     /// Work begins.
     pub(super) fn begins(&mut self) {
-        self.work = Work::UnderWay;
+        self.work = Work::InFlight;
     }
 
     /// It is another task by now: no failure, delay or note of the old one counts.
@@ -123,7 +123,7 @@ mod tests {
         let now = Instant::now();
         let asked = ErrorKind::Throttled(Some(Duration::from_secs(7)));
         let told_of = |kind| {
-            let mut turn = Turn::new(now);
+            let mut turn = Attempt::new(now);
             let error = CloudError::new(kind, "x");
             (1..=100).filter(|_| turn.failed(&error, now, 0.0)).collect::<Vec<u32>>()
         };
@@ -139,7 +139,7 @@ mod tests {
         ] {
             assert_eq!(told_of(kind), *told, "{kind:?}");
         }
-        let mut turn = Turn::new(now);
+        let mut turn = Attempt::new(now);
         turn.failed(&CloudError::new(asked, "x"), now, 0.0);
         assert_eq!((turn.failures, turn.ready), (0, now + Duration::from_secs(7)));
     }
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_note_is_for_one_task_with_the_same_targets_and_goes_with_a_failure() {
         let now = Instant::now();
-        let mut turn = Turn::new(now);
+        let mut turn = Attempt::new(now);
         turn.goes_on(Duration::ZERO, Some("note".to_owned()), Some(1), now);
         assert_eq!(turn.ready, now + Duration::from_millis(100), "not in a tight loop");
         assert_eq!(
@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn what_fails_at_the_end_each_time_is_begun_ever_less_often() {
         let mut now = Instant::now();
-        let (mut turn, start) = (Turn::new(now), now);
+        let (mut turn, start) = (Attempt::new(now), now);
         let error = CloudError::new(ErrorKind::Unavailable, "the operation has failed");
         let told = (0..20).filter(|_| {
             turn.goes_on(Duration::from_secs(5), None, None, now);
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn what_becomes_of_an_overtaken_task_says_nothing_of_the_next() {
         let now = Instant::now();
-        let mut turn = Turn::new(now);
+        let mut turn = Attempt::new(now);
         turn.renew(now);
         assert!(!turn.is_busy());
         turn.begins();

@@ -2,10 +2,10 @@
 //! network and chance.
 //!
 //! Each Service goes round by itself: what is observed of it becomes its record, `plan` says which step is next and why,
-//! the lanes say when, work goes out as values, and what became of it changes the record. Never is more than one piece of
+//! the queue say when, work goes out as values, and what became of it changes the record. Never is more than one piece of
 //! work under way for one Service (P-11), nor for two that bear the same name one after the other.
 
-mod answers;
+mod outcomes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use tokio::time::Instant;
 
 use super::Settings;
 use super::batch::Batch;
-use super::lanes::{Lane, Lanes, Shape};
+use super::event_log::EventLog;
 use super::orphans::Orphans;
-use super::plan::{Step, World, plan, wants};
+use super::plan::{Step, World, plan, wants_ours};
 use super::record::{Doubt, Record};
 use super::targets::Targets;
-use super::telling::Told;
-use super::work::{Call, Census, Key, Telling, Work};
+use super::work::{Call, Key, PendingEvent, Summary, Work};
+use super::work_queue::{CallLimits, Priority, WorkQueue};
 use crate::facts::service::ServiceFacts;
 
 /// The Services.
 #[derive(Debug)]
-pub(super) struct Roster {
+pub(super) struct Reconciler {
     terms: ServiceRequirements,
     classes: Vec<String>,
     audit_period: Duration,
@@ -38,20 +38,20 @@ pub(super) struct Roster {
     targets: Option<Arc<Targets>>,
     /// Services that wait to be written to, and from when.
     writes: BTreeMap<String, Instant>,
-    lanes: Lanes,
+    queue: WorkQueue,
     orphans: Orphans,
     audit: Instant,
     /// When work was last asked for.
     looked: Instant,
-    told: Told,
+    event_log: EventLog,
 }
 
-impl Roster {
+impl Reconciler {
     /// Knows of nothing yet, and wants nothing of the cloud before it has been told of targets. What the cloud has is to be
     /// listed at once.
     pub(super) fn new(terms: ServiceRequirements, settings: &Settings, now: Instant) -> Self {
         let side_by_side = terms.allows_concurrent_calls.then_some(settings.calls.max(1));
-        let lanes = Lanes::new(Shape { largest: terms.largest_batch.max(1), side_by_side });
+        let queue = WorkQueue::new(CallLimits { largest: terms.largest_batch.max(1), side_by_side });
         Self {
             terms,
             classes: settings.classes.clone(),
@@ -60,16 +60,16 @@ impl Roster {
             names: HashMap::new(),
             targets: None,
             writes: BTreeMap::new(),
-            lanes,
+            queue,
             orphans: Orphans::new(settings.cluster.uid.clone(), now),
             audit: now + settings.audit_period,
             looked: now,
-            told: Told::default(),
+            event_log: EventLog::default(),
         }
     }
 
     /// A Service is there, and so. One that an older look shows than the last is not news.
-    pub(super) fn present(&mut self, facts: &Arc<ServiceFacts>, now: Instant) {
+    pub(super) fn observe(&mut self, facts: &Arc<ServiceFacts>, now: Instant) {
         let uid = &facts.service.uid;
         self.vanish_others(&facts.key(), uid, now);
         match self.records.get_mut(uid) {
@@ -78,7 +78,7 @@ impl Roster {
             None => {
                 let mut record = Record::new(facts, &self.classes, self.orphans.expects(uid), now);
                 if !self.orphans.has_listed {
-                    record.knows_not();
+                    record.mark_unknown();
                 }
                 self.records.insert(uid.clone(), record);
                 self.names.entry(facts.key()).or_default().insert(uid.clone());
@@ -88,7 +88,7 @@ impl Roster {
     }
 
     /// Whether the cloud may have something of the Service of this name, `namespace/name`, which is there as far as is known.
-    pub(super) fn may_have(&self, name: &str) -> bool {
+    pub(super) fn may_have_load_balancer(&self, name: &str) -> bool {
         self.of_name(name).any(|record| record.is_present && (record.may_exist || record.is_listed))
     }
 
@@ -97,7 +97,7 @@ impl Roster {
     }
 
     /// The Service of this name, `namespace/name`, is gone.
-    pub(super) fn gone(&mut self, name: &str, now: Instant) {
+    pub(super) fn observe_gone(&mut self, name: &str, now: Instant) {
         self.vanish_others(name, "", now);
     }
 
@@ -114,7 +114,7 @@ impl Roster {
 
     /// The Nodes that may take traffic have changed. First told once all Services and Nodes are known: no load balancer is
     /// to lose its targets because a start is slow.
-    pub(super) fn target(&mut self, targets: Arc<Targets>, now: Instant) {
+    pub(super) fn observe_targets(&mut self, targets: Arc<Targets>, now: Instant) {
         let digest = |targets: &Arc<Targets>| targets.digest();
         if self.targets.as_ref().map(digest) != Some(targets.digest()) {
             self.targets = Some(targets);
@@ -141,11 +141,11 @@ impl Roster {
             }
             self.replan_all(now);
         }
-        while let Some((lane, keys)) = self.lanes.next(now) {
-            work.push(Work::Call(self.call(lane, keys, &targets, now)));
+        while let Some((priority, keys)) = self.queue.next(now) {
+            work.push(Work::Call(self.call(priority, keys, &targets, now)));
         }
-        if self.orphans.is_list_due(now) && self.lanes.may_list(now) {
-            self.lanes.is_listing = true;
+        if self.orphans.is_list_due(now) && self.queue.can_list(now) {
+            self.queue.is_listing = true;
             self.orphans.listing_begins();
             work.push(Work::ListOwned);
         }
@@ -166,15 +166,15 @@ impl Roster {
         work
     }
 
-    fn call(&mut self, lane: Lane, keys: Vec<Key>, targets: &Arc<Targets>, now: Instant) -> Call {
+    fn call(&mut self, priority: Priority, keys: Vec<Key>, targets: &Arc<Targets>, now: Instant) -> Call {
         let batch = Batch { terms: &self.terms, targets };
-        let (records, orphans, told) = (&mut self.records, &mut self.orphans, &mut self.told);
+        let (records, orphans, event_log) = (&mut self.records, &mut self.orphans, &mut self.event_log);
         let begin = |key: Key| {
             let change = match &key {
                 Key::Service(uid) => {
                     let record = records.get_mut(uid)?;
                     let change = batch.change(record);
-                    told.begins(record, targets);
+                    event_log.begins(record, targets);
                     record.begins(targets, endpoints(&change.action), now);
                     change
                 }
@@ -187,33 +187,40 @@ impl Roster {
         if self.terms.wants_known {
             known = batch.known(&self.records, &self.classes, &keys);
         }
-        Call { keys, changes, known, targets: Arc::clone(targets), is_audit: lane == Lane::Audit, lane }
+        Call {
+            keys,
+            changes,
+            known,
+            targets: Arc::clone(targets),
+            is_audit: priority == Priority::Audit,
+            priority,
+        }
     }
 
     /// What is to be told since it was last asked for.
-    pub(super) fn tellings(&mut self) -> Vec<Telling> {
-        self.told.take()
+    pub(super) fn take_events(&mut self) -> Vec<PendingEvent> {
+        self.event_log.take()
     }
 
-    /// When to ask for more work although nothing has been told to the roster; later than the last `next`.
-    pub(super) fn wakes(&self) -> Option<Instant> {
+    /// When to ask for more work although nothing has been told to the reconciler; later than the last `next`.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
         let write = self.writes.values().min().copied();
         let Some(_) = self.targets else { return write };
-        let list = self.orphans.list_due().filter(|at| self.lanes.may_list(self.looked.max(*at)));
-        [write, self.lanes.wakes(), list, Some(self.audit)].into_iter().flatten().min()
+        let list = self.orphans.list_due().filter(|at| self.queue.can_list(self.looked.max(*at)));
+        [write, self.queue.next_wake(), list, Some(self.audit)].into_iter().flatten().min()
     }
 
     /// How Services fare.
-    pub(super) fn census(&self) -> Census {
-        let mut census = Census::default();
+    pub(super) fn summary(&self) -> Summary {
+        let mut summary = Summary::default();
         for record in self.records.values() {
-            let is_wanted = record.is_present && wants(&record.facts, &self.classes);
-            let is_believed = matches!(record.step, Step::Rest | Step::Ensure { is_audit: true });
-            census.wanted += usize::from(is_wanted);
-            census.settled += usize::from(is_wanted && is_believed && record.confirmed.is_some());
-            census.leaving += usize::from(record.step == Step::Delete);
+            let is_wanted = record.is_present && wants_ours(&record.facts, &self.classes);
+            let is_believed = matches!(record.step, Step::Idle | Step::Ensure { is_audit: true });
+            summary.wanted += usize::from(is_wanted);
+            summary.settled += usize::from(is_wanted && is_believed && record.confirmed.is_some());
+            summary.leaving += usize::from(record.step == Step::Delete);
         }
-        census
+        summary
     }
 
     fn replan_all(&mut self, now: Instant) {
@@ -234,7 +241,7 @@ impl Roster {
         let targets = self.targets.as_ref().map(|targets| targets.digest());
         let step = plan(record, World { classes: &self.classes, targets, is_name_taken });
         self.writes.remove(uid);
-        self.lanes.remove(&Key::Service(uid.to_owned()));
+        self.queue.remove(&Key::Service(uid.to_owned()));
         if step == Step::Forget {
             self.forget(uid, &name, now);
         } else {
@@ -254,13 +261,15 @@ impl Roster {
         let ready = not_before.map_or(record.turn.ready, |at| at.max(record.turn.ready));
         match &record.step {
             Step::Write(_) => drop(self.writes.insert(uid.to_owned(), ready)),
-            Step::Refuse => {
+            Step::ReportInvalid => {
                 record.is_refused = true;
-                record.step = Step::Rest;
-                self.told.refuses(record);
+                record.step = Step::Idle;
+                self.event_log.refuses(record);
             }
-            Step::Rest | Step::Forget => {}
-            step => self.lanes.put(&Key::Service(uid.to_owned()), lane(step, record.turn.is_under), ready),
+            Step::Idle | Step::Forget => {}
+            step => {
+                self.queue.enqueue(&Key::Service(uid.to_owned()), priority(step, record.turn.is_under), ready)
+            }
         }
     }
 
@@ -286,12 +295,12 @@ fn endpoints(action: &ServiceAction) -> &[LocalEndpoints] {
     }
 }
 
-fn lane(step: &Step, is_under: bool) -> Lane {
+fn priority(step: &Step, is_under: bool) -> Priority {
     match step {
-        _ if is_under => Lane::Again,
-        Step::Ensure { is_audit: true } => Lane::Audit,
-        Step::UpdateTargets => Lane::Targets,
-        _ => Lane::User,
+        _ if is_under => Priority::Again,
+        Step::Ensure { is_audit: true } => Priority::Audit,
+        Step::UpdateTargets => Priority::Targets,
+        _ => Priority::User,
     }
 }
 
@@ -306,8 +315,8 @@ mod tests {
 
     use super::*;
     use crate::error::Error;
-    use crate::service::scenarios::{AUDIT, FINALIZER, Stage, fails, nodes, service, terms, way_in};
-    use crate::service::work::{Listing, Report};
+    use crate::service::scenarios::{AUDIT, FINALIZER, Stage, fails, ingress, nodes, service, terms};
+    use crate::service::work::{Listing, ListingReport};
 
     const ENSURE: &str = r#"ensure a ["n"]"#;
     const DELETING: &str = "2026-01-02T03:04:05Z";
@@ -380,19 +389,19 @@ mod tests {
         let mut stage = settled(json!({}));
         stage.change("a", json!({"spec": {"type": "ClusterIP"}}));
         assert_eq!(stage.settles().calls(), ["delete uid-a"]);
-        assert_eq!(stage.roster.records.len(), 1, "it may turn back, while the cloud shows it still");
+        assert_eq!(stage.reconciler.records.len(), 1, "it may turn back, while the cloud shows it still");
         stage.passes(AUDIT * 11 / 10);
-        assert!(stage.roster.records.is_empty() && stage.roster.names.is_empty());
+        assert!(stage.reconciler.records.is_empty() && stage.reconciler.names.is_empty());
     }
 
     #[test]
     fn what_we_undo_ourselves_is_no_fight() {
         let mut stage = settled(json!({}));
-        for (kind, ways_in) in [("ClusterIP", 0), ("LoadBalancer", 1)].repeat(8) {
+        for (kind, ingresses) in [("ClusterIP", 0), ("LoadBalancer", 1)].repeat(8) {
             stage.change("a", json!({"spec": {"type": kind}}));
             stage.passes(Duration::from_secs(2));
             let facts = stage.facts("a");
-            assert_eq!((facts.finalizers.len(), facts.service.status.len()), (ways_in, ways_in));
+            assert_eq!((facts.finalizers.len(), facts.service.status.len()), (ingresses, ingresses));
         }
     }
 
@@ -401,16 +410,18 @@ mod tests {
         let mut stage = settled(json!({}));
         stage.change("a", json!({"spec": {"type": "ClusterIP"}}));
         stage.now += Duration::from_millis(100);
-        let [Work::Call(call)] = &stage.roster.next(stage.now, 0.0)[..] else { panic!("a delete is due") };
+        let [Work::Call(call)] = &stage.reconciler.next(stage.now, 0.0)[..] else {
+            panic!("a delete is due")
+        };
         let done = ServiceProgress::Done { status: Vec::new(), warnings: Vec::new() };
-        stage.roster.came(call, Ok(vec![Ok(done)]), stage.now, 0.0);
+        stage.reconciler.on_call_result(call, Ok(vec![Ok(done)]), stage.now, 0.0);
         let writes = |stage: &mut Stage, change: Value, answer: Option<ServiceFacts>| {
-            let [Work::Write { .. }] = stage.roster.next(stage.now, 0.0)[..] else {
+            let [Work::Write { .. }] = stage.reconciler.next(stage.now, 0.0)[..] else {
                 panic!("a write is due")
             };
             stage.change("a", change);
             let answer = Arc::new(answer.unwrap_or_else(|| stage.facts("a")));
-            stage.roster.wrote("uid-a", Ok(&answer), stage.now, 0.0);
+            stage.reconciler.on_write_result("uid-a", Ok(&answer), stage.now, 0.0);
         };
         let let_go = ServiceFacts { finalizers: Vec::new(), ..stage.facts("a") };
         let metadata = json!({"finalizers": null});
@@ -444,7 +455,7 @@ mod tests {
         assert!(stage.rests(Duration::from_secs(11)).calls().is_empty() && stage.patches == 1);
         stage.change("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
         assert!(stage.settles().calls().is_empty(), "its controller is at it");
-        assert_eq!(stage.roster.census(), Census::default());
+        assert_eq!(stage.reconciler.summary(), Summary::default());
     }
 
     #[test]
@@ -502,7 +513,7 @@ mod tests {
     #[test]
     fn an_audit_that_finds_something_else_tells_and_writes_it() {
         let mut stage = settled(json!({}));
-        let other = Ingress { point: IngressPoint::Ip("192.0.2.2".to_owned()), ..way_in() };
+        let other = Ingress { point: IngressPoint::Ip("192.0.2.2".to_owned()), ..ingress() };
         stage.plans("a", Ok(ServiceProgress::Done { status: vec![other], warnings: vec!["oh".to_owned()] }));
         stage.passes(AUDIT * 11 / 10);
         assert_eq!(stage.events(), ["EnsuredLoadBalancer a", "LoadBalancerWarning a"]);
@@ -510,12 +521,13 @@ mod tests {
         // The same warning isn't told with each audit.
         stage.plans(
             "a",
-            Ok(ServiceProgress::Done { status: vec![way_in()], warnings: vec!["oh".to_owned()] }),
+            Ok(ServiceProgress::Done { status: vec![ingress()], warnings: vec!["oh".to_owned()] }),
         );
         stage.passes(AUDIT * 11 / 10);
         assert_eq!(stage.events(), ["EnsuredLoadBalancer a"]);
         // Nor with each Node that joins, but with each ensure that a user waits for.
-        let warned = || Ok(ServiceProgress::Done { status: vec![way_in()], warnings: vec!["oh".to_owned()] });
+        let warned =
+            || Ok(ServiceProgress::Done { status: vec![ingress()], warnings: vec!["oh".to_owned()] });
         stage.plans("a", warned());
         stage.nodes(&nodes(&["n", "o"]));
         stage.rests(Duration::from_secs(2));
@@ -586,12 +598,14 @@ mod tests {
         let mut stage = settled(json!({}));
         stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
         stage.now += Duration::from_millis(100);
-        let [Work::Call(call)] = &stage.roster.next(stage.now, 0.0)[..] else { panic!("an ensure is due") };
+        let [Work::Call(call)] = &stage.reconciler.next(stage.now, 0.0)[..] else {
+            panic!("an ensure is due")
+        };
         stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
         stage.nodes(&nodes(&["n", "o"]));
         assert!(stage.settles().calls().is_empty());
         // Of an operation that was for something else no note is kept, nor its time, nor its failure.
-        stage.roster.came(call, Ok(vec![Ok(under(3600, "of the ensure"))]), stage.now, 0.0);
+        stage.reconciler.on_call_result(call, Ok(vec![Ok(under(3600, "of the ensure"))]), stage.now, 0.0);
         assert_eq!(stage.settles().calls(), ["delete uid-a"]);
         assert_eq!(stage.last[0].resume, None);
         let ServiceAction::Delete(deleted) = &stage.last[0].action else { panic!("{:?}", stage.last) };
@@ -653,20 +667,20 @@ mod tests {
             stage.put(service(&format!("s{n}"), json!({"metadata": {"finalizers": [FINALIZER]}})));
         }
         stage.now += Duration::from_millis(100);
-        let begun = stage.roster.next(stage.now, 0.0);
+        let begun = stage.reconciler.next(stage.now, 0.0);
         let sizes = |work: &[Work]| -> Vec<usize> {
             work.iter().filter_map(|work| Some(calls(work)?.changes.len())).collect()
         };
         assert_eq!(sizes(&begun), [100; 4]);
-        assert!(stage.roster.next(stage.now, 0.0).is_empty());
+        assert!(stage.reconciler.next(stage.now, 0.0).is_empty());
         for work in &begun {
-            let done = ServiceProgress::Done { status: vec![way_in()], warnings: Vec::new() };
+            let done = ServiceProgress::Done { status: vec![ingress()], warnings: Vec::new() };
             if let Some(call) = calls(work) {
                 let outcomes = call.keys.iter().map(|_| Ok(done.clone())).collect();
-                stage.roster.came(call, Ok(outcomes), stage.now, 0.0);
+                stage.reconciler.on_call_result(call, Ok(outcomes), stage.now, 0.0);
             }
         }
-        assert_eq!(sizes(&stage.roster.next(stage.now, 0.0)), [100, 100, 50]);
+        assert_eq!(sizes(&stage.reconciler.next(stage.now, 0.0)), [100, 100, 50]);
         let mut stage = settled(json!({}));
         for n in 0..650 {
             stage.put(service(&format!("s{n}"), json!({})));
@@ -702,7 +716,7 @@ mod tests {
     #[test]
     fn endpoints_are_targets_and_others_are_known_where_a_provider_wants_that() {
         let wants = ServiceRequirements { wants_endpoints: true, wants_known: true, ..terms() };
-        let mut stage = Stage::of(&nodes(&["n", "o"]), wants);
+        let mut stage = Stage::of(&nodes(&["n", "o"]), wants_ours);
         let local = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}});
         for name in ["a", "b"] {
             stage.put(service(name, local.clone()));
@@ -711,7 +725,7 @@ mod tests {
         stage.settles().calls();
         let mut facts = stage.facts("a");
         facts.local_endpoints = [("o".to_owned(), 2), ("gone".to_owned(), 1)].into();
-        stage.roster.present(&Arc::new(facts), stage.now);
+        stage.reconciler.observe(&Arc::new(facts), stage.now);
         assert_eq!(stage.settles().calls(), [r#"update a ["n", "o"]"#]);
         let ServiceAction::UpdateTargets(updated) = &stage.last[0].action else { panic!("{:?}", stage.last) };
         assert_eq!(updated.endpoints, [LocalEndpoints { row: 1, count: 2 }]);
@@ -794,16 +808,16 @@ mod tests {
         let again = ["remove an orphan"; 2];
         assert_eq!(removed, [["remove an orphan", "remove another orphan"], again].concat());
         let report = stage.reports.pop().unwrap();
-        assert_eq!((report.orphans, report.strangers), (2, 3));
+        assert_eq!((report.orphans, report.unattributed), (2, 3));
         assert_eq!(report.unknown, ["default/b"]);
-        assert_eq!(report.new_strangers, ["of another cluster", "of no cluster", "of no service"]);
+        assert_eq!(report.new_unattributed, ["of another cluster", "of no cluster", "of no service"]);
         // The Service that was named has to be cleaned up, whatever it looks like.
         stage.put(service("b", json!({"spec": {"type": "ClusterIP"}})));
         assert_eq!(stage.settles().calls(), ["delete uid-b"]);
         stage.put(service("c", json!({"spec": {"type": "ClusterIP"}})));
         assert!(stage.settles().calls().is_empty());
         stage.passes(AUDIT * 11 / 10);
-        assert!(stage.reports.pop().unwrap().new_strangers.is_empty());
+        assert!(stage.reports.pop().unwrap().new_unattributed.is_empty());
     }
 
     #[test]
@@ -831,18 +845,18 @@ mod tests {
         assert!(stage.reports.len() > before + 1, "{}", stage.reports.len());
         let mut stage = settled(json!({}));
         stage.now += AUDIT;
-        let work = stage.roster.next(stage.now, 0.0);
+        let work = stage.reconciler.next(stage.now, 0.0);
         assert!(matches!(work[..], [Work::ListOwned]), "{work:?}");
         stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
         assert_eq!(stage.settles().calls(), ["delete uid-a"]);
         let listed = vec![owned("of a", Some("cluster"), Some("uid-a"))];
         let listing = Listing { owned: listed, present: HashMap::new() };
-        assert_eq!(stage.roster.listed(Ok(&listing), stage.now, 0.0).orphans, 0);
+        assert_eq!(stage.reconciler.on_list_result(Ok(&listing), stage.now, 0.0).orphans, 0);
         assert!(stage.settles().calls().is_empty());
     }
 
     /// One of a foreign class that a start finds, and of which the list tells.
-    fn disputed() -> Stage {
+    fn class_conflicts() -> Stage {
         let mut stage = Stage::with(&nodes(&["n"]));
         stage.put(service("a", json!({"spec": {"loadBalancerClass": "foreign"}})));
         let listed = vec![owned("of a", Some("cluster"), Some("uid-a"))];
@@ -853,14 +867,14 @@ mod tests {
 
     #[test]
     fn no_list_takes_a_load_balancer_from_a_live_service_of_a_foreign_class() {
-        let mut stage = disputed();
+        let mut stage = class_conflicts();
         stage.passes(AUDIT * 22 / 10);
         stage.change("a", json!({"metadata": {"labels": {"a": "b"}}}));
         assert!(stage.settles().calls().is_empty() && stage.patches == 0);
-        let news = |report: &Report| (report.disputed, report.new_disputed.len());
+        let news = |report: &ListingReport| (report.class_conflicts, report.new_class_conflicts.len());
         assert_eq!(stage.reports.iter().map(news).collect::<Vec<_>>(), [(1, 1), (1, 0), (1, 0)]);
         let told = ("default/a".to_owned(), "foreign".to_owned());
-        assert_eq!(stage.reports[0].new_disputed, [told], "told once");
+        assert_eq!(stage.reports[0].new_class_conflicts, [told], "told once");
     }
 
     #[test]
@@ -871,15 +885,18 @@ mod tests {
             ("turned", |stage| {
                 stage.change("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
             }),
-            ("gone", |stage| stage.roster.gone("default/a", stage.now)),
+            ("gone", |stage| stage.reconciler.observe_gone("default/a", stage.now)),
         ];
         for (name, change) in rows {
-            let mut stage = disputed();
-            assert!(stage.roster.may_have("default/a"), "{name}: it is read before it is taken for gone");
+            let mut stage = class_conflicts();
+            assert!(
+                stage.reconciler.may_have_load_balancer("default/a"),
+                "{name}: it is read before it is taken for gone"
+            );
             change(&mut stage);
             assert_eq!(stage.settles().calls(), ["delete uid-a"], "{name}");
         }
-        let mut stage = disputed();
+        let mut stage = class_conflicts();
         stage.change("a", json!({"spec": {"loadBalancerClass": "ours"}}));
         assert_eq!(stage.settles().calls(), [ENSURE]);
     }
@@ -897,7 +914,7 @@ mod tests {
         stage.listing = Ok(Listing { owned: listed, present: HashMap::new() });
         stage.passes(AUDIT * 11 / 10);
         assert!(stage.calls().is_empty());
-        assert_eq!(stage.reports.last().map(|report| report.disputed), Some(1));
+        assert_eq!(stage.reports.last().map(|report| report.class_conflicts), Some(1));
     }
 
     #[test]
@@ -922,7 +939,7 @@ mod tests {
     fn one_that_was_not_gone_after_all_is_served_as_before() {
         let mut stage = settled(json!({}));
         stage.plans("a", Ok(under(3600, "of the deletion")));
-        stage.roster.gone("default/a", stage.now);
+        stage.reconciler.observe_gone("default/a", stage.now);
         assert_eq!(stage.settles().calls(), ["delete uid-a"]);
         stage.change("a", json!({}));
         assert_eq!(stage.settles().calls(), [ENSURE]);
@@ -934,7 +951,7 @@ mod tests {
         let mut stage = settled(json!({}));
         let mut older = stage.facts("a");
         (older.resource_version, older.finalizers) = ("2".to_owned(), Vec::new());
-        stage.roster.present(&Arc::new(older), stage.now);
+        stage.reconciler.observe(&Arc::new(older), stage.now);
         // For longer than what is written and undone stays undone.
         assert!(stage.rests(Duration::from_secs(11)).calls().is_empty() && stage.patches == 0);
     }
@@ -944,10 +961,11 @@ mod tests {
         let mut stage = settled(json!({}));
         stage.put(service("foreign", json!({"spec": {"loadBalancerClass": "foreign"}})));
         let read = |stage: &Stage| {
-            ["default/a", "default/foreign", "default/unknown"].map(|name| stage.roster.may_have(name))
+            ["default/a", "default/foreign", "default/unknown"]
+                .map(|name| stage.reconciler.may_have_load_balancer(name))
         };
         assert_eq!(read(&stage), [true, false, false]);
-        stage.roster.gone("default/a", stage.now);
+        stage.reconciler.observe_gone("default/a", stage.now);
         assert_eq!(read(&stage), [false; 3]);
     }
 
@@ -956,28 +974,28 @@ mod tests {
         for (jitter, factor) in [(0.0, 1.0), (0.5, 1.05), (1.0, 1.1)] {
             let mut stage = Stage::with(&[]);
             stage.settles().now += AUDIT;
-            assert!(matches!(stage.roster.next(stage.now, jitter)[..], [Work::ListOwned]));
-            assert_eq!(stage.roster.wakes(), Some(stage.now + AUDIT.mul_f64(factor)), "{jitter}");
+            assert!(matches!(stage.reconciler.next(stage.now, jitter)[..], [Work::ListOwned]));
+            assert_eq!(stage.reconciler.next_wake(), Some(stage.now + AUDIT.mul_f64(factor)), "{jitter}");
         }
     }
 
     #[test]
     fn the_census_tells_those_that_are_served_from_those_that_can_not_be_and_those_that_leave() {
-        let census = |stage: &Stage| {
-            let Census { wanted, settled, leaving, .. } = stage.roster.census();
+        let summary = |stage: &Stage| {
+            let Summary { wanted, settled, leaving, .. } = stage.reconciler.summary();
             (wanted, settled, leaving)
         };
         let mut stage = settled(json!({}));
         stage.put(service("b", json!({"spec": {"loadBalancerSourceRanges": ["everybody"]}})));
         stage.put(service("c", json!({"spec": {"type": "ClusterIP"}})));
         stage.settles();
-        assert_eq!(census(&stage), (2, 1, 0));
+        assert_eq!(summary(&stage), (2, 1, 0));
         stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
-        assert_eq!(census(&stage), (2, 0, 0));
+        assert_eq!(summary(&stage), (2, 0, 0));
         stage.plans("a", Ok(under(60, "note")));
         stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
         stage.settles();
-        assert_eq!(census(&stage), (1, 0, 1));
+        assert_eq!(summary(&stage), (1, 0, 1));
     }
 
     #[test]
@@ -997,7 +1015,7 @@ mod tests {
         let mut stage = Stage::with(&nodes(&["n"]));
         stage.settles();
         stage.put(service("a", json!({})));
-        let Some(Work::Write { facts, .. }) = stage.roster.next(stage.now, 0.0).pop() else {
+        let Some(Work::Write { facts, .. }) = stage.reconciler.next(stage.now, 0.0).pop() else {
             panic!("a write is due")
         };
         (stage, facts)
@@ -1007,7 +1025,7 @@ mod tests {
     fn a_write_that_fails_for_what_is_wanted_no_more_delays_and_tells_nothing() {
         let (mut stage, _) = writing();
         stage.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
-        stage.roster.wrote("uid-a", Err(&Error::Refused("no".to_owned())), stage.now, 0.0);
+        stage.reconciler.on_write_result("uid-a", Err(&Error::Refused("no".to_owned())), stage.now, 0.0);
         assert_eq!(stage.settles().calls(), [ENSURE]);
         assert_eq!(stage.events(), ["EnsuringLoadBalancer a", "EnsuredLoadBalancer a"]);
     }
@@ -1015,8 +1033,8 @@ mod tests {
     #[test]
     fn the_answer_to_a_write_brings_no_service_back_that_is_gone() {
         let (mut stage, facts) = writing();
-        stage.roster.gone("default/a", stage.now);
-        stage.roster.wrote("uid-a", Ok(&facts), stage.now, 0.0);
+        stage.reconciler.observe_gone("default/a", stage.now);
+        stage.reconciler.on_write_result("uid-a", Ok(&facts), stage.now, 0.0);
         assert!(stage.rests(Duration::from_secs(11)).calls().is_empty());
     }
 
@@ -1096,7 +1114,7 @@ mod tests {
         assert!(text.starts_with("Error syncing load balancer: failed to delete load balancer: "), "{text}");
         let mut stage = settled(json!({}));
         stage.plans("a", fails(ErrorKind::Denied));
-        stage.roster.gone("default/a", stage.now);
+        stage.reconciler.observe_gone("default/a", stage.now);
         let (reason, text) = note(&mut stage);
         assert_eq!(reason, "DeleteLoadBalancerFailed a");
         assert!(text.starts_with("Error deleting load balancer: "), "{text}");
@@ -1121,7 +1139,7 @@ mod tests {
         stage.plans("a", fails(ErrorKind::Denied));
         stage.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
         assert_eq!(stage.settles().calls(), ["delete uid-a"]);
-        stage.roster.gone("default/a", stage.now);
+        stage.reconciler.observe_gone("default/a", stage.now);
         assert!(stage.settles().calls().is_empty(), "one that goes in the end");
     }
 
@@ -1187,7 +1205,7 @@ mod tests {
                 stage.rests(Duration::from_secs(11)).calls();
             }
             stage.events();
-            assert_eq!(stage.roster.census(), Census { wanted: 1, settled: 1, leaving: 0 }, "{name}");
+            assert_eq!(stage.reconciler.summary(), Summary { wanted: 1, settled: 1, leaving: 0 }, "{name}");
             assert_eq!(later(&mut stage).len(), looks, "{name}");
             assert!(later(&mut stage).is_empty(), "{name}: once");
         }
@@ -1210,7 +1228,7 @@ mod tests {
     #[test]
     fn an_audit_is_not_put_off_by_what_goes_back_and_forth_before_it_begins() {
         let mut stage = settled(json!({}));
-        let audit = stage.roster.wakes().unwrap();
+        let audit = stage.reconciler.next_wake().unwrap();
         let period = Duration::from_secs(21);
         stage.now = (audit + Duration::from_millis(500)).checked_sub(period * 5).unwrap();
         for round in 0..10 {
@@ -1259,7 +1277,7 @@ mod tests {
         }
         let mut stage = foreign();
         stage.change("a", turned);
-        stage.roster.gone("default/a", stage.now);
+        stage.reconciler.observe_gone("default/a", stage.now);
         stage.put(service("a", json!({"metadata": {"uid": "other"}})));
         assert_eq!(stage.settles().calls(), [ENSURE], "the next of its name needn't wait");
     }
@@ -1292,7 +1310,7 @@ mod tests {
     fn one_that_turns_back_to_a_foreign_class_before_its_deletion_keeps_what_it_has() {
         let turned: Value = serde_json::from_str(TURNED).unwrap();
         let back = json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "foreign"}});
-        let mut stage = disputed();
+        let mut stage = class_conflicts();
         stage.change("a", turned.clone());
         stage.change("a", back.clone());
         assert!(stage.settles().calls().is_empty());

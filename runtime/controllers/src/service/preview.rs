@@ -1,5 +1,5 @@
 //! What the service controller would ask of the cloud, and why, told to somebody who wants to know before it happens. Pure:
-//! the roster itself is asked for its work, in a world where each write to a Service succeeds and each call is put off.
+//! the reconciler itself is asked for its work, in a world where each write to a Service succeeds and each call is put off.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use pileus_cloud::{
 use tokio::time::Instant;
 
 use super::Settings;
-use super::plan::wants;
-use super::roster::Roster;
+use super::plan::wants_ours;
+use super::reconciler::Reconciler;
 use super::targets::Targets;
-use super::work::{Call, Listing, Report, Work, Write};
+use super::work::{Call, Listing, ListingReport, Work, Write};
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
 
-/// How far the roster is asked into the future: all that waits is gathered within a second, and what waits for the list of
+/// How far the reconciler is asked into the future: all that waits is gathered within a second, and what waits for the list of
 /// what the cloud has for a second more.
 const HORIZON: Duration = Duration::from_secs(10);
 
@@ -29,7 +29,7 @@ const PUT_OFF: Duration = Duration::from_hours(1);
 
 /// The cluster, as far as load balancers follow from it, and what the cloud has for it.
 #[derive(Debug, Clone)]
-pub struct Surroundings<'a> {
+pub struct Inputs<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
     /// The load balancer classes that are ours besides no class.
@@ -52,23 +52,23 @@ pub struct Surroundings<'a> {
 
 /// What it would ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outlook {
+pub struct Preview {
     /// The Nodes that take traffic.
     pub targets: Vec<Target>,
     /// The changes, which can all be asked for in one call, in the order of their objects.
-    pub changes: Vec<Expected>,
+    pub changes: Vec<PlannedChange>,
     /// Services of which the cloud isn't told since something is wrong with them, as `namespace/name`, and what.
     pub refused: Vec<(String, String)>,
     /// What the cloud has, by its name, that can't be told to be anybody's. It stays.
-    pub strangers: Vec<String>,
+    pub unattributed: Vec<String>,
     /// Live Services of which the cloud has something of this cluster's although their class isn't ours, as `namespace/name`,
     /// and their classes. It stays.
-    pub disputed: Vec<(String, String)>,
+    pub class_conflicts: Vec<(String, String)>,
 }
 
 /// A change, and why it is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Expected {
+pub struct PlannedChange {
     /// It.
     pub change: ServiceChange,
     /// The Service as `namespace/name`, or the cloud's name for an orphan.
@@ -102,30 +102,31 @@ pub enum Reason {
     },
 }
 
-/// Asks the roster of a leader that begins now for all that it wants done.
-pub fn outlook(world: &Surroundings<'_>, now: Instant) -> Outlook {
+/// Asks the reconciler of a leader that begins now for all that it wants done.
+pub fn preview(world: &Inputs<'_>, now: Instant) -> Preview {
     let targets = Arc::new(Targets::of(world.nodes, world.schemes, world.node_labels));
     let table = targets.table().to_vec();
-    let (changes, Report { new_strangers: strangers, new_disputed: disputed, .. }) =
+    let (changes, ListingReport { new_unattributed: unattributed, new_class_conflicts: class_conflicts, .. }) =
         work(world, targets, now);
     let facts: HashMap<&str, &ServiceFacts> =
         world.services.iter().map(|facts| (&*facts.service.uid, &**facts)).collect();
-    let is_refused = |facts: &&Arc<ServiceFacts>| wants(facts, world.classes) && !facts.problems.is_empty();
+    let is_refused =
+        |facts: &&Arc<ServiceFacts>| wants_ours(facts, world.classes) && !facts.problems.is_empty();
     let refused = world.services.iter().filter(is_refused);
     let mut changes: Vec<_> = changes.into_iter().map(|change| expected(change, &facts)).collect();
-    // The roster goes by UIDs and by what is urgent; whoever compares two outlooks by names.
+    // The reconciler goes by UIDs and by what is urgent; whoever compares two outlooks by names.
     changes.sort_by(|a, b| a.object.cmp(&b.object));
-    Outlook {
+    Preview {
         targets: table,
         changes,
         refused: refused.map(|facts| (facts.key(), facts.problems.join("; "))).collect(),
-        strangers,
-        disputed,
+        unattributed,
+        class_conflicts,
     }
 }
 
-/// The changes that the roster wants within the horizon, and what it reports.
-fn work(world: &Surroundings<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, Report) {
+/// The changes that the reconciler wants within the horizon, and what it reports.
+fn work(world: &Inputs<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, ListingReport) {
     // All in as few calls as they fit into: who asks the provider divides them.
     let terms = ServiceRequirements {
         largest_batch: usize::MAX,
@@ -138,27 +139,27 @@ fn work(world: &Surroundings<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<S
         audit_period: PUT_OFF,
         calls: 1,
     };
-    let mut roster = Roster::new(terms, &settings, now);
+    let mut reconciler = Reconciler::new(terms, &settings, now);
     for facts in world.services.iter().filter(|facts| facts.is_load_balancer || facts.has_finalizer()) {
-        roster.present(facts, now);
+        reconciler.observe(facts, now);
     }
-    roster.target(targets, now);
-    let (mut asked, mut changes, mut report) = (HashSet::new(), Vec::new(), Report::default());
+    reconciler.observe_targets(targets, now);
+    let (mut asked, mut changes, mut report) = (HashSet::new(), Vec::new(), ListingReport::default());
     let mut at = now;
     loop {
-        for work in roster.next(at, 0.0) {
+        for work in reconciler.next(at, 0.0) {
             match work {
-                Work::Write { facts, write } => wrote(&mut roster, &facts, &write, at),
+                Work::Write { facts, write } => wrote(&mut reconciler, &facts, &write, at),
                 Work::Call(call) => {
                     let new =
                         call.keys.iter().zip(&call.changes).filter(|(key, _)| asked.insert((*key).clone()));
                     changes.extend(new.map(|(_, change)| change.clone()));
-                    put_off(&mut roster, &call, at);
+                    put_off(&mut reconciler, &call, at);
                 }
-                Work::ListOwned => report = listed(&mut roster, world, at),
+                Work::ListOwned => report = listed(&mut reconciler, world, at),
             }
         }
-        match roster.wakes() {
+        match reconciler.next_wake() {
             Some(wakes) if wakes <= now + HORIZON => at = at.max(wakes),
             _ => return (changes, report),
         }
@@ -166,30 +167,30 @@ fn work(world: &Surroundings<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<S
 }
 
 /// A write to a Service succeeds. Only the finalizer leads to anything at the cloud.
-fn wrote(roster: &mut Roster, facts: &Arc<ServiceFacts>, write: &Write, now: Instant) {
+fn wrote(reconciler: &mut Reconciler, facts: &Arc<ServiceFacts>, write: &Write, now: Instant) {
     if *write == Write::AddFinalizer {
         let mut written = ServiceFacts::clone(facts);
         written.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
-        roster.wrote(&facts.service.uid, Ok(&Arc::new(written)), now, 0.0);
+        reconciler.on_write_result(&facts.service.uid, Ok(&Arc::new(written)), now, 0.0);
     }
 }
 
-fn put_off(roster: &mut Roster, call: &Call, now: Instant) {
+fn put_off(reconciler: &mut Reconciler, call: &Call, now: Instant) {
     let later = CloudError::new(ErrorKind::Throttled(Some(PUT_OFF)), "later");
-    roster.came(call, Err(later), now, 0.0);
+    reconciler.on_call_result(call, Err(later), now, 0.0);
 }
 
 /// The cloud's list is there, and with it Services that only it tells of. And what it shows.
-fn listed(roster: &mut Roster, world: &Surroundings<'_>, now: Instant) -> Report {
+fn listed(reconciler: &mut Reconciler, world: &Inputs<'_>, now: Instant) -> ListingReport {
     let listing = Listing { owned: world.owned.to_vec(), present: world.present.clone() };
-    let report = roster.listed(Ok(&listing), now, 0.0);
+    let report = reconciler.on_list_result(Ok(&listing), now, 0.0);
     for facts in world.services.iter().filter(|facts| report.unknown.contains(&facts.key())) {
-        roster.present(facts, now);
+        reconciler.observe(facts, now);
     }
     report
 }
 
-fn expected(change: ServiceChange, facts: &HashMap<&str, &ServiceFacts>) -> Expected {
+fn expected(change: ServiceChange, facts: &HashMap<&str, &ServiceFacts>) -> PlannedChange {
     let of = |service: &Service| facts.get(&*service.uid).copied();
     let name = |service: &Service| format!("{}/{}", service.namespace, service.name);
     let (object, reason, may_exist) = match &change.action {
@@ -212,7 +213,7 @@ fn expected(change: ServiceChange, facts: &HashMap<&str, &ServiceFacts>) -> Expe
             (owned.name.clone(), Reason::Orphan { service }, true)
         }
     };
-    Expected { change, object, reason, may_exist }
+    PlannedChange { change, object, reason, may_exist }
 }
 
 #[cfg(test)]
@@ -251,14 +252,14 @@ mod tests {
         }
     }
 
-    fn of(services: &[Arc<ServiceFacts>], owned: &[OwnedLoadBalancer]) -> Outlook {
+    fn of(services: &[Arc<ServiceFacts>], owned: &[OwnedLoadBalancer]) -> Preview {
         let node = Arc::new(NodeFacts {
             taints: Vec::new(),
             provider_id: Some(ProviderId::parse("sim://a").unwrap()),
             ..NodeFacts::registered("a")
         });
         let present = services.iter().map(|facts| (facts.service.uid.clone(), facts.key())).collect();
-        let world = Surroundings {
+        let world = Inputs {
             cluster: &cluster(),
             classes: &["ours".to_owned()],
             terms: &ServiceRequirements::default(),
@@ -269,12 +270,12 @@ mod tests {
             present: &present,
             owned,
         };
-        outlook(&world, Instant::now())
+        preview(&world, Instant::now())
     }
 
     /// What is asked for about one Service, in words.
-    fn told(outlook: &Outlook) -> Vec<String> {
-        let told = outlook.changes.iter().map(|Expected { change, object, reason, may_exist }| {
+    fn told(preview: &Preview) -> Vec<String> {
+        let told = preview.changes.iter().map(|PlannedChange { change, object, reason, may_exist }| {
             let verb = match change.action {
                 ServiceAction::Ensure(_) => "ensure",
                 ServiceAction::UpdateTargets(_) => "update",
@@ -330,11 +331,11 @@ mod tests {
             ),
         ];
         for (name, change, expected) in rows {
-            let outlook = of(&[balanced("a", change)], &[]);
-            assert_eq!(told(&outlook), expected, "{name}");
+            let preview = of(&[balanced("a", change)], &[]);
+            assert_eq!(told(&preview), expected, "{name}");
             let refused =
                 if name == "invalid" { vec![("default/a".to_owned(), "no".to_owned())] } else { vec![] };
-            assert_eq!((outlook.refused, outlook.targets.len()), (refused, 1), "{name}");
+            assert_eq!((preview.refused, preview.targets.len()), (refused, 1), "{name}");
         }
     }
 
@@ -348,17 +349,17 @@ mod tests {
             owned("lb-theirs", Some("ours"), "theirs"),
             owned("lb-nobodys", None, "gone"),
         ];
-        let outlook = of(&[lost, theirs], &there);
-        let told = told(&outlook);
+        let preview = of(&[lost, theirs], &there);
+        let told = told(&preview);
         let expected = [
             "delete default/lost: its type is not LoadBalancer any more",
             "remove lb-gone: orphan of service default/gone, which is gone",
         ];
         assert_eq!(
-            (told, outlook.strangers),
+            (told, preview.unattributed),
             (expected.map(str::to_owned).to_vec(), vec!["lb-nobodys".to_owned()])
         );
-        assert_eq!(outlook.disputed, [("default/theirs".to_owned(), "theirs".to_owned())]);
+        assert_eq!(preview.class_conflicts, [("default/theirs".to_owned(), "theirs".to_owned())]);
     }
 
     #[test]
@@ -366,8 +367,8 @@ mod tests {
         let changes: [fn(&mut ServiceFacts); 2] = [served, |_| {}];
         let service = |number: usize| balanced(&format!("s{number}"), changes[number % 2]);
         let services: Vec<_> = (0..1_000).map(service).collect();
-        let outlook = of(&services, &[]);
-        let names: HashSet<_> = outlook.changes.iter().map(|change| change.object.clone()).collect();
-        assert_eq!((outlook.changes.len(), names.len()), (1_000, 1_000));
+        let preview = of(&services, &[]);
+        let names: HashSet<_> = preview.changes.iter().map(|change| change.object.clone()).collect();
+        assert_eq!((preview.changes.len(), names.len()), (1_000, 1_000));
     }
 }

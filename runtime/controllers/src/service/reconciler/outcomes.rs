@@ -5,17 +5,17 @@ use std::sync::Arc;
 use pileus_cloud::{Error as CloudError, ErrorKind, Retry, ServiceProgress};
 use tokio::time::Instant;
 
-use super::Roster;
+use super::Reconciler;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
-use crate::service::lanes::Lane;
-use crate::service::plan::{Step, wants};
-use crate::service::turn::Turn;
-use crate::service::work::{Call, Key, Listing, Report, Write};
+use crate::service::attempt::Attempt;
+use crate::service::plan::{Step, wants_ours};
+use crate::service::work::{Call, Key, Listing, ListingReport, Write};
+use crate::service::work_queue::Priority;
 
-impl Roster {
+impl Reconciler {
     /// What became of a write: the Service as it is since, or why it isn't written.
-    pub(in crate::service) fn wrote(
+    pub(in crate::service) fn on_write_result(
         &mut self,
         uid: &str,
         result: Result<&Arc<ServiceFacts>, &Error>,
@@ -29,13 +29,13 @@ impl Roster {
                 if let Step::Write(write) = record.step.clone() {
                     // From here on it is somebody else's, or nobody's, unless it is wanted again by now.
                     if matches!(write, Write::Finish | Write::Release) {
-                        let is_wanted = record.is_present && wants(&record.facts, &self.classes);
+                        let is_wanted = record.is_present && wants_ours(&record.facts, &self.classes);
                         (record.is_ours, record.is_leftover) = (is_wanted, false);
                     }
                     record.wrote(write, now);
                 }
                 if counts {
-                    record.turn = Turn::new(now);
+                    record.turn = Attempt::new(now);
                 }
                 // An answer that took its time brings nothing back.
                 if record.is_present && !facts.is_older_than(&record.facts) {
@@ -51,7 +51,7 @@ impl Roster {
                 };
                 let error = CloudError::new(kind, error.to_string());
                 if record.turn.failed(&error, now, jitter) {
-                    self.told.failed(record, &error);
+                    self.event_log.failed(record, &error);
                 }
             }
             Err(_) => {}
@@ -60,14 +60,14 @@ impl Roster {
     }
 
     /// What became of a call.
-    pub(in crate::service) fn came(
+    pub(in crate::service) fn on_call_result(
         &mut self,
         call: &Call,
         outcomes: Result<Vec<Result<ServiceProgress, CloudError>>, CloudError>,
         now: Instant,
         jitter: f64,
     ) {
-        self.lanes.ends(call.lane);
+        self.queue.on_call_ended(call.priority);
         let outcomes =
             outcomes.unwrap_or_else(|error| call.keys.iter().map(|_| Err(error.clone())).collect());
         let targets = call.targets.digest();
@@ -75,8 +75,8 @@ impl Roster {
             match key {
                 Key::Service(uid) => self.came_of(uid, outcome, targets, now, jitter),
                 Key::Orphan(name) => match self.orphans.came(name, outcome, now, jitter) {
-                    Some((ready, true)) => self.lanes.put(key, Lane::Again, ready),
-                    Some((ready, false)) => self.lanes.put(key, Lane::Targets, ready),
+                    Some((ready, true)) => self.queue.enqueue(key, Priority::Again, ready),
+                    Some((ready, false)) => self.queue.enqueue(key, Priority::Targets, ready),
                     None => {}
                 },
             }
@@ -92,7 +92,7 @@ impl Roster {
         jitter: f64,
     ) {
         let Some(record) = self.records.get_mut(uid) else { return };
-        self.told.came(record, outcome);
+        self.event_log.came(record, outcome);
         record.learn(outcome, targets, now);
         let counts = record.turn.ends();
         match outcome {
@@ -101,7 +101,7 @@ impl Roster {
                     self.orphans.deleted(uid);
                 }
                 if counts {
-                    record.turn = Turn::new(now);
+                    record.turn = Attempt::new(now);
                 }
             }
             Ok(ServiceProgress::InProgress { after, resume }) if counts => {
@@ -118,44 +118,44 @@ impl Roster {
     /// Tells of a failure; where that of a Service that is gone keeps another one of its name waiting, that one as well.
     fn fails(&mut self, uid: &str, error: &CloudError) {
         let Some(record) = self.records.get(uid) else { return };
-        self.told.failed(record, error);
+        self.event_log.failed(record, error);
         let others = self.names.get(&record.facts.key()).into_iter().flatten();
         let others = others.filter_map(|other| self.records.get(other));
         for other in others.filter(|other| !record.is_present && other.is_present) {
-            self.told.waits_for_former(other, error);
+            self.event_log.waits_for_former(other, error);
         }
     }
 
     /// What the cloud has, or when to try the list again: it failed, or the read of the API server after it did.
-    pub(in crate::service) fn listed(
+    pub(in crate::service) fn on_list_result(
         &mut self,
         listing: Result<&Listing, Retry>,
         now: Instant,
         jitter: f64,
-    ) -> Report {
-        self.lanes.is_listing = false;
+    ) -> ListingReport {
+        self.queue.is_listing = false;
         let listing = match listing {
             Ok(listing) => listing,
             Err(retry) => {
                 self.orphans.not_listed(retry, now, jitter);
-                return Report::default();
+                return ListingReport::default();
             }
         };
         let is_known = |uid: &str| self.records.contains_key(uid);
         let (mut report, changed) = self.orphans.listed(listing, is_known, now);
         for (key, ready) in changed.orphans {
             match ready {
-                Some(ready) => self.lanes.put(&key, Lane::Targets, ready),
-                None => self.lanes.remove(&key),
+                Some(ready) => self.queue.enqueue(&key, Priority::Targets, ready),
+                None => self.queue.remove(&key),
             }
         }
         for uid in changed.known {
             if let Some(record) = self.records.get_mut(&uid) {
                 let is_news = record.listed(&self.classes);
-                if record.is_disputed(&self.classes) {
-                    report.disputed += 1;
+                if record.has_class_conflict(&self.classes) {
+                    report.class_conflicts += 1;
                     let class = record.facts.service.class.clone().unwrap_or_default();
-                    report.new_disputed.extend(is_news.then(|| (record.facts.key(), class)));
+                    report.new_class_conflicts.extend(is_news.then(|| (record.facts.key(), class)));
                 }
                 self.replan(&uid, now);
             }
@@ -170,7 +170,7 @@ impl Roster {
         for record in self.records.values_mut() {
             let is_held = record.is_held(&self.classes);
             if std::mem::replace(&mut record.was_held, is_held) && is_held {
-                self.told.is_held(record);
+                self.event_log.is_held(record);
             }
         }
     }
