@@ -8,6 +8,8 @@ mod apply;
 mod attempt;
 mod batch;
 mod event_log;
+#[cfg(test)]
+mod harness;
 pub(crate) mod metrics;
 #[cfg(test)]
 mod model;

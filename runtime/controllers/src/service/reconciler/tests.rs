@@ -1,0 +1,49 @@
+mod audits;
+mod calls;
+mod failures;
+mod lifecycle;
+mod orphans;
+mod ownership;
+mod targets;
+mod writes;
+
+use super::*;
+use crate::error::Error;
+use crate::service::harness::{AUDIT, FINALIZER, Harness, failure, ingress, nodes, service, terms};
+use crate::service::work::{Listing, ListingReport};
+use pileus_cloud::{
+    ErrorKind, Ingress, IngressPoint, OwnedLoadBalancer, Retry, ServiceProgress, TargetSelection,
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const ENSURE: &str = r#"ensure a ["n"]"#;
+const DELETING: &str = "2026-01-02T03:04:05Z";
+
+/// A Service that is settled, and nothing said of it yet.
+fn settled(change: Value) -> Harness {
+    let mut harness = Harness::with_nodes(&nodes(&["n"]));
+    harness.store(service("a", change));
+    assert_eq!(harness.settle().take_calls(), [ENSURE]);
+    assert_eq!(harness.take_events(), ["EnsuringLoadBalancer a", "EnsuredLoadBalancer a"]);
+    (harness.patches, harness.sizes) = (0, Vec::new());
+    harness
+}
+
+fn in_progress(after: u64, note: &str) -> ServiceProgress {
+    ServiceProgress::InProgress { after: Duration::from_secs(after), resume: Some(note.to_owned()) }
+}
+
+fn status(ip: &str) -> Value {
+    json!({"loadBalancer": {"ingress": [{"ip": ip}]}})
+}
+
+fn owned(name: &str, cluster: Option<&str>, uid: Option<&str>) -> OwnedLoadBalancer {
+    OwnedLoadBalancer {
+        cluster_uid: cluster.map(str::to_owned),
+        service_uid: uid.map(str::to_owned),
+        service: None,
+        name: name.to_owned(),
+        extra: Vec::new(),
+    }
+}

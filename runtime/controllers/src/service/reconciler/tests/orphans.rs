@@ -1,0 +1,99 @@
+use super::*;
+
+#[test]
+fn orphans_are_removed_unknown_services_named_and_unattributed_objects_kept() {
+    let mut harness = settled(json!({}));
+    let ours = Some("cluster");
+    let listed = vec![
+        owned("of a", ours, Some("uid-a")),
+        owned("an orphan", ours, Some("gone")),
+        owned("another orphan", ours, Some("gone")),
+        owned("of b", ours, Some("uid-b")),
+        owned("of another cluster", Some("other"), Some("gone")),
+        owned("of no cluster", None, Some("gone")),
+        owned("of no service", ours, None),
+    ];
+    let present = [("uid-b", "default/b")].map(|(uid, name)| (uid.to_owned(), name.to_owned())).into();
+    harness.listing = Ok(Listing { owned: listed, present });
+    harness.plan_outcome("an orphan", Ok(in_progress(2, "note")));
+    harness.plan_outcome("an orphan", failure(ErrorKind::Unavailable));
+    harness.run_for(AUDIT * 11 / 10);
+    let mut removed = harness.take_calls();
+    removed.retain(|call| call.starts_with("remove"));
+    let again = ["remove an orphan"; 2];
+    assert_eq!(removed, [["remove an orphan", "remove another orphan"], again].concat());
+    let report = harness.reports.pop().unwrap();
+    assert_eq!((report.orphans, report.unattributed), (2, 3));
+    assert_eq!(report.unknown, ["default/b"]);
+    assert_eq!(report.new_unattributed, ["of another cluster", "of no cluster", "of no service"]);
+    // The Service that was named has to be cleaned up, whatever it looks like.
+    harness.store(service("b", json!({"spec": {"type": "ClusterIP"}})));
+    assert_eq!(harness.settle().take_calls(), ["delete uid-b"]);
+    harness.store(service("c", json!({"spec": {"type": "ClusterIP"}})));
+    assert!(harness.settle().take_calls().is_empty());
+    harness.run_for(AUDIT * 11 / 10);
+    assert!(harness.reports.pop().unwrap().new_unattributed.is_empty());
+}
+
+#[test]
+fn an_orphan_is_removed_as_the_latest_list_shows_it() {
+    let mut harness = Harness::with_nodes(&nodes(&["n"]));
+    harness.settle();
+    for version in ["1", "2"] {
+        let extra = vec![("version".to_owned(), version.to_owned())];
+        let listed = vec![OwnedLoadBalancer { extra, ..owned("an orphan", Some("cluster"), Some("gone")) }];
+        harness.listing = Ok(Listing { owned: listed, present: HashMap::new() });
+        harness.plan_outcome("an orphan", failure(ErrorKind::Denied));
+        harness.run_for(AUDIT * 11 / 10);
+    }
+    let ServiceAction::RemoveOrphan(owned) = &harness.last[0].action else { panic!("{:?}", harness.last) };
+    assert_eq!(owned.extra[0].1, "2");
+}
+
+#[test]
+fn a_failed_list_is_retried_and_one_older_than_a_deletion_does_not_count_for_it() {
+    let mut harness = settled(json!({}));
+    harness.listing = Err(Retry::WithBackoff);
+    let before = harness.reports.len();
+    harness.run_for(AUDIT * 11 / 10);
+    assert!(harness.reports.len() > before + 1, "{}", harness.reports.len());
+    let mut harness = settled(json!({}));
+    harness.now += AUDIT;
+    let work = harness.reconciler.next(harness.now, 0.0);
+    assert!(matches!(work[..], [Work::ListOwned]), "{work:?}");
+    harness.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
+    assert_eq!(harness.settle().take_calls(), ["delete uid-a"]);
+    let listed = vec![owned("of a", Some("cluster"), Some("uid-a"))];
+    let listing = Listing { owned: listed, present: HashMap::new() };
+    assert_eq!(harness.reconciler.on_list_result(Ok(&listing), harness.now, 0.0).orphans, 0);
+    assert!(harness.settle().take_calls().is_empty());
+}
+
+#[test]
+fn a_failed_list_is_retried_without_other_work() {
+    let mut harness = Harness::with_nodes(&[]);
+    harness.listing = Err(Retry::WithBackoff);
+    harness.run_for(Duration::from_secs(5));
+    assert!(harness.reports.len() > 2, "{}", harness.reports.len());
+}
+
+#[test]
+fn an_orphan_removal_in_progress_is_polled_until_a_list_lacks_the_orphan() {
+    let mut harness = Harness::with_nodes(&nodes(&["n"]));
+    harness.settle();
+    let listed = vec![owned("an orphan", Some("cluster"), Some("gone"))];
+    harness.listing = Ok(Listing { owned: listed, present: HashMap::new() });
+    for _ in 0..2 {
+        harness.plan_outcome("an orphan", Ok(in_progress(3000, "note")));
+    }
+    harness.run_for(AUDIT * 11 / 10);
+    assert_eq!(harness.take_calls(), ["remove an orphan"]);
+    harness.run_for(AUDIT);
+    assert!(harness.take_calls().is_empty(), "the next list shows it as well");
+    harness.run_for(AUDIT * 2 / 3);
+    assert_eq!(harness.take_calls(), ["remove an orphan"]);
+    harness.listing = Ok(Listing { owned: Vec::new(), present: HashMap::new() });
+    harness.sizes.clear();
+    harness.run_for(AUDIT * 3);
+    assert!(harness.sizes.is_empty(), "{:?}", harness.sizes);
+}
