@@ -1,12 +1,47 @@
-//! The service controller: Services of type LoadBalancer get their addresses from the cloud, and keep them.
+//! The service controller: Services of type LoadBalancer get a load balancer in the cloud, and keep it as they want it.
 //!
-//! What is to be done for which Service is decided by the reconciler, which has neither clock nor network. Here is what it gets
-//! them from: Services and Nodes are followed, what it wants done is done, several things side by side, and what became of
-//! each is told to it. Nothing here can't be lost: the API server and the cloud have it all.
+//! The reconciler decides; it has neither clock nor network. This module brings it Services and Nodes, does the work that it
+//! asks for, several pieces concurrently, and reports each result. Nothing here must survive a restart: the API server and
+//! the cloud have all state.
+//!
+//! One Service from the watch to the cloud:
+//!
+//! | step | where |
+//! |---|---|
+//! | the watch brings a Service | [`crate::services`], `objects` |
+//! | the store keeps it if it matters, as facts | `services/store.rs`, [`crate::facts::service`] |
+//! | the reconciler observes it | `reconciler.rs` ([`Reconciler::observe`]), `record.rs` |
+//! | what it asks for, and whose its load balancer is | `ownership.rs` |
+//! | the next step, and why | `plan.rs`: here the finalizer is decided on, before anything is made |
+//! | writes to the Service: finalizer and status | `patches.rs`, `write_backoff.rs` |
+//! | calls wait by urgency, and go together | `work_queue.rs`, `batch.rs` |
+//! | the provider is called | `apply.rs` |
+//! | the outcome changes what the cloud is believed to have | `reconciler/outcomes.rs`, `cloud_state.rs`, `recent_intents.rs` |
+//! | a failure is backed off, an operation in progress polled | `attempt.rs` |
+//! | users get events | `event_log.rs` |
+//!
+//! Beside that, `orphans.rs` handles what the cloud lists for Services that are gone, `targets.rs` the Nodes, and `preview.rs`
+//! shows all of this without doing it.
+//!
+//! The states of one Service that wants a load balancer, and then not any more; each arrow is a step of `plan.rs`:
+//!
+//! ```text
+//!            AddFinalizer           Ensure                SetStatus            spec changed: Ensure
+//!  Observed ─────────────▶ Guarded ─────────▶ Confirmed ───────────▶ Settled ◀──────────────────────┐
+//!     │                      ▲                    ▲                   │ │ │ Nodes changed: UpdateTargets
+//!     │ invalid:             │ finalizer          │ status            │ │ │ audit period: Ensure (audit)
+//!     │ ReportInvalid        │ stripped           │ replaced          │ │ └─────────────────────────┘
+//!     ▼                      └────────────────────┴───────────────────┘ │ deleted, another type, or another class
+//!  Waits for a change                                                   ▼
+//!                  forgotten ◀───────────── Released ◀────────── Cloud empty ◀────────── Leaving
+//!                              Forget                 Finish or               Delete
+//!                                                     Release
+//! ```
 
 mod apply;
 mod attempt;
 mod batch;
+mod cloud_state;
 mod event_log;
 #[cfg(test)]
 mod harness;
@@ -14,6 +49,7 @@ pub(crate) mod metrics;
 #[cfg(test)]
 mod model;
 mod orphans;
+mod ownership;
 mod patches;
 mod plan;
 pub mod preview;
@@ -38,31 +74,29 @@ use pileus_cloud::{Cluster, LoadBalancers, Provider};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Error;
 use crate::events::Events;
 use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
 use crate::nodes::{DRAIN, Nodes, WRITERS};
 use crate::services::{Change, Services};
-use apply::{Finished, Read};
+use apply::{Finished, Read, WriteResult};
 use reconciler::Reconciler;
 use targets::Targets;
 use work::{PendingEvent, Work, Write};
 
-/// How often the table of targets is made anew at most, while Nodes keep changing: it takes a few milliseconds where there
-/// are thousands.
-const TABLE: Duration = Duration::from_millis(100);
+/// How often the targets are computed at most while Nodes keep changing. With thousands of Nodes that takes milliseconds.
+const TARGETS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What an operator says of the cluster.
+/// What the operator configures.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The cluster.
     pub cluster: Cluster,
-    /// The load balancer classes that are ours besides no class.
+    /// The load balancer classes that are ours, besides no class.
     pub classes: Vec<String>,
-    /// How often all load balancers are looked at although nothing has changed that we know of.
+    /// How often all load balancers are audited, without a known change.
     pub audit_period: Duration,
-    /// How many calls for users may run side by side, where the provider allows that.
+    /// How many calls for users may run concurrently, where the provider allows that.
     pub calls: usize,
 }
 
@@ -75,28 +109,25 @@ pub struct Controller {
     events: Events,
     metrics: Metrics,
     settings: Settings,
-    /// A number from 0 to 1 that spreads what happens together.
+    /// A number from 0 to 1 that spreads what would happen at the same moment.
     jitter: fn() -> f64,
 }
 
-/// What is under way.
+/// The work in flight.
 #[derive(Default)]
 struct InFlight {
-    /// Calls and reads, which may be given up at any time: the gate finishes what the cloud has begun.
+    /// Calls and reads. They may be dropped at any time: the gate finishes what the cloud has begun.
     calls: FuturesUnordered<BoxFuture<'static, Finished>>,
-    writes: FuturesUnordered<BoxFuture<'static, Written>>,
+    writes: FuturesUnordered<BoxFuture<'static, WriteResult>>,
     /// The writes that wait for others to end.
     waiting: VecDeque<(Arc<ServiceFacts>, Write)>,
-    /// The Services, as `namespace/name`, that have to be read: something of them turned up in the cloud, or the watch says
-    /// that one is gone that has something there.
+    /// The Services, as `namespace/name`, that have to be read: the cloud's list names them, or the watch reports one as gone
+    /// whose load balancer may exist.
     unread: BTreeSet<String>,
     is_reading: bool,
-    /// How often reads have failed in a row.
+    /// How many reads have failed in a row.
     failed_reads: u32,
 }
-
-/// The UID of a Service that was written to, and what became of it.
-type Written = (String, Result<Arc<ServiceFacts>, Error>);
 
 impl Controller {
     /// Puts the controller together; none where the provider has no load balancers.
@@ -120,12 +151,12 @@ impl Controller {
         self
     }
 
-    /// Works until it is told to stop. Then nothing begins, and writes to Services that have begun are awaited. What has
-    /// begun at the cloud is finished there, and found when it is next asked for.
+    /// Runs until `stop` is cancelled. Then no work begins, and writes to Services that are in flight are awaited. The cloud
+    /// finishes what it has begun, and the next leader finds that.
     pub async fn run(self, stop: CancellationToken) {
         let this = Arc::new(self);
         let mut in_flight = InFlight::default();
-        stop.run_until_cancelled(this.work(&mut in_flight)).await;
+        stop.run_until_cancelled(this.reconcile(&mut in_flight)).await;
         let InFlight { calls, writes, .. } = in_flight;
         drop(calls);
         if tokio::time::timeout(DRAIN, writes.collect::<Vec<_>>()).await.is_err() {
@@ -133,23 +164,23 @@ impl Controller {
         }
     }
 
-    /// Works until there is nobody left to tell what changes.
-    async fn work(self: &Arc<Self>, in_flight: &mut InFlight) {
+    /// Reconciles until the watch of Services or Nodes ends.
+    async fn reconcile(self: &Arc<Self>, in_flight: &mut InFlight) {
         let terms = self.provider.service_requirements.clone();
         let mut reconciler = Reconciler::new(terms, &self.settings, Instant::now());
         let (mut services, mut nodes) = (self.services.follow(), self.nodes.follow());
-        // Nothing can be said of load balancers before all Services and all Nodes are known.
+        // No load balancer is touched before all Services and all Nodes are known.
         let Some(all) = services.next().await else { return };
         observe(&mut reconciler, all, in_flight);
         if nodes.recv().await.is_none() {
             return;
         }
-        let (mut targets, mut made) = (Arc::new(self.targets()), Instant::now());
-        reconciler.observe_targets(Arc::clone(&targets), made);
-        let mut table_is_due = None;
+        let (mut targets, mut computed_at) = (Arc::new(self.targets()), Instant::now());
+        reconciler.observe_targets(Arc::clone(&targets), computed_at);
+        let mut targets_due = None;
         loop {
-            self.begin(&mut reconciler, in_flight);
-            let wakes = reconciler.next_wake().into_iter().chain(table_is_due).min();
+            self.start_work(&mut reconciler, in_flight);
+            let wake = reconciler.next_wake().into_iter().chain(targets_due).min();
             tokio::select! {
                 biased;
                 changes = services.next() => match changes {
@@ -159,9 +190,9 @@ impl Controller {
                 changes = nodes.recv() => match changes {
                     Some(changes) => {
                         let Provider { schemes, node_labels, .. } = &self.provider;
-                        let concerns = |change| targets.are_changed_by(change, schemes, node_labels);
-                        if table_is_due.is_none() && changes.iter().any(concerns) {
-                            table_is_due = Some(made + TABLE);
+                        let matters = |change| targets.are_changed_by(change, schemes, node_labels);
+                        if targets_due.is_none() && changes.iter().any(matters) {
+                            targets_due = Some(computed_at + TARGETS_INTERVAL);
                         }
                     }
                     None => return,
@@ -169,18 +200,18 @@ impl Controller {
                 Some((uid, written)) = in_flight.writes.next() => {
                     reconciler.on_write_result(&uid, written.as_ref(), Instant::now(), (self.jitter)());
                 }
-                Some(ended) = in_flight.calls.next() => self.ended(&mut reconciler, ended, in_flight),
-                () = until(wakes) => {}
+                Some(finished) = in_flight.calls.next() => self.on_finished(&mut reconciler, finished, in_flight),
+                () = sleep_until(wake) => {}
             }
-            if table_is_due.is_some_and(|due| due <= Instant::now()) {
-                (table_is_due, targets, made) = (None, Arc::new(self.targets()), Instant::now());
-                reconciler.observe_targets(Arc::clone(&targets), made);
+            if targets_due.is_some_and(|due| due <= Instant::now()) {
+                (targets_due, targets, computed_at) = (None, Arc::new(self.targets()), Instant::now());
+                reconciler.observe_targets(Arc::clone(&targets), computed_at);
             }
         }
     }
 
-    /// Begins what the reconciler wants done, and tells what it has to tell.
-    fn begin(self: &Arc<Self>, reconciler: &mut Reconciler, in_flight: &mut InFlight) {
+    /// Begins the work that is due, and sends the events.
+    fn start_work(self: &Arc<Self>, reconciler: &mut Reconciler, in_flight: &mut InFlight) {
         for work in reconciler.next(Instant::now(), (self.jitter)()) {
             match work {
                 Work::Write { facts, write } => in_flight.waiting.push_back((facts, write)),
@@ -198,16 +229,16 @@ impl Controller {
             let (names, failed) = (std::mem::take(&mut in_flight.unread), in_flight.failed_reads);
             in_flight.calls.push(Box::pin(Arc::clone(self).read(names, failed)));
         }
-        self.tell(reconciler.take_events());
-        self.metrics.service.summary(reconciler.summary());
+        self.send_events(reconciler.take_events());
+        self.metrics.service.set_summary(reconciler.summary());
     }
 
-    /// One line in the log for all failures that are told together: where a cloud is down, each of a thousand load balancers
-    /// fails. They are told ever less often, and so logged.
-    fn tell(&self, take_events: Vec<PendingEvent>) {
+    /// Sends events, and logs one line for all failures among them: with the cloud unavailable, all of a thousand load
+    /// balancers fail.
+    fn send_events(&self, events: Vec<PendingEvent>) {
         let (mut failed, mut first) = (0_usize, None);
-        for PendingEvent { facts, reason, note } in take_events {
-            tracing::debug!(service = %facts.key(), ?reason, "{note}");
+        for PendingEvent { facts, reason, note } in events {
+            tracing::debug!(service = %facts.key(), ?reason, note, "event");
             if reason.is_failure() {
                 failed += 1;
                 first.get_or_insert_with(|| (facts.key(), note.clone()));
@@ -215,21 +246,21 @@ impl Controller {
             self.events.about_service(&facts, reason, note);
         }
         if let Some((service, note)) = first {
-            tracing::warn!(failed, first = %service, "load balancers are not as their services want: {note}");
+            tracing::warn!(failed, first = %service, note, "load balancers not reconciled, will retry");
         }
     }
 
-    fn ended(&self, reconciler: &mut Reconciler, ended: Finished, in_flight: &mut InFlight) {
+    fn on_finished(&self, reconciler: &mut Reconciler, finished: Finished, in_flight: &mut InFlight) {
         let now = Instant::now();
-        match ended {
+        match finished {
             Finished::Call(call, outcomes) => {
-                reconciler.on_call_result(&call, outcomes, now, (self.jitter)())
+                reconciler.on_call_result(&call, outcomes, now, (self.jitter)());
             }
-            Finished::Listing(listing) => {
-                let is_listed = listing.is_ok();
-                let report =
-                    reconciler.on_list_result(listing.as_ref().map_err(|retry| *retry), now, (self.jitter)());
-                if is_listed {
+            Finished::List(listing) => {
+                let has_succeeded = listing.is_ok();
+                let listing = listing.as_ref().map_err(|retry| *retry);
+                let report = reconciler.on_list_result(listing, now, (self.jitter)());
+                if has_succeeded {
                     self.report(&report);
                 }
                 in_flight.unread.extend(report.unknown);
@@ -238,7 +269,7 @@ impl Controller {
                 in_flight.is_reading = false;
                 in_flight.failed_reads = if failed.is_empty() { 0 } else { in_flight.failed_reads + 1 };
                 in_flight.unread.extend(failed);
-                // What has become of a name since then the watch tells.
+                // The watch may have brought something newer of the same name by now, and that counts.
                 let uid = |name: &str| self.services.kept(name).map(|facts| facts.service.uid.clone());
                 for facts in
                     found.iter().filter(|facts| uid(&facts.key()).as_ref() == Some(&facts.service.uid))
@@ -258,23 +289,24 @@ impl Controller {
     }
 }
 
-/// Takes in what the watch tells. Its word isn't enough for a deletion that no finalizer has announced.
+/// Records what the watch brings. A Service that vanishes without having been released is read first: the watch alone is no
+/// reason to delete a load balancer.
 fn observe(reconciler: &mut Reconciler, changes: Vec<Change>, in_flight: &mut InFlight) {
     let now = Instant::now();
     for change in changes {
         match change {
             Change::Present(facts) => reconciler.observe(&facts, now),
             Change::Gone(name) if reconciler.may_have_load_balancer(&name) => {
-                drop(in_flight.unread.insert(name))
+                in_flight.unread.insert(name);
             }
             Change::Gone(name) => reconciler.observe_gone(&name, now),
         }
     }
 }
 
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
+async fn sleep_until(wake: Option<Instant>) {
+    match wake {
+        Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }
@@ -729,7 +761,7 @@ mod tests {
             ("it fails as a whole", Fate::FailsWhole, SECOND * 10),
             ("it has no outcome for the change", Fate::SaysNothing, SECOND * 120),
             ("it panics", Fate::Panics, SECOND * 120),
-            ("it never answers", Fate::NeverAnswers, apply::PATIENCE + SECOND * 120),
+            ("it never answers", Fate::NeverAnswers, apply::CALL_TIMEOUT + SECOND * 120),
             ("its change fails", Fate::Fails(ErrorKind::Unavailable), SECOND * 10),
         ] {
             let world = World::new();

@@ -124,7 +124,7 @@ impl Services {
             let why = "what is written is changed back at once: look for an admission policy";
             shows(&written).then_some(written).ok_or_else(|| Error::Refused(why.to_owned()))
         });
-        self.shared.metrics.service.wrote(action, label(&written));
+        self.shared.metrics.service.count_write(action, label(&written));
         written.map(|written| self.shared.newest(written))
     }
 

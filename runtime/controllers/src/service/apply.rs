@@ -1,7 +1,7 @@
-//! What the reconciler wants done, as calls of the provider and of the API server.
+//! Does what the reconciler wants done: calls of the provider and of the API server.
 //!
-//! Each call of the provider is a task of its own: one that panics, computes for long or never answers holds up nothing but
-//! what it is about, and that not for ever.
+//! Each call of the provider is a task of its own. One that panics, computes for long or never answers delays only the
+//! Services that it is about, and those not forever.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -20,22 +20,24 @@ use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Delays;
 
-/// How long a call is waited for. Longer than one takes that fails and is repeated in parts, as often as that is done (32
-/// times, a minute each).
-pub(super) const PATIENCE: Duration = Duration::from_mins(45);
+/// How long a call may take. A call that fails is repeated in parts, up to 32 times of a minute each; this is longer.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_mins(45);
 
-/// How many names a line of the log has.
-const NAMED: usize = 10;
+/// The most names in one log line.
+const MAX_NAMES: usize = 10;
 
-/// The outcomes of a call, or why there are none.
+/// The outcome of each change of a call, or an error for all of them.
 pub(super) type Outcomes = Result<Vec<Result<ServiceProgress, CloudError>>, CloudError>;
 
-/// Work that has come to its end.
+/// The result of a write to a Service: its UID, and the Service as it is since then.
+pub(super) type WriteResult = (String, Result<Arc<ServiceFacts>, Error>);
+
+/// A call or a read that has ended.
 pub(super) enum Finished {
     /// A call.
     Call(Arc<Call>, Outcomes),
-    /// A listing.
-    Listing(Result<Listing, Retry>),
+    /// A list of what the cloud has, or how to retry it.
+    List(Result<Listing, Retry>),
     /// A read of Services.
     Read(Read),
 }
@@ -43,22 +45,22 @@ pub(super) enum Finished {
 /// What a read of Services has shown, by `namespace/name`.
 #[derive(Default)]
 pub(super) struct Read {
-    /// Those that are there.
+    /// The Services that exist.
     pub(super) found: Vec<Arc<ServiceFacts>>,
-    /// The names that none has.
+    /// The names without a Service.
     pub(super) gone: Vec<String>,
-    /// Those of which nothing is known: they have to be read again.
+    /// The names that couldn't be read, and have to be read again.
     pub(super) failed: BTreeSet<String>,
 }
 
 impl Controller {
-    /// Makes a call.
+    /// Calls the provider to change load balancers.
     pub(super) async fn call(self: Arc<Self>, call: Call) -> Finished {
         let call = Arc::new(call);
         let (made, cluster) = (Arc::clone(&call), self.settings.cluster.clone());
         let started = Instant::now();
         let (priority, changes) = (call.priority.as_str(), call.changes.len());
-        // What the provider and the gate say about this call says so in its span.
+        // What the provider and the gate log about this call is in this span.
         let span = info_span!("reconcile", controller = "service", priority, changes);
         span.in_scope(|| tracing::debug!("changing load balancers"));
         let outcomes = answer(Arc::clone(&self.load_balancers), span, async move |load_balancers| {
@@ -67,25 +69,25 @@ impl Controller {
             load_balancers.change(ServiceCall { cluster: &cluster, targets, known, changes, is_audit }).await
         });
         let outcomes = outcomes.await.and_then(|outcomes| aligned(outcomes, changes));
-        self.metrics.service.called(&call.changes, &outcomes, started.elapsed());
-        say_failures(&call, &outcomes);
+        self.metrics.service.count_call(&call.changes, &outcomes, started.elapsed());
+        log_failures(&call, &outcomes);
         Finished::Call(call, outcomes)
     }
 
-    /// Lists what the cloud has, and then which Services there are, as far as that isn't known: a Service that is made
-    /// meanwhile must not be taken for one that is gone.
+    /// Lists what the cloud has, and then the cluster's Services where the list names one that isn't known. In that order: a
+    /// Service that is created meanwhile must not count as gone.
     pub(super) async fn list(self: Arc<Self>) -> Finished {
         let cluster = self.settings.cluster.clone();
         let list =
             async move |load_balancers: Arc<dyn LoadBalancers>| load_balancers.list_owned(&cluster).await;
         let span = info_span!("reconcile", controller = "service", priority = "list");
         let owned = answer(Arc::clone(&self.load_balancers), span, list).await;
-        self.metrics.service.listed(owned.as_ref().err());
+        self.metrics.service.count_list(owned.as_ref().err());
         let owned = match owned {
             Ok(owned) => owned,
             Err(error) => {
-                tracing::warn!(provider = %self.provider.name, "what the cloud has for services can't be listed: {error}");
-                return Finished::Listing(Err(error.kind.retry()));
+                tracing::warn!(provider = %self.provider.name, %error, "load balancers not listed, will retry");
+                return Finished::List(Err(error.kind.retry()));
             }
         };
         let known = self.services.known();
@@ -93,44 +95,41 @@ impl Controller {
             |owned: &OwnedLoadBalancer| owned.service_uid.as_ref().is_none_or(|uid| known.contains_key(uid));
         let ours = owned.iter().filter(|owned| owned.cluster_uid == self.settings.cluster.uid);
         if ours.into_iter().all(is_known) {
-            return Finished::Listing(Ok(Listing { owned, present: known }));
+            return Finished::List(Ok(Listing { owned, present: known }));
         }
         match self.present().await {
-            Ok(present) => Finished::Listing(Ok(Listing { owned, present })),
+            Ok(present) => Finished::List(Ok(Listing { owned, present })),
             Err(error) => {
-                tracing::warn!(
-                    "services can't be listed, so that nothing in the cloud is known to have none: {error}"
-                );
-                Finished::Listing(Err(error.retry()))
+                tracing::warn!(%error, "services not listed, no orphan removed, will retry");
+                Finished::List(Err(error.retry()))
             }
         }
     }
 
-    /// Counts what a listing has shown, and logs what is new.
+    /// Counts what a list has shown, and logs what is new.
     pub(super) fn report(&self, report: &ListingReport) {
-        self.metrics.service.orphans(report);
+        self.metrics.service.set_orphans(report);
         if report.orphans > 0 {
-            tracing::info!(count = report.orphans, "removing what the cloud has for services that are gone");
+            tracing::info!(count = report.orphans, "removing load balancers of services that are gone");
         }
         let unattributed = &report.new_unattributed;
         if !unattributed.is_empty() {
-            let (count, names) = (unattributed.len(), unattributed.get(..NAMED).unwrap_or(unattributed));
+            let (count, names) = (unattributed.len(), unattributed.get(..MAX_NAMES).unwrap_or(unattributed));
             tracing::warn!(
                 count,
                 ?names,
-                "the cloud has these for services, but not of this cluster, or can't tell of which; they stay"
+                "load balancers kept that name no service of this cluster: if they are unused, delete them in the cloud"
             );
         }
-        let class_conflicts = &report.new_class_conflicts;
-        if !class_conflicts.is_empty() {
-            let named =
-                class_conflicts.iter().take(NAMED).map(|(name, class)| format!("{name} of class {class}"));
-            let (count, services) = (class_conflicts.len(), named.collect::<Vec<_>>());
+        let conflicts = &report.new_class_conflicts;
+        if !conflicts.is_empty() {
+            let named = conflicts.iter().take(MAX_NAMES);
+            let services = named.map(|(name, class)| format!("{name} of class {class}")).collect::<Vec<_>>();
             tracing::warn!(
-                count,
+                count = conflicts.len(),
                 ?services,
-                "the cloud has load balancers of this cluster for these services, but their class is not ours; they stay: \
-                 name the class in loadBalancerClasses, or delete the service"
+                "load balancers of this cluster kept whose services have a class that is not served here: add the class to \
+                 loadBalancerClasses, or delete the service"
             );
         }
     }
@@ -140,72 +139,63 @@ impl Controller {
         self.services.present().await
     }
 
-    /// Reads Services, after so many reads that failed.
+    /// Reads Services by name, after a delay that grows with the reads that have failed in a row.
     pub(super) async fn read(self: Arc<Self>, names: BTreeSet<String>, failed: u32) -> Finished {
         if failed > 0 {
             sleep(Delays::default().after(Retry::WithBackoff, failed, (self.jitter)())).await;
         }
         let mut read = Read::default();
-        let mut why = self.services.confirm_cluster(self.settings.cluster.uid.as_deref()).await.err();
-        let is_unsure = why.is_some();
+        let mut error = self.services.confirm_cluster(self.settings.cluster.uid.as_deref()).await.err();
+        let is_unconfirmed = error.is_some();
         for name in names {
-            // Where there is no answer, there is none for the next either.
-            if is_unsure || matches!(why, Some(Error::Unavailable(_))) {
+            // With the API server unavailable, the next read would fail as well.
+            if is_unconfirmed || matches!(error, Some(Error::Unavailable(_))) {
                 read.failed.insert(name);
                 continue;
             }
             match self.services.read(&name).await {
                 Ok(Some(facts)) => read.found.push(facts),
                 Ok(None) => read.gone.push(name),
-                Err(error) => {
-                    why = Some(error);
+                Err(problem) => {
+                    error = Some(problem);
                     read.failed.insert(name);
                 }
             }
         }
-        if let Some(error) = why {
+        if let Some(error) = error {
             let count = read.failed.len();
-            tracing::warn!(
-                count,
-                "services can't be read, although the cloud has something of them: {error}"
-            );
+            tracing::warn!(count, %error, "services with load balancers not read, will retry");
         }
         Finished::Read(read)
     }
 
-    /// Writes to a Service. Its UID, and what became of it.
-    pub(super) async fn write(
-        self: Arc<Self>,
-        facts: Arc<ServiceFacts>,
-        write: Write,
-    ) -> (String, Result<Arc<ServiceFacts>, Error>) {
+    /// Writes to a Service.
+    pub(super) async fn write(self: Arc<Self>, facts: Arc<ServiceFacts>, write: Write) -> WriteResult {
         let (action, patch) = (write.as_str(), write.patch(&facts));
         let written = self.services.patch(&facts, action, patch, |facts| write.shows(facts)).await;
         (facts.service.uid.clone(), written)
     }
 }
 
-/// What a provider answers, asked by a task of its own.
+/// The answer of a provider that is called in a task of its own.
 async fn answer<T: Send + 'static, F: Future<Output = Result<T, CloudError>> + Send + 'static>(
     load_balancers: Arc<dyn LoadBalancers>,
     span: Span,
-    ask: impl FnOnce(Arc<dyn LoadBalancers>) -> F,
+    call: impl FnOnce(Arc<dyn LoadBalancers>) -> F,
 ) -> Result<T, CloudError> {
-    let task = AbortOnDropHandle::new(tokio::spawn(ask(load_balancers).instrument(span)));
-    match timeout(PATIENCE, task).await {
+    let task = AbortOnDropHandle::new(tokio::spawn(call(load_balancers).instrument(span)));
+    match timeout(CALL_TIMEOUT, task).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(panic)) => {
-            Err(CloudError::new(ErrorKind::Broken, format!("the call came to no end: {panic}")))
-        }
+        Ok(Err(panic)) => Err(CloudError::new(ErrorKind::Broken, format!("the call was aborted: {panic}"))),
         Err(_elapsed) => {
-            let message =
-                format!("the call has not come to its end within {} minutes", PATIENCE.as_secs() / 60);
+            let minutes = CALL_TIMEOUT.as_secs() / 60;
+            let message = format!("the call did not end within {minutes} minutes");
             Err(CloudError::new(ErrorKind::Unavailable, message))
         }
     }
 }
 
-/// As many outcomes as there are changes, or none.
+/// Refuses an answer that has not one outcome for each change.
 fn aligned<T>(outcomes: Vec<T>, changes: usize) -> Result<Vec<T>, CloudError> {
     if outcomes.len() == changes {
         return Ok(outcomes);
@@ -214,9 +204,9 @@ fn aligned<T>(outcomes: Vec<T>, changes: usize) -> Result<Vec<T>, CloudError> {
     Err(CloudError::new(ErrorKind::Broken, message))
 }
 
-/// What is worth telling of Services is told as events, and logged with them, so that here it is for whoever looks closely.
-/// Of orphans nobody else tells.
-fn say_failures(call: &Call, outcomes: &Outcomes) {
+/// Logs the failures of a call for debugging: those of Services are events, and logged with those. Orphans have no object to
+/// record an event on, so theirs are warnings.
+fn log_failures(call: &Call, outcomes: &Outcomes) {
     let failed: Vec<_> = match outcomes {
         Err(error) => call.keys.iter().map(|key| (key, error)).collect(),
         Ok(outcomes) => {
@@ -226,13 +216,13 @@ fn say_failures(call: &Call, outcomes: &Outcomes) {
     };
     if let Some((_, error)) = failed.first() {
         let (failed, of, priority) = (failed.len(), call.keys.len(), call.priority.as_str());
-        tracing::debug!(failed, of, priority, "load balancers not changed; the first since: {error}");
+        tracing::debug!(failed, of, priority, first_error = %error, "load balancers not changed");
     }
     let orphan = failed.iter().find_map(|(key, error)| match key {
         Key::Orphan(name) => Some((name, error)),
         Key::Service(_) => None,
     });
     if let Some((name, error)) = orphan {
-        tracing::warn!(%name, "what the cloud has for a service that is gone can't be removed: {error}");
+        tracing::warn!(%name, %error, "load balancer of a service that is gone not removed, will retry");
     }
 }

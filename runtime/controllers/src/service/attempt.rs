@@ -1,4 +1,4 @@
-//! How the work on something fares: when it goes on, and what became of it before.
+//! The attempt to take one step: whether it is in flight, when it may begin or go on, and how often it has failed.
 
 use std::time::Duration;
 
@@ -7,108 +7,107 @@ use tokio::time::Instant;
 
 use crate::schedule::Delays;
 
-/// How often what somebody has to put right fails until it is told again: half an hour of tries, while events are kept for
-/// one. EventLog with each try, a thousand Services whose credential has expired would write 16 events a second.
-const STANDING: u32 = 32;
+/// How many failures pass between two reports of an error that a person has to fix: half an hour of retries, while the API
+/// server keeps events for an hour. Reported with each retry, a thousand Services with an expired credential would cost 16
+/// events a second.
+const REPORT_EVERY: u32 = 32;
 
-/// Whether work is under way.
+/// Whether work is in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Work {
+enum Flight {
     None,
     InFlight,
-    /// It is, and there is another task by now.
-    Overtaken,
+    /// It is, but the Service has changed since: its result says nothing about the task of now.
+    Superseded,
 }
 
-/// How the work on something fares.
+/// What the cloud has begun and wants to be asked about again.
+#[derive(Debug)]
+struct Operation {
+    /// The provider's note.
+    resume: Option<String>,
+    /// The targets for which the provider left the note; none for a deletion.
+    targets: Option<u64>,
+}
+
+/// The attempt to take one step.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    work: Work,
-    /// When the next step may begin.
-    pub(super) ready: Instant,
-    /// Whether the cloud is at it, so that the next step only asks after it.
-    pub(super) is_under: bool,
-    /// How often it has failed in a row.
-    pub(super) failures: u32,
-    /// The provider's note, and the targets for which it was left.
-    resume: Option<(String, Option<u64>)>,
-    /// Whether it has been told that this task has begun.
-    pub(super) is_announced: bool,
-    /// Whether it has been told that the cloud is at it.
-    pub(super) is_pending_told: bool,
+    flight: Flight,
+    /// When the next work may begin.
+    pub(super) ready_at: Instant,
+    operation: Option<Operation>,
+    /// How many times it has failed in a row.
+    failures: u32,
 }
 
 impl Attempt {
-    /// A task that may begin now.
+    /// An attempt that may begin now.
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            work: Work::None,
-            ready: now,
-            is_under: false,
-            failures: 0,
-            resume: None,
-            is_announced: false,
-            is_pending_told: false,
-        }
+        Self { flight: Flight::None, ready_at: now, operation: None, failures: 0 }
     }
 
-    /// Whether work is under way.
-    pub(super) fn is_busy(&self) -> bool {
-        self.work != Work::None
+    /// Whether work is in flight.
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.flight != Flight::None
+    }
+
+    /// Whether the cloud has begun, so that the next call only asks about its progress.
+    pub(super) fn is_in_progress(&self) -> bool {
+        self.operation.is_some()
     }
 
     /// Work begins.
-    pub(super) fn begins(&mut self) {
-        self.work = Work::InFlight;
+    pub(super) fn start(&mut self) {
+        self.flight = Flight::InFlight;
     }
 
-    /// It is another task by now: no failure, delay or note of the old one counts.
-    pub(super) fn renew(&mut self, now: Instant) {
-        let work = if self.is_busy() { Work::Overtaken } else { Work::None };
-        *self = Self { work, ..Self::new(now) };
+    /// The task is another one from now on: no failure, delay or note of the former one counts.
+    pub(super) fn restart(&mut self, now: Instant) {
+        let flight = if self.is_in_flight() { Flight::Superseded } else { Flight::None };
+        *self = Self { flight, ..Self::new(now) };
     }
 
-    /// The note for a call with these targets, if it was left for the same.
+    /// The provider's note for a call with these targets, if it was left for the same ones.
     pub(super) fn resume(&self, targets: Option<u64>) -> Option<String> {
-        let (note, of) = self.resume.as_ref()?;
-        (*of == targets).then(|| note.clone())
+        let operation = self.operation.as_ref().filter(|operation| operation.targets == targets)?;
+        operation.resume.clone()
     }
 
-    /// The work is over. Whether what became of it says anything about the next.
-    pub(super) fn ends(&mut self) -> bool {
-        std::mem::replace(&mut self.work, Work::None) != Work::Overtaken
+    /// Work ends. Returns whether its result counts for the task of now.
+    pub(super) fn end(&mut self) -> bool {
+        std::mem::replace(&mut self.flight, Flight::None) != Flight::Superseded
     }
 
-    /// The cloud is at it: to be asked again after this time. One that says "at once" for ever isn't asked in a tight loop, and
-    /// one that fails each time at the end is begun ever less often: only success makes failures forgotten.
-    pub(super) fn goes_on(
+    /// The cloud has begun and wants to be asked again after this time, but never in a tight loop. Failures stay counted, so
+    /// that an operation that fails each time at its end is started ever less often.
+    pub(super) fn poll_after(
         &mut self,
         after: Duration,
-        note: Option<String>,
+        resume: Option<String>,
         targets: Option<u64>,
         now: Instant,
     ) {
-        self.is_under = true;
-        self.ready = now + after.max(Delays::default().soon);
-        self.resume = note.map(|note| (note, targets));
+        self.operation = Some(Operation { resume, targets });
+        self.ready_at = now + after.max(Delays::default().soon);
     }
 
-    /// It has failed. Whether that is worth telling, which is ever less often; what somebody has to put right is told as long
-    /// as it stands.
-    pub(super) fn failed(&mut self, error: &CloudError, now: Instant, jitter: f64) -> bool {
-        (self.is_under, self.resume) = (false, None);
+    /// The work has failed and is backed off. Returns whether to report it: ever less often, but an error that a person has
+    /// to fix is reported as long as it lasts.
+    pub(super) fn fail(&mut self, error: &CloudError, now: Instant, jitter: f64) -> bool {
+        self.operation = None;
         let is_asked_to_wait = matches!(error.kind, ErrorKind::Throttled(Some(_)));
         if !is_asked_to_wait {
             self.failures = self.failures.saturating_add(1);
         }
-        self.ready = now + Delays::default().after(error.kind.retry(), self.failures, jitter);
+        self.ready_at = now + Delays::default().after(error.kind.retry(), self.failures, jitter);
         match error.kind {
             ErrorKind::Throttled(Some(_)) => false,
             ErrorKind::Throttled(None) | ErrorKind::Unavailable | ErrorKind::Conflict => {
                 self.failures.is_power_of_two()
             }
             ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Broken => {
-                self.failures.is_power_of_two() || self.failures.is_multiple_of(STANDING)
+                self.failures.is_power_of_two() || self.failures.is_multiple_of(REPORT_EVERY)
             }
         }
     }
@@ -119,78 +118,78 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_told_ever_less_often_and_one_that_somebody_has_to_put_right_as_long_as_it_stands() {
+    fn failures_are_reported_ever_less_often_and_those_a_person_has_to_fix_as_long_as_they_last() {
         let now = Instant::now();
         let asked = ErrorKind::Throttled(Some(Duration::from_secs(7)));
-        let told_of = |kind| {
-            let mut turn = Attempt::new(now);
+        let reported = |kind| {
+            let mut attempt = Attempt::new(now);
             let error = CloudError::new(kind, "x");
-            (1..=100).filter(|_| turn.failed(&error, now, 0.0)).collect::<Vec<u32>>()
+            (1..=100).filter(|_| attempt.fail(&error, now, 0.0)).collect::<Vec<u32>>()
         };
-        let (passes, stands) = (vec![1, 2, 4, 8, 16, 32, 64], vec![1, 2, 4, 8, 16, 32, 64, 96]);
-        for (kind, told) in [
-            (ErrorKind::Unavailable, &passes),
-            (ErrorKind::Conflict, &passes),
-            (ErrorKind::Throttled(None), &passes),
+        let (transient, lasting) = (vec![1, 2, 4, 8, 16, 32, 64], vec![1, 2, 4, 8, 16, 32, 64, 96]);
+        for (kind, expected) in [
+            (ErrorKind::Unavailable, &transient),
+            (ErrorKind::Conflict, &transient),
+            (ErrorKind::Throttled(None), &transient),
             (asked, &Vec::new()),
-            (ErrorKind::Invalid, &stands),
-            (ErrorKind::Denied, &stands),
-            (ErrorKind::Broken, &stands),
+            (ErrorKind::Invalid, &lasting),
+            (ErrorKind::Denied, &lasting),
+            (ErrorKind::Broken, &lasting),
         ] {
-            assert_eq!(told_of(kind), *told, "{kind:?}");
+            assert_eq!(reported(kind), *expected, "{kind:?}");
         }
-        let mut turn = Attempt::new(now);
-        turn.failed(&CloudError::new(asked, "x"), now, 0.0);
-        assert_eq!((turn.failures, turn.ready), (0, now + Duration::from_secs(7)));
+        let mut attempt = Attempt::new(now);
+        attempt.fail(&CloudError::new(asked, "x"), now, 0.0);
+        assert_eq!((attempt.failures, attempt.ready_at), (0, now + Duration::from_secs(7)));
     }
 
     #[test]
-    fn a_note_is_for_one_task_with_the_same_targets_and_goes_with_a_failure() {
+    fn a_resume_note_serves_one_task_with_the_same_targets_until_a_failure() {
         let now = Instant::now();
-        let mut turn = Attempt::new(now);
-        turn.goes_on(Duration::ZERO, Some("note".to_owned()), Some(1), now);
-        assert_eq!(turn.ready, now + Duration::from_millis(100), "not in a tight loop");
+        let mut attempt = Attempt::new(now);
+        attempt.poll_after(Duration::ZERO, Some("note".to_owned()), Some(1), now);
+        assert_eq!(attempt.ready_at, now + Duration::from_millis(100), "not in a tight loop");
         assert_eq!(
-            [Some(1), Some(2), None].map(|targets| turn.resume(targets).is_some()),
+            [Some(1), Some(2), None].map(|targets| attempt.resume(targets).is_some()),
             [true, false, false]
         );
-        turn.failed(&CloudError::new(ErrorKind::Unavailable, "x"), now, 0.0);
-        assert!(turn.resume(Some(1)).is_none() && !turn.is_under);
-        turn.goes_on(Duration::ZERO, Some("note".to_owned()), None, now);
-        assert!(turn.is_under && turn.resume(None).is_some());
-        turn.renew(now);
-        assert!(turn.resume(None).is_none() && !turn.is_under && turn.ready == now);
+        attempt.fail(&CloudError::new(ErrorKind::Unavailable, "x"), now, 0.0);
+        assert!(attempt.resume(Some(1)).is_none() && !attempt.is_in_progress());
+        attempt.poll_after(Duration::ZERO, Some("note".to_owned()), None, now);
+        assert!(attempt.is_in_progress() && attempt.resume(None).is_some());
+        attempt.restart(now);
+        assert!(attempt.resume(None).is_none() && !attempt.is_in_progress() && attempt.ready_at == now);
     }
 
     #[test]
-    fn what_fails_at_the_end_each_time_is_begun_ever_less_often() {
+    fn an_operation_that_fails_each_time_at_its_end_is_started_ever_less_often() {
         let mut now = Instant::now();
-        let (mut turn, start) = (Attempt::new(now), now);
+        let (mut attempt, start) = (Attempt::new(now), now);
         let error = CloudError::new(ErrorKind::Unavailable, "the operation has failed");
-        let told = (0..20).filter(|_| {
-            turn.goes_on(Duration::from_secs(5), None, None, now);
-            now = turn.ready;
-            let is_told = turn.failed(&error, now, 0.0);
-            now = turn.ready;
-            is_told
+        let reported = (0..20).filter(|_| {
+            attempt.poll_after(Duration::from_secs(5), None, None, now);
+            now = attempt.ready_at;
+            let is_reported = attempt.fail(&error, now, 0.0);
+            now = attempt.ready_at;
+            is_reported
         });
-        assert_eq!(told.count(), 5);
+        assert_eq!(reported.count(), 5);
         assert!(now - start > Duration::from_mins(20), "{:?}", now - start);
     }
 
     #[test]
-    fn what_becomes_of_an_overtaken_task_says_nothing_of_the_next() {
+    fn the_result_of_superseded_work_does_not_count_for_the_next_task() {
         let now = Instant::now();
-        let mut turn = Attempt::new(now);
-        turn.renew(now);
-        assert!(!turn.is_busy());
-        turn.begins();
-        assert!(turn.is_busy() && turn.ends() && !turn.is_busy());
-        turn.begins();
-        turn.renew(now);
-        turn.renew(now);
-        assert!(turn.is_busy() && !turn.ends() && !turn.is_busy());
-        turn.begins();
-        assert!(turn.ends());
+        let mut attempt = Attempt::new(now);
+        attempt.restart(now);
+        assert!(!attempt.is_in_flight());
+        attempt.start();
+        assert!(attempt.is_in_flight() && attempt.end() && !attempt.is_in_flight());
+        attempt.start();
+        attempt.restart(now);
+        attempt.restart(now);
+        assert!(attempt.is_in_flight() && !attempt.end() && !attempt.is_in_flight());
+        attempt.start();
+        assert!(attempt.end());
     }
 }

@@ -6,7 +6,7 @@ use pileus_cloud::{
     Service, ServiceAction, ServiceChange, ServiceRequirements, TargetSelection, TrafficPolicy,
 };
 
-use super::plan::{Step, wants_ours};
+use super::plan::Step;
 use super::record::Record;
 use super::targets::Targets;
 use super::work::Key;
@@ -15,14 +15,14 @@ use crate::facts::service::ServiceFacts;
 /// A call that is put together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch<'a> {
-    /// What the provider wants to know.
+    /// What the provider asks to be told.
     pub(super) terms: &'a ServiceRequirements,
     /// The targets of the call.
     pub(super) targets: &'a Targets,
 }
 
 impl Batch<'_> {
-    /// The next step of a Service as a change.
+    /// The present step of a Service as a change.
     pub(super) fn change(&self, record: &Record) -> ServiceChange {
         let (action, targets) = match record.step {
             Step::Delete => (ServiceAction::Delete(deleted(record)), None),
@@ -31,12 +31,12 @@ impl Batch<'_> {
             }
             _ => (ServiceAction::Ensure(self.service(&record.facts)), Some(self.targets.digest())),
         };
-        ServiceChange { action, resume: record.turn.resume(targets) }
+        ServiceChange { action, resume: record.attempt.resume(targets) }
     }
 
-    /// The Services that have a load balancer of ours and are to keep it, without those that the call changes. What somebody
-    /// else serves or what is to be deleted would be made from this, and what can't be read in whole would be made from a part
-    /// of it; what a provider has for those stays as it is.
+    /// The Services that have a load balancer of ours and keep it, without those that the call changes. The provider makes
+    /// shared objects from them. So a Service that another controller serves, or whose load balancer is to be deleted, isn't
+    /// among them, nor one that the provider last got with invalid parts: its part of a shared object stays as it is.
     pub(super) fn known(
         &self,
         records: &HashMap<String, Record>,
@@ -45,9 +45,9 @@ impl Batch<'_> {
     ) -> Vec<Service> {
         let changed: HashSet<&Key> = changed.iter().collect();
         let is_known = |(uid, record): &(&String, &Record)| {
-            let is_kept = record.is_present && wants_ours(&record.facts, classes) && record.may_exist;
-            let is_whole = record.last_sent().problems.is_empty();
-            is_kept && is_whole && !changed.contains(&Key::Service((*uid).clone()))
+            let is_kept = record.is_wanted(classes) && record.cloud.may_exist();
+            let is_valid = record.last_sent().problems.is_empty();
+            is_kept && is_valid && !changed.contains(&Key::Service((*uid).clone()))
         };
         let mut known: Vec<_> = records.iter().filter(is_known).collect();
         known.sort_unstable_by_key(|(uid, _)| *uid);
@@ -63,7 +63,7 @@ impl Batch<'_> {
     }
 }
 
-/// The last known one, which what is to be deleted was made from.
+/// The Service as the provider last got it, since the load balancer was made from that.
 fn deleted(record: &Record) -> Service {
     let mut service = record.last_sent().service.clone();
     service.status.clone_from(&record.facts.service.status);

@@ -1,7 +1,8 @@
-//! What users are told of their Services, in upstream's words where upstream has them (ccm-behaviour 4.9).
+//! The events that users see on their Services, in upstream's words where upstream has them: what begins, what ends and what
+//! fails.
 //!
-//! EventLog is what begins, what ends and what fails. What is better here: a cloud that takes its time isn't a failure (P-15),
-//! and an audit that finds all as it was says nothing.
+//! Better than upstream: an operation in progress isn't reported as a failure (U-15), and an audit that finds no difference
+//! reports nothing.
 
 use std::sync::Arc;
 
@@ -14,101 +15,132 @@ use super::work::{PendingEvent, Write};
 use crate::events::Reason;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
 
-/// What waits to be told.
+/// What users have been told about one Service, so that nothing is repeated needlessly.
+#[derive(Debug, Default)]
+pub(super) struct Reported {
+    /// About the task of now.
+    pub(super) task: TaskReports,
+    /// Whether its problems have been reported.
+    pub(super) is_invalid: bool,
+    /// Whether its deletion was blocked by another controller's finalizer at the last list, see
+    /// [`Record::is_deletion_blocked`].
+    is_blocked: bool,
+    /// The provider's warnings of last time.
+    warnings: Vec<String>,
+}
+
+/// What users have been told about one task.
+#[derive(Debug, Default)]
+pub(super) struct TaskReports {
+    /// That it has begun.
+    is_started: bool,
+    /// That the cloud takes its time.
+    is_pending: bool,
+}
+
+/// Events that wait to be sent.
 #[derive(Debug, Default)]
 pub(super) struct EventLog {
-    waiting: Vec<PendingEvent>,
+    pending: Vec<PendingEvent>,
 }
 
 impl EventLog {
-    /// All of it.
+    /// Returns all events since the last time.
     pub(super) fn take(&mut self) -> Vec<PendingEvent> {
-        std::mem::take(&mut self.waiting)
+        std::mem::take(&mut self.pending)
     }
 
-    fn tell(&mut self, record: &Record, reason: Reason, note: impl Into<String>) {
-        self.waiting.push(PendingEvent { facts: Arc::clone(&record.facts), reason, note: note.into() });
-    }
-
-    /// What is wrong with a Service.
-    pub(super) fn refuses(&mut self, record: &Record) {
+    /// A Service is invalid.
+    pub(super) fn record_invalid(&mut self, record: &mut Record) {
+        record.reported.is_invalid = true;
         let problems = record.facts.problems.join("; ");
-        self.tell(record, Reason::SyncLoadBalancerFailed, format!("Error syncing load balancer: {problems}"));
+        self.push(record, Reason::SyncLoadBalancerFailed, format!("Error syncing load balancer: {problems}"));
     }
 
-    /// Its deletion waits for a finalizer to go that nobody here may remove.
-    pub(super) fn is_held(&mut self, record: &Record) {
+    /// A list has ended. A deletion that another controller's finalizer blocks is reported from the second list on: until
+    /// then that controller may be working on it.
+    pub(super) fn record_blocked_deletion(&mut self, record: &mut Record, classes: &[String]) {
+        let is_blocked = record.is_deletion_blocked(classes);
+        let was_blocked = std::mem::replace(&mut record.reported.is_blocked, is_blocked);
+        if !is_blocked || !was_blocked {
+            return;
+        }
         let class = record.facts.service.class.as_deref().unwrap_or_default();
         let note = format!(
-            "Error syncing load balancer: the class {class} is not ours, and the cloud has nothing of ours for it, so that \
-             whoever serves the class has to remove the finalizer {FINALIZER_LOAD_BALANCER}; where it was ours, name it in \
-             loadBalancerClasses"
+            "Error syncing load balancer: the deletion waits for the finalizer {FINALIZER_LOAD_BALANCER}, which the controller \
+             of class {class} has to remove; if that class is served here, add it to loadBalancerClasses"
         );
-        self.tell(record, Reason::SyncLoadBalancerFailed, note);
+        self.push(record, Reason::SyncLoadBalancerFailed, note);
     }
 
-    /// A call for a Service begins: told once a task, and not of looks that nobody waits for.
-    pub(super) fn begins(&mut self, record: &mut Record, targets: &Targets) {
+    /// A call for a Service begins: reported once a task, and not for audits.
+    pub(super) fn record_started(&mut self, record: &mut Record, targets: &Targets) {
         let is_audit = record.step == Step::Ensure { is_audit: true };
-        if is_audit || std::mem::replace(&mut record.turn.is_announced, true) {
+        if is_audit || std::mem::replace(&mut record.reported.task.is_started, true) {
             return;
         }
         match record.step {
-            Step::Ensure { .. } => self.tell(record, Reason::EnsuringLoadBalancer, "Ensuring load balancer"),
-            Step::Delete => self.tell(record, Reason::DeletingLoadBalancer, "Deleting load balancer"),
+            Step::Ensure { .. } => self.push(record, Reason::EnsuringLoadBalancer, "Ensuring load balancer"),
+            Step::Delete => self.push(record, Reason::DeletingLoadBalancer, "Deleting load balancer"),
             _ => {}
         }
         if record.step != Step::Delete && targets.table().is_empty() {
             let note = "There are no available nodes for the load balancer";
-            self.tell(record, Reason::UnAvailableLoadBalancer, note);
+            self.push(record, Reason::UnAvailableLoadBalancer, note);
         }
     }
 
-    /// What became of a call, unless it failed.
-    pub(super) fn came(&mut self, record: &mut Record, outcome: &Result<ServiceProgress, CloudError>) {
+    /// The outcome of a call, unless it is a failure: see [`EventLog::record_failure`].
+    pub(super) fn record_outcome(
+        &mut self,
+        record: &mut Record,
+        outcome: &Result<ServiceProgress, CloudError>,
+    ) {
         let is_audit = record.step == Step::Ensure { is_audit: true };
         match outcome {
             Ok(ServiceProgress::Done { status, warnings }) => {
-                if !is_audit || record.is_news(status) {
-                    self.done(record);
+                if !is_audit || record.is_new_status(status) {
+                    self.record_done(record);
                 }
-                // Neither with each audit nor with each Node that comes or goes.
-                if matches!(record.step, Step::Ensure { is_audit: false }) || record.warnings != *warnings {
+                // Warnings that stay are repeated neither with each audit nor with each Node that joins or leaves.
+                let is_ensure = matches!(record.step, Step::Ensure { is_audit: false });
+                if is_ensure || record.reported.warnings != *warnings {
                     for warning in warnings {
-                        self.tell(record, Reason::LoadBalancerWarning, warning);
+                        self.push(record, Reason::LoadBalancerWarning, warning);
                     }
                 }
-                record.warnings.clone_from(warnings);
+                record.reported.warnings.clone_from(warnings);
             }
-            // Nobody waits for targets to follow.
+            // Users don't wait for targets.
             Ok(ServiceProgress::InProgress { .. }) if record.step != Step::UpdateTargets => {
-                self.waits(record, "The cloud is working on the load balancer");
+                self.record_pending(record, "The cloud is working on the load balancer");
             }
             Err(error) if !is_audit && matches!(error.kind, ErrorKind::Throttled(Some(_))) => {
-                self.waits(record, format!("The cloud wants us to wait: {error}"));
+                self.record_pending(record, format!("The cloud asks to wait: {error}"));
             }
             _ => {}
         }
     }
 
-    fn done(&mut self, record: &Record) {
+    fn record_done(&mut self, record: &Record) {
         match record.step {
-            Step::Delete => self.tell(record, Reason::DeletedLoadBalancer, "Deleted load balancer"),
+            Step::Delete => self.push(record, Reason::DeletedLoadBalancer, "Deleted load balancer"),
             Step::UpdateTargets => {
-                self.tell(record, Reason::UpdatedLoadBalancer, "Updated load balancer with new hosts");
+                self.push(record, Reason::UpdatedLoadBalancer, "Updated load balancer with new hosts");
             }
-            _ => self.tell(record, Reason::EnsuredLoadBalancer, "Ensured load balancer"),
+            _ => self.push(record, Reason::EnsuredLoadBalancer, "Ensured load balancer"),
         }
     }
 
-    fn waits(&mut self, record: &mut Record, note: impl Into<String>) {
-        if !std::mem::replace(&mut record.turn.is_pending_told, true) {
-            self.tell(record, Reason::LoadBalancerPending, note);
+    fn record_pending(&mut self, record: &mut Record, note: impl Into<String>) {
+        if !std::mem::replace(&mut record.reported.task.is_pending, true) {
+            self.push(record, Reason::LoadBalancerPending, note);
         }
     }
 
-    /// A step failed in a way that is worth telling. Of what passes by itself nobody is told who doesn't wait.
-    pub(super) fn failed(&mut self, record: &Record, error: &CloudError) {
+    /// A step has failed, and it is time to report that. Transient failures of audits are not reported: users don't wait for
+    /// an audit.
+    pub(super) fn record_failure(&mut self, record: &Record, error: &CloudError) {
         use Reason::{DeleteLoadBalancerFailed, SyncLoadBalancerFailed, UpdateLoadBalancerFailed};
         let is_audit = record.step == Step::Ensure { is_audit: true };
         if is_audit && !matches!(error.kind, ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Broken) {
@@ -133,12 +165,19 @@ impl EventLog {
             ),
             _ => (SyncLoadBalancerFailed, "Error syncing load balancer: failed to ensure load balancer"),
         };
-        self.tell(record, reason, format!("{what}: {error}"));
+        self.push(record, reason, format!("{what}: {error}"));
     }
 
-    /// A Service waits for what the former one of its name has in the cloud, which can't be deleted.
-    pub(super) fn waits_for_former(&mut self, record: &Record, error: &CloudError) {
-        let note = "Error syncing load balancer: the one of the former service of this name can't be deleted";
-        self.tell(record, Reason::SyncLoadBalancerFailed, format!("{note}: {error}"));
+    /// A Service waits, since the load balancer of a deleted Service of the same name can't be deleted.
+    pub(super) fn record_name_taken(&mut self, record: &Record, error: &CloudError) {
+        let note = format!(
+            "Error syncing load balancer: waiting, since the load balancer of a deleted Service of the same name can't be \
+             deleted: {error}"
+        );
+        self.push(record, Reason::SyncLoadBalancerFailed, note);
+    }
+
+    fn push(&mut self, record: &Record, reason: Reason, note: impl Into<String>) {
+        self.pending.push(PendingEvent { facts: Arc::clone(&record.facts), reason, note: note.into() });
     }
 }

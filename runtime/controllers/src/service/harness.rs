@@ -210,7 +210,7 @@ impl Harness {
         self.run_until_quiet(Duration::from_secs(1))
     }
 
-    fn perform(&mut self, work: Work) {
+    pub(super) fn perform(&mut self, work: Work) {
         match work {
             Work::Write { facts, write } => {
                 let result = match self.write_errors.pop_front() {

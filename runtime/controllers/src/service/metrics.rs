@@ -1,5 +1,5 @@
-//! What this controller counts. Upstream counts only changes of targets; what becomes of all others is counted under names
-//! of ours.
+//! The metrics of this controller. Upstream counts only changes of targets, under names that are kept here; all other changes
+//! are counted under names of ours.
 
 use std::time::Duration;
 
@@ -21,30 +21,30 @@ pub(crate) struct Metrics {
     target_errors: Counter,
     target_calls: Histogram,
     target_latency: Histogram,
-    services: Family<Standing, Gauge>,
-    orphans: Family<Bearing, Gauge>,
-    lists: Family<Listed, Counter>,
-    changes: Family<Changed, Counter>,
-    writes: Family<Changed, Counter>,
+    services: Family<StateLabel, Gauge>,
+    orphans: Family<OwnerLabel, Gauge>,
+    lists: Family<ResultLabel, Counter>,
+    changes: Family<ActionLabels, Counter>,
+    writes: Family<ActionLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Standing {
+struct StateLabel {
     state: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Bearing {
+struct OwnerLabel {
     owner: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Listed {
+struct ResultLabel {
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Changed {
+struct ActionLabels {
     action: &'static str,
     result: &'static str,
 }
@@ -68,68 +68,75 @@ impl Metrics {
         let prefix = registry.sub_registry_with_prefix("service_controller");
         prefix.register(
             "loadbalancer_sync",
-            "Changes of load balancers of which only the Nodes behind them change",
+            "Updates of only the Nodes behind a load balancer",
             metrics.target_updates.clone(),
         );
-        prefix.register("nodesync_error", "Such changes that failed", metrics.target_errors.clone());
+        prefix.register(
+            "nodesync_error",
+            "Updates of only the Nodes behind a load balancer that failed",
+            metrics.target_errors.clone(),
+        );
         prefix.register(
             "nodesync_latency_seconds",
-            "How long calls to the provider took that change the Nodes behind load balancers",
+            "Duration of provider calls that update the Nodes behind load balancers",
             metrics.target_calls.clone(),
         );
         prefix.register(
             "update_loadbalancer_host_latency_seconds",
-            "The same, for each load balancer in such a call",
+            "Duration of the provider call for each load balancer whose Nodes it updates",
             metrics.target_latency.clone(),
         );
         let prefix = registry.sub_registry_with_prefix("pileus_service");
         prefix.register(
             "load_balancers",
-            "Services by how far their load balancers are as they should be",
+            "Services by the state of their load balancers",
             metrics.services.clone(),
         );
         prefix.register(
             "orphans",
-            "What the cloud had at the last list that no Service wants from us, by whether it is ours to remove",
+            "Load balancers without a matching Service at the last listing, by whether they are ours to remove",
             metrics.orphans.clone(),
         );
         prefix.register(
             "lists",
-            "Lists of what the cloud has for Services of this cluster",
+            "Listings of the load balancers of this cluster, by result",
             metrics.lists.clone(),
         );
         prefix.register(
             "changes",
-            "Changes of load balancers, by what became of them",
+            "Changes of load balancers, by action and result",
             metrics.changes.clone(),
         );
-        prefix.register("writes", "Writes to Services, by what became of them", metrics.writes.clone());
+        prefix.register("writes", "Writes to Services, by action and result", metrics.writes.clone());
         metrics
     }
 
-    pub(super) fn summary(&self, summary: Summary) {
+    /// Sets the gauges of Services.
+    pub(super) fn set_summary(&self, summary: Summary) {
         let Summary { wanted, settled, leaving } = summary;
         let waiting = wanted.saturating_sub(settled);
         for (state, count) in [("settled", settled), ("waiting", waiting), ("leaving", leaving)] {
-            self.services.get_or_create(&Standing { state }).set(number(count));
+            self.services.get_or_create(&StateLabel { state }).set(number(count));
         }
     }
 
-    pub(super) fn orphans(&self, report: &ListingReport) {
+    /// Sets the gauges of objects without a matching Service.
+    pub(super) fn set_orphans(&self, report: &ListingReport) {
         for (owner, count) in
             [("ours", report.orphans), ("unknown", report.unattributed + report.class_conflicts)]
         {
-            self.orphans.get_or_create(&Bearing { owner }).set(number(count));
+            self.orphans.get_or_create(&OwnerLabel { owner }).set(number(count));
         }
     }
 
-    pub(super) fn listed(&self, error: Option<&Error>) {
+    /// Counts a listing.
+    pub(super) fn count_list(&self, error: Option<&Error>) {
         let result = error.map_or("ok", |error| error.kind.as_str());
-        self.lists.get_or_create(&Listed { result }).inc();
+        self.lists.get_or_create(&ResultLabel { result }).inc();
     }
 
-    /// A call has ended, after so long.
-    pub(super) fn called(&self, changes: &[ServiceChange], outcomes: &Outcomes, took: Duration) {
+    /// Counts the changes of a call.
+    pub(super) fn count_call(&self, changes: &[ServiceChange], outcomes: &Outcomes, took: Duration) {
         for (index, ServiceChange { action, .. }) in changes.iter().enumerate() {
             let outcome = outcomes.as_ref().map(|outcomes| outcomes.get(index).map(Result::as_ref));
             let result = match outcome {
@@ -139,7 +146,7 @@ impl Metrics {
                 Ok(Some(Err(error))) | Err(error) => error.kind.as_str(),
                 Ok(None) => ErrorKind::Broken.as_str(),
             };
-            self.changes.get_or_create(&Changed { action: name(action), result }).inc();
+            self.changes.get_or_create(&ActionLabels { action: name(action), result }).inc();
             if matches!(action, ServiceAction::UpdateTargets(_)) {
                 let has_failed = !matches!(outcome, Ok(Some(Ok(_))));
                 self.target_updates.inc();
@@ -152,8 +159,9 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn wrote(&self, action: &'static str, result: &'static str) {
-        self.writes.get_or_create(&Changed { action, result }).inc();
+    /// Counts a write to a Service.
+    pub(crate) fn count_write(&self, action: &'static str, result: &'static str) {
+        self.writes.get_or_create(&ActionLabels { action, result }).inc();
     }
 }
 
@@ -182,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn upstreams_metrics_are_of_changes_of_targets_alone() {
+    fn upstreams_metrics_count_only_target_updates() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let change = |action| ServiceChange { action, resume: None };
@@ -193,9 +201,9 @@ mod tests {
         ];
         let error = Error::new(ErrorKind::Conflict, "");
         let outcomes = Ok(vec![Ok(ServiceProgress::Elsewhere), Err(error.clone()), Err(error)]);
-        metrics.called(&changes, &outcomes, Duration::from_secs(3));
+        metrics.count_call(&changes, &outcomes, Duration::from_secs(3));
         let whole = Err(Error::new(ErrorKind::Unavailable, ""));
-        metrics.called(&changes[2..], &whole, Duration::from_secs(3));
+        metrics.count_call(&changes[2..], &whole, Duration::from_secs(3));
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         for line in [
@@ -209,7 +217,7 @@ mod tests {
             "pileus_service_changes_total{action=\"ensure\",result=\"conflict\"} 1",
             "pileus_service_changes_total{action=\"ensure\",result=\"unavailable\"} 1",
         ] {
-            assert!(text.lines().any(|told| told == line), "{line} is not in\n{text}");
+            assert!(text.lines().any(|shown| shown == line), "{line} is not in\n{text}");
         }
     }
 }

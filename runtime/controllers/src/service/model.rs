@@ -22,7 +22,7 @@ use pileus_cloud::{
 use tokio::time::Instant;
 
 use super::Settings;
-use super::plan::{has_other_class, wants_ours};
+use super::ownership::{Demand, has_other_class};
 use super::reconciler::Reconciler;
 use super::targets::Targets;
 use super::work::{Call, Key, Listing, PendingEvent, Work, Write};
@@ -377,7 +377,7 @@ impl World {
             assert_eq!(self.calls.len(), 1, "{:?}", self.calls);
         } else if priority == "user" {
             assert!(beside <= self.settings.calls && size <= 100, "{:?}", self.calls);
-        } else if priority == "again" {
+        } else if priority == "poll" {
             assert!(beside <= 2, "{:?}", self.calls);
         } else {
             assert_eq!(beside, 1, "{:?}", self.calls);
@@ -489,7 +489,7 @@ impl World {
             ["of another cluster", "of no cluster", "of no service"].map(str::to_owned).into();
         for facts in self.api.services.values() {
             let (uid, name) = (&facts.service.uid, name(&facts.service.uid));
-            if !wants_ours(facts, classes) {
+            if Demand::of(facts, classes) != Demand::Ours {
                 // One that may be somebody else's is left to them, who may use the same finalizer. A while ago it might not
                 // be cleaned up yet.
                 let earlier = self.now.checked_sub(Duration::from_mins(5)).unwrap_or(self.now);

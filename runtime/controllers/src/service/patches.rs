@@ -1,5 +1,6 @@
-//! Writes to Services as patches of their status resource, which takes changes of finalizers, too. Strategic merge patches,
-//! so that the finalizers of others stay: upstream's (ccm-behaviour 4.5), with the UID as a guard.
+//! Writes to Services, as patches of the status resource, which takes changes of finalizers as well. As upstream they are
+//! strategic merge patches, so that the finalizers of other controllers stay. The UID guards against a new Service of the same
+//! name.
 
 use pileus_cloud::{Ingress, IngressPoint, IpMode, PortStatus};
 use serde_json::{Map, Value, json};
@@ -13,23 +14,23 @@ impl Write {
     pub(super) const fn as_str(&self) -> &'static str {
         match self {
             Self::AddFinalizer => "add_finalizer",
-            Self::Status(_) => "set_status",
+            Self::SetStatus(_) => "set_status",
             Self::Finish => "finish",
             Self::Release => "release",
         }
     }
 
-    /// Whether a Service is as the write should leave it.
+    /// Whether a Service shows the effect of the write.
     pub(super) fn shows(&self, facts: &ServiceFacts) -> bool {
         match self {
             Self::AddFinalizer => facts.has_finalizer(),
-            Self::Status(ingresses) => facts.service.status == *ingresses,
+            Self::SetStatus(ingress) => facts.service.status == *ingress,
             Self::Finish => !facts.has_finalizer() && facts.service.status.is_empty(),
             Self::Release => !facts.has_finalizer(),
         }
     }
 
-    /// The patch for a Service that was so when the write was decided on.
+    /// The patch, for a Service that was like this when the write was decided on.
     pub(super) fn patch(&self, facts: &ServiceFacts) -> Value {
         let mut metadata = Map::from_iter([("uid".to_owned(), json!(facts.service.uid))]);
         match self {
@@ -43,26 +44,26 @@ impl Write {
                 let removed = json!([FINALIZER_LOAD_BALANCER]);
                 metadata.insert("$deleteFromPrimitiveList/finalizers".to_owned(), removed);
             }
-            Self::Status(_) => {}
+            Self::SetStatus(_) => {}
         }
         match self {
             Self::AddFinalizer | Self::Release => json!({"metadata": metadata}),
             Self::Finish => json!({"metadata": metadata, "status": status(&[])}),
-            Self::Status(ingresses) => json!({"metadata": metadata, "status": status(ingresses)}),
+            Self::SetStatus(ingress) => json!({"metadata": metadata, "status": status(ingress)}),
         }
     }
 }
 
-/// The list is replaced as a whole, whoever wrote it.
-fn status(ingresses: &[Ingress]) -> Value {
-    let list: Vec<_> = ingresses.iter().map(ingress).collect();
+/// Replaces the list as a whole, including entries of other writers.
+fn status(ingress: &[Ingress]) -> Value {
+    let list: Vec<_> = ingress.iter().map(ingress_entry).collect();
     let list = if list.is_empty() { Value::Null } else { json!(list) };
     json!({"loadBalancer": {"ingress": list}})
 }
 
-fn ingress(ingress: &Ingress) -> Value {
+fn ingress_entry(ingress: &Ingress) -> Value {
     let Ingress { point, ip_mode, ports } = ingress;
-    let mut ingress = match point {
+    let mut entry = match point {
         IngressPoint::Ip(ip) => Map::from_iter([("ip".to_owned(), json!(ip))]),
         IngressPoint::Hostname(hostname) => Map::from_iter([("hostname".to_owned(), json!(hostname))]),
     };
@@ -71,12 +72,12 @@ fn ingress(ingress: &Ingress) -> Value {
             IpMode::Vip => "VIP",
             IpMode::Proxy => "Proxy",
         };
-        ingress.insert("ipMode".to_owned(), json!(mode));
+        entry.insert("ipMode".to_owned(), json!(mode));
     }
     if !ports.is_empty() {
-        ingress.insert("ports".to_owned(), ports.iter().map(port).collect());
+        entry.insert("ports".to_owned(), ports.iter().map(port).collect());
     }
-    Value::Object(ingress)
+    Value::Object(entry)
 }
 
 fn port(status: &PortStatus) -> Value {
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finalizer_comes_after_those_of_others_and_goes_alone() {
+    fn adding_or_removing_our_finalizer_leaves_those_of_others_in_place() {
         let ours = "service.kubernetes.io/load-balancer-cleanup";
         let order = json!(["x/y", ours]);
         let metadata = json!({"uid": "u", "finalizers": [ours], "$setElementOrder/finalizers": order});
@@ -117,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_written_whole() {
+    fn a_status_is_written_as_a_whole() {
         let ports = vec![
             PortStatus { port: 80, protocol: Protocol::Tcp, error: None },
             PortStatus { port: 53, protocol: Protocol::Udp, error: Some("PortInUse".to_owned()) },
         ];
-        let ingresses = vec![
+        let ingress = vec![
             Ingress { point: IngressPoint::Ip("192.0.2.1".to_owned()), ip_mode: Some(IpMode::Proxy), ports },
             Ingress { point: IngressPoint::Hostname("a.example".to_owned()), ip_mode: None, ports: vec![] },
         ];
@@ -132,31 +133,31 @@ mod tests {
         let list = json!([{"ip": "192.0.2.1", "ipMode": "Proxy", "ports": ports}, {"hostname": "a.example"}]);
         let status = json!({"loadBalancer": {"ingress": list}});
         assert_eq!(
-            Write::SetStatus(ingresses).patch(&facts(&[])),
+            Write::SetStatus(ingress).patch(&facts(&[])),
             json!({"metadata": {"uid": "u"}, "status": status})
         );
     }
 
     #[test]
-    fn an_answer_shows_whether_a_write_has_stayed() {
-        let ingresses = || {
+    fn an_answer_shows_whether_a_write_took_effect() {
+        let ingress = || {
             let point = IngressPoint::Ip("192.0.2.1".to_owned());
             vec![Ingress { point, ip_mode: Some(IpMode::Vip), ports: Vec::new() }]
         };
-        let after = |has_finalizer: bool, has_ways_in: bool| {
+        let after = |has_finalizer: bool, has_status: bool| {
             let mut facts = facts(if has_finalizer { &["x/y", FINALIZER_LOAD_BALANCER] } else { &["x/y"] });
-            facts.service.status = if has_ways_in { ingresses() } else { Vec::new() };
+            facts.service.status = if has_status { ingress() } else { Vec::new() };
             facts
         };
         for (write, states) in [
             (Write::AddFinalizer, [false, false, true, true]),
-            (Write::SetStatus(ingresses()), [false, true, false, true]),
+            (Write::SetStatus(ingress()), [false, true, false, true]),
             (Write::Finish, [true, false, false, false]),
             (Write::Release, [true, true, false, false]),
         ] {
             let all = [(false, false), (false, true), (true, false), (true, true)];
             assert_eq!(
-                all.map(|(finalizer, ways)| write.shows(&after(finalizer, ways))),
+                all.map(|(finalizer, status)| write.shows(&after(finalizer, status))),
                 states,
                 "{write:?}"
             );

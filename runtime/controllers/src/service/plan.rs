@@ -1,91 +1,91 @@
-//! Which step a Service takes next, and why. Pure: what is known of it in, one step out.
+//! Which step a Service takes next, and why. Pure: what is known about the Service in, one step out.
 //!
-//! The rules are upstream's (ccm-behaviour 4.2 to 4.6). What is better here: a Service of a foreign class is left alone
-//! whatever finalizer it bears, unless it was ours before our eyes (P-13); a finalizer that is stripped returns (P-12), and
-//! so does a status (P-16, P-28); what may be in the cloud is deleted even if nobody can say whether it is; an update that
-//! only brings what no provider sees asks the cloud for nothing.
+//! The order for a Service that wants a load balancer of ours:
+//!
+//! 1. Add the finalizer, before anything is made: from then on the Service can't vanish before its load balancer is deleted.
+//! 2. Report what is wrong with it, and stop there; or wait for a deleted Service of the same name.
+//! 3. Ensure the load balancer, unless the cloud has confirmed just this.
+//! 4. Write the status that the cloud reported.
+//! 5. Update the targets, where only those differ.
+//! 6. Audit, where that is due.
+//!
+//! For any other Service: delete what is ours in the cloud, then remove the finalizer and the status in one write.
+//!
+//! The rules are upstream's. Better: a Service of another class is left alone regardless of its finalizer, unless this
+//! process saw it as ours (U-13); a stripped finalizer returns (U-12), and so does a status (U-16, U-28); what may exist in
+//! the cloud is deleted even without proof that it does; a change that no provider sees causes no call.
 
 use std::hash::Hash;
 
 use pileus_cloud::Service;
 
-use super::record::{Doubt, Record};
+use super::cloud_state::{Belief, Doubt};
+use super::record::Record;
 use super::work::Write;
 use crate::facts::service::ServiceFacts;
 
 /// What else a plan depends on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct World<'a> {
-    /// The load balancer classes that are ours besides no class.
+pub(super) struct PlanContext<'a> {
+    /// The load balancer classes that are ours, besides no class.
     pub(super) classes: &'a [String],
-    /// What tells the present targets apart from others; none while they aren't known, and the cloud isn't asked then.
+    /// The digest of the present targets; none while they aren't known, and then no call is made.
     pub(super) targets: Option<u64>,
-    /// Whether a Service of the same name that is gone still has something in the cloud.
+    /// Whether a deleted Service of the same name isn't cleaned up yet.
     pub(super) is_name_taken: bool,
 }
 
 /// A step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// None for now: all is as it should be, or what has to come first is somebody else's.
-    Rest,
-    /// None for ever: it is nothing to us, or not any more.
+    /// None now: all is as it should be, or something else has to happen first.
+    Idle,
+    /// None ever: the Service has nothing to do with us any more.
     Forget,
-    /// Say what is wrong with it, which hasn't been said yet.
-    Refuse,
+    /// Report what is wrong with it, once.
+    ReportInvalid,
     /// Write to the Service.
     Write(Write),
-    /// See to its load balancer; in an audit nobody waits for it.
+    /// Make the load balancer as the Service wants it.
     Ensure {
-        /// Whether it is believed to be so already.
+        /// Whether it is believed to be so already, and users don't wait for the call.
         is_audit: bool,
     },
-    /// Only the Nodes behind it, or the endpoints on them, have changed since it was last confirmed.
+    /// Change only the Nodes behind the load balancer, or the endpoints on them.
     UpdateTargets,
-    /// Remove what may be in the cloud.
+    /// Delete what the cloud may have.
     Delete,
 }
 
 impl Step {
-    /// Whether the provider is called for it.
+    /// Whether it is a call of the provider.
     pub(super) const fn is_call(&self) -> bool {
         matches!(self, Self::Ensure { .. } | Self::UpdateTargets | Self::Delete)
     }
 
-    /// Whether there is something to wait for: a call or a write.
+    /// Whether it is a call or a write, and so has a result.
     pub(super) const fn is_work(&self) -> bool {
         self.is_call() || matches!(self, Self::Write(_))
     }
 }
 
 /// The next step.
-pub(super) fn plan(record: &Record, world: World<'_>) -> Step {
-    let step = if record.is_present && wants_ours(&record.facts, world.classes) {
-        keep(record, world)
+pub(super) fn plan(record: &Record, context: PlanContext<'_>) -> Step {
+    let step = if record.is_wanted(context.classes) {
+        plan_wanted(record, context)
     } else {
-        leave(record, world)
+        plan_unwanted(record, context)
     };
-    // A load balancer without targets would be made if Nodes weren't known yet.
-    if step.is_call() && world.targets.is_none() { Step::Idle } else { step }
+    // With Nodes still unknown, load balancers would lose their targets.
+    if step.is_call() && context.targets.is_none() { Step::Idle } else { step }
 }
 
-/// Whether a Service wants a load balancer of ours.
-pub(super) fn wants_ours(facts: &ServiceFacts, classes: &[String]) -> bool {
-    facts.is_load_balancer && !facts.is_deleting && !has_other_class(facts, classes)
-}
-
-/// Whether a Service wants a load balancer of somebody else.
-pub(super) fn has_other_class(facts: &ServiceFacts, classes: &[String]) -> bool {
-    let class = facts.service.class.as_ref();
-    facts.is_load_balancer && class.is_some_and(|class| !classes.contains(class))
-}
-
-/// Whether these states of a Service are the same [`wish`].
+/// Whether two states of a Service have the same [`desired_spec`].
 pub(super) fn is_same_spec(a: &ServiceFacts, b: &ServiceFacts) -> bool {
     desired_spec(&a.service) == desired_spec(&b.service)
 }
 
-/// What a provider sees of a Service, its targets and endpoints set aside.
+/// What a provider sees of a Service, targets and endpoints set aside.
 pub(super) fn desired_spec(service: &Service) -> impl PartialEq + Hash + '_ {
     let Service { labels, namespace_labels, annotations, class, ports, policy, affinity, .. } = service;
     let Service { source_ranges, requested_ip, families, .. } = service;
@@ -93,66 +93,69 @@ pub(super) fn desired_spec(service: &Service) -> impl PartialEq + Hash + '_ {
     (labels, namespace_labels, annotations, spec)
 }
 
-/// The next step of one that wants a load balancer.
-fn keep(record: &Record, world: World<'_>) -> Step {
+/// The next step of a Service that wants a load balancer of ours.
+fn plan_wanted(record: &Record, context: PlanContext<'_>) -> Step {
     let facts = &record.facts;
     let is_valid = facts.problems.is_empty();
-    // Before anything is made, so that it can't vanish unseen. One that gets nothing needs none.
-    if !facts.has_finalizer() && (is_valid || record.may_exist) {
+    // An invalid Service gets no load balancer, and so needs no finalizer, unless it has one from before.
+    if !facts.has_finalizer() && (is_valid || record.cloud.may_exist()) {
         return Step::Write(Write::AddFinalizer);
     }
     if !is_valid {
-        return if record.is_refused { Step::Idle } else { Step::ReportInvalid };
+        return if record.reported.is_invalid { Step::Idle } else { Step::ReportInvalid };
     }
-    if world.is_name_taken {
+    if context.is_name_taken {
         return Step::Idle;
     }
-    let is_audit = record.doubt == Doubt::Audit;
-    let confirmed = match &record.confirmed {
-        Some(confirmed) if record.doubt != Doubt::Real && is_same_spec(&confirmed.facts, facts) => confirmed,
-        None => return Step::Ensure { is_audit },
-        Some(_) => return Step::Ensure { is_audit: false },
+    let (confirmed, doubt) = match record.cloud.belief() {
+        Belief::Nothing => return Step::Ensure { is_audit: false },
+        Belief::Unconfirmed { is_settled } => return Step::Ensure { is_audit: *is_settled },
+        Belief::Confirmed(confirmed, doubt) => (confirmed, *doubt),
     };
+    if doubt == Doubt::Real || !is_same_spec(&confirmed.facts, facts) {
+        return Step::Ensure { is_audit: false };
+    }
     match &confirmed.status {
         Some(status) if *status != facts.service.status => {
             return Step::Write(Write::SetStatus(status.clone()));
         }
         _ => {}
     }
-    if confirmed.targets != world.targets || confirmed.facts.local_endpoints != facts.local_endpoints {
+    if confirmed.targets != context.targets || confirmed.facts.local_endpoints != facts.local_endpoints {
         return Step::UpdateTargets;
     }
-    if is_audit { Step::Ensure { is_audit } } else { Step::Idle }
+    if doubt == Doubt::Audit { Step::Ensure { is_audit: true } } else { Step::Idle }
 }
 
-/// The next step of one that wants none, or none any more.
-fn leave(record: &Record, world: World<'_>) -> Step {
-    let Record { facts, is_present, may_exist, .. } = record;
-    let has_other_class = record.foreign.is_some();
-    // What bears a foreign class is its controller's to clean up, and what bears none any more once that has had its time
-    // (see [`Record::not_before`]).
-    let is_left = facts.has_finalizer()
-        && if has_other_class {
+/// The next step of a Service that doesn't want a load balancer of ours, or not any more.
+fn plan_unwanted(record: &Record, context: PlanContext<'_>) -> Step {
+    let Record { facts, is_present, .. } = record;
+    let was_other_class = record.other_class_since.is_some();
+    // The finalizer of a Service with another class is for that class's controller to remove. After a change of type it
+    // counts as ours, once that controller had its time: see [`Record::not_before`].
+    let is_left_behind = facts.has_finalizer()
+        && if was_other_class {
             *is_present && !facts.is_load_balancer
         } else {
             facts.is_deleting || !facts.is_load_balancer
         };
-    // It may turn again, and what is known of it counts then.
-    let is_remembered = *is_present && (has_other_class || record.is_ours || !record.wishes.is_empty());
-    let rests = if is_remembered { Step::Idle } else { Step::Forget };
-    if !record.is_claimed(world.classes) && !is_left {
-        return rests;
+    // The Service may change back, and then what is known about it counts.
+    let is_remembered =
+        *is_present && (was_other_class || record.ownership.is_ours() || record.cloud.has_recent_intents());
+    let idle = if is_remembered { Step::Idle } else { Step::Forget };
+    if !record.may_delete(context.classes) && !is_left_behind {
+        return idle;
     }
-    if *may_exist {
+    if record.cloud.may_exist() {
         return Step::Delete;
     }
-    // By now the ways in may be those of whoever serves it.
-    let is_address_ours = !has_other_class || record.address == facts.service.status;
-    match (is_present, facts.has_finalizer(), is_address_ours) {
+    // The controller of another class may have written the status by now.
+    let is_status_ours = !was_other_class || record.cloud.is_last_status(&facts.service.status);
+    match (is_present, facts.has_finalizer(), is_status_ours) {
         (false, ..) => Step::Forget,
         (true, true, true) => Step::Write(Write::Finish),
         (true, true, false) => Step::Write(Write::Release),
         (true, false, true) if !facts.service.status.is_empty() => Step::Write(Write::Finish),
-        (true, false, _) => rests,
+        (true, false, _) => idle,
     }
 }

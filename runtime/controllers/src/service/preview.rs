@@ -1,5 +1,6 @@
-//! What the service controller would ask of the cloud, and why, told to somebody who wants to know before it happens. Pure:
-//! the reconciler itself is asked for its work, in a world where each write to a Service succeeds and each call is put off.
+//! What the service controller would ask of the cloud, and why, before it does: for `pileus plan`. Pure.
+//!
+//! A reconciler is asked for its work as if each write to a Service succeeded and each call was postponed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use pileus_cloud::{
 use tokio::time::Instant;
 
 use super::Settings;
-use super::plan::wants_ours;
+use super::ownership::Demand;
 use super::reconciler::Reconciler;
 use super::targets::Targets;
 use super::work::{Call, Listing, ListingReport, Work, Write};
@@ -20,127 +21,127 @@ use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
 
-/// How far the reconciler is asked into the future: all that waits is gathered within a second, and what waits for the list of
-/// what the cloud has for a second more.
+/// How far into the future the reconciler is asked. Changes gather for a second, and those that follow from the cloud's list
+/// for a second more.
 const HORIZON: Duration = Duration::from_secs(10);
 
-/// How long each call is put off: beyond the horizon.
-const PUT_OFF: Duration = Duration::from_hours(1);
+/// How long each call is postponed: beyond the horizon.
+const POSTPONED: Duration = Duration::from_hours(1);
 
 /// The cluster, as far as load balancers follow from it, and what the cloud has for it.
 #[derive(Debug, Clone)]
 pub struct Inputs<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
-    /// The load balancer classes that are ours besides no class.
+    /// The load balancer classes that are ours, besides no class.
     pub classes: &'a [String],
-    /// How the provider wants Services brought to it.
+    /// What the provider asks to be told about Services, and how calls may be made.
     pub terms: &'a ServiceRequirements,
-    /// The schemes of provider IDs that are the provider's own.
+    /// The provider's own schemes of provider IDs.
     pub schemes: &'a [String],
     /// The keys of the Node labels that the provider reads.
     pub node_labels: &'a [String],
-    /// All Nodes that can be worked on.
+    /// The Nodes.
     pub nodes: &'a [Arc<NodeFacts>],
-    /// The Services that matter, and those of which the cloud has something.
+    /// The Services that matter, and those for which the cloud has something.
     pub services: &'a [Arc<ServiceFacts>],
-    /// All Services of the cluster, by UID, as `namespace/name`: from a read that began after `owned` had been answered.
+    /// All Services of the cluster, by UID, as `namespace/name`: from a read that began after the cloud had answered `owned`.
     pub present: &'a HashMap<String, String>,
     /// What the cloud has for Services.
     pub owned: &'a [OwnedLoadBalancer],
 }
 
-/// What it would ask for.
+/// What the controller would ask for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Preview {
     /// The Nodes that take traffic.
     pub targets: Vec<Target>,
-    /// The changes, which can all be asked for in one call, in the order of their objects.
+    /// The changes, which can go in one call, in the order of their objects.
     pub changes: Vec<PlannedChange>,
-    /// Services of which the cloud isn't told since something is wrong with them, as `namespace/name`, and what.
+    /// Invalid Services, as `namespace/name`, with their problems. The cloud isn't asked for them.
     pub refused: Vec<(String, String)>,
-    /// What the cloud has, by its name, that can't be told to be anybody's. It stays.
+    /// The cloud's names of objects that name no cluster or no Service for certain. They stay.
     pub unattributed: Vec<String>,
-    /// Live Services of which the cloud has something of this cluster's although their class isn't ours, as `namespace/name`,
-    /// and their classes. It stays.
+    /// Live Services of another class for which the cloud has something of this cluster, as `namespace/name`, and their
+    /// classes. It stays.
     pub class_conflicts: Vec<(String, String)>,
 }
 
 /// A change, and why it is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedChange {
-    /// It.
+    /// The change.
     pub change: ServiceChange,
     /// The Service as `namespace/name`, or the cloud's name for an orphan.
     pub object: String,
-    /// Why.
+    /// Why it is asked for.
     pub reason: Reason,
-    /// Whether the cloud may have something of it.
+    /// Whether the cloud may have something for the object.
     pub may_exist: bool,
 }
 
-/// Why something is asked of the cloud.
+/// Why a change is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// There is none yet, as far as the Service says.
+    /// The Service has no load balancer yet, as far as its status says.
     #[error("type LoadBalancer without a load balancer")]
     Missing,
-    /// It has one, which is looked at.
+    /// The Service has a load balancer, which is compared with it.
     #[error("its targets or what it wants differ from the cloud")]
     Differs,
     /// The Service is being deleted.
     #[error("it is being deleted")]
     Deleting,
-    /// The Service wants none any more.
+    /// The Service has another type by now.
     #[error("its type is not LoadBalancer any more")]
     Unwanted,
     /// The Service is gone.
     #[error("orphan of service {service}, which is gone")]
     Orphan {
-        /// The Service, by name where the cloud tells it, else by UID.
+        /// The Service, by name where the cloud reports it, else by UID.
         service: String,
     },
 }
 
-/// Asks the reconciler of a leader that begins now for all that it wants done.
-pub fn preview(world: &Inputs<'_>, now: Instant) -> Preview {
-    let targets = Arc::new(Targets::of(world.nodes, world.schemes, world.node_labels));
+/// Collects all that the reconciler of a new leader asks for.
+pub fn preview(inputs: &Inputs<'_>, now: Instant) -> Preview {
+    let targets = Arc::new(Targets::of(inputs.nodes, inputs.schemes, inputs.node_labels));
     let table = targets.table().to_vec();
-    let (changes, ListingReport { new_unattributed: unattributed, new_class_conflicts: class_conflicts, .. }) =
-        work(world, targets, now);
+    let (changes, report) = collect(inputs, targets, now);
     let facts: HashMap<&str, &ServiceFacts> =
-        world.services.iter().map(|facts| (&*facts.service.uid, &**facts)).collect();
-    let is_refused =
-        |facts: &&Arc<ServiceFacts>| wants_ours(facts, world.classes) && !facts.problems.is_empty();
-    let refused = world.services.iter().filter(is_refused);
-    let mut changes: Vec<_> = changes.into_iter().map(|change| expected(change, &facts)).collect();
-    // The reconciler goes by UIDs and by what is urgent; whoever compares two outlooks by names.
+        inputs.services.iter().map(|facts| (&*facts.service.uid, &**facts)).collect();
+    let is_refused = |facts: &&Arc<ServiceFacts>| {
+        Demand::of(facts, inputs.classes) == Demand::Ours && !facts.problems.is_empty()
+    };
+    let refused = inputs.services.iter().filter(is_refused);
+    let mut changes: Vec<_> = changes.into_iter().map(|change| explain(change, &facts)).collect();
+    // In an order that two previews can be compared in; the reconciler's is by priority and UID.
     changes.sort_by(|a, b| a.object.cmp(&b.object));
     Preview {
         targets: table,
         changes,
         refused: refused.map(|facts| (facts.key(), facts.problems.join("; "))).collect(),
-        unattributed,
-        class_conflicts,
+        unattributed: report.new_unattributed,
+        class_conflicts: report.new_class_conflicts,
     }
 }
 
-/// The changes that the reconciler wants within the horizon, and what it reports.
-fn work(world: &Inputs<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, ListingReport) {
-    // All in as few calls as they fit into: who asks the provider divides them.
+/// The changes that the reconciler asks for within the horizon, and what the list shows.
+fn collect(inputs: &Inputs<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, ListingReport) {
+    // In as few calls as possible; the caller divides them by the provider's own limits.
     let terms = ServiceRequirements {
         largest_batch: usize::MAX,
         allows_concurrent_calls: false,
-        ..world.terms.clone()
+        ..inputs.terms.clone()
     };
     let settings = Settings {
-        cluster: world.cluster.clone(),
-        classes: world.classes.to_vec(),
-        audit_period: PUT_OFF,
+        cluster: inputs.cluster.clone(),
+        classes: inputs.classes.to_vec(),
+        audit_period: POSTPONED,
         calls: 1,
     };
     let mut reconciler = Reconciler::new(terms, &settings, now);
-    for facts in world.services.iter().filter(|facts| facts.is_load_balancer || facts.has_finalizer()) {
+    for facts in inputs.services.iter().filter(|facts| facts.is_load_balancer || facts.has_finalizer()) {
         reconciler.observe(facts, now);
     }
     reconciler.observe_targets(targets, now);
@@ -149,25 +150,25 @@ fn work(world: &Inputs<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<Service
     loop {
         for work in reconciler.next(at, 0.0) {
             match work {
-                Work::Write { facts, write } => wrote(&mut reconciler, &facts, &write, at),
+                Work::Write { facts, write } => pretend_written(&mut reconciler, &facts, &write, at),
                 Work::Call(call) => {
                     let new =
                         call.keys.iter().zip(&call.changes).filter(|(key, _)| asked.insert((*key).clone()));
                     changes.extend(new.map(|(_, change)| change.clone()));
-                    put_off(&mut reconciler, &call, at);
+                    postpone(&mut reconciler, &call, at);
                 }
-                Work::ListOwned => report = listed(&mut reconciler, world, at),
+                Work::ListOwned => report = list(&mut reconciler, inputs, at),
             }
         }
         match reconciler.next_wake() {
-            Some(wakes) if wakes <= now + HORIZON => at = at.max(wakes),
+            Some(wake) if wake <= now + HORIZON => at = at.max(wake),
             _ => return (changes, report),
         }
     }
 }
 
-/// A write to a Service succeeds. Only the finalizer leads to anything at the cloud.
-fn wrote(reconciler: &mut Reconciler, facts: &Arc<ServiceFacts>, write: &Write, now: Instant) {
+/// Lets a write succeed. Only an added finalizer leads to a change in the cloud.
+fn pretend_written(reconciler: &mut Reconciler, facts: &Arc<ServiceFacts>, write: &Write, now: Instant) {
     if *write == Write::AddFinalizer {
         let mut written = ServiceFacts::clone(facts);
         written.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
@@ -175,22 +176,23 @@ fn wrote(reconciler: &mut Reconciler, facts: &Arc<ServiceFacts>, write: &Write, 
     }
 }
 
-fn put_off(reconciler: &mut Reconciler, call: &Call, now: Instant) {
-    let later = CloudError::new(ErrorKind::Throttled(Some(PUT_OFF)), "later");
+/// Lets a call end without a change.
+fn postpone(reconciler: &mut Reconciler, call: &Call, now: Instant) {
+    let later = CloudError::new(ErrorKind::Throttled(Some(POSTPONED)), "later");
     reconciler.on_call_result(call, Err(later), now, 0.0);
 }
 
-/// The cloud's list is there, and with it Services that only it tells of. And what it shows.
-fn listed(reconciler: &mut Reconciler, world: &Inputs<'_>, now: Instant) -> ListingReport {
-    let listing = Listing { owned: world.owned.to_vec(), present: world.present.clone() };
+/// Lets the list succeed, and the read of the Services that only the list names.
+fn list(reconciler: &mut Reconciler, inputs: &Inputs<'_>, now: Instant) -> ListingReport {
+    let listing = Listing { owned: inputs.owned.to_vec(), present: inputs.present.clone() };
     let report = reconciler.on_list_result(Ok(&listing), now, 0.0);
-    for facts in world.services.iter().filter(|facts| report.unknown.contains(&facts.key())) {
+    for facts in inputs.services.iter().filter(|facts| report.unknown.contains(&facts.key())) {
         reconciler.observe(facts, now);
     }
     report
 }
 
-fn expected(change: ServiceChange, facts: &HashMap<&str, &ServiceFacts>) -> PlannedChange {
+fn explain(change: ServiceChange, facts: &HashMap<&str, &ServiceFacts>) -> PlannedChange {
     let of = |service: &Service| facts.get(&*service.uid).copied();
     let name = |service: &Service| format!("{}/{}", service.namespace, service.name);
     let (object, reason, may_exist) = match &change.action {
@@ -232,7 +234,7 @@ mod tests {
         Arc::new(facts)
     }
 
-    /// As a Service is that has its load balancer.
+    /// Gives a Service its finalizer and status.
     fn served(facts: &mut ServiceFacts) {
         facts.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
         facts.service.status = vec![Ingress {
@@ -259,7 +261,7 @@ mod tests {
             ..NodeFacts::registered("a")
         });
         let present = services.iter().map(|facts| (facts.service.uid.clone(), facts.key())).collect();
-        let world = Inputs {
+        let inputs = Inputs {
             cluster: &cluster(),
             classes: &["ours".to_owned()],
             terms: &ServiceRequirements::default(),
@@ -270,12 +272,12 @@ mod tests {
             present: &present,
             owned,
         };
-        preview(&world, Instant::now())
+        preview(&inputs, Instant::now())
     }
 
-    /// What is asked for about one Service, in words.
-    fn told(preview: &Preview) -> Vec<String> {
-        let told = preview.changes.iter().map(|PlannedChange { change, object, reason, may_exist }| {
+    /// The changes as text.
+    fn changes_of(preview: &Preview) -> Vec<String> {
+        let changes = preview.changes.iter().map(|PlannedChange { change, object, reason, may_exist }| {
             let verb = match change.action {
                 ServiceAction::Ensure(_) => "ensure",
                 ServiceAction::UpdateTargets(_) => "update",
@@ -284,11 +286,11 @@ mod tests {
             };
             format!("{verb} {object}: {reason}{}", if *may_exist { "" } else { " (new)" })
         });
-        told.collect()
+        changes.collect()
     }
 
     #[test]
-    fn each_service_says_what_is_asked_for_it_and_why() {
+    fn each_service_says_which_change_it_needs_and_why() {
         type Change = fn(&mut ServiceFacts);
         let rows: [(&str, Change, &[&str]); 9] = [
             ("new", |_| {}, &["ensure default/a: type LoadBalancer without a load balancer (new)"]),
@@ -332,7 +334,7 @@ mod tests {
         ];
         for (name, change, expected) in rows {
             let preview = of(&[balanced("a", change)], &[]);
-            assert_eq!(told(&preview), expected, "{name}");
+            assert_eq!(changes_of(&preview), expected, "{name}");
             let refused =
                 if name == "invalid" { vec![("default/a".to_owned(), "no".to_owned())] } else { vec![] };
             assert_eq!((preview.refused, preview.targets.len()), (refused, 1), "{name}");
@@ -340,30 +342,30 @@ mod tests {
     }
 
     #[test]
-    fn what_only_the_cloud_tells_of_is_removed_if_it_is_ours_and_else_reported() {
+    fn what_only_the_cloud_lists_is_removed_if_it_is_ours_and_else_reported() {
         let lost = balanced("lost", |it| it.is_load_balancer = false);
         let theirs = balanced("theirs", |it| it.service.class = Some("theirs".to_owned()));
         let there = [
             owned("lb-gone", Some("ours"), "gone"),
             owned("lb-lost", Some("ours"), "lost"),
             owned("lb-theirs", Some("ours"), "theirs"),
-            owned("lb-nobodys", None, "gone"),
+            owned("lb-unattributed", None, "gone"),
         ];
         let preview = of(&[lost, theirs], &there);
-        let told = told(&preview);
+        let changes = changes_of(&preview);
         let expected = [
             "delete default/lost: its type is not LoadBalancer any more",
             "remove lb-gone: orphan of service default/gone, which is gone",
         ];
         assert_eq!(
-            (told, preview.unattributed),
-            (expected.map(str::to_owned).to_vec(), vec!["lb-nobodys".to_owned()])
+            (changes, preview.unattributed),
+            (expected.map(str::to_owned).to_vec(), vec!["lb-unattributed".to_owned()])
         );
         assert_eq!(preview.class_conflicts, [("default/theirs".to_owned(), "theirs".to_owned())]);
     }
 
     #[test]
-    fn a_thousand_services_are_asked_for_once_each() {
+    fn each_of_a_thousand_services_gets_one_change() {
         let changes: [fn(&mut ServiceFacts); 2] = [served, |_| {}];
         let service = |number: usize| balanced(&format!("s{number}"), changes[number % 2]);
         let services: Vec<_> = (0..1_000).map(service).collect();

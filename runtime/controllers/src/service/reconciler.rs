@@ -1,9 +1,8 @@
-//! All Services that matter, and what is to be done next for which: the service controller as a machine without clock,
-//! network and chance.
+//! All Services that matter, and what to do next for each: the service controller without clock, network and chance.
 //!
-//! Each Service goes round by itself: what is observed of it becomes its record, `plan` says which step is next and why,
-//! the queue say when, work goes out as values, and what became of it changes the record. Never is more than one piece of
-//! work under way for one Service (P-11), nor for two that bear the same name one after the other.
+//! What is observed of a Service goes into its [`Record`]. [`plan`] says which step is next and why; the work queue says when,
+//! and with which others. Work leaves as values, and its result changes the record again. For one Service at most one piece of
+//! work is in flight (U-11), and two Services of the same name are served one after the other.
 
 mod outcomes;
 
@@ -18,14 +17,14 @@ use super::Settings;
 use super::batch::Batch;
 use super::event_log::EventLog;
 use super::orphans::Orphans;
-use super::plan::{Step, World, plan, wants_ours};
-use super::record::{Doubt, Record};
+use super::plan::{PlanContext, Step, plan};
+use super::record::Record;
 use super::targets::Targets;
 use super::work::{Call, Key, PendingEvent, Summary, Work};
 use super::work_queue::{CallLimits, Priority, WorkQueue};
 use crate::facts::service::ServiceFacts;
 
-/// The Services.
+/// The Services, and the work that they need.
 #[derive(Debug)]
 pub(super) struct Reconciler {
     terms: ServiceRequirements,
@@ -33,25 +32,25 @@ pub(super) struct Reconciler {
     audit_period: Duration,
     /// By UID.
     records: HashMap<String, Record>,
-    /// The UIDs of those that bear a name, or bore it and aren't cleaned up.
+    /// The UIDs of the Services of each name that exist or aren't cleaned up.
     names: HashMap<String, BTreeSet<String>>,
     targets: Option<Arc<Targets>>,
-    /// Services that wait to be written to, and from when.
+    /// The Services that wait to be written to, and from when.
     writes: BTreeMap<String, Instant>,
     queue: WorkQueue,
     orphans: Orphans,
-    audit: Instant,
-    /// When work was last asked for.
-    looked: Instant,
+    next_audit: Instant,
+    /// When [`Reconciler::next`] was last called.
+    last_next: Instant,
     event_log: EventLog,
 }
 
 impl Reconciler {
-    /// Knows of nothing yet, and wants nothing of the cloud before it has been told of targets. What the cloud has is to be
-    /// listed at once.
+    /// Knows no Services yet. It asks for a list of what the cloud has at once, but for no other call before it has observed
+    /// targets.
     pub(super) fn new(terms: ServiceRequirements, settings: &Settings, now: Instant) -> Self {
-        let side_by_side = terms.allows_concurrent_calls.then_some(settings.calls.max(1));
-        let queue = WorkQueue::new(CallLimits { largest: terms.largest_batch.max(1), side_by_side });
+        let concurrency = terms.allows_concurrent_calls.then_some(settings.calls.max(1));
+        let queue = WorkQueue::new(CallLimits { max_changes: terms.largest_batch.max(1), concurrency });
         Self {
             terms,
             classes: settings.classes.clone(),
@@ -62,23 +61,23 @@ impl Reconciler {
             writes: BTreeMap::new(),
             queue,
             orphans: Orphans::new(settings.cluster.uid.clone(), now),
-            audit: now + settings.audit_period,
-            looked: now,
+            next_audit: now + settings.audit_period,
+            last_next: now,
             event_log: EventLog::default(),
         }
     }
 
-    /// A Service is there, and so. One that an older look shows than the last is not news.
+    /// Records that a Service is so; ignores an observation that is older than the last.
     pub(super) fn observe(&mut self, facts: &Arc<ServiceFacts>, now: Instant) {
         let uid = &facts.service.uid;
-        self.vanish_others(&facts.key(), uid, now);
+        self.observe_others_gone(&facts.key(), uid, now);
         match self.records.get_mut(uid) {
             Some(record) if facts.is_older_than(&record.facts) => return,
             Some(record) => record.observe(facts, &self.classes, now),
             None => {
-                let mut record = Record::new(facts, &self.classes, self.orphans.expects(uid), now);
+                let mut record = Record::new(facts, &self.classes, self.orphans.is_expected(uid), now);
                 if !self.orphans.has_listed {
-                    record.mark_unknown();
+                    record.cloud.mark_unknown();
                 }
                 self.records.insert(uid.clone(), record);
                 self.names.entry(facts.key()).or_default().insert(uid.clone());
@@ -87,33 +86,13 @@ impl Reconciler {
         self.replan(uid, now);
     }
 
-    /// Whether the cloud may have something of the Service of this name, `namespace/name`, which is there as far as is known.
-    pub(super) fn may_have_load_balancer(&self, name: &str) -> bool {
-        self.of_name(name).any(|record| record.is_present && (record.may_exist || record.is_listed))
-    }
-
-    fn of_name(&self, name: &str) -> impl Iterator<Item = &Record> {
-        self.names.get(name).into_iter().flatten().filter_map(|uid| self.records.get(uid))
-    }
-
-    /// The Service of this name, `namespace/name`, is gone.
+    /// Records that the Service of this name, `namespace/name`, is gone.
     pub(super) fn observe_gone(&mut self, name: &str, now: Instant) {
-        self.vanish_others(name, "", now);
+        self.observe_others_gone(name, "", now);
     }
 
-    /// Those of this name but one are gone.
-    fn vanish_others(&mut self, name: &str, kept: &str, now: Instant) {
-        let uids = self.names.get(name).into_iter().flatten().filter(|uid| *uid != kept);
-        for uid in uids.cloned().collect::<Vec<_>>() {
-            if let Some(record) = self.records.get_mut(&uid) {
-                record.vanish(&self.classes, now);
-                self.replan(&uid, now);
-            }
-        }
-    }
-
-    /// The Nodes that may take traffic have changed. First told once all Services and Nodes are known: no load balancer is
-    /// to lose its targets because a start is slow.
+    /// Records which Nodes take traffic. First called when all Services and all Nodes are known: a slow start must not take
+    /// the targets from a load balancer.
     pub(super) fn observe_targets(&mut self, targets: Arc<Targets>, now: Instant) {
         let digest = |targets: &Arc<Targets>| targets.digest();
         if self.targets.as_ref().map(digest) != Some(targets.digest()) {
@@ -122,105 +101,119 @@ impl Reconciler {
         }
     }
 
-    /// What may begin now. What it is about is busy until told of. `jitter`, from 0 to 1, spreads audits.
+    /// Whether the cloud may have something for the Service of this name, `namespace/name`, which exists as far as is known.
+    pub(super) fn may_have_load_balancer(&self, name: &str) -> bool {
+        let may_exist = |record: &Record| record.cloud.may_exist() || record.ownership.is_listed();
+        self.of_name(name).any(|record| record.is_present && may_exist(record))
+    }
+
+    /// The work that may begin now; its objects are in flight until its result is reported. `jitter`, from 0 to 1, spreads
+    /// audits.
     pub(super) fn next(&mut self, now: Instant, jitter: f64) -> Vec<Work> {
-        self.looked = now;
-        let mut work = self.due_writes(now);
+        self.last_next = now;
+        let mut work = self.start_writes(now);
         let Some(targets) = self.targets.clone() else { return work };
-        if self.audit <= now {
-            self.audit = now + self.audit_period.mul_f64(1.0 + jitter / 10.0);
-            self.orphans.list_at(now);
-            for record in self.records.values_mut() {
-                record.forgets(now);
-                record.is_refused = false;
-                // However long what was asked for goes back and forth.
-                record.looks = now;
-                if record.doubt == Doubt::None {
-                    record.doubt = Doubt::Audit;
-                }
-            }
+        if self.next_audit <= now {
+            self.next_audit = now + self.audit_period.mul_f64(1.0 + jitter / 10.0);
+            self.orphans.schedule_list(now);
+            self.records.values_mut().for_each(|record| record.on_audit_due(now));
             self.replan_all(now);
         }
         while let Some((priority, keys)) = self.queue.next(now) {
-            work.push(Work::Call(self.call(priority, keys, &targets, now)));
+            work.push(Work::Call(self.start_call(priority, keys, &targets, now)));
         }
         if self.orphans.is_list_due(now) && self.queue.can_list(now) {
             self.queue.is_listing = true;
-            self.orphans.listing_begins();
+            self.orphans.on_list_started();
             work.push(Work::ListOwned);
         }
         work
     }
 
-    fn due_writes(&mut self, now: Instant) -> Vec<Work> {
-        let due = self.writes.extract_if(.., |_, ready| *ready <= now).map(|(uid, _)| uid);
+    /// When to call [`Reconciler::next`] again if nothing is observed or reported before; later than the last call of it.
+    pub(super) fn next_wake(&self) -> Option<Instant> {
+        let write = self.writes.values().min().copied();
+        let Some(_) = self.targets else { return write };
+        let list = self.orphans.list_due().filter(|at| self.queue.can_list(self.last_next.max(*at)));
+        [write, self.queue.next_wake(), list, Some(self.next_audit)].into_iter().flatten().min()
+    }
+
+    /// Returns the events since the last time.
+    pub(super) fn take_events(&mut self) -> Vec<PendingEvent> {
+        self.event_log.take()
+    }
+
+    /// How many Services are in which state.
+    pub(super) fn summary(&self) -> Summary {
+        let mut summary = Summary::default();
+        for record in self.records.values() {
+            let is_wanted = record.is_wanted(&self.classes);
+            let is_believed = matches!(record.step, Step::Idle | Step::Ensure { is_audit: true });
+            summary.wanted += usize::from(is_wanted);
+            summary.settled += usize::from(is_wanted && is_believed && record.cloud.is_confirmed());
+            summary.leaving += usize::from(record.step == Step::Delete);
+        }
+        summary
+    }
+
+    fn of_name(&self, name: &str) -> impl Iterator<Item = &Record> {
+        self.names.get(name).into_iter().flatten().filter_map(|uid| self.records.get(uid))
+    }
+
+    /// Records that the Services of this name are gone, but for the one with this UID.
+    fn observe_others_gone(&mut self, name: &str, kept: &str, now: Instant) {
+        let uids = self.names.get(name).into_iter().flatten().filter(|uid| *uid != kept);
+        for uid in uids.cloned().collect::<Vec<_>>() {
+            if let Some(record) = self.records.get_mut(&uid) {
+                record.observe_gone(&self.classes, now);
+                self.replan(&uid, now);
+            }
+        }
+    }
+
+    fn start_writes(&mut self, now: Instant) -> Vec<Work> {
+        let due = self.writes.extract_if(.., |_, ready_at| *ready_at <= now).map(|(uid, _)| uid);
         let mut work = Vec::new();
         for uid in due {
             if let Some(record) = self.records.get_mut(&uid)
                 && let Step::Write(write) = &record.step
             {
-                record.turn.begins();
+                record.attempt.start();
                 work.push(Work::Write { facts: Arc::clone(&record.facts), write: write.clone() });
             }
         }
         work
     }
 
-    fn call(&mut self, priority: Priority, keys: Vec<Key>, targets: &Arc<Targets>, now: Instant) -> Call {
+    fn start_call(
+        &mut self,
+        priority: Priority,
+        keys: Vec<Key>,
+        targets: &Arc<Targets>,
+        now: Instant,
+    ) -> Call {
         let batch = Batch { terms: &self.terms, targets };
         let (records, orphans, event_log) = (&mut self.records, &mut self.orphans, &mut self.event_log);
-        let begin = |key: Key| {
+        let start = |key: Key| {
             let change = match &key {
                 Key::Service(uid) => {
                     let record = records.get_mut(uid)?;
                     let change = batch.change(record);
-                    event_log.begins(record, targets);
-                    record.begins(targets, endpoints(&change.action), now);
+                    event_log.record_started(record, targets);
+                    record.on_call_started(targets, endpoints(&change.action), now);
                     change
                 }
-                Key::Orphan(name) => orphans.begins(name)?,
+                Key::Orphan(name) => orphans.start_removal(name)?,
             };
             Some((key, change))
         };
-        let (keys, changes): (Vec<_>, Vec<_>) = keys.into_iter().filter_map(begin).unzip();
+        let (keys, changes): (Vec<_>, Vec<_>) = keys.into_iter().filter_map(start).unzip();
         let mut known = Vec::new();
         if self.terms.wants_known {
             known = batch.known(&self.records, &self.classes, &keys);
         }
-        Call {
-            keys,
-            changes,
-            known,
-            targets: Arc::clone(targets),
-            is_audit: priority == Priority::Audit,
-            priority,
-        }
-    }
-
-    /// What is to be told since it was last asked for.
-    pub(super) fn take_events(&mut self) -> Vec<PendingEvent> {
-        self.event_log.take()
-    }
-
-    /// When to ask for more work although nothing has been told to the reconciler; later than the last `next`.
-    pub(super) fn next_wake(&self) -> Option<Instant> {
-        let write = self.writes.values().min().copied();
-        let Some(_) = self.targets else { return write };
-        let list = self.orphans.list_due().filter(|at| self.queue.can_list(self.looked.max(*at)));
-        [write, self.queue.next_wake(), list, Some(self.audit)].into_iter().flatten().min()
-    }
-
-    /// How Services fare.
-    pub(super) fn summary(&self) -> Summary {
-        let mut summary = Summary::default();
-        for record in self.records.values() {
-            let is_wanted = record.is_present && wants_ours(&record.facts, &self.classes);
-            let is_believed = matches!(record.step, Step::Idle | Step::Ensure { is_audit: true });
-            summary.wanted += usize::from(is_wanted);
-            summary.settled += usize::from(is_wanted && is_believed && record.confirmed.is_some());
-            summary.leaving += usize::from(record.step == Step::Delete);
-        }
-        summary
+        let is_audit = priority == Priority::Audit;
+        Call { keys, changes, known, targets: Arc::clone(targets), is_audit, priority }
     }
 
     fn replan_all(&mut self, now: Instant) {
@@ -229,51 +222,51 @@ impl Reconciler {
         }
     }
 
-    /// Decides anew what is next for a Service; while work on it is under way that has to wait.
+    /// Decides what is next for a Service, unless work on it is in flight.
     fn replan(&mut self, uid: &str, now: Instant) {
         let Some(record) = self.records.get(uid) else { return };
-        if record.turn.is_busy() {
+        if record.attempt.is_in_flight() {
             return;
         }
         let name = record.facts.key();
-        let has_it = |other: &Record| !other.is_present && other.facts.service.uid != uid;
-        let is_name_taken = self.of_name(&name).any(has_it);
+        let has_name = |other: &Record| !other.is_present && other.facts.service.uid != uid;
+        let is_name_taken = self.of_name(&name).any(has_name);
         let targets = self.targets.as_ref().map(|targets| targets.digest());
-        let step = plan(record, World { classes: &self.classes, targets, is_name_taken });
+        let step = plan(record, PlanContext { classes: &self.classes, targets, is_name_taken });
         self.writes.remove(uid);
         self.queue.remove(&Key::Service(uid.to_owned()));
         if step == Step::Forget {
             self.forget(uid, &name, now);
         } else {
-            self.wait(uid, step, now);
+            self.schedule(uid, step, now);
         }
     }
 
-    /// This is the next step of a Service, when its time comes.
-    fn wait(&mut self, uid: &str, step: Step, now: Instant) {
+    /// Makes this the next step of a Service.
+    fn schedule(&mut self, uid: &str, step: Step, now: Instant) {
         let Some(record) = self.records.get_mut(uid) else { return };
-        // A delay is one of calls, or of writes; and what has rested begins now.
+        // The delay after a failed call holds up no write, nor the other way round; and after a rest there is none.
         if record.step.is_call() != step.is_call() || !record.step.is_work() {
-            record.turn.ready = now;
+            record.attempt.ready_at = now;
         }
         record.step = step;
-        let not_before = record.not_before(&self.classes);
-        let ready = not_before.map_or(record.turn.ready, |at| at.max(record.turn.ready));
+        let ready_at = record.attempt.ready_at;
+        let ready_at = record.not_before(&self.classes).map_or(ready_at, |at| at.max(ready_at));
         match &record.step {
-            Step::Write(_) => drop(self.writes.insert(uid.to_owned(), ready)),
+            Step::Write(_) => drop(self.writes.insert(uid.to_owned(), ready_at)),
             Step::ReportInvalid => {
-                record.is_refused = true;
                 record.step = Step::Idle;
-                self.event_log.refuses(record);
+                self.event_log.record_invalid(record);
             }
             Step::Idle | Step::Forget => {}
             step => {
-                self.queue.enqueue(&Key::Service(uid.to_owned()), priority(step, record.turn.is_under), ready)
+                let priority = priority(step, record.attempt.is_in_progress());
+                self.queue.enqueue(&Key::Service(uid.to_owned()), priority, ready_at);
             }
         }
     }
 
-    /// Nothing is left to do for a Service that is none of ours any more; what bears its name needn't wait for it now.
+    /// Forgets a Service; others of its name may wait for that.
     fn forget(&mut self, uid: &str, name: &str, now: Instant) {
         self.records.remove(uid);
         let Some(uids) = self.names.get_mut(name) else { return };
@@ -295,9 +288,9 @@ fn endpoints(action: &ServiceAction) -> &[LocalEndpoints] {
     }
 }
 
-fn priority(step: &Step, is_under: bool) -> Priority {
+fn priority(step: &Step, is_in_progress: bool) -> Priority {
     match step {
-        _ if is_under => Priority::Again,
+        _ if is_in_progress => Priority::Poll,
         Step::Ensure { is_audit: true } => Priority::Audit,
         Step::UpdateTargets => Priority::Targets,
         _ => Priority::User,

@@ -1,9 +1,9 @@
-//! The Nodes behind load balancers.
+//! The Nodes behind load balancers, as one table for all Services.
 //!
-//! Which Nodes may take traffic is upstream's decision (ccm-behaviour 4.7): not one that is being deleted, that is labelled
-//! out, or that the cluster autoscaler is about to take away. Whether a Node is ready isn't asked: the load balancer's own
-//! health checks know sooner (KEP-3458). What is better here: a Node without a machine isn't sent, and one whose machine,
-//! addresses or zone change is news (P-19).
+//! As upstream, a Node takes no traffic while it is being deleted, while its label excludes it, or when the cluster autoscaler
+//! is about to remove it. Its readiness doesn't matter: the load balancer's own health checks know sooner (KEP-3458). Better
+//! than upstream: a Node without an instance isn't sent, and a change of a Node's instance, addresses or zone updates load
+//! balancers (U-19).
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -24,8 +24,7 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// Of these Nodes those that may take traffic, for a provider with these schemes of provider IDs, which reads labels
-    /// of these keys.
+    /// The targets among these Nodes, for a provider with these schemes of provider IDs that reads labels with these keys.
     pub(super) fn of(nodes: &[Arc<NodeFacts>], schemes: &[String], label_keys: &[String]) -> Self {
         let target = |node: &Arc<NodeFacts>| target(node, schemes, label_keys);
         let mut table: Vec<_> = nodes.iter().filter_map(target).collect();
@@ -41,7 +40,7 @@ impl Targets {
         Self { digest: hasher.finish(), table, rows }
     }
 
-    /// Whether a change of a Node makes these targets others: most, such as heartbeats, don't.
+    /// Whether a change of a Node changes the targets. Most changes, such as heartbeats, don't.
     pub(super) fn are_changed_by(&self, change: &Change, schemes: &[String], label_keys: &[String]) -> bool {
         let (name, now) = match change {
             Change::Present(node) => (&node.name, target(node, schemes, label_keys)),
@@ -51,17 +50,17 @@ impl Targets {
         row.and_then(|row| self.table.get(row)) != now.as_ref()
     }
 
-    /// The table, in the order of the Nodes' names.
+    /// The targets, in the order of the Nodes' names.
     pub(super) fn table(&self) -> &[Target] {
         &self.table
     }
 
-    /// What tells two tables apart.
+    /// Tells two tables apart.
     pub(super) fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// The endpoints of a Service on these Nodes, in the order of the rows.
+    /// The endpoints of a Service on these Nodes.
     pub(super) fn endpoints(&self, facts: &ServiceFacts) -> Vec<LocalEndpoints> {
         let local = facts.local_endpoints.iter();
         local
@@ -100,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_load_balancer_sees_of_a_node_changes_its_targets() {
+    fn only_changes_of_a_node_that_load_balancers_see_change_the_targets() {
         let (schemes, keys) = (["fake".to_owned()], ["pool".to_owned()]);
         let label = |key: &str| json!({"metadata": {"labels": {key: "a"}}});
         let exclude = |value| json!({"metadata": {"labels": {LABEL_EXCLUDE: value}}});
@@ -110,20 +109,20 @@ mod tests {
         for (name, change, is_news) in [
             ("nothing", json!({}), false),
             ("a heartbeat", json!({"metadata": {"resourceVersion": "9"}}), false),
-            ("it is ready", json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}), false),
-            ("it is cordoned", taint("node.kubernetes.io/unschedulable"), false),
-            ("it is labelled in", exclude("false"), false),
-            ("it is labelled out", exclude(""), true),
-            ("the autoscaler takes it away", taint("ToBeDeletedByClusterAutoscaler"), true),
-            ("it is being deleted", json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}), true),
-            ("another machine", json!({"spec": {"providerID": "fake://b"}}), true),
-            ("another cloud's machine", json!({"spec": {"providerID": "other://a"}}), true),
-            ("no machine", json!({"spec": {"providerID": null}}), true),
+            ("ready", json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}), false),
+            ("cordoned", taint("node.kubernetes.io/unschedulable"), false),
+            ("not excluded by the label", exclude("false"), false),
+            ("excluded by the label", exclude(""), true),
+            ("about to be removed by the autoscaler", taint("ToBeDeletedByClusterAutoscaler"), true),
+            ("being deleted", json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}), true),
+            ("another instance", json!({"spec": {"providerID": "fake://b"}}), true),
+            ("an instance of another cloud", json!({"spec": {"providerID": "other://a"}}), true),
+            ("no instance", json!({"spec": {"providerID": null}}), true),
             ("another address", address, true),
             ("another zone", zone, true),
             ("a label that the provider reads", label("pool"), true),
             ("another label", label("team"), false),
-            ("another of the name", json!({"metadata": {"uid": "other"}}), true),
+            ("another Node of the same name", json!({"metadata": {"uid": "other"}}), true),
         ] {
             let (before, after) = (node(&json!({})), node(&change));
             let changed = |from: &Arc<NodeFacts>, to: &Arc<NodeFacts>| {

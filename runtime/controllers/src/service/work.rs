@@ -1,4 +1,4 @@
-//! What the reconciler wants to be done, as values, and what it tells.
+//! What the reconciler wants done, as values, and what it reports.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,48 +10,48 @@ use super::work_queue::Priority;
 use crate::events::Reason;
 use crate::facts::service::ServiceFacts;
 
-/// Something that is worked on, told apart from others of the same name.
+/// The object of a piece of work.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Key {
     /// The Service of this UID.
     Service(String),
-    /// Something in the cloud of a Service that is gone: the cloud's name for it.
+    /// Something in the cloud whose Service is gone: the cloud's name for it.
     Orphan(String),
 }
 
-/// A piece of work. What it is about is busy until the reconciler is told what became of it.
+/// A piece of work. Until its result is reported to the reconciler, no other work on the same object begins.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// Write to a Service: then [`super::reconciler::Reconciler::on_write_result`].
+    /// Write to a Service, then call [`super::reconciler::Reconciler::on_write_result`].
     Write {
-        /// The Service as the write was decided on.
+        /// The Service as it was when the write was decided on.
         facts: Arc<ServiceFacts>,
         /// What to write.
         write: Write,
     },
-    /// Call the provider: then [`super::reconciler::Reconciler::on_call_result`].
+    /// Call the provider, then call [`super::reconciler::Reconciler::on_call_result`].
     Call(Call),
-    /// List what the cloud has for Services: then [`super::reconciler::Reconciler::on_list_result`].
+    /// List what the cloud has for Services, then call [`super::reconciler::Reconciler::on_list_result`].
     ListOwned,
 }
 
-/// A write to a Service's status resource, by which the finalizer can be changed as well.
+/// A write to a Service's status resource, which takes changes of finalizers as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Write {
     /// Add the finalizer.
     AddFinalizer,
-    /// Replace the ways in.
-    Status(Vec<Ingress>),
-    /// Remove the finalizer and all ways in, in one write.
+    /// Replace the ingress list of the status.
+    SetStatus(Vec<Ingress>),
+    /// Remove the finalizer and the ingress list of the status, in one write.
     Finish,
-    /// Remove the finalizer, and leave the ways in to whose they are by now.
+    /// Remove the finalizer. The status stays, since another controller may have written it.
     Release,
 }
 
 /// One call of `change`.
 #[derive(Debug)]
 pub(super) struct Call {
-    /// What the changes are about, one key each, in their order.
+    /// The objects of the changes, in the same order.
     pub(super) keys: Vec<Key>,
     /// See [`pileus_cloud::ServiceCall::changes`].
     pub(super) changes: Vec<ServiceChange>,
@@ -61,50 +61,50 @@ pub(super) struct Call {
     pub(super) targets: Arc<Targets>,
     /// See [`pileus_cloud::ServiceCall::is_audit`].
     pub(super) is_audit: bool,
-    /// Among what it was.
+    /// The priority that it was taken from the queue with.
     pub(super) priority: Priority,
 }
 
-/// What the cloud has for Services, and which Services there are.
+/// What the cloud has for Services, and which Services exist.
 #[derive(Debug)]
 pub(super) struct Listing {
-    /// What `list-owned` answered.
+    /// The provider's answer to `list-owned`.
     pub(super) owned: Vec<OwnedLoadBalancer>,
-    /// The Services of the cluster of all types, by UID, as `namespace/name`: from a read of the API server that began
-    /// after that answer.
+    /// The cluster's Services of all types, by UID, as `namespace/name`: from a read of the API server that began after that
+    /// answer.
     pub(super) present: HashMap<String, String>,
 }
 
 /// What a listing has shown.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ListingReport {
-    /// Services, as `namespace/name`, of which the cloud has something although nothing is known of them here: they have to
-    /// be read and observed, whatever they look like.
+    /// Services, as `namespace/name`, for which the cloud has something although this process doesn't know them. They have to
+    /// be read and observed, whichever type they have.
     pub(super) unknown: Vec<String>,
-    /// What bears our cluster's UID and a UID that no Service has any more. It is being removed.
+    /// How many objects have our cluster's UID and the UID of a Service that is gone. They are being removed.
     pub(super) orphans: usize,
-    /// What can't be told to be ours or somebody else's, by the cloud's names. It stays.
+    /// How many objects name no cluster or no Service of this cluster for certain. They stay.
     pub(super) unattributed: usize,
-    /// Those of them that no earlier listing had.
+    /// Those of them that no earlier listing had, by the cloud's names.
     pub(super) new_unattributed: Vec<String>,
-    /// What bears our cluster's UID and that of a live Service of a class that isn't ours. It stays as long as that is so.
+    /// How many objects have our cluster's UID and that of a live Service with another class. They stay as long as that is so.
     pub(super) class_conflicts: usize,
-    /// Those of these Services that no earlier listing told of, as `namespace/name`, and their classes.
+    /// Those of these Services that no earlier listing named, as `namespace/name`, and their classes.
     pub(super) new_class_conflicts: Vec<(String, String)>,
 }
 
-/// Something to tell about a Service, as an event.
+/// An event about a Service that waits to be sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PendingEvent {
     /// The Service.
     pub(super) facts: Arc<ServiceFacts>,
-    /// Why.
+    /// The event's reason.
     pub(super) reason: Reason,
-    /// What.
+    /// The event's text.
     pub(super) note: String,
 }
 
-/// What has become of Services, for the shell's gauges.
+/// How many Services are in which state, for the gauges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Summary {
     /// Services that want a load balancer of ours.

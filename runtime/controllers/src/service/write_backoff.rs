@@ -1,4 +1,5 @@
-//! What was written to a Service, so that no two fight over it: what somebody else undoes at once comes back, and ever later.
+//! When a write may be repeated that another controller has undone. It is repeated, but ever later, so that two controllers
+//! that disagree cause no storm of writes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,43 +9,42 @@ use tokio::time::Instant;
 use super::work::Write;
 use crate::schedule::Delays;
 
-/// How long what was written and undone by somebody else stays undone, the first time: two that disagree write no faster
-/// than that, and ever less often.
-const RESTORING: Duration = Duration::from_secs(5);
+/// The first delay before a write is repeated that another controller has undone. It doubles from then on.
+const FIRST_DELAY: Duration = Duration::from_secs(5);
 
-/// The last write of each kind.
+/// The last write to one Service of each kind.
 #[derive(Debug, Default)]
-pub(super) struct Written(BTreeMap<&'static str, Last>);
+pub(super) struct WriteBackoff(BTreeMap<&'static str, LastWrite>);
 
 #[derive(Debug)]
-struct Last {
+struct LastWrite {
     write: Write,
     at: Instant,
-    /// How often in a row it was undone at once.
+    /// How many times in a row it was undone at once.
     undone: u32,
 }
 
-impl Written {
-    /// This was written. Where we let go of a Service and take it up again in turns, it is users who want that, and what we
-    /// undo ourselves is no fight.
-    pub(super) fn wrote(&mut self, write: Write, now: Instant) {
-        let lets_go = |write: &Write| matches!(write, Write::Finish | Write::Release);
-        self.0.retain(|_, last| lets_go(&last.write) == lets_go(&write));
+impl WriteBackoff {
+    /// This was written. Users may take a load balancer and give it up in turns: what we undo ourselves is no dispute, and
+    /// so isn't delayed.
+    pub(super) fn on_written(&mut self, write: Write, now: Instant) {
+        let is_release = |write: &Write| matches!(write, Write::Finish | Write::Release);
+        self.0.retain(|_, last| is_release(&last.write) == is_release(&write));
         let last = self.0.get(write.as_str());
         let last = last.filter(|last| last.write == write && now <= last.at + last.delay() * 2);
         let undone = last.map_or(0, |last| last.undone.saturating_add(1));
-        self.0.insert(write.as_str(), Last { write, at: now, undone });
+        self.0.insert(write.as_str(), LastWrite { write, at: now, undone });
     }
 
-    /// When this may be written again at the earliest; none where something else was written last.
-    pub(super) fn again(&self, write: &Write) -> Option<Instant> {
+    /// When this may be written again at the earliest; none where it wasn't the last write of its kind.
+    pub(super) fn not_before(&self, write: &Write) -> Option<Instant> {
         let last = self.0.get(write.as_str()).filter(|last| last.write == *write)?;
         Some(last.at + last.delay())
     }
 }
 
-impl Last {
+impl LastWrite {
     fn delay(&self) -> Duration {
-        RESTORING.saturating_mul(1 << self.undone.min(16)).min(Delays::default().longest)
+        FIRST_DELAY.saturating_mul(1 << self.undone.min(16)).min(Delays::default().longest)
     }
 }

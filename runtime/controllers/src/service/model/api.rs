@@ -8,7 +8,7 @@ use pileus_cloud::{Ingress, IngressPoint, IpMode, TrafficPolicy};
 use super::chance::Chance;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
-use crate::service::plan::{has_other_class, wants_ours};
+use crate::service::ownership::{Demand, has_other_class};
 use crate::service::work::Write;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
 
@@ -82,7 +82,11 @@ impl Api {
 
     fn note(&mut self, facts: &ServiceFacts) {
         let uid = &facts.service.uid;
-        let of = if wants_ours(facts, &self.classes) { &mut self.wanted } else { &mut self.unwanted };
+        let of = if Demand::of(facts, &self.classes) == Demand::Ours {
+            &mut self.wanted
+        } else {
+            &mut self.unwanted
+        };
         of.insert(uid.clone());
         if facts.has_finalizer() && !has_other_class(facts, &self.classes) {
             self.left.insert(uid.clone());

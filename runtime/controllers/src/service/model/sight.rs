@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::facts::service::ServiceFacts;
-use crate::service::plan::{has_other_class, wants_ours};
+use crate::service::ownership::{Demand, has_other_class};
 
 /// How long whoever serves a foreign class has the first word.
 const YIELDING: Duration = Duration::from_mins(30);
@@ -51,8 +51,8 @@ impl Sights {
         } else if sight.facts.is_load_balancer {
             sight.foreign = sight.foreign.map(|_| now);
         }
-        sight.was_wanted |= wants_ours(facts, classes);
-        sight.is_ours |= wants_ours(facts, classes);
+        sight.was_wanted |= Demand::of(facts, classes) == Demand::Ours;
+        sight.is_ours |= Demand::of(facts, classes) == Demand::Ours;
         (sight.facts, sight.is_present) = (Arc::clone(facts), true);
     }
 
@@ -70,7 +70,8 @@ impl Sights {
 
     pub(super) fn is_let_go(&mut self, uid: &str, classes: &[String]) {
         if let Some(sight) = self.services.get_mut(uid) {
-            (sight.is_ours, sight.leftover) = (sight.is_present && wants_ours(&sight.facts, classes), None);
+            (sight.is_ours, sight.leftover) =
+                (sight.is_present && Demand::of(&sight.facts, classes) == Demand::Ours, None);
         }
     }
 

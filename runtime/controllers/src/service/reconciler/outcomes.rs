@@ -1,4 +1,4 @@
-//! What has become of work.
+//! The results of work.
 
 use std::sync::Arc;
 
@@ -8,13 +8,12 @@ use tokio::time::Instant;
 use super::Reconciler;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
-use crate::service::attempt::Attempt;
-use crate::service::plan::{Step, wants_ours};
-use crate::service::work::{Call, Key, Listing, ListingReport, Write};
+use crate::service::plan::Step;
+use crate::service::work::{Call, Key, Listing, ListingReport};
 use crate::service::work_queue::Priority;
 
 impl Reconciler {
-    /// What became of a write: the Service as it is since, or why it isn't written.
+    /// The result of a write: the Service as it is since then, or an error.
     pub(in crate::service) fn on_write_result(
         &mut self,
         uid: &str,
@@ -23,26 +22,21 @@ impl Reconciler {
         jitter: f64,
     ) {
         let Some(record) = self.records.get_mut(uid) else { return };
-        let counts = record.turn.ends();
+        let counts = record.attempt.end();
         match result {
             Ok(facts) => {
                 if let Step::Write(write) = record.step.clone() {
-                    // From here on it is somebody else's, or nobody's, unless it is wanted again by now.
-                    if matches!(write, Write::Finish | Write::Release) {
-                        let is_wanted = record.is_present && wants_ours(&record.facts, &self.classes);
-                        (record.is_ours, record.is_leftover) = (is_wanted, false);
-                    }
-                    record.wrote(write, now);
+                    record.on_written(write, &self.classes, now);
                 }
                 if counts {
-                    record.turn = Attempt::new(now);
+                    record.complete_task(now);
                 }
-                // An answer that took its time brings nothing back.
+                // A late answer brings back neither a deleted Service nor an older state.
                 if record.is_present && !facts.is_older_than(&record.facts) {
                     record.observe(facts, &self.classes, now);
                 }
             }
-            Err(Error::Gone) => record.vanish(&self.classes, now),
+            Err(Error::Gone) => record.observe_gone(&self.classes, now),
             Err(error) if counts => {
                 let kind = match error.retry() {
                     Retry::Soon => ErrorKind::Conflict,
@@ -50,8 +44,8 @@ impl Reconciler {
                     Retry::WithBackoff | Retry::Uncertain | Retry::After(_) => ErrorKind::Unavailable,
                 };
                 let error = CloudError::new(kind, error.to_string());
-                if record.turn.failed(&error, now, jitter) {
-                    self.event_log.failed(record, &error);
+                if record.attempt.fail(&error, now, jitter) {
+                    self.event_log.record_failure(record, &error);
                 }
             }
             Err(_) => {}
@@ -59,7 +53,7 @@ impl Reconciler {
         self.replan(uid, now);
     }
 
-    /// What became of a call.
+    /// The result of a call: an outcome for each of its changes, or an error for all of them.
     pub(in crate::service) fn on_call_result(
         &mut self,
         call: &Call,
@@ -73,17 +67,19 @@ impl Reconciler {
         let targets = call.targets.digest();
         for (key, outcome) in call.keys.iter().zip(&outcomes) {
             match key {
-                Key::Service(uid) => self.came_of(uid, outcome, targets, now, jitter),
-                Key::Orphan(name) => match self.orphans.came(name, outcome, now, jitter) {
-                    Some((ready, true)) => self.queue.enqueue(key, Priority::Again, ready),
-                    Some((ready, false)) => self.queue.enqueue(key, Priority::Targets, ready),
-                    None => {}
-                },
+                Key::Service(uid) => self.on_outcome(uid, outcome, targets, now, jitter),
+                Key::Orphan(name) => {
+                    if let Some(attempt) = self.orphans.on_outcome(name, outcome, now, jitter) {
+                        let is_in_progress = attempt.is_in_progress();
+                        let priority = if is_in_progress { Priority::Poll } else { Priority::Targets };
+                        self.queue.enqueue(key, priority, attempt.ready_at);
+                    }
+                }
             }
         }
     }
 
-    fn came_of(
+    fn on_outcome(
         &mut self,
         uid: &str,
         outcome: &Result<ServiceProgress, CloudError>,
@@ -92,41 +88,45 @@ impl Reconciler {
         jitter: f64,
     ) {
         let Some(record) = self.records.get_mut(uid) else { return };
-        self.event_log.came(record, outcome);
-        record.learn(outcome, targets, now);
-        let counts = record.turn.ends();
+        self.event_log.record_outcome(record, outcome);
+        record.on_outcome(outcome, targets, now);
+        let counts = record.attempt.end();
         match outcome {
             Ok(ServiceProgress::Done { .. } | ServiceProgress::Elsewhere) => {
                 if record.step == Step::Delete {
-                    self.orphans.deleted(uid);
+                    self.orphans.on_service_deleted(uid);
                 }
                 if counts {
-                    record.turn = Attempt::new(now);
+                    record.complete_task(now);
                 }
             }
             Ok(ServiceProgress::InProgress { after, resume }) if counts => {
-                // What is to be deleted has no targets, whatever they are.
+                // A deletion has no targets, and so its note serves for any.
                 let targets = (record.step != Step::Delete).then_some(targets);
-                record.turn.goes_on(*after, resume.clone(), targets, now);
+                record.attempt.poll_after(*after, resume.clone(), targets, now);
             }
-            Err(error) if counts && record.turn.failed(error, now, jitter) => self.fails(uid, error),
+            Err(error) if counts && record.attempt.fail(error, now, jitter) => {
+                self.record_failure(uid, error);
+            }
             _ => {}
         }
         self.replan(uid, now);
     }
 
-    /// Tells of a failure; where that of a Service that is gone keeps another one of its name waiting, that one as well.
-    fn fails(&mut self, uid: &str, error: &CloudError) {
+    /// Records a failure. Where the load balancer of a deleted Service can't be deleted, a Service of the same name waits for
+    /// that, and gets an event as well.
+    fn record_failure(&mut self, uid: &str, error: &CloudError) {
         let Some(record) = self.records.get(uid) else { return };
-        self.event_log.failed(record, error);
+        self.event_log.record_failure(record, error);
         let others = self.names.get(&record.facts.key()).into_iter().flatten();
         let others = others.filter_map(|other| self.records.get(other));
         for other in others.filter(|other| !record.is_present && other.is_present) {
-            self.event_log.waits_for_former(other, error);
+            self.event_log.record_name_taken(other, error);
         }
     }
 
-    /// What the cloud has, or when to try the list again: it failed, or the read of the API server after it did.
+    /// The result of a list: what the cloud has, or how to retry where the list or the read of the API server after it
+    /// failed.
     pub(in crate::service) fn on_list_result(
         &mut self,
         listing: Result<&Listing, Retry>,
@@ -137,22 +137,22 @@ impl Reconciler {
         let listing = match listing {
             Ok(listing) => listing,
             Err(retry) => {
-                self.orphans.not_listed(retry, now, jitter);
+                self.orphans.on_list_failed(retry, now, jitter);
                 return ListingReport::default();
             }
         };
         let is_known = |uid: &str| self.records.contains_key(uid);
-        let (mut report, changed) = self.orphans.listed(listing, is_known, now);
-        for (key, ready) in changed.orphans {
-            match ready {
-                Some(ready) => self.queue.enqueue(&key, Priority::Targets, ready),
+        let (mut report, changes) = self.orphans.on_listed(listing, is_known, now);
+        for (key, ready_at) in changes.orphans {
+            match ready_at {
+                Some(ready_at) => self.queue.enqueue(&key, Priority::Targets, ready_at),
                 None => self.queue.remove(&key),
             }
         }
-        for uid in changed.known {
+        for uid in changes.known {
             if let Some(record) = self.records.get_mut(&uid) {
-                let is_news = record.listed(&self.classes);
-                if record.has_class_conflict(&self.classes) {
+                let is_news = record.on_listed(&self.classes);
+                if record.has_class_conflict() {
                     report.class_conflicts += 1;
                     let class = record.facts.service.class.clone().unwrap_or_default();
                     report.new_class_conflicts.extend(is_news.then(|| (record.facts.key(), class)));
@@ -160,18 +160,9 @@ impl Reconciler {
                 self.replan(&uid, now);
             }
         }
-        self.tell_held();
-        report
-    }
-
-    /// Tells of deletions that wait for somebody else, again with each list as long as that is so: not at once, since whoever
-    /// serves the class may be at it.
-    fn tell_held(&mut self) {
         for record in self.records.values_mut() {
-            let is_held = record.is_held(&self.classes);
-            if std::mem::replace(&mut record.was_held, is_held) && is_held {
-                self.event_log.is_held(record);
-            }
+            self.event_log.record_blocked_deletion(record, &self.classes);
         }
+        report
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{ErrorKind, IpMode, ServiceProgress};
+use pileus_cloud::{Error as CloudError, ErrorKind, IpMode, ServiceProgress};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::scenarios::merge;
 use crate::service::harness::{
     AUDIT, FINALIZER, Harness, facts, failure, ingress, node, nodes, service, targets,
 };
-use crate::service::plan::{Step, World, plan};
+use crate::service::plan::{PlanContext, Step, plan};
 use crate::service::record::Record;
 use crate::service::work::{Summary, Work, Write};
 
@@ -204,7 +204,7 @@ fn s43_s44_s45_s46_cleaned_up_is_what_has_the_finalizer_and_wants_none_or_goes()
     let step = |change: Value| {
         let facts = Arc::new(facts(&service("a", change)));
         let record = Record::new(&facts, &[], false, Instant::now());
-        plan(&record, World { classes: &[], targets: Some(0), is_name_taken: false })
+        plan(&record, PlanContext { classes: &[], targets: Some(0), is_name_taken: false })
     };
     let finalizers = json!({"finalizers": [FINALIZER]});
     assert_eq!(step(json!({"spec": {"type": "NodePort"}})), Step::Forget);
@@ -320,7 +320,7 @@ fn s138_what_fails_is_tried_again_with_a_delay_that_grows() {
 #[test]
 fn s139_what_the_cloud_says_to_ask_after_in_42_seconds_is_asked_after_then_and_is_no_failure() {
     let after = Duration::from_secs(42);
-    let under = || Ok(ServiceProgress::InProgress { after, resume: Some("note".to_owned()) });
+    let in_progress = || Ok(ServiceProgress::InProgress { after, resume: Some("note".to_owned()) });
     assert_eq!(again(in_progress()), Some(after));
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
     harness.plan_outcome("a", in_progress());
@@ -395,9 +395,9 @@ fn h25_h26_a_status_is_compared_whole() {
     let known = Arc::new(facts(&service("a", json!({"status": {"loadBalancer": {"ingress": first()}}}))));
     let record = Record::new(&known, &[], false, Instant::now());
     let mut proxy = known.service.status.clone();
-    assert!(!record.is_news(&proxy));
+    assert!(!record.is_new_status(&proxy));
     proxy[0].ip_mode = Some(IpMode::Proxy);
-    assert!(record.is_news(&proxy));
+    assert!(record.is_new_status(&proxy));
     assert_eq!(
         targets(&[node("a", json!({"spec": {"taints": [{"key": "x/y", "effect": "NoSchedule"}]}}))])
             .table()

@@ -1,0 +1,227 @@
+//! Whose the load balancer of a Service is. Pure: one table.
+//!
+//! A finalizer proves nothing, since other controllers use the same one. Only these reasons make a load balancer ours to
+//! delete: the Service asked us for it while this process watched, this process has begun to delete it, or the cloud's own
+//! list names the Service's UID and our cluster's UID. That list never counts against a live Service of another class: the
+//! object may belong to that class's controller, or `loadBalancerClasses` may lack the class.
+//!
+//! The next state by state and event. `O`, `X` and `-` are what the Service asks for at that moment: a load balancer from
+//! us, one from another class's controller, or nothing (another type, being deleted, or gone).
+//!
+//! ```text
+//!                │ Observed                       │ Listed                     │ Delete-   │ Delete-   │ Released
+//!                │ O      X              -        │ O     X              -     │ Started   │ Confirmed │ O     X or -
+//! ───────────────┼────────────────────────────────┼────────────────────────────┼───────────┼───────────┼─────────────────
+//! Unclaimed      │ Ours   Unclaimed      Unclaimed│ Left* Listed         Left* │ Leftover  │ Unclaimed │ Ours  Unclaimed
+//! Listed         │ Ours*  Listed         Left*    │ Left* Listed         Left* │ Listed    │ Leftover  │ Ours  Listed
+//! Leftover       │ Ours   Leftover       Leftover │ Left* Listed         Left* │ Leftover  │ Leftover  │ Ours  Unclaimed
+//! Ours           │ Ours   Ours           Ours     │ Ours* OursAndListed  Ours* │ Ours      │ Ours      │ Ours  Unclaimed
+//! OursAndListed  │ Ours*  OursAndListed  Ours*    │ Ours* OursAndListed  Ours* │ OursAnd-  │ Ours      │ Ours  Listed
+//!                │                                │                            │ Listed    │           │
+//! ```
+//!
+//! `Left` is `Leftover`; `*` marks where the list counts: from then on the cloud is believed to have something.
+
+use crate::facts::service::ServiceFacts;
+
+/// From which controller a Service asks for a load balancer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Demand {
+    /// From us.
+    Ours,
+    /// From the controller of another class.
+    OtherClass,
+    /// From none: it has another type, is being deleted, or is gone.
+    Nothing,
+}
+
+impl Demand {
+    /// What a Service asks for that exists.
+    pub(super) fn of(facts: &ServiceFacts, classes: &[String]) -> Self {
+        if !facts.is_load_balancer || facts.is_deleting {
+            Self::Nothing
+        } else if has_other_class(facts, classes) {
+            Self::OtherClass
+        } else {
+            Self::Ours
+        }
+    }
+}
+
+/// Whether a Service is of type LoadBalancer with the class of another controller.
+pub(super) fn has_other_class(facts: &ServiceFacts, classes: &[String]) -> bool {
+    let class = facts.service.class.as_ref();
+    facts.is_load_balancer && class.is_some_and(|class| !classes.contains(class))
+}
+
+/// Whose the load balancer of a Service is, as far as this process has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ownership {
+    /// Nothing says that it is ours.
+    Unclaimed,
+    /// The cloud's list names it as ours, but its Service is a live one of another class: a conflict. It stays.
+    Listed,
+    /// Ours to delete, unless its Service is a live one of another class.
+    Leftover,
+    /// Ours to delete regardless of its class: its Service asked us for it while this process watched.
+    Ours,
+    /// As [`Self::Ours`], and the cloud's list names it although its Service is a live one of another class by now.
+    OursAndListed,
+}
+
+/// What changes the ownership.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OwnershipEvent {
+    /// The Service was observed, or observed to be gone, and asks for this.
+    Observed(Demand),
+    /// The cloud's list names it, while the Service asks for this.
+    Listed(Demand),
+    /// A call begins that deletes it.
+    DeleteStarted,
+    /// The cloud has confirmed that it is gone.
+    DeleteConfirmed,
+    /// Our finalizer was removed, while the Service asks for this.
+    Released(Demand),
+}
+
+impl Ownership {
+    /// The state after an event: the table of this module.
+    pub(super) const fn next(self, event: OwnershipEvent) -> Self {
+        use Demand::{Nothing, OtherClass};
+        use OwnershipEvent::{DeleteConfirmed, DeleteStarted, Observed, Released};
+        match (self, event) {
+            (_, Observed(Demand::Ours) | Released(Demand::Ours)) => Self::Ours,
+            (Self::Listed | Self::OursAndListed, Released(_)) => Self::Listed,
+            (_, Released(_)) => Self::Unclaimed,
+            (Self::Ours | Self::OursAndListed, OwnershipEvent::Listed(OtherClass)) => Self::OursAndListed,
+            (Self::Ours | Self::OursAndListed, OwnershipEvent::Listed(_)) => Self::Ours,
+            (_, OwnershipEvent::Listed(OtherClass)) => Self::Listed,
+            (_, OwnershipEvent::Listed(_)) => Self::Leftover,
+            (Self::Listed, Observed(Nothing) | DeleteConfirmed) => Self::Leftover,
+            (Self::OursAndListed, Observed(Nothing) | DeleteConfirmed) => Self::Ours,
+            (Self::Unclaimed, DeleteStarted) => Self::Leftover,
+            (_, Observed(OtherClass | Nothing) | DeleteStarted | DeleteConfirmed) => self,
+        }
+    }
+
+    /// Whether with this event the cloud's list counts, so that the cloud is believed to have something of ours.
+    pub(super) const fn counts_list(self, event: OwnershipEvent) -> bool {
+        match event {
+            OwnershipEvent::Listed(Demand::Ours | Demand::Nothing) => true,
+            OwnershipEvent::Observed(Demand::Ours | Demand::Nothing) => self.is_listed(),
+            _ => false,
+        }
+    }
+
+    /// Whether the Service asked us for a load balancer while this process watched, and it wasn't released since.
+    pub(super) const fn is_ours(self) -> bool {
+        matches!(self, Self::Ours | Self::OursAndListed)
+    }
+
+    /// Whether the cloud's list names it, which doesn't count yet.
+    pub(super) const fn is_listed(self) -> bool {
+        matches!(self, Self::Listed | Self::OursAndListed)
+    }
+
+    /// Whether it is ours to delete, while the Service asks for this.
+    pub(super) const fn may_delete(self, demand: Demand) -> bool {
+        match self {
+            Self::Ours | Self::OursAndListed => true,
+            Self::Leftover => !matches!(demand, Demand::OtherClass),
+            Self::Unclaimed | Self::Listed => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Ownership::{Leftover, Listed, Ours, OursAndListed, Unclaimed};
+
+    const DEMANDS: [Demand; 3] = [Demand::Ours, Demand::OtherClass, Demand::Nothing];
+
+    /// All events, in the order of the table's columns.
+    fn events() -> Vec<OwnershipEvent> {
+        let observed = DEMANDS.map(OwnershipEvent::Observed);
+        let listed = DEMANDS.map(OwnershipEvent::Listed);
+        let deleted = [OwnershipEvent::DeleteStarted, OwnershipEvent::DeleteConfirmed];
+        let released = DEMANDS.map(OwnershipEvent::Released);
+        [&observed[..], &listed, &deleted, &released].concat()
+    }
+
+    #[test]
+    fn every_event_in_every_state_leads_to_the_state_of_the_table() {
+        #[rustfmt::skip]
+        let table = [
+            (Unclaimed, [
+                Ours, Unclaimed, Unclaimed, Leftover, Listed, Leftover, Leftover, Unclaimed, Ours, Unclaimed, Unclaimed,
+            ]),
+            (Listed, [
+                Ours, Listed, Leftover, Leftover, Listed, Leftover, Listed, Leftover, Ours, Listed, Listed,
+            ]),
+            (Leftover, [
+                Ours, Leftover, Leftover, Leftover, Listed, Leftover, Leftover, Leftover, Ours, Unclaimed, Unclaimed,
+            ]),
+            (Ours, [
+                Ours, Ours, Ours, Ours, OursAndListed, Ours, Ours, Ours, Ours, Unclaimed, Unclaimed,
+            ]),
+            (OursAndListed, [
+                Ours, OursAndListed, Ours, Ours, OursAndListed, Ours, OursAndListed, Ours, Ours, Listed, Listed,
+            ]),
+        ];
+        for (state, expected) in table {
+            assert_eq!(events().len(), expected.len());
+            for (event, expected) in events().into_iter().zip(expected) {
+                assert_eq!(state.next(event), expected, "{state:?}, {event:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_list_counts_once_and_never_against_a_live_service_of_another_class() {
+        for state in [Unclaimed, Listed, Leftover, Ours, OursAndListed] {
+            for event in events() {
+                let is_other_class = matches!(
+                    event,
+                    OwnershipEvent::Listed(Demand::OtherClass) | OwnershipEvent::Observed(Demand::OtherClass)
+                );
+                let counts = state.counts_list(event);
+                assert!(!(counts && is_other_class), "{state:?}, {event:?}");
+                assert!(!(counts && state.next(event).is_listed()), "{state:?}, {event:?}: once");
+                if matches!(event, OwnershipEvent::Observed(_)) {
+                    assert_eq!(counts, state.is_listed() && !is_other_class, "{state:?}, {event:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_a_service_that_asked_us_may_lose_its_load_balancer_while_another_class_has_it() {
+        for (state, expected) in [
+            (Unclaimed, [false; 3]),
+            (Listed, [false; 3]),
+            (Leftover, [true, false, true]),
+            (Ours, [true; 3]),
+            (OursAndListed, [true; 3]),
+        ] {
+            assert_eq!(DEMANDS.map(|demand| state.may_delete(demand)), expected, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_asks_us_the_controller_of_its_class_or_none() {
+        let classes = ["ours".to_owned()];
+        for (class, is_load_balancer, is_deleting, expected) in [
+            (None, true, false, Demand::Ours),
+            (Some("ours"), true, false, Demand::Ours),
+            (Some("other"), true, false, Demand::OtherClass),
+            (None, false, false, Demand::Nothing),
+            (None, true, true, Demand::Nothing),
+            (Some("other"), true, true, Demand::Nothing),
+        ] {
+            let mut facts = ServiceFacts { is_load_balancer, is_deleting, ..ServiceFacts::balanced("a") };
+            facts.service.class = class.map(str::to_owned);
+            assert_eq!(Demand::of(&facts, &classes), expected, "{class:?} {is_load_balancer} {is_deleting}");
+        }
+    }
+}
