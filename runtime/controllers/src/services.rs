@@ -1,5 +1,6 @@
-//! The Services that want a load balancer, or had one: watched once, kept as facts, and written through one door. And what
-//! a provider asked to know of them that they don't say themselves.
+//! The Services that want a load balancer, or had one: watched once, kept as facts, and written in one place.
+//!
+//! Where the provider asks for that, the labels of their namespaces and their endpoints are watched as well.
 
 mod changes;
 mod endpoints;
@@ -29,7 +30,7 @@ use endpoints::Slices;
 use namespaces::Namespaces;
 use store::Store;
 
-/// How many Services a page of a list has: some 300 kB of their metadata.
+/// How many Services one page of a list has: some 300 kB of metadata.
 const PAGE: u32 = 500;
 
 /// The Services. Clones share them.
@@ -42,23 +43,23 @@ struct Shared {
     client: Client,
     metrics: Metrics,
     services: Watched<Store>,
-    /// Where the provider reads them.
+    /// Only where the provider reads their labels.
     namespaces: Option<Watched<Namespaces>>,
-    /// Where the provider reads them.
+    /// Only where the provider reads endpoints.
     slices: Option<Watched<Slices>>,
 }
 
 /// A Service has changed, or something around it that the provider reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It is there, and so.
+    /// It exists, and is so.
     Present(Arc<ServiceFacts>),
     /// The Service of this name, `namespace/name`, is gone.
     Gone(String),
 }
 
 impl Services {
-    /// None yet: [`Services::watch`] brings them. The provider's terms say what of them it reads.
+    /// No Services yet: [`Services::watch`] brings them. `terms` says what of them the provider reads.
     pub fn new(client: Client, metrics: Metrics, health: &Health, terms: &ServiceRequirements) -> Self {
         let namespaces = terms
             .wants_namespace_labels
@@ -70,8 +71,8 @@ impl Services {
         Self { shared: Arc::new(Shared { client, metrics, services, namespaces, slices }) }
     }
 
-    /// Keeps up with the API server until it is told to stop. Services are known only once all is known around them that
-    /// the provider reads.
+    /// Watches the API server until `stop` is cancelled. Services are known only when everything else that the provider reads
+    /// about them is known.
     pub async fn watch(&self, stop: CancellationToken) {
         let Shared { client, services, namespaces, slices, .. } = &*self.shared;
         let of_namespaces = async {
@@ -96,18 +97,17 @@ impl Services {
         }
     }
 
-    /// What changes from now on, after all Services that are known. Nothing comes before all are known, and then all of
-    /// them at once.
+    /// All Services, as soon as all are known, and then each change.
     pub(crate) fn follow(&self) -> ChangeStream {
         ChangeStream::of(Arc::clone(&self.shared))
     }
 
-    /// Writes to a Service's status resource, which takes changes of its finalizers, too, and returns it as it is then.
-    /// `action` is what the metric calls it. The patch names the Service's UID, so that it can't hit another one that has
-    /// taken the name meanwhile.
+    /// Patches a Service's status resource, which takes changes of finalizers as well, and returns the Service as it is then.
+    /// `action` is a metric label. The patch has to name the Service's UID, so that it can't hit a new Service of the same
+    /// name.
     ///
     /// # Errors
-    /// [`Error::Refused`] also where the API server's answer doesn't show what was written.
+    /// Any [`Error`] of the write; [`Error::Refused`] also where the API server's answer doesn't show what was written.
     pub(crate) async fn patch(
         &self,
         facts: &ServiceFacts,
@@ -120,7 +120,7 @@ impl Services {
         let written = written.and_then(|service| {
             let written = Arc::new(self.shared.read(service));
             self.shared.services.update(|store| store.kept.learn(&written).into_iter().collect());
-            // Else it would be written again and again.
+            // Reported as an error, it is backed off; else it would be written again and again.
             let why = "what is written is changed back at once: look for an admission policy";
             shows(&written).then_some(written).ok_or_else(|| Error::Refused(why.to_owned()))
         });
@@ -128,8 +128,11 @@ impl Services {
         written.map(|written| self.shared.newest(written))
     }
 
-    /// Reads the Service of this name, `namespace/name`, anew, and keeps it from now on, whatever it looks like. None where
-    /// there is none. Followers are told only where it is news.
+    /// Reads the Service of this name, `namespace/name`, from the API server, and keeps it from now on regardless of its type.
+    /// Returns none where it doesn't exist. A change that this shows reaches all streams of changes.
+    ///
+    /// # Errors
+    /// Any [`Error`] of the read but [`Error::Gone`].
     pub(crate) async fn read(&self, name: &str) -> Result<Option<Arc<ServiceFacts>>, Error> {
         let Some((namespace, own)) = name.split_once('/') else { return Ok(None) };
         let found = match answered(self.api(namespace).get(own)).await {
@@ -141,24 +144,30 @@ impl Services {
         Ok(Some(self.shared.newest(self.kept(name).unwrap_or(found))))
     }
 
-    /// The Service of this name, `namespace/name`, if it is kept.
+    /// The kept Service of this name, `namespace/name`.
     pub(crate) fn kept(&self, name: &str) -> Option<Arc<ServiceFacts>> {
         self.shared.services.look(|store| store.kept.get(name).cloned())
     }
 
-    /// Whether the API server is still that of the cluster with this UID, see [`cluster::confirm`].
+    /// Confirms that the API server still serves the cluster with this UID, see [`cluster::confirm`].
+    ///
+    /// # Errors
+    /// As [`cluster::confirm`].
     pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
         cluster::confirm(&self.shared.client, uid).await
     }
 
-    /// The names, `namespace/name`, of the Services that are kept, by UID.
+    /// The names, `namespace/name`, of all kept Services, by UID.
     pub(crate) fn known(&self) -> HashMap<String, String> {
         let all = self.shared.services.look(|store| store.kept.all());
         all.into_iter().flatten().map(|facts| (facts.service.uid.clone(), facts.key())).collect()
     }
 
-    /// The Services that matter as they are now, and those of these names, `namespace/name`, whatever they look like, with
-    /// all that is around them that the provider reads: for who doesn't follow them. Ends only when all are known.
+    /// Reads once the Services that matter, and those of these names, `namespace/name`, regardless of their type, with all
+    /// that the provider reads about them. Returns when all are known.
+    ///
+    /// # Errors
+    /// Any [`Error`] of a read by name.
     pub async fn once(&self, names: &[String]) -> Result<Vec<Arc<ServiceFacts>>, Error> {
         let known = async {
             let mut following = self.follow();
@@ -179,8 +188,11 @@ impl Services {
         Ok(facts.collect())
     }
 
-    /// The names of all Services of the cluster, whatever their type, by UID: from the API server, and no older than this
-    /// call. All pages are of one moment.
+    /// The names of the cluster's Services of all types, by UID, from a read of the API server that begins now. All its pages
+    /// show the same moment.
+    ///
+    /// # Errors
+    /// Any [`Error`] of the read.
     pub async fn present(&self) -> Result<HashMap<String, String>, Error> {
         let api = Api::<Service>::all(self.shared.client.clone());
         let (mut present, mut page) = (HashMap::new(), ListParams::default().limit(PAGE));
@@ -201,7 +213,7 @@ impl Services {
     }
 }
 
-/// Returns once a list of these has come to its end.
+/// Returns when all objects of this kind are known.
 async fn synced<K: Keep>(watched: Option<&Watched<K>>) {
     if let Some(watched) = watched {
         drop(watched.follow().recv().await);
@@ -213,7 +225,7 @@ impl Shared {
         self.services.look(|store| store.read(service))
     }
 
-    /// This Service with all that is around it, or as it is kept where that is newer.
+    /// This Service, or as it is kept where that is newer, with all that the provider reads about it.
     fn newest(&self, facts: Arc<ServiceFacts>) -> Arc<ServiceFacts> {
         let kept = self.services.look(|store| store.kept.get(&facts.key()).cloned());
         let newest = kept.filter(|kept| kept.service.uid == facts.service.uid).unwrap_or(facts);
@@ -221,7 +233,7 @@ impl Shared {
         self.surround(newest, &counts)
     }
 
-    /// Where these Services stand now.
+    /// The present state of these Services.
     fn changes(&self, names: BTreeSet<String>) -> Vec<Change> {
         let counts = self.endpoints(&names);
         let change = |name: String| match self.services.look(|store| store.kept.get(&name).cloned()) {
@@ -235,7 +247,7 @@ impl Shared {
         self.slices.as_ref().map(|slices| slices.look(|slices| slices.count(services))).unwrap_or_default()
     }
 
-    /// Adds to a Service what the provider reads that isn't in it.
+    /// Adds to a Service what the provider reads about it that isn't in the object.
     fn surround(
         &self,
         facts: Arc<ServiceFacts>,
@@ -278,7 +290,7 @@ mod tests {
         json!({"metadata": {"name": "shop", "uid": "uid-shop", "labels": {"tier": tier}}})
     }
 
-    /// A slice of `web` with endpoints on these Nodes, of which each says whether it is ready and serving.
+    /// A slice of `web` with an endpoint on each of these Nodes, and its conditions.
     fn slice(name: &str, family: &str, endpoints: &[(&str, Value)]) -> Value {
         let endpoint = |(node, conditions): &(&str, Value)| json!({"addresses": [], "nodeName": node, "conditions": conditions});
         let labels = json!({"kubernetes.io/service-name": "web"});
@@ -302,7 +314,7 @@ mod tests {
         services
     }
 
-    /// What comes next, as name, labels of the namespace and endpoints.
+    /// The next changes, as name, labels of the namespace and endpoints.
     async fn next(following: &mut ChangeStream) -> Vec<(String, Vec<(String, String)>, Vec<(String, u32)>)> {
         let next = following.next();
         let changes = tokio::time::timeout(Duration::from_mins(1), next).await.unwrap().unwrap();
@@ -316,7 +328,7 @@ mod tests {
         changes.into_iter().map(told).collect()
     }
 
-    /// What comes until nothing more comes for a minute: the last of each Service.
+    /// The last state of each Service, after a minute without changes.
     async fn settle(following: &mut ChangeStream) -> BTreeMap<String, Arc<ServiceFacts>> {
         let mut last = BTreeMap::new();
         while let Ok(changes) = tokio::time::timeout(Duration::from_mins(1), following.next()).await {
@@ -331,7 +343,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_services_that_matter_are_told_and_those_that_did() {
+    async fn only_services_that_matter_or_did_are_followed() {
         let api = ApiServer::new();
         let mut formerly = service("formerly", "ClusterIP", "");
         formerly["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
@@ -396,7 +408,7 @@ mod tests {
             (facts.key(), facts.service.namespace_labels.clone(), endpoints),
             told(&gold, &[("a", 2)])
         );
-        // The same Pods by their other addresses, and one more.
+        // The same Pods by their addresses of the other family, and one more.
         let others = [("a", yes.clone()), ("a", yes.clone()), ("d", yes.clone())];
         api.store("endpointslices", slice("six", "IPv6", &others));
         assert_eq!(next(&mut following).await, [told(&gold, &[("a", 2), ("d", 1)])]);
@@ -407,25 +419,25 @@ mod tests {
         api.store("namespaces", namespace("tin"));
         let tin = vec![("tier".to_owned(), "tin".to_owned())];
         assert_eq!(next(&mut following).await, [told(&tin, &[("a", 3)])]);
-        // So is the answer to a write.
+        // The answer to a write has them as well.
         let patch = json!({"metadata": {"uid": "uid-web", "finalizers": ["x/y"]}});
         let written = services.patch(&facts, "test", patch, |_| true).await.unwrap();
         assert_eq!(written.service.namespace_labels, tin);
         assert_eq!(written.local_endpoints, BTreeMap::from([("a".to_owned(), 3)]));
         assert_eq!(next(&mut following).await, [told(&tin, &[("a", 3)])]);
-        // Where any Node may take the traffic, nobody asks where endpoints are.
+        // With policy Cluster endpoints don't matter.
         api.store("services", service("web", "LoadBalancer", "Cluster"));
         assert_eq!(next(&mut following).await, [told(&tin, &[])]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_told_is_never_older_than_the_answer_to_a_write() {
+    async fn a_change_is_never_older_than_the_answer_to_a_write() {
         let api = ApiServer::new();
         api.store("services", service("web", "LoadBalancer", ""));
         let services = watched(&api, false);
         let mut following = services.follow();
         let Some(Change::Present(facts)) = following.next().await.unwrap().pop() else { panic!() };
-        // The watch tells of this one first, but nobody has listened yet.
+        // The watch brings this change first, but the stream hasn't been read yet.
         api.change("services", "shop/web", &json!({"metadata": {"labels": {"a": "b"}}}));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let patch = json!({"metadata": {"uid": "uid-web", "finalizers": ["x/y"]}});
@@ -437,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_about_one_that_is_gone_does_not_reach_the_next_of_its_name() {
+    async fn a_write_to_a_deleted_service_does_not_reach_a_new_one_of_the_same_name() {
         let api = ApiServer::new();
         api.store("services", service("web", "LoadBalancer", ""));
         let services = watched(&api, false);
@@ -451,7 +463,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn services_are_not_known_before_what_is_around_them() {
+    async fn services_are_not_known_before_their_namespaces() {
         let api = ApiServer::new();
         api.store("services", service("web", "LoadBalancer", "Local"));
         api.store("namespaces", namespace("gold"));

@@ -1,4 +1,4 @@
-//! How many endpoints Services have on which Node, for providers that read that: kept from EndpointSlices.
+//! How many endpoints each Service has on each Node, from EndpointSlices, for providers that read that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use kube::runtime::watcher;
 
 use crate::objects::{Change, Facts, Keep, Kept};
 
-/// The label of a slice with the name of its Service.
+/// The label of an EndpointSlice that names its Service.
 const LABEL_SERVICE: &str = "kubernetes.io/service-name";
 
-/// What is kept of an EndpointSlice.
+/// The kept facts of an EndpointSlice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Slice {
     /// Its own name, `namespace/name`.
@@ -20,7 +20,7 @@ pub(super) struct Slice {
     resource_version: String,
     /// The Service that it belongs to, by namespace and name.
     pub(super) service: String,
-    /// `addressType`: the endpoints of a Service of two families are in slices of each.
+    /// `addressType`. A Service with two families has slices of each.
     family: String,
     /// How many of its endpoints take traffic, by Node.
     counts: BTreeMap<String, u32>,
@@ -58,9 +58,9 @@ impl Keep for Slices {
 }
 
 impl Slices {
-    /// The endpoints of these Services by Node.
+    /// How many endpoints each of these Services has on each Node.
     pub(super) fn count(&self, services: &BTreeSet<String>) -> BTreeMap<String, BTreeMap<String, u32>> {
-        // Most slices that change are of Services that nobody asks about.
+        // Most changes are of Services that aren't kept.
         if services.is_empty() {
             return BTreeMap::new();
         }
@@ -81,7 +81,7 @@ impl Slices {
     }
 }
 
-/// None where it belongs to no Service, as one that somebody has made by hand.
+/// Reads a slice; none where it names no Service, such as one created by hand.
 fn read(slice: &EndpointSlice) -> Option<Slice> {
     let (name, namespace) = (slice.name_any(), slice.namespace().unwrap_or_default());
     let service = slice.labels().get(LABEL_SERVICE)?;
@@ -101,7 +101,7 @@ fn read(slice: &EndpointSlice) -> Option<Slice> {
     })
 }
 
-/// Ready and serving; what isn't said is so (KEP-1672).
+/// Whether an endpoint is ready and serving. A condition that isn't set counts as true (KEP-1672).
 fn takes_traffic(endpoint: &Endpoint) -> bool {
     endpoint
         .conditions

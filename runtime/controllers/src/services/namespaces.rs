@@ -6,13 +6,13 @@ use kube::runtime::watcher;
 
 use crate::objects::{Change, Facts, Keep, Kept};
 
-/// What is kept of a namespace.
+/// The kept facts of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Labelled {
     name: String,
     uid: String,
     resource_version: String,
-    /// Its labels, in the order of their keys.
+    /// In the order of their keys.
     labels: Vec<(String, String)>,
 }
 
@@ -35,7 +35,7 @@ impl Facts for Labelled {
 pub(super) struct Namespaces(Kept<Labelled>);
 
 impl Namespaces {
-    /// The labels of one of them.
+    /// The labels of a namespace.
     pub(super) fn labels(&self, name: &str) -> Option<Vec<(String, String)>> {
         self.0.get(name).map(|namespace| namespace.labels.clone())
     }

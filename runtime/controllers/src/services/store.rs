@@ -1,4 +1,5 @@
-//! Which Services are kept: those that matter to the service controller, and those that did, so that it sees them turn.
+//! Which Services are kept: those that matter to the service controller, and those that did, so that it observes their
+//! changes of type.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ impl Facts for ServiceFacts {
     }
 }
 
-/// The Services that are kept, by `namespace/name`.
+/// The kept Services, by `namespace/name`.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) kept: Kept<ServiceFacts>,
@@ -31,16 +32,17 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// None yet. The terms say what of a Service becomes facts.
+    /// An empty store. `terms` says what of a Service becomes facts.
     pub(super) fn new(terms: ServiceRequirements) -> Self {
         Self { kept: Kept::default(), terms }
     }
 
+    /// Reads a Service into facts.
     pub(super) fn read(&self, service: Service) -> ServiceFacts {
         ServiceFacts::read(service, &self.terms)
     }
 
-    /// The names of those in one of these namespaces.
+    /// The names of the Services in these namespaces.
     pub(super) fn within(&self, namespaces: &BTreeSet<String>) -> BTreeSet<String> {
         let all = self.kept.all().into_iter().flatten();
         all.filter(|facts| namespaces.contains(&facts.service.namespace)).map(|facts| facts.key()).collect()

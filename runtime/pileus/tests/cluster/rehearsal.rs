@@ -236,7 +236,7 @@ async fn people_are_told_in_sentences_and_each_trouble_with_its_next_step() {
     for part in [
         "1 load balancer to create, 1 refused; 1 route to create.",
         "load balancer default/one: type LoadBalancer without a load balancer",
-        "load balancer default/closed: annotation simulated.pileus.dev/hostname has \"maybe\": expected true or false",
+        "load balancer default/closed: annotation simulated.pileus.dev/hostname has an invalid value \"maybe\": use true or false",
         "route 10.244.1.0/24: node a has no route for 10.244.1.0/24",
         "PUT http://127.0.0.1:",
         "Nothing was changed.",
