@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use pileus_cloud::{
-    Service, ServiceAction, ServiceChange, ServiceRequirements, TargetSelection, TrafficPolicy,
+    LocalEndpoints, Service, ServiceAction, ServiceChange, ServiceRequirements, TargetSelection,
+    TrafficPolicy,
 };
 
 use super::plan::Step;
@@ -60,6 +61,14 @@ impl Batch<'_> {
             service.endpoints = self.targets.endpoints(facts);
         }
         service
+    }
+}
+
+/// The endpoints that an action brings.
+pub(super) fn endpoints(action: &ServiceAction) -> &[LocalEndpoints] {
+    match action {
+        ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => &service.endpoints,
+        ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_) => &[],
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) fn facts(service: &Value) -> ServiceFacts {
     ServiceFacts::read(serde_json::from_value(service.clone()).unwrap(), &terms())
 }
 
-/// A Node that takes part and is ready, with a machine, changed by a merge patch.
+/// A Node that is initialized and ready and has an instance, changed by a merge patch.
 pub(super) fn node(name: &str, change: Value) -> Stored {
     Stored::registered(&json!({
         "metadata": {"name": name, "uid": format!("uid-{name}")},
@@ -75,39 +75,39 @@ pub(super) fn behind(nodes: &[Stored]) -> Vec<String> {
     targets(nodes).table().iter().map(|target| target.node.clone()).collect()
 }
 
-/// A cluster and a cloud that answers at once, unless something else is planned.
+/// A cluster, and a cloud that answers at once and confirms everything, unless other outcomes are planned.
 pub(super) struct Harness {
     pub(super) reconciler: Reconciler,
     pub(super) now: Instant,
     services: BTreeMap<String, Value>,
     version: u64,
-    /// What becomes of the next calls, by the Service's name.
+    /// The outcomes of the next calls, by the Service's name.
     planned_outcomes: BTreeMap<String, VecDeque<Result<ServiceProgress, CloudError>>>,
-    /// What becomes of the next writes.
+    /// The errors of the next writes.
     pub(super) write_errors: VecDeque<Error>,
-    /// What the cloud lists, or when it can be tried again.
+    /// The cloud's list, or how to retry it.
     pub(super) listing: Result<Listing, Retry>,
     pub(super) reports: Vec<ListingReport>,
-    /// What was asked of the cloud, as `action name [nodes]`, in the order of the names in each call.
+    /// The changes that the cloud was asked for, as `action name [nodes]`, sorted within each call.
     pub(super) calls: Vec<String>,
-    /// How many changes there were in each call, and whether it was an audit.
+    /// How many changes each call had, and whether it was an audit.
     pub(super) sizes: Vec<(usize, bool)>,
-    /// The last call.
+    /// The changes of the last call.
     pub(super) last: Vec<ServiceChange>,
     pub(super) known: Vec<Service>,
     pub(super) patches: usize,
-    /// What was told, as `Reason name`, and the notes.
+    /// The events, as `Reason name`, and their texts.
     pub(super) events: Vec<String>,
     pub(super) notes: Vec<String>,
 }
 
 impl Harness {
-    /// One with these Nodes.
+    /// A cluster with these Nodes.
     pub(super) fn with_nodes(nodes: &[Stored]) -> Self {
         Self::with_terms(nodes, terms())
     }
 
-    /// One with these Nodes, and a provider of these terms.
+    /// A cluster with these Nodes, and a provider with these requirements.
     pub(super) fn with_terms(nodes: &[Stored], terms: ServiceRequirements) -> Self {
         let settings = Settings {
             cluster: Cluster { name: "kubernetes".to_owned(), uid: Some("cluster".to_owned()) },
@@ -141,7 +141,7 @@ impl Harness {
         self.reconciler.observe_targets(Arc::new(targets(nodes)), self.now);
     }
 
-    /// A Service is so.
+    /// Stores a Service, and lets the reconciler observe it.
     pub(super) fn store(&mut self, mut service: Value) {
         self.version += 1;
         service["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -150,7 +150,7 @@ impl Harness {
         self.reconciler.observe(&Arc::new(facts), self.now);
     }
 
-    /// A Service changes by a merge patch.
+    /// Changes a Service by a merge patch.
     pub(super) fn change(&mut self, name: &str, change: Value) {
         let mut service = self.get(name);
         merge(&mut service, &change);
@@ -165,11 +165,12 @@ impl Harness {
         facts(&self.get(name))
     }
 
+    /// Plans the outcome of a later call for this Service.
     pub(super) fn plan_outcome(&mut self, name: &str, outcome: Result<ServiceProgress, CloudError>) {
         self.planned_outcomes.entry(name.to_owned()).or_default().push_back(outcome);
     }
 
-    /// Goes on until there is nothing to do for so long: less than it is to the next audit.
+    /// Runs until nothing is due for this long, which must be less than the time to the next audit.
     pub(super) fn run_until_quiet(&mut self, quiet: Duration) -> &mut Self {
         while let Some(at) = self.run_due().filter(|at| *at <= self.now + quiet) {
             self.now = at;
@@ -177,7 +178,7 @@ impl Harness {
         self
     }
 
-    /// Goes on for so long.
+    /// Runs for this long.
     pub(super) fn run_for(&mut self, time: Duration) -> &mut Self {
         let until = self.now + time;
         while let Some(at) = self.run_due().filter(|at| *at <= until) {
@@ -187,7 +188,7 @@ impl Harness {
         self
     }
 
-    /// Does all that is due, and says when something will be.
+    /// Does all work that is due. Returns when more will be.
     fn run_due(&mut self) -> Option<Instant> {
         loop {
             let work = self.reconciler.next(self.now, 0.0);
@@ -195,9 +196,9 @@ impl Harness {
             for work in work {
                 self.perform(work);
             }
-            for telling in self.reconciler.take_events() {
-                self.events.push(format!("{:?} {}", telling.reason, telling.facts.service.name));
-                self.notes.push(telling.note);
+            for event in self.reconciler.take_events() {
+                self.events.push(format!("{:?} {}", event.reason, event.facts.service.name));
+                self.notes.push(event.note);
             }
             if is_idle {
                 return self.reconciler.next_wake();
@@ -205,7 +206,7 @@ impl Harness {
         }
     }
 
-    /// As it is seconds later, short of what failed in the meantime being tried again.
+    /// Runs until nothing is due for a second, which is shorter than most delays after a failure.
     pub(super) fn settle(&mut self) -> &mut Self {
         self.run_until_quiet(Duration::from_secs(1))
     }
@@ -265,11 +266,12 @@ impl Harness {
         Arc::new(self::facts(service))
     }
 
-    /// The calls since the last time.
+    /// Returns the changes that the cloud was asked for since the last time.
     pub(super) fn take_calls(&mut self) -> Vec<String> {
         std::mem::take(&mut self.calls)
     }
 
+    /// Returns the events since the last time, as `Reason name`.
     pub(super) fn take_events(&mut self) -> Vec<String> {
         std::mem::take(&mut self.events)
     }

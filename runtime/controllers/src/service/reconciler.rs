@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{LocalEndpoints, ServiceAction, ServiceRequirements};
+use pileus_cloud::ServiceRequirements;
 use tokio::time::Instant;
 
 use super::Settings;
-use super::batch::Batch;
+use super::batch::{Batch, endpoints};
 use super::event_log::EventLog;
 use super::orphans::Orphans;
 use super::plan::{PlanContext, Step, plan};
@@ -245,7 +245,7 @@ impl Reconciler {
     /// Makes this the next step of a Service.
     fn schedule(&mut self, uid: &str, step: Step, now: Instant) {
         let Some(record) = self.records.get_mut(uid) else { return };
-        // The delay after a failed call holds up no write, nor the other way round; and after a rest there is none.
+        // The delay after a failed call holds up no write, nor the other way round; and a step after an idle time has no delay.
         if record.step.is_call() != step.is_call() || !record.step.is_work() {
             record.attempt.ready_at = now;
         }
@@ -278,13 +278,6 @@ impl Reconciler {
         for other in left {
             self.replan(&other, now);
         }
-    }
-}
-
-fn endpoints(action: &ServiceAction) -> &[LocalEndpoints] {
-    match action {
-        ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => &service.endpoints,
-        ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_) => &[],
     }
 }
 

@@ -1,10 +1,9 @@
-//! Upstream's scenarios of its service controller (ccm-behaviour 10.4, S01 to S139; 10.5, H23 to H26), on as much of the real
-//! way as there is without an API server and a cloud: Services and Nodes as JSON, their facts, the reconciler, the patches, and
-//! the Services as JSON again. H19 to H22 are beside the facts.
+//! Upstream's scenarios of its service controller (S01 to S139, H23 to H26; see `UPSTREAM.md`), in the harness: from JSON through
+//! facts, reconciler and patches to JSON. H19 to H22 are tests of the facts.
 //!
-//! Two differences run through all of them. Upstream reads a cloud before it deletes; here the deletion is the provider's,
-//! who answers that there is nothing. And upstream's node queue and service queue are one reconciler here: what changes is
-//! compared with what the cloud last confirmed, by what a provider sees of it.
+//! Two differences run through all of them. Upstream reads the cloud before it deletes; here the provider does, and answers that
+//! nothing exists. And upstream has a queue for Nodes and one for Services; here one reconciler compares what a provider sees
+//! with what the cloud last confirmed.
 #![expect(clippy::needless_pass_by_value, reason = "tables of JSON read better without ampersands")]
 
 mod nodes;

@@ -11,7 +11,7 @@ use crate::service::reconciler::Reconciler;
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const LEAVING: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// These Services, settled, and then a Node joins: what is asked of the cloud.
+/// Asserts which load balancers are updated when a Node joins after these Services have settled.
 #[track_caller]
 fn assert_node_joins(services: &[Value], expected: &[&str]) {
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
@@ -26,9 +26,9 @@ fn assert_node_joins(services: &[Value], expected: &[&str]) {
     assert!(harness.settle().take_calls().is_empty());
 }
 
-/// A Service that is null can't be; there is none here.
+/// Upstream also tests a Service that is null, which can't exist here.
 #[test]
-fn s09_s10_s11_s12_s13_s14_s15_a_new_node_is_told_once_to_each_load_balancer() {
+fn s09_s10_s11_s12_s13_s14_s15_a_new_node_updates_each_load_balancer_once() {
     let balanced = |name| service(name, json!({}));
     let other = |name, kind| service(name, json!({"spec": {"type": kind}}));
     assert_node_joins(&[], &[]);
@@ -54,12 +54,12 @@ fn three() -> Harness {
     harness
 }
 
-/// The Nodes become these: whom all three are told of, or none.
+/// Asserts which targets all three load balancers get after a change of Nodes, or that they get none.
 #[track_caller]
-fn assert_three_follow(change: &[Stored], told: Option<&[&str]>) {
+fn assert_three_follow(change: &[Stored], targets: Option<&[&str]>) {
     let mut harness = three();
     harness.set_nodes(change);
-    let expected = told.map(|told| ["a", "b", "c"].map(|name| format!("update {name} {told:?}")));
+    let expected = targets.map(|targets| ["a", "b", "c"].map(|name| format!("update {name} {targets:?}")));
     assert_eq!(harness.settle().take_calls(), expected.map(Vec::from).unwrap_or_default());
 }
 
@@ -69,14 +69,13 @@ fn s16_the_same_nodes_change_nothing() {
 }
 
 #[test]
-fn s17_a_node_that_joins_is_told_to_all() {
+fn s17_a_node_that_joins_updates_all_load_balancers() {
     assert_three_follow(&nodes(&["node1", "node2", "node3"]), Some(&["node1", "node2", "node3"]));
 }
 
-/// And each that failed is tried again by itself: at once with all the rest where the cloud refused, and the other ones
-/// aren't touched.
+/// Each failed update is retried by itself: at once and together with the rest of its load balancer where the cloud refused.
 #[test]
-fn s18_an_update_that_fails_is_not_lost() {
+fn s18_a_failed_update_is_retried() {
     let mut harness = three();
     harness.plan_outcome("a", failure(ErrorKind::Conflict));
     harness.set_nodes(&nodes(&["node1", "node2", "node3"]));
@@ -105,9 +104,9 @@ fn s19_s21_s25_readiness_and_taints_of_others_change_nothing() {
     }
 }
 
-/// Better for the autoscaler's taint and for a deletion: upstream notices them at the next sync for another reason.
+/// Better for the autoscaler's taint and for a deletion: upstream notices those only at its next sync.
 #[test]
-fn s20_s22_s23_s24_who_goes_or_is_labelled_out_gets_no_traffic() {
+fn s20_s22_s23_s24_a_node_that_leaves_or_is_excluded_gets_no_traffic() {
     let excluded = json!({"metadata": {"labels": {EXCLUDE: ""}}});
     let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}});
     for change in [tainted(LEAVING), excluded, deleting] {
@@ -117,7 +116,7 @@ fn s20_s22_s23_s24_who_goes_or_is_labelled_out_gets_no_traffic() {
 }
 
 #[test]
-fn s26_s27_s28_four_load_balancers_follow_nodes_that_come() {
+fn s26_s27_s28_nodes_that_join_update_four_load_balancers() {
     let mut harness = Harness::with_nodes(&[]);
     for name in ["a", "b", "c", "d"] {
         harness.store(service(name, json!({})));
@@ -130,9 +129,9 @@ fn s26_s27_s28_four_load_balancers_follow_nodes_that_come() {
     }
 }
 
-/// Nodes are watched, and a watch that fails leaves the last ones standing. Before the first are known nobody is asked.
+/// Nodes are watched, and a failed watch leaves the last state. Before the first one is known no call is made.
 #[test]
-fn s29_s30_while_nodes_are_not_known_all_wait() {
+fn s29_s30_no_call_is_made_before_nodes_are_known() {
     let settings = Settings {
         cluster: Cluster { name: String::new(), uid: None },
         classes: Vec::new(),
@@ -150,7 +149,7 @@ fn s29_s30_while_nodes_are_not_known_all_wait() {
 }
 
 #[test]
-fn s31_s32_s33_s107_s108_s109_a_node_with_another_machine_is_another_target() {
+fn s31_s32_s33_s107_s108_s109_a_node_with_another_instance_is_another_target() {
     let with = |id: &str| [node("node1", json!({"spec": {"providerID": id}})), node("node2", json!({}))];
     let mut harness = Harness::with_nodes(&with("simulated://1"));
     harness.store(service("a", json!({})));
@@ -160,7 +159,7 @@ fn s31_s32_s33_s107_s108_s109_a_node_with_another_machine_is_another_target() {
     for (nodes, told) in [
         (with("simulated://2"), Some(r#""node1", "node2""#)),
         (with("simulated://2"), None),
-        // Better (P-19): one without a machine isn't sent, nor one of another cloud.
+        // Better (U-19): a Node without an instance, or with one of another cloud, isn't sent.
         (with(""), Some(r#""node2""#)),
         (with("other://2"), None),
         (with("simulated://1"), Some(r#""node1", "node2""#)),
@@ -171,15 +170,15 @@ fn s31_s32_s33_s107_s108_s109_a_node_with_another_machine_is_another_target() {
     }
 }
 
-/// Upstream's predicate `Ready` is of its tests alone, and isn't asked here either.
+/// Only upstream's tests use its predicate `Ready`; it doesn't matter here either.
 #[test]
-fn s77_s78_s79_s80_s81_s82_s83_s84_s85_s86_targets_are_nodes_with_a_machine_that_stay_and_are_not_labelled_out()
- {
+fn s77_s78_s79_s80_s81_s82_s83_s84_s85_s86_targets_are_nodes_with_an_instance_that_stay_and_are_not_excluded()
+{
     let excluded = |value: &str| json!({"metadata": {"labels": {EXCLUDE: value}}});
     for (change, is_target) in [
         (json!({"spec": {"providerID": null}, "status": {"conditions": null}}), false),
         (json!({}), true),
-        // Better (P-19): there is nothing to send traffic to.
+        // Better (U-19): there is nothing to send traffic to.
         (json!({"spec": {"providerID": null}}), false),
         // Better: the load balancer's health checks know sooner (KEP-3458).
         (ready("False"), true),
@@ -199,8 +198,8 @@ fn s77_s78_s79_s80_s81_s82_s83_s84_s85_s86_targets_are_nodes_with_a_machine_that
     }
 }
 
-/// Upstream's list takes any predicate, and its test picks Nodes by their phase, which nobody has set for years. Here the
-/// only choice is that of targets.
+/// Upstream's list takes any predicate, and its test selects Nodes by their phase, a field that has been unused for years. Here
+/// targets are the only selection.
 #[test]
 fn s87_s88_s89_nodes_of_all_phases_are_targets() {
     let phases = ["Pending", "Running", "Pending", "Running", "Terminated"];
@@ -211,7 +210,7 @@ fn s87_s88_s89_nodes_of_all_phases_are_targets() {
     assert_eq!(behind(&nodes), ["node0", "node1", "node2", "node3", "node4"]);
 }
 
-/// A Node in some state changes: whether targets change by that, or the other way round.
+/// Asserts whether changes of a Node in this state change the targets.
 #[track_caller]
 fn assert_matters(state: &Value, changes: &[(Value, Value, bool)]) {
     for (before, after, matters) in changes {
@@ -269,16 +268,16 @@ fn s94_s95_s96_s97_s98_s99_s100_s101_s102_s103_s104_s105_taints_labels_and_condi
     assert_matters(&none, &changes);
 }
 
-/// Better: upstream notices at the next sync for another reason.
+/// Better: upstream notices it only at its next sync.
 #[test]
-fn s106_a_node_that_is_being_deleted_gets_no_traffic_from_then_on() {
+fn s106_a_node_that_is_being_deleted_gets_no_traffic() {
     let deleting = json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}});
     assert_matters(&json!({}), &[(json!({}), deleting, true)]);
 }
 
-/// Better: upstream syncs, although nothing changes for any load balancer.
+/// Better: upstream syncs, although no load balancer changes.
 #[test]
-fn s110_s111_s112_s113_s114_s115_s116_nothing_matters_about_a_node_that_the_autoscaler_takes_away() {
+fn s110_s111_s112_s113_s114_s115_s116_no_other_change_of_a_node_matters_that_the_autoscaler_removes() {
     let none = json!({});
     assert_matters(
         &tainted(LEAVING),
@@ -294,9 +293,9 @@ fn s110_s111_s112_s113_s114_s115_s116_nothing_matters_about_a_node_that_the_auto
     );
 }
 
-/// Better for another machine: upstream syncs, although nothing changes for any load balancer.
+/// Better for another instance: upstream syncs, although no load balancer changes.
 #[test]
-fn s117_s118_s119_s120_s121_s122_s123_nothing_matters_about_a_node_that_is_labelled_out() {
+fn s117_s118_s119_s120_s121_s122_s123_no_other_change_of_an_excluded_node_matters() {
     let none = json!({});
     assert_matters(
         &excluded(),
@@ -332,7 +331,7 @@ fn s124_s125_s126_s127_s128_s129_s130_a_node_that_is_not_ready_is_a_target_like_
 
 /// Better for the label: upstream syncs, although there is nothing to send traffic to.
 #[test]
-fn s131_s132_s133_s134_s135_s136_nothing_matters_about_a_node_without_a_machine() {
+fn s131_s132_s133_s134_s135_s136_no_other_change_of_a_node_without_an_instance_matters() {
     let none = json!({});
     assert_matters(
         &id(""),

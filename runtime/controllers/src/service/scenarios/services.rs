@@ -1,4 +1,4 @@
-//! What becomes of one Service: its finalizer, its load balancer, its status and its events.
+//! One Service: its finalizer, its load balancer, its status and its events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::service::plan::{PlanContext, Step, plan};
 use crate::service::record::Record;
 use crate::service::work::{Summary, Work, Write};
 
-/// A Service that is seen for the first time, with two Nodes: the calls, and how many patches.
+/// Asserts which calls and how many patches follow from the first observation of a Service, with two Nodes.
 #[track_caller]
 fn assert_seen(change: Value, calls: &[&str], patches: usize) {
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
@@ -28,14 +28,14 @@ fn assert_seen(change: Value, calls: &[&str], patches: usize) {
         (harness.take_calls(), harness.patches),
         (calls.iter().map(|call| (*call).to_owned()).collect(), patches)
     );
-    // And then nothing more.
+    // And then no more.
     assert_eq!((harness.settle().take_calls(), harness.patches), (Vec::new(), patches));
 }
 
 const ENSURE: &str = r#"ensure a ["node1", "node2"]"#;
 
 #[test]
-fn s01_a_cluster_ip_without_load_balancer_is_nothing_to_us() {
+fn s01_a_service_of_type_cluster_ip_is_ignored() {
     assert_seen(json!({"spec": {"type": "ClusterIP"}}), &[], 0);
 }
 
@@ -47,16 +47,16 @@ fn s02_s03_s04_s34_s74_a_load_balancer_of_each_protocol_gets_its_finalizer_its_a
 }
 
 #[test]
-fn s05_one_with_a_class_of_somebody_else_is_left_alone() {
+fn s05_a_service_of_another_class_is_left_alone() {
     assert_seen(json!({"spec": {"loadBalancerClass": "foreign"}}), &[], 0);
-    // Better (P-13): whatever finalizer it bears, also while it is being deleted.
+    // Better (U-13): regardless of its finalizer, and also while it is being deleted.
     let metadata = json!({"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-02T03:04:05Z"});
     assert_seen(json!({"spec": {"loadBalancerClass": "foreign"}, "metadata": metadata}), &[], 0);
 }
 
-/// Upstream needs two patches for what is one here.
+/// One patch here, two with upstream.
 #[test]
-fn s06_s07_s72_s76_what_is_left_behind_or_being_deleted_is_deleted_in_the_cloud_and_let_go() {
+fn s06_s07_s72_s76_a_service_that_changed_its_type_or_is_deleted_is_deleted_in_the_cloud_and_released() {
     let status = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}});
     for change in [
         json!({"spec": {"type": "ClusterIP"}}),
@@ -77,11 +77,11 @@ fn s06_s07_s72_s76_what_is_left_behind_or_being_deleted_is_deleted_in_the_cloud_
 }
 
 #[test]
-fn s08_s69_one_that_has_the_finalizer_gets_its_status_alone() {
+fn s08_s69_a_service_with_the_finalizer_gets_only_its_status() {
     assert_seen(json!({"metadata": {"finalizers": [FINALIZER]}}), &[ENSURE], 1);
 }
 
-/// A Service of two ports that is settled, before and after a change, and what is asked of the cloud for it.
+/// Asserts which calls follow from a change of a settled Service.
 #[track_caller]
 fn assert_changed(before: Value, after: Value, expected: &[&str]) {
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
@@ -94,7 +94,7 @@ fn assert_changed(before: Value, after: Value, expected: &[&str]) {
 }
 
 #[test]
-fn s35_s48_s49_s53_s54_s58_s59_s61_s62_what_a_provider_sees_is_brought_to_it() {
+fn s35_s48_s49_s53_s54_s58_s59_s61_s62_a_change_that_a_provider_sees_causes_a_call() {
     let spec = |change: Value| json!({"spec": change});
     let port = |change: Value| {
         let mut port = json!({"protocol": "TCP", "port": 80, "nodePort": 30080});
@@ -111,7 +111,7 @@ fn s35_s48_s49_s53_s54_s58_s59_s61_s62_what_a_provider_sees_is_brought_to_it() {
         (spec(json!({"ipFamilies": ["IPv4", "IPv6"]})), spec(json!({"ipFamilies": ["IPv4"]}))),
         (port(json!({})), port(json!({"appProtocol": "http"}))),
         (port(json!({"appProtocol": "http"})), port(json!({"appProtocol": "tcp"}))),
-        // Better: upstream doesn't look at labels.
+        // Better: upstream ignores labels.
         (json!({}), json!({"metadata": {"labels": {"a": "b"}}})),
     ] {
         assert_changed(before, after, &[ENSURE]);
@@ -119,9 +119,9 @@ fn s35_s48_s49_s53_s54_s58_s59_s61_s62_what_a_provider_sees_is_brought_to_it() {
     assert_changed(json!({}), spec(json!({"type": "ClusterIP"})), &["delete uid-a"]);
 }
 
-/// Better for target ports and external addresses, which no provider sees: upstream asks the cloud for all of it anew.
+/// Better for target ports and external addresses, which no provider sees: upstream ensures the load balancer again.
 #[test]
-fn s50_s51_s55_s56_s57_s60_what_no_provider_sees_costs_no_call() {
+fn s50_s51_s55_s56_s57_s60_a_change_that_no_provider_sees_causes_no_call() {
     let with = |target: Value| {
         let port = json!({"protocol": "TCP", "port": 80, "targetPort": target, "appProtocol": "http"});
         json!({"spec": {"ports": [port], "externalIPs": ["192.0.2.1"], "ipFamilies": ["IPv4", "IPv6"]}})
@@ -139,13 +139,13 @@ fn s50_s51_s55_s56_s57_s60_what_no_provider_sees_costs_no_call() {
 }
 
 #[test]
-fn s52_one_of_another_uid_is_another_whose_turn_comes_when_the_former_is_gone() {
+fn s52_a_service_with_another_uid_is_served_after_the_former_is_deleted() {
     assert_changed(json!({}), json!({"metadata": {"uid": "other"}}), &["delete uid-a", ENSURE]);
 }
 
-/// Upstream's conflict; ours can't be one, as its patch names no resourceVersion, but the API server may refuse it.
+/// Our patch names no resourceVersion and so can't conflict, but the API server may refuse it.
 #[test]
-fn s36_a_status_that_can_not_be_written_is_told_and_tried_again() {
+fn s36_a_failed_write_of_the_status_is_reported_and_retried() {
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
     harness.store(service("a", json!({"metadata": {"finalizers": [FINALIZER]}})));
     harness.write_errors.push_back(Error::Conflict);
@@ -169,9 +169,9 @@ fn s37_a_service_that_is_gone_when_its_status_is_written_is_no_failure() {
     assert!(!harness.take_events().iter().any(|event| event.contains("Failed")));
 }
 
-/// Keys aren't parsed here: a Service is told by its facts.
+/// Upstream parses keys; here a Service is known by its facts.
 #[test]
-fn s38_s39_s40_s42_who_is_gone_is_forgotten_with_its_load_balancer_and_nobody_is_asked_about_others() {
+fn s38_s39_s40_s42_a_service_that_is_gone_is_deleted_in_the_cloud_and_unknown_names_cause_no_call() {
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
     for name in ["one/two/three", "default/a"] {
         harness.reconciler.observe_gone(name, harness.now);
@@ -185,7 +185,7 @@ fn s38_s39_s40_s42_who_is_gone_is_forgotten_with_its_load_balancer_and_nobody_is
 }
 
 #[test]
-fn s41_a_deletion_that_fails_is_told_and_tried_again() {
+fn s41_a_failed_deletion_is_reported_and_retried() {
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
     harness.store(service("a", json!({})));
     harness.settle().take_calls();
@@ -200,7 +200,7 @@ fn s41_a_deletion_that_fails_is_told_and_tried_again() {
 }
 
 #[test]
-fn s43_s44_s45_s46_cleaned_up_is_what_has_the_finalizer_and_wants_none_or_goes() {
+fn s43_s44_s45_s46_a_service_with_the_finalizer_is_cleaned_up_if_it_wants_no_load_balancer() {
     let step = |change: Value| {
         let facts = Arc::new(facts(&service("a", change)));
         let record = Record::new(&facts, &[], false, Instant::now());
@@ -214,7 +214,7 @@ fn s43_s44_s45_s46_cleaned_up_is_what_has_the_finalizer_and_wants_none_or_goes()
     assert_eq!(step(json!({"metadata": going})), Step::Delete);
 }
 
-/// A Node joins while the update of one of two is under way: what is sent next is what is true then (P-20).
+/// A Node joins while an update of two load balancers is in flight. The next calls have the targets of then (U-20).
 #[test]
 fn s47_no_stale_nodes_are_sent_after_fresh_ones() {
     let mut harness = Harness::with_nodes(&nodes(&["node1"]));
@@ -228,7 +228,7 @@ fn s47_no_stale_nodes_are_sent_after_fresh_ones() {
     };
     harness.set_nodes(&nodes(&["node1", "node2", "node3"]));
     harness.change("b", json!({"spec": {"ports": [{"protocol": "TCP", "port": 81}]}}));
-    assert!(harness.settle().take_calls().is_empty(), "both are in the call that is under way");
+    assert!(harness.settle().take_calls().is_empty(), "both are in the call in flight");
     let done = ServiceProgress::Done { status: vec![ingress()], warnings: Vec::new() };
     harness.reconciler.on_call_result(slow, Ok(vec![Ok(done.clone()), Ok(done)]), harness.now, 0.0);
     let [ensure, update] = [("ensure", "b"), ("update", "a")]
@@ -257,10 +257,10 @@ fn s63_s64_s65_s66_s67_s68_each_service_is_known_once_until_it_is_gone() {
 }
 
 #[test]
-fn s70_s71_s73_s75_what_is_already_so_is_not_written() {
-    // The finalizer and the status come, once each.
+fn s70_s71_s73_s75_an_unchanged_finalizer_or_status_is_not_written() {
+    // The finalizer and the status are written once each.
     assert_seen(json!({"metadata": {"finalizers": ["x/y"]}}), &[ENSURE], 2);
-    // Nothing is removed where nothing is.
+    // There is nothing to remove.
     assert_seen(json!({"spec": {"type": "ClusterIP"}, "metadata": {"finalizers": ["x/y"]}}), &[], 0);
     let settled = |ip: &str| {
         let status = json!({"loadBalancer": {"ingress": [{"ip": ip, "ipMode": "VIP"}]}});
@@ -268,14 +268,14 @@ fn s70_s71_s73_s75_what_is_already_so_is_not_written() {
     };
     assert_seen(settled("192.0.2.1"), &[ENSURE], 0);
     assert_seen(settled("192.0.2.9"), &[ENSURE], 1);
-    // Nor is a status where the cloud gives no way in.
+    // Without an ingress from the cloud no status is written.
     let mut harness = Harness::with_nodes(&[]);
     harness.plan_outcome("a", Ok(ServiceProgress::Done { status: Vec::new(), warnings: Vec::new() }));
     harness.store(service("a", json!({"metadata": {"finalizers": [FINALIZER]}})));
     assert_eq!((harness.settle().take_calls().len(), harness.patches), (1, 0));
 }
 
-/// A first call that ends so: after how long the next one comes.
+/// How long after a first call with this outcome the next one begins.
 fn again(outcome: Result<ServiceProgress, CloudError>) -> Option<Duration> {
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
     harness.plan_outcome("a", outcome);
@@ -292,14 +292,14 @@ fn again(outcome: Result<ServiceProgress, CloudError>) -> Option<Duration> {
 }
 
 #[test]
-fn s137_what_is_done_is_not_looked_at_before_an_audit() {
+fn s137_a_settled_load_balancer_is_not_touched_before_an_audit() {
     assert_eq!(again(Ok(ServiceProgress::Done { status: vec![ingress()], warnings: Vec::new() })), None);
     assert_eq!(again(Ok(ServiceProgress::Elsewhere)), None);
 }
 
-/// Each gathers what comes with it for a tenth of a second.
+/// Each call waits a tenth of a second for more changes.
 #[test]
-fn s138_what_fails_is_tried_again_with_a_delay_that_grows() {
+fn s138_a_failure_is_retried_with_growing_delays() {
     assert_eq!(again(failure(ErrorKind::Unavailable)), Some(Duration::from_millis(600)));
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
     for _ in 0..4 {
@@ -318,7 +318,7 @@ fn s138_what_fails_is_tried_again_with_a_delay_that_grows() {
 }
 
 #[test]
-fn s139_what_the_cloud_says_to_ask_after_in_42_seconds_is_asked_after_then_and_is_no_failure() {
+fn s139_an_operation_in_progress_is_polled_after_the_time_that_the_cloud_asks_for_and_is_no_failure() {
     let after = Duration::from_secs(42);
     let in_progress = || Ok(ServiceProgress::InProgress { after, resume: Some("note".to_owned()) });
     assert_eq!(again(in_progress()), Some(after));
@@ -327,12 +327,12 @@ fn s139_what_the_cloud_says_to_ask_after_in_42_seconds_is_asked_after_then_and_i
     harness.plan_outcome("a", in_progress());
     harness.store(service("a", json!({})));
     assert_eq!(harness.run_until_quiet(after).take_calls(), [ENSURE; 3]);
-    // EventLog once an operation (P-15).
+    // Reported once an operation (U-15).
     assert_eq!(
         harness.take_events(),
         ["EnsuringLoadBalancer a", "LoadBalancerPending a", "EnsuredLoadBalancer a"]
     );
-    // And when it is deleted (P-15).
+    // The same for a deletion (U-15).
     harness.plan_outcome("a", in_progress());
     harness.change("a", json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}));
     assert_eq!(harness.run_until_quiet(after).take_calls(), ["delete uid-a"; 2]);
@@ -356,7 +356,7 @@ fn h23_the_finalizer_is_found_among_others() {
 }
 
 #[test]
-fn h24_a_patch_leaves_alone_what_others_have_changed_meanwhile() {
+fn h24_a_patch_keeps_concurrent_changes_of_others() {
     let before = service("a", json!({"metadata": {"finalizers": ["x/y"]}}));
     let patch = Write::AddFinalizer.patch(&facts(&before));
     assert!(patch.get("spec").is_none(), "{patch}");
@@ -369,9 +369,9 @@ fn h24_a_patch_leaves_alone_what_others_have_changed_meanwhile() {
     assert_eq!(stored, expected);
 }
 
-/// Taints are known by their key here, and a list of them is only written by the node controllers.
+/// Taints are compared by their key here, and only the node controllers write them.
 #[test]
-fn h25_h26_a_status_is_compared_whole() {
+fn h25_h26_a_status_is_compared_as_a_whole() {
     let ingress = |ip: &str, mode: &str, protocol: &str| json!({"ip": ip, "ipMode": mode, "ports": [{"port": 80, "protocol": protocol}]});
     let read = |ingress: Value| {
         let status = json!({"loadBalancer": {"ingress": ingress}});
@@ -382,7 +382,7 @@ fn h25_h26_a_status_is_compared_whole() {
     for (a, b, is_same) in [
         (json!([]), json!(null), true),
         (first(), first(), true),
-        // What the API server fills in as well, so that one side without it isn't another status (ccm-behaviour 4.5).
+        // The API server's default, so that an entry without it is the same status.
         (first(), one_sided, true),
         (first(), json!([ingress("192.0.2.2", "VIP", "TCP")]), false),
         (first(), json!([ingress("192.0.2.1", "Proxy", "TCP")]), false),

@@ -36,7 +36,11 @@ fn a_service_with_the_name_of_an_undeleted_one_waits_and_says_why() {
     assert_eq!(harness.settle().take_calls(), ["delete uid-a"]);
     let told = ["DeletingLoadBalancer a", "DeleteLoadBalancerFailed a", "SyncLoadBalancerFailed a"];
     assert_eq!(harness.take_events(), told);
-    assert!(harness.notes.last().unwrap().contains("former service of this name"), "{:?}", harness.notes);
+    assert!(
+        harness.notes.last().unwrap().contains("a deleted Service of the same name"),
+        "{:?}",
+        harness.notes
+    );
     assert_eq!(harness.run_until_quiet(Duration::from_secs(61)).take_calls(), ["delete uid-a", ENSURE]);
 }
 

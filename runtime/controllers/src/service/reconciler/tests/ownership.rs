@@ -207,7 +207,7 @@ fn a_deletion_blocked_by_another_controller_is_reported_with_each_list_but_the_f
         harness.run_for(AUDIT * 11 / 10);
         assert_eq!(harness.take_events(), ["SyncLoadBalancerFailed a"]);
         assert!(
-            harness.notes.last().unwrap().contains("the class foreign is not ours"),
+            harness.notes.last().unwrap().contains("the controller of class foreign has to remove"),
             "{:?}",
             harness.notes
         );
