@@ -1,15 +1,14 @@
-//! The reconciler against a simulated API server, cloud and crowd of users, by seed: whatever happens in whatever order, at the
-//! end the cloud holds exactly what the cluster asks for, and then nobody writes any more.
+//! The reconciler against a simulated API server, a simulated cloud and random users, by seed. Whatever the order of events, in the
+//! end the cloud holds exactly what the cluster asks for, and then all writes cease.
 //!
-//! The watch lags, and passes over what was only for a moment. Writes and calls take effect at some moment between their
-//! begin and their answer or later, answers are lost, operations take time and fail late. The cloud shows what was there a
-//! while ago. The process is killed at any moment, and the next one begins with a list that may be old, and perhaps with
-//! other classes of its own.
+//! The watch lags and skips short-lived states. Writes and calls take effect at some moment between their start and their answer
+//! or later, answers get lost, operations take time and fail late. The cloud shows earlier states. The process is killed at any
+//! moment; the next one begins with a list that may be old, and perhaps with other classes.
 
 mod api;
 mod chance;
 mod cloud;
-mod sight;
+mod observations;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use crate::facts::service::ServiceFacts;
 use api::{Api, CLASSES, News};
 use chance::Chance;
 use cloud::{CLUSTER, Cloud, DesiredSpec, name};
-use sight::Sights;
+use observations::Observations;
 
 const AUDIT: Duration = Duration::from_mins(30);
 
@@ -41,25 +40,25 @@ type Outcomes = Result<Vec<Result<ServiceProgress, CloudError>>, CloudError>;
 #[derive(Debug)]
 enum Event {
     User,
-    /// The watch tells what it has to.
+    /// The watch delivers its news.
     Watch,
-    /// A write takes effect, and its answer comes.
+    /// A write takes effect, and then its answer arrives.
     Write(Arc<ServiceFacts>, Write),
-    Wrote(String, Write, Result<Arc<ServiceFacts>, Error>),
-    /// A call takes effect, and its answer comes.
+    WriteResult(String, Write, Result<Arc<ServiceFacts>, Error>),
+    /// A call takes effect, and then its answer arrives.
     Call(Call),
-    Came(Call, Outcomes),
-    /// The cloud is listed, then the API server, and then both are there.
+    CallResult(Call, Outcomes),
+    /// The cloud is listed, then the API server, and then both results arrive.
     List,
     Present(Vec<pileus_cloud::OwnedLoadBalancer>),
-    Listed(Result<Listing, Retry>),
+    ListResult(Result<Listing, Retry>),
 }
 
 struct World {
     chance: Chance,
     faults: bool,
     now: Instant,
-    /// What happens, when and in what order.
+    /// The events to come, by time and order.
     events: BTreeMap<(Instant, u64), Event>,
     count: u64,
     api: Api,
@@ -68,17 +67,17 @@ struct World {
     terms: ServiceRequirements,
     settings: Settings,
     reconciler: Reconciler,
-    /// What is being worked on.
-    busy: HashSet<Key>,
+    /// The objects of work in flight.
+    in_flight: HashSet<Key>,
     calls: Vec<(&'static str, usize)>,
-    /// The names of which this process has heard, which it follows to their end.
+    /// The names that this process has observed, and follows until they are gone.
     followed: HashSet<String>,
-    /// What this process has seen of Services.
-    seen: Sights,
-    /// The names of Services by UID that this process has asked the cloud for.
+    /// The observations of this process.
+    seen: Observations,
+    /// The Services, name by UID, that this process has ensured.
     ensured: BTreeMap<String, String>,
-    told: usize,
-    /// The Service that users are at.
+    events_sent: usize,
+    /// The Service that users change most.
     focus: u64,
 }
 
@@ -95,7 +94,7 @@ impl World {
         let settings = Settings {
             cluster: Cluster { name: "kubernetes".to_owned(), uid: Some(CLUSTER.to_owned()) },
             classes: CLASSES.map(str::to_owned).to_vec(),
-            // Where there are hardly any audits, nothing is put right by them.
+            // With hardly any audits, no audit hides an error.
             audit_period: if chance.percent(50) { AUDIT } else { AUDIT * 10_000 },
             calls: 1 + usize::try_from(chance.below(4)).unwrap(),
         };
@@ -117,12 +116,12 @@ impl World {
             nodes: (0..2).collect(),
             terms,
             settings,
-            busy: HashSet::new(),
+            in_flight: HashSet::new(),
             calls: Vec::new(),
             followed: HashSet::new(),
-            seen: Sights::default(),
+            seen: Observations::default(),
             ensured: BTreeMap::new(),
-            told: 0,
+            events_sent: 0,
             focus: 0,
         };
         world.api.serves(&world.settings.classes);
@@ -152,8 +151,8 @@ impl World {
         self.reconciler.observe_targets(targets, self.now);
     }
 
-    /// The process is killed, and the next one begins. What it had sent takes effect until then or never, and shows: nobody
-    /// could know of anything else.
+    /// The process is killed, and the next one begins. What the former had sent takes effect and shows by then, or never does: the
+    /// next process couldn't know of anything else.
     fn restart(&mut self) {
         let (own, others): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.events)
             .into_iter()
@@ -166,22 +165,22 @@ impl World {
                 _ => {}
             }
         }
-        (self.busy, self.calls, self.followed) = (HashSet::new(), Vec::new(), HashSet::new());
+        (self.in_flight, self.calls, self.followed) = (HashSet::new(), Vec::new(), HashSet::new());
         self.ensured.clear();
-        self.seen = Sights::default();
+        self.seen = Observations::default();
         self.cloud.catches_up(self.now);
         let classes: &[&str] = if self.chance.percent(70) { &CLASSES } else { &[] };
         self.settings.classes = classes.iter().map(|class| (*class).to_owned()).collect();
         self.api.serves(&self.settings.classes);
         self.reconciler = Reconciler::new(self.terms.clone(), &self.settings, self.now);
         for facts in self.api.list(self.chance.below(8)) {
-            self.tell(News::Present(facts));
+            self.deliver(News::Present(facts));
         }
         self.target();
     }
 
-    /// The shell follows those Services that matter, and those that once did.
-    fn tell(&mut self, news: News) {
+    /// Delivers news of Services that matter, or did, as the watch does.
+    fn deliver(&mut self, news: News) {
         match news {
             News::Present(facts) => {
                 let matters = facts.is_load_balancer || facts.has_finalizer();
@@ -206,7 +205,7 @@ impl World {
         self.seen.see(facts, &self.settings.classes, self.now);
     }
 
-    /// What the cloud makes of a call: each change by itself, and the answers.
+    /// Lets a call take effect, each change by itself, and returns its outcomes.
     fn perform(&mut self, call: &Call) -> Outcomes {
         let mut outcomes = Vec::new();
         let gives_up = self.fault(3);
@@ -223,7 +222,7 @@ impl World {
         if gives_up { Err(self.error()) } else { Ok(outcomes) }
     }
 
-    /// Nobody touches what isn't theirs.
+    /// Asserts that a change concerns only what is ours.
     fn check_change(&self, action: &ServiceAction) {
         let Api { wanted, unwanted, left, services, .. } = &self.api;
         match action {
@@ -269,14 +268,14 @@ impl World {
 }
 
 impl World {
-    /// Something happens.
-    fn happen(&mut self, event: Event) {
+    /// Processes an event.
+    fn process(&mut self, event: Event) {
         let jitter = 0.5;
         match event {
             Event::User => self.user(),
             Event::Watch => {
                 let mut news = std::mem::take(&mut self.api.news);
-                // A watch that had to begin anew shows only how things stand.
+                // A watch that was restarted delivers only the last state.
                 if self.chance.percent(20) {
                     let mut later = HashSet::new();
                     news.reverse();
@@ -284,20 +283,20 @@ impl World {
                     news.reverse();
                 }
                 for news in news {
-                    self.tell(news);
+                    self.deliver(news);
                 }
             }
             Event::Write(facts, write) => {
                 let result =
                     if self.fault(10) { Err(self.api_error()) } else { self.api.write(&facts, &write) };
                 let result = if self.fault(10) { Err(self.api_error()) } else { result };
-                self.after(50, Event::Wrote(facts.service.uid.clone(), write, result));
+                self.after(50, Event::WriteResult(facts.service.uid.clone(), write, result));
             }
-            Event::Wrote(uid, write, result) => {
-                self.busy.remove(&Key::Service(uid.clone()));
+            Event::WriteResult(uid, write, result) => {
+                self.in_flight.remove(&Key::Service(uid.clone()));
                 if let Ok(facts) = &result {
                     if matches!(write, Write::Finish | Write::Release) {
-                        self.seen.is_let_go(&uid, &self.settings.classes);
+                        self.seen.on_released(&uid, &self.settings.classes);
                     }
                     self.see(facts);
                 }
@@ -305,17 +304,17 @@ impl World {
             }
             Event::Call(call) => {
                 let outcomes = self.perform(&call);
-                self.after(300, Event::Came(call, outcomes));
+                self.after(300, Event::CallResult(call, outcomes));
             }
-            Event::Came(call, outcomes) => {
-                self.ends(call.priority.as_str());
-                self.busy.retain(|key| !call.keys.contains(key));
+            Event::CallResult(call, outcomes) => {
+                self.end_call(call.priority.as_str());
+                self.in_flight.retain(|key| !call.keys.contains(key));
                 self.reconciler.on_call_result(&call, outcomes, self.now, jitter);
             }
             Event::List => {
                 let owned = self.cloud.owned();
                 let next = if self.fault(20) {
-                    Event::Listed(Err(Retry::WithBackoff))
+                    Event::ListResult(Err(Retry::WithBackoff))
                 } else {
                     Event::Present(owned)
                 };
@@ -324,13 +323,13 @@ impl World {
             Event::Present(owned) => {
                 let uid = |facts: &ServiceFacts| (facts.service.uid.clone(), facts.key());
                 let present = self.api.services.values().map(uid).collect();
-                self.after(300, Event::Listed(Ok(Listing { owned, present })));
+                self.after(300, Event::ListResult(Ok(Listing { owned, present })));
             }
-            Event::Listed(listing) => {
-                self.ends("list");
+            Event::ListResult(listing) => {
+                self.end_call("list");
                 let owned = listing.iter().flat_map(|listing| &listing.owned);
                 for owned in owned.filter(|owned| owned.cluster_uid.as_deref() == Some(CLUSTER)) {
-                    owned.service_uid.iter().for_each(|uid| self.seen.is_left(uid, self.now));
+                    owned.service_uid.iter().for_each(|uid| self.seen.on_leftover(uid, self.now));
                 }
                 let report = self.reconciler.on_list_result(
                     listing.as_ref().map_err(|retry| *retry),
@@ -341,7 +340,7 @@ impl World {
                     self.followed.insert(name.clone());
                     if let Some(facts) = self.api.services.get(&name).cloned().map(Arc::new) {
                         self.see(&facts);
-                        self.seen.is_left(&facts.service.uid, self.now);
+                        self.seen.on_leftover(&facts.service.uid, self.now);
                         self.reconciler.observe(&facts, self.now);
                     }
                 }
@@ -360,7 +359,7 @@ impl World {
                 self.target();
             }
             _ => {
-                // What follows upon each other is most often about the same Service.
+                // Successive actions most often concern the same Service.
                 if self.chance.percent(40) {
                     self.focus = self.chance.below(6);
                 }
@@ -369,7 +368,7 @@ impl World {
         }
     }
 
-    fn begins(&mut self, priority: &'static str, size: usize) {
+    fn start_call(&mut self, priority: &'static str, size: usize) {
         self.calls.push((priority, size));
         let beside = self.calls.iter().filter(|(other, _)| *other == priority).count();
         assert!(size <= self.terms.largest_batch, "{size} at once");
@@ -384,19 +383,19 @@ impl World {
         }
     }
 
-    fn ends(&mut self, priority: &'static str) {
+    fn end_call(&mut self, priority: &'static str) {
         let at = self.calls.iter().position(|(other, _)| *other == priority).unwrap();
         self.calls.remove(at);
     }
 
-    /// Begins all that the reconciler wants to be done.
-    fn work(&mut self) {
+    /// Begins all work that the reconciler wants done.
+    fn start_work(&mut self) {
         let jitter = self.chance.pick(&[0.0, 0.3, 1.0]).unwrap();
         for work in self.reconciler.next(self.now, jitter) {
             match work {
                 Work::Write { facts, write } => {
                     let uid = &facts.service.uid;
-                    assert!(self.busy.insert(Key::Service(uid.clone())), "two at once for {uid}");
+                    assert!(self.in_flight.insert(Key::Service(uid.clone())), "two at once for {uid}");
                     let Api { wanted, left, .. } = &self.api;
                     assert!(
                         wanted.contains(uid) || left.contains(uid),
@@ -404,34 +403,34 @@ impl World {
                     );
                     let may_clean_up = self.seen.may_clean_up(uid, &self.settings.classes, self.now);
                     let is_last = matches!(write, Write::Finish | Write::Release);
-                    assert!(may_clean_up || !is_last, "{uid}: somebody else may be at it");
+                    assert!(may_clean_up || !is_last, "{uid}: another controller may be working on it");
                     self.after(50, Event::Write(facts, write));
                 }
                 Work::Call(call) => {
-                    self.begins(call.priority.as_str(), call.keys.len());
+                    self.start_call(call.priority.as_str(), call.keys.len());
                     self.check_call(&call);
                     self.after(500, Event::Call(call));
                 }
                 Work::ListOwned => {
-                    self.begins("list", 0);
+                    self.start_call("list", 0);
                     self.after(1000, Event::List);
                 }
             }
         }
-        // What is wrong with a Service is told again as long as it is, and that its finalizer is somebody else's to remove.
+        // Problems of a Service, and finalizers that block its deletion, are reported repeatedly.
         let classes = &self.settings.classes;
         let is_news = |PendingEvent { facts, .. }: &PendingEvent| {
             facts.problems.is_empty() && !has_other_class(facts, classes)
         };
-        self.told += self.reconciler.take_events().iter().filter(|telling| is_news(telling)).count();
+        self.events_sent += self.reconciler.take_events().iter().filter(|telling| is_news(telling)).count();
         let now = self.now;
-        assert!(self.reconciler.next_wake().is_none_or(|at| at > now), "it is woken again and again");
+        assert!(self.reconciler.next_wake().is_none_or(|at| at > now), "it wakes up without end");
     }
 
     fn check_call(&mut self, call: &Call) {
         assert_eq!(call.keys.len(), call.changes.len());
         for key in &call.keys {
-            assert!(self.busy.insert(key.clone()), "two at once for {key:?}");
+            assert!(self.in_flight.insert(key.clone()), "two at once for {key:?}");
         }
         assert!(self.terms.wants_known || call.known.is_empty());
         for known in &call.known {
@@ -452,19 +451,19 @@ impl World {
             }
             if let ServiceAction::Delete(pileus_cloud::Service { uid, .. }) = &change.action {
                 let may_clean_up = self.seen.may_clean_up(uid, &self.settings.classes, self.now);
-                assert!(may_clean_up, "{uid} is somebody else's, or may be");
-                self.seen.is_left(uid, self.now);
+                assert!(may_clean_up, "{uid} may belong to another controller");
+                self.seen.on_leftover(uid, self.now);
             }
         }
     }
 
-    /// Goes on until this time has come, or nothing is left to happen before.
+    /// Runs until this time.
     fn run(&mut self, until: Instant) {
         loop {
             if !self.api.news.is_empty() && !self.events.values().any(|event| matches!(event, Event::Watch)) {
                 self.after(400, Event::Watch);
             }
-            self.work();
+            self.start_work();
             let next = self.events.first_key_value().map(|((at, _), _)| *at);
             let Some(at) =
                 next.into_iter().chain(self.reconciler.next_wake()).min().filter(|at| *at <= until)
@@ -472,17 +471,17 @@ impl World {
                 break;
             };
             self.now = self.now.max(at);
-            self.cloud.passes(self.now);
+            self.cloud.advance(self.now);
             if let Some(entry) = self.events.first_entry().filter(|entry| entry.key().0 <= at) {
                 let event = entry.remove();
-                self.happen(event);
+                self.process(event);
             }
         }
         self.now = until;
     }
 
-    /// The cloud holds what the cluster asks for, and each Service says so. What a process left behind that was killed is
-    /// found by an audit alone.
+    /// Asserts that the cloud holds what the cluster asks for, and that the Services' statuses say so. Only an audit finds what a
+    /// killed process has left behind.
     fn check(&self, is_audited: bool) {
         let (classes, targets) = (&self.settings.classes, self.targets());
         let mut expected: BTreeSet<_> =
@@ -490,12 +489,12 @@ impl World {
         for facts in self.api.services.values() {
             let (uid, name) = (&facts.service.uid, name(&facts.service.uid));
             if Demand::of(facts, classes) != Demand::Ours {
-                // One that may be somebody else's is left to them, who may use the same finalizer. A while ago it might not
-                // be cleaned up yet.
+                // A Service that may belong to another controller is left alone, which may use the same finalizer. One that
+                // became ours a moment ago may not be cleaned up yet.
                 let earlier = self.now.checked_sub(Duration::from_mins(5)).unwrap_or(self.now);
                 let is_ours = self.seen.may_clean_up(uid, classes, earlier);
                 assert!(!is_ours || !facts.has_finalizer(), "{facts:?} keeps its finalizer");
-                // What it had before this process began stays: nobody saw whose it was.
+                // A load balancer from before this process stays: its owner isn't known.
                 if has_other_class(facts, classes) && !facts.is_deleting && !self.seen.was_wanted(uid) {
                     expected.extend(self.cloud.there.contains_key(&name).then_some(name));
                 }
@@ -507,7 +506,7 @@ impl World {
             if !facts.problems.is_empty() {
                 continue;
             }
-            let there = there.unwrap_or_else(|| panic!("{facts:?} has none"));
+            let there = there.unwrap_or_else(|| panic!("{facts:?} has no load balancer"));
             assert_eq!(there.shape.0, Some(DesiredSpec::of(&facts.service)), "{uid}");
             let is_local = matches!(facts.service.policy, TrafficPolicy::Local(_));
             let endpoints =
@@ -529,39 +528,39 @@ impl World {
     }
 }
 
-/// A history of so many chapters, played to its end. Each chapter ends with a rest in which nothing fails.
+/// Plays a history of this many chapters. Each chapter ends with a time without faults.
 fn play(seed: u64, chapters: usize) {
     let mut world = World::new(seed);
     for _ in 0..chapters {
         world.faults = true;
-        let haste = world.chance.pick(&[100, 1000, 4000]).unwrap();
+        let pace = world.chance.pick(&[100, 1000, 4000]).unwrap();
         for _ in 0..world.chance.below(20) {
-            world.after(haste, Event::User);
-            let pause = if world.chance.percent(2) { 4_000_000 } else { world.chance.below(haste) };
+            world.after(pace, Event::User);
+            let pause = if world.chance.percent(2) { 4_000_000 } else { world.chance.below(pace) };
             world.run(world.now + Duration::from_millis(pause));
         }
         world.faults = false;
-        // Longer than anything that has failed is put off, and most often without an audit that puts things right.
+        // Longer than any delay after a failure, and most often without an audit that would hide an error.
         world.run(world.now + Duration::from_mins(10));
         world.check(false);
     }
     world.run(world.now + AUDIT * 3);
     let is_audited = world.settings.audit_period == AUDIT;
     world.check(is_audited);
-    let done = (world.cloud.writes, world.api.writes, world.told);
+    let done = (world.cloud.writes, world.api.writes, world.events_sent);
     world.run(world.now + AUDIT * 3);
     world.check(is_audited);
-    assert_eq!((world.cloud.writes, world.api.writes, world.told), done, "it doesn't rest");
+    assert_eq!((world.cloud.writes, world.api.writes, world.events_sent), done, "it doesn't settle");
 }
 
-/// How many histories: as many as take half a second, or what this variable says.
+/// The variable with the number of histories; without it, as many as take half a second.
 const HISTORIES: &str = "PILEUS_HISTORIES";
 
 #[test]
-fn at_the_end_the_cloud_holds_what_the_cluster_asks_for_and_nobody_writes_any_more() {
+fn in_the_end_the_cloud_holds_what_the_cluster_asks_for_and_writes_cease() {
     let histories = std::env::var(HISTORIES).map_or(40, |text| text.parse().unwrap());
     for seed in 0..histories {
         let played = std::panic::catch_unwind(|| play(seed, 12));
-        assert!(played.is_ok(), "history {seed} ends badly; see above");
+        assert!(played.is_ok(), "history {seed} fails; see above");
     }
 }

@@ -1,4 +1,4 @@
-//! An API server: Services, a watch that lags, and users who do what they like.
+//! A simulated API server: Services, a watch that lags, and users who change anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,15 +31,15 @@ impl News {
 
 #[derive(Debug, Default)]
 pub(super) struct Api {
-    /// The classes that are ours to serve at the moment.
+    /// The classes that are served now.
     pub(super) classes: Vec<String>,
     pub(super) services: BTreeMap<String, ServiceFacts>,
-    /// What the watch has yet to tell.
+    /// The news that the watch hasn't delivered yet.
     pub(super) news: Vec<News>,
-    /// All that has ever happened.
+    /// All news since the start.
     log: Vec<News>,
     version: u64,
-    /// UIDs that were ever wanted, ever not, and ever to be cleaned up as any finalizer of that name tells.
+    /// The UIDs that were ever wanted, that were ever not, and that ever had a finalizer which counts as ours.
     pub(super) wanted: BTreeSet<String>,
     pub(super) unwanted: BTreeSet<String>,
     pub(super) left: BTreeSet<String>,
@@ -47,7 +47,7 @@ pub(super) struct Api {
 }
 
 impl Api {
-    /// These are the classes that are ours to serve from now on.
+    /// Sets the classes that are served from now on.
     pub(super) fn serves(&mut self, classes: &[String]) {
         self.classes = classes.to_vec();
         for facts in self.services.values().cloned().collect::<Vec<_>>() {
@@ -55,7 +55,7 @@ impl Api {
         }
     }
 
-    /// A list of all Services as they were so many changes ago. The watch tells what has come since.
+    /// A list of all Services as they were this many changes ago. The watch delivers the changes since.
     pub(super) fn list(&mut self, ago: u64) -> Vec<Arc<ServiceFacts>> {
         let mut old = self.log.clone();
         let new = old.split_off(old.len().saturating_sub(usize::try_from(ago).unwrap()));
@@ -68,7 +68,7 @@ impl Api {
             }
         }
         let listed: Vec<_> = listed.into_values().collect();
-        // By the classes of today.
+        // By the present classes.
         for facts in &listed {
             self.note(facts);
         }
@@ -93,7 +93,7 @@ impl Api {
         }
     }
 
-    /// An object is so now, or gone where its last finalizer is.
+    /// Stores an object, or removes it with its last finalizer.
     fn store(&mut self, mut facts: ServiceFacts) -> Arc<ServiceFacts> {
         self.version += 1;
         facts.resource_version = self.version.to_string();
@@ -113,7 +113,7 @@ impl Api {
         stored
     }
 
-    /// What becomes of a write.
+    /// Performs a write.
     pub(super) fn write(&mut self, facts: &ServiceFacts, write: &Write) -> Result<Arc<ServiceFacts>, Error> {
         let Some(there) = self.services.get(&facts.key()) else { return Err(Error::Gone) };
         if there.service.uid != facts.service.uid {
@@ -146,7 +146,7 @@ impl Api {
         Ok(self.store(changed))
     }
 
-    /// Somebody does something.
+    /// Lets a user change something.
     pub(super) fn user(&mut self, number: u64, chance: &mut Chance) {
         let name = format!("default/s{number}");
         let Some(there) = self.services.get(&name) else { return self.create(&name, chance) };
@@ -165,7 +165,7 @@ impl Api {
                 let point = IngressPoint::Ip("203.0.113.9".to_owned());
                 facts.service.status = vec![Ingress { point, ip_mode: Some(IpMode::Vip), ports: Vec::new() }];
             }
-            7 if facts.problems.is_empty() => facts.problems = vec!["no range".to_owned()],
+            7 if facts.problems.is_empty() => facts.problems = vec!["an invalid CIDR".to_owned()],
             7 | 8 => facts.problems.clear(),
             9 => facts.local_endpoints = [(format!("n{}", chance.below(4)), 1)].into(),
             _ => {
@@ -193,7 +193,7 @@ impl Api {
         if chance.percent(20) {
             facts.finalizers.push("other.example/finalizer".to_owned());
         }
-        // Somebody else's controller may use the same one.
+        // Another controller may use the same finalizer.
         if has_other_class(&facts, &self.classes) && chance.percent(50) {
             facts.finalizers.push(FINALIZER_LOAD_BALANCER.to_owned());
         }
@@ -201,7 +201,7 @@ impl Api {
     }
 }
 
-/// Changes the type, or the class by way of another type, which a watch may not see.
+/// Changes the type, or the class by way of another type, which a watch may skip.
 fn flip(facts: &mut ServiceFacts, chance: &mut Chance) {
     facts.is_load_balancer = chance.percent(60);
     facts.service.class = match chance.below(4) {

@@ -1,4 +1,4 @@
-//! Chance that can be repeated: a seed is a whole history.
+//! Random numbers that can be repeated: a seed determines a whole history.
 
 /// `SplitMix64`.
 #[derive(Debug)]
@@ -13,17 +13,17 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// Less than `bound`.
+    /// A number below `bound`.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    /// True so often out of a hundred times.
+    /// True in this share of a hundred cases.
     pub(super) fn percent(&mut self, share: u64) -> bool {
         self.below(100) < share
     }
 
-    /// One of these.
+    /// One of these at random.
     pub(super) fn pick<T: Clone>(&mut self, of: &[T]) -> Option<T> {
         (!of.is_empty()).then(|| of[usize::try_from(self.below(of.len() as u64)).unwrap()].clone())
     }

@@ -1,5 +1,5 @@
-//! A cloud with one load balancer a Service: operations take time and fail late, reads show what was there a while ago, a
-//! write whose answer was lost takes effect late, and what others made is there as well.
+//! A simulated cloud with one load balancer a Service. Operations take time and fail late, reads show earlier states, a write whose
+//! answer was lost takes effect late, and there are load balancers of other owners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::chance::Chance;
 
 pub(super) const CLUSTER: &str = "our cluster";
 
-/// How long a read may show what was there before, and how long a write may take whose answer was lost.
+/// How long a read may show an earlier state, and how long a write may take whose answer was lost.
 const LAG: Duration = Duration::from_secs(25);
 const LATE: Duration = Duration::from_secs(55);
 
-/// What is wanted of a load balancer, apart from its targets.
+/// The desired spec of a load balancer, targets set aside.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DesiredSpec(Service);
 
@@ -38,7 +38,7 @@ pub(super) struct LoadBalancer {
     pub(super) service: Option<String>,
     pub(super) shape: CallLimits,
     pub(super) address: Vec<Ingress>,
-    /// How it was, and until when a read may show that.
+    /// Its earlier shapes, and until when a read may show each.
     former: Vec<(CallLimits, Instant)>,
     operation: Option<Operation>,
     has_failed: bool,
@@ -47,28 +47,28 @@ pub(super) struct LoadBalancer {
 #[derive(Debug, Clone, PartialEq)]
 struct Operation {
     ends: Instant,
-    /// What is there then; none where it is being removed.
+    /// The shape after that; none where it is being removed.
     then: Option<CallLimits>,
     fails: bool,
-    /// Whether no read shows that it is under way. Another write waits for it all the same.
+    /// Whether no read shows it. Another write waits for it nevertheless.
     is_hidden: bool,
-    /// How long reads show what was there before.
+    /// How long reads show the former shape.
     lag: Duration,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Cloud {
     pub(super) there: BTreeMap<String, LoadBalancer>,
-    /// What was removed, and until when a read may show it.
+    /// Removed load balancers, and until when a read may show each.
     ghosts: BTreeMap<String, (LoadBalancer, Instant)>,
     pub(super) writes: usize,
     made: u8,
 }
 
 impl Cloud {
-    /// Something that nobody here has made.
+    /// Adds a load balancer of another owner.
     pub(super) fn add(&mut self, name: &str, cluster: Option<&str>, service: Option<&str>) {
-        let stranger = LoadBalancer {
+        let foreign = LoadBalancer {
             cluster: cluster.map(str::to_owned),
             service: service.map(str::to_owned),
             shape: CallLimits::default(),
@@ -77,11 +77,11 @@ impl Cloud {
             operation: None,
             has_failed: false,
         };
-        self.there.insert(name.to_owned(), stranger);
+        self.there.insert(name.to_owned(), foreign);
     }
 
-    /// What has come to its end by now.
-    pub(super) fn passes(&mut self, now: Instant) {
+    /// Completes the operations that end by now.
+    pub(super) fn advance(&mut self, now: Instant) {
         let ghosts = &mut self.ghosts;
         ghosts.retain(|_, (_, until)| *until > now);
         self.there.retain(|name, there| {
@@ -105,7 +105,7 @@ impl Cloud {
         });
     }
 
-    /// All shows from now on what was begun before.
+    /// Lets all reads show the present state from now on.
     pub(super) fn catches_up(&mut self, now: Instant) {
         for operation in self.there.values_mut().filter_map(|there| there.operation.as_mut()) {
             operation.lag = Duration::ZERO;
@@ -113,7 +113,7 @@ impl Cloud {
                 operation.ends = now;
             }
         }
-        self.passes(now);
+        self.advance(now);
         self.ghosts.clear();
         self.there.values_mut().for_each(|there| there.former.clear());
     }
@@ -129,7 +129,7 @@ impl Cloud {
         self.there.iter().map(owned).collect()
     }
 
-    /// Does what is asked, as a good provider would that knows no more than it reads.
+    /// Makes a change, as a correct provider does that knows only what it reads.
     pub(super) fn change(
         &mut self,
         action: &ServiceAction,
@@ -137,7 +137,7 @@ impl Cloud {
         (chance, faults): (&mut Chance, bool),
         now: Instant,
     ) -> Result<ServiceProgress, CloudError> {
-        self.passes(now);
+        self.advance(now);
         let done = |status| Ok(ServiceProgress::Done { status, warnings: Vec::new() });
         let (name, wanted) = match action {
             ServiceAction::Ensure(service) => {
@@ -154,9 +154,9 @@ impl Cloud {
             ServiceAction::UpdateTargets(service) => {
                 let name = name(&service.uid);
                 let Some(there) = self.there.get(&name) else {
-                    return Err(CloudError::new(ErrorKind::Conflict, "there is none"));
+                    return Err(CloudError::new(ErrorKind::Conflict, "no such load balancer"));
                 };
-                // This one does no more than it is told.
+                // This provider changes nothing else.
                 (name, Some((there.shape.0.clone(), (targets.to_vec(), service.endpoints.clone()))))
             }
             ServiceAction::Delete(service) => (name(&service.uid), None),
@@ -165,7 +165,7 @@ impl Cloud {
         let Some(there) = self.there.get_mut(&name) else { return done(Vec::new()) };
         let then = match wanted {
             None => None,
-            Some(wanted) => match there.lacks(wanted, chance, now) {
+            Some(wanted) => match there.shape_to_write(wanted, chance, now) {
                 Some(then) => Some(then),
                 None => return done(there.address.clone()),
             },
@@ -188,7 +188,7 @@ impl Cloud {
         }
         if takes.is_zero() && !fails {
             let address = there.address.clone();
-            self.passes(now);
+            self.advance(now);
             return done(if self.there.contains_key(&name) { address } else { Vec::new() });
         }
         Ok(ServiceProgress::InProgress { after: takes.min(Duration::from_secs(1)), resume: None })
@@ -208,8 +208,8 @@ impl Cloud {
 }
 
 impl LoadBalancer {
-    /// What it is to become, with only that written which a read shows to be another; none where all is as wanted.
-    fn lacks(&self, wanted: CallLimits, chance: &mut Chance, now: Instant) -> Option<CallLimits> {
+    /// The shape after a write of only those parts that a read shows to differ; none where no part differs.
+    fn shape_to_write(&self, wanted: CallLimits, chance: &mut Chance, now: Instant) -> Option<CallLimits> {
         let is_seen = self.operation.as_ref().is_some_and(|operation| !operation.is_hidden);
         if is_seen || self.has_failed {
             return Some(wanted);

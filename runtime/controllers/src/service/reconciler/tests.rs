@@ -20,7 +20,7 @@ use std::time::Duration;
 const ENSURE: &str = r#"ensure a ["n"]"#;
 const DELETING: &str = "2026-01-02T03:04:05Z";
 
-/// A Service that is settled, and nothing said of it yet.
+/// A cluster with one settled Service; its calls, patches and events are discarded.
 fn settled(change: Value) -> Harness {
     let mut harness = Harness::with_nodes(&nodes(&["n"]));
     harness.store(service("a", change));

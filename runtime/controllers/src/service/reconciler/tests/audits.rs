@@ -12,7 +12,7 @@ fn after_a_start_settled_services_are_audited_in_one_call_after_user_work() {
     assert_eq!(harness.sizes, [(1, false), (3, true)]);
     assert_eq!(harness.take_calls()[0], ENSURE);
     assert_eq!(harness.take_events(), ["EnsuringLoadBalancer a", "EnsuredLoadBalancer a"]);
-    // And each half hour, without a word where all is as it was.
+    // And each half hour, without an event where nothing has changed.
     harness.sizes.clear();
     harness.run_for(AUDIT * 11 / 10);
     assert_eq!(harness.sizes, [(4, true)]);
@@ -30,14 +30,14 @@ fn an_audit_that_finds_a_difference_reports_and_writes_it() {
     harness.run_for(AUDIT * 11 / 10);
     assert_eq!(harness.take_events(), ["EnsuredLoadBalancer a", "LoadBalancerWarning a"]);
     assert_eq!(harness.get("a")["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.2");
-    // The same warning isn't told with each audit.
+    // An audit doesn't repeat a warning.
     harness.plan_outcome(
         "a",
         Ok(ServiceProgress::Done { status: vec![ingress()], warnings: vec!["oh".to_owned()] }),
     );
     harness.run_for(AUDIT * 11 / 10);
     assert_eq!(harness.take_events(), ["EnsuredLoadBalancer a"]);
-    // Nor with each Node that joins, but with each ensure that a user waits for.
+    // Nor does a Node that joins; an ensure that a user waits for does.
     let warned = || Ok(ServiceProgress::Done { status: vec![ingress()], warnings: vec!["oh".to_owned()] });
     harness.plan_outcome("a", warned());
     harness.set_nodes(&nodes(&["n", "o"]));
@@ -50,14 +50,14 @@ fn an_audit_that_finds_a_difference_reports_and_writes_it() {
         harness.take_events(),
         ["EnsuringLoadBalancer a", "EnsuredLoadBalancer a", "LoadBalancerWarning a"]
     );
-    // What passes by itself isn't told to those who don't wait for anything.
+    // A transient failure of an audit isn't reported.
     for kind in [ErrorKind::Unavailable, ErrorKind::Broken] {
         harness.plan_outcome("a", failure(kind));
     }
     harness.run_for(AUDIT * 11 / 10);
     assert_eq!(harness.take_events(), ["SyncLoadBalancerFailed a"]);
     harness.run_for(AUDIT / 10);
-    // What an audit has set going is work like any other.
+    // An operation that an audit has started is polled with the priority of any other.
     harness.plan_outcome("a", Ok(in_progress(3, "note")));
     harness.sizes.clear();
     harness.run_for(AUDIT * 11 / 10);
@@ -74,14 +74,14 @@ fn audits_are_spread_over_a_tenth_of_their_period() {
     }
 }
 
-/// What is asked of the cloud in the next minutes, short of an audit.
+/// The calls of the next minutes, which must be audits; the next regular audit is later.
 fn later(harness: &mut Harness) -> Vec<String> {
     harness.sizes.clear();
     let mut calls = harness.run_for(Duration::from_mins(5)).take_calls();
     let is_audit = |sizes: &[(usize, bool)]| sizes.iter().all(|(_, is_audit)| *is_audit);
     assert!(
         is_audit(&harness.sizes) && harness.take_events().is_empty(),
-        "nobody waits for it: {:?}",
+        "only audits, without events: {:?}",
         harness.sizes
     );
     calls.retain(|call| call != "list");
@@ -98,7 +98,7 @@ fn a_change_that_is_reverted_is_audited_once_more_after_the_clouds_lag() {
         harness.change("a", json!({"spec": {"type": kind}}));
     }
     let rows: [(&str, &[Change], usize); 8] = [
-        ("another wish", &[|harness| port(harness, 81)], 0),
+        ("another spec", &[|harness| port(harness, 81)], 0),
         ("two others", &[|harness| port(harness, 81), |harness| port(harness, 82)], 0),
         ("there and back", &[|harness| port(harness, 81), |harness| port(harness, 80)], 1),
         (
@@ -108,19 +108,19 @@ fn a_change_that_is_reverted_is_audited_once_more_after_the_clouds_lag() {
         ),
         ("other nodes", &[|harness| harness.set_nodes(&nodes(&["n", "o"]))], 0),
         (
-            "nodes that go and come",
+            "nodes that join and leave",
             &[|harness| harness.set_nodes(&nodes(&["n", "o"])), |harness| harness.set_nodes(&nodes(&["n"]))],
             1,
         ),
         (
-            "one that is made again",
+            "deleted and made again",
             &[|harness| kind(harness, "ClusterIP"), |harness| kind(harness, "LoadBalancer")],
             1,
         ),
         ("its status alone", &[|harness| harness.change("a", json!({"status": null}))], 0),
     ];
-    for (name, changes, looks) in rows {
-        // What comes after the first list has nothing in the cloud.
+    for (name, changes, audits) in rows {
+        // A Service that is created after the first list has nothing in the cloud.
         let mut harness = Harness::with_nodes(&nodes(&["n"]));
         harness.settle().store(service("a", json!({})));
         harness.settle();
@@ -130,7 +130,7 @@ fn a_change_that_is_reverted_is_audited_once_more_after_the_clouds_lag() {
         }
         harness.take_events();
         assert_eq!(harness.reconciler.summary(), Summary { wanted: 1, settled: 1, leaving: 0 }, "{name}");
-        assert_eq!(later(&mut harness).len(), looks, "{name}");
+        assert_eq!(later(&mut harness).len(), audits, "{name}");
         assert!(later(&mut harness).is_empty(), "{name}: once");
     }
 }
@@ -142,11 +142,11 @@ fn a_spec_that_keeps_alternating_is_audited_on_schedule_and_once_at_the_end() {
         harness.set_nodes(&nodes(if round % 2 == 0 { &["n", "o"] } else { &["n"] }));
         harness.run_for(Duration::from_secs(21));
     }
-    let looks = |harness: &Harness| harness.sizes.iter().filter(|(_, is_audit)| *is_audit).count();
-    assert_eq!(looks(&harness), 2, "in 84 minutes");
+    let audits = |harness: &Harness| harness.sizes.iter().filter(|(_, is_audit)| *is_audit).count();
+    assert_eq!(audits(&harness), 2, "in 84 minutes");
     harness.sizes.clear();
     harness.run_for(Duration::from_mins(5));
-    assert_eq!((harness.sizes.len(), looks(&harness)), (1, 1));
+    assert_eq!((harness.sizes.len(), audits(&harness)), (1, 1));
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn a_change_during_a_call_is_sent_after_it() {
     harness.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
     harness.set_nodes(&nodes(&["n", "o"]));
     assert!(harness.settle().take_calls().is_empty());
-    // Of an operation that was for something else no note is kept, nor its time, nor its failure.
+    // The note, the delay and the failures of an operation for a former task don't count.
     harness.reconciler.on_call_result(
         call,
         Ok(vec![Ok(in_progress(3600, "of the ensure"))]),
@@ -130,7 +130,7 @@ fn known_services_are_those_that_keep_a_load_balancer_of_ours() {
     harness.store(service("leaving", there(json!({"metadata": {"deletionTimestamp": DELETING}}))));
     harness.plan_outcome("leaving", Ok(in_progress(600, "note")));
     harness.run_until_quiet(Duration::from_secs(2));
-    // What was heard of it while it could be read is what is there.
+    // The provider last got it while it was valid, and made its load balancer from that.
     harness.change("broken", wrong);
     harness.store(service("a", json!({})));
     assert!(harness.settle().take_calls().contains(&ENSURE.to_owned()));

@@ -9,13 +9,17 @@ fn an_invalid_service_is_reported_and_only_its_deletion_reaches_the_cloud() {
     assert_eq!(harness.take_events(), ["SyncLoadBalancerFailed a"]);
     assert!(harness.notes[0].contains("192.0.2.0/24"), "{:?}", harness.notes);
     harness.change("a", json!({"metadata": {"labels": {"a": "b"}}}));
-    assert!(harness.settle().take_events().is_empty(), "told once");
+    assert!(harness.settle().take_events().is_empty(), "reported once");
     harness.run_for(AUDIT * 11 / 10);
-    assert_eq!(harness.take_events(), ["SyncLoadBalancerFailed a"], "events go after an hour");
+    assert_eq!(
+        harness.take_events(),
+        ["SyncLoadBalancerFailed a"],
+        "reported again with the audit, since events expire after an hour"
+    );
     harness.change("a", json!({"spec": {"loadBalancerSourceRanges": null}}));
     assert_eq!(harness.settle().take_calls(), [ENSURE]);
     harness.take_events();
-    // It keeps what it has, and its finalizer.
+    // It keeps its load balancer and its finalizer.
     harness.change("a", wrong);
     harness.change("a", json!({"metadata": {"finalizers": null}}));
     harness.set_nodes(&nodes(&["n", "o"]));
@@ -24,7 +28,7 @@ fn an_invalid_service_is_reported_and_only_its_deletion_reaches_the_cloud() {
     harness.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
     assert_eq!(harness.settle().take_calls(), ["delete uid-a"]);
     let ServiceAction::Delete(deleted) = &harness.last[0].action else { panic!("{:?}", harness.last) };
-    assert!(deleted.source_ranges.is_empty(), "as the provider last heard of it");
+    assert!(deleted.source_ranges.is_empty(), "as the provider last got it");
     assert_eq!((deleted.targets.clone(), deleted.status.len()), (TargetSelection::Rows(Vec::new()), 1));
 }
 
@@ -109,5 +113,5 @@ fn an_observation_without_a_relevant_change_shortens_no_delay() {
     harness.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
     assert_eq!(harness.settle().take_calls(), ["delete uid-a"]);
     harness.reconciler.observe_gone("default/a", harness.now);
-    assert!(harness.settle().take_calls().is_empty(), "one that goes in the end");
+    assert!(harness.settle().take_calls().is_empty(), "its delay stays when it is gone");
 }

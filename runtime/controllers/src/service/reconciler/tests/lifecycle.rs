@@ -5,7 +5,7 @@ fn a_settled_service_that_is_not_ours_any_more_is_forgotten_at_the_next_audit() 
     let mut harness = settled(json!({}));
     harness.change("a", json!({"spec": {"type": "ClusterIP"}}));
     assert_eq!(harness.settle().take_calls(), ["delete uid-a"]);
-    assert_eq!(harness.reconciler.records.len(), 1, "it may turn back, while the cloud shows it still");
+    assert_eq!(harness.reconciler.records.len(), 1, "it may change back while the cloud still shows it");
     harness.run_for(AUDIT * 11 / 10);
     assert!(harness.reconciler.records.is_empty() && harness.reconciler.names.is_empty());
 }
@@ -27,7 +27,7 @@ fn a_stale_observation_changes_nothing() {
     let mut older = harness.facts("a");
     (older.resource_version, older.finalizers) = ("2".to_owned(), Vec::new());
     harness.reconciler.observe(&Arc::new(older), harness.now);
-    // For longer than what is written and undone stays undone.
+    // Longer than the first delay of a write that was undone.
     assert!(harness.run_until_quiet(Duration::from_secs(11)).take_calls().is_empty() && harness.patches == 0);
 }
 

@@ -26,7 +26,7 @@ fn orphans_are_removed_unknown_services_named_and_unattributed_objects_kept() {
     assert_eq!((report.orphans, report.unattributed), (2, 3));
     assert_eq!(report.unknown, ["default/b"]);
     assert_eq!(report.new_unattributed, ["of another cluster", "of no cluster", "of no service"]);
-    // The Service that was named has to be cleaned up, whatever it looks like.
+    // The Service that the list named has to be cleaned up, regardless of its type.
     harness.store(service("b", json!({"spec": {"type": "ClusterIP"}})));
     assert_eq!(harness.settle().take_calls(), ["delete uid-b"]);
     harness.store(service("c", json!({"spec": {"type": "ClusterIP"}})));
@@ -89,7 +89,7 @@ fn an_orphan_removal_in_progress_is_polled_until_a_list_lacks_the_orphan() {
     harness.run_for(AUDIT * 11 / 10);
     assert_eq!(harness.take_calls(), ["remove an orphan"]);
     harness.run_for(AUDIT);
-    assert!(harness.take_calls().is_empty(), "the next list shows it as well");
+    assert!(harness.take_calls().is_empty(), "the next list still shows it");
     harness.run_for(AUDIT * 2 / 3);
     assert_eq!(harness.take_calls(), ["remove an orphan"]);
     harness.listing = Ok(Listing { owned: Vec::new(), present: HashMap::new() });

@@ -34,11 +34,15 @@ fn a_service_that_gets_another_class_is_deleted_and_released_and_then_left_alone
     harness.change("a", foreign);
     assert_eq!(harness.settle().take_calls(), ["delete uid-a"]);
     assert_eq!(harness.get("a")["metadata"]["finalizers"], json!([]));
-    assert_eq!(harness.get("a")["status"], status("203.0.113.9"), "it is theirs by now");
+    assert_eq!(
+        harness.get("a")["status"],
+        status("203.0.113.9"),
+        "the status belongs to another controller by now"
+    );
     harness.change("a", json!({"metadata": {"finalizers": [FINALIZER]}}));
     assert!(harness.run_until_quiet(Duration::from_secs(11)).take_calls().is_empty() && harness.patches == 1);
     harness.change("a", json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
-    assert!(harness.settle().take_calls().is_empty(), "its controller is at it");
+    assert!(harness.settle().take_calls().is_empty(), "the controller of its class may be working on it");
     assert_eq!(harness.reconciler.summary(), Summary::default());
 }
 
@@ -91,7 +95,7 @@ fn a_service_served_elsewhere_keeps_its_status_and_is_ensured_when_it_changes() 
     assert_eq!((harness.settle().take_calls().len(), harness.patches), (1, 1));
 }
 
-/// One of a foreign class that a start finds, and of which the list tells.
+/// A Service of another class from before the start, which the cloud's list names.
 fn with_class_conflict() -> Harness {
     let mut harness = Harness::with_nodes(&nodes(&["n"]));
     harness.store(service("a", json!({"spec": {"loadBalancerClass": "foreign"}})));
@@ -110,7 +114,7 @@ fn a_list_never_deletes_the_load_balancer_of_a_live_service_with_another_class()
     let news = |report: &ListingReport| (report.class_conflicts, report.new_class_conflicts.len());
     assert_eq!(harness.reports.iter().map(news).collect::<Vec<_>>(), [(1, 1), (1, 0), (1, 0)]);
     let told = ("default/a".to_owned(), "foreign".to_owned());
-    assert_eq!(harness.reports[0].new_class_conflicts, [told], "told once");
+    assert_eq!(harness.reports[0].new_class_conflicts, [told], "reported once");
 }
 
 #[test]
@@ -153,7 +157,7 @@ fn what_another_controller_made_for_a_formerly_ours_service_stays() {
     assert_eq!(harness.reports.last().map(|report| report.class_conflicts), Some(1));
 }
 
-/// One of a foreign class that bears the finalizer, of which the cloud has nothing.
+/// A Service of another class with the finalizer, for which the cloud has nothing.
 fn with_other_class() -> Harness {
     let mut harness = Harness::with_nodes(&nodes(&["n"]));
     let metadata = json!({"finalizers": [FINALIZER]});
@@ -173,12 +177,15 @@ fn a_finalizer_of_another_class_is_removed_only_after_the_grace_period() {
         harness.change("a", turned.clone());
         harness.change("a", also);
         harness.run_for(Duration::from_mins(29));
-        assert!(harness.take_calls().is_empty() && harness.patches == 0, "its controller is at it");
+        assert!(
+            harness.take_calls().is_empty() && harness.patches == 0,
+            "the controller of its class may be working on it"
+        );
         harness.run_for(Duration::from_secs(62));
         assert_eq!(harness.take_calls(), ["delete uid-a"]);
         assert_eq!((harness.get("a")["metadata"]["finalizers"].clone(), harness.patches), (json!([]), 1));
     }
-    // It is theirs again, has been seen to by them, or is gone with their word.
+    // It gets that class again, is cleaned up by its controller, or is gone.
     let rows = [
         ("turned back", json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "foreign"}})),
         ("done", json!({"metadata": {"finalizers": null}})),
@@ -194,7 +201,7 @@ fn a_finalizer_of_another_class_is_removed_only_after_the_grace_period() {
     harness.change("a", turned);
     harness.reconciler.observe_gone("default/a", harness.now);
     harness.store(service("a", json!({"metadata": {"uid": "other"}})));
-    assert_eq!(harness.settle().take_calls(), [ENSURE], "the next of its name needn't wait");
+    assert_eq!(harness.settle().take_calls(), [ENSURE], "a new Service of the same name needn't wait");
 }
 
 #[test]
@@ -202,7 +209,7 @@ fn a_deletion_blocked_by_another_controller_is_reported_with_each_list_but_the_f
     let mut harness = with_other_class();
     harness.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
     harness.run_for(AUDIT * 11 / 10);
-    assert!(harness.take_events().is_empty(), "whoever serves it may be at it");
+    assert!(harness.take_events().is_empty(), "the controller of its class may be working on it");
     for _ in 0..2 {
         harness.run_for(AUDIT * 11 / 10);
         assert_eq!(harness.take_events(), ["SyncLoadBalancerFailed a"]);
@@ -213,7 +220,7 @@ fn a_deletion_blocked_by_another_controller_is_reported_with_each_list_but_the_f
         );
     }
     assert!(harness.take_calls().is_empty() && harness.patches == 0);
-    // What the list shows of it is ours, and so is the finalizer.
+    // Now the list names it, and so the finalizer is ours as well.
     let listed = vec![owned("of a", Some("cluster"), Some("uid-a"))];
     harness.listing = Ok(Listing { owned: listed, present: HashMap::new() });
     harness.run_for(AUDIT * 11 / 10);
@@ -229,7 +236,7 @@ fn a_service_that_returns_to_another_class_before_its_deletion_keeps_its_load_ba
     harness.change("a", turned.clone());
     harness.change("a", back.clone());
     assert!(harness.settle().take_calls().is_empty());
-    // And what is begun isn't gone on with: they may have made it anew.
+    // And a deletion in progress is given up: the other controller may have made it again.
     harness.plan_outcome("a", Ok(in_progress(60, "note")));
     harness.change("a", turned);
     assert_eq!(harness.settle().take_calls(), ["delete uid-a"]);

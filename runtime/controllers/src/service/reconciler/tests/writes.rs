@@ -47,11 +47,11 @@ fn restoring_a_removed_finalizer_causes_no_write_storm() {
 #[test]
 fn writes_that_a_type_change_reverses_are_not_delayed() {
     let mut harness = settled(json!({}));
-    for (kind, ingresses) in [("ClusterIP", 0), ("LoadBalancer", 1)].repeat(8) {
+    for (kind, count) in [("ClusterIP", 0), ("LoadBalancer", 1)].repeat(8) {
         harness.change("a", json!({"spec": {"type": kind}}));
         harness.run_for(Duration::from_secs(2));
         let facts = harness.facts("a");
-        assert_eq!((facts.finalizers.len(), facts.service.status.len()), (ingresses, ingresses));
+        assert_eq!((facts.finalizers.len(), facts.service.status.len()), (count, count));
     }
 }
 
@@ -68,7 +68,7 @@ fn a_status_that_others_write_or_remove_returns() {
 
 #[test]
 fn a_failed_write_is_reported_and_retried_later() {
-    // One that has just started refuses what it takes some seconds later.
+    // An API server that has just started forbids at first what it allows seconds later.
     let refusals = [(Error::Refused("no".to_owned()), 60), (Error::Forbidden("no".to_owned()), 0)];
     for (refusal, seconds) in refusals {
         let mut harness = Harness::with_nodes(&nodes(&["n"]));
@@ -99,7 +99,7 @@ fn a_stripped_finalizer_returns_while_a_failed_call_is_backed_off() {
     assert_eq!(harness.get("a")["metadata"]["finalizers"], json!([FINALIZER]));
 }
 
-/// A Service whose first write has begun.
+/// A Service whose first write is in flight.
 fn writing() -> (Harness, Arc<ServiceFacts>) {
     let mut harness = Harness::with_nodes(&nodes(&["n"]));
     harness.settle();
