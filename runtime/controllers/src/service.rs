@@ -84,7 +84,7 @@ use crate::services::{Change, Services};
 use apply::{Finished, Read, WriteResult};
 use reconciler::Reconciler;
 use targets::Targets;
-use work::{PendingEvent, Work, Write};
+use work::{Work, Write};
 
 /// How often the targets are computed at most while Nodes keep changing. With thousands of Nodes that takes milliseconds.
 const TARGETS_INTERVAL: Duration = Duration::from_millis(100);
@@ -233,23 +233,6 @@ impl Controller {
         }
         self.send_events(reconciler.take_events());
         self.metrics.service.set_summary(reconciler.summary());
-    }
-
-    /// Sends events, and logs one line for all failures among them: with the cloud unavailable, all of a thousand load
-    /// balancers fail.
-    fn send_events(&self, events: Vec<PendingEvent>) {
-        let (mut failed, mut first) = (0_usize, None);
-        for PendingEvent { facts, reason, note } in events {
-            tracing::debug!(service = %facts.key(), ?reason, note, "event");
-            if reason.is_failure() {
-                failed += 1;
-                first.get_or_insert_with(|| (facts.key(), note.clone()));
-            }
-            self.events.about_service(&facts, reason, note);
-        }
-        if let Some((service, note)) = first {
-            tracing::warn!(failed, first = %service, note, "load balancers not reconciled, will retry");
-        }
     }
 
     fn on_finished(&self, reconciler: &mut Reconciler, finished: Finished, in_flight: &mut InFlight) {

@@ -163,7 +163,7 @@ fn affinity(spec: &core::ServiceSpec) -> SessionAffinity {
 }
 
 /// As upstream: the field, or where that is empty the annotation, separated by commas. Blanks around a range and repeated
-/// ranges are ignored. No range at all means that all clients are allowed.
+/// ranges are ignored. Without ranges all clients are allowed.
 fn source_ranges(
     spec: &core::ServiceSpec,
     annotations: &BTreeMap<String, String>,

@@ -1,4 +1,4 @@
-//! Does what the reconciler wants done: calls of the provider and of the API server.
+//! Does what the reconciler wants done: calls of the provider and of the API server, and events.
 //!
 //! Each call of the provider is a task of its own. One that panics, computes for long or never answers delays only the
 //! Services that it is about, and those not forever.
@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::Controller;
-use super::work::{Call, Key, Listing, ListingReport, Write};
+use super::work::{Call, Key, Listing, ListingReport, PendingEvent, Write};
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Delays;
@@ -103,6 +103,23 @@ impl Controller {
                 tracing::warn!(%error, "services not listed, no orphan removed, will retry");
                 Finished::List(Err(error.retry()))
             }
+        }
+    }
+
+    /// Sends events, and logs one line for all failures among them: with the cloud unavailable, all of a thousand load
+    /// balancers fail.
+    pub(super) fn send_events(&self, events: Vec<PendingEvent>) {
+        let (mut failed, mut first) = (0_usize, None);
+        for PendingEvent { facts, reason, note } in events {
+            tracing::debug!(service = %facts.key(), ?reason, note, "event");
+            if reason.is_failure() {
+                failed += 1;
+                first.get_or_insert_with(|| (facts.key(), note.clone()));
+            }
+            self.events.about_service(&facts, reason, note);
+        }
+        if let Some((service, note)) = first {
+            tracing::warn!(failed, first = %service, note, "load balancers not reconciled, will retry");
         }
     }
 

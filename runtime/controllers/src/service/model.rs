@@ -1,4 +1,4 @@
-//! The reconciler against a simulated API server, a simulated cloud and random users, by seed. Whatever the order of events, in the
+//! The reconciler against a simulated API server, a simulated cloud and random users, by seed. For every order of events, in the
 //! end the cloud holds exactly what the cluster asks for, and then all writes cease.
 //!
 //! The watch lags and skips short-lived states. Writes and calls take effect at some moment between their start and their answer

@@ -122,7 +122,7 @@ fn known_services_are_those_that_keep_a_load_balancer_of_ours() {
         crate::scenarios::merge(&mut there, &change);
         there
     };
-    let wrong = json!({"spec": {"loadBalancerSourceRanges": ["everybody"]}});
+    let wrong = json!({"spec": {"loadBalancerSourceRanges": ["all"]}});
     harness.store(service("kept", there(json!({}))));
     harness.store(service("unreadable", there(wrong.clone())));
     harness.store(service("foreign", there(json!({"spec": {"loadBalancerClass": "foreign"}}))));

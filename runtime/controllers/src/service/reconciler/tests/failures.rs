@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn an_invalid_service_is_reported_and_only_its_deletion_reaches_the_cloud() {
-    let wrong = json!({"spec": {"loadBalancerSourceRanges": ["everybody"]}});
+    let wrong = json!({"spec": {"loadBalancerSourceRanges": ["all"]}});
     let mut harness = Harness::with_nodes(&nodes(&["n"]));
     harness.store(service("a", wrong.clone()));
     assert!(harness.settle().take_calls().is_empty() && harness.patches == 0);

@@ -51,7 +51,7 @@ fn the_summary_counts_wanted_settled_and_leaving_services() {
         (wanted, settled, leaving)
     };
     let mut harness = settled(json!({}));
-    harness.store(service("b", json!({"spec": {"loadBalancerSourceRanges": ["everybody"]}})));
+    harness.store(service("b", json!({"spec": {"loadBalancerSourceRanges": ["all"]}})));
     harness.store(service("c", json!({"spec": {"type": "ClusterIP"}})));
     harness.settle();
     assert_eq!(summary(&harness), (2, 1, 0));
