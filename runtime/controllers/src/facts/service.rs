@@ -61,7 +61,7 @@ impl ServiceFacts {
             families: spec.ip_families.iter().flatten().filter_map(|text| family(text)).collect(),
             endpoints: Vec::new(),
             targets: TargetSelection::All,
-            status: ingress.into_iter().flatten().flat_map(ingress).collect(),
+            status: ingress.into_iter().flatten().flat_map(ingress_entries).collect(),
         };
         problems.truncate(MAX_PROBLEMS);
         Self {
@@ -265,7 +265,7 @@ fn shown(text: &str) -> String {
 }
 
 /// An entry of the status. One with both an address and a host name, which no provider reports, becomes two.
-fn ingress(ingress: core::LoadBalancerIngress) -> impl Iterator<Item = Ingress> {
+fn ingress_entries(ingress: core::LoadBalancerIngress) -> impl Iterator<Item = Ingress> {
     let core::LoadBalancerIngress { hostname, ip, ip_mode, ports } = ingress;
     let ports: Vec<_> = ports.into_iter().flatten().filter_map(port_status).collect();
     // The API server's default, so that an entry without it is no difference.

@@ -16,7 +16,7 @@ impl ServiceFacts {
         };
         let service = Service {
             ports: vec![port],
-            families: vec![Family::Ipv4],
+            families: vec![IpFamily::Ipv4],
             ..Service::named("default", name, format!("uid-{name}"))
         };
         Self {
@@ -31,7 +31,7 @@ impl ServiceFacts {
     }
 }
 
-fn terms() -> ServiceTerms {
+fn terms() -> ServiceRequirements {
     let annotations = [
         ("x/name", AnnotationType::Text),
         ("x/names", AnnotationType::TextList),
@@ -41,7 +41,7 @@ fn terms() -> ServiceTerms {
         ("probe_*_path", AnnotationType::Integer),
     ];
     let annotations = annotations.map(|(key, kind)| (key.to_owned(), kind)).to_vec();
-    ServiceTerms { annotations, ..ServiceTerms::default() }
+    ServiceRequirements { annotations, ..ServiceRequirements::default() }
 }
 
 fn read(spec: Value, annotations: Value) -> ServiceFacts {
@@ -190,9 +190,9 @@ fn every_field_that_a_provider_may_see_is_read() {
             port("p", Protocol::Udp, 80, Some(30080), Some("x")),
             port("", Protocol::Tcp, 81, None, None),
         ],
-        affinity: Affinity::ClientIp(Duration::from_secs(7)),
+        affinity: SessionAffinity::ClientIp(Duration::from_secs(7)),
         requested_ip: Some("192.0.2.7".to_owned()),
-        families: vec![Family::Ipv6, Family::Ipv4],
+        families: vec![IpFamily::Ipv6, IpFamily::Ipv4],
         status: vec![
             ip("192.0.2.1", IpMode::Vip, vec![error]),
             ip("192.0.2.2", IpMode::Proxy, Vec::new()),
@@ -210,7 +210,7 @@ fn every_field_that_a_provider_may_see_is_read() {
     );
     assert_eq!(
         read(json!({"sessionAffinity": "ClientIP"}), json!({})).service.affinity,
-        Affinity::ClientIp(AFFINITY_TIMEOUT)
+        SessionAffinity::ClientIp(AFFINITY_TIMEOUT)
     );
     let other = read(json!({"loadBalancerIP": "", "type": "ClusterIP"}), json!({}));
     assert!(other.service.requested_ip.is_none() && !other.is_load_balancer && !other.is_deleting);

@@ -7,15 +7,17 @@ mod ownership;
 mod targets;
 mod writes;
 
-use super::*;
-use crate::error::Error;
-use crate::service::harness::{AUDIT, FINALIZER, Harness, failure, ingress, nodes, service, terms};
-use crate::service::work::{Listing, ListingReport};
+use std::time::Duration;
+
 use pileus_cloud::{
     ErrorKind, Ingress, IngressPoint, OwnedLoadBalancer, Retry, ServiceProgress, TargetSelection,
 };
 use serde_json::{Value, json};
-use std::time::Duration;
+
+use super::*;
+use crate::error::Error;
+use crate::service::harness::{AUDIT, FINALIZER, Harness, failure, ingress, nodes, service, terms};
+use crate::service::work::{Listing, ListingReport};
 
 const ENSURE: &str = r#"ensure a ["n"]"#;
 const DELETING: &str = "2026-01-02T03:04:05Z";

@@ -1,3 +1,5 @@
+use pileus_cloud::ServiceAction;
+
 use super::*;
 
 #[test]

@@ -1,3 +1,5 @@
+use pileus_cloud::{LocalEndpoints, ServiceAction};
+
 use super::*;
 
 #[test]
