@@ -8,9 +8,9 @@
 //!
 //! | step | where |
 //! |---|---|
-//! | the watch brings a Service | [`crate::services`], `objects` |
-//! | the store keeps it if it matters, as facts | `services/store.rs`, [`crate::facts::service`] |
-//! | the reconciler observes it | `reconciler.rs` ([`Reconciler::observe`]), `record.rs` |
+//! | the watch brings a Service | `services.rs`, `services/changes.rs` |
+//! | the store keeps it if it matters, as facts | `services/store.rs`, `facts/service.rs` |
+//! | the reconciler observes it | `reconciler.rs` (`observe`), `record.rs` |
 //! | what it asks for, and whose its load balancer is | `ownership.rs` |
 //! | the next step, and why | `plan.rs`: here the finalizer is decided on, before anything is made |
 //! | writes to the Service: finalizer and status | `patches.rs`, `write_backoff.rs` |
@@ -20,23 +20,25 @@
 //! | a failure is backed off, an operation in progress polled | `attempt.rs` |
 //! | users get events | `event_log.rs` |
 //!
-//! Beside that, `orphans.rs` handles what the cloud lists for Services that are gone, `targets.rs` the Nodes, and `preview.rs`
-//! shows all of this without doing it.
+//! Beside that, `orphans.rs` handles what the cloud lists for Services that are gone, `targets.rs` the Nodes, and
+//! `preview.rs` shows all of this without doing it.
 //!
-//! The states of one Service that wants a load balancer, and then not any more; each arrow is a step of `plan.rs`:
+//! The states of one Service; each arrow is a step of `plan.rs`:
 //!
 //! ```text
-//!            AddFinalizer           Ensure                SetStatus            spec changed: Ensure
-//!  Observed ─────────────▶ Guarded ─────────▶ Confirmed ───────────▶ Settled ◀──────────────────────┐
-//!     │                      ▲                    ▲                   │ │ │ Nodes changed: UpdateTargets
-//!     │ invalid:             │ finalizer          │ status            │ │ │ audit period: Ensure (audit)
-//!     │ ReportInvalid        │ stripped           │ replaced          │ │ └─────────────────────────┘
-//!     ▼                      └────────────────────┴───────────────────┘ │ deleted, another type, or another class
-//!  Waits for a change                                                   ▼
-//!                  forgotten ◀───────────── Released ◀────────── Cloud empty ◀────────── Leaving
-//!                              Forget                 Finish or               Delete
-//!                                                     Release
+//!              AddFinalizer           Ensure                SetStatus
+//!  Observed ─────────────────▶ Guarded ───────▶ Confirmed ────────────▶ Settled ──┐ Nodes changed: UpdateTargets
+//!     │                           ▲                                     │  ▲ │    │ audit due:     Ensure (audit)
+//!     │ invalid: ReportInvalid    │ spec changed, or the cloud differs  │  └─┼────┘
+//!     ▼                           └─────────────────────────────────────┘    │
+//!  Waiting for a change                                                      │ deleted, or of another type or class
+//!                                                                            ▼
+//!  Forgotten ◀────────── Released ◀───────────────────── Cloud empty ◀─── Leaving
+//!               Forget               Finish or Release              Delete
 //! ```
+//!
+//! A failed step is retried with backoff, and an operation in progress is polled, both in the same state. A stripped
+//! finalizer or a replaced status is written again in any state before `Leaving`.
 
 mod apply;
 mod attempt;
@@ -123,8 +125,8 @@ struct InFlight {
     writes: FuturesUnordered<BoxFuture<'static, WriteResult>>,
     /// The writes that wait for others to end.
     waiting: VecDeque<(Arc<ServiceFacts>, Write)>,
-    /// The Services, as `namespace/name`, that have to be read: the cloud's list names them, or the watch reports one as gone
-    /// whose load balancer may exist.
+    /// The Services, as `namespace/name`, that have to be read: the cloud's list names them, or the watch reports one as
+    /// gone whose load balancer may exist.
     unread: BTreeSet<String>,
     is_reading: bool,
     /// How many reads have failed in a row.

@@ -71,8 +71,8 @@ impl Services {
         Self { shared: Arc::new(Shared { client, metrics, services, namespaces, slices }) }
     }
 
-    /// Watches the API server until `stop` is cancelled. Services are known only when everything else that the provider reads
-    /// about them is known.
+    /// Watches the API server until `stop` is cancelled. Services are known only when everything else that the provider
+    /// reads about them is known.
     pub async fn watch(&self, stop: CancellationToken) {
         let Shared { client, services, namespaces, slices, .. } = &*self.shared;
         let of_namespaces = async {
@@ -102,9 +102,9 @@ impl Services {
         ChangeStream::of(Arc::clone(&self.shared))
     }
 
-    /// Patches a Service's status resource, which takes changes of finalizers as well, and returns the Service as it is then.
-    /// `action` is a metric label. The patch has to name the Service's UID, so that it can't hit a new Service of the same
-    /// name.
+    /// Patches a Service's status resource, which takes changes of finalizers as well, and returns the Service as it is
+    /// then. `action` is a metric label. The patch has to name the Service's UID, so that it can't hit a new Service of the
+    /// same name.
     ///
     /// # Errors
     /// Any [`Error`] of the write; [`Error::Refused`] also where the API server's answer doesn't show what was written.
@@ -128,8 +128,8 @@ impl Services {
         written.map(|written| self.shared.newest(written))
     }
 
-    /// Reads the Service of this name, `namespace/name`, from the API server, and keeps it from now on regardless of its type.
-    /// Returns none where it doesn't exist. A change that this shows reaches all streams of changes.
+    /// Reads the Service of this name, `namespace/name`, from the API server, and keeps it from now on regardless of its
+    /// type. Returns none where it doesn't exist. A change that this shows reaches all streams of changes.
     ///
     /// # Errors
     /// Any [`Error`] of the read but [`Error::Gone`].
@@ -188,8 +188,8 @@ impl Services {
         Ok(facts.collect())
     }
 
-    /// The names of the cluster's Services of all types, by UID, from a read of the API server that begins now. All its pages
-    /// show the same moment.
+    /// The names of the cluster's Services of all types, by UID, from a read of the API server that begins now. All its
+    /// pages show the same moment.
     ///
     /// # Errors
     /// Any [`Error`] of the read.

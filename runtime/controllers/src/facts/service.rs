@@ -28,8 +28,8 @@ pub struct ServiceFacts {
     pub is_load_balancer: bool,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
-    /// How many ready endpoints it has on each Node, where its policy is Local and the provider reads endpoints. This isn't in
-    /// the object: [`crate::services`] adds it, as it adds the namespace's labels to `service`.
+    /// How many ready endpoints it has on each Node, where its policy is Local and the provider reads endpoints. This isn't
+    /// in the object: [`crate::services`] adds it, as it adds the namespace's labels to `service`.
     pub local_endpoints: BTreeMap<String, u32>,
     /// Its problems, a sentence each that says what to do. For an invalid Service the cloud is asked for nothing but its
     /// deletion.
@@ -178,7 +178,8 @@ fn source_ranges(
     ranges(&texts, &format!("annotation {ANNOTATION_SOURCE_RANGES}"), problems)
 }
 
-/// The most problems of one Service, so that they fit into an event: an annotation can hold a hundred thousand invalid ranges.
+/// The most problems of one Service, so that they fit into an event: an annotation can hold a hundred thousand invalid
+/// ranges.
 const MAX_PROBLEMS: usize = 8;
 
 /// Each range once, in its canonical form. `field` says where they come from.
@@ -198,8 +199,8 @@ fn ranges(texts: &[&str], field: &str, problems: &mut Vec<String>) -> Vec<IpNet>
     ranges
 }
 
-/// The annotations that `terms` names, in the order of their keys. Booleans are in canonical form, so that a provider compares
-/// with one word, and another spelling is no change.
+/// The annotations that `terms` names, in the order of their keys. Booleans are in canonical form, so that a provider
+/// compares with one word, and another spelling is no change.
 fn annotations(
     all: BTreeMap<String, String>,
     terms: &ServiceRequirements,
@@ -235,8 +236,8 @@ fn annotations(
     named
 }
 
-/// A boolean as the users of other controllers write it: what Go's `strconv.ParseBool` accepts, which most controllers use, and
-/// the two words in any case, as Azure's controller accepts.
+/// A boolean as the users of other controllers write it: what Go's `strconv.ParseBool` accepts, which most controllers use,
+/// and the two words in any case, as Azure's controller accepts.
 fn boolean(text: &str) -> Option<bool> {
     let is = |words: [&str; 3]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
     match text {

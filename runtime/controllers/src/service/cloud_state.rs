@@ -1,17 +1,19 @@
 //! What the cloud is believed to have for one Service.
 //!
-//! The belief follows the calls: a call that begins makes it uncertain, a confirmation makes it certain. Clouds are eventually
-//! consistent, so a confirmation after a reverted change may be stale; then an audit is due once the cloud shows everything.
+//! The belief follows the calls: a call that begins makes it uncertain, a confirmation makes it certain. Clouds are
+//! eventually consistent, so a confirmation after a reverted change may be stale; then an audit is due once the cloud shows
+//! everything.
 //!
 //! ```text
-//!              the list names it, or our finalizer is there          ensure confirmed
-//!   Nothing ─────────────────────────────────────────▶ Unconfirmed ───────────────────▶ Confirmed(Doubt::None)
-//!      ▲                                                │   ▲                             │ ▲ audit period, or
-//!      │ delete confirmed                               │   │ delete begins               ▼ │ confirmed
-//!      └────────────────────────────────────────────────┘   └───────────────────────── Confirmed(Doubt::Audit)
-//!                                                           └───────────────────────── Confirmed(Doubt::Real): an ensure
-//!                                                                                      began, or an update failed
+//!             named by the list, or our finalizer appears             ensure confirmed
+//!  Nothing ───────────────────────────────────────────▶ Unconfirmed ──────────────────▶ Confirmed
+//!     ▲                                                 │         ▲                        │
+//!     └─────────────────────────────────────────────────┘         └────────────────────────┘
+//!                       delete confirmed                                 delete begins
 //! ```
+//!
+//! [`Doubt`] says how far a confirmation can be trusted: an ensure that begins, or an update that fails, makes it real; the
+//! audit period makes an audit due.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The metrics of this controller. Upstream counts only changes of targets, under names that are kept here; all other changes
-//! are counted under names of ours.
+//! The metrics of this controller. Upstream counts only changes of targets, under names that are kept here; all other
+//! changes are counted under names of ours.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! The reconciler against a simulated API server, a simulated cloud and random users, by seed. For every order of events, in the
-//! end the cloud holds exactly what the cluster asks for, and then all writes cease.
+//! The reconciler against a simulated API server, a simulated cloud and random users, by seed. For every order of events,
+//! in the end the cloud holds exactly what the cluster asks for, and then all writes cease.
 //!
-//! The watch lags and skips short-lived states. Writes and calls take effect at some moment between their start and their answer
-//! or later, answers get lost, operations take time and fail late. The cloud shows earlier states. The process is killed at any
-//! moment; the next one begins with a list that may be old, and perhaps with other classes.
+//! The watch lags and skips short-lived states. Writes and calls take effect at some moment between their start and their
+//! answer or later, answers get lost, operations take time and fail late. The cloud shows earlier states. The process is
+//! killed at any moment; the next one begins with a list that may be old, and perhaps with other classes.
 
 mod api;
 mod chance;
@@ -151,8 +151,8 @@ impl World {
         self.reconciler.observe_targets(targets, self.now);
     }
 
-    /// The process is killed, and the next one begins. What the former had sent takes effect and shows by then, or never does: the
-    /// next process couldn't know of anything else.
+    /// The process is killed, and the next one begins. What the former had sent takes effect and shows by then, or never
+    /// does: the next process couldn't know of anything else.
     fn restart(&mut self) {
         let (own, others): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.events)
             .into_iter()
@@ -480,8 +480,8 @@ impl World {
         self.now = until;
     }
 
-    /// Asserts that the cloud holds what the cluster asks for, and that the Services' statuses say so. Only an audit finds what a
-    /// killed process has left behind.
+    /// Asserts that the cloud holds what the cluster asks for, and that the Services' statuses say so. Only an audit finds
+    /// what a killed process has left behind.
     fn check(&self, is_audited: bool) {
         let (classes, targets) = (&self.settings.classes, self.targets());
         let mut expected: BTreeSet<_> =

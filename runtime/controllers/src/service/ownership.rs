@@ -5,22 +5,20 @@
 //! list names the Service's UID and our cluster's UID. That list never counts against a live Service of another class: the
 //! object may belong to that class's controller, or `loadBalancerClasses` may lack the class.
 //!
-//! The next state by state and event. `O`, `X` and `-` are what the Service asks for at that moment: a load balancer from
-//! us, one from another class's controller, or nothing (another type, being deleted, or gone).
+//! The next state, by state and event. `us`, `other` and `nothing` say from which controller the Service asks for a load
+//! balancer at that moment (see [`Demand`]). `·` means that the state stays, `*` that the list counts: from then on the
+//! cloud is believed to have something for the Service.
 //!
 //! ```text
-//!                │ Observed                       │ Listed                     │ Delete-   │ Delete-   │ Released
-//!                │ O      X              -        │ O     X              -     │ Started   │ Confirmed │ O     X or -
-//! ───────────────┼────────────────────────────────┼────────────────────────────┼───────────┼───────────┼─────────────────
-//! Unclaimed      │ Ours   Unclaimed      Unclaimed│ Left* Listed         Left* │ Leftover  │ Unclaimed │ Ours  Unclaimed
-//! Listed         │ Ours*  Listed         Left*    │ Left* Listed         Left* │ Listed    │ Leftover  │ Ours  Listed
-//! Leftover       │ Ours   Leftover       Leftover │ Left* Listed         Left* │ Leftover  │ Leftover  │ Ours  Unclaimed
-//! Ours           │ Ours   Ours           Ours     │ Ours* OursAndListed  Ours* │ Ours      │ Ours      │ Ours  Unclaimed
-//! OursAndListed  │ Ours*  OursAndListed  Ours*    │ Ours* OursAndListed  Ours* │ OursAnd-  │ Ours      │ Ours  Listed
-//!                │                                │                            │ Listed    │           │
+//!                │ Observed                    │ Listed                      │ Delete-  │ Delete-   │ Released
+//!                │ us     other    nothing     │ other          us, nothing  │ Started  │ Confirmed │ us    other, nothing
+//! ───────────────┼─────────────────────────────┼─────────────────────────────┼──────────┼───────────┼─────────────────────
+//! Unclaimed      │ Ours   ·        ·           │ Listed         Leftover*    │ Leftover │ ·         │ Ours  ·
+//! Listed         │ Ours*  ·        Leftover*   │ ·              Leftover*    │ ·        │ Leftover  │ Ours  ·
+//! Leftover       │ Ours   ·        ·           │ Listed         ·*           │ ·        │ ·         │ Ours  Unclaimed
+//! Ours           │ ·      ·        ·           │ OursAndListed  ·*           │ ·        │ ·         │ ·     Unclaimed
+//! OursAndListed  │ Ours*  ·        Ours*       │ ·              Ours*        │ ·        │ Ours      │ Ours  Listed
 //! ```
-//!
-//! `Left` is `Leftover`; `*` marks where the list counts: from then on the cloud is believed to have something.
 
 use crate::facts::service::ServiceFacts;
 

@@ -1,6 +1,6 @@
 //! Writes to Services, as patches of the status resource, which takes changes of finalizers as well. As upstream they are
-//! strategic merge patches, so that the finalizers of other controllers stay. The UID guards against a new Service of the same
-//! name.
+//! strategic merge patches, so that the finalizers of other controllers stay. The UID guards against a new Service of the
+//! same name.
 
 use pileus_cloud::{Ingress, IngressPoint, IpMode, PortStatus};
 use serde_json::{Map, Value, json};

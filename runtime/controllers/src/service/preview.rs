@@ -45,7 +45,8 @@ pub struct Inputs<'a> {
     pub nodes: &'a [Arc<NodeFacts>],
     /// The Services that matter, and those for which the cloud has something.
     pub services: &'a [Arc<ServiceFacts>],
-    /// All Services of the cluster, by UID, as `namespace/name`: from a read that began after the cloud had answered `owned`.
+    /// All Services of the cluster, by UID, as `namespace/name`: from a read that began after the cloud had answered
+    /// `owned`.
     pub present: &'a HashMap<String, String>,
     /// What the cloud has for Services.
     pub owned: &'a [OwnedLoadBalancer],

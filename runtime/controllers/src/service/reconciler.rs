@@ -1,8 +1,8 @@
 //! All Services that matter, and what to do next for each: the service controller without clock, network and chance.
 //!
-//! What is observed of a Service goes into its [`Record`]. [`plan`] says which step is next and why; the work queue says when,
-//! and with which others. Work leaves as values, and its result changes the record again. For one Service at most one piece of
-//! work is in flight (U-11), and two Services of the same name are served one after the other.
+//! What is observed of a Service goes into its [`Record`]. [`plan`] says which step is next and why; the work queue says
+//! when, and with which others. Work leaves as values, and its result changes the record again. For one Service at most one
+//! piece of work is in flight (U-11), and two Services of the same name are served one after the other.
 
 mod outcomes;
 
@@ -245,7 +245,8 @@ impl Reconciler {
     /// Makes this the next step of a Service.
     fn schedule(&mut self, uid: &str, step: Step, now: Instant) {
         let Some(record) = self.records.get_mut(uid) else { return };
-        // The delay after a failed call holds up no write, nor the other way round; and a step after an idle time has no delay.
+        // The delay after a failed call holds up no write, nor the other way round; and a step after an idle time has no
+        // delay.
         if record.step.is_call() != step.is_call() || !record.step.is_work() {
             record.attempt.ready_at = now;
         }

@@ -45,7 +45,8 @@ pub(super) struct Record {
 const GRACE_PERIOD: Duration = Duration::from_mins(30);
 
 impl Record {
-    /// That of a Service which this process observes for the first time. `is_listed` says that the cloud's list has named it.
+    /// That of a Service which this process observes for the first time. `is_listed` says that the cloud's list has named
+    /// it.
     pub(super) fn new(facts: &Arc<ServiceFacts>, classes: &[String], is_listed: bool, now: Instant) -> Self {
         let mut record = Self {
             facts: Arc::clone(facts),

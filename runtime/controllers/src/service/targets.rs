@@ -1,9 +1,9 @@
 //! The Nodes behind load balancers, as one table for all Services.
 //!
-//! As upstream, a Node takes no traffic while it is being deleted, while its label excludes it, or when the cluster autoscaler
-//! is about to remove it. Its readiness doesn't matter: the load balancer's own health checks know sooner (KEP-3458). Better
-//! than upstream: a Node without an instance isn't sent, and a change of a Node's instance, addresses or zone updates load
-//! balancers (U-19).
+//! As upstream, a Node takes no traffic while it is being deleted, while its label excludes it, or when the cluster
+//! autoscaler is about to remove it. Its readiness doesn't matter: the load balancer's own health checks know sooner
+//! (KEP-3458). Better than upstream: a Node without an instance isn't sent, and a change of a Node's instance, addresses or
+//! zone updates load balancers (U-19).
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

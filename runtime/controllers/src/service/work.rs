@@ -78,8 +78,8 @@ pub(super) struct Listing {
 /// What a listing has shown.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ListingReport {
-    /// Services, as `namespace/name`, for which the cloud has something although this process doesn't know them. They have to
-    /// be read and observed, whichever type they have.
+    /// Services, as `namespace/name`, for which the cloud has something although this process doesn't know them. They have
+    /// to be read and observed, whichever type they have.
     pub(super) unknown: Vec<String>,
     /// How many objects have our cluster's UID and the UID of a Service that is gone. They are being removed.
     pub(super) orphans: usize,
@@ -87,7 +87,8 @@ pub(super) struct ListingReport {
     pub(super) unattributed: usize,
     /// Those of them that no earlier listing had, by the cloud's names.
     pub(super) new_unattributed: Vec<String>,
-    /// How many objects have our cluster's UID and that of a live Service with another class. They stay as long as that is so.
+    /// How many objects have our cluster's UID and that of a live Service with another class. They stay as long as that is
+    /// so.
     pub(super) class_conflicts: usize,
     /// Those of these Services that no earlier listing named, as `namespace/name`, and their classes.
     pub(super) new_class_conflicts: Vec<(String, String)>,

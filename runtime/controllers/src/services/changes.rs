@@ -11,8 +11,8 @@ use super::{Change, Shared};
 use crate::facts::service::ServiceFacts;
 use crate::objects::{self, Watched};
 
-/// A stream of changes. Each shows the present state, and so is never older than the change before it, or than the answer to a
-/// write.
+/// A stream of changes. Each shows the present state, and so is never older than the change before it, or than the answer
+/// to a write.
 pub(crate) struct ChangeStream {
     shared: Arc<Shared>,
     services: Changes<ServiceFacts>,

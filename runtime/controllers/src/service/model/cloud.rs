@@ -1,5 +1,5 @@
-//! A simulated cloud with one load balancer a Service. Operations take time and fail late, reads show earlier states, a write whose
-//! answer was lost takes effect late, and there are load balancers of other owners.
+//! A simulated cloud with one load balancer a Service. Operations take time and fail late, reads show earlier states, a
+//! write whose answer was lost takes effect late, and there are load balancers of other owners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -79,8 +79,8 @@ impl Observations {
         self.services.get(uid).is_some_and(|seen| seen.was_wanted)
     }
 
-    /// Whether its load balancer and its finalizer may be removed at this time. For a live Service of another class a list is no
-    /// reason; nor is a finalizer, while another controller may be working on it.
+    /// Whether its load balancer and its finalizer may be removed at this time. For a live Service of another class a list
+    /// is no reason; nor is a finalizer, while another controller may be working on it.
     pub(super) fn may_clean_up(&self, uid: &str, classes: &[String], now: Instant) -> bool {
         let Some(seen) = self.services.get(uid) else { return false };
         let Observation { facts, is_present, leftover, other_class, .. } = seen;

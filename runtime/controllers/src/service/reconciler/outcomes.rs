@@ -113,8 +113,8 @@ impl Reconciler {
         self.replan(uid, now);
     }
 
-    /// Records a failure. Where the load balancer of a deleted Service can't be deleted, a Service of the same name waits for
-    /// that, and gets an event as well.
+    /// Records a failure. Where the load balancer of a deleted Service can't be deleted, a Service of the same name waits
+    /// for that, and gets an event as well.
     fn record_failure(&mut self, uid: &str, error: &CloudError) {
         let Some(record) = self.records.get(uid) else { return };
         self.event_log.record_failure(record, error);

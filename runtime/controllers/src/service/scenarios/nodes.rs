@@ -198,8 +198,8 @@ fn s77_s78_s79_s80_s81_s82_s83_s84_s85_s86_targets_are_nodes_with_an_instance_th
     }
 }
 
-/// Upstream's list takes any predicate, and its test selects Nodes by their phase, a field that has been unused for years. Here
-/// targets are the only selection.
+/// Upstream's list takes any predicate, and its test selects Nodes by their phase, a field that has been unused for years.
+/// Here targets are the only selection.
 #[test]
 fn s87_s88_s89_nodes_of_all_phases_are_targets() {
     let phases = ["Pending", "Running", "Pending", "Running", "Terminated"];
