@@ -170,8 +170,8 @@ impl Controller {
 
     /// Reconciles until the watch of Services or Nodes ends.
     async fn reconcile(self: &Arc<Self>, in_flight: &mut InFlight) {
-        let terms = self.provider.service_requirements.clone();
-        let mut reconciler = Reconciler::new(terms, &self.settings, Instant::now());
+        let requirements = self.provider.service_requirements.clone();
+        let mut reconciler = Reconciler::new(requirements, &self.settings, Instant::now());
         let (mut services, mut nodes) = (self.services.follow(), self.nodes.follow());
         // No load balancer is touched before all Services and all Nodes are known.
         let Some(all) = services.next().await else { return };

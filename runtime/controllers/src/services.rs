@@ -59,15 +59,20 @@ pub(crate) enum Change {
 }
 
 impl Services {
-    /// No Services yet: [`Services::watch`] brings them. `terms` says what of them the provider reads.
-    pub fn new(client: Client, metrics: Metrics, health: &Health, terms: &ServiceRequirements) -> Self {
-        let namespaces = terms
+    /// No Services yet: [`Services::watch`] brings them. `requirements` says what of them the provider reads.
+    pub fn new(
+        client: Client,
+        metrics: Metrics,
+        health: &Health,
+        requirements: &ServiceRequirements,
+    ) -> Self {
+        let namespaces = requirements
             .wants_namespace_labels
             .then(|| Watched::new("namespaces", Namespaces::default(), health, "namespace-watch"));
-        let slices = terms
+        let slices = requirements
             .wants_endpoints
             .then(|| Watched::new("endpoint slices", Slices::default(), health, "endpoint-slice-watch"));
-        let services = Watched::new("services", Store::new(terms.clone()), health, "service-watch");
+        let services = Watched::new("services", Store::new(requirements.clone()), health, "service-watch");
         Self { shared: Arc::new(Shared { client, metrics, services, namespaces, slices }) }
     }
 
@@ -302,13 +307,13 @@ mod tests {
     }
 
     fn watched(api: &ApiServer, wants_all: bool) -> Services {
-        let terms = ServiceRequirements {
+        let requirements = ServiceRequirements {
             wants_namespace_labels: wants_all,
             wants_endpoints: wants_all,
             ..ServiceRequirements::default()
         };
         let metrics = Metrics::register(&mut Registry::default());
-        let services = Services::new(api.client(), metrics, &Health::default(), &terms);
+        let services = Services::new(api.client(), metrics, &Health::default(), &requirements);
         let watching = services.clone();
         tokio::spawn(async move { watching.watch(CancellationToken::new()).await });
         services

@@ -37,8 +37,8 @@ pub struct ServiceFacts {
 }
 
 impl ServiceFacts {
-    /// Reads a Service, with the annotations that `terms` names.
-    pub(crate) fn read(service: core::Service, terms: &ServiceRequirements) -> Self {
+    /// Reads a Service, with the annotations that `requirements` names.
+    pub(crate) fn read(service: core::Service, requirements: &ServiceRequirements) -> Self {
         let core::Service { metadata, spec, status } = service;
         let (mut spec, mut problems) = (spec.unwrap_or_default(), Vec::new());
         let all = metadata.annotations.unwrap_or_default();
@@ -54,7 +54,7 @@ impl ServiceFacts {
             policy: policy(&spec, is_load_balancer, &mut problems),
             affinity: affinity(&spec),
             source_ranges: source_ranges(&spec, &all, &mut problems),
-            annotations: annotations(all, terms, &mut problems),
+            annotations: annotations(all, requirements, &mut problems),
             class: spec.load_balancer_class,
             ports,
             requested_ip: spec.load_balancer_ip.filter(|text| !text.is_empty()),
@@ -199,16 +199,17 @@ fn ranges(texts: &[&str], field: &str, problems: &mut Vec<String>) -> Vec<IpNet>
     ranges
 }
 
-/// The annotations that `terms` names, in the order of their keys. Booleans are in canonical form, so that a provider
+/// The annotations that `requirements` names, in the order of their keys. Booleans are in canonical form, so that a provider
 /// compares with one word, and another spelling is no change.
 fn annotations(
     all: BTreeMap<String, String>,
-    terms: &ServiceRequirements,
+    requirements: &ServiceRequirements,
     problems: &mut Vec<String>,
 ) -> Vec<(String, String)> {
     let mut named = Vec::new();
     for (key, mut value) in all {
-        let Some((_, kind)) = terms.annotations.iter().find(|(pattern, _)| matches_pattern(pattern, &key))
+        let Some((_, kind)) =
+            requirements.annotations.iter().find(|(pattern, _)| matches_pattern(pattern, &key))
         else {
             continue;
         };

@@ -17,7 +17,7 @@ use crate::facts::service::ServiceFacts;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Batch<'a> {
     /// What the provider asks to be told.
-    pub(super) terms: &'a ServiceRequirements,
+    pub(super) requirements: &'a ServiceRequirements,
     /// The targets of the call.
     pub(super) targets: &'a Targets,
 }
@@ -57,7 +57,7 @@ impl Batch<'_> {
 
     fn service(&self, facts: &ServiceFacts) -> Service {
         let mut service = facts.service.clone();
-        if self.terms.wants_endpoints && matches!(service.policy, TrafficPolicy::Local(_)) {
+        if self.requirements.wants_endpoints && matches!(service.policy, TrafficPolicy::Local(_)) {
             service.endpoints = self.targets.endpoints(facts);
         }
         service

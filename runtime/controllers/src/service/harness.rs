@@ -25,7 +25,7 @@ use crate::scenarios::{Stored, merge};
 pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 pub(super) const AUDIT: Duration = Duration::from_mins(30);
 
-pub(super) fn terms() -> ServiceRequirements {
+pub(super) fn requirements() -> ServiceRequirements {
     ServiceRequirements {
         largest_batch: 1000,
         allows_concurrent_calls: true,
@@ -48,7 +48,7 @@ pub(super) fn service(name: &str, change: Value) -> Value {
 }
 
 pub(super) fn facts(service: &Value) -> ServiceFacts {
-    ServiceFacts::read(serde_json::from_value(service.clone()).unwrap(), &terms())
+    ServiceFacts::read(serde_json::from_value(service.clone()).unwrap(), &requirements())
 }
 
 /// A Node that is initialized and ready and has an instance, changed by a merge patch.
@@ -104,11 +104,11 @@ pub(super) struct Harness {
 impl Harness {
     /// A cluster with these Nodes.
     pub(super) fn with_nodes(nodes: &[Stored]) -> Self {
-        Self::with_terms(nodes, terms())
+        Self::with_requirements(nodes, requirements())
     }
 
     /// A cluster with these Nodes, and a provider with these requirements.
-    pub(super) fn with_terms(nodes: &[Stored], terms: ServiceRequirements) -> Self {
+    pub(super) fn with_requirements(nodes: &[Stored], requirements: ServiceRequirements) -> Self {
         let settings = Settings {
             cluster: Cluster { name: "kubernetes".to_owned(), uid: Some("cluster".to_owned()) },
             classes: vec!["ours".to_owned()],
@@ -117,7 +117,7 @@ impl Harness {
         };
         let now = Instant::now();
         let mut harness = Self {
-            reconciler: Reconciler::new(terms, &settings, now),
+            reconciler: Reconciler::new(requirements, &settings, now),
             now,
             services: BTreeMap::new(),
             version: 1,

@@ -64,7 +64,7 @@ struct World {
     api: Api,
     cloud: Cloud,
     nodes: BTreeSet<u64>,
-    terms: ServiceRequirements,
+    requirements: ServiceRequirements,
     settings: Settings,
     reconciler: Reconciler,
     /// The objects of work in flight.
@@ -84,7 +84,7 @@ struct World {
 impl World {
     fn new(seed: u64) -> Self {
         let mut chance = Chance(seed);
-        let terms = ServiceRequirements {
+        let requirements = ServiceRequirements {
             largest_batch: chance.pick(&[1, 3, 1000]).unwrap(),
             allows_concurrent_calls: chance.percent(50),
             wants_endpoints: chance.percent(50),
@@ -105,7 +105,7 @@ impl World {
         cloud.add("of no service", Some(CLUSTER), None);
         cloud.add("an orphan", Some(CLUSTER), Some("long gone"));
         let mut world = Self {
-            reconciler: Reconciler::new(terms.clone(), &settings, now),
+            reconciler: Reconciler::new(requirements.clone(), &settings, now),
             chance,
             faults: true,
             now,
@@ -114,7 +114,7 @@ impl World {
             api: Api::default(),
             cloud,
             nodes: (0..2).collect(),
-            terms,
+            requirements,
             settings,
             in_flight: HashSet::new(),
             calls: Vec::new(),
@@ -172,7 +172,7 @@ impl World {
         let classes: &[&str] = if self.chance.percent(70) { &CLASSES } else { &[] };
         self.settings.classes = classes.iter().map(|class| (*class).to_owned()).collect();
         self.api.serves(&self.settings.classes);
-        self.reconciler = Reconciler::new(self.terms.clone(), &self.settings, self.now);
+        self.reconciler = Reconciler::new(self.requirements.clone(), &self.settings, self.now);
         for facts in self.api.list(self.chance.below(8)) {
             self.deliver(News::Present(facts));
         }
@@ -371,8 +371,8 @@ impl World {
     fn start_call(&mut self, priority: &'static str, size: usize) {
         self.calls.push((priority, size));
         let beside = self.calls.iter().filter(|(other, _)| *other == priority).count();
-        assert!(size <= self.terms.largest_batch, "{size} at once");
-        if !self.terms.allows_concurrent_calls {
+        assert!(size <= self.requirements.largest_batch, "{size} at once");
+        if !self.requirements.allows_concurrent_calls {
             assert_eq!(self.calls.len(), 1, "{:?}", self.calls);
         } else if priority == "user" {
             assert!(beside <= self.settings.calls && size <= 100, "{:?}", self.calls);
@@ -432,7 +432,7 @@ impl World {
         for key in &call.keys {
             assert!(self.in_flight.insert(key.clone()), "two at once for {key:?}");
         }
-        assert!(self.terms.wants_known || call.known.is_empty());
+        assert!(self.requirements.wants_known || call.known.is_empty());
         for known in &call.known {
             assert!(
                 !call.keys.contains(&Key::Service(known.uid.clone())),
@@ -509,8 +509,11 @@ impl World {
             let there = there.unwrap_or_else(|| panic!("{facts:?} has no load balancer"));
             assert_eq!(there.shape.0, Some(DesiredSpec::of(&facts.service)), "{uid}");
             let is_local = matches!(facts.service.policy, TrafficPolicy::Local(_));
-            let endpoints =
-                if self.terms.wants_endpoints && is_local { targets.endpoints(facts) } else { Vec::new() };
+            let endpoints = if self.requirements.wants_endpoints && is_local {
+                targets.endpoints(facts)
+            } else {
+                Vec::new()
+            };
             assert_eq!(there.shape.1, (targets.table().to_vec(), endpoints), "{uid}");
             let shown: Vec<_> = facts.service.status.iter().map(|ingress| &ingress.point).collect();
             assert_eq!(

@@ -36,7 +36,7 @@ pub struct Inputs<'a> {
     /// The load balancer classes that are ours, besides no class.
     pub classes: &'a [String],
     /// What the provider asks to be told about Services, and how calls may be made.
-    pub terms: &'a ServiceRequirements,
+    pub requirements: &'a ServiceRequirements,
     /// The provider's own schemes of provider IDs.
     pub schemes: &'a [String],
     /// The keys of the Node labels that the provider reads.
@@ -130,10 +130,10 @@ pub fn preview(inputs: &Inputs<'_>, now: Instant) -> Preview {
 /// The changes that the reconciler asks for within the horizon, and what the list shows.
 fn collect(inputs: &Inputs<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<ServiceChange>, ListingReport) {
     // In as few calls as possible; the caller divides them by the provider's own limits.
-    let terms = ServiceRequirements {
+    let requirements = ServiceRequirements {
         largest_batch: usize::MAX,
         allows_concurrent_calls: false,
-        ..inputs.terms.clone()
+        ..inputs.requirements.clone()
     };
     let settings = Settings {
         cluster: inputs.cluster.clone(),
@@ -141,7 +141,7 @@ fn collect(inputs: &Inputs<'_>, targets: Arc<Targets>, now: Instant) -> (Vec<Ser
         audit_period: POSTPONED,
         calls: 1,
     };
-    let mut reconciler = Reconciler::new(terms, &settings, now);
+    let mut reconciler = Reconciler::new(requirements, &settings, now);
     for facts in inputs.services.iter().filter(|facts| facts.is_load_balancer || facts.has_finalizer()) {
         reconciler.observe(facts, now);
     }
@@ -265,7 +265,7 @@ mod tests {
         let inputs = Inputs {
             cluster: &cluster(),
             classes: &["ours".to_owned()],
-            terms: &ServiceRequirements::default(),
+            requirements: &ServiceRequirements::default(),
             schemes: &["sim".to_owned()],
             node_labels: &[],
             nodes: &[node],

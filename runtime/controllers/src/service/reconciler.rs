@@ -27,7 +27,7 @@ use crate::facts::service::ServiceFacts;
 /// The Services, and the work that they need.
 #[derive(Debug)]
 pub(super) struct Reconciler {
-    terms: ServiceRequirements,
+    requirements: ServiceRequirements,
     classes: Vec<String>,
     audit_period: Duration,
     /// By UID.
@@ -48,11 +48,12 @@ pub(super) struct Reconciler {
 impl Reconciler {
     /// Knows no Services yet. It asks for a list of what the cloud has at once, but for no other call before it has observed
     /// targets.
-    pub(super) fn new(terms: ServiceRequirements, settings: &Settings, now: Instant) -> Self {
-        let concurrency = terms.allows_concurrent_calls.then_some(settings.calls.max(1));
-        let queue = WorkQueue::new(CallLimits { max_changes: terms.largest_batch.max(1), concurrency });
+    pub(super) fn new(requirements: ServiceRequirements, settings: &Settings, now: Instant) -> Self {
+        let concurrency = requirements.allows_concurrent_calls.then_some(settings.calls.max(1));
+        let queue =
+            WorkQueue::new(CallLimits { max_changes: requirements.largest_batch.max(1), concurrency });
         Self {
-            terms,
+            requirements,
             classes: settings.classes.clone(),
             audit_period: settings.audit_period,
             records: HashMap::new(),
@@ -192,7 +193,7 @@ impl Reconciler {
         targets: &Arc<Targets>,
         now: Instant,
     ) -> Call {
-        let batch = Batch { terms: &self.terms, targets };
+        let batch = Batch { requirements: &self.requirements, targets };
         let (records, orphans, event_log) = (&mut self.records, &mut self.orphans, &mut self.event_log);
         let start = |key: Key| {
             let change = match &key {
@@ -209,7 +210,7 @@ impl Reconciler {
         };
         let (keys, changes): (Vec<_>, Vec<_>) = keys.into_iter().filter_map(start).unzip();
         let mut known = Vec::new();
-        if self.terms.wants_known {
+        if self.requirements.wants_known {
             known = batch.known(&self.records, &self.classes, &keys);
         }
         let is_audit = priority == Priority::Audit;

@@ -201,7 +201,7 @@ impl TestCluster {
     }
 
     fn start(&self) -> tokio::task::JoinHandle<()> {
-        let terms = ServiceRequirements {
+        let requirements = ServiceRequirements {
             largest_batch: 1000,
             allows_concurrent_calls: true,
             wants_namespace_labels: true,
@@ -209,7 +209,7 @@ impl TestCluster {
         };
         let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
         let nodes = Nodes::new(self.api.client(), metrics.clone(), &health);
-        let services = Services::new(self.api.client(), metrics.clone(), &health, &terms);
+        let services = Services::new(self.api.client(), metrics.clone(), &health, &requirements);
         let (events, _) = Events::start(self.api.client(), "service-controller", "test", metrics.clone());
         let provider = Provider {
             name: "test".to_owned(),
@@ -217,7 +217,7 @@ impl TestCluster {
             node_labels: Vec::new(),
             largest_lookup_batch: 1,
             instances: None,
-            service_requirements: terms,
+            service_requirements: requirements,
             load_balancers: Some(Arc::new(self.cloud.clone())),
             largest_route_batch: 1,
             routes: None,

@@ -28,18 +28,18 @@ impl Facts for ServiceFacts {
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) kept: Kept<ServiceFacts>,
-    terms: ServiceRequirements,
+    requirements: ServiceRequirements,
 }
 
 impl Store {
-    /// An empty store. `terms` says what of a Service becomes facts.
-    pub(super) fn new(terms: ServiceRequirements) -> Self {
-        Self { kept: Kept::default(), terms }
+    /// An empty store. `requirements` says what of a Service becomes facts.
+    pub(super) fn new(requirements: ServiceRequirements) -> Self {
+        Self { kept: Kept::default(), requirements }
     }
 
     /// Reads a Service into facts.
     pub(super) fn read(&self, service: Service) -> ServiceFacts {
-        ServiceFacts::read(service, &self.terms)
+        ServiceFacts::read(service, &self.requirements)
     }
 
     /// The names of the Services in these namespaces.
@@ -54,9 +54,9 @@ impl Keep for Store {
     type Facts = ServiceFacts;
 
     fn take_in(&mut self, event: watcher::Event<Service>) -> Vec<Change<ServiceFacts>> {
-        let Self { kept, terms } = self;
+        let Self { kept, requirements } = self;
         kept.take_in(event, |service, known| {
-            let facts = ServiceFacts::read(service, terms);
+            let facts = ServiceFacts::read(service, requirements);
             let is_known = known.is_some_and(|known| known.service.uid == facts.service.uid);
             (is_known || facts.is_load_balancer || facts.has_finalizer()).then_some(facts)
         })

@@ -33,7 +33,7 @@ impl Candidate {
         let surroundings = Inputs {
             cluster: &wishes.cluster,
             classes: &wishes.classes,
-            terms: &self.provider.service_requirements,
+            requirements: &self.provider.service_requirements,
             schemes: &self.provider.schemes,
             node_labels: &self.provider.node_labels,
             nodes: &world.nodes,

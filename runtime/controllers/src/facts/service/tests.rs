@@ -31,7 +31,7 @@ impl ServiceFacts {
     }
 }
 
-fn terms() -> ServiceRequirements {
+fn requirements() -> ServiceRequirements {
     let annotations = [
         ("x/name", AnnotationType::Text),
         ("x/names", AnnotationType::TextList),
@@ -52,7 +52,7 @@ fn read(spec: Value, annotations: Value) -> ServiceFacts {
     for (key, value) in spec.as_object().unwrap() {
         service["spec"][key] = value.clone();
     }
-    ServiceFacts::read(serde_json::from_value(service).unwrap(), &terms())
+    ServiceFacts::read(serde_json::from_value(service).unwrap(), &requirements())
 }
 
 /// The source ranges by the field and by the annotation, which must agree.
@@ -162,7 +162,7 @@ fn every_field_that_a_provider_may_see_is_read() {
             {"ip": "192.0.2.3", "hostname": "b.example"},
         ]}},
     });
-    let facts = ServiceFacts::read(serde_json::from_value(service).unwrap(), &terms());
+    let facts = ServiceFacts::read(serde_json::from_value(service).unwrap(), &requirements());
     let port = |name: &str, protocol, port, node_port, app: Option<&str>| ServicePort {
         name: name.to_owned(),
         protocol,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::error::Error;
-use crate::service::harness::{AUDIT, FINALIZER, Harness, failure, ingress, nodes, service, terms};
+use crate::service::harness::{AUDIT, FINALIZER, Harness, failure, ingress, nodes, requirements, service};
 use crate::service::work::{Listing, ListingReport};
 
 const ENSURE: &str = r#"ensure a ["n"]"#;

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::scenarios::Stored;
 use crate::service::Settings;
-use crate::service::harness::{AUDIT, Harness, behind, failure, node, nodes, service, targets, terms};
+use crate::service::harness::{AUDIT, Harness, behind, failure, node, nodes, requirements, service, targets};
 use crate::service::reconciler::Reconciler;
 
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
@@ -139,7 +139,7 @@ fn s29_s30_no_call_is_made_before_nodes_are_known() {
         calls: 1,
     };
     let mut harness = Harness::with_nodes(&[]);
-    harness.reconciler = Reconciler::new(terms(), &settings, harness.now);
+    harness.reconciler = Reconciler::new(requirements(), &settings, harness.now);
     for name in ["a", "b", "c", "d"] {
         harness.store(service(name, json!({})));
     }

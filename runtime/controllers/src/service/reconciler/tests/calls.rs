@@ -57,9 +57,9 @@ fn a_resume_note_returns_only_for_the_same_spec_and_targets() {
 
 #[test]
 fn a_single_call_takes_along_all_that_is_due() {
-    let mut harness = Harness::with_terms(
+    let mut harness = Harness::with_requirements(
         &nodes(&["n"]),
-        ServiceRequirements { allows_concurrent_calls: false, ..terms() },
+        ServiceRequirements { allows_concurrent_calls: false, ..requirements() },
     );
     for name in ["a", "b", "c"] {
         harness.store(service(name, json!({})));
@@ -116,8 +116,10 @@ fn calls(work: &Work) -> Option<&Call> {
 
 #[test]
 fn known_services_are_those_that_keep_a_load_balancer_of_ours() {
-    let mut harness =
-        Harness::with_terms(&nodes(&["n"]), ServiceRequirements { wants_known: true, ..terms() });
+    let mut harness = Harness::with_requirements(
+        &nodes(&["n"]),
+        ServiceRequirements { wants_known: true, ..requirements() },
+    );
     let finalizer = json!({"finalizers": [FINALIZER]});
     let there = |change: Value| {
         let mut there = json!({"metadata": finalizer, "status": status("192.0.2.1")});

@@ -19,8 +19,8 @@ fn without_nodes_a_load_balancer_is_made_with_a_warning() {
 
 #[test]
 fn changed_endpoints_update_targets_and_other_services_are_passed_as_known() {
-    let wants_both = ServiceRequirements { wants_endpoints: true, wants_known: true, ..terms() };
-    let mut harness = Harness::with_terms(&nodes(&["n", "o"]), wants_both);
+    let wants_both = ServiceRequirements { wants_endpoints: true, wants_known: true, ..requirements() };
+    let mut harness = Harness::with_requirements(&nodes(&["n", "o"]), wants_both);
     let local = json!({"spec": {"externalTrafficPolicy": "Local", "healthCheckNodePort": 32000}});
     for name in ["a", "b"] {
         harness.store(service(name, local.clone()));
