@@ -6,6 +6,7 @@
 
 mod load_balancers;
 mod routes;
+mod status;
 
 use std::net::IpAddr;
 use std::time::Duration;

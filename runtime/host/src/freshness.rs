@@ -1,9 +1,9 @@
-//! How old the cached data of a lookup may be, and which answers it supports: found may be old, absent must be new. Pure.
+//! How old the cached data of a lookup may be, and which answers it supports: found may be old, absent must be new.
 //!
 //! An instance that existed a moment ago most likely still does, and where it doesn't, the next lookup finds out. But a list
 //! that was requested before a Node was created may lack its instance, for as long as the list is cached. So an answer that
 //! only fresh data can support is compared with the age of what its lookup has read. Where that is too old, the Node is
-//! looked up once more.
+//! looked up once more. All times are arguments, so the decision depends on nothing else.
 
 use std::time::Duration;
 

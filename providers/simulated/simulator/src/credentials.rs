@@ -102,7 +102,7 @@ pub struct IssuedToken {
 /// What the admin API shows of the tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Overview {
+pub struct TokenOverview {
     /// Whether requests need a token.
     pub required: bool,
     /// How long tokens that are issued from now on are valid, in seconds.
@@ -171,8 +171,8 @@ impl Tokens {
     }
 
     /// What the admin API shows.
-    pub fn overview(&self, now: Duration) -> Overview {
-        Overview {
+    pub fn overview(&self, now: Duration) -> TokenOverview {
+        TokenOverview {
             required: self.known.is_some(),
             expires_in_seconds: self
                 .known

@@ -43,7 +43,7 @@ pub use self::resource::{Etag, Phase, Resource, ResourceKind};
 use self::route::Routes;
 pub use self::route::{NewRoute, Route};
 pub use self::shared::{Frontend, NewSharedLoadBalancer, SharedLoadBalancer};
-pub use self::write::{Deleted, Precondition, Write, WriteFaults, WriteResult};
+pub use self::write::{DeleteResult, Precondition, Write, WriteFaults, WriteResult};
 use crate::refusal::Refusal;
 
 /// The longest lag of a list.

@@ -15,8 +15,7 @@ use super::{Guest, explain};
 use crate::call::{CallOptions, call};
 use crate::convert;
 use crate::fault::Fault;
-use crate::freshness;
-use crate::freshness::LookupEvidence;
+use crate::freshness::{self, LookupEvidence};
 use crate::limits::Limits;
 
 const LOOKUP: &str = "lookup";

@@ -21,19 +21,19 @@ const MAX_SHOWN: usize = 200;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Overview {
+struct StateView {
     place: Place,
     uptime_ms: u64,
     #[serde(flatten)]
     inventory: Inventory,
     faults: Faults,
     quotas: Quotas,
-    credentials: credentials::Overview,
+    credentials: credentials::TokenOverview,
     counters: Counters,
 }
 
 #[derive(Serialize)]
-struct Requests {
+struct RequestList {
     requests: Vec<Entry>,
 }
 
@@ -98,11 +98,11 @@ pub(super) async fn reset_counters(State(shared): State<SharedCloud>) -> StatusC
 
 pub(super) async fn requests(State(shared): State<SharedCloud>) -> Response {
     let requests = shared.with(|simulation, _| simulation.requests.entries().cloned().collect());
-    response::json(StatusCode::OK, &Requests { requests })
+    response::json(StatusCode::OK, &RequestList { requests })
 }
 
 pub(super) async fn state(State(shared): State<SharedCloud>) -> Response {
-    let overview = shared.with(|simulation, now| Overview {
+    let overview = shared.with(|simulation, now| StateView {
         place: simulation.world.place().clone(),
         uptime_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
         inventory: simulation.world.inventory(now, MAX_SHOWN),

@@ -42,13 +42,13 @@ impl From<ListQuery> for Listing {
 }
 
 #[derive(Serialize)]
-struct Created {
+struct CreatedBatch {
     created: usize,
     names: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Deleted {
+struct DeletedBatch {
     deleted: usize,
     names: Vec<String>,
 }
@@ -114,7 +114,9 @@ pub(super) async fn delete(State(shared): State<SharedCloud>, Id(id): Id) -> Han
 pub(super) async fn delete_batch(State(shared): State<SharedCloud>, body: Bytes) -> HandlerResult {
     let batch: Batch = response::read(&body)?;
     match shared.with(|simulation, now| simulation.world.apply(now, Command::DeleteBatch(batch)))? {
-        Reply::Batch(names) => Ok(response::json(StatusCode::OK, &Deleted { deleted: names.len(), names })),
+        Reply::Batch(names) => {
+            Ok(response::json(StatusCode::OK, &DeletedBatch { deleted: names.len(), names }))
+        }
         other => Ok(show(StatusCode::OK, other)),
     }
 }
@@ -127,7 +129,7 @@ fn apply(shared: &SharedCloud, command: Command) -> HandlerResult {
 fn show(status: StatusCode, reply: Reply) -> axum::response::Response {
     match reply {
         Reply::Machine(machine) => response::json(status, &machine),
-        Reply::Batch(names) => response::json(status, &Created { created: names.len(), names }),
+        Reply::Batch(names) => response::json(status, &CreatedBatch { created: names.len(), names }),
         Reply::Deleted => StatusCode::NO_CONTENT.into_response(),
     }
 }

@@ -14,7 +14,7 @@ use super::machines::ListQuery;
 use super::response::{self, HandlerResult};
 use super::{SharedCloud, Simulation};
 use crate::refusal::Refusal;
-use crate::world::{Deleted, Listing, Managed, Precondition, Resource, World, Write, WriteResult};
+use crate::world::{DeleteResult, Listing, Managed, Precondition, Resource, World, Write, WriteResult};
 
 /// The precondition in the headers of a write.
 pub(super) struct ConditionalHeaders(Precondition);
@@ -100,8 +100,8 @@ pub(super) async fn delete<T: Managed + Serialize>(
         Ok::<_, Refusal>(deleted)
     })?;
     Ok(match deleted {
-        Deleted::Gone => StatusCode::NO_CONTENT.into_response(),
-        Deleted::Started(it) => show(StatusCode::ACCEPTED, &it),
+        DeleteResult::Deleted => StatusCode::NO_CONTENT.into_response(),
+        DeleteResult::Started(it) => show(StatusCode::ACCEPTED, &it),
     })
 }
 

@@ -276,7 +276,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::{
-        Command, Deleted, Listing, Phase, Place, Precondition, Write, WriteFaults, WriteResult,
+        Command, DeleteResult, Listing, Phase, Place, Precondition, Write, WriteFaults, WriteResult,
     };
     use super::*;
 
@@ -448,7 +448,7 @@ mod tests {
         let mut world = world();
         put(&mut world, 1, "a", &json!({}), &Write::default()).unwrap();
         let begun = world.remove::<LoadBalancer>(seconds(10), "a", &taking(5)).unwrap();
-        assert!(matches!(begun, Deleted::Started(it) if it.state == Phase::Deleting));
+        assert!(matches!(begun, DeleteResult::Started(it) if it.state == Phase::Deleting));
         let address = json!({"address": "198.51.100.1"});
         let overtakes = Write {
             write_faults: WriteFaults { overtakes: true, ..WriteFaults::default() },
@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(outcome(put(&mut world, 15, "b", &address, &Write::default())), "made");
         assert_eq!(outcome(put(&mut world, 15, "a", &json!({}), &Write::default())), "made");
         let gone = world.remove::<LoadBalancer>(seconds(15), "a", &Write::default()).unwrap();
-        assert_eq!(gone, Deleted::Gone);
+        assert_eq!(gone, DeleteResult::Deleted);
     }
 
     #[test]

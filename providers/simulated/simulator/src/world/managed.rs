@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::World;
 use super::listing::{Listing, Page};
 use super::resource::{Ended, Resource, ResourceKind, Resources};
-use super::write::{Deleted, Precondition, Write, WriteResult};
+use super::write::{DeleteResult, Precondition, Write, WriteResult};
 use crate::refusal::Refusal;
 
 /// A kind of resources with long operations.
@@ -96,7 +96,7 @@ impl World {
         now: Duration,
         name: &str,
         write: &Write,
-    ) -> Result<Deleted<T>, Refusal> {
+    ) -> Result<DeleteResult<T>, Refusal> {
         self.advance(now);
         let now = self.now;
         T::all(self).present(name)?;
@@ -104,7 +104,7 @@ impl World {
         T::check_deletion(self, name)?;
         T::all_mut(self).delete(now, name, write.write_faults)?;
         self.advance(now);
-        Ok(self.present(name).map_or(Deleted::Gone, Deleted::Started))
+        Ok(self.present(name).map_or(DeleteResult::Deleted, DeleteResult::Started))
     }
 
     /// Ends the operations that are due on a kind of resources.

@@ -165,7 +165,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::{
-        Deleted, NewAddress, Place, Precondition, ReservedAddress, Write, WriteFaults, WriteResult,
+        DeleteResult, NewAddress, Place, Precondition, ReservedAddress, Write, WriteFaults, WriteResult,
     };
     use super::*;
 
@@ -356,7 +356,7 @@ mod tests {
     fn a_deletion_of_an_address_frees_it_for_others_when_it_has_ended() {
         let mut world = with_addresses(&["a"]);
         let begun = world.remove::<ReservedAddress>(seconds(1), "a", &taking(5)).unwrap();
-        assert!(matches!(begun, Deleted::Started(_)));
+        assert!(matches!(begun, DeleteResult::Started(_)));
         let same = json!({"family": "ipv4", "value": "198.51.100.1"});
         assert_eq!(reserve(&mut world, 5, "b", &same, &Write::default()), "conflict");
         assert_eq!(reserve(&mut world, 6, "b", &same, &Write::default()), "made");

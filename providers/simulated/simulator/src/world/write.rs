@@ -91,9 +91,9 @@ impl<T> WriteResult<T> {
 
 /// The result of a deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deleted<T> {
+pub enum DeleteResult<T> {
     /// The resource is deleted.
-    Gone,
+    Deleted,
     /// The deletion has begun, or has failed.
     Started(Arc<Resource<T>>),
 }
