@@ -9,7 +9,7 @@
 //!                             host/guest.rs ─▶ call.rs ─▶ the component, in a sandbox of its own
 //!                                  ▲                          │ wasi:http
 //!                                  │                          ▼
-//!                             host/wire.rs            gate/gate.rs: rule, grant, address, dial ─▶ cloud
+//!                             host/convert.rs         gate/gate.rs: rule, grant, address, dial ─▶ cloud
 //!                                  │ Answer::Found(instance)
 //!                                  ▼
 //!   kube-apiserver ◀──patch── node/completion.rs ◀── node/plan.rs (pure)
