@@ -3,7 +3,7 @@
 //! The test is a program of its own, because tracing caches for the whole process whether a call site is enabled. Tests that
 //! run beside it and reach a call site first, without a subscriber, could leave it disabled.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[expect(dead_code, reason = "shared with the tests of the sandbox, which use all of it")]
 #[path = "sandbox/fixture.rs"]
