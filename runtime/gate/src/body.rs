@@ -1,38 +1,35 @@
-//! Bodies under bounds. A request's body is gathered whole before anything is decided, since rules may read it and a
-//! request that was never sent can then be sent again; an answer's body streams, and ends with an error where it grows
-//! past its cap or stalls. Trailers are dropped in both directions: they could smuggle what the header policy took out.
+//! Bodies, bounded. A request's body is gathered whole before the gate decides on the request: rules may read it, and a
+//! request that never left can be sent again. A response's body streams, and ends with an error when it grows past its cap
+//! or stalls. Trailers are dropped in both directions: they could smuggle in what the header policy removes.
 
-use std::{
-    pin::{Pin, pin},
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body as _, Frame};
-use http_body_util::{BodyExt, combinators::UnsyncBoxBody};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::{
-    echo::Echo,
-    error::{Error, Phase},
-    record::Record,
-};
+use crate::echo::EchoDetector;
+use crate::error::{Error, Phase};
 
-/// The body of an answer.
+/// The body of a response.
 pub type Body = UnsyncBoxBody<Bytes, Error>;
 
 /// A load balancer of the largest cloud with a thousand members is about 1 MiB.
-const MOST_SENT: usize = 8 << 20;
-/// An SDK that writes pieces of 1 KiB needs 8,192 for the largest body; only a flood of tiny or empty ones needs more.
-const MOST_PIECES: usize = 65_536;
-/// A page of a thousand machines is about 4 MiB.
-pub(crate) const MOST_RECEIVED: u64 = 16 << 20;
+const MAX_REQUEST_BODY: usize = 8 << 20;
+/// An SDK that writes pieces of 1 KiB needs 8,192 for the largest body; only a flood of tiny or empty pieces needs more.
+const MAX_PIECES: usize = 65_536;
+/// A page of a thousand instances is about 4 MiB.
+pub(crate) const MAX_RESPONSE_BODY: u64 = 16 << 20;
 
 /// Gathers the body of a request. Dropping the future drops what was gathered.
 ///
-/// Errors: [`Error::BodyTooLarge`] over the caps of bytes and pieces, [`Error::Malformed`] if the sender gave up.
+/// # Errors
+/// [`Error::BodyTooLarge`] over the caps of bytes and pieces; [`Error::Malformed`] if the sender gave up.
 pub(crate) async fn gather<B>(body: B) -> Result<Bytes, Error>
 where
     B: http_body::Body<Data = Bytes>,
@@ -48,57 +45,80 @@ where
             cause: format!("was left unfinished: {cause}"),
         })?;
         pieces += 1;
-        if pieces > MOST_PIECES {
-            return Err(Error::BodyTooLarge { limit: format!("{MOST_PIECES} pieces") });
+        if pieces > MAX_PIECES {
+            return Err(Error::BodyTooLarge { limit: format!("{MAX_PIECES} pieces") });
         }
         let Ok(data) = frame.into_data() else { continue };
-        if gathered.len().saturating_add(data.len()) > MOST_SENT {
-            return Err(Error::BodyTooLarge { limit: format!("{} MiB", MOST_SENT >> 20) });
+        if gathered.len().saturating_add(data.len()) > MAX_REQUEST_BODY {
+            return Err(Error::BodyTooLarge { limit: format!("{} MiB", MAX_REQUEST_BODY >> 20) });
         }
         gathered.extend_from_slice(&data);
     }
     Ok(gathered.freeze())
 }
 
-/// How an answer's body is bounded.
-pub(crate) struct Bounds {
+/// What bounds a response's body.
+pub(crate) struct BodyLimits {
     pub(crate) host: String,
     pub(crate) bytes: u64,
     pub(crate) between: Duration,
     pub(crate) hard: Instant,
-    pub(crate) echo: Echo,
+    pub(crate) echo: EchoDetector,
 }
 
-/// The streaming body of an answer. It carries the record of its exchange, which ends when the body ends, fails or is
-/// dropped, whichever comes first; the connection is let go at the same moment.
-pub(crate) struct Answer {
-    open: Option<Open>,
+/// Observes the body of a response. Dropped when the body ends, fails or is dropped, whichever comes first.
+pub(crate) trait BodyObserver {
+    /// So many more bytes came from the cloud.
+    fn on_bytes(&mut self, count: u64);
+
+    /// The body ends with this error.
+    fn on_error(&mut self, error: &Error);
 }
 
-struct Open {
+/// A body in memory.
+pub(crate) fn whole(body: Bytes) -> Body {
+    Full::new(body).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body that still comes from the cloud.
+pub(crate) fn streamed<O>(incoming: Incoming, limits: BodyLimits, observer: O) -> Body
+where
+    O: BodyObserver + Send + Unpin + 'static,
+{
+    StreamedBody::new(incoming, limits, observer).boxed_unsync()
+}
+
+/// The body of a response that still comes from the cloud. It owns its observer and its connection, and releases both
+/// when it ends, fails or is dropped, whichever comes first.
+pub(crate) struct StreamedBody<O> {
+    open: Option<Open<O>>,
+}
+
+struct Open<O> {
     incoming: Incoming,
-    bounds: Bounds,
-    /// Runs only while the cloud is waited for: a provider may take its time between two reads.
+    limits: BodyLimits,
+    /// Runs only while the gate waits for the cloud: a provider may take its time between two reads.
     timer: Pin<Box<Sleep>>,
-    waiting: bool,
-    record: Record,
+    is_waiting: bool,
+    received: u64,
+    observer: O,
 }
 
-impl Answer {
-    pub(crate) fn new(incoming: Incoming, bounds: Bounds, record: Record) -> Self {
-        let timer = Box::pin(sleep_until(bounds.hard));
-        Self { open: Some(Open { incoming, bounds, timer, waiting: false, record }) }
+impl<O: BodyObserver> StreamedBody<O> {
+    pub(crate) fn new(incoming: Incoming, limits: BodyLimits, observer: O) -> Self {
+        let timer = Box::pin(sleep_until(limits.hard));
+        Self { open: Some(Open { incoming, limits, timer, is_waiting: false, received: 0, observer }) }
     }
 
-    /// Lets the rest go, since whoever reads it can't take it.
+    /// Ends the body with this error, because its reader can't take the rest.
     pub(crate) fn fail(&mut self, error: &Error) {
         if let Some(mut open) = self.open.take() {
-            open.record.failed(error);
+            open.observer.on_error(error);
         }
     }
 }
 
-impl http_body::Body for Answer {
+impl<O: BodyObserver + Unpin> http_body::Body for StreamedBody<O> {
     type Data = Bytes;
     type Error = Error;
 
@@ -110,7 +130,7 @@ impl http_body::Body for Answer {
         let Some(open) = &mut this.open else { return Poll::Ready(None) };
         let outcome = ready!(open.poll_data(context));
         if let Some(Err(error)) = &outcome {
-            open.record.failed(error);
+            open.observer.on_error(error);
         }
         if !matches!(outcome, Some(Ok(_))) {
             this.open = None;
@@ -119,16 +139,16 @@ impl http_body::Body for Answer {
     }
 }
 
-impl Open {
+impl<O: BodyObserver> Open<O> {
     fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
                 return self.poll_timer(context).map(|error| Some(Err(error)));
             };
-            self.waiting = false;
+            self.is_waiting = false;
             let data = match frame {
                 None => {
-                    let rest = self.bounds.echo.rest();
+                    let rest = self.limits.echo.remainder();
                     return Poll::Ready((!rest.is_empty()).then_some(Ok(rest)));
                 }
                 Some(Err(cause)) => return Poll::Ready(Some(Err(self.broken(cause)))),
@@ -136,12 +156,17 @@ impl Open {
             };
             let Ok(data) = data else { continue };
             let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
-            self.record.received = self.record.received.saturating_add(length);
-            if self.record.received > self.bounds.bytes {
-                return Poll::Ready(Some(Err(body_too_large(&self.bounds.host, self.bounds.bytes))));
+            self.observer.on_bytes(length);
+            self.received = self.received.saturating_add(length);
+            if self.received > self.limits.bytes {
+                return Poll::Ready(Some(Err(body_too_large(&self.limits.host, self.limits.bytes))));
             }
-            match self.bounds.echo.pass(data) {
-                None => return Poll::Ready(Some(Err(Error::Echo { host: self.bounds.host.clone() }))),
+            match self.limits.echo.scan(data) {
+                None => {
+                    return Poll::Ready(Some(Err(Error::CredentialEchoed {
+                        host: self.limits.host.clone(),
+                    })));
+                }
                 Some(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
                 Some(_) => {}
             }
@@ -150,22 +175,22 @@ impl Open {
 
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Error> {
         let now = Instant::now();
-        if !self.waiting {
-            self.waiting = true;
-            // A wish past the hard deadline was clamped to it, so the addition can't overflow.
-            self.timer.as_mut().reset((now + self.bounds.between).min(self.bounds.hard));
+        if !self.is_waiting {
+            self.is_waiting = true;
+            // A timeout past the hard deadline was clamped to it, so the addition can't overflow.
+            self.timer.as_mut().reset((now + self.limits.between).min(self.limits.hard));
         }
         ready!(self.timer.as_mut().poll(context));
-        let phase = if now >= self.bounds.hard { Phase::Call } else { Phase::BetweenBytes };
-        Poll::Ready(Error::Timeout { phase, host: self.bounds.host.clone(), after: self.bounds.between })
+        let phase = if now >= self.limits.hard { Phase::Call } else { Phase::BetweenBytes };
+        Poll::Ready(Error::Timeout { phase, host: self.limits.host.clone(), after: self.limits.between })
     }
 
     fn broken(&self, cause: hyper::Error) -> Error {
-        Error::Protocol { host: self.bounds.host.clone(), source: std::sync::Arc::new(cause) }
+        Error::Protocol { host: self.limits.host.clone(), source: std::sync::Arc::new(cause) }
     }
 }
 
-/// The refusal of an answer whose body is over its cap.
+/// The error for a response whose body is over its cap.
 pub(crate) fn body_too_large(host: &str, cap: u64) -> Error {
     Error::ResponseTooLarge { host: host.to_owned(), part: "body", limit: format!("{} MiB", cap >> 20) }
 }
@@ -177,7 +202,7 @@ mod tests {
 
     use super::*;
 
-    /// What `gather` says of a body of so many pieces of this length. Nothing here waits, so no runtime is needed.
+    /// Gathers a body of so many pieces of this length. Nothing here waits, so no runtime is needed.
     fn gathered(pieces: usize, length: usize) -> Result<usize, Error> {
         let piece = Bytes::from(vec![b'x'; length]);
         let frames = (0..pieces).map(|_| Ok::<_, Error>(Frame::data(piece.clone())));
@@ -187,7 +212,7 @@ mod tests {
     #[test]
     fn a_request_body_is_bounded_in_bytes_and_in_pieces() {
         assert_eq!(gathered(8, 1 << 20).unwrap(), 8 << 20);
-        assert_eq!(gathered(MOST_PIECES, 1).unwrap(), MOST_PIECES);
+        assert_eq!(gathered(MAX_PIECES, 1).unwrap(), MAX_PIECES);
         for (name, pieces, length) in [
             ("too many bytes", 9, 1 << 20),
             ("endless", usize::MAX, 1 << 20),

@@ -8,15 +8,16 @@ mod decide;
 mod flight;
 mod gathered;
 mod key;
+mod metrics;
 #[cfg(test)]
 mod model;
 mod read;
+mod reply;
 mod scopes;
 mod seen;
 mod slot;
 mod slots;
 mod stored;
-mod told;
 mod view;
 mod wish;
 
@@ -32,23 +33,24 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::deadlines::Deadlines;
 use crate::error::Error;
-use crate::record::Metrics;
-use crate::rules::{Effect, Meaning};
-use crate::under_way::UnderWay;
+use crate::response::Response;
+use crate::rules::{Classification, Effect};
+use crate::shutdown::Shutdown;
 use ask::{Ask, Verdict};
 use decide::{Counts, Landing, State};
-pub(crate) use flight::{Flight, Outcome};
-use flight::{FreeSeat, Seat};
+pub(crate) use flight::Flight;
+use flight::{FreeSeat, Outcome, Seat};
 #[cfg(any(test, fuzzing))]
 pub(crate) use key::DESCRIBING;
 pub(crate) use key::Keys;
+pub(crate) use metrics::CacheMetrics;
 pub(crate) use read::Read;
 use read::scope;
+pub(crate) use reply::not_cached;
 use scopes::Scope;
 use seen::FlightId;
 use slot::{Landed, Page};
-pub(crate) use slots::{Dropped, Held};
-pub(crate) use told::Told;
+use slots::Held;
 pub use view::{Evidence, View};
 pub(crate) use wish::is_for_it_alone;
 
@@ -81,7 +83,7 @@ pub(crate) struct Cache(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     provider: Arc<str>,
-    metrics: Metrics,
+    metrics: CacheMetrics,
     inner: Mutex<Inner>,
     /// Tells those who wait for a sweep to end that they should look again.
     changed: Arc<Notify>,
@@ -98,7 +100,7 @@ struct Inner {
 }
 
 impl Cache {
-    pub(crate) fn new(provider: Arc<str>, metrics: Metrics) -> Self {
+    pub(crate) fn new(provider: Arc<str>, metrics: CacheMetrics) -> Self {
         let inner = Inner { state: State::new(MOST), seats: HashMap::new(), told: Held::default() };
         let (inner, changed, gathered) = (Mutex::new(inner), Arc::default(), Arc::default());
         Self(Arc::new(Shared { provider, metrics, inner, changed, gathered }))
@@ -119,11 +121,11 @@ impl Cache {
 
     /// Notes that something is being changed, or that the cloud is asked how a change gets on, until what it returns is
     /// dropped; `None` where neither is so.
-    pub(crate) fn change(&self, meaning: &Meaning) -> Option<Change> {
-        if meaning.effect == Effect::Read {
+    pub(crate) fn change(&self, classification: &Classification) -> Option<Change> {
+        if classification.effect == Effect::Read {
             return None;
         }
-        let scope = scope(meaning);
+        let scope = scope(classification);
         self.0.change(|state, _| state.change_began(&scope));
         self.0.changed.notify_waiters();
         Some(Change { shared: self.0.clone(), scope })
@@ -136,9 +138,9 @@ impl Cache {
         read: &Read,
         view: &View,
         deadlines: &Deadlines,
-        under_way: &UnderWay,
+        shutdown: &Shutdown,
         carry: impl FnOnce(Flight) -> AbortHandle,
-    ) -> Result<Told, Error> {
+    ) -> Result<Response, Error> {
         let arrived = Instant::now();
         loop {
             let mut changed = pin!(self.0.changed.notified());
@@ -147,12 +149,12 @@ impl Cache {
             let (end, is_own) = match asked {
                 Asked::Stored(page) => {
                     let age = Instant::now().saturating_duration_since(Instant::from_std(page.sent));
-                    return Ok(Told::kept(&page, age));
+                    return Ok(reply::cached(&page, age));
                 }
-                Asked::Nothing => return Ok(Told::nothing()),
+                Asked::Nothing => return Ok(not_cached()),
                 Asked::Waits(until) => {
                     let look = async { Ok(timeout_at(until, changed).await) };
-                    Box::pin(under_way.read(look)).await.map(drop)?;
+                    Box::pin(shutdown.abort_on_close(look)).await.map(drop)?;
                     continue;
                 }
                 Asked::Leads(flight, seat) => {
@@ -170,8 +172,7 @@ impl Cache {
             let (outcome, landing) = end;
             State::given(&ask, landing, &mut view.seen(), is_own);
             return match outcome {
-                Outcome::Answer(reply) => Ok(Told::shared(&reply)),
-                Outcome::HeldBack(held_back) => Ok(Told::HeldBack(held_back)),
+                Outcome::Response(from, reply) => Ok(reply::from_reply(from, &reply)),
                 Outcome::Failed(error) => Err(error),
             };
         }
@@ -203,7 +204,7 @@ impl Shared {
     fn tell(&self, inner: &mut Inner) {
         let now = inner.state.slots.held;
         let before = std::mem::replace(&mut inner.told, now);
-        self.metrics.cached(&self.provider, before, now);
+        self.metrics.update(&self.provider, before, now);
     }
 
     fn ask(
@@ -273,7 +274,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         let empty = Held { entries: 0, bytes: 0, ..inner.told };
-        self.metrics.cached(&self.provider, inner.told, empty);
+        self.metrics.update(&self.provider, inner.told, empty);
     }
 }
 

@@ -1,48 +1,48 @@
-//! How a gate gets to its cloud from the operator's network: whom it trusts beside the system's authorities, and through
-//! which proxy it goes. Both are said in the document and nowhere else: an environment variable that somebody left behind
-//! sends no credential elsewhere.
+//! How a gate reaches its cloud from the operator's network: which certificate authorities it trusts in addition to the
+//! system's, and through which proxy it connects. Only the document sets these, so a stray environment variable can't send
+//! a credential elsewhere.
 
-use std::{fmt, path::PathBuf, str::FromStr};
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
 
 use ipnet::IpNet;
 
-use crate::{
-    credentials::Secret,
-    error::Error,
-    request::{Host, default_port},
-};
+use crate::error::Error;
+use crate::request::{Host, default_port};
+use crate::secret::Secret;
 
-/// How a gate gets to its cloud.
+/// How a gate reaches its cloud.
 #[derive(Debug, Clone, Default)]
 pub struct Connection {
-    /// A file of certificates in PEM form. Their owners are trusted beside the authorities of the system; it is read
-    /// once, when the gate is made.
+    /// A file of certificates in PEM form, which are trusted in addition to the system's. It is read once, when the gate is
+    /// made.
     pub extra_roots: Option<PathBuf>,
-    /// Through which everything goes, where the network lets nothing else out.
+    /// The proxy for all connections, if the network allows no others.
     pub proxy: Option<Proxy>,
 }
 
-/// A proxy that takes `CONNECT`. Every request goes through it in a tunnel, those without TLS too.
+/// A proxy that accepts `CONNECT`. Every request goes through it in a tunnel, including those without TLS.
 ///
-/// What is lost: a name is resolved by the proxy, so nobody here sees its addresses. The address filter then holds
-/// for targets that are written as addresses and for the proxy itself; which addresses a granted *name* leads to is for
-/// the proxy's own rules to bound. Without a proxy nothing is lost.
+/// A proxy weakens the address filter. The proxy resolves names, so the gate doesn't see their addresses: the filter then
+/// applies to targets that are written as addresses, and to the proxy itself. To which addresses a granted *name* may lead
+/// is up to the proxy's own rules.
 ///
-/// What goes through it without TLS can be read and answered by it, a credential with `plain: true` included.
+/// The proxy can read and answer a request without TLS, including a credential with `plain: true`.
 ///
-/// Targets that are written as addresses of the machine itself or of its own link, as metadata services are, never go
-/// through a proxy: it would reach its own.
+/// A target that is written as an address of this machine or its link, as metadata services are, never goes through a
+/// proxy, which would reach its own.
 #[derive(Debug, Clone)]
 pub struct Proxy {
-    /// Where it is.
+    /// Its URL.
     pub url: ProxyUrl,
-    /// Who the gate is to the proxy. It is sent to nobody else.
+    /// The login for the proxy. It is sent only to the proxy.
     pub login: Option<Login>,
-    /// The address ranges beyond the internet's that its name may resolve to, as those of a grant.
+    /// The address ranges beyond the internet's to which its name may resolve, as in a grant.
     pub addresses: Vec<IpNet>,
 }
 
-/// A user name and a password (RFC 7617). The password is read anew for each connection.
+/// A user name and a password (RFC 7617). The password is read again for each connection.
 #[derive(Debug, Clone)]
 pub struct Login {
     pub(crate) username: String,
@@ -52,13 +52,14 @@ pub struct Login {
 impl Login {
     /// The login of this user.
     ///
-    /// Errors: [`Error::Syntax`] for a user name that can't be sent.
+    /// # Errors
+    /// [`Error::Syntax`] for a user name that can't be sent.
     pub fn new(username: &str, password: Secret) -> Result<Self, Error> {
-        // A colon would end it early.
+        // A colon would end the user name early.
         if username.is_empty() || username.contains(|c: char| c == ':' || c.is_control()) {
             return Err(Error::Syntax {
                 kind: "user name",
-                // What follows a colon is the password more often than not.
+                // The text after a colon is usually the password.
                 text: username.split(':').next().unwrap_or_default().to_owned(),
                 cause: "is empty or holds a colon or a control character",
                 example: "pileus",
@@ -68,7 +69,7 @@ impl Login {
     }
 }
 
-/// Where a proxy is, as in `http://proxy.corp:3128`.
+/// The URL of a proxy, as in `http://proxy.corp:3128`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProxyUrl {
     pub(crate) host: Host,
@@ -84,7 +85,8 @@ impl fmt::Display for ProxyUrl {
 impl FromStr for ProxyUrl {
     type Err = Error;
 
-    /// Errors: [`Error::Syntax`].
+    /// # Errors
+    /// [`Error::Syntax`].
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |text: &str, cause| Error::Syntax {
             kind: "proxy",
@@ -93,15 +95,12 @@ impl FromStr for ProxyUrl {
             example: "http://proxy.corp:3128",
         };
         if text.contains('@') {
-            // A password, more often than not, so it isn't repeated.
-            return Err(wrong("", "comes with a user name, which has a field of its own"));
+            // It usually holds a password, so it isn't repeated.
+            return Err(wrong("", "holds a user name, which belongs in `username`"));
         }
-        let url = url::Url::parse(text).map_err(|_| wrong(text, "is no URL"))?;
+        let url = url::Url::parse(text).map_err(|_| wrong(text, "isn't a URL"))?;
         if url.scheme() != "http" {
-            return Err(wrong(
-                text,
-                "must be spoken to by http; what goes through the tunnel has its own TLS",
-            ));
+            return Err(wrong(text, "must use http; what goes through the tunnel has its own TLS"));
         }
         if url.path() != "/" || url.query().is_some() || url.fragment().is_some() {
             return Err(wrong(text, "has more than scheme, host and port"));

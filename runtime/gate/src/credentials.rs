@@ -3,18 +3,17 @@
 //!
 //! `declared` is what the operator writes, `source` where secrets lie; `keeper` acquires in time what `acquire` knows to
 //! acquire, by the clock of `decide`. `oauth`, `assertion`, `token` and `endpoint` speak with token endpoints, `sigv4`
-//! signs, `value` is what is attached, `counters` what is counted.
+//! signs, `value` is what is attached, `metrics` what is counted.
 
 mod acquire;
 mod assertion;
-mod counters;
 mod decide;
 mod declared;
 mod endpoint;
 mod keeper;
+mod metrics;
 mod oauth;
 mod sigv4;
-mod source;
 mod token;
 mod value;
 
@@ -32,12 +31,10 @@ use crate::network::Network;
 use crate::pattern::HostPattern;
 use crate::request::Request;
 use acquire::Acquirer;
-pub(crate) use counters::Counters;
-use counters::Labels;
 pub use declared::{Credential, CredentialKind, OAuthClient, TokenUrl};
 use keeper::Keeper;
-pub use source::{Secret, SecretFile, SecretSource};
-pub(crate) use value::sensitive;
+use metrics::CredentialLabels;
+pub(crate) use metrics::CredentialMetrics;
 
 /// What a credential is like now. Holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,14 +86,15 @@ impl Credentials {
         credentials: Vec<Credential>,
         provider: &Arc<str>,
         network: &Arc<Network>,
-        counters: &Counters,
+        metrics: &CredentialMetrics,
         replaced: &Replaced,
     ) -> Self {
         let kept = |credential: Credential| {
             let (hosts, plain, kind) = (credential.hosts.clone(), credential.plain, credential.kind.label());
-            let labels = Labels { provider: provider.clone(), credential: credential.name.as_str().into() };
+            let labels =
+                CredentialLabels { provider: provider.clone(), credential: credential.name.as_str().into() };
             let acquirer = Acquirer::new(credential, network);
-            let keeper = Keeper::new(kind, labels, acquirer, counters.clone(), replaced.clone());
+            let keeper = Keeper::new(kind, labels, acquirer, metrics.clone(), replaced.clone());
             Kept { hosts, plain, keeper }
         };
         Self(credentials.into_iter().map(kept).collect())

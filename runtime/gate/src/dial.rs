@@ -1,79 +1,65 @@
-//! Connections to the cloud, and the requests on them. What a connection is opened to is held against its grant once
-//! more, and its addresses are found and dialled by `network`. Each grant has a pool of its own: a connection that was opened under one grant's address ranges is never used under another's, nor by
-//! another provider. Nothing is followed, decoded or taken from proxy settings in the environment, since nothing here
-//! would do so.
+//! Connections to the cloud, and the requests on them. The target of a connection is checked against its grant once more,
+//! and `network` resolves and dials its addresses. Each grant has a pool of its own: a connection that was opened under one
+//! grant's address ranges is never used under another's, nor by another provider. The client follows no redirect, decodes
+//! no body and ignores proxy settings in the environment.
 
-mod connections;
-
-use std::{
-    io,
-    net::IpAddr,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Uri;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
-use hyper_util::{
-    client::legacy::{self, Client, connect::capture_connection},
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-};
-use tokio::{
-    net::TcpStream,
-    time::{Instant, timeout},
-};
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
-use crate::{
-    connection::Proxy,
-    error::{Error, Phase},
-    fence::Fenced,
-    grants::Grant,
-    headers::MOST_HEADERS,
-    network::{Network, Nowhere, dial},
-    proxy::NoTunnel,
-    request::{Host, default_port},
-};
-pub(crate) use connections::Connections;
-use connections::Labels;
+use crate::connection::Proxy;
+use crate::error::{Error, Phase, TunnelError};
+use crate::fence::FencedBody;
+use crate::grants::Grant;
+use crate::headers::MAX_HEADERS;
+use crate::network::{AddressError, CONNECT_TIMEOUT, ConnectionLabels, ConnectionMetrics, Network, dial};
+use crate::request::{Host, default_port};
 
-/// A connection that isn't there by then won't come; also bounds what goes on connecting after its request was dropped.
-pub(crate) const CONNECT: Duration = Duration::from_secs(10);
-/// A tunnel through the proxy, so that there is a second left for TLS with the cloud, and it is known who was late.
-const TUNNEL: Duration = Duration::from_secs(9);
+/// The time for a tunnel through the proxy. It leaves a second for TLS with the cloud, and tells who was late.
+const TUNNEL_TIMEOUT: Duration = Duration::from_secs(9);
 /// Shorter than clouds keep an idle connection (Azure's front ends 4 minutes, AWS's 1 minute and more).
-const IDLE: Duration = Duration::from_secs(50);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 /// As many as a call may have requests in flight.
-const MOST_IDLE: usize = 64;
-/// The head of an answer; real ones have 1 to 4 KiB.
-const MOST_HEAD: usize = 64 * 1024;
+const MAX_IDLE: usize = 64;
+/// The head of a response; real ones have 1 to 4 KiB.
+const MAX_HEAD: usize = 64 * 1024;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 
-/// How long the stages of an exchange may take.
+/// The timeouts of the stages of an exchange.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct Timeouts {
     pub(crate) connect: Duration,
     pub(crate) first_byte: Duration,
 }
 
 /// Carries requests under one grant. Clones share its connections.
 #[derive(Debug, Clone)]
-pub(crate) struct Dialler {
-    /// Shared, since each request that waits for its turn holds a clone.
-    client: Arc<Client<Connector, Fenced<Full<Bytes>>>>,
+pub(crate) struct Dialer {
+    /// Shared, since each request that waits for a limit holds a clone.
+    client: Arc<Client<Connector, FencedBody<Full<Bytes>>>>,
     network: Arc<Network>,
 }
 
-impl Dialler {
+impl Dialer {
     pub(crate) fn new(grant: Arc<Grant>, network: Arc<Network>) -> Self {
-        let labels = Labels { provider: network.provider.clone(), grant: grant.label().into() };
+        let labels = ConnectionLabels { provider: network.provider.clone(), grant: grant.label().into() };
         let connections = network.connections.clone();
         let filter = Filter { grant, network: network.clone() };
         let https = HttpsConnectorBuilder::new()
@@ -83,24 +69,24 @@ impl Dialler {
             .wrap_connector(filter);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(MOST_IDLE)
-            .http1_max_buf_size(MOST_HEAD)
-            .http1_max_headers(MOST_HEADERS)
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE)
+            .http1_max_buf_size(MAX_HEAD)
+            .http1_max_headers(MAX_HEADERS)
             .build(Connector { https, connections, labels });
         Self { client: Arc::new(client), network }
     }
 
-    /// Sends a request and waits for the head of its answer. A request is sent twice only if the connection that it was
-    /// to go by turned out closed before the first byte.
+    /// Sends a request and waits for the head of its response. A request is sent on a second connection only if the first
+    /// one turned out to be closed before the first byte.
     pub(crate) async fn send(
         &self,
         host: &Host,
-        mut request: http::Request<Fenced<Full<Bytes>>>,
-        patience: Patience,
+        mut request: http::Request<FencedBody<Full<Bytes>>>,
+        timeouts: Timeouts,
     ) -> Result<http::Response<Incoming>, Error> {
         let late = |phase, after| match (phase, self.network.proxy_to(host)) {
-            (Phase::Connect, Some(proxy)) => no_tunnel(proxy, host, NoTunnel::Late(after)),
+            (Phase::Connect, Some(proxy)) => no_tunnel(proxy, host, TunnelError::Late(after)),
             _ => Error::Timeout { phase, host: host.to_string(), after },
         };
         let mut captured = capture_connection(&mut request);
@@ -111,18 +97,18 @@ impl Dialler {
         tokio::select! {
             biased;
             early = &mut answer => return early.map_err(|error| told_apart(&error, host)),
-            connected = timeout(patience.connect, connected) => {
-                connected.map_err(|_| late(Phase::Connect, patience.connect))?;
+            connected = timeout(timeouts.connect, connected) => {
+                connected.map_err(|_| late(Phase::Connect, timeouts.connect))?;
             }
         }
-        let answer = timeout(patience.first_byte, answer).await;
+        let answer = timeout(timeouts.first_byte, answer).await;
         answer
-            .map_err(|_| late(Phase::FirstByte, patience.first_byte))?
+            .map_err(|_| late(Phase::FirstByte, timeouts.first_byte))?
             .map_err(|error| told_apart(&error, host))
     }
 }
 
-/// Finds what an error of the HTTP library is, by the types in its chain of causes.
+/// Converts an error of the HTTP library by the types in its chain of causes.
 fn told_apart(error: &legacy::Error, host: &Host) -> Error {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     let mut innermost = error.to_string();
@@ -131,7 +117,7 @@ fn told_apart(error: &legacy::Error, host: &Host) -> Error {
             return own.clone();
         }
         if current.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse_too_large) {
-            let limit = format!("{MOST_HEADERS} lines or {} KiB", MOST_HEAD >> 10);
+            let limit = format!("{MAX_HEADERS} lines or {} KiB", MAX_HEAD >> 10);
             return Error::ResponseTooLarge { host: host.to_string(), part: "head", limit };
         }
         innermost = current.to_string();
@@ -140,12 +126,12 @@ fn told_apart(error: &legacy::Error, host: &Host) -> Error {
     Error::Protocol { host: host.to_string(), source: Arc::new(io::Error::other(innermost)) }
 }
 
-/// Opens a connection, TLS included, within `CONNECT`, and counts it.
+/// Opens a connection, TLS included, within `CONNECT_TIMEOUT`, and counts it.
 #[derive(Debug, Clone)]
 struct Connector {
     https: HttpsConnector<Filter>,
-    connections: Connections,
-    labels: Labels,
+    connections: ConnectionMetrics,
+    labels: ConnectionLabels,
 }
 
 impl Service<Uri> for Connector {
@@ -162,14 +148,14 @@ impl Service<Uri> for Connector {
         let opening = self.https.call(uri);
         let (begun, connections, labels) = (Instant::now(), self.connections.clone(), self.labels.clone());
         Box::pin(async move {
-            let opened = match timeout(CONNECT, opening).await {
+            let opened = match timeout(CONNECT_TIMEOUT, opening).await {
                 Ok(Ok(stream)) => Ok(stream),
                 Ok(Err(cause)) => Err(match cause.downcast::<Error>() {
                     Ok(own) => *own,
-                    // What isn't the filter's error is the TLS library's.
+                    // An error that isn't the filter's is the TLS library's.
                     Err(cause) => Error::Tls { host, source: cause.into() },
                 }),
-                Err(_) => Err(Error::Timeout { phase: Phase::Connect, host, after: CONNECT }),
+                Err(_) => Err(Error::Timeout { phase: Phase::Connect, host, after: CONNECT_TIMEOUT }),
             };
             connections.tried(&labels, &opened, begun.elapsed());
             opened
@@ -177,7 +163,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Opens a TCP connection to the first address that the grant permits and that answers, or a tunnel through the proxy.
+/// Opens a TCP connection to the first permitted address that accepts one, or a tunnel through the proxy.
 #[derive(Debug, Clone)]
 struct Filter {
     grant: Arc<Grant>,
@@ -203,8 +189,8 @@ impl Service<Uri> for Filter {
 }
 
 impl Filter {
-    /// Reads the target once more from what is really about to be dialled, and holds it against the grant: whatever
-    /// stands between the decision and here can't send a request elsewhere.
+    /// Reads the target once more from the URI that is about to be dialed, and checks it against the grant: no code between
+    /// the decision and here can send a request elsewhere.
     fn target(&self, uri: &Uri) -> Result<(Host, u16), Error> {
         let tls = uri.scheme_str() == Some("https");
         let port = uri.port_u16().unwrap_or(default_port(tls));
@@ -214,7 +200,7 @@ impl Filter {
             Ok(_) | Err(_) => Err(Error::Malformed {
                 part: "host",
                 found: text.to_owned(),
-                cause: format!("isn't the one that grant {} is about", self.grant.label()),
+                cause: format!("isn't the host of grant {}", self.grant.label()),
             }),
         }
     }
@@ -229,22 +215,25 @@ impl Filter {
             self.permitted(host).await?;
         }
         let opening = self.network.tunnel(proxy, format!("{host}:{port}"));
-        let opened = timeout(TUNNEL, opening).await.unwrap_or(Err(NoTunnel::Late(TUNNEL)));
+        let opened = timeout(TUNNEL_TIMEOUT, opening).await;
+        let opened = opened.unwrap_or(Err(TunnelError::Late(TUNNEL_TIMEOUT)));
         opened.map_err(|cause| no_tunnel(proxy, host, cause))
     }
 
     async fn permitted(&self, host: &Host) -> Result<Vec<IpAddr>, Error> {
         let permitted = self.network.permitted(host, &self.grant.addresses).await;
         permitted.map_err(|nowhere| match nowhere {
-            Nowhere::Unresolved(source) => Error::Dns { host: host.to_string(), source: Arc::new(source) },
-            Nowhere::Refused(refused) => {
+            AddressError::Unresolved(source) => {
+                Error::Dns { host: host.to_string(), source: Arc::new(source) }
+            }
+            AddressError::Refused(refused) => {
                 Error::AddressBlocked { host: host.to_string(), grant: self.grant.label(), refused }
             }
         })
     }
 }
 
-fn no_tunnel(proxy: &Proxy, host: &Host, cause: NoTunnel) -> Error {
+fn no_tunnel(proxy: &Proxy, host: &Host, cause: TunnelError) -> Error {
     Error::Proxy { proxy: proxy.url.to_string(), host: host.to_string(), cause }
 }
 
@@ -282,12 +271,12 @@ mod tests {
             tls: crate::trust::tls(false, None).unwrap(),
             proxy: None,
             provider: "test".into(),
-            connections: Connections::register(&mut Registry::default()),
+            connections: ConnectionMetrics::register(&mut Registry::default()),
         };
         Filter { grant: Arc::new(grant), network: Arc::new(network) }
     }
 
-    /// The addresses that would be dialled. Nothing here waits, so no runtime is needed.
+    /// The addresses that would be dialed. Nothing here waits, so no runtime is needed.
     fn permitted(filter: &Filter, host: &str) -> Result<Vec<IpAddr>, Error> {
         filter.permitted(&Host::parse(host).unwrap()).now_or_never().unwrap()
     }
@@ -297,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn of_mixed_answers_only_the_permitted_are_dialled_in_their_order() {
+    fn only_the_permitted_of_several_addresses_are_dialed_in_their_order() {
         let answers =
             addresses(&["127.0.0.1", "20.1.2.3", "169.254.169.254", "10.96.0.1", "10.1.2.3", "::1"]);
         let filter = filter("*.example.com", &["10.0.0.0/8"], answers);
@@ -319,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_to_be_dialled_is_held_against_the_grant_once_more() {
+    fn the_target_is_checked_against_the_grant_right_before_it_is_dialed() {
         let filter = filter("api.example.com", &[], Vec::new());
         let rows = [
             ("https://api.example.com/", true),
@@ -335,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Every spelling of an IPv4 address that some parser takes for it.
+    /// Every spelling that some parser reads as this IPv4 address.
     fn spellings(address: std::net::Ipv4Addr) -> Vec<String> {
         let [a, b, c, d] = address.octets();
         let whole = u32::from(address);
@@ -362,7 +351,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_denied_address_is_never_dialled_however_it_is_spelled(
+        fn a_denied_address_is_never_dialed_in_any_spelling(
             octets in prop_oneof![
                 Just([169, 254, 169, 254]), Just([168, 63, 129, 16]), Just([100, 100, 100, 200]),
                 Just([192, 0, 0, 192]), any::<[u8; 3]>().prop_map(|[b, c, d]| [127, b, c, d]),
@@ -370,7 +359,7 @@ mod tests {
             ],
         ) {
             for spelling in spellings(octets.into()) {
-                // The grant names exactly this host, so nothing but the filter stands in the way.
+                // The grant names exactly this host, so only the filter can block it.
                 let Ok(host) = Host::parse(&spelling) else { continue };
                 let filter = filter(&spelling, &[], Vec::new());
                 let found = filter.permitted(&host).now_or_never().unwrap();

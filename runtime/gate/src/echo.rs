@@ -1,36 +1,36 @@
-//! Answers that show the credential which their request carried. Pages for debugging and some refusals repeat the headers
-//! that they got (AWS's of a wrong signature has a session's token in it), and a provider would read it there; such an
-//! answer ends with an error instead.
+//! Detects a response that shows the credential of its request. Debug pages and some refusals repeat the headers that they
+//! got (AWS's refusal of a wrong signature holds a session token), and a provider would read the credential there. Such a
+//! response ends with an error instead.
 //!
-//! What is found is the credential as it was sent, in a body that isn't compressed, which is why nobody asks for one with
-//! a credential. A cloud that shows it in another form shows it: a path that tells such things mustn't be granted.
+//! Only the credential as it was sent is found, and only in a body that isn't compressed; so the gate asks for none when it
+//! attaches a credential. A cloud that returns the credential in another form gives it away: never grant such a path.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use memchr::{memchr_iter, memmem};
 
-/// A shorter credential may be a word that stands in any answer. Tokens and keys have 20 characters and more.
-const LEAST: usize = 16;
+/// A shorter credential may be a word of any response. Tokens and keys have 20 characters and more.
+const MIN_LENGTH: usize = 16;
 
-/// How a header says which kind of credential follows.
+/// The schemes in front of a credential in a header.
 const SCHEMES: [&[u8]; 2] = [b"Bearer ", b"Basic "];
 
-/// What an answer is searched for.
-pub(crate) struct Echo {
+/// Searches a response for the credentials of its request.
+pub(crate) struct EchoDetector {
     credentials: Vec<HeaderValue>,
-    /// The end of what came, as far as a credential may begin in it.
+    /// The end of the data so far, from where a credential may begin.
     held: Bytes,
 }
 
-impl Echo {
-    /// For the answer to a request with these headers: the gate's own credentials are marked as sensitive.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let is_searched = |value: &&HeaderValue| value.is_sensitive() && bare(value).len() >= LEAST;
+impl EchoDetector {
+    /// A detector for the response to a request with these headers. The gate marks its credentials as sensitive.
+    pub(crate) fn new(headers: &HeaderMap) -> Self {
+        let is_searched = |value: &&HeaderValue| value.is_sensitive() && bare(value).len() >= MIN_LENGTH;
         let credentials = headers.values().filter(is_searched).cloned().collect();
         Self { credentials, held: Bytes::new() }
     }
 
-    /// Whether one of the headers of an answer shows a credential.
+    /// Whether a header of a response shows a credential.
     pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
         headers.values().any(|value| self.shows(value.as_bytes()))
     }
@@ -39,8 +39,8 @@ impl Echo {
         self.credentials.iter().any(|credential| memmem::find(bytes, bare(credential)).is_some())
     }
 
-    /// Takes the next part of a body, and gives what surely is no part of a credential. `None` if one is shown.
-    pub(crate) fn pass(&mut self, next: Bytes) -> Option<Bytes> {
+    /// Takes the next part of a body, and returns what is surely no part of a credential; `None` if the body shows one.
+    pub(crate) fn scan(&mut self, next: Bytes) -> Option<Bytes> {
         if self.credentials.is_empty() {
             return Some(next);
         }
@@ -53,13 +53,13 @@ impl Echo {
         Some(data)
     }
 
-    /// What was held back to the last.
-    pub(crate) fn rest(&mut self) -> Bytes {
+    /// What was still held when the body ended.
+    pub(crate) fn remainder(&mut self) -> Bytes {
         std::mem::take(&mut self.held)
     }
 }
 
-/// The credential without its scheme, as others show it too.
+/// The credential without its scheme, since a response may show it that way.
 fn bare(value: &HeaderValue) -> &[u8] {
     let bytes = value.as_bytes();
     SCHEMES.iter().find_map(|scheme| bytes.strip_prefix(*scheme)).unwrap_or(bytes)
@@ -79,30 +79,30 @@ mod tests {
     use zeroize::Zeroizing;
 
     use super::*;
-    use crate::credentials::sensitive;
+    use crate::secret::sensitive;
 
-    fn echo(value: &str) -> Echo {
+    fn echo(value: &str) -> EchoDetector {
         let mut headers = HeaderMap::new();
         headers.insert("accept", HeaderValue::from_static("application/json; of=a-provider"));
         headers.insert("x-key", sensitive(Zeroizing::new(value.to_owned())).unwrap());
-        Echo::of(&headers)
+        EchoDetector::new(&headers)
     }
 
-    /// What of these parts is passed on, and whether it is all of them.
-    fn passed(echo: &mut Echo, parts: &[&str]) -> (String, bool) {
+    /// What of these parts is passed on, and whether all of them were.
+    fn passed(echo: &mut EchoDetector, parts: &[&str]) -> (String, bool) {
         let mut passed = Vec::new();
         for part in parts {
-            let Some(data) = echo.pass(Bytes::copy_from_slice(part.as_bytes())) else {
+            let Some(data) = echo.scan(Bytes::copy_from_slice(part.as_bytes())) else {
                 return (String::from_utf8(passed).unwrap(), false);
             };
             passed.extend_from_slice(&data);
         }
-        passed.extend_from_slice(&echo.rest());
+        passed.extend_from_slice(&echo.remainder());
         (String::from_utf8(passed).unwrap(), true)
     }
 
     #[test]
-    fn a_credential_is_found_with_and_without_its_scheme_and_nothing_else_is() {
+    fn a_credential_and_nothing_else_is_found_with_and_without_its_scheme() {
         let rows = [
             ("Bearer planted-0123456789", "authorization: Bearer planted-0123456789", true),
             ("Bearer planted-0123456789", "{\"token\": \"planted-0123456789\"}", true),
@@ -121,18 +121,18 @@ mod tests {
     }
 
     #[test]
-    fn two_parts_of_a_credential_are_held_until_it_is_known_whether_they_are_one() {
+    fn data_that_may_begin_a_credential_is_held_until_the_rest_decides() {
         let mut echo = echo("planted-0123456789");
-        assert_eq!(echo.pass("a planted-".into()).unwrap(), "a ");
-        assert_eq!(echo.pass("0123".into()).unwrap(), "");
-        assert_eq!(echo.pass("4 b".into()).unwrap(), "planted-01234 b");
-        assert_eq!(echo.pass("p".into()).unwrap(), "");
-        assert_eq!(echo.rest(), "p");
+        assert_eq!(echo.scan("a planted-".into()).unwrap(), "a ");
+        assert_eq!(echo.scan("0123".into()).unwrap(), "");
+        assert_eq!(echo.scan("4 b".into()).unwrap(), "planted-01234 b");
+        assert_eq!(echo.scan("p".into()).unwrap(), "");
+        assert_eq!(echo.remainder(), "p");
     }
 
     proptest! {
         #[test]
-        fn however_it_is_cut_a_credential_is_never_passed_on_and_all_else_is(
+        fn a_credential_is_never_passed_on_and_everything_else_is_however_the_body_is_cut(
             text in "[ab]{0,60}", cuts in proptest::collection::vec(0_usize..60, 0..6),
         ) {
             let secret = "abaabababaababaa";

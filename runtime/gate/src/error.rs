@@ -1,16 +1,31 @@
-//! What can go wrong on the way to a cloud, told apart by what the caller does about it: the host turns each variant
-//! into the error code that the guest sees, and a message names the thing and the next step for the operator. No
-//! message holds a query string, a header value or a part of a body, since these carry secrets.
+//! Why the gate refuses a request or fails to carry it. The variants differ in what the caller does about them: the host
+//! turns each into the error code that the provider sees, and its message tells the operator what to do next. No message
+//! holds a query, a header value or a part of a body, since these carry secrets.
+//!
+//! The small reason types in the modules below belong to this one, so that the stages depend on their errors and not the
+//! other way round.
 
-use std::{fmt, io, net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+mod address;
+mod grant;
+mod tunnel;
 
-use crate::{address::Reason, problem::Problem, proxy::NoTunnel};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fmt, io};
 
-/// Why a request wasn't carried or its answer not delivered.
+use crate::problem::Problem;
+pub use address::BlockReason;
+pub(crate) use address::Blocked;
+pub use grant::MissingGrant;
+pub use tunnel::TunnelError;
+
+/// Why a request wasn't carried, or its response not delivered.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// A host, method, path or key in a document or in a provider's settings isn't written as it must be. Fatal at
-    /// load; no request causes it.
+    /// A host, method, path or key in a document or in a provider's settings is malformed. Fatal at load; no request
+    /// causes it.
     #[error("{kind} {text:?} isn't valid: it {cause}; write it as in {example}")]
     Syntax {
         /// What was to be read, as in `host`.
@@ -19,30 +34,26 @@ pub enum Error {
         text: String,
         /// What is wrong, as a verb phrase.
         cause: &'static str,
-        /// Examples of right ones.
+        /// Valid examples.
         example: &'static str,
     },
-    /// What the gate is to be made from isn't right. Fatal at load; no request causes it.
-    #[error(
-        "no gate can be made of the CloudProvider document and the provider's settings:{}",
-        Problem::list(problems)
-    )]
+    /// The configuration of the gate is invalid. Fatal at load; no request causes it.
+    #[error("the CloudProvider document or the provider's settings are invalid:{}", Problem::list(problems))]
     Config {
-        /// All that is wrong.
+        /// Every mistake.
         problems: Vec<Problem>,
     },
-    /// The machine has no certificates to check a cloud's with. Fatal at load.
+    /// The system has no certificates to check a cloud's with. Fatal at load.
     #[error(
-        "trust roots of the system couldn't be loaded: {source}; install ca-certificates or let SSL_CERT_FILE name a \
-         bundle"
+        "can't load the system's trust roots: {source}; install ca-certificates or set SSL_CERT_FILE to a bundle"
     )]
     Roots {
-        /// What the loader said.
+        /// The loader's error.
         source: Arc<io::Error>,
     },
-    /// The certificates of the operator's bundle can't be used. Fatal at load.
+    /// The certificates in the operator's bundle can't be used. Fatal at load.
     #[error(
-        "certificates in {} couldn't be used: {cause}; `caBundle` in the CloudProvider document names a file of whole \
+        "can't use the certificates in {}: {cause}; `caBundle` in the CloudProvider document must name a file of whole \
          certificates in PEM form", file.display()
     )]
     ExtraRoots {
@@ -51,7 +62,7 @@ pub enum Error {
         /// What is wrong with it.
         cause: String,
     },
-    /// The request has no one meaning, or was left unfinished by its sender. The provider must send another.
+    /// The request can be read in more than one way, or its sender left it unfinished. The provider must send another.
     #[error("request refused: its {part} {found:?} {cause}")]
     Malformed {
         /// The part, as in `path`.
@@ -61,38 +72,40 @@ pub enum Error {
         /// What is wrong and what would be right, as a verb phrase.
         cause: String,
     },
-    /// No grant allows the request. Trying again can't help; the operator can.
+    /// No grant allows the request. Only the operator can change that; another attempt can't.
     #[error("{method} {url} isn't granted to provider {provider}: {missing}")]
     Denied {
-        /// The provider that wished it.
+        /// The provider that sent it.
         provider: String,
-        /// The method that was wished.
+        /// Its method.
         method: String,
-        /// Scheme, host, port and path that were wished.
+        /// Its scheme, host, port and path.
         url: String,
-        /// What the grants lack, and with it what to add.
-        missing: Missing,
+        /// What the grants lack, and so what to add.
+        missing: MissingGrant,
     },
     /// The host has only addresses that the grant doesn't open.
     #[error(
-        "{host} has no address that may be dialled ({}); if it is meant, add the range to `addresses` of grant {grant} \
-         in the CloudProvider document",
-        Refused(refused)
+        "every address of {host} is blocked ({}); to allow one, add its range to `addresses` of grant {grant} in the \
+         CloudProvider document",
+        Blocked(refused)
     )]
     AddressBlocked {
         /// The host of the request.
         host: String,
         /// The label of the grant that allowed the request.
         grant: String,
-        /// Every address and why it isn't dialled.
-        refused: Vec<(IpAddr, Reason)>,
+        /// Every address, and why it isn't dialed.
+        refused: Vec<(IpAddr, BlockReason)>,
     },
     /// The request's head is over a limit.
-    #[error("request refused: {found} of headers where {limit} are carried; send fewer or shorter ones")]
+    #[error(
+        "request refused: {found} of headers are over the limit of {limit}; send fewer or shorter headers"
+    )]
     HeadersTooLarge {
         /// What was found, with its unit.
         found: String,
-        /// What is carried at most, with its unit.
+        /// The limit, with its unit.
         limit: &'static str,
     },
     /// The request's body is over a limit.
@@ -101,10 +114,10 @@ pub enum Error {
         /// The limit, with its unit.
         limit: String,
     },
-    /// The soft deadline of the call is past. The request wasn't sent; the provider should answer what it has.
-    #[error("request not sent: the call's time for new requests is over")]
+    /// The soft deadline of the call has passed. The request wasn't sent; the provider should return what it has.
+    #[error("request not sent: the call's soft deadline has passed")]
     DeadlinePassed,
-    /// The credential for the request can't be had now. The request wasn't sent; trying again later can help.
+    /// The credential for the request isn't available. The request wasn't sent; a later attempt can succeed.
     #[error("request not sent: there is no valid credential {credential}: {cause}")]
     Credential {
         /// Its name in the document.
@@ -112,64 +125,62 @@ pub enum Error {
         /// Why it couldn't be acquired, without anything secret.
         cause: String,
     },
-    /// This process may not change anything now: it isn't the leader (any more), or it is about to end. The request wasn't
-    /// sent, and another process does the work.
-    #[error(
-        "change not sent: this process may not change anything now, as it does not lead or is about to end"
-    )]
+    /// This process must not change anything now: it isn't the leader, or is shutting down. The request wasn't sent;
+    /// another replica does the work.
+    #[error("change not sent: this replica is not the leader, or is shutting down")]
     Fenced,
-    /// The gate takes no requests any more, since the process is about to end. The request wasn't sent, or it was a read
-    /// and its answer isn't waited for.
-    #[error("request given up: the process is about to end")]
+    /// The gate is closed, because the process is shutting down. The request wasn't sent, or it was a read, whose response
+    /// isn't waited for.
+    #[error("request aborted: the process is shutting down")]
     Closed,
     /// The cloud took too long. The request may have had its effect unless the phase is `Connect`.
     #[error("{host} took longer than {after:?} {phase}")]
     Timeout {
-        /// What was waited for.
+        /// What the gate waited for.
         phase: Phase,
         /// The host of the request.
         host: String,
-        /// How long it was waited.
+        /// How long the gate waited.
         after: Duration,
     },
     /// The name of the host has no address. The request wasn't sent.
-    #[error("name {host} wasn't resolved: {source}; check the name and the cluster's DNS")]
+    #[error("can't resolve {host}: {source}; check the name and the cluster's DNS")]
     Dns {
         /// The host of the request.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: Arc<io::Error>,
     },
-    /// None of the host's addresses took a connection. The request wasn't sent.
-    #[error("{host} took no connection: {source}")]
+    /// None of the host's addresses accepted a connection. The request wasn't sent.
+    #[error("can't connect to {host}: {source}")]
     Connect {
         /// The host of the request.
         host: String,
-        /// What the last address said.
+        /// The error of the last address.
         source: Arc<io::Error>,
     },
-    /// The proxy didn't let the request through. The request wasn't sent, and nothing of this is the host's answer.
-    #[error("{host} wasn't reached through proxy {proxy}: {cause}")]
+    /// The proxy didn't let the request through. The request wasn't sent, and nothing of this came from the host.
+    #[error("can't reach {host} through proxy {proxy}: {cause}")]
     Proxy {
         /// The proxy, as in `http://proxy.corp:3128`.
         proxy: String,
         /// The host of the request.
         host: String,
         /// Why.
-        cause: NoTunnel,
+        cause: TunnelError,
     },
-    /// The host isn't who the request was for, or doesn't speak TLS. The request wasn't sent.
+    /// The host's certificate isn't valid for it, or the host doesn't speak TLS. The request wasn't sent.
     #[error(
         "TLS with {host} failed: {source}; check its certificate, the trust roots and `tls` of the grant"
     )]
     Tls {
         /// The host of the request.
         host: String,
-        /// What the TLS library said.
+        /// The TLS library's error.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// The answer is over a limit. The request has had its effect.
-    #[error("answer of {host} refused: its {part} is over {limit}; ask for less at a time")]
+    /// The response is over a limit. The request has had its effect.
+    #[error("response of {host} refused: its {part} is over {limit}; request less at a time")]
     ResponseTooLarge {
         /// The host of the request.
         host: String,
@@ -178,12 +189,12 @@ pub enum Error {
         /// The limit, with its unit.
         limit: String,
     },
-    /// The answer shows the credential that the request carried. The request has had its effect.
+    /// The response shows the credential that the request carried. The request has had its effect.
     #[error(
-        "answer of {host} refused: it repeats the credential that the gate attached; grant no path that shows the \
-         headers of a request"
+        "response of {host} refused: it repeats the credential that the gate attached; don't grant a path that returns \
+         the headers of a request"
     )]
-    Echo {
+    CredentialEchoed {
         /// The host of the request.
         host: String,
     },
@@ -192,7 +203,7 @@ pub enum Error {
     Protocol {
         /// The host of the request.
         host: String,
-        /// What the HTTP library said.
+        /// The HTTP library's error.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
 }
@@ -218,7 +229,10 @@ impl Error {
             | Self::Proxy { .. }
             | Self::Tls { .. } => true,
             Self::Timeout { phase, .. } => *phase == Phase::Connect,
-            Self::Closed | Self::ResponseTooLarge { .. } | Self::Echo { .. } | Self::Protocol { .. } => false,
+            Self::Closed
+            | Self::ResponseTooLarge { .. }
+            | Self::CredentialEchoed { .. }
+            | Self::Protocol { .. } => false,
         }
     }
 
@@ -244,54 +258,8 @@ impl Error {
             Self::Proxy { .. } => "proxy_error",
             Self::Tls { .. } => "tls_error",
             Self::ResponseTooLarge { .. } => "response_too_large",
-            Self::Echo { .. } => "credential_shown",
+            Self::CredentialEchoed { .. } => "credential_shown",
             Self::Protocol { .. } => "protocol_error",
-        }
-    }
-}
-
-/// What the grants lack for a request. Its text says what to add to the CloudProvider document.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Missing {
-    /// No grant names this endpoint.
-    Endpoint {
-        /// Whether it was to be spoken to over TLS.
-        tls: bool,
-        /// Its host.
-        host: String,
-        /// Its port.
-        port: u16,
-    },
-    /// A grant names the endpoint, but none with this path.
-    Path {
-        /// The label of the first grant that names the endpoint.
-        grant: String,
-    },
-    /// A grant names endpoint and path, but none the method as well.
-    Method {
-        /// The label of the first grant that names endpoint and path.
-        grant: String,
-    },
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Endpoint { tls, host, port } => write!(
-                f,
-                "no grant names it; if it is meant, add a grant with `tls: {tls}`, `host: \"{host}\"` and `port: \
-                 {port}` to the CloudProvider document"
-            ),
-            Self::Path { grant } => write!(
-                f,
-                "grant {grant} doesn't open the path; if it is meant, add a prefix of it to `paths` of the grant in \
-                 the CloudProvider document"
-            ),
-            Self::Method { grant } => write!(
-                f,
-                "grant {grant} doesn't open the method; if it is meant, add it to `methods` of the grant in the \
-                 CloudProvider document"
-            ),
         }
     }
 }
@@ -301,9 +269,9 @@ impl fmt::Display for Missing {
 pub enum Phase {
     /// A connection: name, address and TLS. The request hasn't left.
     Connect,
-    /// The head of the answer.
+    /// The head of the response.
     FirstByte,
-    /// The next part of the answer's body.
+    /// The next part of the response's body.
     BetweenBytes,
     /// Anything, when the call's hard deadline came.
     Call,
@@ -313,23 +281,9 @@ impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Connect => "to connect",
-            Self::FirstByte => "to begin its answer",
-            Self::BetweenBytes => "to go on with its answer",
-            Self::Call => "for what was left of the call",
+            Self::FirstByte => "to start its response",
+            Self::BetweenBytes => "to continue its response",
+            Self::Call => "for the rest of the call",
         })
-    }
-}
-
-/// Addresses that aren't dialled, as text.
-pub(crate) struct Refused<'a>(pub(crate) &'a [(IpAddr, Reason)]);
-
-impl fmt::Display for Refused<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A hostile answer may hold hundreds of addresses; a reader learns nothing from the ninth.
-        for (position, (address, reason)) in self.0.iter().take(8).enumerate() {
-            let separator = if position == 0 { "" } else { ", " };
-            write!(f, "{separator}{address} is {reason}")?;
-        }
-        Ok(())
     }
 }

@@ -1,28 +1,27 @@
-//! The check that stands between a change and its first byte: whether this process may change anything at that moment.
+//! The last check before a change is sent: whether this process may change anything at that moment.
 //!
-//! A request may wait for long before it is sent: in queues, for a name, for a connection. The answer to the question is
-//! worth nothing by then. So it is asked where the HTTP library takes the request's body to write it out, in the task
-//! that owns the connection, with head and body still in its buffer; where the answer is no, it drops the connection
-//! instead of flushing. What is left is the instant from there to the kernel. The cluster's client uses the same body.
+//! A request may wait long before it is sent: in queues, for a name, for a connection. A check before the wait would be
+//! worth nothing after it. So the check is made where the HTTP library takes the request's body to write it out, in the
+//! task that owns the connection, with head and body still in its buffer. If the fence is closed, the library drops the
+//! connection instead of flushing. What is left is the instant from there to the kernel. The client of the API server uses
+//! the same body.
 
-use std::{
-    fmt,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
 use crate::error::Error;
 
-/// Says at any moment whether changes may be made. Clones are the same.
+/// Tells whether changes may be made now. Clones share it.
 #[derive(Clone)]
 pub struct Fence(Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl Fence {
-    /// A fence that is open whenever this says so. It is asked at each write, by any thread, and shouldn't wait.
+    /// A fence that is open while this returns true. It is called at each write, on any thread, and must not wait.
     pub fn new(is_open: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(is_open))
     }
@@ -48,30 +47,30 @@ impl fmt::Debug for Fence {
 
 /// The body of a request that is sent only while its fence is open.
 ///
-/// An empty body is never asked for, so here the question is whether it is empty: while the fence is closed it is not,
-/// and what follows is the refusal.
+/// The HTTP library never takes an empty body, so for one the check is made when the library asks whether it is empty: while
+/// the fence is closed it says no, and fails when it is taken.
 #[derive(Debug)]
-pub struct Fenced<B> {
+pub struct FencedBody<B> {
     body: B,
     fence: Fence,
-    says_that_it_is_empty: bool,
+    announces_length: bool,
 }
 
-impl<B> Fenced<B> {
+impl<B> FencedBody<B> {
     /// Puts a body behind a fence.
     pub fn new(body: B, fence: Fence) -> Self {
-        Self { body, fence, says_that_it_is_empty: false }
+        Self { body, fence, announces_length: false }
     }
 
-    /// Announces an empty body as one of length 0 instead of none at all, which some servers insist on.
+    /// Announces an empty body as one of length 0 instead of no body, as some servers require.
     #[must_use]
     pub(crate) fn with_length(mut self) -> Self {
-        self.says_that_it_is_empty = true;
+        self.announces_length = true;
         self
     }
 }
 
-impl<B> Body for Fenced<B>
+impl<B> Body for FencedBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -90,11 +89,11 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream() && !self.says_that_it_is_empty && self.fence.is_open()
+        self.body.is_end_stream() && !self.announces_length && self.fence.is_open()
     }
 
     fn size_hint(&self) -> SizeHint {
-        // A length of 0 would be written without asking for the body.
+        // A length of 0 would be written without taking the body.
         if self.body.is_end_stream() && !self.fence.is_open() {
             SizeHint::default()
         } else {

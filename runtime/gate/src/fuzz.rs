@@ -1,16 +1,16 @@
-//! What must hold for the gate's decisions whatever bytes come: canonical form, header rules, address filter, cache keys. `gate-fuzz`
-//! looks for input that breaks it, and a test here holds it for all input of the corpus (`fuzz/corpus`), where everything
-//! belongs that was ever found. Not a part of any program.
+//! Properties of the gate's decisions that must hold for any input: canonical form, header rules, address filter and cache
+//! keys. `gate-fuzz` searches for input that breaks one. A test here checks every input of the corpus (`fuzz/corpus`); add
+//! to it every input that was ever found. Not a part of any program.
 
 mod addresses;
 mod headers;
 mod keys;
 mod request;
 
-/// Panics where it doesn't hold for some input.
+/// Panics if the property doesn't hold for this input.
 pub type Property = fn(&[u8]);
 
-/// Every property, by the name of its folder in the corpus.
+/// Every property, with the name of its folder in the corpus.
 pub const PROPERTIES: &[(&str, Property)] = &[
     ("addresses", addresses::hold),
     ("headers", headers::hold),
@@ -20,7 +20,8 @@ pub const PROPERTIES: &[(&str, Property)] = &[
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, path::Path};
+    use std::collections::BTreeSet;
+    use std::path::Path;
 
     use super::*;
 

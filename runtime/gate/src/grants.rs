@@ -1,38 +1,36 @@
-//! Whether the operator allows a request. A grant opens methods and paths of one endpoint; what no grant opens is
-//! denied, and so is everything when there is no grant. What a provider wishes plays no part here: wishes are only
-//! compared with grants for the operator to read.
+//! Whether the operator allows a request. A grant opens methods and paths of one endpoint; a request that no grant opens is
+//! denied, and without grants every request is. The endpoints that a provider asks for play no part in the decision; they
+//! are only compared with the grants for the operator to read.
 
 use std::fmt;
 
 use ipnet::IpNet;
 
-use crate::{
-    error::Missing,
-    path::PathPrefix,
-    pattern::{HostPattern, MethodPattern},
-    request::{Host, Request, default_port},
-};
+use crate::error::MissingGrant;
+use crate::path::PathPrefix;
+use crate::pattern::{HostPattern, MethodPattern};
+use crate::request::{Host, Request, default_port};
 
-/// What the operator opens of one endpoint. An empty list opens nothing.
+/// The methods and paths of one endpoint that the operator allows. An empty list allows nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Whether it is spoken to over TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
-    /// The hosts.
+    /// The host, or the hosts.
     pub host: HostPattern,
     /// The port.
     pub port: u16,
-    /// The methods.
+    /// The allowed methods.
     pub methods: Vec<MethodPattern>,
-    /// The paths.
+    /// The allowed paths.
     pub paths: Vec<PathPrefix>,
     /// The address ranges beyond the internet's that the hosts may resolve to.
     pub addresses: Vec<IpNet>,
 }
 
 impl Grant {
-    /// What metrics, logs and messages call the grant: its host, with the port where it isn't the scheme's own. Made
-    /// from the document alone, so a provider can't add to the labels.
+    /// The name of the grant in metrics, logs and messages: its host, with the port if it isn't the scheme's default. It comes
+    /// from the document alone, so a provider can't add labels.
     pub fn label(&self) -> String {
         let Self { tls, host, port, .. } = self;
         match (tls, port) {
@@ -42,7 +40,7 @@ impl Grant {
         }
     }
 
-    /// Whether the grant is about this endpoint.
+    /// Whether this is the grant's endpoint.
     pub(crate) fn names(&self, tls: bool, host: &Host, port: u16) -> bool {
         self.tls == tls && self.port == port && self.host.matches(host)
     }
@@ -58,35 +56,38 @@ impl AsRef<Self> for Grant {
     }
 }
 
-/// Finds the first grant that allows the request, or says what the nearest one lacks.
-pub(crate) fn decide<'a, G: AsRef<Grant>>(grants: &'a [G], request: &Request) -> Result<&'a G, Missing> {
+/// Finds the first grant that allows the request.
+///
+/// # Errors
+/// What the nearest grant lacks.
+pub(crate) fn decide<'a, G: AsRef<Grant>>(grants: &'a [G], request: &Request) -> Result<&'a G, MissingGrant> {
     let Request { method, tls, host, port, path, query: _ } = request;
-    let mut missing = Missing::Endpoint { tls: *tls, host: host.to_string(), port: *port };
+    let mut missing = MissingGrant::Endpoint { tls: *tls, host: host.to_string(), port: *port };
     for candidate in grants {
         let grant = candidate.as_ref();
         if !grant.names(*tls, host, *port) {
             continue;
         }
         if !grant.opens_path(path) {
-            if matches!(missing, Missing::Endpoint { .. }) {
-                missing = Missing::Path { grant: grant.label() };
+            if matches!(missing, MissingGrant::Endpoint { .. }) {
+                missing = MissingGrant::Path { grant: grant.label() };
             }
             continue;
         }
         if grant.methods.iter().any(|pattern| pattern.matches(method)) {
             return Ok(candidate);
         }
-        if !matches!(missing, Missing::Method { .. }) {
-            missing = Missing::Method { grant: grant.label() };
+        if !matches!(missing, MissingGrant::Method { .. }) {
+            missing = MissingGrant::Method { grant: grant.label() };
         }
     }
     Err(missing)
 }
 
-/// A host that a provider wishes to reach.
+/// An endpoint that a provider asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Whether it is spoken to over TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
     /// The host, or the hosts.
     pub host: HostPattern,
@@ -101,35 +102,35 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint on this port, or on the scheme's own where there is none.
+    /// An endpoint on this port, or on the scheme's default port.
     pub fn new(tls: bool, host: HostPattern, port: Option<u16>) -> Self {
         Self { tls, host, port: port.unwrap_or(default_port(tls)) }
     }
 }
 
-/// What a provider wishes beside what it has.
+/// The endpoints that a provider asks for, compared with its grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// The wishes that a grant names, each with the labels of these grants. A grant may still open only some methods
-    /// and paths.
+    /// The endpoints that grants name, each with the labels of these grants. A grant may still open only some methods and
+    /// paths.
     pub granted: Vec<(Endpoint, Vec<String>)>,
-    /// The wishes that no grant names as a whole.
+    /// The endpoints that no grant names as a whole.
     pub missing: Vec<Endpoint>,
 }
 
 impl Coverage {
-    /// Compares wishes with grants.
-    pub fn new(grants: &[Grant], wished: impl IntoIterator<Item = Endpoint>) -> Self {
+    /// Compares the endpoints that a provider asks for with grants.
+    pub fn new(grants: &[Grant], requested: impl IntoIterator<Item = Endpoint>) -> Self {
         let mut coverage = Self::default();
-        for wish in wished {
+        for endpoint in requested {
             let covers = |grant: &&Grant| {
-                grant.tls == wish.tls && grant.port == wish.port && grant.host.covers(&wish.host)
+                grant.tls == endpoint.tls && grant.port == endpoint.port && grant.host.covers(&endpoint.host)
             };
             let by: Vec<_> = grants.iter().filter(covers).map(Grant::label).collect();
             if by.is_empty() {
-                coverage.missing.push(wish);
+                coverage.missing.push(endpoint);
             } else {
-                coverage.granted.push((wish, by));
+                coverage.granted.push((endpoint, by));
             }
         }
         coverage
@@ -153,7 +154,7 @@ mod tests {
         }
     }
 
-    fn decision(grants: &[Grant], method: &Method, uri: &str) -> Result<String, Missing> {
+    fn decision(grants: &[Grant], method: &Method, uri: &str) -> Result<String, MissingGrant> {
         decide(grants, &Request::parse(method, &uri.parse().unwrap()).unwrap()).map(Grant::label)
     }
 
@@ -184,9 +185,9 @@ mod tests {
         ];
         for (method, uri, expected) in rows {
             let found = decision(&grants, &method, uri).map_err(|missing| match missing {
-                Missing::Endpoint { .. } => "endpoint",
-                Missing::Path { .. } => "path",
-                Missing::Method { .. } => "method",
+                MissingGrant::Endpoint { .. } => "endpoint",
+                MissingGrant::Path { .. } => "path",
+                MissingGrant::Method { .. } => "method",
             });
             assert_eq!(found.as_deref().map_err(|lack| *lack), expected, "{method} {uri}");
         }
@@ -210,18 +211,18 @@ mod tests {
     }
 
     #[test]
-    fn wishes_are_compared_as_wholes() {
+    fn an_endpoint_is_covered_as_a_whole_or_not_at_all() {
         let grants = [grant("*.example.com"), grant("login.example.org")];
-        let wish = |host: &str, port| Endpoint::new(true, host.parse().unwrap(), port);
+        let endpoint = |host: &str, port| Endpoint::new(true, host.parse().unwrap(), port);
         let plain = Endpoint::new(false, "api.example.com".parse().unwrap(), None);
-        let wished = [
-            wish("api.example.com", None),
-            wish("*.example.org", None),
-            wish("api.example.com", Some(1)),
+        let requested = [
+            endpoint("api.example.com", None),
+            endpoint("*.example.org", None),
+            endpoint("api.example.com", Some(1)),
             plain,
         ];
-        let coverage = Coverage::new(&grants, wished.clone());
-        let [api, org, other_port, plain] = wished;
+        let coverage = Coverage::new(&grants, requested.clone());
+        let [api, org, other_port, plain] = requested;
         assert_eq!(coverage.granted, [(api, vec!["*.example.com".to_owned()])]);
         assert_eq!(coverage.missing, [org, other_port, plain]);
     }

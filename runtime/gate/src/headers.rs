@@ -1,37 +1,35 @@
-//! Which headers are carried. What a provider sends may be copied from anywhere, so names that carry credentials, that
-//! open metadata services, that change the request after it was checked, or that frame it, are taken out without a
-//! word: SDKs set some of them by themselves and must keep working. They are counted, so that an operator can see it.
+//! Which headers are carried. A provider may have its headers from anywhere. So headers are removed that carry credentials,
+//! that open metadata services, that change a request after it was checked, or that frame it. A request isn't refused for
+//! them, because SDKs set some of them on their own and must keep working; the lines are counted for the operator.
 
-use http::{
-    HeaderMap, HeaderName,
-    header::{CONNECTION, CONTENT_LENGTH, HOST, SET_COOKIE},
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SET_COOKIE};
+use http::{HeaderMap, HeaderName};
 
 use crate::error::Error;
 
-/// SDKs send 10 to 20. The HTTP library takes no more than 100 in an answer either.
-pub(crate) const MOST_HEADERS: usize = 100;
+/// SDKs send 10 to 20. The HTTP library accepts no more than 100 in a response either.
+pub(crate) const MAX_HEADERS: usize = 100;
 /// Servers commonly refuse heads over 8 to 64 KiB.
-const MOST_BYTES: usize = 32 * 1024;
+const MAX_BYTES: usize = 32 * 1024;
 
-/// Says in an answer that it is the gate's and why.
-pub(crate) const OWN: &str = "pileus-gate";
+/// Marks a response as the gate's own, and says why the gate answered.
+pub(crate) const GATE_HEADER: &str = "pileus-gate";
 
-/// Taken out of requests, beside the hop-by-hop ones.
+/// Removed from requests, in addition to the hop-by-hop headers.
 const REQUEST: &[&str] = &[
-    // Credentials are the host's affair.
+    // Only the host attaches credentials.
     "authorization",
     "cookie",
     "x-auth-token",
     "x-amz-security-token",
     "x-ms-authorization-auxiliary",
-    // They prove to a metadata service that its caller isn't a confused proxy, which is what the gate would be.
+    // They prove to a metadata service that its caller isn't a confused proxy, which the gate would be.
     "metadata",
     "metadata-flavor",
     "x-aws-ec2-metadata-token",
     "x-aws-ec2-metadata-token-ttl-seconds",
     "x-google-metadata-request",
-    // They make a server take the request for another than the one that was checked.
+    // They make a server treat the request as another one than was checked.
     "forwarded",
     "x-http-method",
     "x-http-method-override",
@@ -40,24 +38,25 @@ const REQUEST: &[&str] = &[
     "x-rewrite-url",
 ];
 
-/// Taken out of requests and answers: what two neighbours on a connection say to each other.
+/// Removed from requests and responses: they are about one connection, not about the request.
 const HOP_BY_HOP: &[&str] =
     &["connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "http2-settings"];
 
-/// The headers of a request as they are sent, and how many were taken out.
+/// Returns the headers of a request as they are sent, and how many lines were removed.
 ///
-/// Errors: [`Error::HeadersTooLarge`].
+/// # Errors
+/// [`Error::HeadersTooLarge`].
 pub(crate) fn edit_request(mut headers: HeaderMap) -> Result<(HeaderMap, u64), Error> {
-    if headers.len() > MOST_HEADERS {
+    if headers.len() > MAX_HEADERS {
         let found = format!("{} lines", headers.len());
         return Err(Error::HeadersTooLarge { found, limit: "100 lines" });
     }
     let bytes = size(&headers);
-    if bytes > MOST_BYTES {
+    if bytes > MAX_BYTES {
         return Err(Error::HeadersTooLarge { found: format!("{bytes} bytes"), limit: "32 KiB" });
     }
-    // The URI alone says where a request goes, and the HTTP library alone frames it. Every client sets these two, so
-    // they tell an operator nothing.
+    // Only the URI says where a request goes, and only the HTTP library frames it. These two aren't counted, because every
+    // client sets them.
     headers.remove(HOST);
     headers.remove(CONTENT_LENGTH);
     let stripped = strip(&mut headers, |name| {
@@ -66,17 +65,17 @@ pub(crate) fn edit_request(mut headers: HeaderMap) -> Result<(HeaderMap, u64), E
     Ok((headers, stripped))
 }
 
-/// What headers take on the wire.
+/// How many bytes headers take on the wire.
 pub(crate) fn size(headers: &HeaderMap) -> usize {
-    // Each line has a colon, a space and a line end besides.
+    // Each line also has a colon, a space and a line end.
     headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum()
 }
 
-/// The headers of an answer as the provider sees them, and how many were taken out. Their number and size were bounded
-/// when the answer was read.
+/// Returns the headers of a response as the provider sees them, and how many lines were removed. The HTTP library bounded
+/// their number and size when it read them.
 pub(crate) fn edit_response(mut headers: HeaderMap) -> (HeaderMap, u64) {
-    // A cookie is a credential as well, and what the gate says of itself comes from nobody else.
-    let unwanted = |name: &str| name == SET_COOKIE.as_str() || name == OWN || is_hop_by_hop(name);
+    // A cookie is a credential too, and only the gate may mark a response as its own.
+    let unwanted = |name: &str| name == SET_COOKIE.as_str() || name == GATE_HEADER || is_hop_by_hop(name);
     let stripped = strip(&mut headers, unwanted);
     (headers, stripped)
 }
@@ -85,9 +84,9 @@ pub(crate) fn is_hop_by_hop(name: &str) -> bool {
     HOP_BY_HOP.contains(&name) || name.starts_with("proxy-")
 }
 
-/// Takes out the headers that are unwanted or that `Connection` names, and counts lines.
+/// Removes the headers that are unwanted or that `Connection` names, and counts the lines.
 fn strip(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) -> u64 {
-    // Servers that hand headers on as CGI does take an underscore for a dash.
+    // Servers that pass headers on as CGI does read an underscore as a dash.
     let is_unwanted = |name: &&HeaderName| unwanted(&name.as_str().replace('_', "-"));
     let mut names: Vec<HeaderName> = headers.keys().filter(is_unwanted).cloned().collect();
     let connection = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
@@ -172,8 +171,8 @@ mod tests {
         assert!(matches!(edit_request(lines(101)), Err(Error::HeadersTooLarge { .. })));
         assert!(matches!(edit_request(lines(10_000)), Err(Error::HeadersTooLarge { .. })));
         let sized = |bytes: usize| headers(&[("x-a", &"v".repeat(bytes))]);
-        assert!(edit_request(sized(MOST_BYTES - 7)).is_ok());
-        assert!(matches!(edit_request(sized(MOST_BYTES - 6)), Err(Error::HeadersTooLarge { .. })));
+        assert!(edit_request(sized(MAX_BYTES - 7)).is_ok());
+        assert!(matches!(edit_request(sized(MAX_BYTES - 6)), Err(Error::HeadersTooLarge { .. })));
         assert!(matches!(edit_request(sized(1 << 20)), Err(Error::HeadersTooLarge { .. })));
     }
 

@@ -1,18 +1,35 @@
-//! The only way from a provider to its cloud. Every HTTP request of a provider passes [`Gate::send`], which decides
-//! what the request is, what it means, whether the operator granted it and which addresses it may be carried to, then
-//! carries it and counts it. Nothing here knows of wasm or Kubernetes, so all of it is tested with plain requests.
+//! The only path from a provider to its cloud: every HTTP request of a provider passes [`Gate::send`]. The gate decides
+//! what a request is, whether the operator granted it, what it does in the cloud and which addresses it may go to; then
+//! it attaches the credential, dials and counts. It knows neither wasm nor Kubernetes, so plain requests test all of it.
 //!
-//! A request passes, in this order: `request` gives it its one canonical form, `grants` the permission, `rules` its
-//! meaning, `cache` spares the cloud a question, `limits` are its turn, `credentials` say to the cloud who asks. `way`,
-//! `dial` and `network` do the sending and the connecting, to an `address` that the grant opens, by the `proxy` and
-//! with the `trust` that the operator's `connection` names; a `stand_in` may answer in the cloud's place, and a
-//! `rehearsal` does that for all writes. `headers` and `body` bound and clean what is carried, and an `echo` of the
-//! credential is no answer. `record` counts, `recent` keeps the last ones for a page, and `failures` keeps a flood from
-//! the log.
+//! # The path of a request
 //!
-//! `fence` and `under_way` keep changes from being begun or given up at the wrong moment, and `writes` finishes those
-//! whose callers have gone. `pattern` and `path` hold the small languages in which operators and providers write hosts,
-//! methods, paths and keys, and a `problem` says where something in these is wrong.
+//! `gate/prepare.rs` and `gate/pipeline.rs` name these stages in order; each decides alone, in its own file.
+//!
+//! ```text
+//!    http::Request                        from the provider
+//! 1  canonical form   request, headers    one reading of the URL; credentials of the provider are removed
+//! 2  grant            grants              which of the operator's grants allows it; none: denied
+//! 3  rule             rules               read, write or poll of an operation; its limits and cache scope
+//!    PreparedRequest
+//!    (interceptor)    interceptor         a dry run (dry_run) or a test may answer here
+//! 4  cache            cache               reads only: a kept response, or one exchange for equal requests
+//! 5  limit            limits              waits by urgency, or 429; before it, writes waits for detached writes
+//! 6  credential       credentials         the host's credential is attached; once more after a 401
+//! 7  dial             upstream, dial      a write behind its fence (writes, fence); body scanned for its credential (echo)
+//!                     network, proxy      addresses are resolved, filtered (address) and dialed, or a tunnel is opened
+//!    Response
+//! 8  record           record              counts the request, logs its failure (failure_log), keeps it for a page (recent)
+//!    http::Response                       to the provider
+//! ```
+//!
+//! `body` bounds what is carried, `deadlines` how long. `connection` and `trust` are the operator's network: proxy and
+//! certificates. `shutdown` and `writes` end a gate without giving up a write halfway; see `gate` for what happens at
+//! SIGTERM.
+//!
+//! `pattern` and `path` are the small languages in which operators and providers write hosts, methods, paths and keys. A
+//! `problem` says where one of these is wrong. `metrics` registers the metric families of all stages, `error` has what can
+//! fail, and `secret` reads secrets from where they are.
 
 mod address;
 mod body;
@@ -21,9 +38,11 @@ mod connection;
 mod credentials;
 mod deadlines;
 mod dial;
+mod dry_run;
 mod echo;
 mod error;
-mod failures;
+mod failure_log;
+mod families;
 mod fence;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -31,7 +50,9 @@ pub mod fuzz;
 mod gate;
 mod grants;
 mod headers;
+mod interceptor;
 mod limits;
+mod metrics;
 mod network;
 mod path;
 mod pattern;
@@ -39,38 +60,34 @@ mod problem;
 mod proxy;
 mod recent;
 mod record;
-mod rehearsal;
 mod request;
+mod response;
 mod rules;
-mod stand_in;
+mod secret;
+mod shutdown;
 mod trust;
-mod under_way;
-mod way;
+mod upstream;
 mod writes;
 
-pub use address::Reason;
 pub use body::Body;
 pub use cache::{CacheState, Evidence, View};
 pub use connection::{Connection, Login, Proxy, ProxyUrl};
-pub use credentials::{
-    Credential, CredentialKind, CredentialState, Failing, OAuthClient, Secret, SecretFile, SecretSource,
-    TokenUrl,
-};
+pub use credentials::{Credential, CredentialKind, CredentialState, Failing, OAuthClient, TokenUrl};
 pub use deadlines::Deadlines;
-pub use error::{Error, Missing, Phase};
-pub use fence::{Fence, Fenced};
+pub use dry_run::{DryRun, WantedWrite, WantedWrites};
+pub use error::{BlockReason, Error, MissingGrant, Phase, TunnelError};
+pub use fence::{Fence, FencedBody};
 pub use gate::{Config, Gate};
 pub use grants::{Coverage, Endpoint, Grant};
+pub use interceptor::{Interception, Interceptor};
 pub use limits::{Limit, LimitState, LimitsState, Rate, Urgency};
+pub use metrics::Metrics;
 pub use network::Resolve;
 pub use path::{KeyPattern, PathPattern, PathPrefix};
 pub use pattern::{HostPattern, MethodPattern, TextPattern};
 pub use problem::Problem;
-pub use proxy::NoTunnel;
-pub use recent::{Seen, Source};
-pub use record::Metrics;
-pub use rehearsal::{Rehearsal, WantedWrite, WantedWrites};
+pub use recent::{RecentRequest, Source};
 pub use request::{Host, Request};
-pub use rules::{Effect, LimitKey, Limits, Meaning, Operation, Page, Place, Rule, Rules};
+pub use rules::{Classification, Effect, LimitKey, Limits, Operation, Page, Place, Rule, Rules};
 pub use secrecy::{ExposeSecret, SecretString};
-pub use stand_in::{Course, StandIn};
+pub use secret::{Secret, SecretFile, SecretSource};

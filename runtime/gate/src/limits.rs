@@ -22,6 +22,7 @@ mod handover;
 mod hold;
 mod learned;
 mod limit;
+mod metrics;
 mod pauses;
 mod pending;
 mod permit;
@@ -39,15 +40,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::record::Metrics;
 use crate::request::Request;
-use crate::rules::{Effect, Meaning, Rules};
+use crate::rules::{Classification, Effect, Rules};
 use decide::{LimiterState, TokenRequest};
 pub(crate) use feedback::retry_after;
-pub(crate) use gauges::LimitGauges;
 pub(crate) use hold::HeldBack;
 use hold::{Hold, HoldReason};
 pub use limit::{Limit, LimitState, LimitsState, Rate};
+pub(crate) use metrics::LimitMetrics;
 use pauses::Resource;
 pub(crate) use permit::Permit;
 use shared::{Acquisition, LimiterShared};
@@ -69,7 +69,7 @@ pub(crate) struct Limiter {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LimitRequest<'a> {
     pub(crate) request: &'a Request,
-    pub(crate) meaning: &'a Meaning,
+    pub(crate) classification: &'a Classification,
     pub(crate) urgency: Urgency,
     /// The memory that it takes while it waits, in bytes.
     pub(crate) bytes: usize,
@@ -83,7 +83,7 @@ impl Limiter {
         rules: &Rules,
         declared: Vec<Limit>,
         operator: Vec<Limit>,
-        metrics: Metrics,
+        metrics: LimitMetrics,
     ) -> Self {
         let table = LimitTable::new(rules, declared, operator);
         Self { shared: LimiterShared::new(provider, table, metrics) }
@@ -109,9 +109,9 @@ impl Limiter {
         request: LimitRequest<'_>,
         soft: Instant,
     ) -> impl Future<Output = Result<Result<Permit, HeldBack>, Error>> + Send + use<'_> {
-        let LimitRequest { request, meaning, urgency, bytes } = request;
-        let limits = self.shared.table.of(&meaning.limits, &request.host);
-        let resource = resource(request, meaning);
+        let LimitRequest { request, classification, urgency, bytes } = request;
+        let limits = self.shared.table.of(&classification.limits, &request.host);
+        let resource = resource(request, classification);
         let tokens = TokenRequest { urgency, limits: &limits, resource, bytes, soft: soft.into_std() };
         let (begun, acquisition) = (Instant::now(), self.shared.acquire(tokens));
         // The future borrows nothing of the request.
@@ -146,11 +146,11 @@ impl Limiter {
     }
 }
 
-fn resource(request: &Request, meaning: &Meaning) -> Resource {
+fn resource(request: &Request, classification: &Classification) -> Resource {
     let Request { method: _, tls, host, port, path, query: _ } = request;
-    let folded = meaning.fold_case.then(|| path.to_ascii_lowercase());
+    let folded = classification.fold_case.then(|| path.to_ascii_lowercase());
     let path = folded.as_ref().unwrap_or(path);
-    NAMES.hash_one((tls, host, port, path, meaning.effect == Effect::Write))
+    NAMES.hash_one((tls, host, port, path, classification.effect == Effect::Write))
 }
 
 #[cfg(test)]
@@ -178,7 +178,7 @@ mod tests {
             page: None,
         };
         let rules = Rules::new(vec![rule]).unwrap();
-        let metrics = Metrics::register(&mut Registry::default());
+        let metrics = LimitMetrics::register(&mut Registry::default());
         let limits = vec![Limit::new("reads", burst, per_second).unwrap()];
         Limiter::new("test".into(), &rules, limits, Vec::new(), metrics)
     }
@@ -186,11 +186,14 @@ mod tests {
     async fn acquire(limiter: &Limiter, urgency: Urgency, patience: Duration) -> Result<Permit, HeldBack> {
         let request = Request::parse(&http::Method::GET, &"https://a.example/".parse().unwrap()).unwrap();
         let limits = crate::rules::Limits::AllOfHost;
-        let meaning =
-            Meaning { effect: Effect::Read, limits, cache_scope: None, fold_case: false, page: None };
+        let classification =
+            Classification { effect: Effect::Read, limits, cache_scope: None, fold_case: false, page: None };
         let soft = Instant::now() + patience;
         limiter
-            .acquire(LimitRequest { request: &request, meaning: &meaning, urgency, bytes: 100 }, soft)
+            .acquire(
+                LimitRequest { request: &request, classification: &classification, urgency, bytes: 100 },
+                soft,
+            )
             .await
             .unwrap()
     }
@@ -236,10 +239,14 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         let request = Request::parse(&http::Method::GET, &"https://a.example/".parse().unwrap()).unwrap();
         let limits = crate::rules::Limits::AllOfHost;
-        let meaning =
-            Meaning { effect: Effect::Read, limits, cache_scope: None, fold_case: false, page: None };
-        let wanted =
-            LimitRequest { request: &request, meaning: &meaning, urgency: Urgency::User, bytes: 100 };
+        let classification =
+            Classification { effect: Effect::Read, limits, cache_scope: None, fold_case: false, page: None };
+        let wanted = LimitRequest {
+            request: &request,
+            classification: &classification,
+            urgency: Urgency::User,
+            bytes: 100,
+        };
         for _ in 0..9 {
             drop(limiter.acquire(wanted, Instant::now()));
         }

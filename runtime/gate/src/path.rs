@@ -1,15 +1,18 @@
-//! How operators and providers write paths, and the keys that are made from a path's segments. Read as strictly as the
-//! other patterns, and brought into the canonical form of a request's path first, so that `/%61` and `/a` are one here
-//! as they are there.
+//! How operators and providers write paths, and the keys that are made from a path's segments. They are read as strictly as
+//! the other patterns. A path is first converted into the canonical form of a request's path, so that `/%61` and `/a` are
+//! the same here too.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
-use base64::{Engine, prelude::BASE64_STANDARD};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
 
-use crate::{error::Error, request::canonical_path};
+use crate::error::Error;
+use crate::request::canonical_path;
 
-/// A path and everything below it: `/subscriptions/1` is for itself and `/subscriptions/1/vms`, not for
+/// A path and everything below it: `/subscriptions/1` matches itself and `/subscriptions/1/vms`, but not
 /// `/subscriptions/12`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathPrefix(String);
@@ -29,7 +32,7 @@ impl FromStr for PathPrefix {
             kind: "path prefix",
             text: text.to_owned(),
             cause,
-            example: "/subscriptions/1, which stands for itself and all below it, or / for everything",
+            example: "/subscriptions/1, which matches itself and everything below it, or / for everything",
         };
         if text.contains('*') {
             return Err(wrong("has a *, which a prefix doesn't need"));
@@ -45,7 +48,7 @@ impl fmt::Display for PathPrefix {
     }
 }
 
-/// A path where `*` stands for one segment that isn't empty and `**` at the end for all that are left, none included.
+/// A path where `*` matches one segment that isn't empty, and `**` at the end matches any number of further segments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathPattern {
     segments: Vec<Segment>,
@@ -59,8 +62,8 @@ enum Segment {
 }
 
 impl PathPattern {
-    /// The segments that a `*` stands for, in order, if the pattern is for this canonical path. With `fold_case` case
-    /// makes no difference and the segments come in lower case.
+    /// If the pattern matches this canonical path: the segments that a `*` matched, in order. With `fold_case` case is
+    /// ignored, and the segments are in lower case.
     pub(crate) fn matches(&self, path: &str, fold_case: bool) -> Option<Vec<String>> {
         let mut left = path.strip_prefix('/')?.split('/');
         let mut found = Vec::new();
@@ -91,7 +94,7 @@ impl FromStr for PathPattern {
             kind: "path pattern",
             text: text.to_owned(),
             cause,
-            example: "/networks/*/subnets, or /networks/** for all below",
+            example: "/networks/*/subnets, or /networks/** for everything below",
         };
         let path = canonical_path(text).map_err(wrong)?;
         let (closed, open) = match path.strip_suffix("/**") {
@@ -99,7 +102,7 @@ impl FromStr for PathPattern {
             None => (path.as_str(), false),
         };
         let mut segments = Vec::new();
-        // The first piece is what stands before the leading slash: nothing.
+        // The first piece is the empty text before the leading slash.
         for segment in closed.split('/').skip(1) {
             segments.push(match segment {
                 "*" => Segment::Any,
@@ -125,11 +128,10 @@ impl fmt::Display for PathPattern {
     }
 }
 
-/// The longest key that is kept as it is, in bytes: Azure's longest, of a subscription and a resource group, have 150.
-const LONGEST_KEY: usize = 256;
+/// The longest key that is kept whole, in bytes: Azure's longest, of a subscription and a resource group, have 150.
+const MAX_KEY: usize = 256;
 
-/// The key of a limit or the name of a cache scope, where `{1}` stands for the first segment of the path that a `*`
-/// matched.
+/// The key of a limit or the name of a cache scope. `{1}` is replaced with the first segment of the path that a `*` matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern(Vec<Piece>);
 
@@ -141,20 +143,20 @@ enum Piece {
 }
 
 impl KeyPattern {
-    /// The key with the segments filled in; a digest of it where it is longer than any name of a cloud, since thousands
-    /// are kept and a provider may send paths of 64 KiB. A segment that a path pattern doesn't have stays empty; rules
-    /// with one are refused when they are loaded.
+    /// The key with the segments filled in. A key longer than any name of a cloud is replaced with its digest: thousands are
+    /// kept, and a provider may send paths of 64 KiB. A segment that the path pattern doesn't have stays empty; rules with
+    /// one are refused when they are loaded.
     pub(crate) fn fill(&self, segments: &[String]) -> String {
         let pieces = self.0.iter().map(|piece| match piece {
             Piece::Text(text) => text.as_str(),
             Piece::Segment(index) => segments.get(*index).map_or("", String::as_str),
         });
         let key: String = pieces.collect();
-        if key.len() <= LONGEST_KEY { key } else { BASE64_STANDARD.encode(Sha256::digest(key)) }
+        if key.len() <= MAX_KEY { key } else { BASE64_STANDARD.encode(Sha256::digest(key)) }
     }
 
-    /// The key without its numbers. Keys that differ in nothing else are one limit: the segment that makes the buckets
-    /// may be the first of one path and the second of another.
+    /// The key without its numbers. Keys that differ only in numbers are one limit: the segment that names the bucket may be
+    /// the first of one path and the second of another.
     pub(crate) fn name(&self) -> String {
         self.0
             .iter()
@@ -170,9 +172,10 @@ impl KeyPattern {
         self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
     }
 
-    /// Refuses a key with a number for which the path has no `*`.
+    /// Checks that the path has a `*` for each number of the key.
     ///
-    /// Errors: [`Error::Syntax`].
+    /// # Errors
+    /// [`Error::Syntax`].
     pub fn check(&self, path: &PathPattern) -> Result<(), Error> {
         let wildcards = path.wildcards();
         if self.0.iter().any(|piece| matches!(piece, Piece::Segment(index) if *index >= wildcards)) {
@@ -253,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_pattern_yields_the_segments_of_its_stars() {
+    fn a_path_pattern_returns_the_segments_of_its_stars() {
         let rows = [
             ("/", "/", false, Some(&[][..])),
             ("/a", "/a", false, Some(&[])),
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_takes_the_segments_of_its_path() {
+    fn a_key_is_filled_with_the_segments_of_its_path() {
         let segments = ["s1".to_owned(), "g2".to_owned()];
         for (key, expected) in [("reads", "reads"), ("{2}/{1}", "g2/s1"), ("writes/{1}/x", "writes/s1/x")] {
             assert_eq!(key.parse::<KeyPattern>().unwrap().fill(&segments), expected);
@@ -304,16 +307,16 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_a_long_path_is_short_and_still_its_own() {
+    fn the_key_of_a_long_path_is_short_and_still_unique() {
         let key: KeyPattern = "writes/{1}".parse().unwrap();
         let filled = |length: usize, end: &str| key.fill(&["x".repeat(length) + end]);
         assert_eq!(filled(248, "a"), format!("writes/{}a", "x".repeat(248)));
         let (one, other) = (filled(60_000, "a"), filled(60_000, "b"));
-        assert!(one.len() <= LONGEST_KEY && one != other && one == filled(60_000, "a"), "{one} {other}");
+        assert!(one.len() <= MAX_KEY && one != other && one == filled(60_000, "a"), "{one} {other}");
     }
 
     #[test]
-    fn a_slip_is_refused_with_an_example_of_the_right_form() {
+    fn a_mistake_is_refused_with_a_valid_example() {
         fn message<P: FromStr<Err = Error> + fmt::Debug>(text: &str) -> String {
             text.parse::<P>().expect_err(text).to_string()
         }

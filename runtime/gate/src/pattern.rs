@@ -1,22 +1,24 @@
-//! The small languages in which operators and providers write hosts, methods and names. Each is read strictly, once,
-//! when a document or a provider's settings are loaded, so that a slip is a message then and not a grant that means
-//! something else later.
+//! How operators and providers write hosts, methods and operation names. Each pattern is read strictly, once, when a
+//! document or a provider's settings are loaded, so that a mistake is an error then and not a grant that means something
+//! else later.
 
-use std::{fmt, str::FromStr};
+use std::fmt;
+use std::str::FromStr;
 
-use crate::{error::Error, request::Host};
+use crate::error::Error;
+use crate::request::Host;
 
 /// A host or all names below one: `api.example.com`, `10.0.0.5`, `*.example.com`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostPattern {
     /// This host alone.
     Exact(Host),
-    /// Every name below this one, at any depth, but not the name itself.
+    /// Every name below this one, at any depth, but not this name.
     Below(String),
 }
 
 impl HostPattern {
-    /// Whether the pattern is for this host.
+    /// Whether the pattern matches this host.
     pub fn matches(&self, host: &Host) -> bool {
         match (self, host) {
             (Self::Exact(exact), _) => exact == host,
@@ -25,7 +27,7 @@ impl HostPattern {
         }
     }
 
-    /// Whether the pattern is for every host that the other is for.
+    /// Whether the pattern matches every host that the other matches.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (_, Self::Exact(host)) => self.matches(host),
@@ -45,7 +47,7 @@ impl FromStr for HostPattern {
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |cause| Error::Syntax {
             kind: "host",
-            // What stands before an @ is a password more often than not.
+            // The text before an @ usually holds a password.
             text: text.rsplit('@').next().unwrap_or_default().to_owned(),
             cause,
             example: "api.example.com, *.example.com or 10.0.0.5, with scheme and port in fields of their own",
@@ -53,7 +55,7 @@ impl FromStr for HostPattern {
         if let Some(parent) = text.strip_prefix("*.") {
             return match Host::parse(parent).map_err(wrong)? {
                 Host::Name(name) if !name.contains('*') => Ok(Self::Below(name)),
-                _ => Err(wrong("has *. in front of something that is no name")),
+                _ => Err(wrong("has *. in front of something that isn't a name")),
             };
         }
         if text.contains('*') {
@@ -82,7 +84,7 @@ pub enum MethodPattern {
 }
 
 impl MethodPattern {
-    /// Whether the pattern is for this method.
+    /// Whether the pattern matches this method.
     pub fn matches(&self, method: &http::Method) -> bool {
         match self {
             Self::Any => true,
@@ -119,7 +121,7 @@ impl fmt::Display for MethodPattern {
     }
 }
 
-/// A text in which one `*` may stand for any text, an empty one included.
+/// A text in which one `*` may match any text, including an empty one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextPattern {
     before: String,
@@ -127,7 +129,7 @@ pub struct TextPattern {
 }
 
 impl TextPattern {
-    /// Whether the pattern is for this text.
+    /// Whether the pattern matches this text.
     pub fn matches(&self, text: &str) -> bool {
         match (text.strip_prefix(self.before.as_str()), &self.after) {
             (Some(rest), Some(after)) => rest.ends_with(after.as_str()),
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_pattern_is_for_one_host_or_for_the_names_below_one() {
+    fn a_host_pattern_matches_one_host_or_the_names_below_one() {
         let rows = [
             ("api.example.com", "api.example.com", true),
             ("API.example.com.", "api.example.com", true),
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_is_covered_only_as_a_whole() {
+    fn a_pattern_covers_another_as_a_whole_or_not_at_all() {
         let rows = [
             ("*.example.com", "*.example.com", true),
             ("*.example.com", "*.eu.example.com", true),
@@ -207,14 +209,14 @@ mod tests {
             ("api.example.com", "*.example.com", false),
             ("*.example.com", "api.example.com", true),
         ];
-        for (grant, wish, expected) in rows {
-            let wish: HostPattern = wish.parse().unwrap();
-            assert_eq!(is_for(grant, |p: HostPattern| p.covers(&wish)), expected, "{grant} covers {wish}");
+        for (grant, other, expected) in rows {
+            let other: HostPattern = other.parse().unwrap();
+            assert_eq!(is_for(grant, |p: HostPattern| p.covers(&other)), expected, "{grant} covers {other}");
         }
     }
 
     #[test]
-    fn one_star_in_a_name_stands_for_any_text() {
+    fn a_star_in_a_name_matches_any_text() {
         let rows = [
             ("DescribeInstances", "DescribeInstances", true),
             ("DescribeInstances", "DescribeInstancesX", false),
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_is_refused_with_an_example_of_the_right_form() {
+    fn a_mistake_is_refused_with_a_valid_example() {
         fn message<P: FromStr<Err = Error> + fmt::Debug>(text: &str) -> String {
             text.parse::<P>().expect_err(text).to_string()
         }

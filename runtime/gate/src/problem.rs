@@ -1,13 +1,13 @@
-//! What is wrong with what a gate is made from, by its place in the operator's document (`spec.limits.reads.burst`) or
-//! in the provider's settings (`settings.rules[3].path`). All of it is told at once, since whoever mends one mistake a
-//! start has as many starts before them as mistakes.
+//! A mistake in the configuration of a gate, with its place in the operator's document (`spec.limits.reads.burst`) or in
+//! the provider's settings (`settings.rules[3].path`). All mistakes are reported at once, so that the operator doesn't need
+//! one start for each.
 
 use std::fmt;
 
-/// How many problems are shown: a provider may make thousands, and whoever has mended the first sees the next.
-const SHOWN: usize = 50;
+/// How many problems are shown: a provider may cause thousands, and the next ones show when the first are fixed.
+const MAX_SHOWN: usize = 50;
 
-/// One thing that is wrong.
+/// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Where, as in `spec.grants[0].host`; empty for the whole.
@@ -17,15 +17,15 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// One at this place.
+    /// A mistake at this place.
     pub fn at(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { path: path.into(), message: message.into() }
     }
 
-    /// All of them, each on a line of its own below what they are about: the first 50, and how many more there are.
+    /// The mistakes, each on a line of its own that begins with a line break: the first 50, and how many more there are.
     pub fn list(problems: &[Self]) -> String {
-        let mut lines: Vec<_> = problems.iter().take(SHOWN).map(Self::to_string).collect();
-        if let Some(more) = problems.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        let mut lines: Vec<_> = problems.iter().take(MAX_SHOWN).map(Self::to_string).collect();
+        if let Some(more) = problems.len().checked_sub(MAX_SHOWN).filter(|more| *more > 0) {
             lines.push(format!("and {more} more"));
         }
         lines.iter().flat_map(|line| ["\n  ", line]).collect()
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_shows_no_more_than_anybody_reads_and_says_how_many_there_are() {
+    fn a_list_shows_the_first_fifty_and_says_how_many_more_there_are() {
         let lines = |count: usize| {
             let problems: Vec<_> =
                 (0..count).map(|number| Problem::at(format!("rules[{number}]"), "wrong")).collect();

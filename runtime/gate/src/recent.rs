@@ -1,55 +1,55 @@
-//! The last requests of one gate, for whoever looks at its page: what was asked, what became of it, and where the time
-//! went. Nothing is kept that may hold a secret: no header, no query, no body, and of the path no segment that is too
-//! long for a name. What is kept is bounded, in number and, since a shown URL is, in bytes.
+//! The last requests of one gate, for the admin page: what each asked for, its result, and where the time went. Nothing is
+//! kept that may hold a secret: no header, no query, no body, and no path segment that is too long for a name. The number
+//! of requests is bounded, and so are their bytes, since a shown URL is.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
 
 use crate::limits::Urgency;
 
-/// With URLs of the greatest length, about 160 KiB. A provider of 5,000 nodes sends some 100 requests in a minute.
-const KEPT: usize = 256;
+/// About 160 KiB with the longest URLs. A provider of 5,000 nodes sends some 100 requests a minute.
+const MAX_KEPT: usize = 256;
 
-/// Who answered a request.
+/// Where a response came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Nobody has.
-    Nobody,
+    /// There was none.
+    Unanswered,
     /// The cloud.
     Cloud,
-    /// The cloud, some time before.
+    /// The cache.
     Cache,
-    /// The cloud, to somebody else who asked the same at the same time.
+    /// The cloud's response to another caller, who sent the same request at the same time.
     Shared,
-    /// Whoever stands in for the cloud.
-    StandIn,
-    /// The gate, since a limit didn't let the request through in time.
-    Gate,
+    /// The gate's [`Interceptor`](crate::Interceptor).
+    Interceptor,
+    /// The gate, because a limit didn't let the request through in time.
+    Limit,
+    /// The gate, because the provider wanted a cached response only and there was none.
+    NotCached,
 }
 
 impl Source {
-    /// What pages call it.
+    /// The name of the source on the admin page.
     pub fn label(self) -> &'static str {
         match self {
-            Self::Nobody => "nobody",
+            Self::Unanswered => "none",
             Self::Cloud => "cloud",
             Self::Cache => "cache",
             Self::Shared => "shared",
-            Self::StandIn => "stand_in",
-            Self::Gate => "gate",
+            Self::Interceptor => "interceptor",
+            Self::Limit | Self::NotCached => "gate",
         }
     }
 }
 
-/// A request that is over.
+/// A request that has ended.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct RecentRequest {
     /// When it came to the gate.
     pub begun: Instant,
     /// The label of the grant that allowed it; `none` where none did.
@@ -60,43 +60,43 @@ pub struct Seen {
     pub url: String,
     /// What it does in the cloud, or `unknown`, as in metrics.
     pub effect: &'static str,
-    /// How urgent the call was.
+    /// The urgency of its call.
     pub urgency: Urgency,
-    /// What became of it, as in metrics.
+    /// Its result, as in metrics.
     pub result: &'static str,
-    /// The status of the answer, whoever gave it.
+    /// The status of the response, regardless of its source.
     pub status: Option<StatusCode>,
-    /// Who answered.
+    /// Where the response came from.
     pub source: Source,
-    /// The bytes of its body, as often as it was to be sent.
+    /// The bytes of its body, once for each time that it was to be sent.
     pub sent: u64,
-    /// The bytes of the answer's body that were read.
+    /// The bytes of the response's body that were read.
     pub received: u64,
     /// How long it waited for the limits.
     pub waited: Duration,
-    /// How long it took until the head of the answer was there.
+    /// How long it took until the head of the response was there.
     pub answered: Option<Duration>,
-    /// How long it took until its end: that of the answer's body, or of whoever waited for it.
+    /// How long it took until its end: until the response's body ended, or until its caller went.
     pub took: Duration,
-    /// Whether it was finished although nobody waited for it any more.
-    pub outlived: bool,
+    /// Whether it was finished although its caller had gone.
+    pub outlived_caller: bool,
 }
 
 /// The last requests.
 #[derive(Debug, Default)]
-pub(crate) struct Recent(Mutex<VecDeque<Seen>>);
+pub(crate) struct RecentRequests(Mutex<VecDeque<RecentRequest>>);
 
-impl Recent {
-    pub(crate) fn note(&self, seen: Seen) {
+impl RecentRequests {
+    pub(crate) fn add(&self, request: RecentRequest) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() == KEPT {
+        if all.len() == MAX_KEPT {
             all.pop_back();
         }
-        all.push_front(seen);
+        all.push_front(request);
     }
 
-    /// From the one that ended last.
-    pub(crate) fn list(&self) -> Vec<Seen> {
+    /// All of them, the one that ended last first.
+    pub(crate) fn list(&self) -> Vec<RecentRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
@@ -106,10 +106,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_kept_the_newest_first() {
-        let recent = Recent::default();
+    fn the_last_requests_are_kept_newest_first() {
+        let recent = RecentRequests::default();
         for number in 0..1_000 {
-            recent.note(Seen {
+            recent.add(RecentRequest {
                 begun: Instant::now(),
                 grant: "none".into(),
                 method: "GET".to_owned(),
@@ -118,16 +118,16 @@ mod tests {
                 urgency: Urgency::Background,
                 result: "ok",
                 status: None,
-                source: Source::Nobody,
+                source: Source::Unanswered,
                 sent: 0,
                 received: 0,
                 waited: Duration::ZERO,
                 answered: None,
                 took: Duration::ZERO,
-                outlived: false,
+                outlived_caller: false,
             });
         }
-        let urls: Vec<_> = recent.list().into_iter().map(|seen| seen.url).collect();
+        let urls: Vec<_> = recent.list().into_iter().map(|request| request.url).collect();
         assert_eq!((urls.len(), urls[0].as_str(), urls[255].as_str()), (256, "999", "744"));
     }
 }

@@ -1,51 +1,52 @@
-//! What is remembered of each request: counters, an event at its end and one more if it failed, and a line among the last
-//! ones (`recent`). Every label is from the operator's document or from a fixed set, so neither a provider nor a cloud can
-//! make series; no query, header or body is ever written. A record counts itself when it is dropped, so an exchange that is
+//! The record of each request: metrics, a log line at its end and another if it failed, and an entry on the admin page
+//! (`recent`). No query, header or body is ever written. A record counts itself when it is dropped, so a request that is
 //! given up halfway is counted like any other, and once.
 
 mod metrics;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::Instant;
-use tracing::{Span, debug_span, field::Empty};
+use tracing::field::Empty;
+use tracing::{Span, debug_span};
 
-use crate::{
-    error::Error,
-    failures::Failures,
-    limits::Urgency,
-    recent::{Recent, Seen, Source},
-    request::Request,
-    rules::Effect,
-};
-pub use metrics::Metrics;
-use metrics::{GrantLabels, ProviderLabels, RequestLabels};
+use crate::body::BodyObserver;
+use crate::error::Error;
+use crate::failure_log::FailureLog;
+use crate::families::ProviderLabels;
+use crate::limits::Urgency;
+use crate::recent::{RecentRequest, RecentRequests, Source};
+use crate::request::Request;
+use crate::rules::Effect;
+pub(crate) use metrics::RequestMetrics;
+use metrics::{GrantLabels, RequestLabels};
 
-/// Where a gate keeps what it remembers of its requests.
+/// Where the records of a gate end up.
 #[derive(Debug)]
 pub(crate) struct Records {
-    metrics: Metrics,
+    metrics: RequestMetrics,
     provider: Arc<str>,
-    /// The label of grant where there is none.
+    /// The label of a request without a grant.
     none: Arc<str>,
-    failures: Failures,
-    pub(crate) recent: Recent,
+    failure_log: FailureLog,
+    pub(crate) recent: RecentRequests,
 }
 
 impl Records {
-    pub(crate) fn new(provider: Arc<str>, metrics: Metrics) -> Self {
-        let failures = Failures::new(Instant::now());
-        Self { metrics, provider, none: "none".into(), failures, recent: Recent::default() }
+    pub(crate) fn new(provider: Arc<str>, metrics: RequestMetrics) -> Self {
+        let failure_log = FailureLog::new(Instant::now());
+        Self { metrics, provider, none: "none".into(), failure_log, recent: RecentRequests::default() }
     }
 
     fn in_flight(&self, change: i64) {
         let labels = ProviderLabels { provider: self.provider.clone() };
-        self.metrics.0.in_flight.get_or_create(&labels).inc_by(change);
+        self.metrics.in_flight.get_or_create(&labels).inc_by(change);
     }
 
-    /// Begins the record of a request. Until more is known it has no grant and no effect, and if it is dropped so, it was
-    /// cancelled.
+    /// Begins the record of a request. At first it has no grant and no effect, and a record that is dropped so counts as
+    /// canceled.
     pub(crate) fn begin(self: &Arc<Self>, urgency: Urgency) -> Record {
         self.in_flight(1);
         self.blank(urgency)
@@ -60,7 +61,7 @@ impl Records {
             effect: "unknown",
             result: "cancelled",
             status: None,
-            source: Source::Nobody,
+            source: Source::Unanswered,
             span: Span::none(),
             begun: Instant::now(),
             waits_since: None,
@@ -69,13 +70,13 @@ impl Records {
             sent: 0,
             received: 0,
             stripped: 0,
-            outlived: false,
-            is_handed_over: false,
+            outlived_caller: false,
+            duty: Duty::Full,
         }
     }
 }
 
-/// What is known of one request. Counted when dropped.
+/// What is known of one request. It counts itself when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Record {
     records: Arc<Records>,
@@ -95,18 +96,27 @@ pub(crate) struct Record {
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) stripped: u64,
-    /// Whether it was finished although nobody waited for it any more.
-    outlived: bool,
-    /// Whether another record stands for the request.
-    is_handed_over: bool,
+    /// Whether the request was finished although its caller had gone.
+    outlived_caller: bool,
+    duty: Duty,
+}
+
+/// What a record does for its request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// It logs failures, and counts the request at its end.
+    Full,
+    /// Another record counts the request; this one logs what its caller is told.
+    LogOnly,
+    /// Another record counts the request and logs its failures.
+    None,
 }
 
 impl Record {
-    /// Hands it to whoever ends the request in any case. What stays tells the log what becomes of its caller, and is
-    /// never counted.
-    pub(crate) fn hand_over(&mut self) -> Self {
+    /// Gives the record to the task that ends the request in any case. What stays with the caller has this duty.
+    pub(crate) fn hand_over(&mut self, duty: Duty) -> Self {
         let mut stays = self.records.blank(self.urgency);
-        stays.is_handed_over = true;
+        stays.duty = duty;
         stays.grant = self.grant.clone();
         stays.span = self.span.clone();
         std::mem::replace(self, stays)
@@ -117,13 +127,13 @@ impl Record {
         self.request.as_ref().map(|request| request.host.to_string()).unwrap_or_default()
     }
 
-    /// Nobody waits for the request any more, and it is finished nonetheless.
-    pub(crate) fn outlived(&mut self) {
-        self.outlived = true;
+    /// Notes that the request is finished although its caller has gone.
+    pub(crate) fn outlive_caller(&mut self) {
+        self.outlived_caller = true;
     }
 
     /// Notes which request it is.
-    pub(crate) fn asks(&mut self, request: &Arc<Request>) {
+    pub(crate) fn set_request(&mut self, request: &Arc<Request>) {
         self.span = debug_span!(
             "cloud request", provider = %self.records.provider, method = %request.method, url = request.shown_url(),
             grant = Empty, effect = Empty,
@@ -137,76 +147,75 @@ impl Record {
     }
 
     /// Notes which grant allows it.
-    pub(crate) fn granted(&mut self, grant: &Arc<str>) {
+    pub(crate) fn set_grant(&mut self, grant: &Arc<str>) {
         self.grant = grant.clone();
         self.span.record("grant", &**grant);
     }
 
-    pub(crate) fn means(&mut self, effect: Effect) {
+    /// Notes what it does in the cloud.
+    pub(crate) fn set_effect(&mut self, effect: Effect) {
         self.effect = effect.label();
         self.span.record("effect", self.effect);
     }
 
-    /// It waits for its turn from now on.
-    pub(crate) fn waits(&mut self) {
+    /// The request waits for a limit from now on.
+    pub(crate) fn start_waiting(&mut self) {
         self.waits_since = Some(Instant::now());
     }
 
-    /// It waits no longer.
-    pub(crate) fn waited(&mut self) {
+    /// The request waits no longer.
+    pub(crate) fn stop_waiting(&mut self) {
         if let Some(since) = self.waits_since.take() {
             self.waited += since.elapsed();
         }
     }
 
-    /// Notes what went wrong, and tells the operator unless there is a flood: the provider only sees a code of it.
-    pub(crate) fn failed(&mut self, error: &Error) {
+    /// Notes an error, and logs it unless there is a flood of them: the provider sees no more of it than a code.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        if self.duty == Duty::None {
+            return;
+        }
         self.result = error.label();
-        let (Records { provider, failures, .. }, grant) = (&*self.records, &self.grant);
+        let (Records { provider, failure_log, .. }, grant) = (&*self.records, &self.grant);
         let _entered = self.span.enter();
         if matches!(error, Error::DeadlinePassed | Error::Fenced | Error::Closed) {
-            // Part of the ordinary life of a long call, and of a process.
+            // Expected in long calls and at the end of a process.
             tracing::debug!(%provider, %grant, %error, "request to the cloud not sent");
-        } else if let Some(untold) = failures.note(Instant::now()) {
-            let untold = (untold > 0).then_some(untold);
-            tracing::warn!(%provider, %grant, %error, untold, "request to the cloud failed");
+        } else if let Some(suppressed) = failure_log.admit(Instant::now()) {
+            let suppressed = (suppressed > 0).then_some(suppressed);
+            tracing::warn!(%provider, %grant, %error, suppressed, "request to the cloud failed");
         }
     }
 
-    /// Notes that the gate answered in the cloud's place, since a limit forbids to send.
-    pub(crate) fn held_back(&mut self, status: StatusCode) {
-        self.result = "held_back";
+    /// Notes the head of the response and where it came from. A body that fails later overrides the result.
+    pub(crate) fn respond(&mut self, from: Source, status: StatusCode) {
         self.status = Some(status);
-        self.source = Source::Gate;
-    }
-
-    /// Notes the head of the answer and whose it is. What goes wrong with the body after it overrides the result.
-    pub(crate) fn answered(&mut self, status: StatusCode, source: Source) {
-        self.answered = Some(self.begun.elapsed());
-        self.status = Some(status);
-        self.source = source;
-        self.result = match status.as_u16() {
-            ..400 => "ok",
-            400..500 => "http_4xx",
-            500.. => "http_5xx",
+        self.source = from;
+        self.result = match (from, status.as_u16()) {
+            (Source::Limit, _) => "held_back",
+            (Source::NotCached, _) => "not_cached",
+            (Source::Cache, _) => "cached",
+            (Source::Shared, _) => "shared",
+            (_, ..400) => "ok",
+            (_, 400..500) => "http_4xx",
+            (_, 500..) => "http_5xx",
         };
+        // A request that a limit holds back is in the durations of waits, not of responses.
+        if from != Source::Limit {
+            self.answered = Some(self.begun.elapsed());
+        }
     }
 
-    /// Notes that the cloud didn't give this answer, or not to this request alone; `result` says why.
-    pub(crate) fn told(&mut self, status: StatusCode, source: Source, result: &'static str) {
-        self.answered(status, source);
-        self.result = result;
+    /// Notes that the cloud confirmed a cached response: with that, the status is the cached one's.
+    pub(crate) fn revalidate(&mut self) {
+        self.respond(Source::Cloud, StatusCode::OK);
+        self.result = "revalidated";
     }
 
-    /// Whether another record stands for the request.
-    pub(crate) fn is_handed_over(&self) -> bool {
-        self.is_handed_over
-    }
-
-    /// Takes it down to what pages show.
-    fn seen(&self) -> Seen {
+    /// What the admin page shows of the request.
+    fn summary(&self) -> RecentRequest {
         let request = self.request.as_ref();
-        Seen {
+        RecentRequest {
             begun: self.begun,
             grant: self.grant.clone(),
             method: request.map(|request| request.method.to_string()).unwrap_or_default(),
@@ -221,38 +230,48 @@ impl Record {
             waited: self.waited,
             answered: self.answered,
             took: self.begun.elapsed(),
-            outlived: self.outlived,
+            outlived_caller: self.outlived_caller,
         }
+    }
+}
+
+impl BodyObserver for Record {
+    fn on_bytes(&mut self, count: u64) {
+        self.received = self.received.saturating_add(count);
+    }
+
+    fn on_error(&mut self, error: &Error) {
+        self.fail(error);
     }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if self.is_handed_over {
+        if self.duty != Duty::Full {
             return;
         }
-        self.waited();
-        let seen = self.seen();
+        self.stop_waiting();
+        let summary = self.summary();
         let Self { records, grant, effect, result, answered, sent, received, stripped, .. } = self;
-        let Records { metrics: Metrics(families), provider, recent, .. } = &**records;
+        let Records { metrics, provider, recent, .. } = &**records;
         records.in_flight(-1);
         let labels = GrantLabels { provider: provider.clone(), grant: grant.clone() };
         if let Some(answered) = answered {
-            families.duration.get_or_create(&labels).observe(answered.as_secs_f64());
+            metrics.duration.get_or_create(&labels).observe(answered.as_secs_f64());
         }
-        families.sent.get_or_create(&labels).inc_by(*sent);
-        families.received.get_or_create(&labels).inc_by(*received);
-        families.stripped.get_or_create(&labels).inc_by(*stripped);
+        metrics.sent.get_or_create(&labels).inc_by(*sent);
+        metrics.received.get_or_create(&labels).inc_by(*received);
+        metrics.stripped.get_or_create(&labels).inc_by(*stripped);
         let labels = RequestLabels { provider: provider.clone(), grant: grant.clone(), effect, result };
-        families.requests.get_or_create(&labels).inc();
+        metrics.requests.get_or_create(&labels).inc();
         self.span.in_scope(|| {
             tracing::debug!(
-                %provider, %grant, effect, result, sent, received, stripped, elapsed = ?seen.took,
-                outlived = seen.outlived,
+                %provider, %grant, effect, result, sent, received, stripped, elapsed = ?summary.took,
+                outlived = summary.outlived_caller,
                 "request to the cloud finished",
             );
         });
-        recent.note(seen);
+        recent.add(summary);
     }
 }
 
@@ -262,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    fn records(metrics: &Metrics) -> Arc<Records> {
+    fn records(metrics: &RequestMetrics) -> Arc<Records> {
         Arc::new(Records::new("azure".into(), metrics.clone()))
     }
 
@@ -273,11 +292,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_record_that_is_dropped_unfinished_counts_as_cancelled_once_and_is_in_flight_until_then() {
+    async fn a_dropped_record_counts_as_cancelled_once_and_as_in_flight_until_then() {
         let mut registry = Registry::default();
-        let records = records(&Metrics::register(&mut registry));
+        let records = records(&RequestMetrics::register(&mut registry));
         let mut record = records.begin(Urgency::User);
-        record.waits();
+        record.start_waiting();
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(text(&registry).contains(r#"pileus_gate_in_flight{provider="azure"} 1"#));
         drop(record);
@@ -289,14 +308,17 @@ mod tests {
             assert!(text.contains(line), "{text}");
         }
         let seen = records.recent.list();
-        let [seen]: [Seen; 1] = seen.try_into().unwrap();
-        assert_eq!((seen.result, seen.source, seen.urgency), ("cancelled", Source::Nobody, Urgency::User));
+        let [seen]: [RecentRequest; 1] = seen.try_into().unwrap();
+        assert_eq!(
+            (seen.result, seen.source, seen.urgency),
+            ("cancelled", Source::Unanswered, Urgency::User)
+        );
         assert_eq!((seen.waited, seen.took), (Duration::from_secs(2), Duration::from_secs(2)));
     }
 
     #[test]
-    fn a_result_is_the_class_of_the_status_unless_the_body_fails() {
-        let metrics = Metrics::register(&mut Registry::default());
+    fn the_result_of_a_response_is_the_class_of_its_status() {
+        let metrics = RequestMetrics::register(&mut Registry::default());
         for (status, result) in [
             (200, "ok"),
             (304, "ok"),
@@ -306,7 +328,7 @@ mod tests {
             (999, "http_5xx"),
         ] {
             let mut record = records(&metrics).begin(Urgency::default());
-            record.answered(StatusCode::from_u16(status).unwrap(), Source::Cloud);
+            record.respond(Source::Cloud, StatusCode::from_u16(status).unwrap());
             assert_eq!(record.result, result, "{status}");
         }
     }

@@ -1,19 +1,16 @@
-//! The one canonical form of a request. Rules, grants, the dialler and the log all read this form and nothing else, and
-//! what is sent is built from it: two readers that parse the same text can't come to two opinions of where it goes.
-//! What has more than one reading (user names in front of the host, absolute-form paths, `..`, raw control characters)
-//! is refused, not repaired.
+//! The canonical form of a request. Rules, grants, the dialer and the log read only this form, and the request that is sent
+//! is built from it: two readers that parse the same text can't disagree on where it goes. A request with more than one
+//! reading (a user name in front of the host, an absolute-form path, `..`, raw control characters) is refused, not repaired.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv6Addr},
-};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 
 use http::{Method, Uri};
 
 use crate::error::Error;
 
-/// A host as requests and grants name it: lower case, without a trailing dot, and every spelling of an address turned
-/// into the address.
+/// A host as requests and grants name it: lower case, without a trailing dot, and with every spelling of an address
+/// converted into the address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
     /// A DNS name in ASCII (international names in their `xn--` form).
@@ -24,7 +21,10 @@ pub enum Host {
 
 impl Host {
     /// Reads a host without a port: a name, an IPv4 address in any of its spellings, or an IPv6 address with or without
-    /// brackets. The failure is what is wrong, as a verb phrase.
+    /// brackets.
+    ///
+    /// # Errors
+    /// What is wrong, as a verb phrase.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
         if text.contains('%') {
             return Err("holds a %; hosts are written without percent-encoding and zones");
@@ -37,7 +37,7 @@ impl Host {
             Ok(url::Host::Ipv4(address)) => Ok(Self::Ip(IpAddr::V4(address))),
             Ok(url::Host::Ipv6(address)) => Ok(Self::Ip(IpAddr::V6(address).to_canonical())),
             Ok(url::Host::Domain(name)) if is_dns_name(&name) => Ok(Self::Name(name)),
-            Ok(url::Host::Domain(_)) | Err(_) => Err("is no DNS name and no address"),
+            Ok(url::Host::Domain(_)) | Err(_) => Err("is neither a DNS name nor an address"),
         }
     }
 }
@@ -52,23 +52,24 @@ impl fmt::Display for Host {
     }
 }
 
-/// Where a request goes and what it asks for, in canonical form. Two requests for the same thing are equal.
+/// Where a request goes and what it asks for, in canonical form. Requests for the same thing are equal.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Request {
     pub(crate) method: Method,
     pub(crate) tls: bool,
     pub(crate) host: Host,
     pub(crate) port: u16,
-    /// Starts with one `/`; characters that need no percent-encoding are decoded, all other codes in upper case.
+    /// Starts with one `/`. Characters that need no percent-encoding are decoded; all other codes are in upper case.
     pub(crate) path: String,
-    /// As the sender wrote it, since its encoding is the cloud's affair.
+    /// As the sender wrote it, since only the cloud knows its encoding.
     pub(crate) query: Option<String>,
 }
 
 impl Request {
-    /// Brings method and URI into canonical form.
+    /// Converts method and URI into canonical form.
     ///
-    /// Errors: [`Error::Malformed`] for everything that could be read in two ways.
+    /// # Errors
+    /// [`Error::Malformed`] for a request that could be read in two ways.
     pub fn parse(method: &Method, uri: &Uri) -> Result<Self, Error> {
         let Some(scheme) = uri.scheme_str() else {
             return Err(malformed("URI", "", "has no scheme; use https"));
@@ -111,37 +112,37 @@ impl Request {
         self.query.as_deref()
     }
 
-    /// The URI to send, built anew from the canonical parts.
+    /// The URI to send, built from the canonical parts.
     pub(crate) fn uri(&self) -> Result<Uri, Error> {
         let mut text = self.url();
         if let Some(query) = &self.query {
             text.push('?');
             text.push_str(query);
         }
-        // The library's own bound on a URI is 64 KiB; nothing else can fail for canonical parts.
+        // The library bounds a URI to 64 KiB; nothing else can fail for canonical parts.
         text.parse().map_err(|_| malformed("URI", "", "is longer than 64 KiB; send the query in a body"))
     }
 
-    /// As [`Self::url`], cut to what a log and an event can hold: a path may have 64 KiB. Of a segment that is too long
-    /// for a name only the beginning is shown, as it may be a token or a signature.
+    /// As [`Self::url`], cut to a length for logs and events, since a path may have 64 KiB. A segment that is too long for a
+    /// name may be a token or a signature, so only its beginning is shown.
     pub(crate) fn shown_url(&self) -> String {
         let mut url = self.url();
-        if url.split('/').any(|segment| segment.len() > LONGEST_NAME) {
-            let shown = |segment: &str| match segment.get(..NAME_SHOWN) {
-                Some(start) if segment.len() > LONGEST_NAME => format!("{start}…"),
+        if url.split('/').any(|segment| segment.len() > MAX_SEGMENT) {
+            let shown = |segment: &str| match segment.get(..SHOWN_OF_SEGMENT) {
+                Some(start) if segment.len() > MAX_SEGMENT => format!("{start}…"),
                 _ => segment.to_owned(),
             };
             url = url.split('/').map(shown).collect::<Vec<_>>().join("/");
         }
-        if url.len() > LONGEST_SHOWN {
-            url.truncate(url.floor_char_boundary(LONGEST_SHOWN));
+        if url.len() > MAX_SHOWN {
+            url.truncate(url.floor_char_boundary(MAX_SHOWN));
             url.push('…');
         }
         url
     }
 
-    /// Whether its method allows that it changes nothing. For a GET that is so, and for a POST only a rule can tell, since some
-    /// APIs read by it; what a provider's rules say of a PUT, a PATCH or a DELETE is wrong if it says that.
+    /// Whether its method allows that it changes nothing. A GET changes nothing; for a POST only a rule can tell, since some
+    /// APIs read by it. A provider's rule is wrong if it calls a PUT, a PATCH or a DELETE a read.
     pub fn can_be_a_read(&self) -> bool {
         self.method.is_safe() || self.method == Method::POST
     }
@@ -158,30 +159,33 @@ impl Request {
 }
 
 /// The longest URL in a log or a message, in bytes: Azure's longest have some 400.
-const LONGEST_SHOWN: usize = 512;
+const MAX_SHOWN: usize = 512;
 
-/// The longest path segment that is shown as it is, in bytes. Azure's longest names have 90 characters; a signed token has
+/// The longest path segment that is shown whole, in bytes. Azure's longest names have 90 characters; a signed token has
 /// several hundred.
-const LONGEST_NAME: usize = 128;
+const MAX_SEGMENT: usize = 128;
 
-/// So much of a longer one shows its kind and gives nothing away: it is what all tokens of an issuer begin with.
-const NAME_SHOWN: usize = 8;
+/// How much of a longer segment is shown. That much shows its kind and no secret, since all tokens of an issuer begin alike.
+const SHOWN_OF_SEGMENT: usize = 8;
 
-/// The longest method in bytes: the longest one that is registered (UPDATEREDIRECTREF) has 17, and it stands in logs.
-const LONGEST_METHOD: usize = 32;
+/// The longest method in bytes, since logs show it: the longest registered one (UPDATEREDIRECTREF) has 17.
+const MAX_METHOD: usize = 32;
 
-/// The port of a scheme where none is written.
+/// The default port of a scheme.
 pub(crate) fn default_port(tls: bool) -> u16 {
     if tls { 443 } else { 80 }
 }
 
-/// Brings a path into canonical form. The failure is what is wrong, as a verb phrase.
+/// Converts a path into canonical form.
+///
+/// # Errors
+/// What is wrong, as a verb phrase.
 pub(crate) fn canonical_path(path: &str) -> Result<String, &'static str> {
     if !path.starts_with('/') {
         return Err("must start with /; the absolute form and * aren't carried");
     }
     if path.starts_with("//") {
-        return Err("must not start with //, which may be read as another host");
+        return Err("must not start with //, which some servers read as another host");
     }
     let mut canonical = String::with_capacity(path.len());
     let mut bytes = path.bytes();
@@ -198,7 +202,7 @@ pub(crate) fn canonical_path(path: &str) -> Result<String, &'static str> {
         }
     }
     if has_dot_segment(&canonical) {
-        return Err("holds a . or .. segment; send the path that it stands for");
+        return Err("holds a . or .. segment; send the resolved path");
     }
     Ok(canonical)
 }
@@ -221,8 +225,8 @@ fn push_code(canonical: &mut String, high: Option<u8>, low: Option<u8>) -> Resul
     Ok(())
 }
 
-/// Whether some server would climb: servers differ in whether they take an encoded slash or a backslash for a
-/// separator and whether they drop what follows a `;`, so all of them are assumed.
+/// Whether any server would resolve a `.` or `..` in the path. Servers differ in whether an encoded slash or a backslash is a
+/// separator, and in whether they drop the text after a `;`, so all of these are assumed.
 fn has_dot_segment(canonical: &str) -> bool {
     canonical
         .replace("%2F", "/")
@@ -234,7 +238,7 @@ fn has_dot_segment(canonical: &str) -> bool {
 
 fn canonical_method(method: &Method) -> Result<Method, Error> {
     let text = method.as_str();
-    if text.len() > LONGEST_METHOD || !text.bytes().all(|byte| byte.is_ascii_uppercase()) {
+    if text.len() > MAX_METHOD || !text.bytes().all(|byte| byte.is_ascii_uppercase()) {
         return Err(malformed("method", text, "must be in upper-case letters, at most 32 of them"));
     }
     match text {
@@ -250,16 +254,16 @@ fn canonical_method(method: &Method) -> Result<Method, Error> {
 
 fn canonical_authority(authority: &str) -> Result<(Host, Option<u16>), Error> {
     if let Some((_, host)) = authority.rsplit_once('@') {
-        // What stands before the @ is a password more often than not, so it isn't repeated.
-        return Err(malformed("host", host, "comes with a user name; credentials are the host's affair"));
+        // The text before the @ usually holds a password, so it isn't repeated.
+        return Err(malformed("host", host, "comes with a user name; only the host adds credentials"));
     }
     let (host, port) = match authority.rsplit_once(':') {
-        // A colon inside the brackets of an IPv6 address is no port's.
+        // A colon inside the brackets of an IPv6 address doesn't begin a port.
         Some((_, after)) if after.ends_with(']') => (authority, None),
         Some((host, port)) => (host, Some(port)),
         None => (authority, None),
     };
-    // Within an authority an IPv6 address stands in brackets, or its last group would pass for a port.
+    // Without brackets the last group of an IPv6 address would look like a port.
     if host.is_empty() || (host.contains(':') && !host.starts_with('[')) {
         return Err(malformed("host", authority, "is empty or an IPv6 address without brackets"));
     }
@@ -270,7 +274,7 @@ fn canonical_authority(authority: &str) -> Result<(Host, Option<u16>), Error> {
 }
 
 fn parse_port(text: &str) -> Option<u16> {
-    // `parse` alone would take a plus sign.
+    // `parse` alone would accept a plus sign.
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|port| digits && *port != 0)
 }
@@ -288,7 +292,7 @@ fn is_visible(byte: u8) -> bool {
 }
 
 fn malformed(part: &'static str, found: &str, cause: &str) -> Error {
-    // Long enough to recognise the request, short enough for a log line.
+    // Long enough to recognize the request, short enough for a log line.
     let found = found.chars().take(200).collect();
     Error::Malformed { part, found, cause: cause.to_owned() }
 }

@@ -1,32 +1,29 @@
-//! What a request means, which its method doesn't always tell: whether it changes something, which limits it counts
-//! against and what it drops from the cache. The provider declares rules, the first that matches holds, and doubt always
-//! falls on the careful side: a request that no rule surely matches is a write that is never cached or repeated.
+//! Classifies requests, since a method doesn't always say what a request does: whether it changes something, which limits
+//! it counts against and what it drops from the cache. The provider declares rules, and the first match applies. A request
+//! that no rule surely matches is a write, which is never cached or repeated.
 
-use std::{collections::HashMap, fmt};
+use std::collections::HashMap;
+use std::fmt;
 
 use http::{HeaderMap, HeaderName};
-use serde::{
-    Deserializer,
-    de::{IgnoredAny, MapAccess, Visitor},
-};
+use serde::Deserializer;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use url::form_urlencoded;
 
-use crate::{
-    error::Error,
-    path::{KeyPattern, PathPattern},
-    pattern::{HostPattern, MethodPattern, TextPattern},
-    problem::Problem,
-    request::Request,
-};
+use crate::error::Error;
+use crate::path::{KeyPattern, PathPattern};
+use crate::pattern::{HostPattern, MethodPattern, TextPattern};
+use crate::problem::Problem;
+use crate::request::Request;
 
 /// What a request does in the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Changes nothing: may be answered from a cache and be repeated.
+    /// Changes nothing: may be answered from a cache and repeated.
     Read,
-    /// Changes something: is never repeated unless it surely never left.
+    /// Changes something: never repeated unless it surely never left.
     Write,
-    /// Asks how a change is getting on: changes nothing, but a change is still on its way.
+    /// Asks for the state of an operation: changes nothing, but a change is still in progress.
     OperationPoll,
 }
 
@@ -55,7 +52,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Whether a request has anything at this place. What can't be read might have.
+    /// Whether a request has anything at this place. A body that can't be read might have.
     fn is_named(&self, request: &Request, headers: &HeaderMap, body: &[u8]) -> bool {
         let has_field = |encoded, name: &str| form_urlencoded::parse(encoded).any(|(key, _)| key == name);
         match self {
@@ -72,7 +69,7 @@ impl Place {
     }
 }
 
-/// The operation that a rule is about.
+/// The operation that a rule matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     /// Where the request names it. A request that names it twice matches no rule.
@@ -81,43 +78,42 @@ pub struct Operation {
     pub name: TextPattern,
 }
 
-/// What the requests of one kind mean.
+/// Says what requests of one kind do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Of which host, on any port.
+    /// Matches the host, on any port.
     pub host: HostPattern,
-    /// With which method.
+    /// Matches the method.
     pub method: MethodPattern,
-    /// With which path, without the query.
+    /// Matches the path, without the query.
     pub path: PathPattern,
-    /// With which operation, where method and path don't tell.
+    /// Matches the operation, if method and path don't identify it.
     pub operation: Option<Operation>,
-    /// What they do.
+    /// What the requests do.
     pub effect: Effect,
     /// The limits that they count against.
     pub limits: Vec<KeyPattern>,
-    /// What they read or change as a whole; `None` is everything that the provider reads.
+    /// The cache scope that they read into or drop; `None` is everything that the provider reads.
     pub cache_scope: Option<KeyPattern>,
-    /// Whether the cloud takes two paths that differ only in case for the same.
+    /// Whether the cloud treats paths that differ only in case as the same.
     pub fold_case: bool,
-    /// Where they name the page of a list that they ask for, if they ask for pages of a list. One that doesn't name a
-    /// page there asks for the first.
+    /// If they ask for pages of a list: where they name the page. A request without a page there asks for the first.
     pub page: Option<Place>,
 }
 
-/// What one request means.
+/// What one request does, by the first rule that matches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Meaning {
+pub struct Classification {
     /// What it does.
     pub effect: Effect,
-    /// What it counts against.
+    /// The limits that it counts against.
     pub limits: Limits,
-    /// The scope of the cache that it reads into or drops; `None` is everything.
+    /// The cache scope that it reads into or drops; `None` is everything.
     pub cache_scope: Option<String>,
-    /// Whether paths that differ only in case are one to the cloud.
+    /// Whether the cloud treats paths that differ only in case as the same.
     pub fold_case: bool,
-    /// Which page of a list it asks for; `None` where its answer is no page of a list. In a box, since each request that
-    /// waits for its turn holds a place for it.
+    /// Which page of a list it asks for; `None` if its response isn't a page of a list. Boxed, since each request that waits
+    /// for a limit holds room for it.
     pub page: Option<Box<Page>>,
 }
 
@@ -126,7 +122,7 @@ pub struct Meaning {
 pub struct Page {
     /// Where requests for this list name the page.
     pub place: Place,
-    /// Whether it asks for the first: it names none at all.
+    /// Whether it asks for the first: it names no page.
     pub is_first: bool,
 }
 
@@ -135,16 +131,16 @@ pub struct Page {
 pub enum Limits {
     /// These limits.
     Keys(Vec<LimitKey>),
-    /// Every limit of its host, since no rule says which.
+    /// Every limit of its host, because no rule says which.
     AllOfHost,
 }
 
-/// A limit that a request counts against, and which of its buckets.
+/// A limit that a request counts against, and one of its buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitKey {
     /// The key of the rule with `{}` for each of its numbers.
     pub limit: String,
-    /// The key with the segments of the path, which names the bucket; empty where the limit has only one.
+    /// The key with the segments of the path, which names the bucket; empty if the limit has only one.
     pub bucket: String,
 }
 
@@ -165,16 +161,17 @@ impl Rules {
         self.0.iter()
     }
 
-    /// Takes rules whose keys refer only to segments that their paths have.
+    /// Checks that the keys of these rules refer only to segments that their paths have.
     ///
-    /// Errors: [`Error::Config`] with each key that refers to another.
+    /// # Errors
+    /// [`Error::Config`] with each key that refers to another segment.
     pub fn new(rules: Vec<Rule>) -> Result<Self, Error> {
         let problems: Vec<_> = problems(&rules).collect();
         if problems.is_empty() { Ok(Self(rules)) } else { Err(Error::Config { problems }) }
     }
 
-    /// Says what a request with these headers and this body means.
-    pub fn meaning(&self, request: &Request, headers: &HeaderMap, body: &[u8]) -> Meaning {
+    /// Says what a request with these headers and this body does.
+    pub fn classify(&self, request: &Request, headers: &HeaderMap, body: &[u8]) -> Classification {
         let mut named = Named { request, headers, body, seen: HashMap::new() };
         for rule in &self.0 {
             if !rule.host.matches(&request.host) || !rule.method.matches(&request.method) {
@@ -184,7 +181,7 @@ impl Rules {
             if rule.operation.as_ref().is_some_and(|operation| !named.is(operation)) {
                 continue;
             }
-            return Meaning {
+            return Classification {
                 effect: rule.effect,
                 limits: Limits::Keys(rule.limits.iter().map(|key| LimitKey::new(key, &segments)).collect()),
                 cache_scope: rule.cache_scope.as_ref().map(|scope| scope.fill(&segments)),
@@ -196,12 +193,12 @@ impl Rules {
             };
         }
         let limits = Limits::AllOfHost;
-        Meaning { effect: Effect::Write, limits, cache_scope: None, fold_case: false, page: None }
+        Classification { effect: Effect::Write, limits, cache_scope: None, fold_case: false, page: None }
     }
 }
 
-/// What is wrong with rules each of whose parts is written as it must be, by their place in the provider's settings: keys
-/// that refer to segments that the path doesn't have.
+/// The mistakes in rules whose parts are each valid, with their place in the provider's settings: keys that refer to segments
+/// that the path doesn't have.
 pub(crate) fn problems(rules: &[Rule]) -> impl Iterator<Item = Problem> {
     rules.iter().enumerate().flat_map(|(index, rule)| {
         let limits = rule.limits.iter().enumerate();
@@ -214,8 +211,8 @@ pub(crate) fn problems(rules: &[Rule]) -> impl Iterator<Item = Problem> {
     })
 }
 
-/// The operation names of one request. Each place is read once, however many rules ask for it: a table for an API with
-/// one path has a rule an operation, and a body may be megabytes.
+/// The operation names of one request. Each place is read once, even if many rules ask for it: the rules for an API with one
+/// path have one for each operation, and a body may be megabytes.
 struct Named<'a> {
     request: &'a Request,
     headers: &'a HeaderMap,
@@ -238,7 +235,7 @@ impl<'a> Named<'a> {
     }
 }
 
-/// The one value, if there is exactly one. Which of two the cloud would take can't be known.
+/// The value, if there is exactly one. It can't be known which of two the cloud would use.
 fn only(mut values: impl Iterator<Item = Option<String>>) -> Option<String> {
     let first = values.next()?;
     if values.next().is_some() { None } else { first }
@@ -313,11 +310,11 @@ mod tests {
 
     fn effect(rules: &[Rule], method: &Method, uri: &str) -> Effect {
         let rules = Rules::new(rules.to_vec()).unwrap();
-        rules.meaning(&request(method, uri), &HeaderMap::new(), b"").effect
+        rules.classify(&request(method, uri), &HeaderMap::new(), b"").effect
     }
 
     #[test]
-    fn the_first_rule_that_matches_holds() {
+    fn the_first_rule_that_matches_applies() {
         let rules = [
             rule("GET", "/operations/*", Effect::OperationPoll),
             rule("GET", "/**", Effect::Read),
@@ -336,12 +333,12 @@ mod tests {
     }
 
     #[test]
-    fn what_no_rule_matches_is_a_write_that_counts_against_every_limit_of_its_host() {
-        let meaning =
-            Rules::default().meaning(&request(&Method::GET, "https://a.example/"), &HeaderMap::new(), b"");
+    fn a_request_that_no_rule_matches_is_a_write_that_counts_against_every_limit_of_its_host() {
+        let classification =
+            Rules::default().classify(&request(&Method::GET, "https://a.example/"), &HeaderMap::new(), b"");
         assert_eq!(
-            meaning,
-            Meaning {
+            classification,
+            Classification {
                 effect: Effect::Write,
                 limits: Limits::AllOfHost,
                 cache_scope: None,
@@ -352,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_and_scope_take_the_segments_of_the_path() {
+    fn keys_and_cache_scope_are_filled_with_the_segments_of_the_path() {
         let rule = Rule {
             limits: vec!["reads/{1}".parse().unwrap(), "all".parse().unwrap()],
             cache_scope: Some("{1}/{2}".parse().unwrap()),
@@ -361,11 +358,11 @@ mod tests {
         };
         let rules = Rules::new(vec![rule]).unwrap();
         let asked = request(&Method::GET, "https://api.example.com/Subscriptions/S1/groups/G2/vms");
-        let meaning = rules.meaning(&asked, &HeaderMap::new(), b"");
+        let classification = rules.classify(&asked, &HeaderMap::new(), b"");
         let key = |limit: &str, bucket: &str| LimitKey { limit: limit.to_owned(), bucket: bucket.to_owned() };
-        assert_eq!(meaning.limits, Limits::Keys(vec![key("reads/{}", "reads/s1"), key("all", "")]));
-        assert_eq!(meaning.cache_scope.as_deref(), Some("s1/g2"));
-        assert!(meaning.fold_case);
+        assert_eq!(classification.limits, Limits::Keys(vec![key("reads/{}", "reads/s1"), key("all", "")]));
+        assert_eq!(classification.cache_scope.as_deref(), Some("s1/g2"));
+        assert!(classification.fold_case);
     }
 
     #[test]
@@ -388,9 +385,9 @@ mod tests {
         for (place, query, body, is_first) in rows {
             let rule = Rule { page: Some(place.clone()), ..rule("POST", "/", Effect::Read) };
             let asked = request(&Method::POST, &format!("https://api.example.com/{query}"));
-            let meaning = Rules::new(vec![rule]).unwrap().meaning(&asked, &HeaderMap::new(), body);
+            let classification = Rules::new(vec![rule]).unwrap().classify(&asked, &HeaderMap::new(), body);
             let name = format!("{place:?} {query} {}", String::from_utf8_lossy(body));
-            assert_eq!(meaning.page, Some(Box::new(Page { place, is_first })), "{name}");
+            assert_eq!(classification.page, Some(Box::new(Page { place, is_first })), "{name}");
         }
     }
 
@@ -403,15 +400,18 @@ mod tests {
         };
         let rules = vec![rule("GET", "/a", Effect::Read), wrong];
         let Error::Config { problems } = Rules::new(rules).unwrap_err() else { panic!("of another kind") };
-        let told: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        let found: Vec<_> = problems.iter().map(ToString::to_string).collect();
         let expected =
             ["settings.rules[1].limits[2]: key \"vm/{3}\"", "settings.rules[1].cache-scope: key \"{2}\""];
-        assert!(told.iter().zip(expected).all(|(told, expected)| told.starts_with(expected)), "{told:#?}");
-        assert_eq!(told.len(), expected.len(), "{told:#?}");
+        assert!(
+            found.iter().zip(expected).all(|(found, expected)| found.starts_with(expected)),
+            "{found:#?}"
+        );
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
     }
 
     #[test]
-    fn an_operation_is_found_where_the_rule_says_and_only_if_named_once() {
+    fn an_operation_is_found_only_where_the_rule_says_and_if_named_once() {
         let field = || "Action".to_owned();
         let form = || Place::FormField(field());
         let json = || Place::JsonField(field());
@@ -442,7 +442,7 @@ mod tests {
             }
             let rules = Rules::new(vec![about(place.clone(), "Describe*")]).unwrap();
             let asked = request(&Method::POST, &format!("https://api.example.com/{query}"));
-            let found = rules.meaning(&asked, &headers, body).effect == Effect::Read;
+            let found = rules.classify(&asked, &headers, body).effect == Effect::Read;
             let body = String::from_utf8_lossy(body);
             assert_eq!(found, expected, "{place:?} {query} {values:?} {body}");
         }
@@ -450,7 +450,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_arbitrary_body_never_panics_and_is_read_as_no_operation(
+        fn an_arbitrary_body_causes_no_panic_and_names_no_operation(
             body in proptest::collection::vec(any::<u8>(), 0..128),
         ) {
             let rules = Rules::new(vec![
@@ -458,7 +458,7 @@ mod tests {
                 about(Place::FormField("no such field".to_owned()), "*"),
             ]).unwrap();
             let asked = request(&Method::POST, "https://api.example.com/");
-            prop_assert_eq!(rules.meaning(&asked, &HeaderMap::new(), &body).effect, Effect::Write);
+            prop_assert_eq!(rules.classify(&asked, &HeaderMap::new(), &body).effect, Effect::Write);
         }
     }
 }

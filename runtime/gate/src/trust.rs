@@ -1,20 +1,22 @@
-//! Whom a gate trusts to say who a cloud is: the authorities of the system and those of the operator's own bundle. A
-//! bundle that is named is used whole or not at all: a part of it that was skipped would show only when a proxy changes
-//! its certificate.
+//! Which certificate authorities a gate trusts: those of the system and those in the operator's bundle. A bundle is used
+//! whole or refused: a part that was skipped would be noticed only when a proxy changes its certificate.
 
-use std::{fmt::Display, io, path::Path, sync::Arc};
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
 
 use crate::error::Error;
 
-/// TLS as every gate speaks it: TLS 1.2 and 1.3 with ring, trusting the roots of the system and those in a file. The
-/// system's are read from disk, so only where TLS is spoken at all; the file is read in any case.
+/// The TLS configuration of a gate: TLS 1.2 and 1.3 with ring, trusting the roots of the system and those in a file. The
+/// system's are on disk and are read only if the gate speaks TLS at all; the file is read in any case.
 ///
-/// Errors: [`Error::Roots`] without any of the system's, [`Error::ExtraRoots`].
+/// # Errors
+/// [`Error::Roots`] if the system has no roots; [`Error::ExtraRoots`] for the file.
 pub(crate) fn tls(spoken: bool, extra_roots: Option<&Path>) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
     if spoken {
@@ -34,7 +36,7 @@ pub(crate) fn tls(spoken: bool, extra_roots: Option<&Path>) -> Result<ClientConf
 
 fn add_native(roots: &mut RootCertStore) -> Result<(), Error> {
     let found = rustls_native_certs::load_native_certs();
-    // Some systems carry authorities in forms that nobody reads any more; what is left is enough.
+    // Some systems carry authorities in forms that no library reads any more; the others are enough.
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added > 0 {
         return Ok(());
@@ -43,12 +45,12 @@ fn add_native(roots: &mut RootCertStore) -> Result<(), Error> {
     Err(Error::Roots { source: Arc::new(io::Error::new(io::ErrorKind::NotFound, cause)) })
 }
 
-/// Adds all certificates of a bundle. The failure is what is wrong.
+/// Adds all certificates of a bundle. The error says what is wrong.
 fn add_bundle(roots: &mut RootCertStore, text: &[u8]) -> Result<(), String> {
     let mut count = 0;
     for certificate in CertificateDer::pem_slice_iter(text) {
         count += 1;
-        // What the parser says of a damaged section are the bytes of it.
+        // The parser's own message would repeat the bytes of a damaged section.
         let certificate = certificate.map_err(|_| format!("its certificate {count} isn't whole"))?;
         roots.add(certificate).map_err(|cause| format!("its certificate {count} can't be used: {cause}"))?;
     }
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_bundle_is_an_error_that_names_it_even_where_no_tls_is_spoken() {
+    fn a_missing_bundle_is_an_error_that_names_it_even_without_tls() {
         let error = tls(false, Some(Path::new("/nowhere/corporate.pem"))).unwrap_err();
         let text = error.to_string();
         assert!(

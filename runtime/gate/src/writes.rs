@@ -1,50 +1,47 @@
-//! Writes that are on their way. A write that was begun is never given up halfway, whoever stops waiting for it: nobody
-//! would know whether it was done. It has a task of its own, which waits for its answer for up to a minute, teaches the
-//! limits what it says, and ends its record, exactly once (`task`). What waits for what meanwhile is decided in `order`;
-//! here are the caller, and those who wait.
+//! Writes in flight. A write that has begun is never given up halfway, even if its caller goes: it would be unknown
+//! whether it was done. It has a task of its own (`task`), which waits for the response for up to a minute, teaches the
+//! limits what the response says, and ends the record, exactly once. `order` decides which write waits for which; here are
+//! the callers, and the writes that wait.
+//!
+//! At SIGTERM ([`Gate::close`](crate::Gate::close)) a write that has begun is finished, and one that hasn't never leaves:
+//! both that and the fence are checked at the first byte, see `fence`.
 
 mod order;
 mod task;
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasher, RandomState},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::{Method, Response};
 use hyper::body::Incoming;
-use tokio::{
-    sync::{Notify, oneshot, watch},
-    time::{Instant, sleep, sleep_until, timeout_at},
-};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::Instrument;
 
-use crate::{
-    deadlines::Deadlines,
-    error::{Error, Phase},
-    fence::Fence,
-    record::Record,
-    request::Request,
-    rules::Meaning,
-    under_way::UnderWay,
-};
-use order::{Id, Order, Resource, Verdict};
-pub(crate) use order::{LONGEST, Write};
-use task::{Attended, Started, finish};
+use crate::deadlines::Deadlines;
+use crate::error::{Error, Phase};
+use crate::fence::Fence;
+use crate::record::{Duty, Record};
+use crate::request::Request;
+use crate::rules::Classification;
+use crate::shutdown::Shutdown;
+use order::{Admission, Resource, WriteId, WriteOrder};
+pub(crate) use order::{MAX_WRITE_TIME, Write};
+use task::{ActiveWrite, Caller};
 
-/// The writes of a gate. Clones are the same.
+/// The writes of a gate. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct Writes {
     fence: Fence,
-    under_way: UnderWay,
+    shutdown: Shutdown,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
-    /// Makes the names of resources, which a cloud or a provider can't foresee.
+    /// Makes the hashes of resources, which neither a cloud nor a provider can foresee.
     names: RandomState,
     inner: Mutex<Inner>,
     /// How many writes have a task.
@@ -53,17 +50,17 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Inner {
-    order: Order,
-    waiting: HashMap<Id, oneshot::Sender<()>>,
+    order: WriteOrder,
+    waiting: HashMap<WriteId, oneshot::Sender<()>>,
 }
 
-type Outcome = Result<Response<Incoming>, Error>;
+type ExchangeResult = Result<Response<Incoming>, Error>;
 
 impl Writes {
-    pub(crate) fn new(fence: Fence, under_way: UnderWay) -> Self {
+    pub(crate) fn new(fence: Fence, shutdown: Shutdown) -> Self {
         let (names, inner) = (RandomState::new(), Mutex::default());
         let shared = Shared { names, inner, tasks: watch::Sender::new(0) };
-        Self { fence, under_way, shared: Arc::new(shared) }
+        Self { fence, shutdown, shared: Arc::new(shared) }
     }
 
     /// How many writes may have begun and are unanswered.
@@ -71,39 +68,42 @@ impl Writes {
         *self.shared.tasks.borrow()
     }
 
-    /// Waits until there is none.
-    pub(crate) async fn ended(&self) {
+    /// Waits until all have ended.
+    pub(crate) async fn wait_until_none(&self) {
         let mut tasks = self.shared.tasks.subscribe();
         let _ended = tasks.wait_for(|tasks| *tasks == 0).await;
     }
 
-    /// What a request is to other writes, while it holds so many bytes.
-    pub(crate) fn write(&self, request: &Request, meaning: &Meaning, body: &[u8], bytes: usize) -> Write {
-        Write { resource: resource(&self.shared.names, request, meaning, body), bytes }
+    /// What other writes have to know of a request, which holds so many bytes.
+    pub(crate) fn write(
+        &self,
+        request: &Request,
+        classification: &Classification,
+        body: &[u8],
+        bytes: usize,
+    ) -> Write {
+        Write { resource: resource(&self.shared.names, request, classification, body), bytes }
     }
 
-    /// Waits until nothing that was left stands in the way of this write. The failure is the time after which nothing
-    /// will for sure.
+    /// Waits until no detached write is in the way of this one.
+    ///
+    /// # Errors
+    /// The time after which none is in the way at the latest.
     pub(crate) async fn turn(&self, write: Write, soft: Instant) -> Result<(), Duration> {
-        match self.ask(write) {
-            Asked::Goes => Ok(()),
-            Asked::Refused(after) => Err(after),
-            // Boxed, since hardly any request waits here, and each would hold a place for it while it waits elsewhere.
-            Asked::Waits(place) => Box::pin(place.wait(write, soft)).await,
-        }
-    }
-
-    fn ask(&self, write: Write) -> Asked {
-        let mut inner = self.shared.lock();
-        match inner.order.ask(Instant::now().into_std(), write) {
-            Verdict::Go => Asked::Goes,
-            Verdict::Refuse(after) => Asked::Refused(after),
-            Verdict::Wait(id) => {
-                let (sender, told) = oneshot::channel();
-                inner.waiting.insert(id, sender);
-                Asked::Waits(Place { shared: self.shared.clone(), id, told })
+        let place = {
+            let mut inner = self.shared.lock();
+            match inner.order.admit(Instant::now().into_std(), write) {
+                Admission::Now => return Ok(()),
+                Admission::Refused(after) => return Err(after),
+                Admission::Later(id) => {
+                    let (sender, freed) = oneshot::channel();
+                    inner.waiting.insert(id, sender);
+                    Place { shared: Arc::clone(&self.shared), id, freed }
+                }
             }
-        }
+        };
+        // Boxed: hardly any request waits here, and each would hold room for it while it waits elsewhere.
+        Box::pin(place.wait(write, soft)).await
     }
 
     /// Whether a write that had its turn still has it.
@@ -111,47 +111,51 @@ impl Writes {
         self.shared.lock().order.is_free(write.resource)
     }
 
-    /// Carries an exchange that changes something. It sends its body only if the fence that it is given lets it. Dropping
-    /// the future gives it up as long as it hasn't begun, and so does closing the gate; once it has begun it is finished,
-    /// and its record with it.
+    /// Carries an exchange that changes something, which sends its body only if the fence that it gets is open. Dropping
+    /// the future or closing the gate gives up a write that hasn't begun. A write that has begun is finished, and its
+    /// record with it.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] while the fence is closed, [`Error::Closed`] if the gate is closed before the write has begun,
+    /// [`Error::Timeout`] when the caller's time is up, and those of the exchange.
     pub(crate) async fn carry<F>(
         &self,
         write: Write,
         record: &mut Record,
         deadlines: Deadlines,
         exchange: impl FnOnce(Fence) -> F,
-    ) -> Outcome
+    ) -> ExchangeResult
     where
-        F: Future<Output = Outcome> + Send + 'static,
+        F: Future<Output = ExchangeResult> + Send + 'static,
     {
         if !self.fence.is_open() {
             return Err(Error::Fenced);
         }
-        let started = Started::new(self.shared.clone(), write);
+        let active = ActiveWrite::new(Arc::clone(&self.shared), write);
         let begun = Arc::new(Notify::new());
-        let exchange = exchange(self.fence_of(started.id, begun.clone()));
-        let (sender, told) = oneshot::channel();
-        let mut attended = Attended { shared: self.shared.clone(), id: started.id, told };
-        let handed = record.hand_over();
+        let exchange = exchange(self.fence_of(active.id, Arc::clone(&begun)));
+        let (sender, result) = oneshot::channel();
+        let mut caller = Caller { shared: Arc::clone(&self.shared), id: active.id, result };
+        let handed = record.hand_over(Duty::LogOnly);
         let host = handed.host();
-        let task = finish(started, self.under_way.clone(), exchange, handed, sender);
+        let task = task::run(active, self.shutdown.clone(), exchange, handed, sender);
         tokio::spawn(task.in_current_span());
-        let told = tokio::select! {
+        let received = tokio::select! {
             biased;
-            told = &mut attended.told => told,
+            received = &mut caller.result => received,
             late = late(&begun, deadlines, host) => return Err(late),
         };
-        // Only the end of the runtime ends a task that is waited for.
-        let (handed, outcome) = told.map_err(|_| Error::Closed)?;
+        // Only the end of the runtime ends a task whose caller waits.
+        let (handed, result) = received.map_err(|_| Error::Closed)?;
         *record = handed;
-        outcome
+        result
     }
 
-    /// Open while a write may begin, which it thereby has.
-    fn fence_of(&self, id: Id, begun: Arc<Notify>) -> Fence {
-        let Self { fence, under_way, shared } = self.clone();
+    /// The fence of one write: open while the write may begin. When it is asked and is open, the write has begun.
+    fn fence_of(&self, id: WriteId, begun: Arc<Notify>) -> Fence {
+        let Self { fence, shutdown, shared } = self.clone();
         Fence::new(move || {
-            let may_begin = fence.is_open() && shared.begin(id, under_way.check().is_err());
+            let may_begin = fence.is_open() && shared.begin(id, shutdown.check().is_err());
             if may_begin {
                 begun.notify_one();
             }
@@ -160,17 +164,22 @@ impl Writes {
     }
 }
 
-/// Scheme, host, port and path. Interfaces that POST everything have one path for all, so there the whole request says
-/// what it changes: an equal one is the same once more, any other is about something else as far as can be told.
-fn resource(names: &RandomState, request: &Request, meaning: &Meaning, body: &[u8]) -> Resource {
+/// Scheme, host, port and path. An API that POSTs everything has one path for all, so there the whole request says what it
+/// changes: an equal request is the same change again, and any other is assumed to be about something else.
+fn resource(
+    names: &RandomState,
+    request: &Request,
+    classification: &Classification,
+    body: &[u8],
+) -> Resource {
     let Request { method, tls, host, port, path, query } = request;
-    let folded = meaning.fold_case.then(|| path.to_ascii_lowercase());
+    let folded = classification.fold_case.then(|| path.to_ascii_lowercase());
     let path = folded.as_ref().unwrap_or(path);
     let whole = (*method == Method::POST).then_some((query, body));
     names.hash_one((tls, host, port, path, whole))
 }
 
-/// Waits until the caller's time is up: his wish for the first byte, counted from the sending, or all of it.
+/// Waits until the caller's time is up: its timeout for the first byte, counted from the sending, or all of it.
 async fn late(begun: &Notify, deadlines: Deadlines, host: String) -> Error {
     let now = Instant::now();
     let over = sleep_until(deadlines.hard);
@@ -194,31 +203,25 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says whether a write may be sent; one that was begun goes on whatever is closed since.
-    fn begin(&self, id: Id, is_closed: bool) -> bool {
+    /// Returns whether a write may be sent. One that has begun goes on even if the gate was closed since.
+    fn begin(&self, id: WriteId, is_closed: bool) -> bool {
         let mut inner = self.lock();
-        (!is_closed || inner.order.is_begun(id)) && inner.order.begin(Instant::now().into_std(), id)
+        (!is_closed || inner.order.is_in_flight(id)) && inner.order.begin(Instant::now().into_std(), id)
     }
 }
 
-enum Asked {
-    Goes,
-    Waits(Place),
-    Refused(Duration),
-}
-
-/// A place in the line.
+/// The place of a waiting write in the queue.
 struct Place {
     shared: Arc<Shared>,
-    id: Id,
-    told: oneshot::Receiver<()>,
+    id: WriteId,
+    freed: oneshot::Receiver<()>,
 }
 
 impl Place {
     async fn wait(mut self, write: Write, soft: Instant) -> Result<(), Duration> {
-        let told = timeout_at(soft, &mut self.told).await;
+        let freed = timeout_at(soft, &mut self.freed).await;
         let after = |_| self.shared.lock().order.free_after(Instant::now().into_std(), write.resource);
-        told.map(|_| ()).map_err(after)
+        freed.map(|_| ()).map_err(after)
     }
 }
 

@@ -182,7 +182,7 @@ fn to_wasi(error: &Error) -> WasiError {
         Error::Proxy { .. } => WasiError::DestinationUnavailable,
         Error::Tls { .. } => WasiError::TlsCertificateError,
         Error::ResponseTooLarge { .. } => WasiError::HttpResponseBodySize(None),
-        Error::Echo { .. } | Error::Protocol { .. } => WasiError::HttpProtocolError,
+        Error::CredentialEchoed { .. } | Error::Protocol { .. } => WasiError::HttpProtocolError,
         // A credential fails for reasons of the host's that pass. The others fail a load, and no request returns them.
         Error::Credential { .. }
         | Error::Syntax { .. }

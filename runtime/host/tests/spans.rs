@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use pileus_cloud::{Instances as _, Purpose};
-use pileus_gate::{Course, Grant, Meaning, Request, StandIn};
+use pileus_gate::{Classification, Grant, Interception, Interceptor, Request};
 use pileus_host::Limits;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -73,9 +73,9 @@ impl Recorder {
 #[derive(Debug)]
 struct Ok200;
 
-impl StandIn for Ok200 {
-    fn decide(&self, _: &Request, _: &[u8], _: &Meaning) -> Course {
-        Course::Answer(http::Response::new(Bytes::new()))
+impl Interceptor for Ok200 {
+    fn intercept(&self, _: &Request, _: &[u8], _: &Classification) -> Interception {
+        Interception::Respond(http::Response::new(Bytes::new()))
     }
 }
 
@@ -90,7 +90,7 @@ async fn a_request_is_in_the_span_of_its_call_and_the_call_in_that_of_its_reconc
         paths: vec!["/".parse().unwrap()],
         addresses: Vec::new(),
     };
-    let gate = gate(vec![grant]).with_stand_in(Arc::new(Ok200));
+    let gate = gate(vec![grant]).with_interceptor(Arc::new(Ok200));
     let limits = Limits::default();
     let asking =
         configured(&engine, r#"{"behaviour": "denied-host"}"#, gate, limits.clone(), &metrics()).await;

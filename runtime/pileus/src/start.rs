@@ -155,9 +155,9 @@ async fn work(controllers: impl Future<Output = ()>, gate: &Gate, stop: &Cancell
     };
     // The end is set before the controllers begin to count their own time.
     let (end, ()) = tokio::join!(biased; close, controllers);
-    let cloud = tokio::time::timeout_at(end, gate.writes_ended()).await;
+    let cloud = tokio::time::timeout_at(end, gate.wait_for_writes()).await;
     if cloud.is_err() {
-        tracing::warn!(unfinished = gate.writes_under_way(), "stopped before the cloud answered all writes");
+        tracing::warn!(unfinished = gate.writes_in_flight(), "stopped before the cloud answered all writes");
     }
     // Controllers that needed all of the time have given up something, too.
     if Instant::now() < end { End::Released } else { End::LeftToExpire }

@@ -1,5 +1,5 @@
-//! libFuzzer around the properties in `pileus_gate::fuzz`: `deploy/dev/fuzz` builds and runs it. What it is to be about
-//! stands in `PILEUS_FUZZ`, since the arguments are libFuzzer's.
+//! libFuzzer for the properties in `pileus_gate::fuzz`; `deploy/dev/fuzz` builds and runs it. `PILEUS_FUZZ` names the
+//! property, since the arguments are those of libFuzzer.
 
 #![cfg_attr(fuzzing, no_main)]
 

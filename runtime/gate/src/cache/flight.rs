@@ -13,30 +13,26 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::body::{Answer, Bounds};
+use crate::body::{BodyLimits, StreamedBody};
 use crate::cache::Shared;
 use crate::cache::decide::Landing;
 use crate::cache::gathered::{Held, MOST};
 use crate::cache::seen::FlightId;
 use crate::cache::slot::Landed;
 use crate::cache::stored::{Reply, Stored};
-use crate::cache::told::REVALIDATED;
 use crate::deadlines::Deadlines;
 use crate::error::{Error, Phase};
-use crate::limits::HeldBack;
 use crate::recent::Source;
 use crate::record::Record;
 use crate::request::Host;
-use crate::under_way::UnderWay;
-use crate::way::Answered;
+use crate::response::{Response, ResponseBody};
+use crate::shutdown::Shutdown;
 
 /// What came of an exchange, for everybody who waited for it.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
-    /// The cloud's answer.
-    Answer(Arc<Reply>),
-    /// The limits don't let it through in time.
-    HeldBack(HeldBack),
+    /// A response, and where it came from.
+    Response(Source, Arc<Reply>),
     /// It failed.
     Failed(Error),
 }
@@ -128,21 +124,29 @@ impl Flight {
         self.progress.send_replace(Progress::Left);
     }
 
-    /// Takes the answer in and gives it to everybody.
-    pub(crate) async fn answered(mut self, answered: Answered, mut record: Record, under_way: &UnderWay) {
-        let Answered { head, incoming, bounds } = answered;
-        record.answered(head.status, Source::Cloud);
+    /// Takes the response in and gives it to all waiting callers.
+    pub(crate) async fn respond(mut self, response: Response, mut record: Record, shutdown: &Shutdown) {
+        record.respond(response.from, response.status());
+        let Response { from, head, body } = response;
+        let (incoming, limits) = match body {
+            ResponseBody::Stream(incoming, limits) => (incoming, limits),
+            // A limit held it back.
+            ResponseBody::Whole(body) => {
+                let reply = Reply { status: head.status, headers: head.headers, body };
+                return self.ends(Outcome::Response(from, Arc::new(reply)), Landed::Failure);
+            }
+        };
         let confirmed = self.former.clone().filter(|_| head.status == StatusCode::NOT_MODIFIED);
         if confirmed.is_some() {
-            record.told(StatusCode::OK, Source::Cloud, REVALIDATED);
+            record.revalidate();
         }
-        let (outcome, landed) = match self.gather(incoming, bounds, record, under_way).await {
+        let (outcome, landed) = match self.gather(incoming, limits, record, shutdown).await {
             Err(error) => (Outcome::Failed(error), Landed::Failure),
             Ok(body) => match confirmed {
                 Some(former) => {
                     self.shared.lock().state.counts.revalidated += 1;
                     let reply = former.unpack().aged(Duration::ZERO);
-                    (Outcome::Answer(Arc::new(reply)), Landed::Good(former))
+                    (Outcome::Response(Source::Shared, Arc::new(reply)), Landed::Good(former))
                 }
                 None => self.taken(Reply { status: head.status, headers: head.headers, body }),
             },
@@ -157,12 +161,12 @@ impl Flight {
             None if reply.status.as_u16() < 400 => Landed::Passing,
             None => Landed::Failure,
         };
-        (Outcome::Answer(Arc::new(reply)), landed)
+        (Outcome::Response(Source::Shared, Arc::new(reply)), landed)
     }
 
-    /// It has come to nothing.
-    pub(crate) fn failed(mut self, outcome: Outcome) {
-        self.ends(outcome, Landed::Failure);
+    /// The exchange failed.
+    pub(crate) fn fail(mut self, error: Error) {
+        self.ends(Outcome::Failed(error), Landed::Failure);
     }
 
     fn ends(&mut self, outcome: Outcome, landed: Landed) {
@@ -176,14 +180,14 @@ impl Flight {
     async fn gather(
         &self,
         incoming: Incoming,
-        bounds: Bounds,
+        limits: BodyLimits,
         record: Record,
-        under_way: &UnderWay,
+        shutdown: &Shutdown,
     ) -> Result<Bytes, Error> {
-        let host = bounds.host.clone();
-        let mut body = Answer::new(incoming, bounds, record);
+        let host = limits.host.clone();
+        let mut body = StreamedBody::new(incoming, limits, record);
         let mut held = Held::new(self.shared.gathered.clone());
-        let mut closed = pin!(under_way.closed());
+        let mut closed = pin!(shutdown.closed());
         loop {
             let frame = tokio::select! {
                 biased;
@@ -261,7 +265,7 @@ impl Seat {
             |own: Option<_>, other: Option<_>| other.is_some_and(|other| own.is_none_or(|own| own > other));
         let Deadlines { soft, hard, connect, first_byte, between_bytes } = self.deadlines;
         match outcome {
-            Outcome::HeldBack(_) | Outcome::Failed(Error::DeadlinePassed) => own.soft > soft,
+            Outcome::Response(Source::Limit, _) | Outcome::Failed(Error::DeadlinePassed) => own.soft > soft,
             Outcome::Failed(Error::Timeout { phase, .. }) => {
                 let has_wish = match phase {
                     Phase::Connect => longer(own.connect, connect),

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use url::form_urlencoded;
 
 use crate::request::Request;
-use crate::rules::{Meaning, Page, Place};
+use crate::rules::{Classification, Page, Place};
 
 /// By what an answer or a list is known. A digest without collisions that anybody could make, so that neither a provider
 /// nor whoever names a resource in the cloud gets one answer for another.
@@ -53,16 +53,21 @@ pub(crate) const DESCRIBING: &[&str] = &[
 
 impl Keys {
     /// The keys of a request with these headers and this body.
-    pub(crate) fn of(request: &Request, headers: &HeaderMap, body: &[u8], meaning: &Meaning) -> Self {
+    pub(crate) fn of(
+        request: &Request,
+        headers: &HeaderMap,
+        body: &[u8],
+        classification: &Classification,
+    ) -> Self {
         let query = request.query.as_deref();
-        let mut answer = Digested::new("answer", request, meaning.fold_case);
+        let mut answer = Digested::new("answer", request, classification.fold_case);
         answer.headers(headers, None);
         // Whether there is a query at all is as written too.
         answer.part(if query.is_some() { "?" } else { "" });
         answer.part(query.unwrap_or_default());
         answer.part(body);
-        let list = meaning.page.as_deref().map(|Page { place, is_first }| {
-            let mut list = Digested::new("list", request, meaning.fold_case);
+        let list = classification.page.as_deref().map(|Page { place, is_first }| {
+            let mut list = Digested::new("list", request, classification.fold_case);
             list.list(query.unwrap_or_default(), headers, body, place);
             List { key: list.key(), is_first: *is_first }
         });
@@ -169,9 +174,9 @@ mod tests {
     use super::*;
     use crate::rules::{Effect, Limits};
 
-    fn meaning(fold_case: bool, page: Option<Page>) -> Meaning {
+    fn classification(fold_case: bool, page: Option<Page>) -> Classification {
         let page = page.map(Box::new);
-        Meaning { effect: Effect::Read, limits: Limits::AllOfHost, cache_scope: None, fold_case, page }
+        Classification { effect: Effect::Read, limits: Limits::AllOfHost, cache_scope: None, fold_case, page }
     }
 
     fn headers(lines: &[(&str, &str)]) -> HeaderMap {
@@ -184,9 +189,9 @@ mod tests {
 
     type Asked<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], &'a str);
 
-    fn keys((method, uri, lines, body): Asked<'_>, meaning: &Meaning) -> Keys {
+    fn keys((method, uri, lines, body): Asked<'_>, classification: &Classification) -> Keys {
         let request = Request::parse(&method.parse::<Method>().unwrap(), &uri.parse().unwrap()).unwrap();
-        Keys::of(&request, &headers(lines), body.as_bytes(), meaning)
+        Keys::of(&request, &headers(lines), body.as_bytes(), classification)
     }
 
     #[test]
@@ -239,17 +244,20 @@ mod tests {
             ("body", ("GET", base.1, base.2, "{}"), false, false),
         ];
         for (name, other, fold_case, is_equal) in rows {
-            let meaning = meaning(fold_case, None);
-            assert_eq!(keys(base, &meaning) == keys(other, &meaning), is_equal, "{name}");
+            let classification = classification(fold_case, None);
+            assert_eq!(keys(base, &classification) == keys(other, &classification), is_equal, "{name}");
         }
-        let meaning = meaning(false, None);
+        let classification = classification(false, None);
         let (with, without) = ("https://a.example/?", "https://a.example/");
-        assert_ne!(keys(("GET", with, &[], ""), &meaning), keys(("GET", without, &[], ""), &meaning));
+        assert_ne!(
+            keys(("GET", with, &[], ""), &classification),
+            keys(("GET", without, &[], ""), &classification)
+        );
         let (one, other) = (
             ("GET", without, &[("a", "1"), ("a", "2")][..], ""),
             ("GET", without, &[("a", "2"), ("a", "1")][..], ""),
         );
-        assert_ne!(keys(one, &meaning), keys(other, &meaning), "of one name the order counts");
+        assert_ne!(keys(one, &classification), keys(other, &classification), "of one name the order counts");
     }
 
     #[test]
@@ -322,8 +330,9 @@ mod tests {
             ("no json", &json, ("POST", a, &[], ""), ("POST", a, &[], r#"{"token":"x"}"#), true),
         ];
         for (name, place, first, later, is_one) in rows {
-            let of =
-                |asked, is_first| keys(asked, &meaning(false, Some(Page { place: place.clone(), is_first })));
+            let of = |asked, is_first| {
+                keys(asked, &classification(false, Some(Page { place: place.clone(), is_first })))
+            };
             let (first, later) = (of(first, true), of(later, false));
             assert_eq!(first.list.unwrap().key == later.list.unwrap().key, is_one, "{name}");
             assert_ne!(first.answer, later.answer, "{name}");
@@ -340,7 +349,7 @@ mod tests {
             let of = |(path, query, value, body): &(String, Option<String>, String, String)| {
                 let query = query.as_ref().map(|query| format!("?{query}")).unwrap_or_default();
                 let uri = format!("https://a.example/x{path}{query}");
-                keys(("POST", &uri, &[("accept", value)], body), &meaning(false, None))
+                keys(("POST", &uri, &[("accept", value)], body), &classification(false, None))
             };
             prop_assert_eq!(one == other, of(&one) == of(&other));
         }

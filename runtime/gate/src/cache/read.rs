@@ -10,7 +10,7 @@ use crate::cache::view::View;
 use crate::cache::wish::Wish;
 use crate::limits::Urgency;
 use crate::request::{Host, Request};
-use crate::rules::{Effect, Meaning};
+use crate::rules::{Classification, Effect};
 
 /// The longest body of a request that may be answered from the cache, in bytes: a query of an API that reads by POST has
 /// some kilobytes.
@@ -32,29 +32,29 @@ impl Read {
         request: &Request,
         headers: &HeaderMap,
         body: &[u8],
-        meaning: &Meaning,
+        classification: &Classification,
         (urgency, view): (Urgency, &View),
     ) -> Option<Self> {
-        if meaning.effect != Effect::Read {
+        if classification.effect != Effect::Read {
             return None;
         }
         if body.len() > LONGEST_BODY {
-            view.seen().is_torn |= meaning.page.is_some();
+            view.seen().is_torn |= classification.page.is_some();
             return None;
         }
-        let keys = Keys::of(request, headers, body, meaning);
+        let keys = Keys::of(request, headers, body, classification);
         let Some(wish) = Wish::read(headers) else {
             if let Some(List { key, is_first }) = keys.list {
                 view.seen().passes_by(key, is_first);
             }
             return None;
         };
-        let scope = scope(meaning);
+        let scope = scope(classification);
         Some(Self { keys, scope, wish, urgency, host: request.host.clone() })
     }
 }
 
 /// What a request reads or changes as a whole.
-pub(super) fn scope(meaning: &Meaning) -> Scope {
-    meaning.cache_scope.as_deref().map(Arc::from)
+pub(super) fn scope(classification: &Classification) -> Scope {
+    classification.cache_scope.as_deref().map(Arc::from)
 }

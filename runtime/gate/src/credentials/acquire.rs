@@ -16,11 +16,11 @@ use crate::credentials::assertion::Claims;
 use crate::credentials::declared::{Credential, CredentialKind, OAuthClient};
 use crate::credentials::endpoint::Endpoint;
 use crate::credentials::sigv4::Signer;
-use crate::credentials::source::Secret;
 use crate::credentials::token::Token;
 use crate::credentials::value::Value;
 use crate::credentials::{assertion, oauth};
 use crate::network::Network;
+use crate::secret::Secret;
 
 /// What isn't there by then won't come.
 pub(crate) const LONGEST_TRY: Duration = Duration::from_secs(10);
@@ -199,7 +199,7 @@ mod tests {
         }
     }
 
-    impl crate::SecretSource for Planted {
+    impl crate::secret::SecretSource for Planted {
         fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
             let value = self.0.map(SecretString::from);
             Box::pin(async move { value.ok_or_else(|| io::Error::other("gone")) })
@@ -265,7 +265,7 @@ mod tests {
                 f.write_str("silent")
             }
         }
-        impl crate::SecretSource for Silent {
+        impl crate::secret::SecretSource for Silent {
             fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
                 Box::pin(std::future::pending())
             }

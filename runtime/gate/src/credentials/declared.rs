@@ -8,10 +8,10 @@ use std::str::FromStr;
 use http::{HeaderName, header};
 use ipnet::IpNet;
 
-use crate::credentials::source::Secret;
 use crate::error::Error;
 use crate::pattern::HostPattern;
 use crate::request::{Host, Request};
+use crate::secret::Secret;
 use crate::{address, headers};
 
 /// A credential and what it is for.
@@ -79,7 +79,7 @@ pub enum CredentialKind {
     },
     /// A token of the machine's own identity, from the metadata service in the form of Azure's.
     ManagedIdentity {
-        /// The endpoint. Where its host is an address, that address may be dialled whatever it is.
+        /// The endpoint. Where its host is an address, that address may be dialed whatever it is.
         endpoint: TokenUrl,
         /// What the token is for, as in `https://management.azure.com/`.
         resource: String,
@@ -242,7 +242,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::credentials::source::SecretFile;
+    use crate::secret::SecretFile;
 
     fn secret() -> Secret {
         Arc::new(SecretFile::new("/secret"))

@@ -1,4 +1,4 @@
-//! The way to a token endpoint: the gate's own dialler, with the same address filter and trust roots, on connections that
+//! The way to a token endpoint: the gate's own dialer, with the same address filter and trust roots, on connections that
 //! no request of a provider uses. What is asked is in no provider's hands, so no grant of the document, no limit and no
 //! fence has a say; the URL, the ranges and the proxy of the operator do.
 //!
@@ -17,19 +17,19 @@ use hyper::body::Incoming;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
-use crate::address::Reason;
 use crate::credentials::acquire::{Failure, LONGEST_TRY};
 use crate::credentials::declared::TokenUrl;
 use crate::credentials::token;
 use crate::credentials::token::Token;
-use crate::dial::{Dialler, Patience};
-use crate::error::{Error, Refused};
+use crate::dial::{Dialer, Timeouts};
+use crate::error::BlockReason;
+use crate::error::{Blocked, Error};
 use crate::fence::Fence;
 use crate::grants::Grant;
 use crate::limits::retry_after;
 use crate::network::Network;
 use crate::pattern::HostPattern;
-use crate::way::{behind, outgoing};
+use crate::upstream::{behind, outgoing};
 
 /// Tokens with many claims have some 10 KiB.
 const LONGEST_ANSWER: usize = 64 * 1024;
@@ -40,14 +40,14 @@ const METADATA: HeaderName = HeaderName::from_static("metadata");
 /// One token endpoint.
 pub(crate) struct Endpoint {
     url: TokenUrl,
-    dialler: Dialler,
+    dialer: Dialer,
 }
 
 impl Endpoint {
     /// The endpoint, with the ranges beyond the internet's that it may resolve to.
     pub(crate) fn new(url: &TokenUrl, addresses: Vec<IpNet>, network: Arc<Network>) -> Self {
         let request = &url.0;
-        // Every request is made from the URL itself, below; the grant is for the dialler's look at host and addresses.
+        // Every request is made from the URL itself, below; the grant is for the dialer's look at host and addresses.
         let grant = Grant {
             tls: request.tls,
             host: HostPattern::Exact(request.host.clone()),
@@ -56,7 +56,7 @@ impl Endpoint {
             paths: Vec::new(),
             addresses,
         };
-        Self { url: url.clone(), dialler: Dialler::new(Arc::new(grant), network) }
+        Self { url: url.clone(), dialer: Dialer::new(Arc::new(grant), network) }
     }
 
     /// Asks with a form.
@@ -84,8 +84,8 @@ impl Endpoint {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let failed = |error| failed(&error);
         let outgoing = behind(Fence::default(), outgoing(&request, headers, body).map_err(failed)?);
-        let patience = Patience { connect: LONGEST_TRY, first_byte: LONGEST_TRY };
-        let answer = self.dialler.send(&request.host, outgoing, patience).await.map_err(failed)?;
+        let timeouts = Timeouts { connect: LONGEST_TRY, first_byte: LONGEST_TRY };
+        let answer = self.dialer.send(&request.host, outgoing, timeouts).await.map_err(failed)?;
         let (head, incoming) = answer.into_parts();
         let body = gather(incoming).await?;
         let now = SystemTime::now();
@@ -99,7 +99,7 @@ impl Endpoint {
     }
 }
 
-/// The text of the dialler's errors holds nothing of what was sent.
+/// The text of the dialer's errors holds nothing of what was sent.
 fn failed(error: &Error) -> Failure {
     match error {
         Error::AddressBlocked { host, grant: _, refused } => {
@@ -109,10 +109,10 @@ fn failed(error: &Error) -> Failure {
     }
 }
 
-fn blocked(host: &str, refused: &[(IpAddr, Reason)]) -> String {
-    let refused = Refused(refused);
+fn blocked(host: &str, refused: &[(IpAddr, BlockReason)]) -> String {
+    let refused = Blocked(refused);
     format!(
-        "{host} has no address that may be dialled ({refused}); if it is meant, add the range to `addresses` of the \
+        "every address of {host} is blocked ({refused}); to allow one, add its range to `addresses` of the \
          credential in the CloudProvider document"
     )
 }

@@ -11,8 +11,8 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::credentials::acquire::{Acquired, Acquirer, Failure};
-use crate::credentials::counters::{Counters, Labels};
 use crate::credentials::decide::{Condition, State, Verdict};
+use crate::credentials::metrics::{CredentialLabels, CredentialMetrics};
 use crate::credentials::value::Value;
 use crate::credentials::{CredentialState, Failing, Replaced};
 use crate::error::Error;
@@ -25,9 +25,9 @@ pub(crate) struct Keeper {
 
 struct Shared {
     kind: &'static str,
-    labels: Labels,
+    labels: CredentialLabels,
     acquirer: Acquirer,
-    counters: Counters,
+    metrics: CredentialMetrics,
     replaced: Replaced,
     status: watch::Sender<Status>,
     /// Tells the task that there is something to do earlier than it knew.
@@ -48,14 +48,14 @@ impl Keeper {
     /// Begins to acquire at once. Needs a tokio runtime.
     pub(crate) fn new(
         kind: &'static str,
-        labels: Labels,
+        labels: CredentialLabels,
         acquirer: Acquirer,
-        counters: Counters,
+        metrics: CredentialMetrics,
         replaced: Replaced,
     ) -> Self {
         let state = State::new(Instant::now().into_std());
         let status = watch::Sender::new(Status { state, value: None, cause: None });
-        let shared = Shared { kind, labels, acquirer, counters, replaced, status, earlier: Notify::new() };
+        let shared = Shared { kind, labels, acquirer, metrics, replaced, status, earlier: Notify::new() };
         let shared = Arc::new(shared);
         let task = tokio::spawn(shared.clone().keep()).abort_handle();
         Self { shared, task }
@@ -164,7 +164,7 @@ impl Shared {
                 }
                 if let Some(lifetime) = lifetime {
                     let age = asked.elapsed();
-                    self.counters.expires(&self.labels, SystemTime::now() + lifetime - age);
+                    self.metrics.expires(&self.labels, SystemTime::now() + lifetime - age);
                 }
                 (is_new || lifetime.is_some()).then_some("ok")
             }
@@ -177,7 +177,7 @@ impl Shared {
             }
         };
         if let Some(result) = result {
-            self.counters.attempted(&self.labels, result);
+            self.metrics.attempted(&self.labels, result);
         }
     }
 
@@ -185,7 +185,7 @@ impl Shared {
     fn tell(&self, told: Condition) -> Condition {
         let status = self.status.borrow();
         let condition = status.state.condition(Instant::now().into_std());
-        let Labels { provider, credential } = &self.labels;
+        let CredentialLabels { provider, credential } = &self.labels;
         let cause = status.cause.as_deref().unwrap_or_default();
         match condition {
             _ if condition == told => {}

@@ -15,7 +15,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::form_urlencoded;
 use zeroize::Zeroizing;
 
-use crate::credentials::value::sensitive;
+use crate::secret::sensitive;
 
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const CONTENT: HeaderName = HeaderName::from_static("x-amz-content-sha256");

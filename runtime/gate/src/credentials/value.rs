@@ -11,6 +11,8 @@ use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
+use crate::secret::sensitive;
+
 use crate::credentials::sigv4::Signer;
 
 /// A credential in the form in which it is attached. Clones share the secret.
@@ -52,13 +54,6 @@ impl Value {
             Self::Signature(signer) => signer.sign(request, now),
         }
     }
-}
-
-/// A header's value that shows itself to nobody and is overwritten after its last use. None for one that can't be sent.
-pub(crate) fn sensitive(text: Zeroizing<String>) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(text)).ok()?;
-    value.set_sensitive(true);
-    Some(value)
 }
 
 #[cfg(test)]

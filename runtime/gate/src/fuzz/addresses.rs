@@ -1,5 +1,5 @@
-//! The address filter against a second opinion: written from the registries of special addresses (IANA's of IPv4 and of
-//! IPv6) with what the standard library knows of them, where the filter has one table of ranges.
+//! Compares the address filter with a second implementation, written from IANA's registries of special IPv4 and IPv6
+//! addresses with the methods of the standard library, where the filter has one table of ranges.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use crate::address::permit;
 const METADATA: [&str; 6] =
     ["168.63.129.16", "169.254.169.254", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"];
 
-/// The input is words: an address, the ranges that a grant opens, and after a `!` those that the host denies.
+/// The input is words: an address, the ranges that a grant opens, and after a `!` the ranges that the host denies.
 pub(super) fn hold(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (address, ranges) = text.split_once(' ').unwrap_or((&text, ""));
@@ -26,7 +26,7 @@ fn may_be_dialled(address: IpAddr, granted: &[IpNet], denied: &[IpNet]) -> bool 
     let within = |ranges: &[IpNet], address: IpAddr| {
         ranges.iter().any(|range| (range.network()..=range.broadcast()).contains(&address))
     };
-    // From here on an address is of IPv4 or has nothing to do with it, is a tunnel, or is translated.
+    // From here on an address is IPv4, or plain IPv6, or a tunnel, or translated.
     let address = match address {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,
@@ -50,8 +50,8 @@ fn may_be_dialled(address: IpAddr, granted: &[IpNet], denied: &[IpNet]) -> bool 
     is_global || within(granted, address) || within(granted, judged)
 }
 
-/// The address of IPv4 at which traffic to an address of IPv6 ends, and whether by the well-known translation (RFC 6052),
-/// which reaches the internet. The others are local translation, 6to4, Teredo, and what precedes mapped addresses.
+/// The IPv4 address at which traffic to an IPv6 address ends, and whether it gets there by the well-known translation (RFC
+/// 6052), which reaches the internet. The others are local translation, 6to4, Teredo and IPv4-compatible addresses.
 fn end_of(address: Ipv6Addr) -> (Option<Ipv4Addr>, bool) {
     let bits = u128::from(address);
     let v4 = |bits: u128| Ipv4Addr::from(u32::try_from(bits & 0xffff_ffff).unwrap_or(0));

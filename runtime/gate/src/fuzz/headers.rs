@@ -1,13 +1,11 @@
-//! Header rules only take out, take out all that a provider must not say or see, and are through after one pass.
+//! Header rules only remove lines, remove all that a provider must not send or see, and change nothing in a second pass.
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{CONNECTION, CONTENT_LENGTH, HOST},
-};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::headers::{MOST_HEADERS, OWN, edit_request, edit_response, size};
+use crate::headers::{GATE_HEADER, MAX_HEADERS, edit_request, edit_response, size};
 
-/// What must not come out of a request, written down once more: the rules' own list could be wrong.
+/// What must never be sent. A second list, because the rules' own could be wrong.
 const NEVER_SENT: &[&str] = &[
     "authorization",
     "proxy-authorization",
@@ -30,16 +28,23 @@ const NEVER_SENT: &[&str] = &[
     "x-http-method-override",
 ];
 
-/// The same for answers.
-const NEVER_SEEN: &[&str] =
-    &["set-cookie", "proxy-authenticate", "transfer-encoding", "trailer", "connection", "upgrade", OWN];
+/// The same for responses.
+const NEVER_SEEN: &[&str] = &[
+    "set-cookie",
+    "proxy-authenticate",
+    "transfer-encoding",
+    "trailer",
+    "connection",
+    "upgrade",
+    GATE_HEADER,
+];
 
 /// The input is lines of `name: value`.
 pub(super) fn hold(data: &[u8]) {
     let given = lines(data);
     match edit_request(given.clone()) {
         Err(refusal) => {
-            assert!(given.len() > MOST_HEADERS || size(&given) > 32 << 10, "{refusal}");
+            assert!(given.len() > MAX_HEADERS || size(&given) > 32 << 10, "{refusal}");
         }
         Ok((kept, stripped)) => {
             assert!(kept.len() <= 100 && size(&kept) <= 32 << 10);
@@ -55,7 +60,7 @@ pub(super) fn hold(data: &[u8]) {
     assert_eq!(edit_response(kept.clone()), (kept, 0));
 }
 
-/// Lines of `name: value`. Those that can't be headers at all are left out.
+/// Reads lines of `name: value`. Those that can't be headers are left out.
 pub(super) fn lines(data: &[u8]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in data.split(|byte| *byte == b'\n') {
@@ -69,7 +74,7 @@ pub(super) fn lines(data: &[u8]) -> HeaderMap {
     headers
 }
 
-/// What was kept is as it was given, and the rest was counted, but for so many lines.
+/// Checks that the kept lines are unchanged, and that all others but so many were counted.
 fn are_a_part(given: &HeaderMap, kept: &HeaderMap, stripped: u64, uncounted: usize) {
     assert_eq!(usize::try_from(stripped).ok(), Some(given.len() - kept.len() - uncounted));
     for name in kept.keys() {

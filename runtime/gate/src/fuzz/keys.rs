@@ -1,13 +1,11 @@
-//! Two requests have one key in the cache only if nothing differs that may decide about their answers, and the pages of a
-//! list are of one list.
+//! Two requests have the same cache key only if they differ in nothing that may decide about their responses; and the pages
+//! of a list belong to one list.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use crate::{
-    cache::{DESCRIBING, Keys},
-    request::Request,
-    rules::{Effect, Limits, Meaning, Page, Place},
-};
+use crate::cache::{DESCRIBING, Keys};
+use crate::request::Request;
+use crate::rules::{Classification, Effect, Limits, Page, Place};
 
 struct Asked {
     request: Request,
@@ -47,13 +45,13 @@ fn asked(text: &[u8]) -> Option<Asked> {
 
 fn keys(asked: &Asked, fold_case: bool, page: Option<Page>) -> Keys {
     let (limits, page) = (Limits::AllOfHost, page.map(Box::new));
-    let meaning = Meaning { effect: Effect::Read, limits, cache_scope: None, fold_case, page };
-    Keys::of(&asked.request, &asked.headers, &asked.body, &meaning)
+    let classification = Classification { effect: Effect::Read, limits, cache_scope: None, fold_case, page };
+    Keys::of(&asked.request, &asked.headers, &asked.body, &classification)
 }
 
 type Parts<'a> = (Request, Vec<(String, Vec<u8>)>, &'a [u8]);
 
-/// What may decide about the answer.
+/// Everything that may decide about the response.
 fn parts_of(asked: &Asked, fold_case: bool) -> Parts<'_> {
     let Asked { request, headers, body } = asked;
     let mut request = request.clone();

@@ -1,5 +1,5 @@
-//! A request has one canonical form: its own URI reads as itself, here and by the rules of browsers, and nothing is in it
-//! that a server might read in another way.
+//! A request has one canonical form: its URI reads as the same request, here and by the rules of browsers, and holds nothing
+//! that a server might read differently.
 
 use http::{Method, Uri};
 
@@ -14,8 +14,8 @@ pub(super) fn hold(data: &[u8]) {
     let (authority, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let (path, query) = rest.split_once('?').map_or((rest, None), |(path, query)| (path, Some(query)));
     let found = Request::from_parts(&method, scheme, authority, path, query);
-    // The way by which a guest's requests come. The library's type refuses more, reads no path as `/`, and drops what
-    // follows a `#`, as browsers do.
+    // As a guest's requests come. The library's type refuses more, reads an empty path as `/`, and drops the text after a
+    // `#`, as browsers do.
     if !text.contains('#')
         && let Ok(uri) = text.parse::<Uri>()
         && uri.path() == path
@@ -29,7 +29,7 @@ pub(super) fn hold(data: &[u8]) {
 }
 
 fn is_canonical(request: &Request) {
-    // Only a URI over the library's bound has no such form, and is refused when it is to be sent.
+    // Only a URI over the library's bound has no such form; it is refused when it is to be sent.
     let Ok(uri) = request.uri() else { return };
     let text = uri.to_string();
     let again = Request::parse(&request.method, &uri).expect("what is canonical is read again");
@@ -42,12 +42,12 @@ fn is_canonical(request: &Request) {
     assert!(request.path.starts_with('/') && !request.path.starts_with("//"), "{text}");
     let decoded = decode(&request.path);
     assert!(!decoded.contains(|c: char| c.is_ascii_control()), "{text}");
-    // Some servers drop from a segment what follows a `;`.
+    // Some servers drop the text after a `;` in a segment.
     let climbs = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
     assert!(!decoded.split(['/', '\\']).any(climbs), "{text}");
     assert!(!request.shown_url().contains(['?', '#']), "the query is not shown: {text}");
 
-    // By other rules than ours and the library's it is the same place.
+    // By a third set of rules it is the same place.
     let theirs = url::Url::parse(&text).expect("what is canonical is a URL");
     assert_eq!((theirs.username(), theirs.password(), theirs.fragment()), ("", None, None), "{text}");
     assert_eq!(theirs.port_or_known_default(), Some(request.port), "{text}");
@@ -57,7 +57,7 @@ fn is_canonical(request: &Request) {
     assert_eq!(theirs.query().is_some(), request.query.is_some(), "{text}");
 }
 
-/// A path without its percent-encoding, once; what isn't UTF-8 then is replaced.
+/// Decodes a path's percent-encoding once; bytes that aren't UTF-8 then are replaced.
 fn decode(path: &str) -> String {
     let mut bytes = Vec::new();
     let mut left = path.as_bytes();

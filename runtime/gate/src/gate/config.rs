@@ -1,46 +1,45 @@
-//! What a gate is made from, and whether that goes together.
+//! The configuration of a gate, and the check that its parts are consistent.
 
 use ipnet::IpNet;
 
-use crate::{
-    connection::Connection,
-    credentials::Credential,
-    error::Error,
-    fence::Fence,
-    grants::Grant,
-    limits::{self, Limit},
-    problem::Problem,
-    rules::{self, Rule},
-};
+use crate::connection::Connection;
+use crate::credentials::Credential;
+use crate::error::Error;
+use crate::fence::Fence;
+use crate::grants::Grant;
+use crate::limits::{self, Limit};
+use crate::problem::Problem;
+use crate::rules::{self, Rule};
 
-/// What a gate is made from. All of it comes from the operator's document and, for the rules, from the provider's
+/// The configuration of a gate. It comes from the operator's document; rules and declared limits come from the provider's
 /// settings.
 #[derive(Debug)]
 pub struct Config {
     /// The provider's name, for metrics, logs and messages.
     pub provider: String,
-    /// What the operator allows. None allows nothing.
+    /// What the operator allows. An empty list allows nothing.
     pub grants: Vec<Grant>,
-    /// What requests mean, the first match first.
+    /// The provider's rules; the first match applies.
     pub rules: Vec<Rule>,
-    /// What the provider says that its cloud lets through.
+    /// The limits of the cloud, as the provider declares them.
     pub limits: Vec<Limit>,
-    /// What the operator allows at most, by the same keys.
+    /// The operator's stricter limits, with the same keys.
     pub tightened: Vec<Limit>,
-    /// Who the requests are from. The first that is for a host is attached to its requests.
+    /// The credentials. The first one for the host of a request is attached to it.
     pub credentials: Vec<Credential>,
-    /// Addresses that are never dialled, whatever a grant says: the API server's own.
+    /// Addresses that are never dialed, regardless of grants: the API server's own.
     pub denied_ranges: Vec<IpNet>,
-    /// While it is closed, nothing is sent that may change something.
+    /// While it is closed, no write is sent.
     pub fence: Fence,
-    /// How the cloud is reached.
+    /// How the gate reaches the cloud.
     pub connection: Connection,
 }
 
 impl Config {
-    /// Refuses parts that are each written as they must be, but don't go together.
+    /// Checks that parts which are each valid are consistent.
     ///
-    /// Errors: [`Error::Config`] with all that is wrong.
+    /// # Errors
+    /// [`Error::Config`] with every mistake.
     pub fn check(&self) -> Result<(), Error> {
         let Self { rules, limits, tightened, credentials, .. } = self;
         let of_limits = limits::problems(rules, limits, tightened);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
-use crate::headers::OWN;
+use crate::headers::GATE_HEADER;
 use crate::limits::buckets::LimitId;
 use crate::limits::capacity::Estimate;
 
@@ -91,7 +91,7 @@ impl HeldBack {
         headers.insert(CONTENT_LENGTH, body.len().into());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
         let own = format!(r#"reason={reason}; limit="{limit}""#);
-        headers.insert(OWN, own.parse().expect("visible characters and spaces are a header value"));
+        headers.insert(GATE_HEADER, own.parse().expect("visible characters and spaces are a header value"));
         response.map(|_| Bytes::from(body))
     }
 }
@@ -111,7 +111,7 @@ mod tests {
                 (response.status(), &response.headers()["retry-after"]),
                 (StatusCode::TOO_MANY_REQUESTS, &HeaderValue::from_static(seconds))
             );
-            assert_eq!(response.headers()[OWN], r#"reason=closed; limit="reads/{1}???""#);
+            assert_eq!(response.headers()[GATE_HEADER], r#"reason=closed; limit="reads/{1}???""#);
             let length = response.body().len().to_string();
             assert_eq!(response.headers()[CONTENT_LENGTH], length.as_str());
         }

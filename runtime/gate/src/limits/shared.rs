@@ -10,11 +10,11 @@ use crate::limits::capacity::TokenSet;
 use crate::limits::decide::{Admission, LimiterState, TokenRequest};
 use crate::limits::hold::Hold;
 use crate::limits::limit::LimitsState;
+use crate::limits::metrics::LimitMetrics;
 use crate::limits::pending::PendingPermit;
 use crate::limits::permit::Permit;
 use crate::limits::queue::Ticket;
 use crate::limits::table::LimitTable;
-use crate::record::Metrics;
 
 /// The tokens of a request that waited, or why it is held back.
 pub(super) type QueueOutcome = Result<TokenSet, Hold>;
@@ -31,7 +31,7 @@ pub(super) enum Acquisition {
 pub(super) struct LimiterShared {
     pub(super) provider: Arc<str>,
     pub(super) table: LimitTable,
-    pub(super) metrics: Metrics,
+    pub(super) metrics: LimitMetrics,
     inner: Mutex<LimiterInner>,
     /// Wakes the queue worker before the time until which it sleeps.
     wake: Notify,
@@ -46,7 +46,7 @@ pub(super) struct LimiterInner {
 }
 
 impl LimiterShared {
-    pub(super) fn new(provider: Arc<str>, table: LimitTable, metrics: Metrics) -> Arc<Self> {
+    pub(super) fn new(provider: Arc<str>, table: LimitTable, metrics: LimitMetrics) -> Arc<Self> {
         let state = LimiterState::new(table.ceilings(), Instant::now().into_std());
         let inner = LimiterInner { state, waiting: HashMap::new(), worker_sleeps_until: None };
         let shared =

@@ -1,32 +1,30 @@
-//! Which write waits for which. Pure: an [`Order`] is told what happens and when, and says what follows.
+//! Which write waits for which. Pure: a [`WriteOrder`] is told what happens and when, and answers what follows.
 //!
-//! A write that was begun and whose caller has gone goes on alone, and nobody knows yet what it has done. What is sent to
-//! the same resource meanwhile could be overtaken by it, so it waits, in the order in which it came. Writes whose callers
-//! still wait are not ordered: who sends two at once hears of both, and what comes of that is the provider's business.
+//! A write whose caller has gone is detached: it goes on alone, and it isn't known yet what it has done. It could overtake
+//! a later write to the same resource, so the later one waits, first come, first served. Writes whose callers still wait
+//! are not ordered: a caller that sends two at once gets both results, and their order is its own business.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    time::{Duration, Instant},
-};
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
-/// How long a write that was begun is waited for, counted from its sending. The slowest clouds give up at this as well.
-pub(crate) const LONGEST: Duration = Duration::from_mins(1);
-/// As many writes may go on alone as four calls have under way at most. While there are so many, none is begun.
-const MOST_LEFT: usize = 256;
-/// What these may hold in memory; two of the largest bodies.
-const MOST_LEFT_BYTES: usize = 16 << 20;
-/// So many more may wait for them, and hold as much; the limits' own queue comes after this one.
-const MOST_WAITING: usize = 1_000;
-const MOST_WAITING_BYTES: usize = 16 << 20;
+/// How long the gate waits for a write in flight, counted from its sending. The slowest clouds give up at this as well.
+pub(crate) const MAX_WRITE_TIME: Duration = Duration::from_mins(1);
+/// As many writes may be detached as four calls have in flight at most. While there are so many, none is sent.
+const MAX_DETACHED: usize = 256;
+/// What detached writes may hold in memory: two of the largest bodies.
+const MAX_DETACHED_BYTES: usize = 16 << 20;
+/// So many writes may wait for detached ones, and hold as much; the queue of the limits comes after this one.
+const MAX_WAITING: usize = 1_000;
+const MAX_WAITING_BYTES: usize = 16 << 20;
 
 /// What a write changes: a hash of its place.
 pub(crate) type Resource = u64;
 
-/// One write, from when it is asked for. Later ones are greater.
+/// The id of a write, from when it is admitted. Later ones are greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Id(u64);
+pub(crate) struct WriteId(u64);
 
-/// What a write is to the others.
+/// What other writes have to know of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Write {
     pub(crate) resource: Resource,
@@ -34,109 +32,109 @@ pub(crate) struct Write {
     pub(crate) bytes: usize,
 }
 
-/// What becomes of a write that wants to be sent.
+/// Whether a write may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Go,
-    /// Until it is among what [`Order::end`] says.
-    Wait(Id),
-    /// Too many wait already. It could go after this time for sure.
-    Refuse(Duration),
+pub(crate) enum Admission {
+    Now,
+    /// When [`WriteOrder::end`] returns its id.
+    Later(WriteId),
+    /// Too many wait already. It could be sent after this time at the latest.
+    Refused(Duration),
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Left {
+struct Detached {
     write: Write,
-    /// When it is over for sure.
+    /// When it is over at the latest.
     until: Instant,
 }
 
 /// The writes of a gate.
 #[derive(Debug, Default)]
-pub(crate) struct Order {
+pub(crate) struct WriteOrder {
     next: u64,
-    /// Those whose callers wait, and when they were begun.
-    attended: HashMap<Id, (Write, Option<Instant>)>,
+    /// Those whose callers wait, and when they began to be sent.
+    attached: HashMap<WriteId, (Write, Option<Instant>)>,
     /// Those whose callers have gone.
-    left: BTreeMap<Id, Left>,
-    waiting: BTreeMap<Id, Write>,
+    detached: BTreeMap<WriteId, Detached>,
+    waiting: BTreeMap<WriteId, Write>,
 }
 
-impl Order {
-    /// A write wants to be sent.
-    pub(crate) fn ask(&mut self, now: Instant, write: Write) -> Verdict {
+impl WriteOrder {
+    /// A write is to be sent.
+    pub(crate) fn admit(&mut self, now: Instant, write: Write) -> Admission {
         if self.is_free(write.resource) {
-            return Verdict::Go;
+            return Admission::Now;
         }
         let held: usize = self.waiting.values().map(|waiting| waiting.bytes).sum();
-        if self.waiting.len() >= MOST_WAITING || held.saturating_add(write.bytes) > MOST_WAITING_BYTES {
-            return Verdict::Refuse(self.free_after(now, write.resource));
+        if self.waiting.len() >= MAX_WAITING || held.saturating_add(write.bytes) > MAX_WAITING_BYTES {
+            return Admission::Refused(self.free_after(now, write.resource));
         }
         let id = self.id();
         self.waiting.insert(id, write);
-        Verdict::Wait(id)
+        Admission::Later(id)
     }
 
-    /// Whether nothing stands in the way of a write to this resource.
+    /// Whether no write has to be waited for before another one to this resource.
     pub(crate) fn is_free(&self, resource: Resource) -> bool {
-        !self.is_full() && self.of(resource).next().is_none()
+        !self.is_full() && self.detached_at(resource).next().is_none()
     }
 
-    /// When nothing will stand in its way any more for sure.
+    /// After what time a resource is free at the latest.
     pub(crate) fn free_after(&self, now: Instant, resource: Resource) -> Duration {
-        let room = self.left.values().map(|left| left.until).min().filter(|_| self.is_full());
-        let until = self.of(resource).map(|left| left.until).max().max(room);
+        let room = self.detached.values().map(|detached| detached.until).min().filter(|_| self.is_full());
+        let until = self.detached_at(resource).map(|detached| detached.until).max().max(room);
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
-    /// Somebody who waited has gone, or his time is up.
-    pub(crate) fn cancel(&mut self, id: Id) {
+    /// A waiting caller has gone, or its time is up.
+    pub(crate) fn cancel(&mut self, id: WriteId) {
         self.waiting.remove(&id);
     }
 
     /// A write is on its way to a connection.
-    pub(crate) fn start(&mut self, write: Write) -> Id {
+    pub(crate) fn start(&mut self, write: Write) -> WriteId {
         let id = self.id();
-        self.attended.insert(id, (write, None));
+        self.attached.insert(id, (write, None));
         id
     }
 
-    /// The first byte of a write is about to be sent. Says whether it may be.
-    pub(crate) fn begin(&mut self, now: Instant, id: Id) -> bool {
-        match self.attended.get_mut(&id) {
+    /// The first byte of a write is about to be sent. Returns whether it may be.
+    pub(crate) fn begin(&mut self, now: Instant, id: WriteId) -> bool {
+        match self.attached.get_mut(&id) {
             Some((_, begun)) => {
                 begun.get_or_insert(now);
                 true
             }
-            None => self.left.contains_key(&id),
+            None => self.detached.contains_key(&id),
         }
     }
 
-    /// Whether a write was begun and isn't over.
-    pub(crate) fn is_begun(&self, id: Id) -> bool {
-        matches!(self.attended.get(&id), Some((_, Some(_)))) || self.left.contains_key(&id)
+    /// Whether a write is in flight: begun, and not over.
+    pub(crate) fn is_in_flight(&self, id: WriteId) -> bool {
+        matches!(self.attached.get(&id), Some((_, Some(_)))) || self.detached.contains_key(&id)
     }
 
-    /// A write isn't to be sent any more. Says whether it is too late for that.
-    pub(crate) fn give_up(&mut self, id: Id) -> bool {
-        let is_begun = self.is_begun(id);
-        if !is_begun {
-            self.attended.remove(&id);
+    /// Gives up a write that hasn't begun. Returns whether it is in flight, so that it is too late.
+    pub(crate) fn give_up(&mut self, id: WriteId) -> bool {
+        let is_in_flight = self.is_in_flight(id);
+        if !is_in_flight {
+            self.attached.remove(&id);
         }
-        is_begun
+        is_in_flight
     }
 
-    /// Nobody waits for a write any more. It goes on alone if it was begun.
-    pub(crate) fn leave(&mut self, id: Id) {
-        if let Some((write, Some(begun))) = self.attended.remove(&id) {
-            self.left.insert(id, Left { write, until: begun + LONGEST });
+    /// The caller of a write has gone. The write goes on alone if it is in flight.
+    pub(crate) fn detach(&mut self, id: WriteId) {
+        if let Some((write, Some(begun))) = self.attached.remove(&id) {
+            self.detached.insert(id, Detached { write, until: begun + MAX_WRITE_TIME });
         }
     }
 
-    /// A write is over. Says who may go for that, in the order in which they came.
-    pub(crate) fn end(&mut self, id: Id) -> Vec<Id> {
-        self.attended.remove(&id);
-        if self.left.remove(&id).is_none() {
+    /// A write is over. Returns the waiting writes that may be sent now, in the order in which they came.
+    pub(crate) fn end(&mut self, id: WriteId) -> Vec<WriteId> {
+        self.attached.remove(&id);
+        if self.detached.remove(&id).is_none() {
             return Vec::new();
         }
         let freed: Vec<_> = self
@@ -151,18 +149,18 @@ impl Order {
         freed
     }
 
-    fn of(&self, resource: Resource) -> impl Iterator<Item = &Left> {
-        self.left.values().filter(move |left| left.write.resource == resource)
+    fn detached_at(&self, resource: Resource) -> impl Iterator<Item = &Detached> {
+        self.detached.values().filter(move |detached| detached.write.resource == resource)
     }
 
     fn is_full(&self) -> bool {
-        let held: usize = self.left.values().map(|left| left.write.bytes).sum();
-        self.left.len() >= MOST_LEFT || held > MOST_LEFT_BYTES
+        let held: usize = self.detached.values().map(|detached| detached.write.bytes).sum();
+        self.detached.len() >= MAX_DETACHED || held > MAX_DETACHED_BYTES
     }
 
-    fn id(&mut self) -> Id {
+    fn id(&mut self) -> WriteId {
         self.next += 1;
-        Id(self.next)
+        WriteId(self.next)
     }
 }
 
@@ -178,92 +176,92 @@ mod tests {
         Write { resource, bytes: 10 }
     }
 
-    /// A write that was begun then.
-    fn begun(order: &mut Order, resource: Resource, now: Instant) -> Id {
+    /// A write that began at this time.
+    fn begun(order: &mut WriteOrder, resource: Resource, now: Instant) -> WriteId {
         let id = order.start(to(resource));
         assert!(order.begin(now, id));
         id
     }
 
-    fn waits(order: &mut Order, resource: Resource, now: Instant) -> Id {
-        let Verdict::Wait(id) = order.ask(now, to(resource)) else { panic!("it doesn't wait") };
+    fn waits(order: &mut WriteOrder, resource: Resource, now: Instant) -> WriteId {
+        let Admission::Later(id) = order.admit(now, to(resource)) else { panic!("the write does not wait") };
         id
     }
 
     #[test]
-    fn only_what_was_begun_and_left_stands_in_the_way_of_its_own_resource() {
-        type Events = fn(&mut Order, Instant);
+    fn only_a_detached_write_blocks_its_own_resource() {
+        type Events = fn(&mut WriteOrder, Instant);
         let rows: [(&str, Events, bool); 6] = [
             ("nothing", |_, _| {}, true),
-            ("one that isn't begun", |order, _| _ = order.start(to(1)), true),
-            ("one that is attended", |order, now| _ = begun(order, 1, now), true),
+            ("one that has not begun", |order, _| _ = order.start(to(1)), true),
+            ("one whose caller waits", |order, now| _ = begun(order, 1, now), true),
             (
-                "one that was given up before it was begun",
+                "one whose caller left before it began",
                 |order, _| {
                     let id = order.start(to(1));
-                    order.leave(id);
+                    order.detach(id);
                 },
                 true,
             ),
             (
-                "one that was left",
+                "one that is detached",
                 |order, now| {
                     let id = begun(order, 1, now);
-                    order.leave(id);
+                    order.detach(id);
                 },
                 false,
             ),
             (
-                "one that was left and ended",
+                "one that was detached and has ended",
                 |order, now| {
                     let id = begun(order, 1, now);
-                    order.leave(id);
+                    order.detach(id);
                     order.end(id);
                 },
                 true,
             ),
         ];
         for (name, events, is_free) in rows {
-            let (mut order, now) = (Order::default(), Instant::now());
+            let (mut order, now) = (WriteOrder::default(), Instant::now());
             events(&mut order, now);
-            assert_eq!(order.ask(now, to(1)) == Verdict::Go, is_free, "{name}");
-            assert_eq!(order.ask(now, to(2)), Verdict::Go, "{name}: another resource");
+            assert_eq!(order.admit(now, to(1)) == Admission::Now, is_free, "{name}");
+            assert_eq!(order.admit(now, to(2)), Admission::Now, "{name}: another resource");
         }
     }
 
     #[test]
-    fn those_who_wait_go_in_the_order_in_which_they_came_once_all_that_was_left_is_over() {
-        let (mut order, now) = (Order::default(), Instant::now());
+    fn waiting_writes_are_sent_first_come_first_served_when_all_detached_ones_are_over() {
+        let (mut order, now) = (WriteOrder::default(), Instant::now());
         let (one, other) = (begun(&mut order, 1, now), begun(&mut order, 1, now));
-        order.leave(one);
-        order.leave(other);
+        order.detach(one);
+        order.detach(other);
         let waiting: Vec<_> = (0..5).map(|_| waits(&mut order, 1, now)).collect();
         order.cancel(waiting[2]);
         assert_eq!(order.end(one), []);
         assert_eq!(order.end(other), [waiting[0], waiting[1], waiting[3], waiting[4]]);
-        assert_eq!(order.ask(now, to(1)), Verdict::Go);
+        assert_eq!(order.admit(now, to(1)), Admission::Now);
     }
 
     #[test]
-    fn a_write_is_begun_once_or_given_up_but_never_both() {
-        let (mut order, now) = (Order::default(), Instant::now());
+    fn a_write_is_begun_or_given_up_but_never_both() {
+        let (mut order, now) = (WriteOrder::default(), Instant::now());
         let id = order.start(to(1));
-        assert!(!order.give_up(id) && !order.begin(now, id), "it is given up");
+        assert!(!order.give_up(id) && !order.begin(now, id), "the write was given up");
         let id = begun(&mut order, 1, now);
         assert!(order.give_up(id), "too late");
-        order.leave(id);
-        assert!(order.give_up(id) && order.begin(now, id), "it goes on alone");
+        order.detach(id);
+        assert!(order.give_up(id) && order.begin(now, id), "it goes on detached");
         order.end(id);
         assert!(!order.give_up(id) && !order.begin(now, id), "it is over");
     }
 
     #[test]
-    fn who_waits_is_told_when_it_is_over_for_sure() {
-        let (mut order, now) = (Order::default(), Instant::now());
+    fn a_waiting_write_gets_the_time_after_which_it_can_be_sent() {
+        let (mut order, now) = (WriteOrder::default(), Instant::now());
         assert_eq!(order.free_after(now, 1), Duration::ZERO);
         for begins in [now, now + SECOND] {
             let id = begun(&mut order, 1, begins);
-            order.leave(id);
+            order.detach(id);
         }
         assert_eq!(order.free_after(now + 10 * SECOND, 1), 51 * SECOND, "the later of two");
         assert_eq!(order.free_after(now + 100 * SECOND, 1), Duration::ZERO);
@@ -271,15 +269,15 @@ mod tests {
     }
 
     #[test]
-    fn so_many_go_on_alone_and_then_no_other_is_begun_until_one_is_over() {
-        for (bytes, most) in [(10, MOST_LEFT), (8 << 20, 3)] {
-            let (mut order, now) = (Order::default(), Instant::now());
+    fn detached_writes_are_bounded_and_hold_up_all_others_at_the_bound() {
+        for (bytes, most) in [(10, MAX_DETACHED), (8 << 20, 3)] {
+            let (mut order, now) = (WriteOrder::default(), Instant::now());
             let mut first = None;
             for resource in 0..u64::try_from(most).unwrap() {
-                assert_eq!(order.ask(now, to(1_000)), Verdict::Go, "{resource} of {bytes} bytes");
+                assert_eq!(order.admit(now, to(1_000)), Admission::Now, "{resource} of {bytes} bytes");
                 let id = order.start(Write { resource, bytes });
                 assert!(order.begin(now + SECOND, id));
-                order.leave(id);
+                order.detach(id);
                 first = first.or(Some(id));
             }
             let waiting = waits(&mut order, 1_000, now);
@@ -289,33 +287,33 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_bounded_in_number_and_in_bytes() {
-        for (bytes, most) in [(10, MOST_WAITING), (8 << 20, 2)] {
-            let (mut order, now) = (Order::default(), Instant::now());
+    fn waiting_writes_are_bounded_in_number_and_in_bytes() {
+        for (bytes, most) in [(10, MAX_WAITING), (8 << 20, 2)] {
+            let (mut order, now) = (WriteOrder::default(), Instant::now());
             let id = begun(&mut order, 1, now);
-            order.leave(id);
+            order.detach(id);
             for _ in 0..most {
-                assert!(matches!(order.ask(now, Write { resource: 1, bytes }), Verdict::Wait(_)));
+                assert!(matches!(order.admit(now, Write { resource: 1, bytes }), Admission::Later(_)));
             }
-            assert_eq!(order.ask(now, Write { resource: 1, bytes }), Verdict::Refuse(LONGEST));
+            assert_eq!(order.admit(now, Write { resource: 1, bytes }), Admission::Refused(MAX_WRITE_TIME));
         }
     }
 
     proptest! {
-        /// Whatever happens in whatever order: when all that was started has ended, nobody waits and nothing is kept.
+        /// After any sequence of events, when every started write has ended, none waits and nothing is kept.
         #[test]
-        fn nobody_waits_for_ever(events in proptest::collection::vec((0_u8..5, 0_usize..8, 0_u64..3), 0..60)) {
-            let (mut order, now) = (Order::default(), Instant::now());
+        fn no_write_waits_forever(events in proptest::collection::vec((0_u8..5, 0_usize..8, 0_u64..3), 0..60)) {
+            let (mut order, now) = (WriteOrder::default(), Instant::now());
             let (mut started, mut waiting) = (Vec::new(), std::collections::BTreeSet::new());
             for (event, which, resource) in events {
                 let one = started.get(which).copied();
                 match (event, one) {
                     (0, _) => started.push(order.start(to(resource))),
-                    (1, _) => if let Verdict::Wait(id) = order.ask(now, to(resource)) {
+                    (1, _) => if let Admission::Later(id) = order.admit(now, to(resource)) {
                         waiting.insert(id);
                     },
                     (2, Some(id)) => _ = order.begin(now, id),
-                    (3, Some(id)) => order.leave(id),
+                    (3, Some(id)) => order.detach(id),
                     (4, Some(id)) => for freed in order.end(id) {
                         prop_assert!(waiting.remove(&freed));
                     },
@@ -328,7 +326,7 @@ mod tests {
                 }
             }
             prop_assert!(waiting.is_empty() && order.waiting.is_empty());
-            prop_assert!(order.attended.is_empty() && order.left.is_empty());
+            prop_assert!(order.attached.is_empty() && order.detached.is_empty());
         }
     }
 }

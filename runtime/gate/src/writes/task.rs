@@ -1,118 +1,117 @@
-//! The task of one write, and what holds between it and its caller: whoever is there when the write ends gets the answer
-//! and the record, and if nobody is, the task ends the record itself.
+//! The task of one write. It outlives its caller: a caller that still waits when the write ends gets the response and the
+//! record, otherwise the task ends the record itself.
 
-use std::{sync::Arc, time::Duration};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::{sync::oneshot, time::timeout};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
-use crate::{
-    error::Error,
-    recent::Source,
-    record::Record,
-    under_way::UnderWay,
-    writes::{
-        Outcome, Shared,
-        order::{Id, Write},
-    },
-};
+use crate::error::Error;
+use crate::recent::Source;
+use crate::record::Record;
+use crate::shutdown::Shutdown;
+use crate::writes::order::{Write, WriteId};
+use crate::writes::{ExchangeResult, Shared};
 
-/// The rest of an answer that nobody reads is read where that is cheaper than another connection...
-const MOST_DRAINED: u64 = 64 * 1024;
+/// The rest of a response without a reader is read where that is cheaper than another connection...
+const MAX_DRAINED: u64 = 64 * 1024;
 /// ...and where it comes at once.
-const DRAINED: Duration = Duration::from_secs(1);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The task of a write: waits for its end, and for its caller's.
-pub(super) async fn finish(
-    started: Started,
-    under_way: UnderWay,
-    exchange: impl Future<Output = Outcome>,
+/// Runs a write until it ends, or until its caller goes or the gate is closed before it is in flight.
+pub(super) async fn run(
+    active: ActiveWrite,
+    shutdown: Shutdown,
+    exchange: impl Future<Output = ExchangeResult>,
     record: Record,
-    mut caller: oneshot::Sender<(Record, Outcome)>,
+    mut caller: oneshot::Sender<(Record, ExchangeResult)>,
 ) {
     // On the heap already, as the future of the task.
-    let mut exchange = std::pin::pin!(exchange);
-    let outcome = tokio::select! {
+    let mut exchange = pin!(exchange);
+    let result = tokio::select! {
         biased;
-        outcome = &mut exchange => outcome,
+        result = &mut exchange => result,
         () = caller.closed() => {
-            if !started.is_begun() {
+            if !active.is_in_flight() {
                 return;
             }
             exchange.await
         }
-        () = under_way.closed() => {
-            if started.is_begun() { exchange.await } else { Err(Error::Closed) }
+        () = shutdown.closed() => {
+            if active.is_in_flight() { exchange.await } else { Err(Error::Closed) }
         }
     };
-    // Every write that may have left comes by here once, whoever still waits for it. What has to know that it is over
-    // before the next request is told at this place.
-    drop(started);
-    if let Err((record, outcome)) = caller.send((record, outcome))
-        && let Some((record, body)) = end_alone(record, outcome)
+    // Every write that may have left passes here once, whether its caller waits or not. What has to know that the write is
+    // over before the next request is told here.
+    drop(active);
+    if let Err((record, result)) = caller.send((record, result))
+        && let Some((record, body)) = end_detached(record, result)
     {
         drain(record, body).await;
     }
 }
 
-/// Ends the record of a write that nobody waits for.
-fn end_alone(mut record: Record, outcome: Outcome) -> Option<(Record, Incoming)> {
-    record.outlived();
-    match outcome {
-        Ok(answer) => {
-            record.answered(answer.status(), Source::Cloud);
-            Some((record, answer.into_body()))
+/// Ends the record of a write whose caller has gone.
+fn end_detached(mut record: Record, result: ExchangeResult) -> Option<(Record, Incoming)> {
+    record.outlive_caller();
+    match result {
+        Ok(response) => {
+            record.respond(Source::Cloud, response.status());
+            Some((record, response.into_body()))
         }
         Err(error) => {
-            record.failed(&error);
+            record.fail(&error);
             None
         }
     }
 }
 
-/// Reads what is left of an answer, so that its connection can be used again.
+/// Reads what is left of a response, so that its connection can be used again.
 async fn drain(mut record: Record, mut body: Incoming) {
     let rest = async {
         while let Some(Ok(frame)) = body.frame().await {
             let length = frame.data_ref().map_or(0, bytes::Bytes::len);
             record.received = record.received.saturating_add(u64::try_from(length).unwrap_or(u64::MAX));
-            if record.received > MOST_DRAINED {
+            if record.received > MAX_DRAINED {
                 break;
             }
         }
     };
-    let _late = timeout(DRAINED, rest).await;
+    let _late = timeout(DRAIN_TIMEOUT, rest).await;
 }
 
-/// A write that has a task.
-pub(super) struct Started {
+/// A write that has a task. Frees its resource when dropped.
+pub(super) struct ActiveWrite {
     shared: Arc<Shared>,
-    pub(super) id: Id,
+    pub(super) id: WriteId,
 }
 
-impl Started {
+impl ActiveWrite {
     pub(super) fn new(shared: Arc<Shared>, write: Write) -> Self {
         shared.tasks.send_modify(|tasks| *tasks += 1);
         let id = shared.lock().order.start(write);
         Self { shared, id }
     }
 
-    /// Whether it was begun. If not, it never is.
-    fn is_begun(&self) -> bool {
+    /// Whether the write is in flight. If not, it never is.
+    fn is_in_flight(&self) -> bool {
         self.shared.lock().order.give_up(self.id)
     }
 }
 
-impl Drop for Started {
+impl Drop for ActiveWrite {
     fn drop(&mut self) {
         let Self { shared, id } = self;
         {
             let mut inner = shared.lock();
             for freed in inner.order.end(*id) {
                 if let Some(waiting) = inner.waiting.remove(&freed) {
-                    // Whoever gave up has taken his place out of the line.
-                    let _heard = waiting.send(());
+                    // A caller that gives up takes its place out of the queue first.
+                    let _received = waiting.send(());
                 }
             }
         }
@@ -120,21 +119,21 @@ impl Drop for Started {
     }
 }
 
-/// A write that somebody waits for.
-pub(super) struct Attended {
+/// The caller of a write. Detaches the write when dropped.
+pub(super) struct Caller {
     pub(super) shared: Arc<Shared>,
-    pub(super) id: Id,
-    pub(super) told: oneshot::Receiver<(Record, Outcome)>,
+    pub(super) id: WriteId,
+    pub(super) result: oneshot::Receiver<(Record, ExchangeResult)>,
 }
 
-impl Drop for Attended {
+impl Drop for Caller {
     fn drop(&mut self) {
-        let Self { shared, id, told } = self;
-        shared.lock().order.leave(*id);
-        told.close();
-        // It ended in the instant before nobody waited any more. Its answer isn't worth a task to read the rest.
-        if let Ok((record, outcome)) = told.try_recv() {
-            let _ended = end_alone(record, outcome);
+        let Self { shared, id, result } = self;
+        shared.lock().order.detach(*id);
+        result.close();
+        // The write ended in the instant before its caller went. Its response isn't worth a task to read the rest.
+        if let Ok((record, result)) = result.try_recv() {
+            let _ended = end_detached(record, result);
         }
     }
 }

@@ -1,34 +1,26 @@
-//! The cache on real sockets: what the cloud is spared, and what it must be asked all the same. Who is answered with what
-//! is tried in the unit tests; here is what follows from callers that come and go.
+//! The cache on real sockets: which requests the cloud doesn't get, and which it must get. Unit tests cover which request
+//! gets which response; these tests cover callers that come and go.
 
-use std::{
-    future::Future,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
 use http_body_util::Full;
 use pileus_gate::{Body, Config, Effect, Error, Gate, Limit, Place, Rule, Urgency, View};
-use tokio::{
-    io::AsyncWriteExt,
-    sync::Notify,
-    time::{Instant, sleep, timeout},
-};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::{
-    SHORT,
-    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
-};
+use crate::SHORT;
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// A gate to this cloud where GET reads, pages of lists below `/list`, each first segment is a scope, and everything
-/// else changes something in it.
+/// A gate to this cloud where GET reads, `/list` has pages, each first segment is a scope, and any other method changes
+/// something in it.
 fn gate(cloud: &Cloud) -> Watched {
     let rule = |method: &str, path: &str, effect| Rule {
         host: NAME.parse().unwrap(),
@@ -54,7 +46,7 @@ fn gate(cloud: &Cloud) -> Watched {
     )
 }
 
-/// A cloud whose answers come from this, which is given each request as text.
+/// A cloud whose responses come from this function, which gets each request as text.
 async fn answering<F>(answer: impl Fn(String) -> F + Send + Sync + 'static) -> Cloud
 where
     F: Future<Output = String> + Send + 'static,
@@ -84,7 +76,7 @@ async fn counting() -> Cloud {
     .await
 }
 
-/// A cloud that answers nothing before it is told to.
+/// A cloud that doesn't answer until the test lets it.
 async fn holding() -> (Cloud, Arc<Notify>) {
     let go = Arc::new(Notify::new());
     let cloud = {
@@ -109,7 +101,7 @@ async fn read(gate: &Gate, uri: &str, view: &View) -> String {
     text(gate.clone().with_view(view.clone()).send(get(uri), plenty()).await.unwrap()).await.unwrap()
 }
 
-/// Starts to read and goes on by itself.
+/// Starts a read in a task of its own.
 fn reading(gate: &Gate, uri: &str) -> tokio::task::JoinHandle<Result<String, Error>> {
     let (gate, request) = (gate.clone().with_view(View::at_most(MINUTE)), get(uri));
     tokio::spawn(async move { text(gate.send(request, plenty()).await?).await })
@@ -146,7 +138,7 @@ async fn five_hundred_equal_reads_at_once_make_one_exchange() {
 }
 
 #[tokio::test]
-async fn a_view_is_told_what_is_young_enough_for_it_and_says_how_old_that_is() {
+async fn a_view_gets_responses_that_are_young_enough_and_their_age() {
     let cloud = counting().await;
     let gate = gate(&cloud);
     let uri = cloud.uri("/a/b");
@@ -179,7 +171,7 @@ async fn a_view_is_told_what_is_young_enough_for_it_and_says_how_old_that_is() {
 }
 
 #[tokio::test]
-async fn what_is_too_old_is_asked_about_and_is_as_new_as_the_answer() {
+async fn an_old_response_is_revalidated_and_is_then_as_new_as_the_clouds_answer() {
     let cloud = answering(|request| async move {
         if request.contains("if-none-match: \"v1\"") {
             "HTTP/1.1 304 Not Modified\r\netag: \"v1\"\r\n\r\n".to_owned()
@@ -200,14 +192,14 @@ async fn what_is_too_old_is_asked_about_and_is_as_new_as_the_answer() {
     assert_eq!(cloud.requests().len(), 2);
     assert!(!cloud.requests()[0].contains("if-none-match"));
     assert_eq!((counted(&gate, "ok"), counted(&gate, "revalidated"), counted(&gate, "cached")), (1, 1, 1));
-    // Who has a condition of his own gets the cloud's answer to it.
+    // A request with its own condition gets the cloud's response to it.
     let own = http::Request::get(&uri).header("if-none-match", "\"v1\"").body(Full::default()).unwrap();
     let own = gate.gate.clone().with_view(View::at_most(MINUTE)).send(own, plenty()).await.unwrap();
     assert_eq!(own.status(), 304);
 }
 
 #[tokio::test]
-async fn a_change_drops_its_scope_when_it_begins_and_when_it_ends_although_its_caller_has_gone() {
+async fn a_change_drops_its_scope_at_its_beginning_and_its_end_even_if_its_caller_has_gone() {
     let go = Arc::new(Notify::new());
     let (held, count) = (go.clone(), AtomicUsize::new(0));
     let cloud = answering(move |request| {
@@ -230,11 +222,11 @@ async fn a_change_drops_its_scope_when_it_begins_and_when_it_ends_although_its_c
         let caller = gate.gate.send(put, plenty());
         let arrives = cloud.arrived(3);
         tokio::select! {
-            _ = caller => unreachable!("nobody answers it"),
+            _ = caller => unreachable!("the cloud does not answer"),
             () = arrives => {}
         }
     }
-    assert_eq!(gate.gate.writes_under_way(), 1);
+    assert_eq!(gate.gate.writes_in_flight(), 1);
     assert_eq!(read(&gate.gate, &here, &old()).await, "4", "dropped at its begin");
     assert_eq!(read(&gate.gate, &here, &old()).await, "5", "and not kept meanwhile");
     assert_eq!(read(&gate.gate, &elsewhere, &old()).await, "2", "another scope");
@@ -245,7 +237,7 @@ async fn a_change_drops_its_scope_when_it_begins_and_when_it_ends_although_its_c
     sleep(SHORT).await;
     assert_eq!(cloud.requests().len(), 6, "asked for during the change, shared during the change");
     go.notify_one();
-    gate.gate.writes_ended().await;
+    gate.gate.wait_for_writes().await;
     let after = reading(&gate.gate, &slow);
     cloud.arrived(7).await;
     go.notify_waiters();
@@ -263,7 +255,7 @@ async fn a_change_drops_its_scope_when_it_begins_and_when_it_ends_although_its_c
 }
 
 #[tokio::test]
-async fn an_exchange_goes_on_while_anybody_waits_for_it_and_no_longer() {
+async fn an_exchange_goes_on_as_long_as_a_caller_waits_for_it() {
     let (cloud, go) = holding().await;
     let gate = gate(&cloud);
     let uri = cloud.uri("/a/b");
@@ -273,7 +265,7 @@ async fn an_exchange_goes_on_while_anybody_waits_for_it_and_no_longer() {
     first.abort();
     sleep(SHORT).await;
     go.notify_one();
-    assert_eq!(second.await.unwrap().unwrap(), "late", "whoever asked first has gone");
+    assert_eq!(second.await.unwrap().unwrap(), "late", "the first caller has gone");
     let uri = cloud.uri("/a/c");
     let both = [reading(&gate.gate, &uri), reading(&gate.gate, &uri)];
     cloud.arrived(2).await;
@@ -288,7 +280,7 @@ async fn an_exchange_goes_on_while_anybody_waits_for_it_and_no_longer() {
     .unwrap();
     let again = reading(&gate.gate, &uri);
     cloud.arrived(3).await;
-    // The one that was given up takes the first, if its connection was still open.
+    // The request that was given up takes the first, if its connection was still open.
     go.notify_waiters();
     assert_eq!(again.await.unwrap().unwrap(), "late");
 }
@@ -298,7 +290,7 @@ fn plenty_of_time() -> Duration {
 }
 
 #[tokio::test]
-async fn who_has_more_time_than_whoever_began_the_exchange_goes_on_alone() {
+async fn a_caller_with_more_time_than_the_first_one_sends_its_own_request() {
     let (cloud, go) = holding().await;
     let gate = gate(&cloud);
     let uri = cloud.uri("/a/b");
@@ -320,7 +312,7 @@ async fn who_has_more_time_than_whoever_began_the_exchange_goes_on_alone() {
 }
 
 #[tokio::test]
-async fn who_has_less_time_leaves_the_exchange_to_the_others() {
+async fn a_caller_with_less_time_leaves_the_exchange_to_the_others() {
     let (cloud, go) = holding().await;
     let gate = gate(&cloud);
     let uri = cloud.uri("/a/b");
@@ -335,7 +327,7 @@ async fn who_has_less_time_leaves_the_exchange_to_the_others() {
 }
 
 #[tokio::test]
-async fn who_is_more_urgent_doesnt_wait_for_the_turn_of_another() {
+async fn a_more_urgent_caller_does_not_wait_behind_a_less_urgent_exchange() {
     let cloud = counting().await;
     let gate = {
         let rule = Rule {
@@ -374,7 +366,7 @@ async fn who_is_more_urgent_doesnt_wait_for_the_turn_of_another() {
 }
 
 #[tokio::test]
-async fn what_was_to_come_from_the_cache_only_is_answered_504_where_it_isnt_there() {
+async fn a_request_for_a_cached_response_only_gets_504_if_there_is_none() {
     let cloud = counting().await;
     let gate = gate(&cloud);
     let uri = cloud.uri("/a/b");
@@ -394,7 +386,7 @@ async fn what_was_to_come_from_the_cache_only_is_answered_504_where_it_isnt_ther
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_cloud_is_for_all_who_waited_and_for_nobody_after_them() {
+async fn a_refusal_goes_to_all_waiting_callers_and_is_not_kept() {
     let (count, go) = (AtomicUsize::new(0), Arc::new(Notify::new()));
     let held = go.clone();
     let cloud = answering(move |_| {
@@ -425,7 +417,7 @@ async fn a_refusal_of_the_cloud_is_for_all_who_waited_and_for_nobody_after_them(
 }
 
 #[tokio::test]
-async fn the_pages_of_a_list_are_of_one_sweep_or_the_view_says_that_they_arent() {
+async fn the_pages_of_a_list_come_from_one_paged_read_or_the_view_says_so() {
     let cloud = counting().await;
     let gate = gate(&cloud);
     let pages = ["/list?a=1", "/list?page=2&a=1", "/list?a=1&page=3"].map(|path| cloud.uri(path));
@@ -483,7 +475,7 @@ async fn views_that_read_a_list_at_once_follow_one_sweep_and_a_stricter_one_wait
 }
 
 #[tokio::test]
-async fn a_gate_that_is_closed_lets_nobody_wait_for_the_rest_of_an_answer() {
+async fn a_closed_gate_ends_the_wait_for_the_rest_of_a_response() {
     let cloud = answering(|_| async { "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf".to_owned() }).await;
     let gate = gate(&cloud);
     let reads = [reading(&gate.gate, &cloud.uri("/a/1")), reading(&gate.gate, &cloud.uri("/a/1"))];
@@ -498,7 +490,7 @@ async fn a_gate_that_is_closed_lets_nobody_wait_for_the_rest_of_an_answer() {
 }
 
 #[tokio::test]
-async fn what_is_being_read_takes_a_bounded_room() {
+async fn responses_that_are_being_read_take_bounded_memory() {
     // Five of 15 MiB at once are more than 64 MiB.
     let body = "x".repeat(15 << 20);
     let (count, go) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));

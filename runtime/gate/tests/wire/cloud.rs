@@ -1,48 +1,42 @@
 //! A cloud on loopback, as raw as it takes to misbehave, and gates to it.
 
-use std::{
-    future::Future,
-    io,
-    net::IpAddr,
-    pin::Pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use pileus_gate::{Body, Config, Connection, Deadlines, Error, Fence, Gate, Grant, Metrics, Resolve, Rule};
 use prometheus_client::registry::Registry;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::watch,
-    time::{Instant, timeout},
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 /// The name under which every cloud is granted.
 pub(crate) const NAME: &str = "cloud.test";
 
-/// How long what will come may take on a busy machine.
+/// How long to wait on a busy machine for something that must happen.
 const LONG: Duration = Duration::from_mins(5);
 
-/// What a cloud has seen. Its task ends with the runtime of the test.
+/// A cloud on loopback. Its task ends with the runtime of the test.
 #[derive(Debug)]
 pub(crate) struct Cloud {
     pub(crate) port: u16,
-    seen: Arc<Seen>,
+    seen: Arc<CloudLog>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct CloudLog {
     connections: AtomicUsize,
     requests: watch::Sender<Vec<String>>,
 }
 
-impl Seen {
+impl CloudLog {
     /// Reads the next request of a connection, its body included, and keeps it.
     pub(crate) async fn request(&self, stream: &mut TcpStream) -> Option<String> {
         let mut text = Vec::new();
@@ -65,7 +59,7 @@ impl Seen {
 
 impl Cloud {
     /// Serves each connection in a task of its own.
-    pub(crate) async fn serving<F>(serve: impl Fn(TcpStream, Arc<Seen>) -> F + Send + 'static) -> Self
+    pub(crate) async fn serving<F>(serve: impl Fn(TcpStream, Arc<CloudLog>) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -76,13 +70,13 @@ impl Cloud {
     /// Serves the connections of this listener.
     pub(crate) fn on<F>(
         listener: TcpListener,
-        serve: impl Fn(TcpStream, Arc<Seen>) -> F + Send + 'static,
+        serve: impl Fn(TcpStream, Arc<CloudLog>) -> F + Send + 'static,
     ) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let port = listener.local_addr().unwrap().port();
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(CloudLog::default());
         let counted = seen.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -143,7 +137,7 @@ impl Cloud {
     }
 }
 
-/// Whatever the name, these addresses; the next list at each lookup, the last for good.
+/// Resolves every name to these addresses: the next list at each lookup, then the last one again and again.
 #[derive(Debug)]
 pub(crate) struct Answers {
     lists: Vec<Vec<IpAddr>>,
@@ -175,7 +169,7 @@ impl Resolve for Unresolved {
     }
 }
 
-/// The configuration of a provider that may nothing.
+/// The configuration of a provider without grants.
 pub(crate) fn nothing() -> Config {
     Config {
         provider: "test".to_owned(),
@@ -190,7 +184,7 @@ pub(crate) fn nothing() -> Config {
     }
 }
 
-/// A gate and what it counted.
+/// A gate and its metrics.
 pub(crate) struct Watched {
     pub(crate) gate: Gate,
     registry: Registry,
@@ -237,7 +231,7 @@ pub(crate) fn get(uri: &str) -> http::Request<Full<Bytes>> {
     http::Request::get(uri).body(Full::default()).unwrap()
 }
 
-/// Time that no test uses up.
+/// More time than any test needs.
 pub(crate) fn plenty() -> Deadlines {
     within(Duration::from_secs(20))
 }
@@ -251,7 +245,7 @@ pub(crate) async fn text(answer: http::Response<Body>) -> Result<String, Error> 
     Ok(String::from_utf8_lossy(&answer.into_body().collect().await?.to_bytes()).into_owned())
 }
 
-/// What was logged.
+/// The log of a test.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,15 +1,11 @@
-//! Credentials on real sockets: a token endpoint and a cloud that looks at what it is sent. When they are acquired,
-//! renewed and acquired anew, what is attached to which request, and that nothing else ever shows them.
+//! Credentials on real sockets, with a token endpoint and a cloud that checks them: when they are acquired and renewed, which
+//! request carries which, and that they show nowhere else.
 
-use std::{
-    net::IpAddr,
-    path::Path,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -18,25 +14,21 @@ use pileus_gate::{
     Config, Credential, CredentialKind, CredentialState, Effect, Error, Limit, OAuthClient, Rule, Secret,
     SecretFile, View,
 };
-use tokio::{
-    io::AsyncWriteExt,
-    sync::Notify,
-    time::{sleep, timeout},
-};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 
-use crate::{
-    OK,
-    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
-};
+use crate::OK;
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within};
 
-/// How many seconds a token lasts that a test sees the end of. It is renewed after three quarters of that, and what is left
-/// is time enough for a busy machine.
+/// How many seconds a token lives whose expiry a test waits for. It is renewed after three quarters of that, which leaves
+/// enough time for a busy machine.
 const LIFE: u64 = 8;
 
-/// A word that is looked for where it mustn't be.
+/// A word that must not show up where tests look for it.
 pub(crate) const PLANTED: &str = "planted-hunter2";
 
-/// A server that answers the nth request, from 1, so.
+/// A server that answers the nth request, from 1, with the result of this function.
 pub(crate) async fn answering(answer: impl Fn(usize, &str) -> String + Send + Sync + 'static) -> Cloud {
     let (answer, count) = (Arc::new(answer), Arc::new(AtomicUsize::new(0)));
     Cloud::serving(move |mut stream, seen| {
@@ -60,7 +52,7 @@ pub(crate) fn json(status: u16, body: &str) -> String {
     )
 }
 
-/// A token endpoint that gives `token-1`, `token-2` and so on, each for so many seconds.
+/// A token endpoint that issues `token-1`, `token-2` and so on, each for so many seconds.
 async fn issuer(lifetime: u64) -> Cloud {
     answering(move |number, _| token(number, lifetime)).await
 }
@@ -72,7 +64,7 @@ fn token(number: usize, lifetime: u64) -> String {
     )
 }
 
-/// A cloud that takes what this says of a request, and answers 401 to all else.
+/// A cloud that accepts the requests for which this returns true, and answers 401 to all others.
 async fn guarded(takes: impl Fn(&str) -> bool + Send + Sync + 'static) -> Cloud {
     answering(move |_, request| if takes(request) { OK.to_owned() } else { json(401, "{}") }).await
 }
@@ -81,7 +73,7 @@ pub(crate) fn secret(path: &Path) -> Secret {
     Arc::new(SecretFile::new(path))
 }
 
-/// A file with this content, which goes when the folder does.
+/// A file with this content, which is deleted with its folder.
 pub(crate) fn file(folder: &tempfile::TempDir, name: &str, content: &str) -> Secret {
     let path = folder.path().join(name);
     std::fs::write(&path, content).unwrap();
@@ -119,7 +111,7 @@ pub(crate) fn gate_to(cloud: &Cloud, issuer: &Cloud, folder: &tempfile::TempDir)
     gate(cloud, vec![credential(CredentialKind::ClientSecret { client: client(issuer), secret })])
 }
 
-/// What requests carried, in order.
+/// The `Authorization` headers of the requests, in order.
 fn authorizations(cloud: &Cloud) -> Vec<String> {
     let line = |request: &String| {
         request.lines().find_map(|line| line.strip_prefix("authorization: ")).unwrap_or_default().to_owned()
@@ -127,12 +119,12 @@ fn authorizations(cloud: &Cloud) -> Vec<String> {
     cloud.requests().iter().map(line).collect()
 }
 
-/// What the gate's only credential is like.
+/// The state of the gate's only credential.
 pub(crate) fn state(gate: &Watched) -> CredentialState {
     gate.gate.credentials().pop().unwrap()
 }
 
-/// Waits until the gate's only credential is as this says.
+/// Waits until the gate's only credential satisfies this condition.
 pub(crate) async fn until(gate: &Watched, is: impl Fn(&CredentialState) -> bool) {
     let wait = async {
         while !is(&state(gate)) {
@@ -142,7 +134,7 @@ pub(crate) async fn until(gate: &Watched, is: impl Fn(&CredentialState) -> bool)
     timeout(Duration::from_secs(20), wait).await.map_err(|_| state(gate)).unwrap();
 }
 
-/// Lets time pass for the gate, which thinks that it lasted so long.
+/// Advances the gate's clock by this time.
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -176,7 +168,7 @@ async fn five_hundred_requests_at_once_wait_for_one_token_and_carry_it() {
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_it_ends_although_nobody_asks() {
+async fn a_token_is_renewed_before_it_expires_without_a_request() {
     let folder = tempfile::tempdir().unwrap();
     let (issuer, cloud) = (issuer(LIFE).await, guarded(|request| request.contains("Bearer token-")).await);
     let gate = gate_to(&cloud, &issuer, &folder);
@@ -191,7 +183,7 @@ async fn a_token_is_renewed_before_it_ends_although_nobody_asks() {
 }
 
 #[tokio::test]
-async fn a_token_goes_on_while_the_endpoint_is_down_then_requests_fail_and_it_comes_back_by_itself() {
+async fn a_token_is_used_while_its_endpoint_is_down_until_it_expires_and_is_renewed_later() {
     let folder = tempfile::tempdir().unwrap();
     let is_down = Arc::new(Mutex::new(false));
     let (down, cloud) = (is_down.clone(), guarded(|request| request.contains("Bearer token-")).await);
@@ -306,7 +298,7 @@ async fn many_401s_bring_one_new_token_with_which_everything_is_sent_once_more()
     let sent: usize = counted.filter_map(|line| line.rsplit_once(' ')?.1.parse::<usize>().ok()).sum();
     assert_eq!(sent, (carried.len() - 1) * "the body".len(), "each time that it was sent");
     assert_eq!(issuer.requests().len(), 2);
-    // A cloud that takes no token at all doesn't make the gate ask for more and more of them.
+    // A cloud that accepts no token doesn't make the gate acquire more and more of them.
     *taken.lock().unwrap() = "none";
     assert_eq!(join_all((0..50).map(|_| send())).await, [401; 50]);
     assert_eq!(issuer.requests().len(), 2);
@@ -316,7 +308,7 @@ async fn many_401s_bring_one_new_token_with_which_everything_is_sent_once_more()
 }
 
 #[tokio::test]
-async fn a_second_try_overtakes_no_write_that_was_left_meanwhile() {
+async fn a_retry_overtakes_no_write_that_was_detached_meanwhile() {
     let folder = tempfile::tempdir().unwrap();
     let (goes_on, told) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     let waits = goes_on.clone();
@@ -352,18 +344,18 @@ async fn a_second_try_overtakes_no_write_that_was_left_meanwhile() {
     let leaves = async {
         issuer.arrived(2).await;
         tokio::select! {
-            _ = put("left") => unreachable!("nobody answers"),
+            _ = put("left") => unreachable!("the cloud does not answer"),
             () = cloud.arrived(2) => {}
         }
         goes_on.notify_one();
     };
     let (refused, ()) = tokio::join!(put("refused"), leaves);
     assert_eq!(refused.unwrap().status(), 401, "the first 401 is the provider's to see");
-    assert_eq!((cloud.requests().len(), gate.gate.writes_under_way()), (2, 1));
+    assert_eq!((cloud.requests().len(), gate.gate.writes_in_flight()), (2, 1));
 }
 
 #[tokio::test]
-async fn a_401_brings_no_token_where_the_endpoint_fails_and_what_there_is_goes_on() {
+async fn a_401_while_the_endpoint_fails_keeps_the_current_token() {
     let folder = tempfile::tempdir().unwrap();
     let issuer = answering(|number, _| if number == 1 { token(1, 3600) } else { json(400, "{}") }).await;
     let cloud = guarded(|request| request.contains("GET /open")).await;
@@ -377,7 +369,7 @@ async fn a_401_brings_no_token_where_the_endpoint_fails_and_what_there_is_goes_o
 }
 
 #[tokio::test]
-async fn a_second_try_counts_against_the_limit_without_waiting_for_it() {
+async fn a_retry_counts_against_the_limit_without_waiting_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let issuer = issuer(3600).await;
     let cloud = guarded(|request| request.contains("Bearer token-2")).await;
@@ -413,7 +405,7 @@ async fn a_second_try_counts_against_the_limit_without_waiting_for_it() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_rotated_is_read_again_after_a_401_and_one_that_vanishes_goes_on() {
+async fn a_rotated_file_is_read_again_after_a_401_and_a_missing_one_keeps_its_value() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "first\n").unwrap();
@@ -445,7 +437,7 @@ async fn a_file_that_is_rotated_is_read_again_after_a_401_and_one_that_vanishes_
 }
 
 #[tokio::test]
-async fn a_file_that_changes_is_taken_within_seconds_without_a_401() {
+async fn a_changed_file_is_used_within_seconds_without_a_401() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "first\n").unwrap();
@@ -463,7 +455,7 @@ async fn a_file_that_changes_is_taken_within_seconds_without_a_401() {
 }
 
 #[tokio::test]
-async fn what_was_cached_for_one_account_is_not_told_to_another() {
+async fn a_response_cached_for_one_account_is_not_given_to_another() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "first\n").unwrap();
@@ -501,7 +493,7 @@ async fn what_was_cached_for_one_account_is_not_told_to_another() {
 }
 
 #[tokio::test]
-async fn no_secret_is_in_what_describes_a_gate() {
+async fn no_description_of_a_gate_holds_a_secret() {
     let folder = tempfile::tempdir().unwrap();
     let issuer = answering(|_, _| json(200, &format!(r#"{{"access_token": "{PLANTED}"}}"#))).await;
     let secret = |name: &str| file(&folder, name, PLANTED);
@@ -534,7 +526,7 @@ async fn no_secret_is_in_what_describes_a_gate() {
 }
 
 #[tokio::test]
-async fn a_credential_with_a_mistake_makes_no_gate() {
+async fn an_invalid_credential_is_a_config_error() {
     let folder = tempfile::tempdir().unwrap();
     let issuer = issuer(3600).await;
     let kind = CredentialKind::ClientSecret { client: client(&issuer), secret: file(&folder, "s", PLANTED) };
@@ -545,7 +537,7 @@ async fn a_credential_with_a_mistake_makes_no_gate() {
 }
 
 #[tokio::test]
-async fn a_gate_that_is_dropped_asks_for_nothing_any_more() {
+async fn a_dropped_gate_acquires_no_more_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let (issuer, cloud) = (issuer(2).await, Cloud::answering(OK).await);
     let gate = gate_to(&cloud, &issuer, &folder);
@@ -556,7 +548,7 @@ async fn a_gate_that_is_dropped_asks_for_nothing_any_more() {
 }
 
 #[tokio::test]
-async fn what_is_never_dialled_is_no_token_endpoint_either() {
+async fn a_token_endpoint_passes_the_same_address_filter() {
     let folder = tempfile::tempdir().unwrap();
     let (issuer, cloud) = (issuer(3600).await, Cloud::answering(OK).await);
     let kind =
@@ -566,7 +558,7 @@ async fn what_is_never_dialled_is_no_token_endpoint_either() {
         (
             Vec::new(),
             Vec::new(),
-            "127.0.0.1 is loopback); if it is meant, add the range to `addresses` of the credential",
+            "127.0.0.1 is loopback); to allow one, add its range to `addresses` of the credential",
         ),
         (credential(kind.clone()).addresses, vec![api_server.into()], "127.0.0.1 is denied by the host"),
     ];

@@ -1,19 +1,15 @@
-//! What the gate takes from the environment of its process, and what not. The environment of a running test can't be
-//! changed safely, so each test starts itself once more as a child with the variables set.
+//! Which environment variables the gate uses, and which it ignores. The environment of a running test can't be changed
+//! safely, so each test starts itself again as a child process with the variables set.
 
-use std::{
-    io::{Read, Write},
-    net::TcpListener,
-    path::Path,
-    process::Command,
-    sync::Arc,
-};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
 
 use pileus_gate::{Error, Grant};
-use rustls::{
-    ServerConfig, ServerConnection, StreamOwned,
-    pki_types::{CertificateDer, PrivateKeyDer},
-};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use crate::cloud::{Cloud, Watched, text};
 
@@ -26,7 +22,7 @@ pub(crate) fn run_with(test: &str, variables: &[(&str, String)]) {
     child.envs(variables.iter().map(|(name, value)| (name, value)));
     let output = child.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    // A name that no test has would run nothing and succeed.
+    // With the name of no test the child would run nothing and succeed.
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
@@ -56,7 +52,7 @@ pub(crate) fn serve_tls(folder: &Path) -> u16 {
     serve_tls_with(folder, |_| "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok".to_owned())
 }
 
-/// Answers the first request of three TLS connections so.
+/// Answers the first request of three TLS connections with the result of this function.
 pub(crate) fn serve_tls_with(folder: &Path, answer: impl Fn(&str) -> String + Send + 'static) -> u16 {
     let read = |name: &str| std::fs::read(folder.join(name)).unwrap();
     let certificate = CertificateDer::from(read("certificate.der"));
@@ -74,7 +70,7 @@ pub(crate) fn serve_tls_with(folder: &Path, answer: impl Fn(&str) -> String + Se
         for stream in listener.incoming().take(3) {
             let mut stream =
                 StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream.unwrap());
-            // Whoever refuses the certificate sends nothing.
+            // A client that refuses the certificate sends nothing.
             let mut request = [0; 1024];
             if let Ok(1..) = stream.read(&mut request) {
                 let request = String::from_utf8_lossy(&request);

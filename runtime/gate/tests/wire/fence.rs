@@ -1,23 +1,16 @@
-//! Changes and the end: what is refused behind a closed fence, what a gate that is closed gives up, and what it
-//! finishes.
+//! Writes at the end of a process: which the fence refuses, which a closed gate gives up, and which it finishes.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
 use http_body_util::Full;
 use pileus_gate::{Effect, Error, Fence, Rule};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    sync::{Notify, mpsc},
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
 
 use crate::SHORT;
 use crate::cloud::{Answers, Cloud, NAME, Unresolved, Watched, plenty, text};
@@ -31,7 +24,7 @@ fn fence(is_open: &Arc<AtomicBool>) -> Fence {
     Fence::new(move || is_open.load(Ordering::SeqCst))
 }
 
-/// GET reads; everything else, for want of a rule, is a change.
+/// GET reads; every other method has no rule, so it is a write.
 pub(crate) fn reads() -> Vec<Rule> {
     vec![Rule {
         host: NAME.parse().unwrap(),
@@ -55,7 +48,7 @@ fn request(cloud: &Cloud, method: &Method, body: &'static str) -> http::Request<
     request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap()
 }
 
-/// Every way in which a change can be framed.
+/// Every framing of a write.
 const CHANGES: [(Method, &str); 5] = [
     (Method::PUT, "body"),
     (Method::PUT, ""),
@@ -65,7 +58,7 @@ const CHANGES: [(Method, &str); 5] = [
 ];
 
 #[tokio::test]
-async fn a_fence_that_closes_while_a_connection_is_made_keeps_the_change_from_being_sent() {
+async fn a_fence_that_closes_while_connecting_stops_the_change() {
     for (method, body) in CHANGES {
         let (closed, mut watch) = mpsc::unbounded_channel();
         let cloud = Cloud::serving(move |mut stream, _| {
@@ -78,7 +71,7 @@ async fn a_fence_that_closes_while_a_connection_is_made_keeps_the_change_from_be
         let gate = Watched::with(vec![cloud.grant()], resolver, reads(), fence(&is_open));
         let refused = gate.gate.send(request(&cloud, &method, body), plenty()).await;
         assert!(matches!(refused, Err(Error::Fenced)), "{method} {body:?}: {refused:?}");
-        timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+        timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
         let received = timeout(SOON, watch.recv()).await.unwrap();
         assert_eq!(received, Some(0), "{method} {body:?}: connected, and closed without a byte");
     }
@@ -131,7 +124,7 @@ async fn an_open_fence_changes_nothing_on_the_wire() {
     assert_eq!(cloud.connections(), 1);
 }
 
-/// A cloud that answers only once it is told to, and tells if that was too late for whoever asked.
+/// A cloud that doesn't answer until the test lets it, and reports if that was too late for the caller.
 async fn slow(answer: Arc<Notify>) -> (Cloud, mpsc::UnboundedReceiver<()>) {
     let (tell, given_up) = mpsc::unbounded_channel();
     let cloud = Cloud::serving(move |mut stream, seen| {
@@ -154,7 +147,7 @@ async fn slow(answer: Arc<Notify>) -> (Cloud, mpsc::UnboundedReceiver<()>) {
 }
 
 #[tokio::test]
-async fn a_gate_that_is_closed_gives_up_reads_and_finishes_what_it_has_begun_to_change() {
+async fn a_closed_gate_ends_reads_and_finishes_writes_in_flight() {
     let answer = Arc::new(Notify::new());
     let (cloud, mut given_up) = slow(answer.clone()).await;
     let gate = gate(&cloud, Fence::default());
@@ -164,7 +157,7 @@ async fn a_gate_that_is_closed_gives_up_reads_and_finishes_what_it_has_begun_to_
     };
     let (read, change) = (send(Method::GET), send(Method::PUT));
     timeout(SOON, cloud.arrived(2)).await.unwrap();
-    assert_eq!(gate.gate.writes_under_way(), 1);
+    assert_eq!(gate.gate.writes_in_flight(), 1);
     gate.gate.close();
     let unread = timeout(SOON, read).await.unwrap().unwrap();
     assert!(matches!(unread, Err(Error::Closed)), "{unread:?}");
@@ -173,14 +166,14 @@ async fn a_gate_that_is_closed_gives_up_reads_and_finishes_what_it_has_begun_to_
         let refused = gate.gate.send(request(&cloud, &method, ""), plenty()).await;
         assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
     }
-    assert_eq!(gate.gate.writes_under_way(), 1);
+    assert_eq!(gate.gate.writes_in_flight(), 1);
     answer.notify_waiters();
-    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+    timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
     assert_eq!(change.await.unwrap().unwrap().status(), 200);
     assert_eq!(cloud.requests().len(), 2);
 }
 
-/// Names that nobody resolves.
+/// A resolver that never answers, and reports when it is called.
 #[derive(Debug)]
 struct Never(Notify);
 
@@ -195,7 +188,7 @@ impl pileus_gate::Resolve for Never {
 }
 
 #[tokio::test]
-async fn a_gate_that_is_closed_does_not_wait_for_changes_that_could_not_begin_any_more() {
+async fn a_closed_gate_does_not_wait_for_writes_that_have_not_begun() {
     for (method, body) in CHANGES {
         let cloud = Cloud::answering(OK).await;
         let resolver = Arc::new(Never(Notify::new()));
@@ -203,9 +196,9 @@ async fn a_gate_that_is_closed_does_not_wait_for_changes_that_could_not_begin_an
         let (sender, request) = (gate.gate.clone(), request(&cloud, &method, body));
         let change = tokio::spawn(async move { sender.send(request, plenty()).await });
         timeout(SOON, resolver.0.notified()).await.unwrap();
-        assert_eq!(gate.gate.writes_under_way(), 1, "it may begin at any moment");
+        assert_eq!(gate.gate.writes_in_flight(), 1, "it may begin at any moment");
         gate.gate.close();
-        timeout(SOON, gate.gate.writes_ended()).await.expect("the change is given up");
+        timeout(SOON, gate.gate.wait_for_writes()).await.expect("the change is given up");
         let given_up = change.await.unwrap();
         assert!(matches!(given_up, Err(Error::Closed)), "{method} {body:?}: {given_up:?}");
         assert_eq!(cloud.connections(), 0);
@@ -213,26 +206,26 @@ async fn a_gate_that_is_closed_does_not_wait_for_changes_that_could_not_begin_an
 }
 
 #[tokio::test]
-async fn a_change_that_has_begun_is_finished_though_nobody_waits_for_it() {
+async fn a_write_in_flight_is_finished_after_its_caller_has_gone() {
     let answer = Arc::new(Notify::new());
     let (cloud, mut given_up) = slow(answer.clone()).await;
     let gate = gate(&cloud, Fence::default());
     tokio::select! {
-        _ = gate.gate.send(request(&cloud, &Method::PUT, "body"), plenty()) => unreachable!("nobody answers"),
+        _ = gate.gate.send(request(&cloud, &Method::PUT, "body"), plenty()) => unreachable!("the cloud does not answer"),
         () = cloud.arrived(1) => {}
     }
     assert!(timeout(SHORT, given_up.recv()).await.is_err(), "its connection stays");
-    assert_eq!(gate.gate.writes_under_way(), 1);
+    assert_eq!(gate.gate.writes_in_flight(), 1);
     answer.notify_waiters();
-    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+    timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_change_that_has_not_begun_is_given_up_with_whoever_wanted_it() {
+async fn a_write_that_has_not_begun_ends_with_its_caller() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::with(vec![cloud.grant()], Arc::new(Unresolved), reads(), Fence::default());
     let sending = gate.gate.send(request(&cloud, &Method::PUT, "body"), plenty());
     assert!(timeout(SHORT, sending).await.is_err());
-    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+    timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
     assert_eq!(cloud.connections(), 0);
 }

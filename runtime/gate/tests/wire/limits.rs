@@ -1,25 +1,22 @@
-//! Limits on real sockets: a cloud that throttles, and what the gate makes of its answers. Times are as short as a
-//! cloud can name them: a second.
+//! Limits on real sockets: a cloud that throttles, and what the gate learns from its responses. Pauses are as short as
+//! `Retry-After` can say: one second.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::{Duration, Instant},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::{FutureExt, future::join_all};
+use futures::FutureExt;
+use futures::future::join_all;
 use http_body_util::Full;
 use pileus_gate::{Body, Config, Deadlines, Effect, Error, Limit, Rule, Urgency};
-use tokio::{io::AsyncWriteExt, sync::Notify, time::timeout};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
-use crate::{
-    OK,
-    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
-    environment::{is_child, run_with},
-};
+use crate::OK;
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within};
+use crate::environment::{is_child, run_with};
 
 /// A gate to this cloud where everything is a read and counts against one limit.
 fn gate(cloud: &Cloud, burst: u32, per_second: f64) -> Watched {
@@ -49,7 +46,7 @@ fn gate_for(cloud: &Cloud, effect: Effect, burst: u32, per_second: f64) -> Watch
 
 const THROTTLED: &str = "HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\ncontent-length: 0\r\n\r\n";
 
-/// A cloud whose answers this says, by the path of the request.
+/// A cloud whose responses come from this function, by the path of the request.
 async fn answering(answer: impl Fn(&str) -> &'static str + Send + Sync + 'static) -> Cloud {
     let answer = Arc::new(answer);
     Cloud::serving(move |mut stream, seen| {
@@ -66,7 +63,7 @@ async fn answering(answer: impl Fn(&str) -> &'static str + Send + Sync + 'static
     .await
 }
 
-/// The header that only the gate's own answers have.
+/// The header that only the gate's own responses have.
 fn own(answer: &http::Response<Body>) -> Option<&str> {
     answer.headers().get("pileus-gate").map(|value| value.to_str().unwrap())
 }
@@ -76,7 +73,7 @@ fn seconds(seconds: f64) -> Duration {
 }
 
 #[tokio::test]
-async fn a_limit_lower_than_declared_is_learned_and_then_kept_and_used() {
+async fn a_limit_lower_than_declared_is_learned_kept_and_used_up() {
     // It takes 20 at once and 40 a second; declared is ten times as much.
     #[derive(Clone, Copy)]
     struct Bucket {
@@ -111,11 +108,11 @@ async fn a_limit_lower_than_declared_is_learned_and_then_kept_and_used() {
         async move {
             for number in 0.. {
                 let answer = gate.send(get(&cloud.uri(&format!("/{worker}/{number}"))), plenty()).await;
-                assert_eq!(own(answer.as_ref().unwrap()), None, "nobody waits for 20 s");
+                assert_eq!(own(answer.as_ref().unwrap()), None, "no request waits for 20 s");
             }
         }
     });
-    // By what it has taken, not by time: a busy machine asks for less.
+    // By the requests that it accepted, not by time: a busy machine sends fewer.
     let has_taken = async |count| loop {
         let now = *bucket.lock().unwrap();
         if now.taken >= count {
@@ -126,7 +123,7 @@ async fn a_limit_lower_than_declared_is_learned_and_then_kept_and_used() {
     let watch = async {
         let learning = has_taken(100).await;
         let (mut before, mut kept) = (learning, Vec::new());
-        // What a machine that stood still made of it is learned from, too.
+        // The gate also learns from the pauses of a busy machine.
         for hundreds in 2..=6 {
             let now = has_taken(100 * hundreds).await;
             let (taken, refused) = (now.taken - before.taken, now.refused - before.refused);
@@ -150,7 +147,7 @@ async fn a_limit_lower_than_declared_is_learned_and_then_kept_and_used() {
 }
 
 #[tokio::test]
-async fn an_urgent_request_passes_a_thousand_others_and_these_leave_nothing_behind() {
+async fn an_urgent_request_overtakes_a_thousand_others_which_leave_nothing_behind() {
     let cloud = Cloud::answering(OK).await;
     let gate = gate(&cloud, 1, 4.0);
     let others: Vec<_> = (0..1000)
@@ -177,11 +174,11 @@ async fn an_urgent_request_passes_a_thousand_others_and_these_leave_nothing_behi
     assert!(metrics.contains(line), "{metrics}");
     let seen = cloud.requests().len();
     tokio::time::sleep(seconds(0.5)).await;
-    assert_eq!(cloud.requests().len(), seen, "nobody sends for those who are gone");
+    assert_eq!(cloud.requests().len(), seen, "no request is sent for callers that have gone");
 }
 
 #[tokio::test]
-async fn what_would_be_too_late_is_answered_at_once_with_the_time_at_which_it_would_not() {
+async fn a_request_that_would_be_late_is_answered_at_once_with_the_time_to_retry() {
     let cloud = Cloud::answering(OK).await;
     let gate = gate(&cloud, 1, 0.5);
     let begun = Instant::now();
@@ -210,7 +207,7 @@ async fn what_would_be_too_late_is_answered_at_once_with_the_time_at_which_it_wo
 }
 
 #[tokio::test]
-async fn a_closed_resource_does_not_close_others_and_is_asked_once_when_its_time_is_over() {
+async fn a_closed_resource_does_not_close_others_and_is_probed_once_after_its_pause() {
     let tries = Arc::new(AtomicUsize::new(0));
     let counter = tries.clone();
     let cloud = answering(move |path| match path {
@@ -240,7 +237,7 @@ async fn a_closed_resource_does_not_close_others_and_is_asked_once_when_its_time
 }
 
 #[tokio::test]
-async fn a_closed_limit_lets_nothing_through_until_its_time_is_over() {
+async fn a_closed_limit_lets_nothing_through_until_its_pause_is_over() {
     let tries = Arc::new(AtomicUsize::new(0));
     let counter = tries.clone();
     let cloud = answering(move |_| {
@@ -263,7 +260,7 @@ async fn a_closed_limit_lets_nothing_through_until_its_time_is_over() {
     for answer in join_all(patient.collect::<Vec<_>>()).await {
         assert_eq!(answer.unwrap().status(), 200);
     }
-    // And no second time passes.
+    // No other pause follows.
     assert!((seconds(1.9)..seconds(3.9)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     assert_eq!(tries.load(Ordering::SeqCst), 6);
     let line = r#"pileus_gate_limit_closures_total{provider="test",limit="reads"} 1"#;
@@ -271,7 +268,7 @@ async fn a_closed_limit_lets_nothing_through_until_its_time_is_over() {
 }
 
 #[tokio::test]
-async fn the_answer_to_a_change_is_learned_from_when_nobody_waits_for_it_any_more() {
+async fn the_response_to_a_write_teaches_the_limits_after_its_caller_has_gone() {
     let answer = Arc::new(Notify::new());
     let told = answer.clone();
     let cloud = Cloud::serving(move |mut stream, seen| {
@@ -286,17 +283,17 @@ async fn the_answer_to_a_change_is_learned_from_when_nobody_waits_for_it_any_mor
     let gate = gate_for(&cloud, Effect::Write, 100, 100.0);
     let put = http::Request::put(cloud.uri("/a")).body(Full::<Bytes>::default()).unwrap();
     tokio::select! {
-        _ = gate.gate.send(put, plenty()) => unreachable!("nobody answers"),
+        _ = gate.gate.send(put, plenty()) => unreachable!("the cloud does not answer"),
         () = cloud.arrived(1) => {}
     }
-    assert_eq!((gate.gate.writes_under_way(), gate.gate.limits().paused_resources), (1, 0));
+    assert_eq!((gate.gate.writes_in_flight(), gate.gate.limits().paused_resources), (1, 0));
     answer.notify_one();
-    timeout(seconds(5.0), gate.gate.writes_ended()).await.unwrap();
+    timeout(seconds(5.0), gate.gate.wait_for_writes()).await.unwrap();
     assert_eq!(gate.gate.limits().paused_resources, 1);
 }
 
 #[tokio::test]
-async fn a_gate_that_is_closed_lets_nobody_wait_for_his_turn() {
+async fn a_closed_gate_ends_the_wait_for_limits() {
     let cloud = Cloud::answering(OK).await;
     let gate = gate(&cloud, 1, 0.1);
     let uri = cloud.uri("/");
@@ -313,7 +310,7 @@ async fn a_gate_that_is_closed_lets_nobody_wait_for_his_turn() {
 }
 
 #[tokio::test]
-async fn what_waits_is_measured_with_all_that_a_provider_can_make_long() {
+async fn the_memory_of_waiting_requests_counts_everything_that_a_provider_can_make_long() {
     let cloud = Cloud::answering(OK).await;
     let gate = gate(&cloud, 1, 1.0);
     let long = "x".repeat(10_000);
@@ -332,14 +329,14 @@ async fn ten_thousand_requests_that_wait_take_less_than_32_mib() {
         return;
     }
     let cloud = Cloud::answering(OK).await;
-    // None of them has its turn while the others come.
+    // The limit lets none of them through while the others arrive.
     let gate = gate(&cloud, 1, 0.001);
     let resident = || {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
     };
-    // Neither the test's own list counts, nor what the first request alone takes.
+    // Neither the test's own list nor the memory for the first request alone counts.
     let (mut before, mut waiting) = (0, Vec::new());
     waiting.resize_with(10_000, || None);
     for (number, place) in waiting.iter_mut().enumerate() {

@@ -1,5 +1,4 @@
-//! The gate on real sockets: what arrives at a cloud, what comes back, and what becomes of clouds that misbehave. The
-//! names of the tests are the claims.
+//! The gate on real sockets: what arrives at a cloud, what comes back, and how clouds that misbehave are handled.
 
 #![expect(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
@@ -7,25 +6,24 @@ mod attacks;
 mod cache;
 mod cloud;
 mod credentials;
+mod dry_run;
 mod environment;
 mod fence;
 mod limits;
 mod proxy;
 mod recent;
-mod rehearsal;
 mod token_endpoints;
 mod writes;
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use cloud::{Answers, Cloud, NAME, Unresolved, Watched, get, plenty, text, within};
 use http_body_util::BodyExt;
 use pileus_gate::{Deadlines, Error, Grant, Phase};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    sync::mpsc,
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 /// Long for loopback, short for a test.
@@ -38,7 +36,7 @@ async fn a_connection_is_used_again() {
     let gate = Watched::resolving(vec![cloud.grant()], answers.clone());
     for _ in 0..5 {
         let (gate, request) = (gate.gate.clone(), get(&cloud.uri("/")));
-        // A task of its own for each, as the host has one for each request of a provider.
+        // Each in a task of its own, as in the host.
         let answer = tokio::spawn(async move { text(gate.send(request, plenty()).await?).await });
         assert_eq!(answer.await.unwrap().unwrap(), "ok");
     }
@@ -47,7 +45,7 @@ async fn a_connection_is_used_again() {
 }
 
 #[tokio::test]
-async fn an_answer_loses_cookies_hop_by_hop_headers_and_trailers_and_stays_encoded() {
+async fn a_response_loses_cookies_hop_by_hop_headers_and_trailers_and_stays_encoded() {
     let answer = "HTTP/1.1 200 OK\r\nset-cookie: a=b\r\nconnection: x-hop\r\nx-hop: 1\r\ncontent-encoding: gzip\r\n\
                   transfer-encoding: chunked\r\n\r\n3\r\n\x1fgz\r\n0\r\nset-cookie: late=1\r\n\r\n";
     let cloud = Cloud::answering(answer).await;
@@ -61,19 +59,19 @@ async fn an_answer_loses_cookies_hop_by_hop_headers_and_trailers_and_stays_encod
 }
 
 #[tokio::test]
-async fn a_cloud_that_never_answers_is_given_up_at_the_first_byte_wish() {
+async fn a_cloud_that_never_answers_is_given_up_at_the_first_byte_timeout() {
     let (closed, mut watch) = mpsc::unbounded_channel();
     let cloud = Cloud::serving(move |mut stream, seen| {
         let closed = closed.clone();
         async move {
             seen.request(&mut stream).await;
-            // One byte of the head in the middle doesn't help.
+            // The first bytes of the head don't extend the timeout.
             let _ = stream.write_all(b"HTTP/1.1 ").await;
             let _ = closed.send(stream.read(&mut [0]).await.unwrap_or(0));
         }
     })
     .await;
-    // Of a read; a write is waited for, though not by its caller.
+    // A read: a write would be waited for, though not by its caller.
     let gate = Watched::with(
         vec![cloud.grant()],
         Answers::new(&[&["127.0.0.1"]]),
@@ -91,7 +89,7 @@ async fn a_cloud_that_never_answers_is_given_up_at_the_first_byte_wish() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_never_resolved_is_given_up_at_the_connect_wish() {
+async fn a_name_that_is_never_resolved_is_given_up_at_the_connect_timeout() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::resolving(vec![cloud.grant()], std::sync::Arc::new(Unresolved));
     for wish in [SHORT, Duration::ZERO] {
@@ -104,14 +102,14 @@ async fn a_name_that_is_never_resolved_is_given_up_at_the_connect_wish() {
 }
 
 #[tokio::test]
-async fn the_second_address_is_dialled_when_the_first_takes_no_connection() {
+async fn the_second_address_is_dialed_when_the_first_refuses() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::resolving(vec![cloud.grant()], Answers::new(&[&["127.0.0.3", "127.0.0.1"]]));
     assert_eq!(gate.get(&cloud.uri("/")).await.unwrap().status(), 200);
 }
 
 #[tokio::test]
-async fn a_connection_that_is_not_opened_is_counted_with_the_reason() {
+async fn a_failed_connection_is_counted_with_its_reason() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::new(vec![Grant { addresses: Vec::new(), ..cloud.grant() }]);
     assert!(gate.get(&cloud.uri("/")).await.is_err());
@@ -133,7 +131,7 @@ async fn nothing_is_sent_past_the_soft_deadline() {
 }
 
 #[tokio::test]
-async fn a_request_that_left_is_not_sent_again_when_the_connection_breaks() {
+async fn a_request_that_was_sent_is_not_sent_again_when_the_connection_breaks() {
     let cloud = Cloud::serving(|mut stream, seen| async move {
         seen.request(&mut stream).await;
     })
@@ -145,7 +143,7 @@ async fn a_request_that_left_is_not_sent_again_when_the_connection_breaks() {
 }
 
 #[tokio::test]
-async fn a_host_that_takes_no_connection_or_speaks_no_tls_is_told_apart() {
+async fn a_refused_connection_and_a_host_without_tls_are_different_errors() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::resolving(vec![cloud.grant()], Answers::new(&[&["127.0.0.3"]]));
     let refused = gate.get(&cloud.uri("/")).await;

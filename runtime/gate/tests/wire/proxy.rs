@@ -1,32 +1,28 @@
-//! The operator's network: what goes through a proxy, what the proxy gets to see, and what becomes of proxies that refuse
-//! or misbehave; and whose certificates are trusted there.
+//! The operator's network: what goes through a proxy, what the proxy sees, how proxies that refuse or misbehave are handled,
+//! and which certificates are trusted.
 
-use std::{
-    io,
-    net::IpAddr,
-    path::Path,
-    pin::Pin,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use pileus_gate::{
-    Config, Connection, Deadlines, Error, Gate, Grant, Login, Metrics, NoTunnel, Proxy, Reason, Resolve,
-    SecretFile,
+    BlockReason, Config, Connection, Deadlines, Error, Gate, Grant, Login, Metrics, Proxy, Resolve,
+    SecretFile, TunnelError,
 };
-use tokio::{
-    io::{AsyncWriteExt, copy_bidirectional},
-    net::TcpStream,
-};
+use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use tokio::net::TcpStream;
 
 use crate::cloud::{Cloud, NAME, Watched, get, nothing, plenty, text};
 use crate::environment::{is_child, run_with, serve_tls};
 use crate::{OK, SHORT};
 
-/// The proxy's name. Its password is a word that is looked for elsewhere.
+/// The proxy's name.
 const PROXY: &str = "proxy.test";
 
-/// Finds everything on loopback, and keeps the names that it was asked for.
+/// Resolves every name to loopback, and keeps the names.
 #[derive(Debug, Default)]
 struct Names(Mutex<Vec<String>>);
 
@@ -55,7 +51,7 @@ pub(crate) async fn opening() -> Cloud {
     .await
 }
 
-/// How a proxy on loopback is written.
+/// The configuration of a proxy on loopback.
 pub(crate) fn proxy(at: &Cloud) -> Proxy {
     let url = format!("http://{PROXY}:{}", at.port).parse().unwrap();
     Proxy { url, login: None, addresses: vec!["127.0.0.0/8".parse().unwrap()] }
@@ -73,7 +69,7 @@ fn by_name(cloud: &Cloud) -> Grant {
 }
 
 #[tokio::test]
-async fn a_plain_request_goes_through_a_tunnel_and_the_proxy_is_told_nothing_but_its_target() {
+async fn a_plain_request_goes_through_a_tunnel_and_the_proxy_learns_only_its_target() {
     let (cloud, tunnels) = (Cloud::answering(OK).await, opening().await);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "hunter2\n").unwrap();
@@ -97,7 +93,7 @@ async fn a_plain_request_goes_through_a_tunnel_and_the_proxy_is_told_nothing_but
 }
 
 #[tokio::test]
-async fn the_password_is_read_for_each_connection_and_without_it_nothing_is_asked() {
+async fn the_password_is_read_for_each_connection_and_without_it_no_request_is_sent() {
     let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let (cloud, tunnels) = (Cloud::answering(closing).await, opening().await);
     let folder = tempfile::tempdir().unwrap();
@@ -112,20 +108,20 @@ async fn the_password_is_read_for_each_connection_and_without_it_nothing_is_aske
     assert_ne!(first, second);
     std::fs::remove_file(&path).unwrap();
     let refused = gate.get(&cloud.uri("/")).await.unwrap_err();
-    assert!(matches!(refused, Error::Proxy { cause: NoTunnel::Password { .. }, .. }), "{refused:?}");
+    assert!(matches!(refused, Error::Proxy { cause: TunnelError::Password { .. }, .. }), "{refused:?}");
     let text = refused.to_string();
     assert!(text.contains(path.to_str().unwrap()) && !text.contains("second"), "{text}");
     assert_eq!(tunnels.requests().len(), 2);
 }
 
-type Is<'a> = &'a dyn Fn(&NoTunnel) -> bool;
+type Is<'a> = &'a dyn Fn(&TunnelError) -> bool;
 
 #[tokio::test]
-async fn what_a_proxy_says_itself_is_an_error_that_names_it_and_never_an_answer() {
-    let login = |cause: &NoTunnel| matches!(cause, NoTunnel::Login);
-    let broke = |cause: &NoTunnel| matches!(cause, NoTunnel::Broke(_));
+async fn a_response_of_the_proxy_itself_is_an_error_that_names_the_proxy() {
+    let login = |cause: &TunnelError| matches!(cause, TunnelError::Login);
+    let broke = |cause: &TunnelError| matches!(cause, TunnelError::Broke(_));
     let answered =
-        |status| move |cause: &NoTunnel| matches!(cause, NoTunnel::Answered(found) if *found == status);
+        |status| move |cause: &TunnelError| matches!(cause, TunnelError::Answered(found) if *found == status);
     let long = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "x".repeat(1 << 20));
     let rows: [(&str, Is<'_>); 9] = [
         ("HTTP/1.1 407 Who\r\nproxy-authenticate: Basic\r\ncontent-length: 2\r\n\r\nno", &login),
@@ -155,7 +151,7 @@ async fn what_a_proxy_says_itself_is_an_error_that_names_it_and_never_an_answer(
         let Error::Proxy { cause, .. } = &refused else { unreachable!("{shown}: {refused:?}") };
         assert!(expected(cause), "{shown}: {cause:?}");
         let text = refused.to_string();
-        let names = format!("{NAME} wasn't reached through proxy http://{PROXY}:{}", refusing.port);
+        let names = format!("can't reach {NAME} through proxy http://{PROXY}:{}", refusing.port);
         assert!(text.starts_with(&names), "{text}");
         assert!(gate.metrics().contains(r#"result="proxy_error"} 1"#), "{}", gate.metrics());
     }
@@ -163,7 +159,7 @@ async fn what_a_proxy_says_itself_is_an_error_that_names_it_and_never_an_answer(
 }
 
 #[tokio::test]
-async fn a_proxy_that_drips_is_given_up_at_the_connect_wish_and_named() {
+async fn a_slow_proxy_is_given_up_at_the_connect_timeout_and_named() {
     let drips = Cloud::serving(|mut stream, seen| async move {
         seen.request(&mut stream).await;
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nx: ").await;
@@ -176,18 +172,18 @@ async fn a_proxy_that_drips_is_given_up_at_the_connect_wish_and_named() {
     let (gate, _) = through(proxy(&drips), vec![by_name(&cloud)]);
     let deadlines = Deadlines { connect: Some(SHORT), ..plenty() };
     let refused = gate.gate.send(get(&cloud.uri("/")), deadlines).await;
-    assert!(matches!(refused, Err(Error::Proxy { cause: NoTunnel::Late(SHORT), .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Proxy { cause: TunnelError::Late(SHORT), .. })), "{refused:?}");
 }
 
 #[tokio::test]
-async fn the_address_filter_holds_for_the_proxy_and_for_targets_written_as_addresses() {
+async fn the_address_filter_applies_to_the_proxy_and_to_targets_written_as_addresses() {
     let (cloud, tunnels) = (Cloud::answering(OK).await, opening().await);
     let closed = Proxy { addresses: Vec::new(), ..proxy(&tunnels) };
     let (gate, _) = through(closed, vec![by_name(&cloud)]);
     let refused = gate.get(&cloud.uri("/")).await.unwrap_err();
-    let loopback = ("127.0.0.1".parse().unwrap(), Reason::Loopback);
+    let loopback = ("127.0.0.1".parse().unwrap(), BlockReason::Loopback);
     assert!(
-        matches!(&refused, Error::Proxy { cause: NoTunnel::Blocked(found), .. } if *found == [loopback]),
+        matches!(&refused, Error::Proxy { cause: TunnelError::Blocked(found), .. } if *found == [loopback]),
         "{refused:?}"
     );
     let private = Grant { host: "10.1.2.3".parse().unwrap(), ..by_name(&cloud) };
@@ -198,7 +194,7 @@ async fn the_address_filter_holds_for_the_proxy_and_for_targets_written_as_addre
 }
 
 #[tokio::test]
-async fn what_is_on_the_machine_itself_is_reached_without_the_proxy() {
+async fn an_address_of_this_machine_is_reached_without_the_proxy() {
     let (cloud, tunnels) = (Cloud::answering(OK).await, opening().await);
     let near = Grant { host: "127.0.0.1".parse().unwrap(), ..cloud.grant() };
     let (gate, _) = through(proxy(&tunnels), vec![near]);
@@ -208,7 +204,7 @@ async fn what_is_on_the_machine_itself_is_reached_without_the_proxy() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_the_operators_bundle_is_trusted_beside_the_systems_and_through_a_proxy() {
+async fn the_operators_bundle_is_trusted_in_addition_to_the_systems_and_through_a_proxy() {
     if is_child() {
         let folder = std::env::var_os("FOLDER").unwrap();
         let folder = Path::new(&folder);
@@ -249,13 +245,13 @@ async fn a_certificate_of_the_operators_bundle_is_trusted_beside_the_systems_and
     let roots = path(&folder.path().join("system/certificate.pem"));
     let variables = [("SSL_CERT_FILE", roots), ("FOLDER", path(folder.path()))];
     run_with(
-        "proxy::a_certificate_of_the_operators_bundle_is_trusted_beside_the_systems_and_through_a_proxy",
+        "proxy::the_operators_bundle_is_trusted_in_addition_to_the_systems_and_through_a_proxy",
         &variables,
     );
 }
 
 #[tokio::test]
-async fn a_bundle_that_is_bad_empty_or_missing_makes_no_gate() {
+async fn an_invalid_empty_or_missing_bundle_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in [("missing", None), ("empty", Some("")), ("bad", Some("no certificate"))] {
         let path = folder.path().join(name);

@@ -1,17 +1,15 @@
-//! The last requests, as whoever looks for a reason at night finds them, and what they don't find: a secret.
+//! The last requests, as an operator on call finds them: with their results, and without secrets.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use pileus_gate::{Config, Effect, Grant, Limit, Rule, Seen, Source, Urgency};
+use pileus_gate::{Config, Effect, Grant, Limit, RecentRequest, Rule, Source, Urgency};
 
-use crate::{
-    OK,
-    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
-};
+use crate::OK;
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within};
 
-/// A gate whose reads are one at once and then one in 2 s.
+/// A gate whose limit lets one read through at once and then one every 2 s.
 fn gate(cloud: &Cloud) -> Watched {
     let rule = Rule {
         host: NAME.parse().unwrap(),
@@ -34,7 +32,7 @@ fn gate(cloud: &Cloud) -> Watched {
 }
 
 #[tokio::test]
-async fn every_request_is_seen_with_what_became_of_it_and_without_what_may_be_a_secret() {
+async fn every_request_is_listed_with_its_result_and_without_secrets() {
     let cloud = Cloud::answering(OK).await;
     let gate = gate(&cloud);
     let put = http::Request::put(cloud.uri("/v1/a?sig=hunter2"));
@@ -54,17 +52,17 @@ async fn every_request_is_seen_with_what_became_of_it_and_without_what_may_be_a_
     let seen = gate.gate.recent();
     assert!(!format!("{seen:?}").contains("hunter2"), "{seen:?}");
     let grant = format!("http://{NAME}:{}", cloud.port);
-    let row = |seen: &Seen| {
+    let row = |seen: &RecentRequest| {
         let status = seen.status.map_or(0, |status| status.as_u16());
         let path = seen.url.strip_prefix(&grant).unwrap_or(&seen.url).to_owned();
         (seen.method.clone(), path, seen.effect, seen.result, status, seen.source, seen.sent, seen.received)
     };
     let rows: Vec<_> = seen.iter().map(row).collect();
     let expected = [
-        ("", "", "unknown", "malformed", 0, Source::Nobody, 0, 0),
-        ("GET", "/v2/e", "unknown", "denied", 0, Source::Nobody, 0, 0),
-        ("GET", "/v1/d", "read", "held_back", 429, Source::Gate, 0, 0),
-        ("GET", "/v1/c", "unknown", "deadline_passed", 0, Source::Nobody, 0, 0),
+        ("", "", "unknown", "malformed", 0, Source::Unanswered, 0, 0),
+        ("GET", "/v2/e", "unknown", "denied", 0, Source::Unanswered, 0, 0),
+        ("GET", "/v1/d", "read", "held_back", 429, Source::Limit, 0, 0),
+        ("GET", "/v1/c", "unknown", "deadline_passed", 0, Source::Unanswered, 0, 0),
         ("GET", "/v1/b", "read", "ok", 200, Source::Cloud, 0, 2),
         ("PUT", "/v1/a", "write", "ok", 200, Source::Cloud, 7, 2),
     ];
@@ -72,7 +70,7 @@ async fn every_request_is_seen_with_what_became_of_it_and_without_what_may_be_a_
         (method.to_owned(), path.to_owned(), effect, result, status, source, sent, received)
     });
     assert_eq!(rows, expected);
-    let [_, denied, _, _, read, write]: [Seen; 6] = seen.try_into().unwrap();
+    let [_, denied, _, _, read, write]: [RecentRequest; 6] = seen.try_into().unwrap();
     assert_eq!((&*denied.grant, &*read.grant), ("none", &*grant));
     assert_eq!((read.urgency, write.urgency), (Urgency::Background, Urgency::User));
     assert!(read.waited > Duration::from_millis(500), "one write took the token of its first 2 s: {read:?}");

@@ -1,21 +1,24 @@
-//! Token endpoints on real sockets: what they are sent, in each of the forms, and what becomes of those that refuse,
+//! Token endpoints on real sockets: what each kind of credential sends them, and how endpoints are handled that refuse,
 //! misbehave, or repeat what they were sent.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
+use std::time::Duration;
 
-use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use pileus_gate::{Config, Connection, Credential, CredentialKind, Error, OAuthClient};
 use ring::signature::{KeyPair, RSA_PSS_2048_8192_SHA256, RsaKeyPair, UnparsedPublicKey};
-use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject;
 use tokio::time::{sleep, timeout};
 
-use crate::{
-    OK, SHORT,
-    cloud::{Answers, Cloud, Log, NAME, Watched, get, nothing, text, within},
-    credentials::{PLANTED, answering, client, credential, file, gate, gate_to, json, secret, state, until},
-    environment::{is_child, run_with, serve_tls_with},
-    proxy::{opening, proxy},
+use crate::cloud::{Answers, Cloud, Log, NAME, Watched, get, nothing, text, within};
+use crate::credentials::{
+    PLANTED, answering, client, credential, file, gate, gate_to, json, secret, state, until,
 };
+use crate::environment::{is_child, run_with, serve_tls_with};
+use crate::proxy::{opening, proxy};
+use crate::{OK, SHORT};
 
 const KEY: &str = include_str!("rsa-key.pem");
 
@@ -27,7 +30,7 @@ fn field(request: &str, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_refuses_or_misbehaves_is_a_cause_that_repeats_nothing_of_it() {
+async fn a_refusing_or_misbehaving_endpoint_is_reported_without_repeating_its_response() {
     let elsewhere = Cloud::answering(OK).await;
     let echo = format!(
         r#"{{"error": "{PLANTED}", "error_description": "AADSTS7000215: {PLANTED}", "error_codes": [7000215]}}"#
@@ -86,12 +89,12 @@ async fn a_request_waits_for_a_silent_endpoint_until_its_soft_deadline_and_names
     let begun = std::time::Instant::now();
     let refused = gate.gate.send(get(&cloud.uri("/")), within(SHORT)).await.unwrap_err();
     assert!(refused.to_string().contains("credential main: it isn't acquired yet"), "{refused}");
-    // And no longer, as until the endpoint would be given up.
+    // It doesn't wait until the attempt at the endpoint times out.
     assert!((SHORT..Duration::from_secs(5)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
-async fn an_endpoint_is_asked_no_sooner_than_it_says() {
+async fn an_endpoint_is_asked_again_no_sooner_than_its_retry_after() {
     let folder = tempfile::tempdir().unwrap();
     let issuer = Cloud::answering("HTTP/1.1 429 Slow\r\nretry-after: 60\r\ncontent-length: 0\r\n\r\n").await;
     let cloud = Cloud::answering(OK).await;
@@ -105,7 +108,7 @@ async fn an_endpoint_is_asked_no_sooner_than_it_says() {
 }
 
 #[tokio::test]
-async fn a_machines_identity_comes_from_the_metadata_address_that_is_written_down() {
+async fn a_managed_identity_comes_from_the_configured_metadata_address() {
     let metadata =
         answering(|_, _| json(200, r#"{"access_token": "machine", "expires_in": "86399", "resource": "r"}"#))
             .await;
@@ -116,7 +119,7 @@ async fn a_machines_identity_comes_from_the_metadata_address_that_is_written_dow
         resource: "https://cloud.test/".into(),
         client_id: client_id.map(str::to_owned),
     };
-    // No range opens loopback but the address in the URL itself.
+    // Only the address in the URL itself opens loopback.
     let of = |client_id| vec![Credential { addresses: Vec::new(), ..credential(kind(client_id)) }];
     for (client_id, tail) in [(None, ""), (Some("some id"), "&client_id=some+id")] {
         let gate = gate(&cloud, of(client_id));
@@ -141,7 +144,7 @@ async fn tokens_are_asked_for_through_the_proxy_and_a_machines_identity_never() 
     let tunnels = opening().await;
     let secret = file(&folder, "secret", PLANTED);
     let by_name = credential(CredentialKind::ClientSecret { client: client(&endpoint), secret });
-    // A metadata service that isn't on the machine's own link.
+    // A metadata service that isn't on this machine's link.
     let machine = credential(CredentialKind::ManagedIdentity {
         endpoint: format!("http://metadata.test:{}/token", endpoint.port).parse().unwrap(),
         resource: "r".into(),
@@ -162,7 +165,7 @@ async fn tokens_are_asked_for_through_the_proxy_and_a_machines_identity_never() 
 }
 
 #[tokio::test]
-async fn a_certificate_proves_itself_with_its_key() {
+async fn a_client_certificate_signs_its_assertion_with_its_key() {
     let folder = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::from_pem(KEY).unwrap();
     let own = rcgen::CertificateParams::new(vec!["client".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -198,7 +201,7 @@ async fn a_certificate_proves_itself_with_its_key() {
 }
 
 #[tokio::test]
-async fn the_clusters_token_is_read_anew_for_each_exchange() {
+async fn the_clusters_token_is_read_again_for_each_exchange() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "first").unwrap();
@@ -243,7 +246,7 @@ async fn over_tls_both_the_token_and_its_use_are_checked_against_the_trusted_roo
         if std::env::var_os("TRUSTED").is_some() {
             let answer = gate.get(&format!("https://{NAME}:{port}/")).await.unwrap();
             assert_eq!(text(answer).await.unwrap(), "Bearer over-tls");
-            // Also where no grant speaks TLS.
+            // Even if no grant uses TLS.
             until(&alone, |state| state.is_ready).await;
         } else {
             until(&gate, |state| state.failing.is_some()).await;
@@ -271,8 +274,8 @@ async fn over_tls_both_the_token_and_its_use_are_checked_against_the_trusted_roo
 }
 
 #[tokio::test]
-async fn the_log_tells_of_changes_not_of_attempts_and_never_a_secret() {
-    const TEST: &str = "token_endpoints::the_log_tells_of_changes_not_of_attempts_and_never_a_secret";
+async fn the_log_reports_changes_not_attempts_and_never_a_secret() {
+    const TEST: &str = "token_endpoints::the_log_reports_changes_not_attempts_and_never_a_secret";
     if !is_child() {
         return run_with(TEST, &[]);
     }

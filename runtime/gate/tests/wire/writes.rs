@@ -1,13 +1,16 @@
-//! Writes that outlive whoever wanted them: how long they are waited for, what is remembered of them, and what waits for
-//! them meanwhile.
+//! Writes that outlive their callers: how long the gate waits for them, how they are recorded, and which writes wait for
+//! them.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use http_body_util::Full;
 use pileus_gate::{Deadlines, Error, Fence, Gate, Phase, Source};
-use tokio::{io::AsyncWriteExt, sync::Notify, time::timeout};
+use tokio::io::AsyncWriteExt;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::cloud::{Answers, Cloud, Unresolved, Watched, plenty, text, within};
 use crate::fence::reads;
@@ -15,7 +18,7 @@ use crate::{OK, SHORT};
 
 const SOON: Duration = Duration::from_secs(5);
 
-/// A cloud that answers requests to `/slow` only when it is told to, and all others at once.
+/// A cloud that answers requests to `/slow` when the test lets it, and all others at once.
 async fn cloud() -> (Cloud, Arc<Notify>) {
     let answer = Arc::new(Notify::new());
     let told = answer.clone();
@@ -44,32 +47,32 @@ fn request(cloud: &Cloud, method: Method, path: &str, body: &'static str) -> htt
     request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap()
 }
 
-/// Sends a write, and goes away once it has arrived.
+/// Sends a write, and drops it when it has arrived.
 async fn leave(gate: &Gate, cloud: &Cloud, method: Method, body: &'static str) {
     let before = cloud.requests().len();
     tokio::select! {
-        _ = gate.send(request(cloud, method, "/slow", body), plenty()) => unreachable!("nobody answers"),
+        _ = gate.send(request(cloud, method, "/slow", body), plenty()) => unreachable!("the cloud does not answer"),
         () = cloud.arrived(before + 1) => {}
     }
-    assert_eq!(gate.writes_under_way(), 1);
+    assert_eq!(gate.writes_in_flight(), 1);
 }
 
 #[tokio::test]
-async fn a_write_that_nobody_waits_for_ends_in_one_record_and_its_connection_is_used_again() {
+async fn a_detached_write_ends_in_one_record_and_its_connection_is_used_again() {
     let (cloud, answer) = cloud().await;
     let gate = gate(&cloud);
     leave(&gate.gate, &cloud, Method::PUT, "body").await;
     assert_eq!(gate.gate.recent(), [], "it isn't over");
     answer.notify_one();
-    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+    timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
     let mut recent = gate.gate.recent();
     while recent.is_empty() {
-        // The rest of the answer is read.
+        // The rest of the response is read.
         tokio::time::sleep(Duration::from_millis(1)).await;
         recent = gate.gate.recent();
     }
     let [seen] = &recent[..] else { unreachable!("{recent:?}") };
-    assert!(seen.outlived && seen.source == Source::Cloud, "{seen:?}");
+    assert!(seen.outlived_caller && seen.source == Source::Cloud, "{seen:?}");
     assert_eq!((seen.status, seen.sent, seen.received), (Some(StatusCode::OK), 4, 2));
     let metrics = gate.metrics();
     assert!(
@@ -77,64 +80,64 @@ async fn a_write_that_nobody_waits_for_ends_in_one_record_and_its_connection_is_
         "{metrics}"
     );
     text(gate.get(&cloud.uri("/")).await.unwrap()).await.unwrap();
-    assert_eq!((cloud.connections(), gate.gate.recent()[0].outlived), (1, false));
+    assert_eq!((cloud.connections(), gate.gate.recent()[0].outlived_caller), (1, false));
 }
 
 #[tokio::test]
-async fn a_write_that_was_not_begun_is_cancelled_with_its_caller() {
+async fn a_write_that_has_not_begun_is_canceled_with_its_caller() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::with(vec![cloud.grant()], Arc::new(Unresolved), reads(), Fence::default());
     let sending = gate.gate.send(request(&cloud, Method::PUT, "/", "body"), plenty());
     assert!(timeout(SHORT, sending).await.is_err());
-    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+    timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
     let recent = gate.gate.recent();
     let [seen] = &recent[..] else { unreachable!("{recent:?}") };
-    assert!(seen.result == "cancelled" && !seen.outlived, "{seen:?}");
+    assert!(seen.result == "cancelled" && !seen.outlived_caller, "{seen:?}");
 }
 
 #[tokio::test]
-async fn the_callers_time_is_not_the_writes() {
+async fn the_timeout_of_a_caller_does_not_end_its_write() {
     for phase in [Phase::FirstByte, Phase::Call] {
         let (cloud, answer) = cloud().await;
         let gate = gate(&cloud);
-        // Enough for it to be sent.
+        // Enough time to send it.
         let short = Duration::from_secs(1);
         let wish = Deadlines { first_byte: Some(short), ..plenty() };
         let deadlines = if phase == Phase::Call { within(short) } else { wish };
         let late = gate.gate.send(request(&cloud, Method::PUT, "/slow", ""), deadlines).await;
         assert!(matches!(late, Err(Error::Timeout { phase: found, .. }) if found == phase), "{late:?}");
-        assert_eq!(gate.gate.writes_under_way(), 1, "{phase:?}");
+        assert_eq!(gate.gate.writes_in_flight(), 1, "{phase:?}");
         answer.notify_one();
-        timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+        timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
         let metrics = gate.metrics();
         assert!(metrics.contains(r#"result="ok"} 1"#) && !metrics.contains("timeout"), "{metrics}");
-        // An answer in time is his who waits.
+        // A response in time goes to the caller.
         let (sender, request) = (gate.gate.clone(), request(&cloud, Method::PUT, "/slow", ""));
         let waits = tokio::spawn(async move { text(sender.send(request, plenty()).await?).await });
         cloud.arrived(2).await;
         answer.notify_one();
         assert_eq!(waits.await.unwrap().unwrap(), "ok");
-        assert!(!gate.gate.recent()[0].outlived);
+        assert!(!gate.gate.recent()[0].outlived_caller);
     }
 }
 
 #[tokio::test]
-async fn a_write_is_waited_for_a_minute_from_its_sending() {
+async fn a_write_in_flight_is_given_up_a_minute_after_it_was_sent() {
     let (cloud, _answer) = cloud().await;
     let gate = gate(&cloud);
     leave(&gate.gate, &cloud, Method::PUT, "").await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(59)).await;
     tokio::task::yield_now().await;
-    assert_eq!(gate.gate.writes_under_way(), 1);
+    assert_eq!(gate.gate.writes_in_flight(), 1);
     tokio::time::advance(Duration::from_secs(1)).await;
-    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+    timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
     let recent = gate.gate.recent();
-    assert_eq!((recent.len(), recent[0].result, recent[0].outlived), (1, "timeout", true));
+    assert_eq!((recent.len(), recent[0].result, recent[0].outlived_caller), (1, "timeout", true));
 }
 
 #[tokio::test]
-async fn what_is_sent_to_the_resource_of_an_unfinished_write_waits_and_nothing_else_does() {
+async fn only_writes_to_the_resource_of_a_detached_write_wait() {
     let rows = [
         ((Method::PUT, "one"), (Method::PUT, "/slow", "another"), true),
         ((Method::PUT, "one"), (Method::DELETE, "/slow", "another"), true),
@@ -157,7 +160,7 @@ async fn what_is_sent_to_the_resource_of_an_unfinished_write_waits_and_nothing_e
             assert!(timeout(SHORT, &mut later).await.is_err(), "{name}");
             assert_eq!(cloud.requests().len(), 1, "{name}");
             answer.notify_one();
-            // What is the same once more is slow once more.
+            // An equal request is the same change, so it waits too.
             cloud.arrived(2).await;
             answer.notify_one();
         }
@@ -171,13 +174,13 @@ async fn writes_that_are_waited_for_are_not_ordered() {
     let gate = gate(&cloud);
     let send = || gate.gate.send(request(&cloud, Method::PUT, "/slow", ""), plenty());
     tokio::select! {
-        _ = async { tokio::join!(send(), send()) } => unreachable!("nobody answers"),
+        _ = async { tokio::join!(send(), send()) } => unreachable!("the cloud does not answer"),
         () = cloud.arrived(2) => {}
     }
 }
 
 #[tokio::test]
-async fn who_waits_for_an_unfinished_write_in_vain_is_answered_in_the_clouds_place() {
+async fn a_write_that_waits_in_vain_for_a_detached_one_is_answered_by_the_gate() {
     let (cloud, answer) = cloud().await;
     let gate = gate(&cloud);
     leave(&gate.gate, &cloud, Method::PUT, "").await;
@@ -189,7 +192,7 @@ async fn who_waits_for_an_unfinished_write_in_vain_is_answered_in_the_clouds_pla
     assert!((55..=60).contains(&after), "{after}: when it is over for sure");
     let line = r#"pileus_gate_held_back_total{provider="test",limit="none",reason="write_unfinished"} 1"#;
     assert!(gate.metrics().contains(line), "{}", gate.metrics());
-    // Nor does a gate that is closed let anybody wait, and what is unfinished is finished.
+    // A closed gate ends the wait, and finishes the detached write.
     let waits = gate.gate.send(request(&cloud, Method::PUT, "/slow", ""), plenty());
     let closes = async {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -197,7 +200,7 @@ async fn who_waits_for_an_unfinished_write_in_vain_is_answered_in_the_clouds_pla
     };
     let (refused, ()) = tokio::join!(waits, closes);
     assert!(matches!(refused, Err(Error::Closed)), "{refused:?}");
-    assert_eq!((cloud.requests().len(), gate.gate.writes_under_way()), (1, 1));
+    assert_eq!((cloud.requests().len(), gate.gate.writes_in_flight()), (1, 1));
     answer.notify_one();
-    timeout(SOON, gate.gate.writes_ended()).await.unwrap();
+    timeout(SOON, gate.gate.wait_for_writes()).await.unwrap();
 }

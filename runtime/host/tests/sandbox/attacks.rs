@@ -367,11 +367,11 @@ async fn row_14_an_unfinished_read_is_aborted_with_its_call_and_an_unfinished_wr
     let answers = guest.lookup_once(Purpose::Initialise, &[node("a")]).await.unwrap().unwrap();
     assert!(matches!(answers.as_slice(), [Ok(Answer::Found(_))]), "{answers:?}");
     assert!(started.elapsed() < limits().lookup_soft, "nothing delays the call");
-    assert_eq!(gate.gate.writes_under_way(), 1, "the write continues");
+    assert_eq!(gate.gate.writes_in_flight(), 1, "the write continues");
     let closed = timeout(LONG, watch.recv()).await;
     assert_eq!(closed, Ok(Some(("GET".to_owned(), 0))), "the read's connection is closed");
     over.notify_one();
-    timeout(LONG, gate.gate.writes_ended()).await.expect("the write ends");
+    timeout(LONG, gate.gate.wait_for_writes()).await.expect("the write ends");
     assert_eq!(cloud.requests().len(), 2);
     // The write is counted when the rest of its response has been read, which happens in the background.
     let is_counted = async {

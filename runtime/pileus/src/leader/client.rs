@@ -10,7 +10,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt as _};
 use kube::{Client, Config};
-use pileus_gate::{Fence, Fenced};
+use pileus_gate::{Fence, FencedBody};
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
@@ -36,7 +36,7 @@ pub(crate) fn fenced(config: Config, fence: Fence) -> kube::Result<Client> {
             } else {
                 Fence::default()
             };
-            request.map(|body| Fenced::new(body, fence))
+            request.map(|body| FencedBody::new(body, fence))
         })
         .service(http);
     Ok(Client::new(service, config.default_namespace))

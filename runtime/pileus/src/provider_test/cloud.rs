@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pileus_cloud::NodeReference;
-use pileus_gate::{Course, Effect, Error, Limits, Meaning, Request, StandIn};
+use pileus_gate::{Classification, Effect, Error, Interception, Interceptor, Limits, Request};
 
 use super::facts::Seen;
 
@@ -70,28 +70,28 @@ impl Scene {
     }
 
     /// What becomes of a request after so many others.
-    fn course(self, earlier: usize) -> Course {
+    fn course(self, earlier: usize) -> Interception {
         let plain = |status: u16| http::Response::builder().status(status);
         let busy = || {
             let head = plain(429).header("retry-after", RETRY_AFTER);
             answer(head, "application/json", json("throttled"))
         };
         match self {
-            Self::Real | Self::Changing => Course::Carry,
-            Self::RealFor(most) if earlier < most => Course::Carry,
+            Self::Real | Self::Changing => Interception::Forward,
+            Self::RealFor(most) if earlier < most => Interception::Forward,
             Self::RealFor(_) | Self::Busy => busy(),
-            Self::BreaksDown if earlier == 0 => Course::Carry,
+            Self::BreaksDown if earlier == 0 => Interception::Forward,
             Self::Down | Self::BreaksDown => answer(plain(503), "application/json", json("unavailable")),
             Self::Forbidden => forbidden(),
             Self::NotFound => answer(plain(404), "application/json", json("not-found")),
             Self::Page => {
                 answer(plain(200), "text/html", "<html><body>Please log in</body></html>".to_owned())
             }
-            Self::CutOff => Course::Fail(Error::Protocol {
+            Self::CutOff => Interception::Fail(Error::Protocol {
                 host: "the cloud".to_owned(),
                 source: Arc::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
             }),
-            Self::Silence => Course::Silence,
+            Self::Silence => Interception::NoResponse,
         }
     }
 }
@@ -100,22 +100,22 @@ fn json(code: &str) -> String {
     format!(r#"{{"code":"{code}","message":"the conformance test says so"}}"#)
 }
 
-fn answer(head: http::response::Builder, kind: &str, body: String) -> Course {
+fn answer(head: http::response::Builder, kind: &str, body: String) -> Interception {
     let answer = head.header("content-type", kind).body(body.into());
-    Course::Answer(answer.expect("status and headers are constants"))
+    Interception::Respond(answer.expect("status and headers are constants"))
 }
 
-fn forbidden() -> Course {
+fn forbidden() -> Interception {
     answer(http::Response::builder().status(403), "application/json", json("forbidden"))
 }
 
 /// Whether the real cloud may see a request. Where no rule says what it means, its method has to.
-fn only_reads(request: &Request, meaning: &Meaning) -> bool {
+fn only_reads(request: &Request, meaning: &Classification) -> bool {
     (meaning.effect != Effect::Write && request.can_be_a_read())
         || (!has_rule(meaning) && request.method().is_safe())
 }
 
-fn has_rule(meaning: &Meaning) -> bool {
+fn has_rule(meaning: &Classification) -> bool {
     !matches!(meaning.limits, Limits::AllOfHost)
 }
 
@@ -152,8 +152,8 @@ impl fmt::Debug for Cloud {
     }
 }
 
-impl StandIn for Cloud {
-    fn decide(&self, request: &Request, body: &[u8], meaning: &Meaning) -> Course {
+impl Interceptor for Cloud {
+    fn intercept(&self, request: &Request, body: &[u8], meaning: &Classification) -> Interception {
         let mut play = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = format!(
             "{}?{} {}",
@@ -168,7 +168,9 @@ impl StandIn for Cloud {
             about: named_in(&text, &play.nodes),
         };
         let course = match play.scene.course(play.seen.len()) {
-            Course::Carry if play.scene != Scene::Changing && !only_reads(request, meaning) => forbidden(),
+            Interception::Forward if play.scene != Scene::Changing && !only_reads(request, meaning) => {
+                forbidden()
+            }
             course => course,
         };
         play.seen.push(seen);
@@ -225,14 +227,14 @@ mod tests {
         let cloud = Cloud::new();
         cloud.begin(Scene::Changing, &[]);
         let request = Request::parse(&Method::DELETE, &"https://cloud.example/a".parse().unwrap()).unwrap();
-        let meaning = Meaning {
+        let meaning = Classification {
             effect: Effect::Write,
             limits: Limits::AllOfHost,
             cache_scope: None,
             fold_case: false,
             page: None,
         };
-        assert!(matches!(cloud.decide(&request, b"", &meaning), Course::Carry));
+        assert!(matches!(cloud.intercept(&request, b"", &meaning), Interception::Forward));
     }
 
     #[test]
@@ -241,10 +243,10 @@ mod tests {
             let cloud = Cloud::new();
             cloud.begin(scene, &[]);
             let request = Request::parse(&method, &"https://cloud.example/a".parse().unwrap()).unwrap();
-            let meaning = Meaning { effect, limits, cache_scope: None, fold_case: false, page: None };
-            let course = cloud.decide(&request, b"", &meaning);
+            let meaning = Classification { effect, limits, cache_scope: None, fold_case: false, page: None };
+            let course = cloud.intercept(&request, b"", &meaning);
             assert_eq!(cloud.seen().len(), 1, "it is written down in any case");
-            matches!(course, Course::Carry)
+            matches!(course, Interception::Forward)
         };
         let ruled = || Limits::Keys(Vec::new());
         for scene in [Scene::Real, Scene::RealFor(1), Scene::BreaksDown] {
@@ -283,8 +285,8 @@ mod tests {
 
     #[test]
     fn a_cloud_that_is_shared_is_spared_after_its_share() {
-        assert!(matches!(Scene::RealFor(2).course(1), Course::Carry));
-        let Course::Answer(answer) = Scene::RealFor(2).course(2) else { unreachable!("it answers") };
+        assert!(matches!(Scene::RealFor(2).course(1), Interception::Forward));
+        let Interception::Respond(answer) = Scene::RealFor(2).course(2) else { unreachable!("it answers") };
         assert_eq!(
             (answer.status().as_u16(), answer.headers()["retry-after"].to_str().ok()),
             (429, Some("7"))

@@ -138,7 +138,7 @@ fn caller(
     let gate = Gate::new(config, &pileus_gate::Metrics::register(registry))
         .map_err(|source| Error::Gate { provider: provider.clone(), source: Box::new(source) })?;
     let cloud = Cloud::new();
-    let gate = gate.with_stand_in(std::sync::Arc::new(cloud.clone()));
+    let gate = gate.with_interceptor(std::sync::Arc::new(cloud.clone()));
     let cluster = Cluster { name: "pileus-conformance".to_owned(), uid: Some(uid(&nobody, "cluster")) };
     let wants_known = description.service_facts.known;
     let scheme = description.provider_id_schemes.first().cloned().unwrap_or_default();

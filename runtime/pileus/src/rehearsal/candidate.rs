@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use pileus_cloud::{Cluster, Error as CloudError, OwnedLoadBalancer, Provider};
-use pileus_gate::{Rehearsal, View};
+use pileus_gate::{DryRun, View};
 use tokio::time::Instant;
 
 use super::apart::{Apart, Outcome, Told};
@@ -22,7 +22,7 @@ const TELLING: Duration = Duration::from_mins(1);
 /// A provider whose writes are written down instead of sent.
 pub(crate) struct Candidate {
     pub(crate) provider: Provider,
-    pub(crate) rehearsal: Rehearsal,
+    pub(crate) rehearsal: DryRun,
     pub(crate) identity: Identity,
 }
 
@@ -45,7 +45,7 @@ impl Candidate {
             version: loaded.description.version.clone(),
             digest: loaded.component.digest.to_string(),
         };
-        let (gate, rehearsal) = loaded.gate.clone().rehearsing();
+        let (gate, rehearsal) = loaded.gate.clone().dry_run();
         // Nothing changes meanwhile, so what was read once is true for every call.
         let gate = gate.with_view(View::fresh());
         let provider = loaded.behind(gate).provider(metrics);

@@ -1,19 +1,17 @@
-//! Clouds that show what they were sent: what a provider then reads of its credential, which is nothing.
+//! Clouds that show what they were sent: the provider reads nothing of its credential.
 
 use std::time::Duration;
 
 use pileus_gate::{CredentialKind, Error};
 use tokio::io::AsyncWriteExt;
 
-use crate::{
-    cloud::{Cloud, get, plenty, text},
-    credentials::{credential, file, gate},
-};
+use crate::cloud::{Cloud, get, plenty, text};
+use crate::credentials::{credential, file, gate};
 
 const SECRET: &str = "planted-hunter2/0123456789+abcdef=";
 
-/// A cloud that repeats the head of each request in the body of its answer, in pieces of this size, or in a header of its
-/// answer where that is none.
+/// A cloud that repeats the head of each request in the body of its response, in pieces of this size, or in a header if there
+/// is no size.
 async fn repeating(piece: usize) -> Cloud {
     Cloud::serving(move |mut stream, seen| async move {
         while let Some(request) = seen.request(&mut stream).await {
@@ -38,7 +36,7 @@ async fn repeating(piece: usize) -> Cloud {
 }
 
 #[tokio::test]
-async fn an_answer_that_shows_the_credential_is_an_error_and_nothing_of_it_is_read() {
+async fn a_response_that_shows_the_credential_is_an_error_and_no_part_of_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let secret = |name: &str| file(&folder, name, SECRET);
     let kinds = || {
@@ -62,7 +60,7 @@ async fn an_answer_that_shows_the_credential_is_an_error_and_nothing_of_it_is_re
                 Err(error) => Err(error),
             };
             assert!(cloud.requests().concat().contains(SECRET), "{label}");
-            assert!(matches!(shown, Err(Error::Echo { .. })), "{label}: {shown:?}");
+            assert!(matches!(shown, Err(Error::CredentialEchoed { .. })), "{label}: {shown:?}");
             let (metrics, recent) = (gate.metrics(), gate.gate.recent());
             assert!(metrics.contains(r#"result="credential_shown"} 1"#), "{label}: {metrics}");
             assert!(!format!("{metrics} {recent:?} {shown:?}").contains("hunter2"), "{label}");
@@ -71,7 +69,7 @@ async fn an_answer_that_shows_the_credential_is_an_error_and_nothing_of_it_is_re
 }
 
 #[tokio::test]
-async fn what_only_begins_like_the_credential_is_passed_on_whole_and_nobody_asks_for_it_compressed() {
+async fn data_that_only_begins_like_the_credential_is_passed_on_and_compression_is_not_requested() {
     let folder = tempfile::tempdir().unwrap();
     let body = format!("{} {}", &SECRET[..20], &SECRET[..30]);
     let cloud =

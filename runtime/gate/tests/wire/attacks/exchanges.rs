@@ -1,4 +1,4 @@
-//! What is sent and what comes back: framing, headers, bodies, and what is left unfinished or belongs to others.
+//! Requests and responses: framing, headers, bodies, unfinished exchanges, and what belongs to other providers.
 
 use std::time::Duration;
 
@@ -8,17 +8,12 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use pileus_gate::{
     Config, Credential, CredentialKind, Deadlines, Error, Fence, Grant, Limit, Phase, Rule, SecretFile,
 };
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    sync::mpsc,
-    time::timeout,
-};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
-use crate::{
-    OK, SHORT,
-    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within},
-    fence,
-};
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within};
+use crate::{OK, SHORT, fence};
 
 #[tokio::test]
 async fn row_07_row_08_exactly_one_framing_and_no_forbidden_header_arrive() {
@@ -59,7 +54,7 @@ async fn row_07_row_08_exactly_one_framing_and_no_forbidden_header_arrive() {
     text(gate.gate.send(empty, plenty()).await.unwrap()).await.unwrap();
     let arrived = cloud.requests().concat();
     assert_eq!(arrived.matches("content-length: 0\r\n").count(), 1, "servers want it of a POST: {arrived}");
-    // All but Host, the two Content-Length and Accept.
+    // All except Host, the two Content-Length and Accept.
     let label = format!(r#"provider="test",grant="http://{NAME}:{}""#, cloud.port);
     let line = format!("pileus_gate_stripped_headers_total{{{label}}} 8\n");
     assert!(gate.metrics().contains(&line), "{}", gate.metrics());
@@ -78,12 +73,12 @@ async fn dripping(every: Duration) -> Cloud {
 }
 
 #[tokio::test]
-async fn row_11_a_body_that_stalls_ends_at_the_between_bytes_wish_and_one_that_drips_at_the_hard_deadline() {
+async fn row_11_a_stalled_body_ends_at_the_between_bytes_timeout_and_a_slow_one_at_the_hard_deadline() {
     let stalls = dripping(Duration::from_mins(1)).await;
     let gate = Watched::new(vec![stalls.grant()]);
     let deadlines = Deadlines { between_bytes: Some(SHORT), ..plenty() };
     let answer = gate.gate.send(get(&stalls.uri("/")), deadlines).await.unwrap();
-    // The provider's own pause isn't the cloud's.
+    // A pause of the provider isn't a pause of the cloud.
     tokio::time::sleep(SHORT * 2).await;
     let broken = text(answer).await;
     assert!(matches!(broken, Err(Error::Timeout { phase: Phase::BetweenBytes, .. })), "{broken:?}");
@@ -91,7 +86,7 @@ async fn row_11_a_body_that_stalls_ends_at_the_between_bytes_wish_and_one_that_d
 
     let drips = dripping(Duration::from_millis(10)).await;
     let gate = Watched::new(vec![drips.grant()]);
-    // A busy machine may let some drips come together.
+    // On a busy machine some pieces may arrive together.
     let wish = Duration::from_secs(1);
     let deadlines = Deadlines { between_bytes: Some(wish), ..within(wish * 5 / 2) };
     let answer = gate.gate.send(get(&drips.uri("/")), deadlines).await.unwrap();
@@ -100,7 +95,7 @@ async fn row_11_a_body_that_stalls_ends_at_the_between_bytes_wish_and_one_that_d
 }
 
 #[tokio::test]
-async fn row_11_an_endless_answer_is_cut_at_its_cap_and_a_declared_one_refused_at_once() {
+async fn row_11_an_endless_response_is_cut_at_its_cap_and_a_declared_one_is_refused_at_once() {
     let (closed, mut watch) = mpsc::unbounded_channel();
     let endless = Cloud::serving(move |mut stream, seen| {
         let closed = closed.clone();
@@ -136,7 +131,7 @@ async fn row_11_an_endless_answer_is_cut_at_its_cap_and_a_declared_one_refused_a
 }
 
 #[tokio::test]
-async fn row_11_a_huge_head_of_an_answer_is_refused() {
+async fn row_11_a_huge_response_head_is_refused() {
     let lines = "x-a: b\r\n".repeat(101);
     let long = format!("x-a: {}\r\n", "b".repeat(1 << 20));
     for headers in [lines, long] {
@@ -147,9 +142,9 @@ async fn row_11_a_huge_head_of_an_answer_is_refused() {
     }
 }
 
-/// 1 MiB of zeros in 1 kB: compressed once more by whoever made it, it would be 1 GiB.
+/// 1 MiB of zeros in 1 kB; the same compressed twice would be 1 GiB.
 #[tokio::test]
-async fn row_11_what_is_compressed_stays_so() {
+async fn row_11_a_compressed_response_stays_compressed() {
     let begin = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03\xed\xc1\x31\x01\0\0\0\xc2\xa0\xf5\x4f\x6d\x08\x5f\xa0";
     let end = b"\x3e\x03\x1c\xea\x38\xa7\0\0\x10\0";
     let bomb = [&begin[..], &[0; 1016], end].concat();
@@ -159,7 +154,7 @@ async fn row_11_what_is_compressed_stays_so() {
     let answer = gate.get(&cloud.uri("/")).await.unwrap();
     assert_eq!(answer.headers()["content-encoding"], "gzip");
     assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), bomb);
-    assert!(!cloud.requests()[0].contains("accept-encoding"), "nobody asked for it on the provider's behalf");
+    assert!(!cloud.requests()[0].contains("accept-encoding"), "the gate does not add it");
 }
 
 #[tokio::test]
@@ -189,7 +184,7 @@ async fn row_14_dropping_an_unfinished_read_or_body_closes_its_connection_and_co
 }
 
 #[tokio::test]
-async fn row_15_neither_two_providers_nor_two_grants_share_a_connection() {
+async fn row_15_providers_and_grants_share_no_connection() {
     let cloud = Cloud::answering(OK).await;
     let read = Grant { methods: vec!["GET".parse().unwrap()], ..cloud.grant() };
     let write = Grant { methods: vec!["PUT".parse().unwrap()], addresses: Vec::new(), ..cloud.grant() };
@@ -198,15 +193,15 @@ async fn row_15_neither_two_providers_nor_two_grants_share_a_connection() {
         text(gate.get(&cloud.uri("/")).await.unwrap()).await.unwrap();
     }
     assert_eq!(cloud.connections(), 2);
-    // The idle connection of the first grant would do, but the second one doesn't open loopback.
+    // The idle connection of the first grant leads there, but the second grant doesn't open loopback.
     let put = http::Request::put(cloud.uri("/")).body(Full::<Bytes>::default()).unwrap();
     let refused = one.gate.send(put, plenty()).await;
     assert!(matches!(refused, Err(Error::AddressBlocked { .. })), "{refused:?}");
 }
 
-/// Two providers whose limits bear the same key: one that has used its own up leaves the other's alone.
+/// Two providers whose limits have the same key: using one up leaves the other unchanged.
 #[tokio::test]
-async fn row_15_a_limit_of_one_provider_is_not_anothers() {
+async fn row_15_providers_share_no_limit() {
     let cloud = Cloud::answering(OK).await;
     let gate = |provider: &str| {
         let rules = fence::reads().into_iter();

@@ -1,16 +1,14 @@
-//! Where a request goes: addresses, names, redirects, authorities, paths.
+//! The target of a request: addresses, names, redirects, authorities and paths.
 
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use pileus_gate::{Error, Grant, Missing, Reason};
+use pileus_gate::{BlockReason, Error, Grant, MissingGrant};
 use tokio::net::TcpListener;
 
-use crate::{
-    OK,
-    cloud::{Answers, Cloud, NAME, Watched, get, plenty, text},
-};
+use crate::OK;
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, plenty, text};
 
 #[tokio::test]
 async fn row_01_metadata_services_are_denied_without_a_grant_and_blocked_by_address_with_one() {
@@ -29,7 +27,7 @@ async fn row_01_metadata_services_are_denied_without_a_grant_and_blocked_by_addr
         let uri = format!("http://{host}/latest/meta-data");
         let denied = Watched::new(vec![cloud.grant()]).get(&uri).await;
         assert!(
-            matches!(denied, Err(Error::Denied { missing: Missing::Endpoint { .. }, .. })),
+            matches!(denied, Err(Error::Denied { missing: MissingGrant::Endpoint { .. }, .. })),
             "{host}: {denied:?}"
         );
         let blocked = Watched::new(vec![anything(host, false, 80)]).get(&uri).await;
@@ -78,7 +76,7 @@ async fn row_02_a_literal_address_passes_the_same_filter_in_every_spelling() {
         "[64:ff9b:1::a9fe:a9fe]",
         "[2002:a9fe:a9fe::1]",
     ] {
-        // A grant for the host, and for all addresses: that of the metadata service has to be named alone.
+        // The grant allows the host and all addresses; a metadata service needs a range of its own address alone.
         let all = ["0.0.0.0/0", "::/0"].map(|range| range.parse().unwrap());
         let host = spelling.parse().unwrap();
         let grant = Grant { host, port: 80, addresses: all.into(), ..cloud.grant() };
@@ -88,7 +86,7 @@ async fn row_02_a_literal_address_passes_the_same_filter_in_every_spelling() {
         if !spelling.starts_with("[2002:") && !spelling.starts_with("[::a9") && !spelling.contains(":1:") {
             let refused = Watched::new(vec![grant]).get(&format!("http://{spelling}/")).await;
             assert!(
-                matches!(&refused, Err(Error::AddressBlocked { refused, .. }) if refused[0].1 == Reason::Metadata),
+                matches!(&refused, Err(Error::AddressBlocked { refused, .. }) if refused[0].1 == BlockReason::Metadata),
                 "{spelling}: {refused:?}"
             );
         }
@@ -96,7 +94,7 @@ async fn row_02_a_literal_address_passes_the_same_filter_in_every_spelling() {
 }
 
 #[tokio::test]
-async fn row_03_of_mixed_answers_only_the_permitted_address_gets_a_connection() {
+async fn row_03_only_the_permitted_of_several_addresses_is_dialed() {
     let good = Cloud::answering(OK).await;
     let bad = TcpListener::bind(("127.0.0.2", good.port)).await.unwrap();
     let bad = Cloud::on(bad, |_, _| async {});
@@ -108,7 +106,7 @@ async fn row_03_of_mixed_answers_only_the_permitted_address_gets_a_connection() 
 }
 
 #[tokio::test]
-async fn row_03_a_granted_name_is_no_door_to_the_machine_its_link_or_a_metadata_service() {
+async fn row_03_a_granted_name_cannot_lead_to_this_machine_its_link_or_a_metadata_service() {
     let cloud = Cloud::answering(OK).await;
     let grant = Grant { addresses: Vec::new(), ..cloud.grant() };
     for address in [
@@ -132,10 +130,10 @@ async fn row_03_a_granted_name_is_no_door_to_the_machine_its_link_or_a_metadata_
     assert_eq!(cloud.connections(), 0);
 }
 
-/// Whoever answers for the name may say another thing each time. What was checked is what is dialled: one lookup for one
-/// connection, and none between the check and the dial.
+/// The owner of a name may change its addresses at each lookup. The address that was checked is dialed: one lookup for each
+/// connection, and none between check and dial.
 #[tokio::test]
-async fn row_03_between_the_check_and_the_dial_no_name_is_resolved_again() {
+async fn row_03_a_name_is_not_resolved_again_between_check_and_dial() {
     let good = Cloud::answering(OK).await;
     let bad = TcpListener::bind(("127.0.0.2", good.port)).await.unwrap();
     let bad = Cloud::on(bad, |_, _| async {});
@@ -148,7 +146,7 @@ async fn row_03_between_the_check_and_the_dial_no_name_is_resolved_again() {
 }
 
 #[tokio::test]
-async fn row_03_a_name_that_turns_to_another_address_later_is_checked_again() {
+async fn row_03_a_name_that_changes_its_address_is_checked_again() {
     let closing = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
     let cloud = Cloud::answering(closing).await;
     let grant = Grant { addresses: vec!["127.0.0.1/32".parse().unwrap()], ..cloud.grant() };
@@ -158,20 +156,20 @@ async fn row_03_a_name_that_turns_to_another_address_later_is_checked_again() {
     let refused = gate.get(&cloud.uri("/")).await;
     assert!(
         matches!(&refused, Err(Error::AddressBlocked { refused, .. })
-            if *refused == [("127.0.0.2".parse().unwrap(), Reason::Loopback)]),
+            if *refused == [("127.0.0.2".parse().unwrap(), BlockReason::Loopback)]),
         "{refused:?}"
     );
 }
 
 #[tokio::test]
-async fn row_04_a_redirect_is_returned_as_it_is_and_never_followed() {
+async fn row_04_a_redirect_is_returned_and_never_followed() {
     let elsewhere = Cloud::answering(OK).await;
     for status in [301, 302, 307, 308] {
         let location = elsewhere.uri("/latest/meta-data");
         let answer =
             format!("HTTP/1.1 {status} Elsewhere\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
         let cloud = Cloud::answering(answer).await;
-        // Even where the target is granted: the provider decides where it goes.
+        // Even if the target is granted: the provider decides whether to follow it.
         let gate = Watched::new(vec![cloud.grant(), elsewhere.grant()]);
         let found = gate.get(&cloud.uri("/")).await.unwrap();
         assert_eq!(found.status(), status);
@@ -191,7 +189,7 @@ async fn row_04_a_redirect_is_returned_as_it_is_and_never_followed() {
 }
 
 #[tokio::test]
-async fn row_05_of_an_authority_only_the_canonical_form_arrives() {
+async fn row_05_only_the_canonical_form_of_an_authority_arrives() {
     let cloud = Cloud::answering(OK).await;
     let international = Grant { host: "xn--bcher-kva.test".parse().unwrap(), ..cloud.grant() };
     let gate = Watched::new(vec![cloud.grant(), international]);
@@ -219,7 +217,7 @@ async fn row_05_of_an_authority_only_the_canonical_form_arrives() {
         format!(":{port}"),
         String::new(),
     ] {
-        // Some of these are refused by the HTTP types themselves, which is as good.
+        // The HTTP types themselves refuse some of these, which is as good.
         let Ok(uri) = format!("http://{authority}/").parse::<http::Uri>() else { continue };
         let mut request = get("http://replaced/");
         *request.uri_mut() = uri;
@@ -235,7 +233,7 @@ async fn row_06_a_path_that_reads_in_two_ways_never_reaches_a_wire() {
     let gate = Watched::new(vec![cloud.grant()]);
     for path in ["http://evil.test/", "//evil.test/", "*"] {
         let uri = http::Uri::builder().scheme("http").authority(format!("{NAME}:{}", cloud.port));
-        // Some versions of the HTTP types refuse these by themselves, which is as good.
+        // Some versions of the HTTP types refuse these themselves, which is as good.
         let Ok(uri) = uri.path_and_query(path).build() else { continue };
         let mut request = get("http://replaced/");
         *request.uri_mut() = uri;

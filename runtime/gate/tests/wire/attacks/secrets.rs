@@ -1,18 +1,16 @@
-//! What the gate says of a request, which may hold secrets: in errors, metrics, logs and spans.
+//! What errors, metrics, logs and spans show of a request, which may hold secrets.
 
 use bytes::Bytes;
 use http_body_util::Full;
 use pileus_gate::{Deadlines, Fence, Grant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::{
-    OK, SHORT,
-    cloud::{Answers, Cloud, Log, NAME, Watched, plenty, text, within},
-    environment::{is_child, run_with},
-};
+use crate::cloud::{Answers, Cloud, Log, NAME, Watched, plenty, text, within};
+use crate::environment::{is_child, run_with};
+use crate::{OK, SHORT};
 
 #[tokio::test]
-async fn row_17_a_denial_names_what_was_wished_and_what_to_add_but_no_query() {
+async fn row_17_a_denial_names_the_request_and_what_to_add_but_no_query() {
     let cloud = Cloud::answering(OK).await;
     let gate = Watched::new(vec![cloud.grant()]);
     let refused = gate.get("https://api.example.com:8443/subscriptions/1?sig=hunter2").await.unwrap_err();
@@ -25,7 +23,7 @@ async fn row_17_a_denial_names_what_was_wished_and_what_to_add_but_no_query() {
     assert!(!message.contains("hunter2") && !format!("{refused:?}").contains("hunter2"), "{message}");
 }
 
-/// A request with a secret wherever a provider may put one.
+/// A request with a secret in every place where a provider may put one.
 fn with_secrets(uri: &str) -> http::Request<Full<Bytes>> {
     let request = http::Request::post(format!("{uri}?sig=hunter2")).header("x-key", "hunter2");
     request.body(Full::from("hunter2")).unwrap()
@@ -92,7 +90,7 @@ async fn row_17_no_error_repeats_a_query_a_header_a_body_or_a_password() {
 }
 
 #[tokio::test]
-async fn row_17_metrics_carry_the_labels_of_grants_and_neither_hosts_nor_queries_of_requests() {
+async fn row_17_metrics_have_the_labels_of_grants_and_neither_hosts_nor_queries() {
     let cloud = Cloud::answering("HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\nno").await;
     let gate = Watched::new(vec![Grant { host: "*.test".parse().unwrap(), ..cloud.grant() }]);
     text(gate.get(&cloud.uri("/secret?sig=hunter2")).await.unwrap()).await.unwrap();
@@ -117,9 +115,8 @@ async fn row_17_metrics_carry_the_labels_of_grants_and_neither_hosts_nor_queries
 }
 
 #[tokio::test]
-async fn row_17_logs_say_which_request_it_was_and_carry_neither_its_query_nor_its_headers() {
-    const TEST: &str =
-        "attacks::secrets::row_17_logs_say_which_request_it_was_and_carry_neither_its_query_nor_its_headers";
+async fn row_17_logs_identify_the_request_without_its_query_and_headers() {
+    const TEST: &str = "attacks::secrets::row_17_logs_identify_the_request_without_its_query_and_headers";
     // In a process of its own: tracing caches for the whole process whether a call site is enabled, and another test's
     // thread that reaches one before the subscriber is set would leave it disabled.
     if !is_child() {

@@ -25,14 +25,14 @@
 //! }
 //! ```
 
-use pileus_gate::{CacheState, CredentialState, LimitState, LimitsState, Rate, Seen};
+use pileus_gate::{CacheState, CredentialState, LimitState, LimitsState, Rate, RecentRequest};
 use serde_json::{Map, Value, json};
 
 use super::view::{View, seconds, timestamp};
 
 /// The object.
 pub(super) fn object(view: &View) -> Value {
-    let View { provider, at, now: _, writes_under_way, limits, cache, credentials, requests } = view;
+    let View { provider, at, now: _, writes_in_flight, limits, cache, credentials, requests } = view;
     let LimitsState { limits, paused_resources, waiting, waiting_bytes } = limits;
     let waiting: Map<_, _> =
         waiting.iter().map(|(urgency, count)| (urgency.label().to_owned(), json!(count))).collect();
@@ -40,7 +40,7 @@ pub(super) fn object(view: &View) -> Value {
     json!({
         "provider": provider,
         "time": at.to_string(),
-        "writesUnderWay": writes_under_way,
+        "writesUnderWay": writes_in_flight,
         "waiting": waiting,
         "waitingBytes": waiting_bytes,
         "closedResources": paused_resources,
@@ -81,7 +81,7 @@ fn of_credential(credential: &CredentialState) -> Value {
     })
 }
 
-fn of_request(view: &View, seen: &Seen) -> Value {
+fn of_request(view: &View, seen: &RecentRequest) -> Value {
     json!({
         "came": view.came_at(seen).to_string(),
         "method": seen.method,
@@ -92,7 +92,7 @@ fn of_request(view: &View, seen: &Seen) -> Value {
         "result": seen.result,
         "status": seen.status.map(|status| status.as_u16()),
         "from": seen.source.label(),
-        "outlived": seen.outlived,
+        "outlived": seen.outlived_caller,
         "sentBytes": seen.sent,
         "receivedBytes": seen.received,
         "waitedSeconds": seconds(seen.waited),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pileus_gate::{CacheState, CredentialState, LimitState, LimitsState, Rate, Seen};
+use pileus_gate::{CacheState, CredentialState, LimitState, LimitsState, Rate, RecentRequest};
 
 use super::table::{
     Column::{Number, Text},
@@ -12,14 +12,14 @@ use super::view::{View, seconds, timestamp};
 
 /// The whole page.
 pub(super) fn page(view: &View) -> String {
-    let View { provider, at, now: _, writes_under_way, limits, cache, credentials, requests } = view;
+    let View { provider, at, now: _, writes_in_flight, limits, cache, credentials, requests } = view;
     let LimitsState { limits, paused_resources, waiting, waiting_bytes } = limits;
     let waiting: Vec<_> =
         waiting.iter().map(|(urgency, count)| format!("{count} {}", urgency.label())).collect();
     [
         format!("provider {provider}, {at:.0}\n"),
         format!("waiting for limits: {} ({waiting_bytes} bytes)\n", waiting.join(", ")),
-        format!("writes under way: {writes_under_way}\n"),
+        format!("writes under way: {writes_in_flight}\n"),
         format!("resources that the cloud closed: {paused_resources}\n"),
         "\nLIMITS, in requests a second (and at once)\n".to_owned(),
         of_limits(limits),
@@ -105,15 +105,15 @@ fn of_credentials(credentials: &[CredentialState]) -> String {
     table(&columns, credentials.iter().map(row))
 }
 
-fn of_requests(view: &View, requests: &[Seen]) -> String {
+fn of_requests(view: &View, requests: &[RecentRequest]) -> String {
     let time = |time: Duration| format!("{:.3}", time.as_secs_f64());
-    let row = |seen: &Seen| {
+    let row = |seen: &RecentRequest| {
         [
             format!("{:.3}", view.came_at(seen)),
             seen.method.clone(),
             or_nothing(seen.status.map(|status| status.as_u16().to_string())),
             seen.result.to_owned(),
-            if seen.outlived {
+            if seen.outlived_caller {
                 format!("{}, to nobody", seen.source.label())
             } else {
                 seen.source.label().to_owned()
@@ -178,7 +178,7 @@ mod tests {
             paused_for: Some(Duration::from_millis(1_500)),
         };
         let now = Instant::now();
-        let seen = Seen {
+        let seen = RecentRequest {
             begun: now - Duration::from_secs(2),
             grant: "cloud.example".into(),
             method: "GET".to_owned(),
@@ -193,7 +193,7 @@ mod tests {
             waited: Duration::from_millis(250),
             answered: Some(Duration::from_millis(900)),
             took: Duration::from_secs(1),
-            outlived: false,
+            outlived_caller: false,
         };
         let failing = Failing { since: SystemTime::UNIX_EPOCH, cause: "the file\nis gone".to_owned() };
         let credential = CredentialState {
@@ -208,7 +208,7 @@ mod tests {
             provider: "azure".to_owned(),
             at: "2026-11-28T03:00:00Z".parse().unwrap(),
             now,
-            writes_under_way: 1,
+            writes_in_flight: 1,
             limits: LimitsState { limits: vec![limit], paused_resources: 2, waiting, waiting_bytes: 5_000 },
             cache: CacheState { entries: 3, bytes: 4_096, cached: 90, ..CacheState::default() },
             credentials: vec![credential],

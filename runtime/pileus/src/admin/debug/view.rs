@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use pileus_gate::{CacheState, CredentialState, Gate, LimitsState, Seen};
+use pileus_gate::{CacheState, CredentialState, Gate, LimitsState, RecentRequest};
 use tokio::time::Instant;
 
 /// A gate at one time.
@@ -12,18 +12,18 @@ pub(super) struct View {
     /// That time, by both clocks.
     pub(super) at: Timestamp,
     pub(super) now: Instant,
-    pub(super) writes_under_way: usize,
+    pub(super) writes_in_flight: usize,
     pub(super) limits: LimitsState,
     pub(super) cache: CacheState,
     pub(super) credentials: Vec<CredentialState>,
-    pub(super) requests: Vec<Seen>,
+    pub(super) requests: Vec<RecentRequest>,
 }
 
 impl View {
     pub(super) fn of(gate: &Gate) -> Self {
         Self {
             provider: gate.provider().to_owned(),
-            writes_under_way: gate.writes_under_way(),
+            writes_in_flight: gate.writes_in_flight(),
             limits: gate.limits(),
             cache: gate.cache(),
             credentials: gate.credentials(),
@@ -34,7 +34,7 @@ impl View {
     }
 
     /// When a request came, by the clock on the wall.
-    pub(super) fn came_at(&self, request: &Seen) -> Timestamp {
+    pub(super) fn came_at(&self, request: &RecentRequest) -> Timestamp {
         let ago = self.now.saturating_duration_since(request.begun);
         self.at.checked_sub(ago).unwrap_or(self.at)
     }

@@ -1,35 +1,37 @@
-//! Where secret values come from. A source is read anew for each acquisition, so a secret is changed by changing it where
-//! it lies, and the only copies in this process are the ones in use. What a source says of itself is where it looks, so
-//! that messages can name it; the value never gets a name, a `Debug` or a `Display`.
+//! Where secret values come from. A source is read again for each acquisition: to change a secret, the operator changes it
+//! where it is stored, and this process keeps no copies except those in use. A source shows where it reads from, so that
+//! messages can name it; a value has no `Debug` and no `Display`.
 
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::{fmt, io};
 
+use bytes::Bytes;
+use http::HeaderValue;
 use secrecy::SecretString;
 use tokio::fs;
 use tokio::io::AsyncReadExt;
 use zeroize::Zeroizing;
 
 /// A certificate with its chain and a key take some 20 KiB.
-const LONGEST: u64 = 64 * 1024;
+const MAX_SIZE: u64 = 64 * 1024;
 
-/// One secret value that lies elsewhere: in a file, or under a key of a Kubernetes Secret.
+/// One secret value that is stored elsewhere: in a file, or under a key of a Kubernetes Secret.
 ///
 /// `Display` names it in messages, as in `file /etc/pileus/secret`. Neither `Display` nor `Debug` may show the value.
 pub trait SecretSource: fmt::Debug + fmt::Display + Send + Sync {
-    /// Reads the value as it is now, as UTF-8 text; white space around it doesn't matter. Never called in the path of a
-    /// request: once for each token, and every 10 s where the value is used as it is. A failure's text may not hold the
-    /// value. Dropping the future gives up, and so does the caller after 10 s.
+    /// Reads the current value as UTF-8 text; white space around it is ignored. Never called in the path of a request: once
+    /// for each token, and every 10 s if the value is used as it is. An error's text must not hold the value. Dropping the
+    /// future gives up, which the caller does after 10 s.
     fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>>;
 }
 
 /// A source, shared.
 pub type Secret = Arc<dyn SecretSource>;
 
-/// A secret in a file. The path is looked up at each reading, so a mount that swaps symbolic links, as those of
-/// Kubernetes do, and a file that is replaced by another are seen like one that is written over.
+/// A secret in a file. The path is resolved at each read: a mount that swaps symbolic links, as Kubernetes does, and a
+/// replaced file work like a file that is overwritten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretFile(PathBuf);
 
@@ -49,21 +51,28 @@ impl fmt::Display for SecretFile {
 impl SecretSource for SecretFile {
     fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
         Box::pin(async {
-            // Asked before it is opened: opening a pipe that nobody writes to would hold a thread for ever.
+            // Checked before it is opened: opening a pipe without a writer would block a thread forever.
             if !fs::metadata(&self.0).await?.is_file() {
-                return Err(io::Error::other("it is no regular file"));
+                return Err(io::Error::other("it is not a regular file"));
             }
             let file = fs::File::open(&self.0).await?;
-            // All of the capacity at once: growing would leave copies behind.
-            let mut bytes = Zeroizing::new(Vec::with_capacity(1 + usize::try_from(LONGEST).unwrap_or(0)));
-            file.take(LONGEST + 1).read_to_end(&mut bytes).await?;
-            if bytes.len() as u64 > LONGEST {
+            // The whole capacity at once: growing would leave copies behind.
+            let mut bytes = Zeroizing::new(Vec::with_capacity(1 + usize::try_from(MAX_SIZE).unwrap_or(0)));
+            file.take(MAX_SIZE + 1).read_to_end(&mut bytes).await?;
+            if bytes.len() as u64 > MAX_SIZE {
                 return Err(io::Error::other("it is over 64 KiB"));
             }
-            let text = std::str::from_utf8(&bytes).map_err(|_| io::Error::other("it holds no UTF-8 text"))?;
+            let text = std::str::from_utf8(&bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))?;
             Ok(SecretString::from(text))
         })
     }
+}
+
+/// A header value that has no readable `Debug` and is overwritten after its last use. `None` if it can't be sent.
+pub(crate) fn sensitive(text: Zeroizing<String>) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(text)).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 #[cfg(test)]
@@ -73,7 +82,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_is_read_anew_each_time_also_where_links_are_swapped() {
+    async fn a_file_is_read_again_each_time_even_if_links_are_swapped() {
         let folder = tempfile::tempdir().unwrap();
         let (link, one, other) =
             (folder.path().join("secret"), folder.path().join("one"), folder.path().join("other"));
@@ -89,16 +98,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_file_no_text_or_too_long_is_refused_and_not_repeated() {
+    async fn a_folder_a_long_file_and_binary_data_are_refused_without_repeating_the_value() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         for (bytes, cause) in
-            [(vec![b'x'; 65_537], "it is over 64 KiB"), (b"planted\xff".to_vec(), "it holds no UTF-8 text")]
+            [(vec![b'x'; 65_537], "it is over 64 KiB"), (b"planted\xff".to_vec(), "it is not UTF-8 text")]
         {
             std::fs::write(&path, bytes).unwrap();
             assert_eq!(SecretFile::new(&path).read().await.unwrap_err().to_string(), cause);
         }
         let folder = SecretFile::new(folder.path()).read().await.unwrap_err();
-        assert_eq!(folder.to_string(), "it is no regular file");
+        assert_eq!(folder.to_string(), "it is not a regular file");
     }
 }

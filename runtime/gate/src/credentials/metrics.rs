@@ -12,14 +12,14 @@ use prometheus_client::registry::{Registry, Unit};
 
 /// The metrics of credentials, one set for all gates of a process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counters {
+pub(crate) struct CredentialMetrics {
     acquisitions: Family<ResultLabels, Counter>,
-    expiry: Family<Labels, Gauge<f64, AtomicU64>>,
+    expiry: Family<CredentialLabels, Gauge<f64, AtomicU64>>,
 }
 
 /// Which credential.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(crate) struct Labels {
+pub(crate) struct CredentialLabels {
     pub(crate) provider: Arc<str>,
     pub(crate) credential: Arc<str>,
 }
@@ -31,29 +31,29 @@ struct ResultLabels {
     result: &'static str,
 }
 
-impl Counters {
+impl CredentialMetrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
-        let counters = Self::default();
+        let metrics = Self::default();
         registry.register(
             "pileus_gate_credential_acquisitions",
             "Attempts to acquire a credential; of looks at a value that is used as it is, those that found a new one or failed",
-            counters.acquisitions.clone(),
+            metrics.acquisitions.clone(),
         );
         registry.register_with_unit(
             "pileus_gate_credential_expiry",
             "Unix time at which a token expires, or expired",
             Unit::Seconds,
-            counters.expiry.clone(),
+            metrics.expiry.clone(),
         );
-        counters
+        metrics
     }
 
-    pub(crate) fn attempted(&self, labels: &Labels, result: &'static str) {
-        let Labels { provider, credential } = labels.clone();
+    pub(crate) fn attempted(&self, labels: &CredentialLabels, result: &'static str) {
+        let CredentialLabels { provider, credential } = labels.clone();
         self.acquisitions.get_or_create(&ResultLabels { provider, credential, result }).inc();
     }
 
-    pub(crate) fn expires(&self, labels: &Labels, until: SystemTime) {
+    pub(crate) fn expires(&self, labels: &CredentialLabels, until: SystemTime) {
         let unix = until.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.expiry.get_or_create(labels).set(unix.as_secs_f64().round());
     }

@@ -1,17 +1,16 @@
-//! A rehearsal: a provider that may do everything it does in earnest, and a cloud that hears of no write.
+//! A dry run: the provider may send every request that it has grants for, and no write reaches the cloud.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, StatusCode, header::AUTHORIZATION};
+use http::header::AUTHORIZATION;
+use http::{Method, StatusCode};
 use http_body_util::Full;
-use pileus_gate::{Config, Effect, Error, Gate, Grant, Limit, Rehearsal, Rule, Source, View};
+use pileus_gate::{Config, DryRun, Effect, Error, Gate, Grant, Limit, Rule, Source, View};
 
-use crate::{
-    OK,
-    cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text},
-    fence::reads,
-};
+use crate::OK;
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text};
+use crate::fence::reads;
 
 fn rule(method: &str, path: &str, effect: Effect) -> Rule {
     let [read] = <[Rule; 1]>::try_from(reads()).unwrap();
@@ -19,7 +18,7 @@ fn rule(method: &str, path: &str, effect: Effect) -> Rule {
 }
 
 /// A gate that grants `/v1/`, where searches are reads and operations are polled.
-fn gate(cloud: &Cloud) -> (Gate, Rehearsal, Watched) {
+fn gate(cloud: &Cloud) -> (Gate, DryRun, Watched) {
     let rules = vec![
         rule("GET", "/v1/operations/*", Effect::OperationPoll),
         rule("POST", "/v1/search", Effect::Read),
@@ -34,8 +33,8 @@ fn gate(cloud: &Cloud) -> (Gate, Rehearsal, Watched) {
         ..nothing()
     };
     let watched = Watched::of(config, Answers::new(&[&["127.0.0.1"]]));
-    let (gate, rehearsal) = watched.gate.clone().rehearsing();
-    (gate, rehearsal, watched)
+    let (gate, dry_run) = watched.gate.clone().dry_run();
+    (gate, dry_run, watched)
 }
 
 fn request(cloud: &Cloud, method: &Method, path: &str) -> http::Request<Full<Bytes>> {
@@ -45,9 +44,9 @@ fn request(cloud: &Cloud, method: &Method, path: &str) -> http::Request<Full<Byt
 }
 
 #[tokio::test]
-async fn reads_and_polls_reach_the_cloud_and_nothing_of_a_write_does() {
+async fn reads_and_polls_reach_the_cloud_and_no_write_does() {
     let cloud = Cloud::answering(OK).await;
-    let (gate, rehearsal, _) = gate(&cloud);
+    let (gate, dry_run, _) = gate(&cloud);
     let rows = [
         (Method::GET, "/v1/a", true),
         (Method::GET, "/v1/operations/1", true),
@@ -70,17 +69,17 @@ async fn reads_and_polls_reach_the_cloud_and_nothing_of_a_write_does() {
             assert_eq!((answer.status(), own), (StatusCode::OK, None), "{method} {path}");
             assert_eq!(cloud.requests().len(), before.1 + 1, "{method} {path}");
         } else {
-            let expected = (StatusCode::SERVICE_UNAVAILABLE, Some("rehearsal".to_owned()));
+            let expected = (StatusCode::SERVICE_UNAVAILABLE, Some("dry-run".to_owned()));
             assert_eq!((answer.status(), own), expected, "{method} {path}");
-            assert!(text(answer).await.unwrap().contains("rehearsal"));
+            assert!(text(answer).await.unwrap().contains("dry run"));
             assert_eq!((cloud.connections(), cloud.requests().len()), before, "{method} {path}");
-            assert_eq!(gate.recent()[0].source, Source::StandIn);
+            assert_eq!(gate.recent()[0].source, Source::Interceptor);
         }
     }
-    let writes = rehearsal.take();
+    let writes = dry_run.take();
     assert!(!format!("{writes:?}").contains("hunter2"), "{writes:?}");
     let base = format!("http://{NAME}:{}", cloud.port);
-    let told: Vec<_> =
+    let recorded: Vec<_> =
         writes.list.iter().map(|write| (&*write.method, write.url.strip_prefix(&base).unwrap())).collect();
     let expected = [
         ("PUT", "/v1/a?sig=…"),
@@ -91,23 +90,23 @@ async fn reads_and_polls_reach_the_cloud_and_nothing_of_a_write_does() {
         ("PATCH", "/v1/wrong"),
         ("DELETE", "/v1/wrong"),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(recorded, expected);
     assert!(writes.list.iter().all(|write| write.body == "{\"a\": 1}" && write.body_size == 8));
 }
 
 #[tokio::test]
-async fn what_is_not_granted_is_denied_and_not_written_down() {
+async fn a_request_without_a_grant_is_denied_and_not_recorded() {
     let cloud = Cloud::answering(OK).await;
-    let (gate, rehearsal, _) = gate(&cloud);
+    let (gate, dry_run, _) = gate(&cloud);
     for method in [Method::GET, Method::PUT] {
         let denied = gate.send(request(&cloud, &method, "/v2/a"), plenty()).await;
         assert!(matches!(denied, Err(Error::Denied { .. })), "{denied:?}");
     }
-    assert_eq!((rehearsal.take().list, cloud.connections()), (Vec::new(), 0));
+    assert_eq!((dry_run.take().list, cloud.connections()), (Vec::new(), 0));
 }
 
 #[tokio::test]
-async fn a_rehearsed_write_drops_nothing_from_the_cache_and_waits_for_no_limit() {
+async fn a_write_in_a_dry_run_drops_nothing_from_the_cache_and_waits_for_no_limit() {
     let cloud = Cloud::answering(OK).await;
     let config = Config {
         grants: vec![cloud.grant()],
@@ -115,12 +114,12 @@ async fn a_rehearsed_write_drops_nothing_from_the_cache_and_waits_for_no_limit()
             rule("GET", "/**", Effect::Read),
             Rule { limits: vec!["writes".parse().unwrap()], ..rule("PUT", "/**", Effect::Write) },
         ],
-        // It fills in a quarter of an hour.
+        // It takes a quarter of an hour to fill.
         limits: vec![Limit::new("writes", 1, 0.001).unwrap()],
         ..nothing()
     };
     let watched = Watched::of(config, Answers::new(&[&["127.0.0.1"]]));
-    let (gate, rehearsal) = watched.gate.clone().rehearsing();
+    let (gate, dry_run) = watched.gate.clone().dry_run();
     let gate = gate.with_view(View::at_most(Duration::from_mins(1)));
     for _ in 0..3 {
         let answer = gate.send(get(&cloud.uri("/a")), plenty()).await.unwrap();
@@ -128,8 +127,8 @@ async fn a_rehearsed_write_drops_nothing_from_the_cache_and_waits_for_no_limit()
         let refused = gate.send(request(&cloud, &Method::PUT, "/a"), plenty()).await.unwrap();
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
-    assert_eq!((cloud.requests().len(), rehearsal.take().list.len()), (1, 3));
-    // The gate that it was made from is in earnest.
-    let earnest = watched.gate.send(request(&cloud, &Method::PUT, "/a"), plenty()).await.unwrap();
-    assert_eq!(earnest.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!((cloud.requests().len(), dry_run.take().list.len()), (1, 3));
+    // The original gate isn't in a dry run.
+    let real = watched.gate.send(request(&cloud, &Method::PUT, "/a"), plenty()).await.unwrap();
+    assert_eq!(real.status(), StatusCode::TOO_MANY_REQUESTS);
 }

@@ -1,0 +1,49 @@
+//! What the grants lack for a request.
+
+use std::fmt;
+
+/// What the grants lack for a request. Its text says what to add to the CloudProvider document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MissingGrant {
+    /// No grant names this endpoint.
+    Endpoint {
+        /// Whether the request was to use TLS.
+        tls: bool,
+        /// Its host.
+        host: String,
+        /// Its port.
+        port: u16,
+    },
+    /// A grant names the endpoint, but none with this path.
+    Path {
+        /// The label of the first grant that names the endpoint.
+        grant: String,
+    },
+    /// A grant names endpoint and path, but none of these allows the method.
+    Method {
+        /// The label of the first grant that names endpoint and path.
+        grant: String,
+    },
+}
+
+impl fmt::Display for MissingGrant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Endpoint { tls, host, port } => write!(
+                f,
+                "no grant names this endpoint; to allow it, add a grant with `tls: {tls}`, `host: \"{host}\"` and \
+                 `port: {port}` to the CloudProvider document"
+            ),
+            Self::Path { grant } => write!(
+                f,
+                "grant {grant} doesn't allow this path; to allow it, add a prefix of it to `paths` of the grant in the \
+                 CloudProvider document"
+            ),
+            Self::Method { grant } => write!(
+                f,
+                "grant {grant} doesn't allow this method; to allow it, add it to `methods` of the grant in the \
+                 CloudProvider document"
+            ),
+        }
+    }
+}

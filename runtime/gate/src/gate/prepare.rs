@@ -1,0 +1,143 @@
+//! The first stages of a request: its canonical form, the grant that allows it, and the rule that says what it does. They
+//! turn what a provider sends into a [`PreparedRequest`]; a request that fails here never waits and never leaves.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use tokio::time::{Instant, timeout_at};
+
+use super::Gate;
+use crate::deadlines::Deadlines;
+use crate::error::Error;
+use crate::limits::{LimitRequest, Urgency};
+use crate::record::Record;
+use crate::request::Request;
+use crate::rules::{Classification, Effect};
+use crate::upstream::Upstream;
+use crate::writes::{Write, Writes};
+use crate::{body, grants, headers};
+
+/// A request that a grant allows, with everything that the later stages decide on.
+pub(super) struct PreparedRequest {
+    /// The grant that allows it, and the connections under that grant.
+    pub(super) upstream: Upstream,
+    pub(super) canonical: Arc<Request>,
+    /// Without what a provider must not say, and so far without a credential.
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+    pub(super) classification: Classification,
+    pub(super) urgency: Urgency,
+    pub(super) deadlines: Deadlines,
+}
+
+impl PreparedRequest {
+    /// What the limits have to know of it.
+    pub(super) fn as_limit_request(&self) -> LimitRequest<'_> {
+        let Self { canonical: request, classification, urgency, .. } = self;
+        LimitRequest { request, classification, urgency: *urgency, bytes: self.bytes() }
+    }
+
+    /// What other writes have to know of it, if it is a write.
+    pub(super) fn as_write(&self, writes: &Writes) -> Option<Write> {
+        let Self { canonical, classification, body, .. } = self;
+        let is_write = classification.effect == Effect::Write;
+        is_write.then(|| writes.write(canonical, classification, body, self.bytes()))
+    }
+
+    /// How many bytes it holds in memory.
+    fn bytes(&self) -> usize {
+        let Request { path, query, .. } = &*self.canonical;
+        self.body.len() + headers::size(&self.headers) + path.len() + query.as_ref().map_or(0, String::len)
+    }
+}
+
+impl Gate {
+    /// Canonical request, grant, rule.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], [`Error::Malformed`], [`Error::HeadersTooLarge`], [`Error::Denied`], [`Error::BodyTooLarge`] and
+    /// [`Error::DeadlinePassed`].
+    pub(super) async fn prepare<B>(
+        &self,
+        request: Box<http::Request<B>>,
+        deadlines: &Deadlines,
+        record: &mut Record,
+    ) -> Result<Box<PreparedRequest>, Error>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
+        self.inner.shutdown.check()?;
+        let (canonical, headers, body) = canonicalize(request, record)?;
+        let canonical = Arc::new(canonical);
+        record.set_request(&canonical);
+
+        let upstream = self.granted(&canonical)?.clone();
+        record.set_grant(&upstream.label);
+
+        // Some APIs name the operation in the body. The body of a request without a grant isn't worth the memory.
+        let body = gather_until(deadlines.soft, body).await?;
+        let classification = self.inner.rules.classify(&canonical, &headers, &body);
+        record.set_effect(classification.effect);
+
+        let (urgency, deadlines) = (self.urgency, *deadlines);
+        let request =
+            PreparedRequest { upstream, canonical, headers, body, classification, urgency, deadlines };
+        Ok(Box::new(request))
+    }
+
+    /// The upstream of the first grant that allows a request.
+    fn granted(&self, request: &Request) -> Result<&Upstream, Error> {
+        grants::decide(&self.inner.upstreams, request).map_err(|missing| Error::Denied {
+            provider: self.provider().to_owned(),
+            method: request.method.to_string(),
+            url: request.shown_url(),
+            missing,
+        })
+    }
+}
+
+/// Takes a request apart, so that a request that waits keeps no more in memory than what is sent.
+#[expect(clippy::boxed_local, reason = "the box is to be gone when this returns")]
+fn canonicalize<B>(
+    request: Box<http::Request<B>>,
+    record: &mut Record,
+) -> Result<(Request, HeaderMap, B), Error> {
+    let (head, body) = (*request).into_parts();
+    let request = Request::parse(&head.method, &head.uri)?;
+    let (headers, stripped) = headers::edit_request(head.headers)?;
+    record.stripped += stripped;
+    Ok((request, headers, body))
+}
+
+/// Gathers the body while new requests are still taken. A request whose body was late isn't sent.
+async fn gather_until<B>(soft: Instant, body: B) -> Result<Bytes, Error>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::fmt::Display,
+{
+    let body = timeout_at(soft, body::gather(body)).await.map_err(|_| Error::DeadlinePassed)??;
+    // A body that was ready at once beats the timer.
+    if Instant::now() >= soft { Err(Error::DeadlinePassed) } else { Ok(body) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http_body_util::Full;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_body_or_a_past_deadline_sends_nothing() {
+        let soft = Instant::now() + Duration::from_secs(1);
+        let never = http_body_util::StreamBody::new(futures::stream::pending::<
+            Result<http_body::Frame<Bytes>, Error>,
+        >());
+        assert!(matches!(gather_until(soft, never).await, Err(Error::DeadlinePassed)));
+        let ready = Full::new(Bytes::from("ready"));
+        assert!(matches!(gather_until(Instant::now(), ready).await, Err(Error::DeadlinePassed)));
+    }
+}

@@ -1,0 +1,84 @@
+//! A response on its way back to the provider: where it came from, its head and its body. Every stage that can answer a
+//! request makes one, and `gate` hands it to the provider and to the record.
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body::Body as _;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use crate::body::{self, BodyLimits};
+use crate::deadlines::Deadlines;
+use crate::echo::EchoDetector;
+use crate::error::Error;
+use crate::headers;
+use crate::recent::Source;
+use crate::record::Record;
+use crate::request::Host;
+
+/// A response, and where it came from.
+pub(crate) struct Response {
+    pub(crate) from: Source,
+    pub(crate) head: http::response::Parts,
+    pub(crate) body: ResponseBody,
+}
+
+/// The body of a response.
+pub(crate) enum ResponseBody {
+    /// It is in memory, since it didn't come over a connection of this request.
+    Whole(Bytes),
+    /// It still comes from the cloud, within these limits.
+    Stream(Incoming, BodyLimits),
+}
+
+impl Response {
+    /// A response that is in memory.
+    pub(crate) fn whole(from: Source, response: http::Response<Bytes>) -> Self {
+        let (head, body) = response.into_parts();
+        Self { from, head, body: ResponseBody::Whole(body) }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.head.status
+    }
+
+    /// Takes the head of the cloud's response to a request for this host, without what a provider must not see.
+    ///
+    /// # Errors
+    /// [`Error::ResponseTooLarge`] if the body announces that it is; [`Error::CredentialEchoed`] if a header shows the
+    /// credential.
+    pub(crate) fn from_cloud(
+        host: &Host,
+        response: http::Response<Incoming>,
+        echo: EchoDetector,
+        deadlines: Deadlines,
+        record: &mut Record,
+    ) -> Result<Self, Error> {
+        let host = host.to_string();
+        let (mut head, incoming) = response.into_parts();
+        if incoming.size_hint().lower() > body::MAX_RESPONSE_BODY {
+            return Err(body::body_too_large(&host, body::MAX_RESPONSE_BODY));
+        }
+        let (headers, stripped) = headers::edit_response(head.headers);
+        if echo.is_in(&headers) {
+            return Err(Error::CredentialEchoed { host });
+        }
+        head.headers = headers;
+        // The HTTP library leaves handles of the connection here, which would outlive the body.
+        head.extensions = http::Extensions::new();
+        record.stripped += stripped;
+        let between = deadlines.clamp(deadlines.between_bytes, Instant::now());
+        let limits = BodyLimits { host, bytes: body::MAX_RESPONSE_BODY, between, hard: deadlines.hard, echo };
+        Ok(Self { from: Source::Cloud, head, body: ResponseBody::Stream(incoming, limits) })
+    }
+
+    /// Hands the response to the provider. Its record ends with its body.
+    pub(crate) fn deliver(self, mut record: Record) -> http::Response<body::Body> {
+        record.respond(self.from, self.status());
+        let body = match self.body {
+            ResponseBody::Whole(body) => body::whole(body),
+            ResponseBody::Stream(incoming, limits) => body::streamed(incoming, limits, record),
+        };
+        http::Response::from_parts(self.head, body)
+    }
+}
