@@ -28,7 +28,7 @@ use crate::objects::{Keep, Watched, answered, key, label, patch_params};
 pub(crate) use changes::ChangeStream;
 use endpoints::Slices;
 use namespaces::Namespaces;
-use store::Store;
+use store::ServiceStore;
 
 /// How many Services one page of a list has: some 300 kB of metadata.
 const PAGE: u32 = 500;
@@ -36,13 +36,13 @@ const PAGE: u32 = 500;
 /// The Services. Clones share them.
 #[derive(Clone)]
 pub struct Services {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServices>,
 }
 
-struct Shared {
+struct SharedServices {
     client: Client,
     metrics: Metrics,
-    services: Watched<Store>,
+    services: Watched<ServiceStore>,
     /// Only where the provider reads their labels.
     namespaces: Option<Watched<Namespaces>>,
     /// Only where the provider reads endpoints.
@@ -72,14 +72,15 @@ impl Services {
         let slices = requirements
             .wants_endpoints
             .then(|| Watched::new("endpoint slices", Slices::default(), health, "endpoint-slice-watch"));
-        let services = Watched::new("services", Store::new(requirements.clone()), health, "service-watch");
-        Self { shared: Arc::new(Shared { client, metrics, services, namespaces, slices }) }
+        let services =
+            Watched::new("services", ServiceStore::new(requirements.clone()), health, "service-watch");
+        Self { shared: Arc::new(SharedServices { client, metrics, services, namespaces, slices }) }
     }
 
     /// Watches the API server until `stop` is cancelled. Services are known only when everything else that the provider
     /// reads about them is known.
     pub async fn watch(&self, stop: CancellationToken) {
-        let Shared { client, services, namespaces, slices, .. } = &*self.shared;
+        let SharedServices { client, services, namespaces, slices, .. } = &*self.shared;
         let of_namespaces = async {
             if let Some(namespaces) = namespaces {
                 let api = Api::<PartialObjectMeta<Namespace>>::all(client.clone());
@@ -175,8 +176,8 @@ impl Services {
     /// Any [`Error`] of a read by name.
     pub async fn once(&self, names: &[String]) -> Result<Vec<Arc<ServiceFacts>>, Error> {
         let known = async {
-            let mut following = self.follow();
-            following.next().await;
+            let mut stream = self.follow();
+            stream.next().await;
             for name in names {
                 self.read(name).await?;
             }
@@ -225,7 +226,7 @@ async fn synced<K: Keep>(watched: Option<&Watched<K>>) {
     }
 }
 
-impl Shared {
+impl SharedServices {
     fn read(&self, service: Service) -> ServiceFacts {
         self.services.look(|store| store.read(service))
     }
@@ -320,23 +321,23 @@ mod tests {
     }
 
     /// The next changes, as name, labels of the namespace and endpoints.
-    async fn next(following: &mut ChangeStream) -> Vec<(String, Vec<(String, String)>, Vec<(String, u32)>)> {
-        let next = following.next();
+    async fn next(stream: &mut ChangeStream) -> Vec<(String, Vec<(String, String)>, Vec<(String, u32)>)> {
+        let next = stream.next();
         let changes = tokio::time::timeout(Duration::from_mins(1), next).await.unwrap().unwrap();
-        let told = |change| match change {
+        let describe = |change| match change {
             Change::Present(facts) => {
                 let endpoints = facts.local_endpoints.clone().into_iter().collect();
                 (facts.key(), facts.service.namespace_labels.clone(), endpoints)
             }
             Change::Gone(name) => (format!("no {name}"), Vec::new(), Vec::new()),
         };
-        changes.into_iter().map(told).collect()
+        changes.into_iter().map(describe).collect()
     }
 
     /// The last state of each Service, after a minute without changes.
-    async fn settle(following: &mut ChangeStream) -> BTreeMap<String, Arc<ServiceFacts>> {
+    async fn settle(stream: &mut ChangeStream) -> BTreeMap<String, Arc<ServiceFacts>> {
         let mut last = BTreeMap::new();
-        while let Ok(changes) = tokio::time::timeout(Duration::from_mins(1), following.next()).await {
+        while let Ok(changes) = tokio::time::timeout(Duration::from_mins(1), stream.next()).await {
             for change in changes.unwrap() {
                 match change {
                     Change::Present(facts) => drop(last.insert(facts.key(), facts)),
@@ -356,83 +357,83 @@ mod tests {
             api.store("services", object);
         }
         let services = watched(&api, false);
-        let mut following = services.follow();
-        let names = |told: BTreeMap<String, _>| told.into_keys().collect::<Vec<_>>();
-        assert_eq!(names(settle(&mut following).await), ["shop/formerly", "shop/web"]);
+        let mut stream = services.follow();
+        let names = |services: BTreeMap<String, _>| services.into_keys().collect::<Vec<_>>();
+        assert_eq!(names(settle(&mut stream).await), ["shop/formerly", "shop/web"]);
         api.store("services", service("web", "ClusterIP", ""));
         api.change("services", "shop/formerly", &json!({"metadata": {"finalizers": null}}));
         api.store("services", service("other", "NodePort", ""));
-        let told = settle(&mut following).await;
-        assert!(told.values().all(|facts| !facts.is_load_balancer && !facts.has_finalizer()));
-        assert_eq!(names(told), ["shop/formerly", "shop/web"]);
+        let settled = settle(&mut stream).await;
+        assert!(settled.values().all(|facts| !facts.is_load_balancer && !facts.has_finalizer()));
+        assert_eq!(names(settled), ["shop/formerly", "shop/web"]);
         // Another one of the name is not the one that mattered.
         api.delete("services", "shop/web");
         let mut other = service("web", "ClusterIP", "");
         other["metadata"]["uid"] = json!("another");
         api.store("services", other);
-        assert_eq!(names(settle(&mut following).await), Vec::<String>::new());
+        assert_eq!(names(settle(&mut stream).await), Vec::<String>::new());
         assert_eq!(services.known().into_values().collect::<Vec<_>>(), ["shop/formerly"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_service_that_did_not_matter_is_told_once_it_was_read_by_name() {
+    async fn a_service_of_another_type_is_followed_once_it_was_read_by_name() {
         let api = ApiServer::new();
         api.store("services", service("db", "ClusterIP", ""));
         let services = watched(&api, false);
-        let mut following = services.follow();
-        assert_eq!(next(&mut following).await, []);
+        let mut stream = services.follow();
+        assert_eq!(next(&mut stream).await, []);
         assert_eq!(services.read("shop/none").await.unwrap(), None);
         for _ in 0..2 {
             assert_eq!(services.read("shop/db").await.unwrap().unwrap().key(), "shop/db");
         }
-        assert_eq!(next(&mut following).await[0].0, "shop/db");
+        assert_eq!(next(&mut stream).await[0].0, "shop/db");
         api.delete("services", "shop/db");
-        assert_eq!(next(&mut following).await[0].0, "no shop/db");
+        assert_eq!(next(&mut stream).await[0].0, "no shop/db");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_service_is_told_with_all_that_is_around_it_and_again_when_that_changes() {
+    async fn a_change_shows_the_namespace_and_endpoints_of_the_service_and_follows_theirs() {
         let api = ApiServer::new();
         api.store("services", service("web", "LoadBalancer", "Local"));
         let services = watched(&api, true);
-        let mut following = services.follow();
+        let mut stream = services.follow();
         api.store("namespaces", namespace("gold"));
         let (yes, no, unsaid) = (json!({"ready": true, "serving": true}), json!({"ready": false}), json!({}));
         let ending = json!({"ready": true, "serving": false});
         let all = [("a", yes.clone()), ("a", unsaid), ("b", no), ("c", ending)];
         api.store("endpointslices", slice("four", "IPv4", &all));
         let gold = vec![("tier".to_owned(), "gold".to_owned())];
-        let told = |labels: &Vec<_>, endpoints: &[(&str, u32)]| {
+        let change = |labels: &Vec<_>, endpoints: &[(&str, u32)]| {
             let endpoints: Vec<_> =
                 endpoints.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
             ("shop/web".to_owned(), labels.clone(), endpoints)
         };
-        let facts = settle(&mut following).await.remove("shop/web").unwrap();
+        let facts = settle(&mut stream).await.remove("shop/web").unwrap();
         let endpoints = facts.local_endpoints.clone().into_iter().collect();
         assert_eq!(
             (facts.key(), facts.service.namespace_labels.clone(), endpoints),
-            told(&gold, &[("a", 2)])
+            change(&gold, &[("a", 2)])
         );
         // The same Pods by their addresses of the other family, and one more.
         let others = [("a", yes.clone()), ("a", yes.clone()), ("d", yes.clone())];
         api.store("endpointslices", slice("six", "IPv6", &others));
-        assert_eq!(next(&mut following).await, [told(&gold, &[("a", 2), ("d", 1)])]);
+        assert_eq!(next(&mut stream).await, [change(&gold, &[("a", 2), ("d", 1)])]);
         api.store("endpointslices", slice("more", "IPv4", &[("a", yes)]));
-        assert_eq!(next(&mut following).await, [told(&gold, &[("a", 3), ("d", 1)])]);
+        assert_eq!(next(&mut stream).await, [change(&gold, &[("a", 3), ("d", 1)])]);
         api.delete("endpointslices", "shop/six");
-        assert_eq!(next(&mut following).await, [told(&gold, &[("a", 3)])]);
+        assert_eq!(next(&mut stream).await, [change(&gold, &[("a", 3)])]);
         api.store("namespaces", namespace("tin"));
         let tin = vec![("tier".to_owned(), "tin".to_owned())];
-        assert_eq!(next(&mut following).await, [told(&tin, &[("a", 3)])]);
+        assert_eq!(next(&mut stream).await, [change(&tin, &[("a", 3)])]);
         // The answer to a write has them as well.
         let patch = json!({"metadata": {"uid": "uid-web", "finalizers": ["x/y"]}});
         let written = services.patch(&facts, "test", patch, |_| true).await.unwrap();
         assert_eq!(written.service.namespace_labels, tin);
         assert_eq!(written.local_endpoints, BTreeMap::from([("a".to_owned(), 3)]));
-        assert_eq!(next(&mut following).await, [told(&tin, &[("a", 3)])]);
+        assert_eq!(next(&mut stream).await, [change(&tin, &[("a", 3)])]);
         // With policy Cluster endpoints don't matter.
         api.store("services", service("web", "LoadBalancer", "Cluster"));
-        assert_eq!(next(&mut following).await, [told(&tin, &[])]);
+        assert_eq!(next(&mut stream).await, [change(&tin, &[])]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -440,8 +441,8 @@ mod tests {
         let api = ApiServer::new();
         api.store("services", service("web", "LoadBalancer", ""));
         let services = watched(&api, false);
-        let mut following = services.follow();
-        let Some(Change::Present(facts)) = following.next().await.unwrap().pop() else { panic!() };
+        let mut stream = services.follow();
+        let Some(Change::Present(facts)) = stream.next().await.unwrap().pop() else { panic!() };
         // The watch brings this change first, but the stream hasn't been read yet.
         api.change("services", "shop/web", &json!({"metadata": {"labels": {"a": "b"}}}));
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -449,7 +450,7 @@ mod tests {
         let written = services.patch(&facts, "test", patch, |_| true).await.unwrap();
         assert_eq!(written.finalizers, ["x/y"]);
         for _ in 0..2 {
-            assert_eq!(following.next().await.unwrap(), [Change::Present(Arc::clone(&written))]);
+            assert_eq!(stream.next().await.unwrap(), [Change::Present(Arc::clone(&written))]);
         }
     }
 
@@ -473,8 +474,8 @@ mod tests {
         api.store("services", service("web", "LoadBalancer", "Local"));
         api.store("namespaces", namespace("gold"));
         api.slow("namespaces", Duration::from_secs(5));
-        let mut following = watched(&api, true).follow();
-        let first = next(&mut following).await;
+        let mut stream = watched(&api, true).follow();
+        let first = next(&mut stream).await;
         assert_eq!(first[0].1, [("tier".to_owned(), "gold".to_owned())]);
     }
 }

@@ -54,7 +54,7 @@ enum Event {
     ListResult(Result<Listing, Retry>),
 }
 
-struct World {
+struct Simulation {
     chance: Chance,
     faults: bool,
     now: Instant,
@@ -81,7 +81,7 @@ struct World {
     focus: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(seed: u64) -> Self {
         let mut chance = Chance(seed);
         let requirements = ServiceRequirements {
@@ -104,7 +104,7 @@ impl World {
         cloud.add("of no cluster", None, Some("u2"));
         cloud.add("of no service", Some(CLUSTER), None);
         cloud.add("an orphan", Some(CLUSTER), Some("long gone"));
-        let mut world = Self {
+        let mut simulation = Self {
             reconciler: Reconciler::new(requirements.clone(), &settings, now),
             chance,
             faults: true,
@@ -124,9 +124,9 @@ impl World {
             events_sent: 0,
             focus: 0,
         };
-        world.api.serves(&world.settings.classes);
-        world.target();
-        world
+        simulation.api.serves(&simulation.settings.classes);
+        simulation.target();
+        simulation
     }
 
     fn after(&mut self, most: u64, event: Event) {
@@ -267,7 +267,7 @@ impl World {
     }
 }
 
-impl World {
+impl Simulation {
     /// Processes an event.
     fn process(&mut self, event: Event) {
         let jitter = 0.5;
@@ -533,27 +533,31 @@ impl World {
 
 /// Plays a history of this many chapters. Each chapter ends with a time without faults.
 fn play(seed: u64, chapters: usize) {
-    let mut world = World::new(seed);
+    let mut simulation = Simulation::new(seed);
     for _ in 0..chapters {
-        world.faults = true;
-        let pace = world.chance.pick(&[100, 1000, 4000]).unwrap();
-        for _ in 0..world.chance.below(20) {
-            world.after(pace, Event::User);
-            let pause = if world.chance.percent(2) { 4_000_000 } else { world.chance.below(pace) };
-            world.run(world.now + Duration::from_millis(pause));
+        simulation.faults = true;
+        let pace = simulation.chance.pick(&[100, 1000, 4000]).unwrap();
+        for _ in 0..simulation.chance.below(20) {
+            simulation.after(pace, Event::User);
+            let pause = if simulation.chance.percent(2) { 4_000_000 } else { simulation.chance.below(pace) };
+            simulation.run(simulation.now + Duration::from_millis(pause));
         }
-        world.faults = false;
+        simulation.faults = false;
         // Longer than any delay after a failure, and most often without an audit that would hide an error.
-        world.run(world.now + Duration::from_mins(10));
-        world.check(false);
+        simulation.run(simulation.now + Duration::from_mins(10));
+        simulation.check(false);
     }
-    world.run(world.now + AUDIT * 3);
-    let is_audited = world.settings.audit_period == AUDIT;
-    world.check(is_audited);
-    let done = (world.cloud.writes, world.api.writes, world.events_sent);
-    world.run(world.now + AUDIT * 3);
-    world.check(is_audited);
-    assert_eq!((world.cloud.writes, world.api.writes, world.events_sent), done, "it doesn't settle");
+    simulation.run(simulation.now + AUDIT * 3);
+    let is_audited = simulation.settings.audit_period == AUDIT;
+    simulation.check(is_audited);
+    let done = (simulation.cloud.writes, simulation.api.writes, simulation.events_sent);
+    simulation.run(simulation.now + AUDIT * 3);
+    simulation.check(is_audited);
+    assert_eq!(
+        (simulation.cloud.writes, simulation.api.writes, simulation.events_sent),
+        done,
+        "it doesn't settle"
+    );
 }
 
 /// The variable with the number of histories; without it, as many as take half a second.

@@ -1,6 +1,7 @@
-//! What the service controller would ask of the cloud, and why, before it does: for `pileus plan`. Pure.
+//! What the service controller would ask of the cloud, and why, before it does: for `pileus plan`.
 //!
-//! A reconciler is asked for its work as if each write to a Service succeeded and each call was postponed.
+//! A reconciler is asked for its work as if each write to a Service succeeded and each call was postponed. Nothing is sent,
+//! and the time is an argument.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -7,14 +7,14 @@ use tokio::sync::mpsc;
 
 use super::endpoints::Slice;
 use super::namespaces::Labelled;
-use super::{Change, Shared};
+use super::{Change, SharedServices};
 use crate::facts::service::ServiceFacts;
 use crate::objects::{self, Watched};
 
 /// A stream of changes. Each shows the present state, and so is never older than the change before it, or than the answer
 /// to a write.
 pub(crate) struct ChangeStream {
-    shared: Arc<Shared>,
+    shared: Arc<SharedServices>,
     services: Changes<ServiceFacts>,
     namespaces: Option<Changes<Labelled>>,
     slices: Option<Changes<Slice>>,
@@ -28,7 +28,7 @@ type Changes<F> = mpsc::UnboundedReceiver<Vec<objects::Change<F>>>;
 
 impl ChangeStream {
     /// All that is known, and then each change.
-    pub(super) fn of(shared: Arc<Shared>) -> Self {
+    pub(super) fn of(shared: Arc<SharedServices>) -> Self {
         Self {
             services: shared.services.follow(),
             namespaces: shared.namespaces.as_ref().map(Watched::follow),

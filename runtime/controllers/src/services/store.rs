@@ -26,12 +26,12 @@ impl Facts for ServiceFacts {
 
 /// The kept Services, by `namespace/name`.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(super) struct ServiceStore {
     pub(super) kept: Kept<ServiceFacts>,
     requirements: ServiceRequirements,
 }
 
-impl Store {
+impl ServiceStore {
     /// An empty store. `requirements` says what of a Service becomes facts.
     pub(super) fn new(requirements: ServiceRequirements) -> Self {
         Self { kept: Kept::default(), requirements }
@@ -49,7 +49,7 @@ impl Store {
     }
 }
 
-impl Keep for Store {
+impl Keep for ServiceStore {
     type Object = Service;
     type Facts = ServiceFacts;
 

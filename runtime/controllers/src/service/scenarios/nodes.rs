@@ -84,9 +84,9 @@ fn s18_a_failed_update_is_retried() {
     assert_eq!(harness.settle().take_calls(), [updates.as_slice(), &[again]].concat());
     harness.set_nodes(&nodes(&["node1", "node2", "node3"]));
     assert!(harness.settle().take_calls().is_empty());
-    let told = harness.take_events();
-    assert!(told.contains(&"UpdateLoadBalancerFailed a".to_owned()), "{told:?}");
-    assert!(told.contains(&"UpdatedLoadBalancer b".to_owned()), "{told:?}");
+    let events = harness.take_events();
+    assert!(events.contains(&"UpdateLoadBalancerFailed a".to_owned()), "{events:?}");
+    assert!(events.contains(&"UpdatedLoadBalancer b".to_owned()), "{events:?}");
 }
 
 fn ready(status: &str) -> Value {
@@ -156,7 +156,7 @@ fn s31_s32_s33_s107_s108_s109_a_node_with_another_instance_is_another_target() {
     harness.store(service("b", json!({})));
     harness.settle().take_calls();
     let both = |nodes: &str| ["a", "b"].map(|name| format!("update {name} [{nodes}]"));
-    for (nodes, told) in [
+    for (nodes, targets) in [
         (with("simulated://2"), Some(r#""node1", "node2""#)),
         (with("simulated://2"), None),
         // Better (U-19): a Node without an instance, or with one of another cloud, isn't sent.
@@ -166,7 +166,10 @@ fn s31_s32_s33_s107_s108_s109_a_node_with_another_instance_is_another_target() {
         (nodes(&["node3", "node2"]).try_into().unwrap(), Some(r#""node2", "node3""#)),
     ] {
         harness.set_nodes(&nodes);
-        assert_eq!(harness.settle().take_calls(), told.map(|told| both(told).to_vec()).unwrap_or_default());
+        assert_eq!(
+            harness.settle().take_calls(),
+            targets.map(|targets| both(targets).to_vec()).unwrap_or_default()
+        );
     }
 }
 

@@ -40,8 +40,8 @@ fn a_service_with_the_name_of_an_undeleted_one_waits_and_says_why() {
     harness.plan_outcome("a", failure(ErrorKind::Denied));
     harness.store(service("a", json!({"metadata": {"uid": "other"}})));
     assert_eq!(harness.settle().take_calls(), ["delete uid-a"]);
-    let told = ["DeletingLoadBalancer a", "DeleteLoadBalancerFailed a", "SyncLoadBalancerFailed a"];
-    assert_eq!(harness.take_events(), told);
+    let expected = ["DeletingLoadBalancer a", "DeleteLoadBalancerFailed a", "SyncLoadBalancerFailed a"];
+    assert_eq!(harness.take_events(), expected);
     assert!(
         harness.notes.last().unwrap().contains("a deleted Service of the same name"),
         "{:?}",
@@ -63,13 +63,13 @@ fn throttling_is_reported_once_and_audits_report_only_failures_that_need_action(
         harness.take_events(),
         ["EnsuringLoadBalancer a", "LoadBalancerPending a", "EnsuredLoadBalancer a"]
     );
-    for (outcome, told) in
+    for (outcome, expected) in
         [(waits(), 0), (failure(ErrorKind::Unavailable), 0), (failure(ErrorKind::Denied), 1)]
     {
         let name = format!("{outcome:?}");
         harness.plan_outcome("a", outcome);
         harness.run_for(AUDIT * 11 / 10);
-        assert_eq!(harness.take_events().len(), told, "{name}");
+        assert_eq!(harness.take_events().len(), expected, "{name}");
     }
 }
 

@@ -7,8 +7,8 @@ fn without_nodes_a_load_balancer_is_made_with_a_warning() {
     let mut harness = Harness::with_nodes(&[]);
     harness.store(service("a", json!({})));
     assert_eq!(harness.settle().take_calls(), ["ensure a []"]);
-    let told = ["EnsuringLoadBalancer a", "UnAvailableLoadBalancer a", "EnsuredLoadBalancer a"];
-    assert_eq!(harness.take_events(), told);
+    let expected = ["EnsuringLoadBalancer a", "UnAvailableLoadBalancer a", "EnsuredLoadBalancer a"];
+    assert_eq!(harness.take_events(), expected);
     harness.set_nodes(&nodes(&["n"]));
     assert_eq!(harness.settle().take_calls(), [r#"update a ["n"]"#]);
     assert_eq!(harness.take_events(), ["UpdatedLoadBalancer a"]);
