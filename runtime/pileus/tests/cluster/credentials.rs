@@ -80,7 +80,7 @@ async fn a_token_in_a_secret_is_read_with_one_right_and_changes_while_pileus_run
     };
     secrets(&world).create(&PostParams::default(), &secret("tokn", PLANTED[0])).await.unwrap();
     grant_secret(&world).await;
-    run.shows(503, "[-]credential-main failed: ", "no such key, it has tokn").await;
+    run.shows(503, "[-]credential-main failed: ", "does not have this key; it has tokn").await;
     let set = async |value: &str| {
         let change = Patch::Merge(json!({"stringData": {"token": value}}));
         secrets(&world).patch("cloud", &PatchParams::default(), &change).await.unwrap();

@@ -224,7 +224,7 @@ async fn a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() 
     let new = world.cloud.create_many(MANY).await;
     world.register(new.iter().map(|name| node(name))).await;
     first.signal(Signal::CONT);
-    first.logged(&["ERROR", "stopped leading: the lease is lost"]).await;
+    first.logged(&["ERROR", "lease lost; exiting"]).await;
     assert_eq!(first.ended().await.code(), Some(1));
     history.initialised(&new).await;
     wrote_in_turn(&world, &[&a, &b]);
@@ -243,7 +243,7 @@ async fn a_leader_that_is_cut_off_ends_before_another_begins() {
     second.stands_by(&a).await;
     let b = second.identity().await;
     other.becomes(Network::Broken);
-    second.unready("[-]leader-election failed: the lease is out of reach").await;
+    second.unready("[-]leader-election failed: can't read or write the lease").await;
     other.becomes(Network::Whole);
     second.stands_by(&a).await;
     while_nodes_join(&world, &mut history, async {

@@ -160,7 +160,7 @@ async fn nodes_are_held_when_too_many_machines_go_at_once_until_somebody_lets_th
     let wrong = release(&world, &[all[0], "n-11", "nobody"]).await;
     assert_eq!(wrong.code, Some(6));
     assert!(
-        wrong.stderr.contains("node n-11 is not held") && wrong.stderr.contains("there is no node nobody")
+        wrong.stderr.contains("node n-11 is not held") && wrong.stderr.contains("node nobody does not exist")
     );
     passes(&run, 2).await;
     assert_eq!(names(&world).await.len(), 12);
@@ -176,7 +176,7 @@ async fn nodes_are_held_when_too_many_machines_go_at_once_until_somebody_lets_th
     passes(&run, 2).await;
     assert_eq!(names(&world).await, all[4..].iter().map(|name| (*name).to_owned()).collect());
     run.reaches_zero("pileus_node_lifecycle_held").await;
-    assert_eq!(release(&world, &["--all"]).await.stdout, "No node is held.\n");
+    assert_eq!(release(&world, &["--all"]).await.stdout, "no node is held\n");
     assert!(world.nodes().await.iter().all(|node| !is_uninitialised(node)));
     assert!(run.stop().await.success());
 }

@@ -342,7 +342,7 @@ impl Run {
     /// Asks it to stop, waits until it says that it has, and returns how it ended.
     pub(crate) async fn stop(mut self) -> ExitStatus {
         self.process.as_ref().unwrap().signal(Signal::TERM).unwrap();
-        self.logged(&["SIGTERM: stopping once the writes that are under way have been answered"]).await;
+        self.logged(&["stopping once the writes in flight have been answered", "SIGTERM"]).await;
         self.logged(&["INFO", ": stopped"]).await;
         self.process.take().unwrap().stop(SOON).await.unwrap()
     }

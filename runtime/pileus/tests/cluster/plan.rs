@@ -1,4 +1,5 @@
-//! `pileus plan`: what it says is what a run then does, and saying it changes nothing, neither here nor there.
+//! `pileus plan`: the changes that it previews are those that `pileus run` then makes, and plan itself changes neither the cloud
+//! nor the cluster.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -26,8 +27,8 @@ async fn world() -> World {
     world
 }
 
-/// Nodes of these names with a range of Pods each, of which the cloud has the machines.
-async fn join_with_ranges(world: &World, names: &[&str]) {
+/// Creates Nodes with these names and a Pod CIDR each, and their instances in the cloud.
+async fn join_with_pod_cidrs(world: &World, names: &[&str]) {
     join(world, names).await;
     for (name, number) in names.iter().zip(1..) {
         let range = format!("10.244.{number}.0/24");
@@ -36,7 +37,7 @@ async fn join_with_ranges(world: &World, names: &[&str]) {
     }
 }
 
-/// Calls `pileus plan` under the role that is shipped.
+/// Runs `pileus plan` under the shipped role.
 async fn plan(world: &World, document: &Value, arguments: &[&str]) -> Said {
     plan_with(&world.kubernetes.kubeconfig(User::Pileus), document, arguments).await
 }
@@ -52,21 +53,21 @@ async fn plan_with(kubeconfig: &std::path::Path, document: &Value, arguments: &[
     Said::by(command, SOON).await
 }
 
-/// A plan of routes and load balancers as an object, which changes nothing.
-async fn rehearse(world: &World, style: Style) -> (Option<i32>, Value) {
+/// The exit code and JSON object of a plan of routes and load balancers. Asserts that plan writes nothing.
+async fn plan_json(world: &World, style: Style) -> (Option<i32>, Value) {
     let before = world.cloud.writes().await;
     let said = plan(world, &document(world, style), &[CIDR, "--json", "-v"]).await;
-    assert_eq!(world.cloud.writes().await, before, "it has written");
-    // A Pileus beside it may. What it reads is in the log, under the name that its writes would have.
+    assert_eq!(world.cloud.writes().await, before, "plan wrote something");
+    // A Pileus that runs beside it may write. The audit log has plan's reads, with the user agent that its writes would have.
     let is_own = |write: &Value| write["userAgent"].as_str().unwrap().ends_with("(plan)");
-    assert_eq!(world.writes().into_iter().find(is_own), None, "it has written");
+    assert_eq!(world.writes().into_iter().find(is_own), None, "plan wrote something");
     let log = std::fs::read_to_string(world.kubernetes.audit_log()).unwrap();
-    assert!(log.contains(r#"(plan)","#), "it isn't known by this name");
+    assert!(log.contains(r#"(plan)","#), "the audit log doesn't have its user agent");
     let object = serde_json::from_str(&said.stdout);
     (said.code, object.unwrap_or_else(|error| panic!("{error}: {said:?}")))
 }
 
-/// What is done to what, one for each change.
+/// Action, object and result of each change.
 fn changes(plan: &Value) -> BTreeSet<String> {
     let of = |part: &str| {
         let text = |change: &Value, field: &str| change[field].as_str().unwrap().to_owned();
@@ -85,7 +86,7 @@ fn named(changes: &[&str]) -> BTreeSet<String> {
     changes.iter().map(|change| (*change).to_owned()).collect()
 }
 
-/// The requests of all writes that are planned, as method and path.
+/// Method and path of all planned writes.
 fn planned(plan: &Value) -> BTreeSet<String> {
     let request = |write: &Value| {
         let url = write["url"].as_str().unwrap().strip_prefix("http://").unwrap();
@@ -94,13 +95,13 @@ fn planned(plan: &Value) -> BTreeSet<String> {
     let of = |part: &str| {
         let changes = plan[part]["changes"].as_array().unwrap();
         let own = changes.iter().flat_map(|change| change["writes"].as_array().unwrap());
-        own.chain(plan[part]["together"].as_array().unwrap()).map(request).collect::<BTreeSet<_>>()
+        own.chain(plan[part]["sharedWrites"].as_array().unwrap()).map(request).collect::<BTreeSet<_>>()
     };
     &of("loadBalancers") | &of("routes")
 }
 
-/// The writes that the cloud has seen from Pileus among its last requests.
-async fn wrote(world: &World) -> BTreeSet<String> {
+/// The writes of Pileus among the cloud's last requests.
+async fn recent_writes(world: &World) -> BTreeSet<String> {
     let requests = world.cloud.requests().await;
     let is_write = |request: &&Value| {
         let path = request["path"].as_str().unwrap();
@@ -112,7 +113,7 @@ async fn wrote(world: &World) -> BTreeSet<String> {
     requests.iter().filter(is_write).map(tell).collect()
 }
 
-/// Runs Pileus until the cloud is as it should be, routes included, and tells what it has written to the cloud.
+/// Runs Pileus until load balancers and routes are settled, and returns its writes to the cloud.
 async fn settle(world: &World, style: Style, routes: usize) -> BTreeSet<String> {
     let run = world.start_with(&document(world, style)).await;
     run.ready().await;
@@ -121,12 +122,12 @@ async fn settle(world: &World, style: Style, routes: usize) -> BTreeSet<String> 
         until_there_are_routes(world, routes).await;
     });
     let mut written = BTreeSet::new();
-    // The cloud remembers its last requests, among which are those that wait here.
+    // The cloud keeps its last requests, which include this test's own polling.
     while time::timeout(time::Duration::from_millis(200), &mut settled).await.is_err() {
-        written.extend(wrote(world).await);
+        written.extend(recent_writes(world).await);
     }
     assert!(run.stop().await.success());
-    written.extend(wrote(world).await);
+    written.extend(recent_writes(world).await);
     written
 }
 
@@ -140,18 +141,18 @@ async fn until_there_are_routes(world: &World, routes: usize) {
 }
 
 #[tokio::test]
-async fn what_it_says_is_what_a_run_then_does_with_an_object_for_each_service() {
-    it_says_what_a_run_then_does(Style::PerService).await;
+async fn a_plan_previews_what_a_run_then_does_with_a_load_balancer_for_each_service() {
+    plan_previews_what_a_run_does(Style::PerService).await;
 }
 
 #[tokio::test]
-async fn what_it_says_is_what_a_run_then_does_with_a_shared_object() {
-    it_says_what_a_run_then_does(Style::Shared).await;
+async fn a_plan_previews_what_a_run_then_does_with_a_shared_load_balancer() {
+    plan_previews_what_a_run_does(Style::Shared).await;
 }
 
-async fn it_says_what_a_run_then_does(style: Style) {
+async fn plan_previews_what_a_run_does(style: Style) {
     let world = world().await;
-    join_with_ranges(&world, &["a", "b"]).await;
+    join_with_pod_cidrs(&world, &["a", "b"]).await;
     for name in ["one", "two", "three"] {
         create(&world, name, json!({})).await;
     }
@@ -159,7 +160,7 @@ async fn it_says_what_a_run_then_does(style: Style) {
     create(&world, "plain", json!({"type": "ClusterIP"})).await;
 
     // Everything is new.
-    let (code, plan) = rehearse(&world, style).await;
+    let (code, plan) = plan_json(&world, style).await;
     let expected = named(&[
         "create default/one write",
         "create default/two write",
@@ -168,12 +169,12 @@ async fn it_says_what_a_run_then_does(style: Style) {
         "create 10.244.2.0/24 write",
     ]);
     assert_eq!((code, changes(&plan)), (Some(7), expected), "{plan:#}");
-    let (wanted, earlier) = (planned(&plan), wrote(&world).await);
+    let (wanted, earlier) = (planned(&plan), recent_writes(&world).await);
     assert_eq!((wanted.len(), earlier.len()), (5, 0), "{wanted:?}");
     let written = settle(&world, style, 2).await;
     match style {
         Style::PerService => assert_eq!(wanted, written),
-        // It comes once the addresses are there.
+        // The load balancer follows once the addresses exist.
         Style::Shared => {
             let later: Vec<_> = written.difference(&wanted).collect();
             assert!(
@@ -181,17 +182,17 @@ async fn it_says_what_a_run_then_does(style: Style) {
             );
         }
     }
-    let (code, plan) = rehearse(&world, style).await;
+    let (code, plan) = plan_json(&world, style).await;
     assert_eq!((code, changes(&plan)), (Some(0), BTreeSet::new()), "{plan:#}");
     assert_eq!(plan["loadBalancers"]["summary"]["settled"], 3);
     assert_eq!(plan["routes"]["summary"]["settled"], 2);
 
-    // One is changed, one goes, one has gone unseen, and so has a Node.
+    // Change one Service, delete one, remove one and a Node without Pileus noticing.
     change(&world, "one", json!({"spec": {"ports": [{"port": 81}]}})).await;
     delete(&world, "two").await;
     tear_out(&world, "three").await;
     Api::<Node>::all(world.client.clone()).delete("b", &DeleteParams::default()).await.unwrap();
-    let (code, plan) = rehearse(&world, style).await;
+    let (code, plan) = plan_json(&world, style).await;
     let orphan = plan["loadBalancers"]["changes"].as_array().unwrap();
     let orphan =
         orphan.iter().find(|change| change["reason"] == "orphan of service default/three, which is gone");
@@ -211,7 +212,7 @@ async fn it_says_what_a_run_then_does(style: Style) {
     let written = settle(&world, style, 1).await;
     assert!(wanted.is_subset(&written), "{wanted:?} {written:?}");
     until_gone(&world, "two").await;
-    assert_eq!(rehearse(&world, style).await.0, Some(0));
+    assert_eq!(plan_json(&world, style).await.0, Some(0));
 }
 
 async fn until_gone(world: &World, name: &str) {
@@ -224,9 +225,9 @@ async fn until_gone(world: &World, name: &str) {
 }
 
 #[tokio::test]
-async fn people_are_told_in_sentences_and_each_trouble_with_its_next_step() {
+async fn the_text_has_sentences_and_each_error_has_its_next_step() {
     let world = world().await;
-    join_with_ranges(&world, &["a"]).await;
+    join_with_pod_cidrs(&world, &["a"]).await;
     create(&world, "one", json!({})).await;
     let maybe = json!({"simulated.pileus.dev/hostname": "maybe"});
     create_whole(&world, &json!({"metadata": {"name": "closed", "annotations": maybe}})).await;
@@ -234,7 +235,7 @@ async fn people_are_told_in_sentences_and_each_trouble_with_its_next_step() {
     let said = plan(&world, &good, &[CIDR]).await;
     assert_eq!((said.code, said.stderr.as_str()), (Some(7), ""), "{said:?}");
     for part in [
-        "1 load balancer to create, 1 refused; 1 route to create.",
+        "1 load balancer to create, 1 rejected; 1 route to create.",
         "load balancer default/one: type LoadBalancer without a load balancer",
         "load balancer default/closed: annotation simulated.pileus.dev/hostname has an invalid value \"maybe\": use true or false",
         "route 10.244.1.0/24: node a has no route for 10.244.1.0/24",
@@ -246,9 +247,9 @@ async fn people_are_told_in_sentences_and_each_trouble_with_its_next_step() {
     assert!(!said.stdout.contains("nodePort"), "no bodies unless asked for: {}", said.stdout);
     let said = plan(&world, &good, &["-v"]).await;
     assert!(said.stdout.contains("\"nodePort\":"), "{}", said.stdout);
-    assert!(said.stdout.contains("routes: no routes are kept without --cluster-cidr"), "{}", said.stdout);
+    assert!(said.stdout.contains("routes: routes are managed only with --cluster-cidr"), "{}", said.stdout);
 
-    // Writes that aren't granted.
+    // Writes are not granted.
     let mut narrow = good.clone();
     narrow["spec"]["grants"][0]["methods"] = json!(["GET"]);
     let said = plan(&world, &narrow, &[CIDR]).await;
@@ -261,10 +262,10 @@ async fn people_are_told_in_sentences_and_each_trouble_with_its_next_step() {
     let said = plan(&world, &none, &[CIDR]).await;
     assert_eq!(said.code, Some(6), "{said:?}");
     assert!(
-        said.stderr.contains("not all could be looked at") && said.stderr.contains("routes: "),
+        said.stderr.contains("not everything could be read") && said.stderr.contains("routes: "),
         "{said:?}"
     );
-    // A wrong document, and an API server that isn't there.
+    // An invalid document, and an API server that doesn't exist.
     let mut wrong = good.clone();
     wrong["spec"]["grants"][0]["port"] = json!("none");
     assert_eq!(plan(&world, &wrong, &[CIDR]).await.code, Some(2));
@@ -280,17 +281,17 @@ async fn people_are_told_in_sentences_and_each_trouble_with_its_next_step() {
 }
 
 #[tokio::test]
-async fn beside_a_pileus_that_works_and_a_cloud_that_is_at_it_there_is_something_to_wait_for() {
+async fn a_change_in_progress_is_shown_while_pileus_runs() {
     let world = world().await;
-    join_with_ranges(&world, &["a"]).await;
+    join_with_pod_cidrs(&world, &["a"]).await;
     let run = world.start_with(&document(&world, Style::PerService)).await;
     run.ready().await;
     until_there_are_routes(&world, 1).await;
     world.cloud.set_faults(json!({"operations": {"takesMs": SOON.as_millis()}})).await;
     create(&world, "slow", json!({})).await;
     world.event("slow", "LoadBalancerPending").await;
-    let (code, plan) = rehearse(&world, Style::PerService).await;
-    assert_eq!((code, changes(&plan)), (Some(7), named(&["create default/slow under-way"])), "{plan:#}");
+    let (code, plan) = plan_json(&world, Style::PerService).await;
+    assert_eq!((code, changes(&plan)), (Some(7), named(&["create default/slow in-progress"])), "{plan:#}");
     assert_eq!(world.cloud.all(Object::LoadBalancer).await.unwrap().len(), 1);
     until(&world, "slow", crate::service::has_finalizer).await;
     assert!(run.stop().await.success());

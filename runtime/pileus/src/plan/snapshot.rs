@@ -1,5 +1,5 @@
-//! The cluster as the API server tells it, read once. What is watched for a moment is watched for its list, and nothing
-//! is written.
+//! The cluster's objects that a plan depends on, read from the API server once. Services come from a watch that ends with
+//! its first list. Nothing is written.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,34 +18,35 @@ use pileus_controllers::{Error as ApiError, Health};
 use tokio::time::Instant;
 
 use crate::error::Error;
-use crate::start::Metrics;
+use crate::metrics::Metrics;
 
-/// The objects of a page: Nodes are 12 kB and more each.
+/// How many Nodes a page holds; each is 12 kB or more.
 const PAGE: u32 = 500;
 
-/// How long an answer may take. Somebody waits at a terminal, and the API server's own limit is a minute.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a request may take: the user waits at a terminal, and the API server's own limit is a minute.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What of a cluster decides what is wanted of the cloud.
-pub(crate) struct World {
-    /// The Nodes that can be worked on.
+/// The objects that decide what the controllers want of the cloud.
+pub(crate) struct ClusterSnapshot {
+    /// The Nodes that can be read.
     pub(crate) nodes: Vec<Arc<NodeFacts>>,
-    /// The ranges of Pods of the others, and what is wrong with these.
+    /// The Pod CIDRs of the other Nodes. Their routes stay.
     pub(crate) left_alone: HashSet<IpNet>,
+    /// What is wrong with the other Nodes.
     pub(crate) unreadable: Vec<String>,
-    /// The Services that matter to load balancers, and those of which the cloud has something; none where the provider
-    /// balances no load.
+    /// The Services of type LoadBalancer, and those for which the cloud has a load balancer; none where the provider manages
+    /// no load balancers.
     pub(crate) services: Vec<Arc<ServiceFacts>>,
-    /// All Services of the cluster by UID, as `namespace/name`.
+    /// All Services of the cluster: `namespace/name` by UID.
     pub(crate) present: HashMap<String, String>,
 }
 
-impl World {
-    /// Reads what a provider's work follows from. `owned` is what the cloud has for Services: listed before this begins, so
-    /// that a Service which is in neither is gone for sure.
+impl ClusterSnapshot {
+    /// Reads the cluster. `owned` is what the cloud has for Services. It must be listed before this call, so that a Service
+    /// which neither list has is really gone.
     ///
     /// # Errors
-    /// [`Error::Cluster`] where the API server doesn't answer or refuses.
+    /// [`Error::Cluster`] if the API server doesn't answer or refuses.
     pub(crate) async fn read(
         client: &Client,
         provider: &Provider,
@@ -67,26 +68,26 @@ impl World {
             let (terms, health) = (&provider.service_requirements, Health::default());
             let all = Services::new(client.clone(), metrics.controllers.clone(), &health, terms);
             let failed = |source| failed("list services", source);
-            present = patiently(all.present()).await.map_err(failed)?;
+            present = with_timeout(all.present()).await.map_err(failed)?;
             let names = owned.iter().filter_map(|owned| present.get(owned.service_uid.as_ref()?).cloned());
             let names: Vec<_> = names.collect();
-            // Namespaces and endpoint slices, too, where the provider reads them.
-            let failed = |source| self::failed("read services and what is around them", source);
-            let read = patiently(all.once(&names)).await;
+            // Namespaces and endpoint slices only where the provider reads them.
+            let failed = |source| self::failed("read services, namespaces and endpoint slices", source);
+            let read = with_timeout(all.once(&names)).await;
             services = read.map_err(|source| failed(with_reason(source, &health)))?;
         }
         Ok(Self { nodes, left_alone, unreadable, services, present })
     }
 }
 
-/// The UID of the cluster; none where it may not be read, as in a run.
+/// The UID of the cluster; none where the role doesn't allow reading it, as in `pileus run`.
 ///
 /// # Errors
-/// [`Error::Cluster`] where the API server doesn't answer.
+/// [`Error::Cluster`] if the API server doesn't answer.
 pub(crate) async fn cluster_uid(client: &Client, server: &Uri) -> Result<Option<String>, Error> {
     let api = Api::<Namespace>::all(client.clone());
     let read = async { api.get_opt("kube-system").await.map_err(ApiError::from) };
-    match patiently(read).await {
+    match with_timeout(read).await {
         Ok(namespace) => Ok(namespace.and_then(|namespace| namespace.metadata.uid)),
         Err(ApiError::Forbidden(_)) => Ok(None),
         Err(source) => Err(failed(&format!("read namespace kube-system at {server}"), source)),
@@ -98,7 +99,7 @@ async fn all_nodes(client: &Client) -> Result<Vec<Node>, Error> {
     let (mut nodes, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
     loop {
         let listed = async { api.list(&page).await.map_err(ApiError::from) };
-        let listed = patiently(listed).await.map_err(|source| failed("list nodes", source))?;
+        let listed = with_timeout(listed).await.map_err(|source| failed("list nodes", source))?;
         nodes.extend(listed.items);
         match listed.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
@@ -107,12 +108,13 @@ async fn all_nodes(client: &Client) -> Result<Vec<Node>, Error> {
     }
 }
 
-async fn patiently<T>(read: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
-    let elapsed = || ApiError::Unavailable(format!("no answer within {} s", PATIENCE.as_secs()));
-    tokio::time::timeout(PATIENCE, read).await.unwrap_or_else(|_| Err(elapsed()))
+async fn with_timeout<T>(read: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let elapsed = || ApiError::Unavailable(format!("no answer within {} s", TIMEOUT.as_secs()));
+    tokio::time::timeout(TIMEOUT, read).await.unwrap_or_else(|_| Err(elapsed()))
 }
 
-/// Says why there was no answer, where a watch knows that: it tries again for ever, whatever is wrong.
+/// Adds the reason for a missing answer where a watch knows it: a watch retries on every error, so its caller sees only the
+/// timeout.
 fn with_reason(source: ApiError, health: &Health) -> ApiError {
     let reason = health.report(Instant::now()).into_iter().find_map(|(_, state)| state.err());
     match (source, reason) {
@@ -123,11 +125,11 @@ fn with_reason(source: ApiError, health: &Health) -> ApiError {
     }
 }
 
-/// Says what couldn't be done, and what to do about a right that is lacking.
+/// The error of a failed request, with advice where a permission is missing.
 fn failed(what: &str, source: ApiError) -> Error {
     let source = match source {
         ApiError::Forbidden(message) => ApiError::Forbidden(format!(
-            "{message}; the role in deploy/rbac.yaml has all rights that a plan needs"
+            "{message}; the role in deploy/rbac.yaml has all permissions that a plan needs"
         )),
         other => other,
     };
@@ -139,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_keeps_a_watch_from_its_list_is_told() {
+    fn the_error_says_why_a_watch_has_no_list() {
         let health = Health::default();
         health.condition("a-watch", "").holds();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Load balancers: what the service controller's roster wants, and what a candidate makes of it.
+//! Load balancers: what the service controller wants to change, and which writes the provider wants for that.
 
 use std::collections::HashSet;
 
@@ -9,45 +9,45 @@ use pileus_cloud::{
 use pileus_controllers::service::preview::{Inputs, PlannedChange, Preview, Reason, preview};
 use tokio::time::Instant;
 
-use super::Wishes;
-use super::apart::Outcome;
-use super::candidate::Candidate;
-use super::outlook::{Change, End, Findings, Part, Verb};
-use super::world::World;
+use super::PlanSettings;
+use super::attribution::ItemOutcome;
+use super::dry_run::DryRunProvider;
+use super::preview::{Action, ChangeResult, Findings, PreviewedChange, Section};
+use super::snapshot::ClusterSnapshot;
 
-impl Candidate {
-    /// Lets it do what is due for load balancers, as far as that goes without a write. `owned` is what the cloud has.
+impl DryRunProvider {
+    /// Dry-runs all changes of load balancers. `owned` is what the cloud has.
     pub(super) async fn load_balancers(
         &self,
-        world: &World,
-        wishes: &Wishes,
+        snapshot: &ClusterSnapshot,
+        settings: &PlanSettings,
         owned: Result<Vec<OwnedLoadBalancer>, String>,
-    ) -> Part {
+    ) -> Section {
         let Some(load_balancers) = &self.provider.load_balancers else {
-            return Part::Nothing("the provider balances no load".to_owned());
+            return Section::NotApplicable("the provider manages no load balancers".to_owned());
         };
         let owned = match owned {
             Ok(owned) => owned,
-            Err(problem) => return Part::Unseen(problem),
+            Err(problem) => return Section::Unknown(problem),
         };
-        let surroundings = Inputs {
-            cluster: &wishes.cluster,
-            classes: &wishes.classes,
+        let inputs = Inputs {
+            cluster: &settings.cluster,
+            classes: &settings.classes,
             requirements: &self.provider.service_requirements,
             schemes: &self.provider.schemes,
             node_labels: &self.provider.node_labels,
-            nodes: &world.nodes,
-            services: &world.services,
-            present: &world.present,
+            nodes: &snapshot.nodes,
+            services: &snapshot.services,
+            present: &snapshot.present,
             owned: &owned,
         };
-        let preview = preview(&surroundings, Instant::now());
+        let preview = preview(&inputs, Instant::now());
         let mut findings = Findings { notes: notes(&preview), ..Findings::default() };
-        let (asked, changes): (Vec<_>, Vec<_>) = preview.changes.iter().map(asked).unzip();
+        let (previewed, changes): (Vec<_>, Vec<_>) = preview.changes.iter().map(previewed).unzip();
         let call = async |changes: Vec<ServiceChange>| {
             let known = known(&preview, &changes, &self.provider.service_requirements);
             let call = ServiceCall {
-                cluster: &wishes.cluster,
+                cluster: &settings.cluster,
                 targets: &preview.targets,
                 known: &known,
                 changes: &changes,
@@ -56,41 +56,42 @@ impl Candidate {
             let outcomes = load_balancers.change(call).await?;
             Ok(outcomes.into_iter().map(outcome).collect())
         };
-        let told = self.tell_apart(&changes, self.provider.service_requirements.largest_batch, call).await;
-        findings.add(asked, told);
-        let refused = preview.refused.into_iter().map(|(object, problem)| Change {
-            verb: Verb::Change,
+        let attributed =
+            self.attribute(&changes, self.provider.service_requirements.largest_batch, call).await;
+        findings.add(previewed, attributed);
+        let refused = preview.refused.into_iter().map(|(object, problem)| PreviewedChange {
+            action: Action::Change,
             object,
-            reason: "something is wrong with the Service".to_owned(),
-            end: End::Refused(problem),
+            reason: "the Service is invalid".to_owned(),
+            result: ChangeResult::Rejected(problem),
         });
         findings.changes.extend(refused);
-        Part::Seen(findings)
+        Section::Planned(findings)
     }
 }
 
-/// A change as people see it, and as the provider does.
-fn asked(expected: &PlannedChange) -> (Change, ServiceChange) {
+/// A change as the preview shows it, and as the provider gets it.
+fn previewed(expected: &PlannedChange) -> (PreviewedChange, ServiceChange) {
     let PlannedChange { change, object, reason, may_exist: _ } = expected;
-    let verb = match (&change.action, reason) {
-        (ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_), _) => Verb::Delete,
-        (_, Reason::Missing) => Verb::Create,
-        _ => Verb::Change,
+    let action = match (&change.action, reason) {
+        (ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_), _) => Action::Delete,
+        (_, Reason::Missing) => Action::Create,
+        _ => Action::Change,
     };
-    let asked = Change { verb, object: object.clone(), reason: reason.to_string(), end: End::Next };
-    (asked, change.clone())
+    let (object, reason) = (object.clone(), reason.to_string());
+    (PreviewedChange { action, object, reason, result: ChangeResult::Follows }, change.clone())
 }
 
-/// The Services that may have a load balancer and are to keep it, without those that a call changes, for a provider that
-/// reads them.
+/// The Services that may have a load balancer and keep it, without those that a call changes. Empty for a provider that
+/// doesn't read them.
 fn known(preview: &Preview, changes: &[ServiceChange], terms: &ServiceRequirements) -> Vec<Service> {
     if !terms.wants_known {
         return Vec::new();
     }
     let changed: HashSet<_> = changes.iter().filter_map(kept).map(|service| &*service.uid).collect();
-    let there = preview.changes.iter().filter(|expected| expected.may_exist);
-    let there = there.filter_map(|expected| kept(&expected.change));
-    there.filter(|service| !changed.contains(&*service.uid)).cloned().collect()
+    let existing = preview.changes.iter().filter(|expected| expected.may_exist);
+    let existing = existing.filter_map(|expected| kept(&expected.change));
+    existing.filter(|service| !changed.contains(&*service.uid)).cloned().collect()
 }
 
 /// The Service that has a load balancer after a change.
@@ -101,28 +102,28 @@ fn kept(change: &ServiceChange) -> Option<&Service> {
     }
 }
 
-fn outcome(outcome: Result<ServiceProgress, CloudError>) -> Outcome {
+fn outcome(outcome: Result<ServiceProgress, CloudError>) -> ItemOutcome {
     match outcome {
-        Ok(ServiceProgress::Done { .. }) => Outcome::Done,
-        Ok(ServiceProgress::InProgress { .. }) => Outcome::Under,
-        Ok(ServiceProgress::Elsewhere) => Outcome::Elsewhere,
-        Err(error) => Outcome::Failed(error),
+        Ok(ServiceProgress::Done { .. }) => ItemOutcome::Done,
+        Ok(ServiceProgress::InProgress { .. }) => ItemOutcome::InProgress,
+        Ok(ServiceProgress::Elsewhere) => ItemOutcome::Elsewhere,
+        Err(error) => ItemOutcome::Failed(error),
     }
 }
 
 fn notes(preview: &Preview) -> Vec<String> {
-    let strangers = preview.unattributed.iter().map(|name| {
-        format!("the cloud has {name} for a Service, but of which cluster or Service can't be told; it stays")
+    let unattributed = preview.unattributed.iter().map(|name| {
+        format!("the cloud has load balancer {name} without the UID of a cluster or Service; it stays")
     });
-    let disputed = preview.class_conflicts.iter().map(|(name, class)| {
+    let class_conflicts = preview.class_conflicts.iter().map(|(name, class)| {
         format!(
-            "the cloud has a load balancer of this cluster for Service {name}, but its class {class} is not ours; it stays: \
+            "the cloud has a load balancer for Service {name}, but this provider doesn't serve its class {class}; it stays: \
              name the class in loadBalancerClasses, or delete the Service"
         )
     });
     let lacks_targets = preview.targets.is_empty() && !preview.changes.is_empty();
-    let lacks_targets = lacks_targets.then(|| "no Node takes traffic of load balancers now".to_owned());
-    strangers.chain(disputed).chain(lacks_targets).collect()
+    let lacks_targets = lacks_targets.then(|| "no Node accepts load balancer traffic now".to_owned());
+    unattributed.chain(class_conflicts).chain(lacks_targets).collect()
 }
 
 #[cfg(test)]
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn known_are_the_others_that_keep_what_they_have() {
+    fn known_services_are_those_that_keep_their_load_balancer_and_are_not_changed() {
         let expected = |action, may_exist| PlannedChange {
             change: ServiceChange { action, resume: None },
             object: String::new(),
@@ -146,7 +147,7 @@ mod tests {
             expected(ServiceAction::Ensure(service("other")), true),
             expected(ServiceAction::UpdateTargets(service("follows")), true),
             expected(ServiceAction::Ensure(service("new")), false),
-            expected(ServiceAction::Delete(service("goes")), true),
+            expected(ServiceAction::Delete(service("deleted")), true),
         ];
         let preview = Preview { changes, ..Preview::default() };
         let known = |wants_known| {

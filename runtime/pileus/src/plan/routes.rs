@@ -1,0 +1,90 @@
+//! Routes: what the route controller wants to change, and which writes the provider wants for that.
+
+use pileus_cloud::{Error as CloudError, RouteAction, RouteChange, RouteProgress};
+use pileus_controllers::route::outlook::{Expected, Outlook, Surroundings, outlook};
+
+use super::PlanSettings;
+use super::attribution::ItemOutcome;
+use super::dry_run::DryRunProvider;
+use super::preview::{Action, ChangeResult, Findings, PreviewedChange, Section, names};
+use super::snapshot::ClusterSnapshot;
+
+impl DryRunProvider {
+    /// Dry-runs all changes of routes.
+    pub(super) async fn routes(&self, snapshot: &ClusterSnapshot, settings: &PlanSettings) -> Section {
+        let Some(settings) = &settings.routes else {
+            return Section::NotApplicable("routes are managed only with --cluster-cidr".to_owned());
+        };
+        let Some(routes) = &self.provider.routes else {
+            return Section::NotApplicable("the provider manages no routes".to_owned());
+        };
+        let listed = match self.read(routes.list(&settings.cluster)).await {
+            Ok(listed) => listed,
+            Err(problem) => return Section::Unknown(format!("can't list the cloud's routes: {problem}")),
+        };
+        let inputs = Surroundings {
+            nodes: &snapshot.nodes,
+            left_alone: &snapshot.left_alone,
+            schemes: &self.provider.schemes,
+            cluster_ranges: &settings.cluster_ranges,
+            nodes_wait: settings.nodes_wait,
+        };
+        let outlook = outlook(inputs, listed);
+        let mut findings =
+            Findings { settled: outlook.settled, notes: notes(snapshot, &outlook), ..Findings::default() };
+        let (following, first): (Vec<_>, Vec<_>) =
+            outlook.changes.into_iter().partition(|change| change.is_next);
+        let is_delete = |expected: &Expected| matches!(expected.action, RouteAction::Delete(_));
+        let (deletes, creates): (Vec<_>, Vec<_>) = first.into_iter().partition(is_delete);
+        for expected in [deletes, creates] {
+            let (previewed, changes): (Vec<_>, Vec<_>) = expected.into_iter().map(previewed).unzip();
+            let call = async |changes: Vec<RouteChange>| {
+                let outcomes = routes.change(&settings.cluster, &changes).await?;
+                Ok(outcomes.into_iter().map(outcome).collect())
+            };
+            let attributed = self.attribute(&changes, self.provider.largest_route_batch, call).await;
+            findings.add(previewed, attributed);
+        }
+        findings.changes.extend(following.into_iter().map(|expected| previewed(expected).0));
+        Section::Planned(findings)
+    }
+}
+
+/// A change as the preview shows it, and as the provider gets it.
+fn previewed(expected: Expected) -> (PreviewedChange, RouteChange) {
+    let Expected { action, reason, is_next: _ } = expected;
+    let (action_kind, object) = match &action {
+        RouteAction::Delete(route) => (Action::Delete, format!("{} ({})", route.destination, route.name)),
+        RouteAction::Create(route) => (Action::Create, route.destination.to_string()),
+    };
+    let result = ChangeResult::Follows;
+    let change = PreviewedChange { action: action_kind, object, reason: reason.to_string(), result };
+    (change, RouteChange { action, resume: None })
+}
+
+fn outcome(outcome: Result<RouteProgress, CloudError>) -> ItemOutcome {
+    match outcome {
+        Ok(RouteProgress::Done) => ItemOutcome::Done,
+        Ok(RouteProgress::InProgress { .. }) => ItemOutcome::InProgress,
+        Err(error) => ItemOutcome::Failed(error),
+    }
+}
+
+fn notes(snapshot: &ClusterSnapshot, outlook: &Outlook) -> Vec<String> {
+    let contested = outlook.contested.iter().map(|(range, node, owner)| {
+        format!(
+            "node {node} gets no route for {range}: node {owner} has the same Pod CIDR; each node needs its own"
+        )
+    });
+    let waiting = &outlook.waiting;
+    let waiting = (!waiting.is_empty()).then(|| {
+        format!(
+            "{} nodes get no routes yet because they are not initialised: {}",
+            waiting.len(),
+            names(waiting)
+        )
+    });
+    let unreadable =
+        snapshot.unreadable.iter().map(|problem| format!("{problem}; its routes stay as they are"));
+    contested.chain(waiting).chain(unreadable).collect()
+}
