@@ -5,20 +5,19 @@ use std::process::ExitCode;
 use pileus::cli::Pileus;
 use tikv_jemallocator::Jemalloc;
 
-/// A leader's memory grows by a page of a list here and a batch of answers there, and glibc keeps of that what it can't give
-/// back in one piece: a fifth more at the peak of 5,000 Nodes that join, a quarter more ever after. How it is set up stands
-/// in `.cargo/config.toml`.
+/// A leader allocates pages of lists and batches of answers, which glibc keeps where it can't return them in one piece: a fifth
+/// more memory at the peak of 5,000 joining Nodes, and a quarter more afterwards. `.cargo/config.toml` configures jemalloc.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    // kube, hyper and our dialler share one TLS implementation; it must be chosen before the first connection.
+    // kube, hyper and the gate share one TLS implementation, which must be installed before the first connection.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
-        eprintln!("pileus: another TLS implementation is installed already");
+        eprintln!("pileus: can't install the TLS implementation: another one is installed already");
         return ExitCode::FAILURE;
     }
     let arguments: Vec<_> = std::env::args_os().collect();
-    match Pileus::read(&arguments).and_then(pileus::run) {
+    match Pileus::from_arguments(&arguments).and_then(pileus::run) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("pileus: {error}");

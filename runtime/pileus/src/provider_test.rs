@@ -32,7 +32,7 @@ use pileus_host::{Component, Engine};
 use crate::cli::{self, LogFormat};
 use crate::error::Error;
 use crate::provider::{compiled_code, compiler};
-use crate::start::stop_on_signal;
+use crate::signals::stop_on_signal;
 use crate::{telemetry, terminal};
 use gather::Subject;
 use report::Report;

@@ -1,4 +1,4 @@
-//! The flags of the admin server.
+//! Flags of the admin server.
 
 use std::net::SocketAddr;
 
@@ -7,25 +7,26 @@ use clap::Args;
 /// Flags of the admin server.
 #[derive(Debug, Clone, Args)]
 pub struct AdminServer {
-    /// Where to serve /livez, /readyz and /metrics, over plain HTTP; port 0 takes any that is free
+    /// Serve /livez, /readyz and /metrics here, over plain HTTP; port 0 takes any free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10258")]
     pub admin_address: SocketAddr,
 
-    /// Where to serve /debug/gate: the limits, the cache, the credentials (without their secrets) and the last requests
-    /// of the provider, for curl; /debug/gate.json for machines. It must be a loopback address; in a Pod `kubectl
-    /// port-forward` reaches it. Without this flag it is served on --admin-address if that is loopback, else nowhere
+    /// Serve /debug/gate and /debug/gate.json here: limits, cache, credentials (without secrets) and the last requests of the
+    /// provider. Must be a loopback address; `kubectl port-forward` reaches it in a Pod [default: --admin-address, if that is
+    /// a loopback address]
     #[arg(long, value_name = "LOOPBACK:PORT", value_parser = loopback)]
     pub debug_address: Option<SocketAddr>,
 }
 
-/// An address that only this machine reaches.
+/// Parses a loopback address.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
-    let address =
-        text.parse::<SocketAddr>().map_err(|error| format!("{error}; write it as in 127.0.0.1:10259"))?;
+    let address = text
+        .parse::<SocketAddr>()
+        .map_err(|error| format!("{error}; write an IP address and a port, as in 127.0.0.1:10259"))?;
     if address.ip().to_canonical().is_loopback() {
         Ok(address)
     } else {
-        Err("what it shows is for this machine alone; choose a loopback address, as in 127.0.0.1:10259"
+        Err("not a loopback address; /debug/gate may be reachable only from this machine, so use 127.0.0.1:10259, for example"
             .to_owned())
     }
 }

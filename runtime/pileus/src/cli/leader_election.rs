@@ -1,4 +1,4 @@
-//! The flags of leader election: upstream's names, defaults and durations.
+//! Flags of leader election, with upstream's names, defaults and format of durations.
 
 use std::time::Duration;
 
@@ -6,72 +6,75 @@ use clap::{ArgAction, Args};
 
 use super::duration::duration;
 use crate::error::Error;
-use crate::leader::LONGEST;
+
+/// The longest lease duration. With a longer one, a cluster whose leader has crashed would go without one for too long.
+pub(crate) const MAX_LEASE_DURATION: Duration = Duration::from_hours(1);
 
 /// Flags of leader election.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Leader election")]
 pub struct LeaderElection {
-    /// Whether replicas agree by a Lease on which of them works, while the others stand by. With false this process
-    /// takes itself for the only one
+    /// Elect a leader among replicas by a Lease; with false this process assumes that it is the only one
     #[arg(
         long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true, default_missing_value = "true",
         num_args = 0..=1, require_equals = true
     )]
     pub leader_elect: bool,
 
-    /// How long the Lease of a leader that shows no sign of life is respected
+    /// Let other replicas wait this long after the last renewal of the Lease before they take it over
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "15s")]
     pub leader_elect_lease_duration: Duration,
 
-    /// How long a leader works on without having renewed its Lease; then it ends
+    /// Stop leading, and exit, after failing to renew the Lease for this long
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     pub leader_elect_renew_deadline: Duration,
 
-    /// How often a leader renews, and others look
+    /// Renew the Lease, or check whether it is free, this often
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2s")]
     pub leader_elect_retry_period: Duration,
 
-    /// The kind of object that replicas agree by; there is no other than leases
+    /// Elect with this kind of object; only leases are supported
     #[arg(long, value_name = "KIND", value_parser = lock, default_value = "leases")]
     pub leader_elect_resource_lock: String,
 
-    /// The name of the Lease; where it is changed, the role has to name it, too
+    /// Use the Lease of this name; the role must allow it too
     #[arg(long, value_name = "NAME", default_value = "cloud-controller-manager")]
     pub leader_elect_resource_name: String,
 
-    /// The namespace of the Lease; where it is changed, the role has to be there, too
+    /// Use a Lease in this namespace; the role must be there too
     #[arg(long, value_name = "NAMESPACE", default_value = "kube-system")]
     pub leader_elect_resource_namespace: String,
 }
 
 impl LeaderElection {
-    /// Whether the durations go together, as upstream demands.
+    /// Checks that the durations fit together, as upstream requires.
     ///
     /// # Errors
-    /// [`Error::Flag`], which names the flags.
+    /// [`Error::Flag`] for the first duration that doesn't fit.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let (lease, deadline) = (self.leader_elect_lease_duration, self.leader_elect_renew_deadline);
         let retry = self.leader_elect_retry_period;
-        let wrong = |flag, value: Duration, problem: &str| {
+        let invalid = |flag, value: Duration, problem: &str| {
             Err(Error::Flag { flag, value: format!("{value:?}"), problem: problem.to_owned() })
         };
-        if lease > LONGEST {
-            let problem = "a leader that is gone would be missed for too long; choose an hour at most";
-            return wrong("leader-elect-lease-duration", lease, problem);
+        if lease > MAX_LEASE_DURATION {
+            let problem =
+                "too long: it delays the takeover from a leader that has crashed; choose at most 1h";
+            return invalid("leader-elect-lease-duration", lease, problem);
         }
         if retry.is_zero() {
-            return wrong("leader-elect-retry-period", retry, "choose more than nothing");
+            return invalid("leader-elect-retry-period", retry, "must be greater than 0");
         }
         if lease <= deadline {
-            let problem = "it must be longer than --leader-elect-renew-deadline, or two replicas could lead";
-            return wrong("leader-elect-lease-duration", lease, problem);
+            let problem =
+                "must be longer than --leader-elect-renew-deadline, or two replicas could lead at once";
+            return invalid("leader-elect-lease-duration", lease, problem);
         }
-        // A replica's retries are up to 1.2 periods late.
+        // Retries are jittered by up to 1.2 periods.
         if deadline <= retry.mul_f64(1.2) {
             let problem =
-                "it must be longer than 1.2 times --leader-elect-retry-period, to leave time for a retry";
-            return wrong("leader-elect-renew-deadline", deadline, problem);
+                "must be longer than 1.2 times --leader-elect-retry-period, to leave time for a retry";
+            return invalid("leader-elect-renew-deadline", deadline, problem);
         }
         Ok(())
     }
@@ -81,7 +84,7 @@ fn lock(text: &str) -> Result<String, String> {
     if text == "leases" {
         Ok(text.to_owned())
     } else {
-        Err("replicas agree by leases only; leave the flag out or write leases".to_owned())
+        Err("only leases are supported; omit the flag or write leases".to_owned())
     }
 }
 
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_defaults_are_upstreams() {
+    fn the_defaults_are_those_of_upstream() {
         let flags = flags(&[]).unwrap();
         assert!(flags.leader_elect);
         let durations = [
@@ -119,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boolean_flag_may_stand_alone_or_say_false() {
+    fn a_boolean_flag_needs_no_value() {
         for (argument, elects) in
             [("--leader-elect", true), ("--leader-elect=true", true), ("--leader-elect=false", false)]
         {
@@ -129,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused_and_the_flags_are_named() {
+    fn durations_that_do_not_fit_are_rejected_with_the_flags_to_change() {
         for (arguments, named) in [
             (&["--leader-elect-lease-duration=10s"][..], &["lease-duration", "renew-deadline"][..]),
             (&["--leader-elect-renew-deadline=2.4s"], &["renew-deadline", "1.2 times", "retry-period"]),
             (&["--leader-elect-retry-period=0"], &["retry-period"]),
-            (&["--leader-elect-lease-duration=61m"], &["lease-duration", "an hour at most"]),
+            (&["--leader-elect-lease-duration=61m"], &["lease-duration", "at most 1h"]),
             (&["--leader-elect-lease-duration=15"], &["lease-duration", "15s, 1m30s"]),
             (&["--leader-elect-resource-lock=endpoints"], &["resource-lock", "endpoints", "leases"]),
         ] {

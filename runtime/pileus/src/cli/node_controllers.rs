@@ -1,4 +1,5 @@
-//! The flags of the controllers for Nodes: upstream's names, and defaults that its lists allow.
+//! Flags of the controllers for Nodes, with upstream's names. Shorter periods than upstream's are affordable because a lookup
+//! covers all Nodes at once.
 
 use std::time::Duration;
 
@@ -11,28 +12,29 @@ use super::duration::period;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Nodes")]
 pub struct NodeControllers {
-    /// How often all initialised nodes are compared with their machines, together; what somebody else changes on a node
-    /// is put right within seconds
+    /// Compare all initialised Nodes with their instances this often, in one batch; changes that others make to a Node are
+    /// corrected within seconds
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "30m")]
     pub node_status_update_frequency: Duration,
 
-    /// How often the machines of all nodes that are not ready are looked up, together
+    /// Look up the instances of all Nodes that are not ready this often, in one batch
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "10s")]
     pub node_monitor_period: Duration,
 
-    /// Also give a node whose machine is confirmed to be stopped the taint node.kubernetes.io/out-of-service: its Pods
-    /// are removed by force and their volumes detached, so that they can start elsewhere. It goes when the machine runs
+    /// Also taint Nodes whose instance is confirmed to be stopped with node.kubernetes.io/out-of-service: their Pods are
+    /// deleted by force and their volumes detached, so that the Pods can start elsewhere. The taint is removed when the
+    /// instance runs again
     #[arg(long)]
     pub taint_stopped_nodes_out_of_service: bool,
 }
 
 impl NodeControllers {
-    /// For the node controller.
+    /// The settings of the node controller.
     pub(crate) const fn node(&self, waits_for_routes: bool) -> node::Settings {
         node::Settings { refresh_period: self.node_status_update_frequency, waits_for_routes }
     }
 
-    /// For the lifecycle controller.
+    /// The settings of the node lifecycle controller.
     pub(crate) const fn node_lifecycle(&self) -> node_lifecycle::Settings {
         node_lifecycle::Settings {
             period: self.node_monitor_period,

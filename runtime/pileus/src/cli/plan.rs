@@ -1,5 +1,4 @@
-//! Arguments of `pileus plan`: those of `pileus run` that decide what is wanted of the cloud, so that a command line of the
-//! one can be made of the other's.
+//! Arguments of `pileus plan`: those of `pileus run` that affect what the controllers want of the cloud, under the same names.
 
 use std::path::PathBuf;
 
@@ -9,64 +8,61 @@ use pileus_cloud::Cluster;
 use super::{Compiled, EXIT_CODES, RouteController};
 
 const PLAN: &str = "\
-It reads Nodes and Services from the API server, and what the cloud has, and lets the provider do what is due; but each
-request of the provider that may change something is answered here and written down instead of being sent. Nothing is
-written to the API server either, so it can run beside the Pileus that works, and with another provider or version than
-that one.
+Plan reads Nodes and Services from the API server and resources from the cloud, and lets the provider make the changes that
+are due. The gate refuses and records each request that may change something instead of sending it. Nothing is written to
+the API server either, so plan can run beside a running Pileus, also with another provider or version.
 
-No PUT, PATCH or DELETE is ever sent. Whether a POST changes something only the provider's own rules tell, so try a
-component that you don't trust yet with credentials that may only read. No credential of the document is in what is shown,
-but the bodies of -v hold what the provider makes of your configuration and your Services.
+PUT, PATCH and DELETE are never sent. Whether a POST changes something only the provider's own rules say, so try third-party
+components with read-only credentials. The output contains no credential of the document; the bodies of -v contain what the
+provider derives from your configuration and your Services.
 
-What would Pileus change now?
-  pileus plan --provider provider.yaml --cluster-cidr 10.244.0.0/16
-
-What would the next version change? Its document names the new component; a settled cluster should see no difference:
-  pileus plan --provider next.yaml --cluster-cidr 10.244.0.0/16 -v
-
-Before a rollout, in a script: go on only where there is nothing to do.
-  pileus plan --provider next.yaml --cluster-cidr 10.244.0.0/16 --json >plan.json || exit";
+Examples:
+  Preview what Pileus would change now:
+    pileus plan --provider provider.yaml --cluster-cidr 10.244.0.0/16
+  Preview the next version of a provider, named by another document; a settled cluster should have no changes pending:
+    pileus plan --provider next.yaml --cluster-cidr 10.244.0.0/16 -v
+  Continue a script only if no changes are pending:
+    pileus plan --provider next.yaml --cluster-cidr 10.244.0.0/16 --json >plan.json || exit";
 
 /// Arguments of `pileus plan`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES, after_long_help = format!("{PLAN}\n\n{EXIT_CODES}"))]
 pub struct Plan {
-    /// The CloudProvider document, as of `pileus run`
+    /// Read the CloudProvider document, as for `pileus run`
     #[arg(long, value_name = "FILE.yaml")]
     pub provider: PathBuf,
 
-    /// How to reach the API server; without it the files in KUBECONFIG, else the service account of the Pod that this
-    /// runs in
+    /// Reach the API server with this kubeconfig [default: the files in KUBECONFIG, else the Pod's service account]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The cluster's name, which a provider may write on what it creates
+    /// Name the cluster, as for `pileus run`
     #[arg(long, value_name = "NAME", default_value = "kubernetes")]
     pub cluster_name: String,
 
-    /// Which routes there should be.
+    /// Settings of the route controller.
     #[command(flatten)]
     pub route_controller: RouteController,
 
-    /// Show the bodies of what would be sent
+    /// Include the bodies of the recorded requests
     #[arg(long, short)]
     pub verbose: bool,
 
-    /// Write one JSON object, for machines
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 
-    /// Which lines to log to standard error, as in `provider=debug` for what the provider itself says
+    /// Log these entries to standard error, as in `provider=debug` for the provider's own log
     #[arg(long, value_name = "FILTER", default_value = "off", env = "PILEUS_LOG")]
     pub log_filter: String,
 
-    /// Where compiled code is kept.
+    /// The cache of compiled code.
     #[command(flatten)]
     pub compiled: Compiled,
 }
 
 impl Plan {
-    /// The cluster as the command line names it. Its UID is the API server's to tell.
+    /// The cluster as the command line names it. Its UID comes from the API server.
     pub(crate) fn cluster(&self) -> Cluster {
         Cluster { name: self.cluster_name.clone(), uid: None }
     }

@@ -1,4 +1,5 @@
-//! The flags of the route controller: upstream's names, and defaults that cost a cloud no reads.
+//! Flags of the route controller, with upstream's names. The default period is long because events trigger reconciliation, so
+//! an idle cluster costs the cloud almost no reads.
 
 use std::time::Duration;
 
@@ -14,42 +15,42 @@ use crate::error::Error;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Routes")]
 pub struct RouteController {
-    /// The ranges of all Pods' addresses, one or one of each family, as in 10.244.0.0/16,fd00:10::/48. Routes within them
-    /// follow the nodes, and others are never touched. Without it no routes are programmed
-    #[arg(long, value_name = "RANGE[,RANGE]", value_delimiter = ',', value_parser = range)]
+    /// Manage routes within these Pod CIDRs, one or one of each address family, as in 10.244.0.0/16,fd00:10::/48. Routes
+    /// outside of them are never touched. Without this flag no routes are managed
+    #[arg(long, value_name = "CIDR[,CIDR]", value_delimiter = ',', value_parser = cidr)]
     pub cluster_cidr: Vec<IpNet>,
 
-    /// Whether routes are programmed where the provider can; false leaves them to somebody else
+    /// Manage routes if the provider can; with false another controller manages them
     #[arg(
         long, value_name = "BOOL", action = ArgAction::Set, default_value_t = true, default_missing_value = "true",
         num_args = 0..=1, require_equals = true
     )]
     pub configure_cloud_routes: bool,
 
-    /// How often the cloud's routes are read although no node has changed: somebody else may have changed them
+    /// Read the cloud's routes at least this often, to find changes that others made
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "30m")]
     pub route_reconciliation_period: Duration,
 
-    /// Keep a new node's taint node.cloudprovider.kubernetes.io/uninitialized, and with it most Pods off, until its routes
-    /// are there: until its condition NetworkUnavailable is False with reason RouteCreated. Where no routes are programmed
-    /// no node waits
+    /// Keep the taint node.cloudprovider.kubernetes.io/uninitialized, which keeps most Pods away, on a new Node until its
+    /// routes exist: until its condition NetworkUnavailable is False with reason RouteCreated. Has no effect if no routes are
+    /// managed
     #[arg(long)]
     pub wait_for_routes: bool,
 }
 
 impl RouteController {
-    /// What the controller is told; none where there is nothing for it to do.
+    /// The settings of the route controller; none if no routes are managed.
     ///
     /// # Errors
-    /// [`Error::Flag`] for ranges that don't go together, as upstream demands.
+    /// [`Error::Flag`] for CIDRs that don't fit together, as upstream requires.
     pub(crate) fn route(&self, cluster: Cluster) -> Result<Option<route::Settings>, Error> {
         let ranges: Vec<_> = self.cluster_cidr.iter().map(IpNet::trunc).collect();
         let problem = match ranges.as_slice() {
             [] => return Ok(None),
             [_] => None,
             [first, second] if first.addr().is_ipv4() != second.addr().is_ipv4() => None,
-            [_, _] => Some("two ranges must be of different families"),
-            _ => Some("there can be one range, or one of each family"),
+            [_, _] => Some("two CIDRs must be of different address families"),
+            _ => Some("at most one CIDR of each address family is allowed"),
         };
         if let Some(problem) = problem {
             let value = self.cluster_cidr.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -65,10 +66,9 @@ impl RouteController {
     }
 }
 
-fn range(text: &str) -> Result<IpNet, String> {
-    let wrong =
-        |_| "this is no address range; write it as in 10.244.0.0/16 or 10.244.0.0/16,fd00:10::/48".to_owned();
-    text.parse().map_err(wrong)
+fn cidr(text: &str) -> Result<IpNet, String> {
+    let invalid = |_| "invalid CIDR; write it as in 10.244.0.0/16 or 10.244.0.0/16,fd00:10::/48".to_owned();
+    text.parse().map_err(invalid)
 }
 
 #[cfg(test)]
@@ -89,24 +89,24 @@ mod tests {
     }
 
     #[test]
-    fn ranges_are_one_or_one_of_each_family() {
-        for (ranges, is_right) in [
+    fn at_most_one_cidr_of_each_family_is_allowed() {
+        for (ranges, is_valid) in [
             (&["10.244.0.0/16"][..], true),
             (&["10.244.0.0/16", "fd00::/48"], true),
             (&["10.244.0.0/16", "10.245.0.0/16"], false),
             (&["10.244.0.0/16", "fd00::/48", "fd01::/48"], false),
         ] {
-            assert_eq!(route(&flags(ranges)).is_ok(), is_right, "{ranges:?}");
+            assert_eq!(route(&flags(ranges)).is_ok(), is_valid, "{ranges:?}");
         }
         let settings = route(&flags(&["10.244.7.0/16"])).unwrap().unwrap();
         assert_eq!(settings.cluster_ranges[0].to_string(), "10.244.0.0/16");
-        assert!(range("10.244.0.0").unwrap_err().contains("write it as in 10.244.0.0/16"));
+        assert!(cidr("10.244.0.0").unwrap_err().contains("write it as in 10.244.0.0/16"));
     }
 
     #[test]
-    fn without_ranges_or_where_it_is_not_wanted_there_is_nothing_to_do() {
+    fn without_a_cidr_or_if_disabled_no_routes_are_managed() {
         assert!(route(&flags(&[])).unwrap().is_none());
-        let unwanted = RouteController { configure_cloud_routes: false, ..flags(&["10.244.0.0/16"]) };
-        assert!(route(&unwanted).unwrap().is_none());
+        let disabled = RouteController { configure_cloud_routes: false, ..flags(&["10.244.0.0/16"]) };
+        assert!(route(&disabled).unwrap().is_none());
     }
 }

@@ -1,5 +1,4 @@
-//! The flags of the service controller: upstream's name for the one that it has, and a cloud that is read as rarely as for
-//! routes.
+//! Flags of the service controller. `--concurrent-service-syncs` is upstream's; the audit period is that of routes.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -14,18 +13,17 @@ use super::duration::period;
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Load balancers")]
 pub struct ServiceController {
-    /// How many calls about Services may run side by side, where the provider can; each is about all that is due
+    /// Make up to this many concurrent calls for Services, if the provider supports it; each call carries all that is due
     #[arg(long, value_name = "N", default_value = "4")]
     pub concurrent_service_syncs: NonZeroUsize,
 
-    /// How often all load balancers are looked at although nothing has changed: somebody else may have changed them, or
-    /// left some behind
+    /// Compare all load balancers with their Services at least this often, to find changes that others made and orphans
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "30m")]
     pub load_balancer_audit_period: Duration,
 }
 
 impl ServiceController {
-    /// What the controller is told; `classes` are the load balancer classes that are the provider's.
+    /// The settings of the service controller; `classes` are the load balancer classes that the provider serves.
     pub(crate) fn service(&self, cluster: Cluster, classes: Vec<String>) -> service::Settings {
         service::Settings {
             cluster,

@@ -1,41 +1,41 @@
-//! What to do about the flags of upstream's cloud-controller-managers that Pileus doesn't have. Whoever moves a cluster over
-//! brings a command line along; of each flag on it they should read what takes its place, and not that there is none such.
+//! Advice about the flags of other cloud-controller-managers that Pileus doesn't have. An operator who migrates a cluster starts
+//! from its command line, so the error says for each of these flags what replaces it.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-const PROVIDER: &str = "the provider is what the document of --provider FILE.yaml names";
-const CONFIGURATION: &str = "write what is in it under spec.configuration, and secrets under spec.credentials, of the \
-                             document of --provider FILE.yaml";
-const CIDRS: &str =
-    "leave it to kube-controller-manager, which gives nodes their ranges and has the same flag";
-const NOTHING: &str = "leave it out; it does nothing any more";
+const PROVIDER: &str = "use --provider FILE.yaml, whose document names the provider";
+const CONFIGURATION: &str = "move its content to spec.configuration, and its secrets to spec.credentials, of the document of \
+                             --provider FILE.yaml";
+const CIDRS: &str = "not needed: kube-controller-manager assigns Pod CIDRs to Nodes and has the same flag";
+const NOTHING: &str = "not needed: it has no effect upstream any more";
 const ACCOUNT: &str =
-    "leave it out; all controllers have the service account of the Pod, and the role of deploy/rbac.yaml";
-const CONTROLLERS: &str = "leave it out; each controller runs that the component can serve, as `pileus inspect` shows, and \
-                           routes where --cluster-cidr is given and --configure-cloud-routes isn't false";
-const START: &str = "leave it out; all controllers start at once";
-const RESYNC: &str = "leave it out; the cloud is looked at again each --node-status-update-frequency, \
-                      --load-balancer-audit-period and --route-reconciliation-period";
-const CLIENT: &str = "leave it out; the API server itself says when it has enough";
-const CONTENT: &str = "leave it out; the API server is spoken to in JSON";
-const GATES: &str = "leave it out; Pileus has no feature gates";
-const MIGRATION: &str = "leave it out; there is one Lease, that of --leader-elect-resource-name, and whoever else runs \
-                         these controllers has to be stopped first";
-const TOGETHER: &str = "leave it out; nodes are looked up together, in as few calls as the component takes";
-const MASTER: &str = "name the API server in the file of --kubeconfig";
-const PROFILING: &str = "leave it out; /metrics and /debug/gate show where the time goes";
-const ADDRESS: &str = "say --admin-address ADDRESS:PORT, which is for plain HTTP";
-const SHARING: &str = "leave it out; the admin server shares its address and port with nobody";
-const TLS: &str = "leave it out; the admin server speaks plain HTTP, so let --admin-address be one that only those reach who \
-                   may read it";
-const ASKS_NOBODY: &str = "leave it out; the admin server asks nobody who they are, so let --admin-address be one that only \
-                           those reach who may read it";
-const WEBHOOKS: &str = "leave it out; Pileus has no webhooks";
-const FORMAT: &str = "say --log-format text or --log-format json";
-const VERBOSITY: &str = "say --log-filter debug, or of parts, as in --log-filter info,pileus_gate=debug";
-const LOG: &str = "leave it out; each line of the log goes to standard error at once";
+    "not needed: all controllers use the service account of the Pod and the role of deploy/rbac.yaml";
+const CONTROLLERS: &str = "not needed: `pileus inspect` shows which controllers a component enables; --cluster-cidr and \
+                           --configure-cloud-routes control routes";
+const START: &str = "not needed: all controllers start at once";
+const RESYNC: &str = "use --node-status-update-frequency, --load-balancer-audit-period and \
+                      --route-reconciliation-period";
+const CLIENT: &str = "not needed: the API server's priority and fairness applies";
+const CONTENT: &str = "not needed: requests to the API server are JSON";
+const GATES: &str = "not needed: Pileus has no feature gates";
+const MIGRATION: &str = "not supported: there is one Lease (--leader-elect-resource-name), so stop other managers of these \
+                         controllers first";
+const TOGETHER: &str = "not needed: Nodes are looked up in batches, in as few calls as possible";
+const MASTER: &str = "use --kubeconfig FILE, which names the API server";
+const PROFILING: &str = "not supported: see /metrics and /debug/gate instead";
+const ADDRESS: &str = "use --admin-address ADDRESS:PORT, which serves plain HTTP";
+const SHARING: &str = "not supported: the admin server does not share its address and port";
+const TLS: &str =
+    "not supported: the admin server speaks plain HTTP, so restrict who can reach --admin-address";
+const AUTHENTICATION: &str =
+    "not supported: the admin server does not authenticate, so restrict who can reach --admin-address";
+const WEBHOOKS: &str = "not needed: Pileus has no webhooks";
+const FORMAT: &str = "use --log-format text or --log-format json";
+const VERBOSITY: &str = "use --log-filter debug, or name modules, as in --log-filter info,pileus_gate=debug";
+const LOG: &str = "not needed: each log entry goes to standard error at once";
 
-/// Flags of upstream 1.36 and of klog, and what to do instead.
+/// Advice, and the flags of upstream 1.36 and of klog that it is for. A name that ends in a dash stands for all flags with that
+/// prefix.
 const TABLE: &[(&str, &[&str])] = &[
     (PROVIDER, &["cloud-provider"]),
     (CONFIGURATION, &["cloud-config"]),
@@ -55,7 +55,7 @@ const TABLE: &[(&str, &[&str])] = &[
     (ADDRESS, &["bind-address", "secure-port"]),
     (SHARING, &["permit-port-sharing", "permit-address-sharing"]),
     (TLS, &["cert-dir", "tls-", "disable-http2-serving", "http2-max-streams-per-connection"]),
-    (ASKS_NOBODY, &["authentication-", "authorization-", "client-ca-file", "requestheader-"]),
+    (AUTHENTICATION, &["authentication-", "authorization-", "client-ca-file", "requestheader-"]),
     (WEBHOOKS, &["webhooks", "webhook-"]),
     (FORMAT, &["logging-format"]),
     (VERBOSITY, &["v", "vmodule"]),
@@ -72,34 +72,33 @@ const TABLE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The flags on a command line that was refused for one of them, each with what to do instead; none where it was refused
-/// for something else.
-pub(super) fn told<'a>(refused: &clap::Error, arguments: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let Some(ContextValue::String(wrong)) = refused.get(ContextKind::InvalidArg) else { return Vec::new() };
-    if refused.kind() != ErrorKind::UnknownArgument || instead(wrong.trim_start_matches('-')).is_none() {
+/// Advice for each upstream flag on a command line that clap rejected for one of them; empty if clap rejected it for another
+/// reason.
+pub(super) fn advice<'a>(error: &clap::Error, arguments: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return Vec::new() };
+    if error.kind() != ErrorKind::UnknownArgument || advice_for(wrong.trim_start_matches('-')).is_none() {
         return Vec::new();
     }
     let long = arguments.filter_map(|argument| argument.strip_prefix("--"));
     let long = long.map(|flag| flag.split('=').next().unwrap_or_default());
     let short = (!wrong.starts_with("--")).then(|| wrong.trim_start_matches('-'));
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for flag in long.chain(short) {
-        let Some(instead) = instead(flag) else { continue };
-        let line = format!("--{flag}: {instead}");
-        // Some are given once for each of several values, as --tls-sni-cert-key.
-        if !told.contains(&line) {
-            told.push(line);
+        let Some(advice) = advice_for(flag) else { continue };
+        let line = format!("--{flag}: {advice}");
+        // Some flags may be repeated, such as --tls-sni-cert-key.
+        if !lines.contains(&line) {
+            lines.push(line);
         }
     }
-    told
+    lines
 }
 
-/// What to do instead of giving this flag. Upstream takes underscores for dashes; a name in the table that ends in a dash
-/// stands for all flags that begin so.
-fn instead(flag: &str) -> Option<&'static str> {
+/// The advice for a flag. Upstream accepts underscores for dashes.
+fn advice_for(flag: &str) -> Option<&'static str> {
     let flag = flag.replace('_', "-");
     let is_it = |name: &&str| flag == *name || (name.ends_with('-') && flag.starts_with(name));
-    TABLE.iter().find(|(_, names)| names.iter().any(is_it)).map(|(instead, _)| *instead)
+    TABLE.iter().find(|(_, names)| names.iter().any(is_it)).map(|(advice, _)| *advice)
 }
 
 #[cfg(test)]
@@ -200,40 +199,40 @@ mod tests {
     ];
 
     #[test]
-    fn each_flag_of_upstream_is_honoured_or_answered_and_none_is_both() {
+    fn each_flag_of_upstream_exists_or_has_advice_and_none_has_both() {
         let mut command = Pileus::command();
         command.build();
         let run = command.find_subcommand("run").unwrap();
         let own: Vec<_> =
             [&command, run].iter().flat_map(|it| it.get_arguments()).filter_map(|it| it.get_long()).collect();
         for flag in UPSTREAM {
-            assert!(own.contains(flag) != instead(flag).is_some(), "{flag}");
+            assert!(own.contains(flag) != advice_for(flag).is_some(), "{flag}");
         }
         for flag in &own {
-            assert!(instead(flag).is_none(), "{flag}");
+            assert!(advice_for(flag).is_none(), "{flag}");
         }
         for (advice, _) in TABLE {
-            let ends = |c: char| !c.is_ascii_lowercase() && c != '-';
-            for flag in advice.split("--").skip(1).filter_map(|rest| rest.split(ends).next()) {
+            let is_end = |c: char| !c.is_ascii_lowercase() && c != '-';
+            for flag in advice.split("--").skip(1).filter_map(|rest| rest.split(is_end).next()) {
                 assert!(own.contains(&flag), "there is no --{flag}: {advice}");
             }
         }
     }
 
     #[test]
-    fn all_of_a_command_line_is_told_at_once_and_a_slip_is_left_to_others() {
-        let told = |line: &str| {
+    fn all_upstream_flags_of_a_command_line_are_reported_at_once_and_typos_are_left_to_clap() {
+        let lines = |line: &str| {
             let arguments: Vec<_> = line.split(' ').collect();
-            told(&Pileus::try_parse_from(&arguments).unwrap_err(), arguments.iter().copied())
+            advice(&Pileus::try_parse_from(&arguments).unwrap_err(), arguments.iter().copied())
         };
-        let of = |flag: &str, instead: &str| format!("--{flag}: {instead}");
+        let of = |flag: &str, advice: &str| format!("--{flag}: {advice}");
         let all = [of("v", VERBOSITY), of("cloud-provider", PROVIDER), of("tls_cert_file", TLS)];
-        assert_eq!(told("pileus run --v=2 --cloud-provider=azure --cluster-name a --tls_cert_file x"), all);
-        // It is `pileus run`, and upstream's is no subcommand.
-        assert_eq!(told("pileus --cloud-provider azure"), [of("cloud-provider", PROVIDER)]);
-        assert_eq!(told("pileus run -v 2 --profiling"), [of("profiling", PROFILING), of("v", VERBOSITY)]);
+        assert_eq!(lines("pileus run --v=2 --cloud-provider=azure --cluster-name a --tls_cert_file x"), all);
+        // Upstream's program has no subcommands.
+        assert_eq!(lines("pileus --cloud-provider azure"), [of("cloud-provider", PROVIDER)]);
+        assert_eq!(lines("pileus run -v 2 --profiling"), [of("profiling", PROFILING), of("v", VERBOSITY)]);
         for line in ["pileus run --v=2 --v 4", "pileus run -v=2 --v=2", "pileus run -v2"] {
-            assert_eq!(told(line), [of("v", VERBOSITY)], "{line}");
+            assert_eq!(lines(line), [of("v", VERBOSITY)], "{line}");
         }
         for line in [
             "pileus run --speed 9",
@@ -242,7 +241,7 @@ mod tests {
             "pileus fly --v",
             "pileus --help",
         ] {
-            assert_eq!(told(line), [""; 0], "{line}");
+            assert_eq!(lines(line), [""; 0], "{line}");
         }
     }
 }

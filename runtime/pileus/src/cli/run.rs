@@ -1,0 +1,76 @@
+//! Arguments of `pileus run`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use pileus_cloud::Cluster;
+
+use super::{
+    AdminServer, Compiled, EXIT_CODES, LeaderElection, LogFormat, NodeControllers, RouteController,
+    ServiceController,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  In a Pod, with the service account of the Pod:
+    pileus run --provider /etc/pileus/provider.yaml --cluster-cidr 10.244.0.0/16
+  On a workstation, as the only replica:
+    pileus run --provider provider.yaml --kubeconfig ~/.kube/config --leader-elect=false
+  See `pileus plan` for what it would change, and `pileus inspect` for what the component may reach.";
+
+/// Arguments of `pileus run`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES, after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub struct Run {
+    /// Read the CloudProvider document: the component with its configuration, grants, limits and credentials
+    #[arg(long, value_name = "FILE.yaml")]
+    pub provider: PathBuf,
+
+    /// Reach the API server with this kubeconfig [default: the files in KUBECONFIG, else the Pod's service account]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Name the cluster; a provider may write the name on what it creates
+    #[arg(long, value_name = "NAME", default_value = "kubernetes")]
+    pub cluster_name: String,
+
+    /// Where the admin server listens.
+    #[command(flatten)]
+    pub admin_server: AdminServer,
+
+    /// Write the log in this format
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+
+    /// Log these entries: a level, or levels of modules, as in `info,pileus_gate=debug,provider=trace`. The Kubernetes client
+    /// is off by default because Pileus logs the result of each request itself
+    #[arg(long, value_name = "FILTER", default_value = "info,kube_client=off", env = "PILEUS_LOG")]
+    pub log_filter: String,
+
+    /// The cache of compiled code.
+    #[command(flatten)]
+    pub compiled: Compiled,
+
+    /// Which of several replicas leads.
+    #[command(flatten)]
+    pub leader_election: LeaderElection,
+
+    /// Settings of the controllers for Nodes.
+    #[command(flatten)]
+    pub node_controllers: NodeControllers,
+
+    /// Settings of the route controller.
+    #[command(flatten)]
+    pub route_controller: RouteController,
+
+    /// Settings of the service controller.
+    #[command(flatten)]
+    pub service_controller: ServiceController,
+}
+
+impl Run {
+    /// The cluster as the command line names it. Its UID comes from the API server.
+    pub(crate) fn cluster(&self) -> Cluster {
+        Cluster { name: self.cluster_name.clone(), uid: None }
+    }
+}
