@@ -1,8 +1,8 @@
-//! Leader election: of several replicas one works and the others stand by.
+//! Leader election: one of several replicas leads, and the others stand by.
 //!
-//! `decide` says what to do next about the Lease, from an `observation`; `api` does it; `tenure` is what the rest of the
-//! process sees of it, and `client` the fence before the API server. The election has a thread, a runtime and a client
-//! of its own, so that no provider, compiler or storm of work delays a renewal.
+//! `decide` chooses the next action from an `observation` of the Lease, and `api` carries it out. `term` tells the rest of the
+//! process whether it may write, and `client` fences writes to the API server. The election has a thread, a runtime and a
+//! client of its own, so that no provider, compiler or load delays a renewal.
 //!
 //! ```text
 //!            provider loaded           write accepted             SIGTERM, work done
@@ -17,7 +17,7 @@ mod decide;
 mod elector;
 mod metrics;
 mod observation;
-mod tenure;
+mod term;
 
 use std::fmt;
 use std::thread;
@@ -30,97 +30,95 @@ use tokio::sync::{oneshot, watch};
 
 use crate::cli::LeaderElection;
 use crate::error::Error;
-use api::Leases;
+use api::LeaseApi;
 pub(crate) use client::fenced;
 use elector::Elector;
 use metrics::Metrics;
 use observation::Candidate;
-pub(crate) use observation::LONGEST;
-use tenure::Tenure;
+use term::LeaseTerm;
 
-/// How long the end of an election is waited for beyond its last request: two events at most, which tell and don't
-/// promise.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long an event about the Lease may take. Events are best effort.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where this process stands.
+/// The part that this process has in the election.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It is not ready to lead, and hasn't looked yet who does.
+pub(crate) enum LeaderStatus {
+    /// It isn't ready to lead and has not read the Lease yet.
     Starting,
-    /// It could lead, but another does, whose identity this is, or nobody does yet.
+    /// It is ready to lead. Another replica leads, whose identity this is, or none does yet.
     Standby(Option<String>),
-    /// It could lead, but doesn't get at the Lease, and why.
+    /// It is ready to lead, but can't read or write the Lease, and why.
     CutOff(String),
     /// It leads.
     Leading,
-    /// It has lost the lead, and why.
+    /// It has lost the Lease, and why.
     Lost(String),
     /// It has left the election.
     Ended,
 }
 
-impl Standing {
-    /// Whether it does what it should: one that stands by is well.
-    pub(crate) fn is_well(&self) -> bool {
+impl LeaderStatus {
+    /// Whether readiness may pass. A replica that stands by is healthy.
+    pub(crate) fn is_healthy(&self) -> bool {
         !matches!(self, Self::CutOff(_) | Self::Lost(_))
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for LeaderStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Starting => f.write_str("this replica does not take part yet"),
+            Self::Starting => f.write_str("this replica does not take part in the election yet"),
             Self::Standby(Some(leader)) => write!(f, "{leader} leads, this replica stands by"),
-            Self::Standby(None) => f.write_str("nobody leads, this replica stands by"),
-            Self::CutOff(why) => write!(f, "the lease is out of reach: {why}"),
+            Self::Standby(None) => f.write_str("no replica leads, this one stands by"),
+            Self::CutOff(why) => write!(f, "can't read or write the lease: {why}"),
             Self::Leading => f.write_str("this replica leads"),
             Self::Lost(why) => write!(f, "this replica has lost the lease: {why}"),
-            Self::Ended => f.write_str("this replica takes part no more"),
+            Self::Ended => f.write_str("this replica has left the election"),
         }
     }
 }
 
-/// An election that this process will take part in, or has no rivals in.
+/// An election before it starts; without leader election, this process leads unopposed.
 pub(crate) struct Election {
     flags: LeaderElection,
     identity: String,
-    tenure: Tenure,
-    standing: watch::Sender<Standing>,
+    term: LeaseTerm,
+    status: watch::Sender<LeaderStatus>,
     metrics: Metrics,
 }
 
-/// The part that this process has in the election.
+/// A running election. Waits for the lead, and for its loss.
 pub(crate) struct Leadership {
-    tenure: Tenure,
-    standing: watch::Receiver<Standing>,
+    term: LeaseTerm,
+    status: watch::Receiver<LeaderStatus>,
     campaign: Campaign,
 }
 
 enum Campaign {
-    /// There are no rivals; this keeps the standing readable.
-    None(watch::Sender<Standing>),
-    /// There is a thread that takes part.
+    /// Leader election is off; this sender keeps the status readable.
+    Disabled(watch::Sender<LeaderStatus>),
+    /// A thread takes part in the election.
     Running {
-        end: oneshot::Sender<End>,
-        /// How long one of its requests may take.
-        patience: Duration,
+        end: oneshot::Sender<LeaseEnd>,
+        /// The timeout of one of its requests.
+        timeout: Duration,
     },
 }
 
 /// How to leave the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    /// Everything that was begun has ended: another may begin at once.
+pub(crate) enum LeaseEnd {
+    /// All work has ended: another replica may lead at once.
     Released,
-    /// Something is unfinished: others wait until the Lease has expired.
+    /// Some work is unfinished: other replicas wait until the Lease expires.
     LeftToExpire,
 }
 
 impl Election {
-    /// Prepares the election. `host` and `random` make the identity, which no other replica may have.
+    /// Prepares the election. `host` and `random` make the identity, which must be unique among replicas.
     ///
     /// # Errors
-    /// [`Error::Flag`] for durations that don't go together.
+    /// [`Error::Flag`] for durations that don't fit together.
     pub(crate) fn new(
         flags: LeaderElection,
         host: &str,
@@ -128,42 +126,42 @@ impl Election {
         registry: &mut Registry,
     ) -> Result<Self, Error> {
         let metrics = Metrics::register(registry, &flags.leader_elect_resource_name);
-        let tenure = if flags.leader_elect {
+        let term = if flags.leader_elect {
             flags.check()?;
-            Tenure::none()
+            LeaseTerm::none()
         } else {
-            Tenure::unrivalled()
+            LeaseTerm::unlimited()
         };
-        let standing = watch::Sender::new(Standing::Starting);
-        Ok(Self { flags, identity: identity(host, random), tenure, standing, metrics })
+        let status = watch::Sender::new(LeaderStatus::Starting);
+        Ok(Self { flags, identity: identity(host, random), term, status, metrics })
     }
 
-    /// The name of this process in the Lease, in the cluster's audit log and in events.
+    /// The identity of this process in the Lease, in the cluster's audit log and in events.
     pub(crate) fn identity(&self) -> &str {
         &self.identity
     }
 
     /// The fence that is open while this process may write.
     pub(crate) fn fence(&self) -> Fence {
-        let tenure = self.tenure.clone();
-        Fence::new(move || tenure.may_write())
+        let term = self.term.clone();
+        Fence::new(move || term.may_write())
     }
 
-    /// Shows where this process stands, for as long as it is there.
-    pub(crate) fn standing(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
+    /// Follows the status of this process.
+    pub(crate) fn status(&self) -> watch::Receiver<LeaderStatus> {
+        self.status.subscribe()
     }
 
-    /// Begins to compete for the Lease, in a thread of its own. `jitter` gives a number from 0 to 1 at each call.
+    /// Starts to compete for the Lease, in a thread of its own. `jitter` returns a random number from 0 to 1.
     ///
     /// # Errors
-    /// [`Error::Machine`] where there is no thread to be had.
+    /// [`Error::Machine`] if the thread can't be started.
     pub(crate) fn start(self, mut cluster: Config, jitter: fn() -> f64) -> Result<Leadership, Error> {
-        let Self { flags, identity, tenure, standing, metrics } = self;
-        let seen = standing.subscribe();
+        let Self { flags, identity, term, status, metrics } = self;
+        let watched = status.subscribe();
         if !flags.leader_elect {
-            standing.send_replace(Standing::Leading);
-            return Ok(Leadership { tenure, standing: seen, campaign: Campaign::None(standing) });
+            status.send_replace(LeaderStatus::Leading);
+            return Ok(Leadership { term, status: watched, campaign: Campaign::Disabled(status) });
         }
         let candidate = Candidate {
             identity,
@@ -171,29 +169,29 @@ impl Election {
             renew_deadline: flags.leader_elect_renew_deadline,
             retry_period: flags.leader_elect_retry_period,
         };
-        let patience = candidate.patience();
-        cluster.connect_timeout = Some(patience);
-        // Whether to try again is the election's own decision.
+        let timeout = candidate.timeout();
+        cluster.connect_timeout = Some(timeout);
+        // The election decides itself when to retry.
         cluster.default_retry = false;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Machine)?;
         let (end, ended) = oneshot::channel();
-        let shared = tenure.clone();
+        let shared = term.clone();
         let elect = async move {
             match Client::try_from(cluster) {
                 Ok(client) => {
                     let (namespace, name) =
                         (&flags.leader_elect_resource_namespace, &flags.leader_elect_resource_name);
-                    let leases = Leases::new(client.clone(), namespace, name);
+                    let leases = LeaseApi::new(client.clone(), namespace, name);
                     let elector = Elector::new(client, leases, candidate, shared, metrics, jitter);
-                    elector.run(&standing, ended).await;
+                    elector.run(&status, ended).await;
                 }
-                Err(error) => drop(standing.send_replace(Standing::Lost(error.to_string()))),
+                Err(error) => drop(status.send_replace(LeaderStatus::Lost(error.to_string()))),
             }
         };
         let thread = thread::Builder::new().name("leader".to_owned());
         thread.spawn(move || runtime.block_on(elect)).map_err(Error::Machine)?;
-        Ok(Leadership { tenure, standing: seen, campaign: Campaign::Running { end, patience } })
+        Ok(Leadership { term, status: watched, campaign: Campaign::Running { end, timeout } })
     }
 }
 
@@ -203,50 +201,50 @@ impl Leadership {
     /// # Errors
     /// [`Error::LeaseLost`].
     pub(crate) async fn acquired(&self) -> Result<(), Error> {
-        let mut standing = self.standing.clone();
-        let is_decided = |standing: &Standing| {
-            !matches!(standing, Standing::Starting | Standing::Standby(_) | Standing::CutOff(_))
+        let mut status = self.status.clone();
+        let is_decided = |status: &LeaderStatus| {
+            !matches!(status, LeaderStatus::Starting | LeaderStatus::Standby(_) | LeaderStatus::CutOff(_))
         };
-        match standing.wait_for(is_decided).await.as_deref() {
-            Ok(Standing::Lost(why)) => Err(Error::LeaseLost(why.clone())),
+        match status.wait_for(is_decided).await.as_deref() {
+            Ok(LeaderStatus::Lost(why)) => Err(Error::LeaseLost(why.clone())),
             Ok(_) => Ok(()),
             Err(_gone) => Err(gone()),
         }
     }
 
-    /// Waits until the lead is lost, and tells how the process ends then.
+    /// Waits until the Lease is lost, and returns the error with which the process ends.
     pub(crate) async fn lost(&self) -> Error {
-        let mut standing = self.standing.clone();
-        match standing.wait_for(|standing| matches!(standing, Standing::Lost(_))).await.as_deref() {
-            Ok(Standing::Lost(why)) => Error::LeaseLost(why.clone()),
+        let mut status = self.status.clone();
+        match status.wait_for(|status| matches!(status, LeaderStatus::Lost(_))).await.as_deref() {
+            Ok(LeaderStatus::Lost(why)) => Error::LeaseLost(why.clone()),
             Ok(_) | Err(_) => gone(),
         }
     }
 
-    /// Leaves the election. No write is allowed from now on.
-    pub(crate) async fn end(self, how: End) {
-        self.tenure.end();
-        let (end, patience) = match self.campaign {
-            Campaign::Running { end, patience } => (end, patience),
-            Campaign::None(standing) => return drop(standing.send_replace(Standing::Ended)),
+    /// Leaves the election. Writes are fenced off from now on.
+    pub(crate) async fn end(self, how: LeaseEnd) {
+        self.term.end();
+        let (end, timeout) = match self.campaign {
+            Campaign::Running { end, timeout } => (end, timeout),
+            Campaign::Disabled(status) => return drop(status.send_replace(LeaderStatus::Ended)),
         };
-        // An election that has ended by itself listens no more.
-        let _heard = end.send(how);
-        let mut standing = self.standing;
-        // A renewal that is under way, and then the release.
-        let ended = standing.wait_for(|standing| matches!(standing, Standing::Ended | Standing::Lost(_)));
-        if tokio::time::timeout(2 * patience + FAREWELL, ended).await.is_err() {
-            tracing::warn!("the API server takes no release of the lease; it is left to expire");
+        // The receiver is gone if the election has ended by itself.
+        let _received = end.send(how);
+        let mut status = self.status;
+        // A renewal in flight, the release, and then an event.
+        let ended = status.wait_for(|status| matches!(status, LeaderStatus::Ended | LeaderStatus::Lost(_)));
+        if tokio::time::timeout(2 * timeout + EVENT_TIMEOUT, ended).await.is_err() {
+            tracing::warn!("lease not released in time; it will expire");
         }
     }
 }
 
-/// The thread has died, which only a defect can bring about.
+/// The thread has died, which only a bug can cause.
 fn gone() -> Error {
-    Error::LeaseLost("the thread of the election has ended".to_owned())
+    Error::LeaseLost("the election thread has ended unexpectedly".to_owned())
 }
 
-/// As upstream: host name and a random UUID (version 4).
+/// As upstream: the host name and a random UUID (version 4).
 fn identity(host: &str, random: u128) -> String {
     let version = (random & !(0xf << 76)) | (0x4 << 76);
     let bits = (version & !(0x3 << 62)) | (0x2 << 62);
@@ -266,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_identity_is_the_host_and_a_uuid() {
+    fn an_identity_is_the_host_name_and_a_uuid() {
         assert_eq!(identity("a", 0), "a_00000000-0000-4000-8000-000000000000");
         assert_eq!(identity("a", u128::MAX), "a_ffffffff-ffff-4fff-bfff-ffffffffffff");
     }

@@ -12,15 +12,16 @@ use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
 use pileus_gate::Gate;
 use prometheus_client::registry::Registry;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::document::CloudProvider;
 use crate::error::Error;
-use crate::leader::{Election, End, Leadership};
+use crate::leader::{Election, Leadership, LeaseEnd};
+use crate::metrics::Metrics;
 use crate::secrets::Secrets;
+use crate::signals::stop_on_signal;
 use crate::{admin, cli, cluster, credentials, leader, provider, telemetry};
 use controllers::Cast;
 
@@ -29,23 +30,6 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// How long writes that were begun before the end are waited for, in all: a Pod's grace period is 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
-
-/// All metric families, by the crate that owns them.
-pub(crate) struct Metrics {
-    pub(crate) controllers: pileus_controllers::Metrics,
-    pub(crate) gate: pileus_gate::Metrics,
-    pub(crate) host: pileus_host::Metrics,
-}
-
-impl Metrics {
-    pub(crate) fn register(registry: &mut Registry) -> Self {
-        Self {
-            controllers: pileus_controllers::Metrics::register(registry),
-            gate: pileus_gate::Metrics::register(registry),
-            host: pileus_host::Metrics::register(registry),
-        }
-    }
-}
 
 /// Runs the controllers, as soon as this replica leads, until SIGTERM or SIGINT, and then until what is under way has
 /// ended.
@@ -65,9 +49,9 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let health = Health::default();
     let loaded = health.condition(format!("provider-{}", document.name), "it is being loaded");
     let show_gate = watch::Sender::new(None);
-    let shown = admin::Shown {
+    let shown = admin::Sources {
         health: health.clone(),
-        leader: election.standing(),
+        leader: election.status(),
         registry: Arc::new(registry),
         gate: show_gate.subscribe(),
     };
@@ -77,13 +61,13 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let api_server = cluster.cluster_url.to_string();
     let client = leader::fenced(cluster.clone(), fence.clone())
         .map_err(|error| Error::Kubeconfig(error.to_string()))?;
-    secrets.open(client.clone(), &cluster.default_namespace);
+    secrets.connect(client.clone(), &cluster.default_namespace);
     let denied = cluster::addresses(&cluster);
     let loading = provider::load(document, arguments.compiled, denied, fence, &metrics);
     // A large component may take longer than a Pod has to stop in.
     let Some(done) = stop.run_until_cancelled(loading).await else { return Ok(()) };
     let (provider, gate) = done?;
-    let credentials = credentials::Shown::new(gate.clone(), &health);
+    let credentials = credentials::CredentialConditions::new(gate.clone(), &health);
     loaded.holds();
     show_gate.send_replace(Some(gate.clone()));
     let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health);
@@ -121,7 +105,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
         served = serve => served?,
         () = nodes.watch(CancellationToken::new()) => {}
         Some(()) = watch_services => {}
-        () = credentials.follow() => {}
+        () = credentials.update() => {}
     }
     if tokio::time::timeout(LAST_WORDS, join_all(events)).await.is_err() {
         tracing::warn!("stopped before all events were sent");
@@ -142,12 +126,12 @@ async fn lead(
         () = stop.cancelled() => {}
         acquired = leadership.acquired() => return acquired.map(|()| Some(leadership)),
     }
-    leadership.end(End::Released).await;
+    leadership.end(LeaseEnd::Released).await;
     Ok(None)
 }
 
 /// Lets controllers work until they are stopped, and what they have begun come to its end.
-async fn work(controllers: impl Future<Output = ()>, gate: &Gate, stop: &CancellationToken) -> End {
+async fn work(controllers: impl Future<Output = ()>, gate: &Gate, stop: &CancellationToken) -> LeaseEnd {
     let close = async {
         stop.cancelled().await;
         gate.close();
@@ -160,24 +144,7 @@ async fn work(controllers: impl Future<Output = ()>, gate: &Gate, stop: &Cancell
         tracing::warn!(unfinished = gate.writes_in_flight(), "stopped before the cloud answered all writes");
     }
     // Controllers that needed all of the time have given up something, too.
-    if Instant::now() < end { End::Released } else { End::LeftToExpire }
-}
-
-/// Is cancelled by the first SIGTERM or SIGINT.
-pub(crate) fn stop_on_signal() -> Result<CancellationToken, Error> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Machine)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Machine)?;
-    let stop = CancellationToken::new();
-    let asked = stop.clone();
-    tokio::spawn(async move {
-        let name = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        };
-        tracing::info!("{name}: stopping once the writes that are under way have been answered");
-        asked.cancel();
-    });
-    Ok(stop)
+    if Instant::now() < end { LeaseEnd::Released } else { LeaseEnd::LeftToExpire }
 }
 
 /// Spreads retries. Randomly keyed, so that replicas don't retry in step.
@@ -214,9 +181,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_lease_is_released_only_if_all_that_was_begun_has_ended_in_time() {
         for (name, drains_for, end) in [
-            ("nothing is under way", Duration::ZERO, End::Released),
-            ("it ends in time", Duration::from_secs(24), End::Released),
-            ("the controllers give up after their own time", DRAIN, End::LeftToExpire),
+            ("nothing is under way", Duration::ZERO, LeaseEnd::Released),
+            ("it ends in time", Duration::from_secs(24), LeaseEnd::Released),
+            ("the controllers give up after their own time", DRAIN, LeaseEnd::LeftToExpire),
         ] {
             let (gate, stop) = (gate(), CancellationToken::new());
             let controllers = async {

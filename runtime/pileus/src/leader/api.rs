@@ -1,4 +1,4 @@
-//! The Lease as the API server has it: requests, each with an end, and a watch.
+//! Requests for one Lease, each with a timeout, and a watch.
 
 use std::time::Duration;
 
@@ -10,90 +10,93 @@ use kube::api::{PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Resource as _};
 use tokio::sync::mpsc;
 
-use super::observation::Record;
+use super::observation::LeaseRecord;
 use crate::error::chain;
 
-/// One Lease.
+/// Reads, writes and watches one Lease.
 #[derive(Clone)]
-pub(super) struct Leases {
+pub(super) struct LeaseApi {
     api: Api<Lease>,
     namespace: String,
     name: String,
-    /// As it was last read or written: what others keep in it is written back.
+    /// The Lease as last read or written. Fields that others set are written back.
     last: Lease,
 }
 
-/// Why a request didn't do what it should.
-pub(super) enum Failure {
-    /// The Lease is not as it was when it was read.
+/// Why a request failed.
+pub(super) enum LeaseError {
+    /// The Lease has changed since it was read.
     Conflict,
-    /// The Lease isn't there, or its namespace.
+    /// The Lease or its namespace doesn't exist.
     Missing(String),
-    /// Anything else, in words. Whether a write was done is not known.
+    /// Any other failure. Whether a write took effect is unknown.
     Failed(String),
 }
 
-/// What the watch tells.
-pub(super) struct Change {
+/// An event of the watch.
+pub(super) struct LeaseChange {
     pub(super) version: String,
-    /// None if it was deleted.
-    pub(super) record: Option<Record>,
-    /// All of it.
+    /// None if the Lease was deleted.
+    pub(super) record: Option<LeaseRecord>,
+    /// The whole Lease.
     lease: Lease,
 }
 
-impl Leases {
+impl LeaseApi {
     pub(super) fn new(client: Client, namespace: &str, name: &str) -> Self {
         let api = Api::namespaced(client, namespace);
         Self { api, namespace: namespace.to_owned(), name: name.to_owned(), last: Lease::default() }
     }
 
-    /// The Lease with its version, or none if there is none.
-    pub(super) async fn read(&mut self, patience: Duration) -> Result<Option<(String, Record)>, Failure> {
-        let found = answered(patience, self.api.get_opt(&self.name)).await?;
+    /// Reads the Lease with its version; none if it doesn't exist.
+    pub(super) async fn read(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<(String, LeaseRecord)>, LeaseError> {
+        let found = send(timeout, self.api.get_opt(&self.name)).await?;
         self.last = found.clone().unwrap_or_default();
-        Ok(found.map(seen))
+        Ok(found.map(versioned))
     }
 
-    /// Makes the Lease, and tells its version.
+    /// Creates the Lease, and returns it with its version.
     pub(super) async fn create(
         &mut self,
-        record: &Record,
-        patience: Duration,
-    ) -> Result<(String, Record), Failure> {
+        record: &LeaseRecord,
+        timeout: Duration,
+    ) -> Result<(String, LeaseRecord), LeaseError> {
         let mut lease = Lease { spec: Some(spec(record, LeaseSpec::default())), ..Lease::default() };
         lease.metadata.name = Some(self.name.clone());
-        self.last = answered(patience, self.api.create(&PostParams::default(), &lease)).await?;
-        Ok(seen(self.last.clone()))
+        self.last = send(timeout, self.api.create(&PostParams::default(), &lease)).await?;
+        Ok(versioned(self.last.clone()))
     }
 
-    /// Replaces what stands in this version of the Lease, and tells the new version.
+    /// Replaces this version of the Lease, and returns the new one.
     pub(super) async fn update(
         &mut self,
         version: &str,
-        record: &Record,
-        patience: Duration,
-    ) -> Result<(String, Record), Failure> {
+        record: &LeaseRecord,
+        timeout: Duration,
+    ) -> Result<(String, LeaseRecord), LeaseError> {
         let mut lease = self.last.clone();
         lease.metadata.name = Some(self.name.clone());
         lease.metadata.resource_version = Some(version.to_owned());
         lease.spec = Some(spec(record, lease.spec.unwrap_or_default()));
         let params = PostParams::default();
-        let replaced = answered(patience, self.api.replace(&self.name, &params, &lease)).await;
+        let replaced = send(timeout, self.api.replace(&self.name, &params, &lease)).await;
         self.last = replaced.map_err(|failure| match failure {
-            // Gone between two requests is as good as changed.
-            Failure::Missing(_) => Failure::Conflict,
+            // The Lease was deleted since it was read.
+            LeaseError::Missing(_) => LeaseError::Conflict,
             failure => failure,
         })?;
-        Ok(seen(self.last.clone()))
+        Ok(versioned(self.last.clone()))
     }
 
-    /// Takes over what the watch has told, where it is newer than what was known.
-    pub(super) fn heard(&mut self, change: Change) {
+    /// Remembers the Lease of an event that is newer than the last one.
+    pub(super) fn set_last(&mut self, change: LeaseChange) {
         self.last = change.lease;
     }
 
-    /// What events about the Lease refer to.
+    /// The reference for events about the Lease.
     pub(super) fn reference(&self) -> ObjectReference {
         ObjectReference {
             namespace: Some(self.namespace.clone()),
@@ -102,9 +105,9 @@ impl Leases {
         }
     }
 
-    /// Tells of all changes from now on, until nobody listens. A watch that breaks, or says nothing for this long, is
-    /// begun anew after this pause: whoever listens looks for himself, too.
-    pub(super) async fn watch(self, changes: mpsc::Sender<Change>, silence: Duration, pause: Duration) {
+    /// Sends all changes from now on, until the receiver is gone. A watch that breaks, or is silent for `silence`, restarts
+    /// after `pause`; the receiver also reads the Lease itself, so it misses nothing for long.
+    pub(super) async fn watch(self, changes: mpsc::Sender<LeaseChange>, silence: Duration, pause: Duration) {
         let only = WatchParams::default().fields(&format!("metadata.name={}", self.name));
         while !changes.is_closed() {
             if let Ok(Ok(events)) = tokio::time::timeout(silence, self.api.watch(&only, "0")).await {
@@ -112,11 +115,11 @@ impl Leases {
                 while let Ok(Ok(Some(event))) = tokio::time::timeout(silence, events.try_next()).await {
                     let change = match event {
                         WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
-                            let (version, record) = seen(lease.clone());
-                            Change { version, record: Some(record), lease }
+                            let (version, record) = versioned(lease.clone());
+                            LeaseChange { version, record: Some(record), lease }
                         }
                         WatchEvent::Deleted(lease) => {
-                            Change { version: seen(lease).0, record: None, lease: Lease::default() }
+                            LeaseChange { version: versioned(lease).0, record: None, lease: Lease::default() }
                         }
                         WatchEvent::Bookmark(_) => continue,
                         WatchEvent::Error(_) => break,
@@ -131,25 +134,22 @@ impl Leases {
     }
 }
 
-/// What the API server answers, if it does so in time.
-async fn answered<T>(
-    patience: Duration,
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, Failure> {
-    match tokio::time::timeout(patience, request).await {
+/// Sends a request with a timeout.
+async fn send<T>(timeout: Duration, request: impl Future<Output = kube::Result<T>>) -> Result<T, LeaseError> {
+    match tokio::time::timeout(timeout, request).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failure::Conflict),
+        Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(LeaseError::Conflict),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
-            Err(Failure::Missing(status.message.clone()))
+            Err(LeaseError::Missing(status.message.clone()))
         }
-        Ok(Err(error)) => Err(Failure::Failed(chain(&error))),
-        Err(_elapsed) => Err(Failure::Failed(format!("no answer within {patience:?}"))),
+        Ok(Err(error)) => Err(LeaseError::Failed(chain(&error))),
+        Err(_elapsed) => Err(LeaseError::Failed(format!("no answer within {timeout:?}"))),
     }
 }
 
-fn seen(lease: Lease) -> (String, Record) {
+fn versioned(lease: Lease) -> (String, LeaseRecord) {
     let spec = lease.spec.unwrap_or_default();
-    let record = Record {
+    let record = LeaseRecord {
         holder: spec.holder_identity.unwrap_or_default(),
         seconds: spec.lease_duration_seconds.unwrap_or_default(),
         acquired: spec.acquire_time.map(|time| time.0),
@@ -159,8 +159,8 @@ fn seen(lease: Lease) -> (String, Record) {
     (lease.metadata.resource_version.unwrap_or_default(), record)
 }
 
-fn spec(record: &Record, others: LeaseSpec) -> LeaseSpec {
-    let Record { holder, seconds, acquired, renewed, transitions } = record.clone();
+fn spec(record: &LeaseRecord, others: LeaseSpec) -> LeaseSpec {
+    let LeaseRecord { holder, seconds, acquired, renewed, transitions } = record.clone();
     LeaseSpec {
         holder_identity: Some(holder),
         lease_duration_seconds: Some(seconds),

@@ -1,7 +1,7 @@
-//! The cluster's client as the controllers have it: as kube builds it, with a fence before the socket.
+//! The Kubernetes client of the controllers: kube's client with a fence directly before the socket.
 //!
-//! kube's own builder takes layers around the whole, where a request still has its way to a connection, a token and a
-//! retry before it. The fence belongs behind all that, so the stack is put together here, from kube's layers.
+//! kube's own builder adds layers outside of its stack, before a request has waited for a connection, a token and a retry. The
+//! fence must come after these, so this module builds the stack from kube's layers.
 
 use axum::http::{Method, Request};
 use hyper_timeout::TimeoutConnector;
@@ -14,8 +14,11 @@ use pileus_gate::{Fence, FencedBody};
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
-/// A client whose changes are sent only while the fence is open. Events are sent always: they change nothing, and the
-/// last of them tell why a process ended.
+/// A client that sends changes only while the fence is open. Events are always sent: they change no other object, and the last
+/// ones say why a process ended.
+///
+/// # Errors
+/// If the configuration has invalid credentials or certificates.
 pub(crate) fn fenced(config: Config, fence: Fence) -> kube::Result<Client> {
     let mut connector = TimeoutConnector::new(config.rustls_https_connector()?);
     connector.set_connect_timeout(config.connect_timeout);
@@ -54,9 +57,9 @@ mod tests {
 
     use super::*;
 
-    /// What arrives at an API server of a request, which it then leaves without an answer. On a real socket, as the
-    /// moment before the first byte is the point.
-    async fn arrives(method: Method, path: &str, body: &str, fence: Fence) -> String {
+    /// The bytes of a request that reach an API server, which doesn't answer. A real socket shows that not even the first byte
+    /// is sent.
+    async fn received_bytes(method: Method, path: &str, body: &str, fence: Fence) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
         let client = fenced(Config::new(server.parse().unwrap()), fence).unwrap();
@@ -73,23 +76,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn behind_a_closed_fence_no_byte_of_a_change_is_sent() {
+    async fn a_closed_fence_sends_no_byte_of_a_change() {
         let node = "/api/v1/nodes/a";
         for (method, body) in [(Method::PATCH, "{}"), (Method::DELETE, "{}"), (Method::DELETE, "")] {
             let closed = Fence::new(|| false);
-            assert_eq!(arrives(method.clone(), node, body, closed).await, "", "{method} {body:?}");
-            let sent = arrives(method.clone(), node, body, Fence::default()).await;
+            assert_eq!(received_bytes(method.clone(), node, body, closed).await, "", "{method} {body:?}");
+            let sent = received_bytes(method.clone(), node, body, Fence::default()).await;
             assert!(
                 sent.starts_with(method.as_str()) && sent.ends_with(&format!("\r\n\r\n{body}")),
                 "{sent}"
             );
         }
-        let read = arrives(Method::GET, node, "", Fence::new(|| false)).await;
+        let read = received_bytes(Method::GET, node, "", Fence::new(|| false)).await;
         assert!(read.starts_with("GET /api/v1/nodes/a HTTP/1.1\r\n"), "{read}");
     }
 
     #[test]
-    fn all_but_reads_and_events_are_behind_the_fence() {
+    fn everything_but_reads_and_events_is_fenced() {
         for (method, path, is_fenced) in [
             (Method::GET, "/api/v1/nodes", false),
             (Method::PATCH, "/api/v1/nodes/a", true),

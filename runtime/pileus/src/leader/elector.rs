@@ -1,4 +1,4 @@
-//! The loop of the election: carries out what `decide` says, and tells the rest of the process how it stands.
+//! The loop of the election: carries out the actions of `decide`, and publishes the status of this process.
 
 use std::time::Duration;
 
@@ -8,121 +8,125 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::api::{Change, Failure, Leases};
-use super::decide::{Action, Loss, decide, release};
+use super::api::{LeaseApi, LeaseChange, LeaseError};
+use super::decide::{ElectionAction, Loss, decide, release};
 use super::metrics::Metrics;
-use super::observation::{Candidate, Observation, Record};
-use super::tenure::{Tenure, Time};
-use super::{End, FAREWELL, Standing};
+use super::observation::{Candidate, LeaseRecord, Observation};
+use super::term::{BootTime, LeaseTerm};
+use super::{EVENT_TIMEOUT, LeaderStatus, LeaseEnd};
 
-/// Upstream's name for the source of the events.
+/// The source of the events, as upstream names it.
 const COMPONENT: &str = "cloud-controller-manager";
 
-/// What the watch may tell before anybody listens.
+/// How many events of the watch are buffered.
 const CHANGES: usize = 16;
 
 /// Takes part in the election for one candidate.
 pub(super) struct Elector {
     candidate: Candidate,
     observation: Observation,
-    leases: Leases,
-    changes: mpsc::Receiver<Change>,
-    tenure: Tenure,
+    leases: LeaseApi,
+    changes: mpsc::Receiver<LeaseChange>,
+    term: LeaseTerm,
     metrics: Metrics,
-    /// Why the last request failed, if it did and nothing was heard since.
-    trouble: Option<String>,
+    /// Why the last request failed, until a request succeeds or an event arrives.
+    last_error: Option<String>,
     recorder: Recorder,
-    /// Those that are being sent.
+    /// Events that are being sent.
     events: JoinSet<()>,
-    /// From 0 to 1, afresh at each call.
+    /// Returns a random number from 0 to 1.
     jitter: fn() -> f64,
 }
 
 impl Elector {
-    /// Starts the watch, too, and so needs the runtime that it will run in.
+    /// Also spawns the watch, so it must be called within a runtime.
     pub(super) fn new(
         client: Client,
-        leases: Leases,
+        leases: LeaseApi,
         candidate: Candidate,
-        tenure: Tenure,
+        term: LeaseTerm,
         metrics: Metrics,
         jitter: fn() -> f64,
     ) -> Self {
-        let (tell, changes) = mpsc::channel(CHANGES);
-        // A holder that renews lets no lease duration pass without a word.
-        tokio::spawn(leases.clone().watch(tell, candidate.lease_duration, candidate.retry_period));
+        let (sender, changes) = mpsc::channel(CHANGES);
+        // A holder renews several times within a lease duration, so a longer silence means that the watch is broken.
+        tokio::spawn(leases.clone().watch(sender, candidate.lease_duration, candidate.retry_period));
         let reporter =
             Reporter { controller: COMPONENT.to_owned(), instance: Some(candidate.identity.clone()) };
         let recorder = Recorder::new(client, reporter);
-        let observation = Observation::none(Time::now());
+        let observation = Observation::none(BootTime::now());
         let events = JoinSet::new();
-        let trouble = None;
-        Self { candidate, observation, leases, changes, tenure, metrics, trouble, recorder, events, jitter }
+        let last_error = None;
+        Self { candidate, observation, leases, changes, term, metrics, last_error, recorder, events, jitter }
     }
 
-    /// Competes for the Lease and keeps it, until it is lost or the process leaves.
-    pub(super) async fn run(mut self, standing: &watch::Sender<Standing>, mut end: oneshot::Receiver<End>) {
+    /// Competes for the Lease and renews it, until it is lost or the process leaves the election.
+    pub(super) async fn run(
+        mut self,
+        status: &watch::Sender<LeaderStatus>,
+        mut end: oneshot::Receiver<LeaseEnd>,
+    ) {
         loop {
-            self.tell(standing);
-            match decide(&self.observation, &self.candidate, Time::now(), Timestamp::now()) {
-                Action::Wait(until) => {
-                    let wait = tokio::time::sleep(until.since(Time::now()));
+            self.publish_status(status);
+            match decide(&self.observation, &self.candidate, BootTime::now(), Timestamp::now()) {
+                ElectionAction::Wait(until) => {
+                    let wait = tokio::time::sleep(until.since(BootTime::now()));
                     tokio::select! {
                         biased;
-                        // Without a word means that the process ends unexpectedly.
-                        how = &mut end => return self.leave(how.unwrap_or(End::LeftToExpire), standing).await,
-                        Some(change) = self.changes.recv() => self.watched(change),
+                        // A sender that is dropped means that the process ends unexpectedly.
+                        how = &mut end => return self.leave(how.unwrap_or(LeaseEnd::LeftToExpire), status).await,
+                        Some(change) = self.changes.recv() => self.on_watch_event(change),
                         () = wait => {}
                     }
                 }
-                Action::StepDown(loss) => return self.lose(&loss, standing),
+                ElectionAction::StepDown(loss) => return self.stop_leading(&loss, status),
                 action => self.carry_out(action).await,
             }
         }
     }
 
-    async fn carry_out(&mut self, action: Action) {
-        let sent = Time::now();
+    async fn carry_out(&mut self, action: ElectionAction) {
+        let sent = BootTime::now();
         let led = self.observation.led_since;
-        // A leader that gets no answer must know when its time is over.
+        // Without an answer, a leader must still step down in time.
         let left = led.map_or(Duration::MAX, |led| (led + self.candidate.renew_deadline).since(sent));
-        let patience = self.candidate.patience().min(left);
+        let timeout = self.candidate.timeout().min(left);
         let outcome = match &action {
-            Action::Read => {
+            ElectionAction::Read => {
                 if led.is_some() {
                     self.metrics.slow_path.inc();
                 }
-                self.leases.read(patience).await.map(|found| {
-                    self.observation.read(found, &self.candidate, Time::now(), (self.jitter)());
+                self.leases.read(timeout).await.map(|found| {
+                    self.observation.on_read(found, &self.candidate, BootTime::now(), (self.jitter)());
                 })
             }
-            Action::Create(record) => {
-                let created = self.leases.create(record, patience).await;
-                created.map(|found| self.wrote(sent, found))
+            ElectionAction::Create(record) => {
+                let created = self.leases.create(record, timeout).await;
+                created.map(|found| self.on_write(sent, found))
             }
-            Action::Update { version, record } => {
-                let updated = self.leases.update(version, record, patience).await;
-                updated.map(|found| self.wrote(sent, found))
+            ElectionAction::Update { version, record } => {
+                let updated = self.leases.update(version, record, timeout).await;
+                updated.map(|found| self.on_write(sent, found))
             }
-            Action::Wait(_) | Action::StepDown(_) => Ok(()),
+            ElectionAction::Wait(_) | ElectionAction::StepDown(_) => Ok(()),
         };
-        self.trouble = None;
+        self.last_error = None;
         match outcome {
             Ok(()) => {}
-            Err(Failure::Conflict) => self.observation.conflicted(),
-            Err(Failure::Missing(error) | Failure::Failed(error)) => {
-                tracing::warn!(%error, leads = led.is_some(), "the lease is out of reach; trying again");
-                self.observation.failed(&self.candidate, Time::now(), (self.jitter)());
-                self.trouble = Some(error);
+            Err(LeaseError::Conflict) => self.observation.on_conflict(),
+            Err(LeaseError::Missing(error) | LeaseError::Failed(error)) => {
+                tracing::warn!(%error, leads = led.is_some(), "can't read or write the lease; retrying");
+                self.observation.on_failure(&self.candidate, BootTime::now(), (self.jitter)());
+                self.last_error = Some(error);
             }
         }
     }
 
-    /// A write of this process stands in the Lease.
-    fn wrote(&mut self, sent: Time, (version, record): (String, Record)) {
+    /// The API server has accepted a write of this process.
+    fn on_write(&mut self, sent: BootTime, (version, record): (String, LeaseRecord)) {
         let is_new = self.observation.led_since.is_none();
-        self.observation.wrote(sent, version, record, &self.candidate);
-        self.tenure.lasts_until(sent + self.candidate.renew_deadline);
+        self.observation.on_write(sent, version, record, &self.candidate);
+        self.term.extend_until(sent + self.candidate.renew_deadline);
         if is_new {
             self.metrics.master_status.set(1);
             tracing::info!(identity = %self.candidate.identity, "became leader");
@@ -130,74 +134,80 @@ impl Elector {
         }
     }
 
-    fn watched(&mut self, change: Change) {
+    fn on_watch_event(&mut self, change: LeaseChange) {
         let (candidate, record) = (&self.candidate, change.record.clone());
-        if self.observation.watched(&change.version, record, candidate, Time::now(), (self.jitter)()) {
-            self.leases.heard(change);
-            self.trouble = None;
+        if self.observation.on_watch_event(
+            &change.version,
+            record,
+            candidate,
+            BootTime::now(),
+            (self.jitter)(),
+        ) {
+            self.leases.set_last(change);
+            self.last_error = None;
         }
     }
 
-    /// Says where this process stands, where that is news.
-    fn tell(&self, standing: &watch::Sender<Standing>) {
-        let now = match (self.observation.led_since, &self.trouble) {
-            (Some(_), _) => Standing::Leading,
-            (None, Some(why)) => Standing::CutOff(why.clone()),
-            (None, None) => Standing::Standby(self.observation.holder().map(str::to_owned)),
+    /// Publishes the status of this process, if it has changed.
+    fn publish_status(&self, status: &watch::Sender<LeaderStatus>) {
+        let now = match (self.observation.led_since, &self.last_error) {
+            (Some(_), _) => LeaderStatus::Leading,
+            (None, Some(why)) => LeaderStatus::CutOff(why.clone()),
+            (None, None) => LeaderStatus::Standby(self.observation.holder().map(str::to_owned)),
         };
-        standing.send_if_modified(|standing| {
-            let is_news = *standing != now;
-            if is_news && let Standing::Standby(Some(leader)) = &now {
-                tracing::info!(%leader, "standing by");
+        status.send_if_modified(|status| {
+            let has_changed = *status != now;
+            if has_changed && let LeaderStatus::Standby(Some(leader)) = &now {
+                tracing::info!(%leader, "status by");
             }
-            *standing = now;
-            is_news
+            *status = now;
+            has_changed
         });
     }
 
-    fn lose(self, loss: &Loss, standing: &watch::Sender<Standing>) {
-        self.tenure.end();
+    fn stop_leading(self, loss: &Loss, status: &watch::Sender<LeaderStatus>) {
+        self.term.end();
         self.metrics.master_status.set(0);
         let why = match loss {
-            Loss::Expired => format!("it could not be renewed within {:?}", self.candidate.renew_deadline),
-            Loss::Taken(holder) if holder.is_empty() => "somebody has emptied it".to_owned(),
-            Loss::Taken(holder) => format!("{holder} holds it"),
+            Loss::Expired => format!("not renewed within {:?}", self.candidate.renew_deadline),
+            Loss::Taken(holder) if holder.is_empty() => "its holder was removed by another client".to_owned(),
+            Loss::Taken(holder) => format!("{holder} holds it now"),
         };
-        tracing::error!(identity = %self.candidate.identity, %why, "stopped leading: the lease is lost");
-        // The process ends with this word. An event is most often beyond its reach by now, and not worth a wait.
-        standing.send_replace(Standing::Lost(why));
+        tracing::error!(identity = %self.candidate.identity, %why, "lease lost; exiting");
+        // The process exits after this. It could probably not send an event any more, so none is worth a delay.
+        status.send_replace(LeaderStatus::Lost(why));
     }
 
-    async fn leave(mut self, how: End, standing: &watch::Sender<Standing>) {
-        self.tenure.end();
+    async fn leave(mut self, how: LeaseEnd, status: &watch::Sender<LeaderStatus>) {
+        self.term.end();
         let leads = self.observation.led_since.is_some();
         self.metrics.master_status.set(0);
-        if leads && how == End::Released {
+        if leads && how == LeaseEnd::Released {
             self.release().await;
         } else if leads {
-            tracing::warn!("the lease is left to expire, as something that was begun is unfinished");
+            tracing::warn!("lease not released because some work is unfinished; it will expire");
         }
         if leads {
             self.send_event("Release", "stopped leading");
             while self.events.join_next().await.is_some() {}
         }
-        standing.send_replace(Standing::Ended);
+        status.send_replace(LeaderStatus::Ended);
     }
 
-    /// Lets others take the Lease at once.
+    /// Releases the Lease, so that another replica can lead at once.
     async fn release(&mut self) {
-        let Some(Action::Update { version, record }) =
+        let Some(ElectionAction::Update { version, record }) =
             release(&self.observation, &self.candidate, Timestamp::now())
         else {
-            return tracing::warn!("the lease is not released, as it is not as this process wrote it");
+            return tracing::warn!("lease not released: another client has changed it");
         };
-        match self.leases.update(&version, &record, self.candidate.patience()).await {
+        match self.leases.update(&version, &record, self.candidate.timeout()).await {
             Ok(_) => tracing::info!("lease released"),
-            Err(Failure::Conflict) => {
-                tracing::warn!("the lease is not released, as somebody else has written it");
+            Err(LeaseError::Conflict) => {
+                tracing::warn!("lease not released: another client has changed it");
             }
-            Err(Failure::Missing(error) | Failure::Failed(error)) => {
-                tracing::warn!(%error, "the lease is not released; it is left to expire");
+            Err(LeaseError::Missing(error) | LeaseError::Failed(error)) => {
+                tracing::warn!(%error, "lease not released; it will expire");
             }
         }
     }
@@ -207,13 +217,13 @@ impl Elector {
             type_: EventType::Normal,
             reason: "LeaderElection".to_owned(),
             note: Some(format!("{} {what}", self.candidate.identity)),
-            // Events of one action are counted as one.
+            // Events with the same action are aggregated.
             action: action.to_owned(),
             secondary: None,
         };
         let (recorder, lease) = (self.recorder.clone(), self.leases.reference());
         self.events.spawn(async move {
-            match tokio::time::timeout(FAREWELL, recorder.publish(&event, &lease)).await {
+            match tokio::time::timeout(EVENT_TIMEOUT, recorder.publish(&event, &lease)).await {
                 Ok(Ok(())) | Err(_) => {}
                 Ok(Err(error)) => tracing::debug!(%error, "event about the lease not sent"),
             }

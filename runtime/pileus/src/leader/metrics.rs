@@ -1,4 +1,4 @@
-//! What the election counts, under upstream's names.
+//! Metrics of leader election, with upstream's names.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -6,7 +6,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Upstream's metrics of leader election.
+/// The metrics for one Lease.
 #[derive(Clone)]
 pub(super) struct Metrics {
     pub(super) master_status: Gauge,
@@ -23,12 +23,12 @@ impl Metrics {
         let (status, slow) = (Family::<Labels, Gauge>::default(), Family::<Labels, Counter>::default());
         registry.register(
             "leader_election_master_status",
-            "Whether this process leads: 1 if so, else 0",
+            "1 if this process is the leader, else 0",
             status.clone(),
         );
         registry.register(
             "leader_election_slowpath",
-            "Renewals of the lease that needed a read before the write",
+            "Lease renewals that had to read the lease before writing it",
             slow.clone(),
         );
         let labels = Labels { name: lease.to_owned() };

@@ -119,7 +119,7 @@ impl Controllers {
         let controllers = async { tokio::join!(of_nodes, of_lifecycles, of_the_cluster) };
         tokio::select! {
             _ = controllers => {}
-            () = credentials::tell(&gate, &provider, &events) => {}
+            () = credentials::record_events(&gate, &provider, &events) => {}
         }
     }
 }
