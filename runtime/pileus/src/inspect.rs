@@ -1,7 +1,7 @@
-//! `pileus inspect`: what a component is, before anybody trusts it with a cluster.
+//! `pileus inspect`: shows what a component is, before it is trusted with a cluster.
 //!
-//! `binary` is what its bytes tell, the host and the provider itself tell the rest; `text` shows it to people, with the
-//! table of `rules`, `json` to machines, both from one [`Inspection`].
+//! `binary` reads the component's bytes; the host and the provider itself supply the rest. `text`, with the table of `rules`, and
+//! `json` print the same [`Inspection`].
 
 mod binary;
 mod json;
@@ -15,24 +15,24 @@ use std::time::Duration;
 use pileus_host::{Capability, CodeOrigin, Component, Description, Engine, Limits, Settings};
 use prometheus_client::registry::Registry;
 
-use crate::comparison::Comparison;
+use crate::access_review::{AccessReview, RequestedHost};
+use crate::cli;
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::provider::{compiled_code, compiler, gate_config};
 use crate::secrets::Secrets;
 use crate::terminal;
-use crate::{cli, comparison};
 use binary::Binary;
 
-/// All that can be told of a component.
+/// All that is known about a component.
 struct Inspection {
     file: String,
     digest: String,
     /// In bytes.
     size: usize,
-    /// Where its native code came from.
+    /// Where its native code came from, and how long that took.
     code: (CodeSource, Duration),
-    /// The version of the contract that it speaks.
+    /// The version of the contract that it implements.
     contract: String,
     exports: Vec<String>,
     imports: Vec<String>,
@@ -40,10 +40,10 @@ struct Inspection {
     binary: Binary,
     limits: Limits,
     description: Description,
-    /// What follows from its configuration; none where that has to be given first.
+    /// The result of its configuration; none if it needs a document first.
     settings: Option<Settings>,
-    /// What of it the document gives; none without a document.
-    comparison: Option<Comparison>,
+    /// What the document grants; none without a document.
+    access: Option<AccessReview>,
 }
 
 #[derive(Clone, Copy)]
@@ -52,7 +52,7 @@ enum CodeSource {
     Cache,
 }
 
-/// Prints what a component is.
+/// Prints an inspection.
 pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
     let cli::Inspect { component: path, provider, json, compiled } = arguments;
     let read = |path| CloudProvider::read(path, &Secrets::default());
@@ -68,7 +68,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
     let configuration = document.as_ref().map_or("{}", |document| document.configuration.as_str());
     let settings = match (component.configure(configuration, &limits, &metrics).await, &document) {
         (Ok(settings), _) => Some(settings),
-        // Without a document there is nothing that the operator could have got wrong.
+        // Without a document, a rejected configuration is not the operator's error.
         (Err(pileus_host::Error::Configuration(_)), None) => None,
         (Err(error), _) => return Err(failed(error)),
     };
@@ -76,8 +76,8 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         Some(settings) => description.with_one_at_a_time(&settings.one_at_a_time),
         None => description,
     };
-    let comparison = match (document, &settings) {
-        (Some(document), Some(settings)) => Some(compare(document, settings, &path)?),
+    let access = match (document, &settings) {
+        (Some(document), Some(settings)) => Some(review(document, settings, &path)?),
         _ => None,
     };
     let inspection = Inspection {
@@ -95,22 +95,25 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         binary,
         limits,
         description,
-        comparison,
+        access,
         settings,
     };
     let text = if json { terminal::json(&json::object(&inspection)) } else { text::report(&inspection) };
-    // A reader that has gone away (`pileus inspect … | head -1`) is no failure.
-    let _gone = std::io::stdout().write_all(text.as_bytes());
+    // A reader that closes the pipe early (`pileus inspect … | head -1`) isn't an error.
+    let _closed = std::io::stdout().write_all(text.as_bytes());
     Ok(())
 }
 
-/// Holds settings against a document, and refuses what a run would refuse.
-fn compare(document: CloudProvider, settings: &Settings, component: &Path) -> Result<Comparison, Error> {
-    let comparison = Comparison::new(settings, &document);
-    let no_gate =
+/// Reviews settings with a document.
+///
+/// # Errors
+/// [`Error::Gate`] if a run would reject them.
+fn review(document: CloudProvider, settings: &Settings, component: &Path) -> Result<AccessReview, Error> {
+    let access = AccessReview::new(settings, &document);
+    let invalid_gate =
         |source| Error::Gate { provider: component.display().to_string(), source: Box::new(source) };
-    gate_config(document, settings.clone()).check().map_err(no_gate)?;
-    Ok(comparison)
+    gate_config(document, settings.clone()).check().map_err(invalid_gate)?;
+    Ok(access)
 }
 
 /// The controllers of this host that use a capability.
@@ -123,16 +126,16 @@ fn controllers(capability: Capability) -> &'static [&'static str] {
     }
 }
 
-/// What an import really gives a provider; none for what is linked only because toolchains import it. An import that
-/// the host doesn't offer ends the load, with its name.
-fn gives(import: &str) -> Option<&'static str> {
+/// What an import provides; none for one that is linked only because toolchains import it. An import that the host doesn't offer
+/// fails the load, with its name.
+fn provides(import: &str) -> Option<&'static str> {
     let rest = import.strip_prefix("wasi:").or(import.strip_prefix("pileus:provider/"));
     let name = rest.unwrap_or(import).split(['/', '@']).next().unwrap_or_default();
     match name {
-        "http" => Some("requests to what is granted, through the gate"),
+        "http" => Some("requests to granted hosts, through the gate"),
         "clocks" => Some("the time"),
         "random" => Some("random numbers"),
-        "io" => Some("streams, and waiting for several things at once"),
+        "io" => Some("streams and polling"),
         "cli" if ["stdout@", "stderr@"].iter().any(|name| import.contains(name)) => Some("the log"),
         "logging" => Some("the log"),
         "call" => Some("its configuration and its deadline"),
@@ -142,9 +145,9 @@ fn gives(import: &str) -> Option<&'static str> {
 }
 
 impl Inspection {
-    /// What the document gives of a wish; none without a document.
-    fn given(&self, wish: &pileus_host::RequestedEndpoint) -> Option<&comparison::Wish> {
-        self.comparison.as_ref()?.wishes.iter().find(|given| given.endpoint == wish.endpoint)
+    /// What the document says about a requested host; none without a document.
+    fn access_to(&self, requested: &pileus_host::RequestedEndpoint) -> Option<&RequestedHost> {
+        self.access.as_ref()?.hosts.iter().find(|host| host.endpoint == requested.endpoint)
     }
 }
 
@@ -153,8 +156,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_import_gives_what_it_says_and_files_and_sockets_give_nothing() {
-        for (import, something) in [
+    fn imports_of_files_and_sockets_provide_nothing() {
+        for (import, provides_something) in [
             ("wasi:http/outgoing-handler@0.2.12", true),
             ("wasi:cli/stdout@0.2.12", true),
             ("wasi:cli/stdin@0.2.12", false),
@@ -163,7 +166,7 @@ mod tests {
             ("wasi:sockets/tcp@0.2.12", false),
             ("pileus:provider/logging@0.1.0", true),
         ] {
-            assert_eq!(gives(import).is_some(), something, "{import}");
+            assert_eq!(provides(import).is_some(), provides_something, "{import}");
         }
     }
 }

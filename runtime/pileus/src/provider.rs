@@ -1,5 +1,4 @@
-//! A provider, from its document to something that controllers can call: read, compiled, described, configured, and put
-//! behind its gate.
+//! Loads a provider: reads, compiles, describes and configures its component, and creates its gate.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -8,15 +7,15 @@ use pileus_cloud::Provider;
 use pileus_gate::{Fence, Gate};
 use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Description, Engine, Guest, Limits, Settings};
 
+use crate::access_review::AccessReview;
 use crate::cli;
-use crate::comparison::Comparison;
 use crate::document::CloudProvider;
 use crate::error::Error;
-use crate::start::Metrics;
+use crate::metrics::Metrics;
 
-/// A provider that is loaded, and its gate.
-pub(crate) struct Loaded {
-    /// The operator's name for it.
+/// A loaded provider with its gate.
+pub(crate) struct LoadedProvider {
+    /// The operator's name for the provider.
     pub(crate) name: String,
     pub(crate) component: Component,
     pub(crate) description: Description,
@@ -24,20 +23,23 @@ pub(crate) struct Loaded {
     pub(crate) gate: Gate,
 }
 
-impl Loaded {
-    /// The same behind another gate.
-    pub(crate) fn behind(self, gate: Gate) -> Self {
+impl LoadedProvider {
+    /// Replaces the gate.
+    pub(crate) fn with_gate(self, gate: Gate) -> Self {
         Self { gate, ..self }
     }
 
-    /// What controllers can call.
+    /// The provider as controllers call it.
     pub(crate) fn provider(self, metrics: &Metrics) -> Provider {
         let Self { name, component, description, configuration, gate } = self;
         Guest::new(component, &name, description, &configuration, gate, &metrics.host).provider()
     }
 }
 
-/// Takes a provider all the way from its document to something that controllers can call.
+/// Loads the provider of a document, and returns it with its gate.
+///
+/// # Errors
+/// As [`prepare`].
 pub(crate) async fn load(
     document: CloudProvider,
     compiled: cli::Compiled,
@@ -50,14 +52,18 @@ pub(crate) async fn load(
     Ok((loaded.provider(metrics), gate))
 }
 
-/// Takes a provider to where its component could be called through its gate.
+/// Loads the provider of a document, without an adapter for controllers yet.
+///
+/// # Errors
+/// [`Error::Provider`] if the component can't be used or rejects its configuration, [`Error::Gate`] if the grants, limits or rules
+/// are invalid.
 pub(crate) async fn prepare(
     document: CloudProvider,
     compiled: cli::Compiled,
     denied_addresses: Vec<IpAddr>,
     fence: Fence,
     metrics: &Metrics,
-) -> Result<Loaded, Error> {
+) -> Result<LoadedProvider, Error> {
     let (name, configuration) = (document.name.clone(), document.configuration.clone());
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let limits = Limits::default();
@@ -76,15 +82,15 @@ pub(crate) async fn prepare(
         code_from = source, took_ms = took.as_millis(), "provider loaded"
     );
     let description = description.with_one_at_a_time(&settings.one_at_a_time);
-    Comparison::new(&settings, &document).log(&name);
+    AccessReview::new(&settings, &document).log(&name);
     let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
     let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };
-    let no_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
-    let gate = Gate::new(config, &metrics.gate).map_err(no_gate)?;
-    Ok(Loaded { name, component, description, configuration, gate })
+    let invalid_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
+    let gate = Gate::new(config, &metrics.gate).map_err(invalid_gate)?;
+    Ok(LoadedProvider { name, component, description, configuration, gate })
 }
 
-/// What a gate is made from, as far as document and settings say it.
+/// The configuration of the gate, as far as document and settings determine it.
 pub(crate) fn gate_config(document: CloudProvider, settings: Settings) -> pileus_gate::Config {
     let CloudProvider { name, grants, limits: tightened, credentials, connection, .. } = document;
     pileus_gate::Config {
@@ -100,8 +106,7 @@ pub(crate) fn gate_config(document: CloudProvider, settings: Settings) -> pileus
     }
 }
 
-/// The folder for compiled code, where there is one that can be used. A relative or empty `XDG_CACHE_HOME` doesn't
-/// count, as its specification says.
+/// The folder for compiled code, if one can be used. A relative or empty `XDG_CACHE_HOME` is ignored, as its specification says.
 pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CodeCache> {
     let default = || {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -111,12 +116,12 @@ pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CodeCache> {
     let folder = compiled.compiled_code.or_else(default)?;
     CodeCache::open(&folder)
         .inspect_err(|error| {
-            tracing::warn!(folder = %folder.display(), %error, "compiled code is not kept; each start compiles");
+            tracing::warn!(folder = %folder.display(), %error, "can't use the folder for compiled code; each start compiles the component");
         })
         .ok()
 }
 
-/// Components are compiled by a child process of this very program.
+/// A child process of this program compiles components.
 pub(crate) fn compiler() -> Compiler {
     Compiler::this_program(&[cli::COMPILE])
 }

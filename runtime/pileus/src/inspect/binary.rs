@@ -1,25 +1,25 @@
-//! What the bytes of a component tell beyond what the host has to know: which tools made it, and what it takes from the
-//! start. The bytes are anybody's; what can't be read is left out, as the host's own check of them says what is wrong.
+//! Reads from a component's bytes what the host doesn't need to know: which tools built it, and its initial memory and tables.
+//! The bytes are untrusted. Parts that can't be parsed are left out; the host's own validation reports what is wrong.
 
 use std::collections::BTreeSet;
 
 use pileus_host::sanitize;
 use wasmparser::{KnownCustom, Parser, Payload};
 
-/// The size of a page of memory where a module doesn't choose another.
+/// The default page size of WebAssembly memory.
 const PAGE: u64 = 64 << 10;
 
-/// The longest text that is kept of a producer, in characters: `clang` has 60.
-const LONGEST: usize = 100;
+/// The longest text that is kept of a producer, in characters; that of `clang` has 60.
+const MAX_TEXT: usize = 100;
 
-/// What the bytes of a component tell.
+/// What the bytes of a component show.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Binary {
-    /// The bytes of memory that an instance has from the start, over all its modules.
+    /// The initial memory of all modules of an instance, in bytes.
     pub(super) memory: u64,
-    /// The elements of all its tables from the start.
+    /// The initial number of elements of all tables.
     pub(super) tables: u64,
-    /// The tools that made it, sorted.
+    /// The tools that built it, sorted.
     pub(super) producers: BTreeSet<Producer>,
 }
 
@@ -70,7 +70,7 @@ impl Binary {
 }
 
 fn text(text: &str) -> String {
-    sanitize(&text.chars().take(LONGEST).collect::<String>())
+    sanitize(&text.chars().take(MAX_TEXT).collect::<String>())
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memories_and_tables_add_up() {
+    fn memories_and_tables_are_summed() {
         let component = wat::parse_str(
             "(component
                 (core module (memory 2) (table 7 funcref))
@@ -89,21 +89,21 @@ mod tests {
     }
 
     #[test]
-    fn the_tools_are_told_once_and_on_one_line() {
+    fn each_producer_is_listed_once_and_on_one_line() {
         let producers = r#"(@producers (language "Rust" "") (processed-by "rustc" "1.95\n0"))"#;
         let component =
             wat::parse_str(format!("(component (core module {producers}) (core module {producers}))"));
         let binary = Binary::read(&component.unwrap());
-        let told: Vec<_> = binary
+        let listed: Vec<_> = binary
             .producers
             .iter()
             .map(|it| (it.field.as_str(), it.name.as_str(), it.version.as_str()))
             .collect();
-        assert_eq!(told, [("language", "Rust", ""), ("processed-by", "rustc", "1.95 0")]);
+        assert_eq!(listed, [("language", "Rust", ""), ("processed-by", "rustc", "1.95 0")]);
     }
 
     #[test]
-    fn what_is_no_component_tells_nothing() {
+    fn bytes_that_are_not_a_component_yield_nothing() {
         for bytes in [&b""[..], b"#!/bin/sh", b"\0asm\x0d\0\x01\0garbage"] {
             assert_eq!(Binary::read(bytes), Binary::default());
         }

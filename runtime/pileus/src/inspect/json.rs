@@ -1,5 +1,5 @@
-//! An inspection for machines, as one object. Fields may be added, none goes and none changes its meaning; lists are
-//! empty and single values null where there is nothing.
+//! An inspection as one JSON object. Fields may be added; existing ones keep their meaning. Missing values are null, missing items
+//! an empty list.
 //!
 //! ```json
 //! {
@@ -7,7 +7,7 @@
 //!   "code": {"from": "compiler", "milliseconds": 300},
 //!   "contract": {"version": "0.1.0", "accepted": "0.1.x"},
 //!   "exports": ["pileus:provider/info@0.1.0"],
-//!   "imports": [{"interface": "wasi:http/types@0.2.12", "gives": "…"}],
+//!   "imports": [{"interface": "wasi:http/types@0.2.12", "provides": "…"}],
 //!   "capabilities": [{"name": "instances", "controllers": ["cloud-node"], "largestBatch": 5000, "sideBySide": true}],
 //!   "memory": {"initialBytes": 1114112, "limitBytes": 67108864},
 //!   "tables": {"initialElements": 300, "limitElements": 50000},
@@ -19,9 +19,9 @@
 //!     "configurationSchema": {}
 //!   },
 //!   "settings": {
-//!     "wishes": [{"endpoint": "https://api.example:443", "reason": "…", "grantedBy": ["api.example"], "credentials": ["main"]}],
+//!     "requestedHosts": [{"endpoint": "https://api.example:443", "reason": "…", "grantedBy": ["api.example"], "credentials": ["main"]}],
 //!     "limits": [{"key": "reads", "capacity": 100, "perMinute": 600}],
-//!     "tightened": [{"key": "reads", "burst": 50, "perSecond": 5}],
+//!     "operatorLimits": [{"key": "reads", "burst": 50, "perSecond": 5}],
 //!     "credentials": [{"name": "main", "kind": "bearer", "hosts": ["api.example"], "plain": false}],
 //!     "rules": 4, "listsInPages": 1,
 //!     "ruleTable": [{
@@ -34,21 +34,23 @@
 //! }
 //! ```
 //!
-//! `gives` is null for an import that is linked but grants nothing, `code.from` is `compiler` or `cache`, `settings` is
-//! null where they need a configuration that wasn't given, `grantedBy` is null without a document and empty for a wish
-//! that no grant names. So are `credentials`, those that may be attached to its requests. `tightened` and
-//! `credentials` of the settings are the document's. `rules` is how many `ruleTable` has, in the order in which they are
-//! held against a request; words in it are the contract's, and a `cacheScope` of null is all that the provider reads.
+//! - `provides` is null for an import that is linked but provides nothing.
+//! - `code.from` is `compiler` or `cache`.
+//! - `settings` is null if the provider needs a configuration that wasn't given.
+//! - `grantedBy` and `credentials` of a requested host are null without a document, and empty if no grant or credential applies.
+//! - `operatorLimits` and `credentials` of the settings are those of the document.
+//! - `rules` is the length of `ruleTable`, which is in matching order and uses the words of the contract. A `cacheScope` of null
+//!   means all that the provider reads.
 
 use pileus_gate::{Credential, KeyPattern, Operation, Place, Rate, Rule};
 use pileus_host::{Annotation, Capability, Description, PublishedLimit, RequestedEndpoint, Settings};
 use serde_json::{Value, json};
 
 use super::binary::Producer;
-use super::{CodeSource, Inspection, controllers, gives, rules};
-use crate::comparison::ComparedLimit;
+use super::{CodeSource, Inspection, controllers, provides, rules};
+use crate::access_review::ComparedLimit;
 
-/// The object.
+/// The object for an inspection.
 pub(super) fn object(inspection: &Inspection) -> Value {
     let Inspection {
         file,
@@ -63,13 +65,13 @@ pub(super) fn object(inspection: &Inspection) -> Value {
         limits,
         description,
         settings,
-        comparison: _, // shown with the settings
+        access: _, // shown with the settings
     } = inspection;
     let from = match source {
         CodeSource::Compiler => "compiler",
         CodeSource::Cache => "cache",
     };
-    let import = |import: &String| json!({"interface": import, "gives": gives(import)});
+    let import = |import: &String| json!({"interface": import, "provides": provides(import)});
     let producer = |Producer { field, name, version }: &Producer| json!({"field": field, "name": name, "version": version});
     json!({
         "file": file,
@@ -84,7 +86,7 @@ pub(super) fn object(inspection: &Inspection) -> Value {
         "tables": {"initialElements": binary.tables, "limitElements": limits.table_elements},
         "producers": binary.producers.iter().map(producer).collect::<Vec<_>>(),
         "provider": provider(description),
-        "settings": settings.as_ref().map(|settings| wished(settings, inspection)),
+        "settings": settings.as_ref().map(|settings| settings_object(settings, inspection)),
     })
 }
 
@@ -121,31 +123,31 @@ fn provider(description: &Description) -> Value {
     })
 }
 
-fn wished(settings: &Settings, inspection: &Inspection) -> Value {
-    let Settings { endpoints: wishes, rules: declared, limits, one_at_a_time: _ } = settings; // shown with each capability
-    let wish = |wish: &RequestedEndpoint| {
-        let given = inspection.given(wish);
+fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
+    let Settings { endpoints, rules: declared, limits, one_at_a_time: _ } = settings; // shown with each capability
+    let host = |host: &RequestedEndpoint| {
+        let access = inspection.access_to(host);
         json!({
-            "endpoint": wish.endpoint.to_string(),
-            "reason": wish.reason,
-            "grantedBy": given.map(|given| &given.granted_by),
-            "credentials": given.map(|given| &given.credentials),
+            "endpoint": host.endpoint.to_string(),
+            "reason": host.reason,
+            "grantedBy": access.map(|access| &access.granted_by),
+            "credentials": access.map(|access| &access.credentials),
         })
     };
     let limit = |PublishedLimit { key, capacity, per_minute, limit: _ }: &PublishedLimit| json!({"key": key, "capacity": capacity, "perMinute": per_minute});
-    let tightened = |ComparedLimit { key, declared: _, allowed }: &ComparedLimit| {
+    let operator_limit = |ComparedLimit { key, declared: _, allowed }: &ComparedLimit| {
         allowed.map(|Rate { burst, per_second }| json!({"key": key, "burst": burst, "perSecond": per_second}))
     };
     let credential = |Credential { name, hosts, plain, addresses: _, kind }: &Credential| {
         let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
         json!({"name": name, "kind": kind.label(), "hosts": hosts, "plain": plain})
     };
-    let compared = inspection.comparison.as_ref();
+    let access = inspection.access.as_ref();
     json!({
-        "wishes": wishes.iter().map(wish).collect::<Vec<_>>(),
+        "requestedHosts": endpoints.iter().map(host).collect::<Vec<_>>(),
         "limits": limits.iter().map(limit).collect::<Vec<_>>(),
-        "tightened": compared.map(|compared| compared.limits.iter().filter_map(tightened).collect::<Vec<_>>()),
-        "credentials": compared.map(|compared| compared.credentials.iter().map(credential).collect::<Vec<_>>()),
+        "operatorLimits": access.map(|access| access.limits.iter().filter_map(operator_limit).collect::<Vec<_>>()),
+        "credentials": access.map(|access| access.credentials.iter().map(credential).collect::<Vec<_>>()),
         "rules": declared.len(),
         "listsInPages": declared.iter().filter(|rule| rule.page.is_some()).count(),
         "ruleTable": declared.iter().map(rule).collect::<Vec<_>>(),

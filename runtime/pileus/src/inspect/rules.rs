@@ -1,23 +1,23 @@
-//! The rules of a provider as a table for people: what each kind of its requests means to the gate.
+//! The rules of a provider as a table: what each kind of request means to the gate.
 //!
-//! Clouds differ in how long their paths are. Where every rule fits into a line, each has one; else each has its path on a
-//! line of its own and the rest below it, so that nothing is cut and nothing has to be counted across a broken line.
+//! If every rule fits on a line, each has one. Otherwise each rule has its path on lines of their own and the rest below, so that
+//! nothing is cut off and no row of the table is broken.
 
 use pileus_gate::{Effect, KeyPattern, Operation, Place, Rule};
 use pileus_host::sanitize;
 
-/// How wide the table may be, in characters, as it stands indented below the rest.
+/// The maximum width of the table, in characters, without its indentation.
 const WIDTH: usize = 96;
 
-/// What is between two columns.
+/// The gap between columns.
 const GAP: &str = "  ";
 
 const HEADS: [&str; 6] = ["METHOD", "EFFECT", "PATH", "LIMITS", "CACHE", "PAGE"];
 
-/// One rule, a text for each column.
+/// A rule, with a text for each column.
 type Row = [String; HEADS.len()];
 
-/// The table, by lines. A host stands above the rules that are about it, as the order of rules has a meaning.
+/// The lines of the table. A host is a line above its rules. Rules are not grouped by host, because their order matters.
 pub(super) fn table(rules: &[Rule]) -> Vec<String> {
     let rows: Vec<Row> = rules.iter().map(row).collect();
     let heads: Row = HEADS.map(str::to_owned);
@@ -32,15 +32,15 @@ pub(super) fn table(rules: &[Rule]) -> Vec<String> {
         if host.replace(&rule.host) != Some(&rule.host) {
             lines.push(sanitize(&rule.host.to_string()));
             if is_wide {
-                lines.push(side_by_side(&heads, &widths));
+                lines.push(one_line_row(&heads, &widths));
             }
         }
-        if is_wide { lines.push(side_by_side(row, &widths)) } else { lines.extend(below_each_other(row)) }
+        if is_wide { lines.push(one_line_row(row, &widths)) } else { lines.extend(multi_line_row(row)) }
     }
     lines
 }
 
-/// What an effect is called in the contract.
+/// The name of an effect in the contract.
 pub(super) const fn effect(effect: Effect) -> &'static str {
     match effect {
         Effect::Read => "read",
@@ -49,7 +49,7 @@ pub(super) const fn effect(effect: Effect) -> &'static str {
     }
 }
 
-/// The kind of a place, as the contract writes it, and its name.
+/// The kind of a place, as in the contract, and its name.
 pub(super) fn place(place: &Place) -> (&'static str, &str) {
     match place {
         Place::Query(name) => ("query", name),
@@ -61,34 +61,34 @@ pub(super) fn place(place: &Place) -> (&'static str, &str) {
 
 fn row(rule: &Rule) -> Row {
     let Rule { host: _, method, path, operation, effect, limits, cache_scope, fold_case, page } = rule;
-    let said = |at: &Place| {
+    let text = |at: &Place| {
         let (kind, name) = place(at);
         format!("{kind} {name}")
     };
     let mut path = path.to_string();
     if let Some(Operation { place, name }) = operation {
-        path.extend([" where ", &said(place), " is ", &name.to_string()]);
+        path.extend([" where ", &text(place), " is ", &name.to_string()]);
     }
     if *fold_case {
-        path.push_str(" in any case");
+        path.push_str(" (case-insensitive)");
     }
     let limits: Vec<_> = limits.iter().map(KeyPattern::to_string).collect();
     let limits = if limits.is_empty() { "none".to_owned() } else { limits.join(", ") };
     let cache = cache_scope.as_ref().map_or_else(|| "all".to_owned(), KeyPattern::to_string);
-    let page = page.as_ref().map(said).unwrap_or_default();
+    let page = page.as_ref().map(text).unwrap_or_default();
     let row = [method.to_string(), self::effect(*effect).to_owned(), path, limits, cache, page];
     row.map(|cell| sanitize(&cell))
 }
 
-fn side_by_side(row: &Row, widths: &[usize]) -> String {
+fn one_line_row(row: &Row, widths: &[usize]) -> String {
     let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}", width = *width));
     cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
 }
 
-fn below_each_other([method, effect, path, limits, cache, page]: &Row) -> Vec<String> {
+fn multi_line_row([method, effect, path, limits, cache, page]: &Row) -> Vec<String> {
     let page = if page.is_empty() { String::new() } else { format!(", pages by {page}") };
     let rest = format!("{effect}, limits {limits}, cache {cache}{page}");
-    // A word that is no method of HTTP may be longer.
+    // A method that isn't one of HTTP's may be longer.
     let is_long = width(method) > METHOD;
     let (method, path) =
         if is_long { ("", format!("{method} {path}")) } else { (method.as_str(), path.clone()) };
@@ -102,10 +102,10 @@ fn below_each_other([method, effect, path, limits, cache, page]: &Row) -> Vec<St
     lines
 }
 
-/// The longest method of HTTP, in characters.
+/// The length of the longest HTTP method.
 const METHOD: usize = "OPTIONS".len();
 
-/// A text in parts that fit beside a method, broken behind slashes and blanks where it has some.
+/// Splits a text into parts that fit beside a method, after slashes and spaces if possible.
 fn parts(text: &str) -> Vec<String> {
     let most = WIDTH - METHOD - GAP.len();
     let (mut parts, mut part) = (Vec::new(), String::new());
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_fit_are_a_line_each_below_their_host() {
+    fn rules_that_fit_have_one_line_each_below_their_host() {
         let page = Some(Place::Query("cursor".to_owned()));
         let write = Rule {
             effect: Effect::Write,
@@ -164,7 +164,7 @@ mod tests {
 cloud.example
 METHOD  EFFECT  PATH                                    LIMITS          CACHE       PAGE
 GET     read    /a/*                                    reads           things-{1}  query cursor
-*       write   /b/** in any case                       none            all
+*       write   /b/** (case-insensitive)               none            all
 *.example
 METHOD  EFFECT  PATH                                    LIMITS          CACHE       PAGE
 POST    read    / where form-field Action is Describe*  reads, all/{1}  things-{1}
@@ -175,7 +175,7 @@ GET     read    /c/*                                    reads           things-{
     }
 
     #[test]
-    fn of_rules_that_do_not_fit_nothing_is_cut_and_no_line_is_too_long() {
+    fn long_rules_are_wrapped_and_nothing_is_cut_off() {
         let azure = "/subscriptions/*/resourceGroups/*/providers/Microsoft.Compute/virtualMachineScaleSets/*/virtualMachines/*";
         let poll = Rule { effect: Effect::OperationPoll, ..rule("GET", "/operations/*") };
         let solid = format!("/{}", "z".repeat(500));
@@ -197,7 +197,7 @@ GET      /";
     }
 
     #[test]
-    fn nothing_in_a_rule_is_obeyed_by_a_terminal() {
+    fn rules_have_no_control_characters() {
         let page = Some(Place::Query("\u{1b}[2J\u{202e}".to_owned()));
         let text = table(&[Rule { page, ..rule("GET", "/") }]).join("");
         assert!(!text.contains(pileus_host::is_control), "{text:?}");

@@ -49,7 +49,7 @@ impl Inspection {
             imports: document.get("imports")?.as_array()?.len(),
             requested_hosts: document
                 .get("settings")?
-                .get("wishes")?
+                .get("requestedHosts")?
                 .as_array()?
                 .iter()
                 .map(host)
@@ -82,7 +82,7 @@ mod tests {
         let mut document = json!({
             "digest": "sha256:00", "sizeBytes": 1000, "contract": {"version": "0.2.0"},
             "provider": {"name": "a", "version": "1"}, "capabilities": [{"name": "routes"}], "imports": [{}, {}],
-            "settings": {"wishes": [
+            "settings": {"requestedHosts": [
                 {"endpoint": "https://a:443", "reason": "x", "grantedBy": ["a"]},
                 {"endpoint": "https://b:443", "reason": "y", "grantedBy": []},
             ]},

@@ -1,82 +1,83 @@
-//! What a provider asks for beside what its document gives it: for the log of a load and for `pileus inspect`. Nothing is
-//! decided here; requests are decided on one by one in the gate.
+//! Compares what a provider requests with what its document grants, for the log of a load and for `pileus inspect`. Nothing is
+//! decided here: the gate decides about each request.
 
 use pileus_gate::{Coverage, Credential, Endpoint, Limit, Rate};
 use pileus_host::{PublishedLimit, Settings};
 
 use crate::document::CloudProvider;
 
-/// Wishes and limits of a provider beside those of its document.
-pub(crate) struct Comparison {
-    /// In the order in which the provider wishes.
-    pub(crate) wishes: Vec<Wish>,
-    /// The limits that the provider declares, and then those that the document alone has numbers for.
+/// The requested hosts and the limits of a provider, with what its document says about them.
+pub(crate) struct AccessReview {
+    /// In the provider's order.
+    pub(crate) hosts: Vec<RequestedHost>,
+    /// The limits that the provider declares, then those that only the document has.
     pub(crate) limits: Vec<ComparedLimit>,
     /// The document's credentials.
     pub(crate) credentials: Vec<Credential>,
 }
 
-/// A host that a provider wishes.
+/// A host that a provider requests access to.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct RequestedHost {
     pub(crate) endpoint: Endpoint,
-    /// The labels of the grants that name it; none for one that is missing.
+    /// The labels of the grants that name it; empty if it isn't granted.
     pub(crate) granted_by: Vec<String>,
-    /// The credentials that requests to it may have; several only where it is a pattern.
+    /// The credentials that may be attached to requests to it; several only for a pattern.
     pub(crate) credentials: Vec<String>,
 }
 
-/// A limit on both sides. One without a number on either is named by the provider's rules alone, and isn't here.
+/// A limit as the provider and the document set it. Limits that only the rules name have no rate and are left out.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ComparedLimit {
     pub(crate) key: String,
-    /// What the provider declares.
+    /// The rate that the provider declares.
     pub(crate) declared: Option<Rate>,
-    /// What the document allows at most.
+    /// The highest rate that the document allows.
     pub(crate) allowed: Option<Rate>,
 }
 
-impl Comparison {
+impl AccessReview {
+    /// Compares the settings of a provider with its document.
     pub(crate) fn new(settings: &Settings, document: &CloudProvider) -> Self {
         let CloudProvider { grants, credentials, limits: tightened, .. } = document;
-        let wished = settings.endpoints.iter().map(|wish| wish.endpoint.clone());
-        let Coverage { granted, missing: _ } = Coverage::new(grants, wished.clone());
-        let wish = |endpoint: Endpoint| {
+        let requested = settings.endpoints.iter().map(|host| host.endpoint.clone());
+        let Coverage { granted, missing: _ } = Coverage::new(grants, requested.clone());
+        let host = |endpoint: Endpoint| {
             let granted = granted.iter().find(|(granted, _)| *granted == endpoint);
             let granted_by = granted.map(|(_, labels)| labels.clone()).unwrap_or_default();
             let credentials = attached(&endpoint, credentials);
-            Wish { endpoint, granted_by, credentials }
+            RequestedHost { endpoint, granted_by, credentials }
         };
         Self {
-            wishes: wished.map(wish).collect(),
+            hosts: requested.map(host).collect(),
             limits: compare_limits(&settings.limits, tightened),
             credentials: credentials.clone(),
         }
     }
 
-    /// Writes it to the log.
+    /// Logs the review.
     pub(crate) fn log(&self, provider: &str) {
-        for Wish { endpoint, granted_by, credentials } in &self.wishes {
+        for RequestedHost { endpoint, granted_by, credentials } in &self.hosts {
             if granted_by.is_empty() {
-                tracing::warn!(%provider, %endpoint, "the provider asks for a host that no grant names; requests to it are denied until spec.grants of its document has one");
+                tracing::warn!(%provider, %endpoint, "the provider requests a host without a grant; requests to it are denied until spec.grants of the document names it");
             } else {
-                tracing::info!(%provider, %endpoint, grants = ?granted_by, ?credentials, "the provider may reach what it asks for");
+                tracing::info!(%provider, %endpoint, grants = ?granted_by, ?credentials, "host granted");
             }
         }
         for Credential { name, hosts, kind, .. } in &self.credentials {
             let (kind, hosts) = (kind.label(), hosts.iter().map(ToString::to_string).collect::<Vec<_>>());
-            tracing::info!(%provider, credential = %name, %kind, ?hosts, "the document has a credential");
+            tracing::info!(%provider, credential = %name, %kind, ?hosts, "credential configured");
         }
         for ComparedLimit { key, declared, allowed } in &self.limits {
             let (declared, allowed) = (declared.map(rate), allowed.map(rate));
-            tracing::info!(%provider, limit = %key, declared, allowed, "a limit holds its requests back");
+            tracing::info!(%provider, limit = %key, declared, allowed, "limit configured");
         }
     }
 }
 
-/// A rate for people.
+/// A rate as text.
 pub(crate) fn rate(Rate { burst, per_second }: Rate) -> String {
-    format!("{burst} at once, {} a minute", (per_second * 60.0 * 100.0).round() / 100.0)
+    format!("burst {burst}, {} per minute", (per_second * 60.0 * 100.0).round() / 100.0)
 }
 
 fn compare_limits(declared: &[PublishedLimit], tightened: &[Limit]) -> Vec<ComparedLimit> {
@@ -93,15 +94,15 @@ fn compare_limits(declared: &[PublishedLimit], tightened: &[Limit]) -> Vec<Compa
     both.chain(new).collect()
 }
 
-/// The credentials that are for an endpoint: the first that is for all of it, and those before that are for a part.
-fn attached(wish: &Endpoint, credentials: &[Credential]) -> Vec<String> {
+/// The credentials for an endpoint: the first that covers all of it, and those before it that cover a part.
+fn attached(endpoint: &Endpoint, credentials: &[Credential]) -> Vec<String> {
     let mut names = Vec::new();
-    for credential in credentials.iter().filter(|credential| wish.tls || credential.plain) {
-        let is_for_all = credential.hosts.iter().any(|host| host.covers(&wish.host));
-        if is_for_all || credential.hosts.iter().any(|host| wish.host.covers(host)) {
+    for credential in credentials.iter().filter(|credential| endpoint.tls || credential.plain) {
+        let covers_all = credential.hosts.iter().any(|host| host.covers(&endpoint.host));
+        if covers_all || credential.hosts.iter().any(|host| endpoint.host.covers(host)) {
             names.push(credential.name.clone());
         }
-        if is_for_all {
+        if covers_all {
             break;
         }
     }
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_has_the_credentials_that_may_be_attached_to_its_requests() {
+    fn an_endpoint_has_the_credentials_that_may_be_attached_to_its_requests() {
         let credentials = [
             credential("one", "one.example", false),
             credential("all", "*.example", false),
@@ -141,13 +142,13 @@ mod tests {
             (false, "one.example", &["plain"]),
             (true, "elsewhere.test", &[]),
         ] {
-            let wish = Endpoint::new(tls, host.parse().unwrap(), None);
-            assert_eq!(attached(&wish, &credentials), expected, "{wish}");
+            let endpoint = Endpoint::new(tls, host.parse().unwrap(), None);
+            assert_eq!(attached(&endpoint, &credentials), expected, "{endpoint}");
         }
     }
 
     #[test]
-    fn a_limit_is_beside_what_the_provider_declares_whatever_the_number_in_its_key() {
+    fn limits_match_regardless_of_the_number_in_their_key() {
         let limit = |key: &str, burst| Limit::new(key, burst, 1.0).unwrap();
         let published = |key: &str| PublishedLimit {
             key: key.to_owned(),
@@ -169,12 +170,12 @@ mod tests {
             connection: pileus_gate::Connection::default(),
             classes: Vec::new(),
         };
-        let compared = Comparison::new(&settings, &document).limits;
+        let compared = AccessReview::new(&settings, &document).limits;
         let burst = |rate: Option<Rate>| rate.map(|rate| rate.burst);
-        let told = compared.iter().map(|it| (it.key.as_str(), burst(it.declared), burst(it.allowed)));
+        let found = compared.iter().map(|it| (it.key.as_str(), burst(it.declared), burst(it.allowed)));
         let expected =
             [("reads", Some(9.0), None), ("vm/{1}", Some(9.0), Some(3.0)), ("other", None, Some(4.0))];
-        assert_eq!(told.collect::<Vec<_>>(), expected);
-        assert_eq!(rate(Rate { burst: 9.0, per_second: 1.0 / 3.0 }), "9 at once, 20 a minute");
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+        assert_eq!(rate(Rate { burst: 9.0, per_second: 1.0 / 3.0 }), "burst 9, 20 per minute");
     }
 }
