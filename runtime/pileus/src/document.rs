@@ -1,4 +1,4 @@
-//! The CloudProvider document: which component runs, with which configuration, and what it may reach.
+//! The CloudProvider document: which component runs, its configuration, grants, limits and credentials.
 //!
 //! ```yaml
 //! apiVersion: pileus.dev/v1alpha1
@@ -7,26 +7,26 @@
 //!   name: simulated
 //! spec:
 //!   source:
-//!     file: simulated_provider.wasm     # beside this document, or a whole path
-//!   configuration:                      # the provider's own; `pileus inspect` shows its schema
+//!     file: simulated_provider.wasm     # relative to this document, or an absolute path
+//!   configuration:                      # of the provider; `pileus inspect` shows its schema
 //!     endpoint: http://127.0.0.1:8080
-//!   grants:                             # what it may reach; nothing else
+//!   grants:                             # the only hosts that it may reach
 //!     - host: 127.0.0.1
 //!       port: 8080                      # default 443, or 80 without tls
 //!       tls: false                      # default true
 //!       methods: [GET]                  # default all
 //!       paths: [/v1/]                   # default all
-//!       addresses: [127.0.0.0/8]        # loopback and private addresses must be named
-//!   limits:                             # tighter ones than the provider declares, by the same keys
+//!       addresses: [127.0.0.0/8]        # required for loopback and private addresses
+//!   limits:                             # lower limits than the provider declares, by the same keys
 //!     reads:
-//!       burst: 100                      # at once
-//!       perSecond: 2.5                  # in the long run
-//!   credentials:                        # who requests are from; the provider sees none of it
+//!       burst: 100                      # tokens that may be saved up
+//!       perSecond: 2.5                  # refill rate
+//!   credentials:                        # attached to requests; the provider never sees them
 //!     - name: main
-//!       hosts: [management.azure.com]   # attached to requests to these, over TLS
-//!       plain: false                    # whether also without TLS, and its token fetched without
-//!       addresses: []                   # where the token's endpoint may be beyond the internet, as in grants
-//!       clientSecret:                   # exactly one kind; a value that is secret is {file: …} or {secret: {name, key}}
+//!       hosts: [management.azure.com]   # attached to requests to these hosts, over TLS
+//!       plain: false                    # true: also without TLS, also to fetch the token
+//!       addresses: []                   # addresses of the token endpoint that aren't public, as in grants
+//!       clientSecret:                   # exactly one kind; secret values are {file: …} or {secret: {name, key}}
 //!         tokenURL: https://login.microsoftonline.com/TENANT/oauth2/v2.0/token
 //!         clientID: ID
 //!         scope: https://management.azure.com/.default
@@ -38,15 +38,15 @@
 //!       # basic:             {username, password: {file}}
 //!       # header:            {name: X-Auth-Token, value: {file}}
 //!       # awsSigV4:          {region, service, accessKeyID: {file}, secretAccessKey: {file}, sessionToken: {file}}
-//!   connection:                         # how the cloud is reached from here
-//!     caBundle: /etc/ssl/corporate.pem  # certificates to trust beside the system's
+//!   connection:                         # how to connect to the cloud
+//!     caBundle: /etc/ssl/corporate.pem  # certificates to trust besides the system's
 //!     proxy: {url: http://proxy.corp:3128, username: pileus, password: {file: /etc/pileus/proxy}, addresses: [10.0.0.0/8]}
-//!   loadBalancerClasses:                # Services of these classes are ours, too, beside those without a class
+//!   loadBalancerClasses:                # serve Services of these classes, besides those without a class
 //!     - example.com/internal
 //! ```
 //!
-//! It is read strictly: a field that isn't known is a mistake, as it would otherwise be a grant or a limit that
-//! somebody relies on and that doesn't hold. All mistakes are told at once.
+//! Parsing is strict: an unknown field is an error, because it could be a misspelled grant or limit that the operator relies on.
+//! All errors are reported at once.
 
 mod connection;
 mod credentials;
@@ -76,29 +76,29 @@ pub(crate) struct CloudProvider {
     pub(crate) component: PathBuf,
     /// The provider's configuration, JSON text.
     pub(crate) configuration: String,
-    /// What it may reach.
+    /// What the provider may reach.
     pub(crate) grants: Vec<Grant>,
-    /// How much of it at most, where that is less than the provider declares.
+    /// The operator's limits, which can only lower those that the provider declares.
     pub(crate) limits: Vec<Limit>,
-    /// Who its requests are from.
+    /// The credentials that the gate attaches to requests.
     pub(crate) credentials: Vec<Credential>,
-    /// How its cloud is reached.
+    /// How to connect to the cloud.
     pub(crate) connection: Connection,
-    /// The load balancer classes whose Services are its own, beside those that name no class.
+    /// The load balancer classes that it serves, besides Services without a class.
     pub(crate) classes: Vec<String>,
 }
 
-/// What the places in a document are relative to.
+/// What references in a document are resolved with.
 struct Origin<'a> {
-    /// The document's folder.
+    /// The folder of the document, for relative paths.
     folder: &'a Path,
-    /// The cluster's Secrets.
+    /// The Kubernetes Secrets.
     secrets: &'a Secrets,
 }
 
 impl CloudProvider {
-    /// Reads a document from a file. A relative path in it is relative to the document. `secrets` is where
-    /// its credentials find Kubernetes Secrets.
+    /// Reads a document from a file. Relative paths in it are relative to the document; `secrets` resolves references to
+    /// Kubernetes Secrets.
     ///
     /// # Errors
     /// [`Error::DocumentUnreadable`], [`Error::Document`].
@@ -110,13 +110,13 @@ impl CloudProvider {
         Self::parse(&text, &origin).map_err(|problems| Error::Document { path: path.to_owned(), problems })
     }
 
-    /// Reads a document from its text.
+    /// Parses a document.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems of the document.
     fn parse(text: &str, origin: &Origin<'_>) -> Result<Self, Vec<Problem>> {
         let value: Value = serde_saphyr::from_str(text)
-            .map_err(|error| vec![Problem::at("", format!("this is not YAML: {}", first_line(&error)))])?;
+            .map_err(|error| vec![Problem::at("", format!("invalid YAML: {}", first_line(&error)))])?;
         let mut problems = Vec::new();
         let mut document = Fields::of("", Some(&value), &mut problems);
         document.constant("apiVersion", API_VERSION);
@@ -131,13 +131,13 @@ impl CloudProvider {
         let configuration = spec.json_object("configuration");
         let before = spec.problems();
         let grants: Vec<_> = spec.objects("grants", grant).into_iter().flatten().collect();
-        let grants_are_right = spec.problems() == before;
+        let grants_are_valid = spec.problems() == before;
         let limits = spec.named("limits", limit).into_iter().flatten().collect();
         let before = spec.problems();
         let credentials = spec.objects("credentials", |fields| credentials::credential(fields, origin));
         let credentials: Vec<_> = credentials.into_iter().flatten().collect();
-        // Beside grants or credentials that aren't as they are meant, more would seem wrong than is.
-        if grants_are_right && spec.problems() == before {
+        // Invalid grants or credentials would cause misleading follow-up problems here.
+        if grants_are_valid && spec.problems() == before {
             spec.report(credentials::problems(&credentials, &grants));
         }
         let connection = connection::connection(&mut spec, origin);
@@ -159,7 +159,7 @@ fn grant(fields: &mut Fields<'_>) -> Option<Grant> {
     let port = fields.port("port", if tls { 443 } else { 80 });
     let methods = fields.list("methods", &["*"], parsed::<MethodPattern>);
     let paths = fields.list("paths", &["/"], parsed::<PathPrefix>);
-    let addresses = fields.list("addresses", &[], range);
+    let addresses = fields.list("addresses", &[], cidr);
     Some(Grant { tls, host: host?, port, methods, paths, addresses })
 }
 
@@ -182,36 +182,31 @@ fn limit(key: &str, fields: &mut Fields<'_>) -> Option<Limit> {
     }
 }
 
-fn range(text: &str) -> Result<IpNet, String> {
-    let range =
-        text.parse::<IpNet>().ok().or_else(|| text.parse().ok().map(|ip: std::net::IpAddr| ip.into()));
-    range.ok_or_else(|| format!("{text:?} is no address range; write it as in 10.0.0.0/8"))
+fn cidr(text: &str) -> Result<IpNet, String> {
+    let cidr = text.parse::<IpNet>().ok().or_else(|| text.parse().ok().map(|ip: std::net::IpAddr| ip.into()));
+    cidr.ok_or_else(|| format!("invalid CIDR {text:?}; write it as in 10.0.0.0/8"))
 }
 
-fn some_text(text: &str) -> Result<String, String> {
-    if text.trim().is_empty() {
-        Err("expected a text that isn't empty".to_owned())
-    } else {
-        Ok(text.to_owned())
-    }
+fn non_empty(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() { Err("expected a non-empty string".to_owned()) } else { Ok(text.to_owned()) }
 }
 
 fn parsed<T: std::str::FromStr<Err = pileus_gate::Error>>(text: &str) -> Result<T, String> {
     text.parse().map_err(|error: pileus_gate::Error| error.to_string())
 }
 
-/// A name that can stand in a metric, a log line and later in `metadata.name` of the cluster's object.
+/// Parses a name that is valid in metrics, logs, and `metadata.name` of a Kubernetes object.
 fn name(text: &str) -> Result<String, String> {
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let is_name = !text.is_empty() && text.len() <= 63 && text.chars().all(good) && !text.starts_with('-');
     if is_name && !text.ends_with('-') {
         Ok(text.to_owned())
     } else {
-        Err(format!("{text:?} is no name; use 1 to 63 lower-case letters, digits and dashes"))
+        Err(format!("invalid name {text:?}; use 1 to 63 lower-case letters, digits and dashes"))
     }
 }
 
-/// A name as the API server accepts it for `spec.loadBalancerClass`; another one would be that of no Service.
+/// Parses a class as the API server accepts it in `spec.loadBalancerClass`; no Service can have another one.
 fn class(text: &str) -> Result<String, String> {
     let (prefix, class) = text.split_once('/').map_or((None, text), |(prefix, class)| (Some(prefix), class));
     let is_part = |part: &str, inside: &str| {
@@ -228,7 +223,7 @@ fn class(text: &str) -> Result<String, String> {
     if class.len() <= 63 && is_part(class, "-_.") && prefix.is_none_or(is_prefix) {
         Ok(text.to_owned())
     } else {
-        Err(format!("{text:?} is no load balancer class; write it as in example.com/internal"))
+        Err(format!("invalid load balancer class {text:?}; write it as in example.com/internal"))
     }
 }
 
@@ -242,7 +237,7 @@ fn first_line(error: &impl ToString) -> String {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "
+    const VALID: &str = "
 apiVersion: pileus.dev/v1alpha1
 kind: CloudProvider
 metadata:
@@ -284,8 +279,8 @@ spec:
     }
 
     #[test]
-    fn a_good_document_is_read_with_its_defaults() {
-        let document = parse(GOOD, "/etc/pileus").unwrap();
+    fn a_valid_document_is_read_with_its_defaults() {
+        let document = parse(VALID, "/etc/pileus").unwrap();
         assert_eq!(document.name, "simulated");
         assert_eq!(document.component, Path::new("/etc/pileus/provider.wasm"));
         assert_eq!(
@@ -311,8 +306,8 @@ spec:
     }
 
     #[test]
-    fn all_but_the_component_may_be_missing() {
-        let text = GOOD.split("  configuration:").next().unwrap();
+    fn only_the_component_is_required() {
+        let text = VALID.split("  configuration:").next().unwrap();
         let document = parse(text, "").unwrap();
         let CloudProvider { configuration, grants, limits, credentials, connection, classes, .. } = document;
         assert_eq!((configuration.as_str(), grants.len(), limits.len()), ("{}", 0, 0));
@@ -325,7 +320,7 @@ spec:
     }
 
     #[test]
-    fn all_mistakes_are_told_at_once_with_their_paths() {
+    fn all_problems_are_reported_at_once_with_their_paths() {
         let text = "
 apiVersion: pileus.dev/v2
 metadata:
@@ -417,32 +412,32 @@ extra: 1
     }
 
     #[test]
-    fn a_login_of_the_proxy_is_whole_and_can_be_sent() {
+    fn a_proxy_login_is_complete_and_can_be_sent() {
         let proxy = "username: pileus, password: {file: proxy}";
         for (with, expected) in [
-            ("username: pileus", "spec.connection.proxy.password: this field is missing"),
-            ("password: {file: proxy}", "spec.connection.proxy.username: this field is missing"),
+            ("username: pileus", "spec.connection.proxy.password: required field is missing"),
+            ("password: {file: proxy}", "spec.connection.proxy.username: required field is missing"),
             ("username: 'a:b', password: {file: proxy}", "spec.connection.proxy.username: user name \"a\""),
         ] {
-            let found = problems(&GOOD.replace(proxy, with));
+            let found = problems(&VALID.replace(proxy, with));
             assert!(found.len() == 1 && found[0].starts_with(expected), "{with}: {found:#?}");
         }
     }
 
-    /// Each row changes one thing of the good document.
+    /// Each row changes one thing of the valid document.
     #[test]
-    fn one_mistake_is_one_clear_line() {
+    fn one_problem_is_one_clear_line() {
         for (from, to, expected) in [
             (
                 "v1alpha1",
                 "v1",
-                "apiVersion: \"pileus.dev/v1\" is not known; expected \"pileus.dev/v1alpha1\"",
+                "apiVersion: unknown value \"pileus.dev/v1\"; expected \"pileus.dev/v1alpha1\"",
             ),
-            ("kind: CloudProvider", "kind: Pod", "kind: \"Pod\" is not known; expected \"CloudProvider\""),
-            ("name: simulated", "name: ''", "metadata.name: \"\" is no name"),
-            ("file: provider.wasm", "file: 7", "spec.source.file: expected a text, found a number"),
+            ("kind: CloudProvider", "kind: Pod", "kind: unknown value \"Pod\"; expected \"CloudProvider\""),
+            ("name: simulated", "name: ''", "metadata.name: invalid name \"\""),
+            ("file: provider.wasm", "file: 7", "spec.source.file: expected a string, found a number"),
             ("port: 8080", "port: 0", "spec.grants[0].port: expected a port from 1 to 65535, found 0"),
-            ("port: 8080", "prot: 8080", "spec.grants[0].prot: this field is not known"),
+            ("port: 8080", "prot: 8080", "spec.grants[0].prot: unknown field"),
             ("tls: false", "tls: 1", "spec.grants[0].tls: expected true or false, found a number"),
             ("'*.example.com'", "'a.*.com'", "spec.grants[1].host: "),
             (
@@ -455,15 +450,15 @@ extra: 1
                 "perSecond: 0",
                 "spec.limits.reads.perSecond: expected a number from 0.001 to 100000, found 0",
             ),
-            ("burst: 100, ", "", "spec.limits.reads.burst: this field is missing"),
+            ("burst: 100, ", "", "spec.limits.reads.burst: required field is missing"),
             (
                 "[internal-vip, ",
                 "[internal vip, ",
-                "spec.loadBalancerClasses[0]: \"internal vip\" is no load balancer class; write it as in example.com/",
+                "spec.loadBalancerClasses[0]: invalid load balancer class \"internal vip\"; write it as in example.com/",
             ),
             ("vm/{1}", "vm/{", "spec.limits.vm/{: key \"vm/{\" isn't valid"),
         ] {
-            let found = problems(&GOOD.replace(from, to));
+            let found = problems(&VALID.replace(from, to));
             assert!(found.len() == 1 && found[0].starts_with(expected), "{to}: {found:#?}");
         }
         for text in ["", "a: b: c", "- 1", "5", "a: 1\na: 2"] {

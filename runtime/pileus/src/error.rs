@@ -1,4 +1,4 @@
-//! What ends the program, and the exit code that tells a script why.
+//! Errors that end the program, with their exit codes.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,120 +9,119 @@ use pileus_gate::Problem;
 /// Why the program ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The machine can't run it.
+    /// This machine can't run the program.
     #[error("this machine can't run pileus: {0}")]
     Machine(std::io::Error),
     /// The admin server can't listen.
     #[error("can't listen on {address}: {source}; choose another --{flag}")]
     Admin {
-        /// Which flag says so.
+        /// The flag with the address.
         flag: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A flag's value makes no sense.
+    /// The value of a flag is invalid.
     #[error("--{flag} {value:?}: {problem}")]
     Flag {
-        /// Which flag.
+        /// The flag.
         flag: &'static str,
         /// Its value.
         value: String,
-        /// What is wrong.
+        /// What is wrong with it.
         problem: String,
     },
-    /// Flags that other cloud-controller-managers have; each with what to do instead.
-    #[error("these flags are of other cloud-controller-managers:{}\n`pileus run --help` shows those that there are", list(.0))]
+    /// The command line has flags of other cloud-controller-managers; each with advice.
+    #[error("Pileus doesn't have these flags:{}\nsee `pileus run --help` for its flags", list(.0))]
     UpstreamFlags(Vec<String>),
     /// The document can't be read.
     #[error("can't read the CloudProvider document {}: {source}", path.display())]
     DocumentUnreadable {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The document is wrong.
-    #[error("the CloudProvider document {} is wrong:{}", path.display(), Problem::list(problems))]
+    /// The document is invalid.
+    #[error("the CloudProvider document {} is invalid:{}", path.display(), Problem::list(problems))]
     Document {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// All that is wrong with it.
+        /// All its problems.
         problems: Vec<Problem>,
     },
-    /// There is no way to the API server.
-    #[error("{0}; name a kubeconfig with --kubeconfig FILE, or run in a Pod with a service account")]
+    /// There is no usable configuration for the API server.
+    #[error("{0}; pass --kubeconfig FILE, or run in a Pod with a service account")]
     Kubeconfig(String),
-    /// Nodes that were to be released aren't held.
-    #[error("nothing was released:{}; `kubectl describe node NAME` shows whether it is held", list(.0))]
+    /// Nodes to release are not held.
+    #[error("no node was released:{}\nsee `kubectl describe node NAME` for the condition pileus.dev/MachineAbsent of held nodes", list(.0))]
     NotHeld(Vec<String>),
-    /// The API server doesn't do what a command needs.
+    /// A request to the API server failed.
     #[error("can't {what}: {source}{}", if matches!(source, pileus_controllers::Error::Unavailable(_)) { UNREACHED } else { "" })]
     Cluster {
-        /// What was to be done.
+        /// What the request should do.
         what: String,
-        /// Why it can't.
+        /// Why it failed.
         source: pileus_controllers::Error,
     },
-    /// Another replica works on, or will.
-    #[error("the leader lease is lost: {0}; start again to stand by")]
+    /// The leader lease is lost; another replica leads, or will.
+    #[error("the leader lease is lost: {0}; restart to stand by")]
     LeaseLost(String),
     /// The component or its provider can't be used.
     #[error("provider {provider}: {source}")]
     Provider {
-        /// The operator's name for it, or its file.
+        /// The operator's name for the provider, or its file.
         provider: String,
-        /// Why.
+        /// The cause.
         source: pileus_host::Error,
     },
-    /// The provider can do nothing that this program needs.
+    /// The provider has no capability that a controller uses.
     #[error(
-        "provider {provider}: there is nothing for it to do: it exports no instances, no load balancers, and no routes or there is no --cluster-cidr (`pileus inspect` shows what a component exports)"
+        "provider {provider}: no controller can use it: it exports neither instances nor load balancers, and routes need --cluster-cidr; see `pileus inspect` for its exports"
     )]
     NothingToDo {
-        /// The operator's name for it.
+        /// The operator's name for the provider.
         provider: String,
     },
-    /// The provider breaks promises of the contract.
+    /// The provider violates the contract.
     #[error(
-        "provider {provider}: {} of the contract {}; the report says which, and what to do",
-        if *.failed == 1 { "one promise".to_owned() } else { format!("{} promises", .failed) },
-        if *.failed == 1 { "is broken" } else { "are broken" }
+        "provider {provider}: {} failed; see the report for advice",
+        if *.failed == 1 { "1 check".to_owned() } else { format!("{} checks", .failed) }
     )]
     Nonconforming {
-        /// Its file.
+        /// The provider's file.
         provider: String,
-        /// How many; at least one.
+        /// How many checks failed; at least one.
         failed: usize,
     },
-    /// A test that changes a cloud was stopped before its end.
-    #[error("stopped; {}", if left.is_empty() { "all that was made in the cloud is removed".to_owned() } else { format!("in the cloud are left:{}", list(left)) })]
+    /// A test that changes a cloud was stopped.
+    #[error("stopped; {}", if left.is_empty() { "everything that the test created is removed".to_owned() } else { format!("remove from the cloud what is left:{}", list(left)) })]
     Stopped {
-        /// What could not be removed from the cloud.
+        /// What the test could not remove from the cloud.
         left: Vec<String>,
     },
-    /// A plan lacks something that couldn't be looked at.
-    #[error("provider {provider}: not all could be looked at:{}; try again, and see what it may reach with `pileus inspect`", list(.problems))]
+    /// A plan is incomplete because something could not be read.
+    #[error("provider {provider}: not everything could be read:{}; try again, and check with `pileus inspect` what the provider may reach", list(.problems))]
     Unplanned {
-        /// The operator's name for it.
+        /// The operator's name for the provider.
         provider: String,
-        /// What, and why.
+        /// What could not be read, and why.
         problems: Vec<String>,
     },
-    /// The gate can't be made of the grants and the provider's rules.
+    /// The grants, the limits or the provider's rules are invalid.
     #[error("provider {provider}: {source}")]
     Gate {
-        /// The operator's name for it.
+        /// The operator's name for the provider.
         provider: String,
-        /// Why.
+        /// The cause.
         source: Box<pileus_gate::Error>,
     },
 }
 
-/// What to do about an API server that doesn't answer.
+/// Advice about an API server that doesn't answer.
 const UNREACHED: &str =
-    "; see that it is up, and that --kubeconfig, KUBECONFIG or the Pod's service account lead to it";
+    "; check that it is running, and that --kubeconfig, KUBECONFIG or the Pod's service account point to it";
 
 impl Error {
     /// The exit code, as `pileus --help` lists them.
@@ -167,7 +166,7 @@ impl Error {
     }
 }
 
-/// An error with its causes, as kube's errors keep the interesting part at the end.
+/// An error with its causes; kube's errors have the details in their last cause.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| {

@@ -1,17 +1,17 @@
-//! The credentials of a document. Secret values never stand in it: each is a file or a key of a Kubernetes Secret, so a
-//! document can be shown, mailed and committed.
+//! The credentials of a document. A document never contains a secret value, only references to files or keys of Kubernetes
+//! Secrets, so it can be shown, mailed and committed.
 
 use pileus_gate::{
     Credential, CredentialKind, Grant, HostPattern, OAuthClient, Problem, Secret, SecretFile, TokenUrl,
 };
 
 use super::fields::Fields;
-use super::{Origin, name, parsed, some_text};
+use super::{Origin, name, non_empty, parsed};
 
 /// Reads the fields of one kind of credentials.
 type ReadKind = fn(&mut Fields<'_>, &Origin<'_>) -> Option<CredentialKind>;
 
-/// The kinds of credentials, as the document calls them.
+/// The kinds of credentials, with their fields in the document.
 const KINDS: [(&str, ReadKind); 8] = [
     ("clientSecret", client_secret),
     ("clientCertificate", client_certificate),
@@ -23,33 +23,33 @@ const KINDS: [(&str, ReadKind); 8] = [
     ("awsSigV4", aws_sig_v4),
 ];
 
-/// Reads one credential and says what is wrong with it by itself.
+/// Reads one credential, and reports its problems.
 pub(super) fn credential(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<Credential> {
     let named = fields.required("name", name);
     let has_hosts = fields.has("hosts");
     let hosts = fields.list("hosts", &[], parsed::<HostPattern>);
     if !has_hosts || fields.is_empty_list("hosts") {
-        fields.wrong_at("hosts", "a credential is for some hosts; name them, as in [management.azure.com]");
+        fields.wrong_at("hosts", "a credential needs hosts, as in [management.azure.com]");
     }
     let plain = fields.boolean("plain", false);
-    let addresses = fields.list("addresses", &[], super::range);
+    let addresses = fields.list("addresses", &[], super::cidr);
     let present: Vec<_> = KINDS.into_iter().filter(|(kind, _)| fields.has(kind)).collect();
     let kind = match present.as_slice() {
         [(kind, read)] => fields.object_of(kind, "fields", |fields| read(fields, origin)),
         [] => {
             let kinds = KINDS.map(|(kind, _)| kind).join(", ");
-            fields.wrong(format!("a credential has a kind; add one of {kinds}"));
+            fields.wrong(format!("a credential needs a kind; add one of {kinds}"));
             None
         }
         several => {
             let kinds: Vec<_> = several.iter().map(|(kind, _)| *kind).collect();
-            fields.wrong(format!("a credential has one kind; keep one of {}", kinds.join(", ")));
+            fields.wrong(format!("a credential can have only one kind; keep one of {}", kinds.join(", ")));
             None
         }
     };
     let credential = Credential { name: named.unwrap_or_default(), hosts, plain, addresses, kind: kind? };
     for (field, error) in credential.mistakes() {
-        // Those of a credential whose kind isn't known are told as well, so it isn't left to this.
+        // Problems with the hosts are reported above, also if the kind is unknown.
         if field != "hosts" {
             fields.wrong_at(field, error.to_string());
         }
@@ -57,8 +57,8 @@ pub(super) fn credential(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option
     Some(credential)
 }
 
-/// What is wrong with credentials beside each other and beside the grants: each would be one that somebody relies on and
-/// that is never attached to a request.
+/// Problems of credentials in relation to each other and to the grants: credentials that would never be attached to a request,
+/// although the operator relies on them.
 pub(super) fn problems(credentials: &[Credential], grants: &[Grant]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, credential) in credentials.iter().enumerate() {
@@ -66,19 +66,19 @@ pub(super) fn problems(credentials: &[Credential], grants: &[Grant]) -> Vec<Prob
         let before = credentials.get(..index).unwrap_or_default();
         let same = before.iter().position(|other| !other.name.is_empty() && other.name == credential.name);
         if let Some(other) = same {
-            let message = format!("{:?} is the name of spec.credentials[{other}], too", credential.name);
+            let message = format!("duplicate name {:?}, also of spec.credentials[{other}]", credential.name);
             problems.push(Problem::at(format!("{path}.name"), message));
         }
         for (number, host) in credential.hosts.iter().enumerate() {
-            let message = is_never_attached(host, credential.plain, before, grants);
+            let message = why_never_attached(host, credential.plain, before, grants);
             problems.extend(message.map(|it| Problem::at(format!("{path}.hosts[{number}]"), it)));
         }
     }
     problems
 }
 
-/// Why a credential is never attached to a request to a host, if it isn't.
-fn is_never_attached(
+/// Why a credential is never attached to a request to a host; none if it may be.
+fn why_never_attached(
     host: &HostPattern,
     plain: bool,
     before: &[Credential],
@@ -87,19 +87,24 @@ fn is_never_attached(
     let is_for = |other: &HostPattern| other.covers(host) || host.covers(other);
     let mut granted = grants.iter().filter(|grant| is_for(&grant.host)).peekable();
     if granted.peek().is_none() {
-        return Some(format!("no grant opens {host}, so nothing is sent there; grant it or leave it out"));
+        return Some(format!(
+            "no grant for {host}, so no request is sent there; add a grant or remove the host"
+        ));
     }
     if !plain && !granted.any(|grant| grant.tls) {
         return Some(format!(
-            "{host} is granted without TLS only, where nobody's credential is sent; grant it with TLS, or let the \
-             credential have `plain: true`"
+            "{host} is granted only without TLS, so the credential is not sent; grant the host with TLS, or set `plain: true` \
+             in the credential"
         ));
     }
-    // One for plain hosts, too, still has those behind one that isn't.
+    // A plain credential still applies to plain requests if one before it isn't plain.
     let is_as_plain = |other: &&Credential| other.plain || !plain;
     let covers = |other: &&Credential| other.hosts.iter().any(|wider| wider.covers(host));
     let first = before.iter().filter(is_as_plain).find(covers)?;
-    Some(format!("requests to {host} have credential {:?}; put the one for fewer hosts first", first.name))
+    Some(format!(
+        "requests to {host} get credential {:?}, which comes first; put the one for fewer hosts first",
+        first.name
+    ))
 }
 
 fn client_secret(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind> {
@@ -120,8 +125,8 @@ fn workload_identity(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<Cre
 
 fn managed_identity(fields: &mut Fields<'_>, _: &Origin<'_>) -> Option<CredentialKind> {
     let endpoint = fields.required("endpoint", token_url);
-    let resource = fields.required("resource", some_text);
-    let client_id = fields.optional("clientID", some_text);
+    let resource = fields.required("resource", non_empty);
+    let client_id = fields.optional("clientID", non_empty);
     Some(CredentialKind::ManagedIdentity { endpoint: endpoint?, resource: resource?, client_id })
 }
 
@@ -130,19 +135,19 @@ fn bearer(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind
 }
 
 fn basic(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind> {
-    let (username, password) = (fields.required("username", some_text), secret(fields, "password", origin));
+    let (username, password) = (fields.required("username", non_empty), secret(fields, "password", origin));
     Some(CredentialKind::Basic { username: username?, password: password? })
 }
 
 fn header(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind> {
     let name = fields.required("name", |text| {
         if text.contains(':') {
-            // What follows it is the value more often than not, so nothing is repeated.
+            // The text probably contains the value, so it isn't repeated.
             return Err(
-                "a header's name stands here alone, as in X-Auth-Token, its value elsewhere".to_owned()
+                "expected only the header name, as in X-Auth-Token; its value belongs in `value`".to_owned()
             );
         }
-        let wrong = |_| format!("{text:?} is no header name; write it as in X-Auth-Token");
+        let wrong = |_| format!("invalid header name {text:?}; write it as in X-Auth-Token");
         http::HeaderName::try_from(text).map_err(wrong)
     });
     let value = secret(fields, "value", origin);
@@ -150,7 +155,7 @@ fn header(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind
 }
 
 fn aws_sig_v4(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind> {
-    let (region, service) = (fields.required("region", some_text), fields.required("service", some_text));
+    let (region, service) = (fields.required("region", non_empty), fields.required("service", non_empty));
     let access_key_id = secret(fields, "accessKeyID", origin);
     let secret_access_key = secret(fields, "secretAccessKey", origin);
     let session_token = fields.has("sessionToken").then(|| secret(fields, "sessionToken", origin));
@@ -165,8 +170,8 @@ fn aws_sig_v4(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<Credential
 
 fn client(fields: &mut Fields<'_>) -> Option<OAuthClient> {
     let token_url = fields.required("tokenURL", token_url);
-    let client_id = fields.required("clientID", some_text);
-    let scope = fields.required("scope", some_text);
+    let client_id = fields.required("clientID", non_empty);
+    let scope = fields.required("scope", non_empty);
     Some(OAuthClient { token_url: token_url?, client_id: client_id?, scope: scope? })
 }
 
@@ -174,28 +179,28 @@ fn token_url(text: &str) -> Result<TokenUrl, String> {
     // These parts hold secrets more often than not, so they aren't repeated.
     if text.contains(['@', '?', '#']) {
         return Err(
-            "a token URL has no user name, query or fragment; secrets have fields of their own".to_owned()
+            "a token URL can't have a user name, query or fragment; secrets have their own fields".to_owned()
         );
     }
     parsed(text)
 }
 
-/// Where a secret value lies: `{file: PATH}` or `{secret: {name: NAME, key: KEY}}`. A value that stands here itself is
-/// refused, and never repeated.
+/// Reads a reference to a secret value: `{file: PATH}` or `{secret: {name: NAME, key: KEY}}`. A literal value is rejected, and never
+/// repeated.
 pub(super) fn secret(fields: &mut Fields<'_>, field: &'static str, origin: &Origin<'_>) -> Option<Secret> {
-    const PLACES: &str = "where the value lies, never the value itself: {file: PATH}, or {secret: {name: NAME, key: \
-                          KEY}} for a Kubernetes Secret in the namespace that Pileus runs in";
-    fields.object_of(field, PLACES, |fields| match (fields.has("file"), fields.has("secret")) {
+    const REFERENCE: &str = "a reference to the value, never the value itself: {file: PATH}, or {secret: {name: NAME, \
+                             key: KEY}} for a Kubernetes Secret in the namespace that Pileus runs in";
+    fields.object_of(field, REFERENCE, |fields| match (fields.has("file"), fields.has("secret")) {
         (true, false) => {
-            let path = fields.required("file", |path| Ok(origin.folder.join(some_text(path)?)))?;
+            let path = fields.required("file", |path| Ok(origin.folder.join(non_empty(path)?)))?;
             Some(std::sync::Arc::new(SecretFile::new(path)) as Secret)
         }
         (false, true) => fields.object_of("secret", "{name: NAME, key: KEY}", |fields| {
             let (name, key) = (fields.required("name", secret_name), fields.required("key", secret_key));
             Some(origin.secrets.source(&name?, &key?))
         }),
-        (true, true) => fields.none("a value lies in one place; keep file or secret"),
-        (false, false) => fields.none(format!("expected {PLACES}")),
+        (true, true) => fields.none("a value can have only one reference; keep file or secret"),
+        (false, false) => fields.none(format!("expected {REFERENCE}")),
     })
 }
 
@@ -209,9 +214,9 @@ fn secret_key(text: &str) -> Result<String, String> {
     word(text, is_key, "letters, digits, dashes, dots and underscores")
 }
 
-/// As Kubernetes takes it. The text isn't repeated: somebody may have put a value where a name belongs.
-fn word(text: &str, is_right: impl Fn(char) -> bool, of: &str) -> Result<String, String> {
-    if text.is_empty() || text.len() > 253 || !text.chars().all(is_right) {
+/// Checks the characters and length that Kubernetes allows. The text isn't repeated, because it may be a misplaced secret value.
+fn word(text: &str, is_allowed: impl Fn(char) -> bool, of: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 253 || !text.chars().all(is_allowed) {
         return Err(format!("expected 1 to 253 {of}"));
     }
     Ok(text.to_owned())
@@ -225,7 +230,7 @@ mod tests {
     use crate::document::CloudProvider;
     use crate::secrets::Secrets;
 
-    /// Reads a document with these credentials, as YAML flows.
+    /// Parses a document with these credentials, which are YAML flow style.
     fn parse(credentials: &str) -> Result<Vec<Credential>, Vec<String>> {
         let text = format!(
             "apiVersion: pileus.dev/v1alpha1\nkind: CloudProvider\nmetadata: {{name: test}}\nspec:\n  source: {{file: \
@@ -240,13 +245,13 @@ mod tests {
 
     const CLIENT: &str = "tokenURL: 'https://login.example/t', clientID: id, scope: all";
 
-    /// One credential with everything else right.
+    /// A valid credential of this kind.
     fn with(kind: &str) -> String {
         format!("[{{name: main, hosts: [api.cloud.example], {kind}}}]")
     }
 
     #[test]
-    fn every_kind_is_read_with_files_and_secrets_of_the_cluster() {
+    fn every_kind_can_refer_to_files_and_kubernetes_secrets() {
         let file = "{file: secret}";
         let key = "{secret: {name: my.cloud, key: tls.key}}";
         let read_from = ["file /etc/pileus/secret", "key tls.key of Secret my.cloud"];
@@ -283,43 +288,37 @@ mod tests {
     }
 
     #[test]
-    fn one_mistake_is_one_line_that_says_what_would_be_right() {
+    fn one_problem_is_one_line_that_says_what_to_do() {
         let token = "bearer: {token: {file: a}}";
         for (credentials, expected) in [
             ("{}", ": expected a list, found fields"),
             (
                 "[{name: a, hosts: [a.cloud.example]}]",
-                "[0]: a credential has a kind; add one of clientSecret, ",
+                "[0]: a credential needs a kind; add one of clientSecret, ",
             ),
             (
                 &format!("[{{name: a, hosts: [a.cloud.example], {token}, header: {{}}}}]"),
-                "[0]: a credential has one kind; keep one of bearer, header",
+                "[0]: a credential can have only one kind; keep one of bearer, header",
             ),
-            (
-                &with("tokens: {}, bearer: {token: {file: a}}"),
-                "[0].tokens: this field is not known; known here are ",
-            ),
+            (&with("tokens: {}, bearer: {token: {file: a}}"), "[0].tokens: unknown field; known fields are "),
             (
                 &with("bearer: {token: {file: a}, tokenFile: a}"),
-                "[0].bearer.tokenFile: this field is not known; known here are token",
+                "[0].bearer.tokenFile: unknown field; known fields are token",
             ),
-            (&with("bearer: hunter2"), "[0].bearer: expected fields; found a text"),
+            (&with("bearer: hunter2"), "[0].bearer: expected fields; found a string"),
             (
                 &with("bearer: {token: hunter2}"),
-                "[0].bearer.token: expected where the value lies, never the value itself: {file: PATH}, or {secret: {name",
+                "[0].bearer.token: expected a reference to the value, never the value itself: {file: PATH}, or {secret: {name",
             ),
-            (&with("bearer: {}"), "[0].bearer.token: this field is missing"),
-            (
-                &with("bearer: {token: {file: ' '}}"),
-                "[0].bearer.token.file: expected a text that isn't empty",
-            ),
+            (&with("bearer: {}"), "[0].bearer.token: required field is missing"),
+            (&with("bearer: {token: {file: ' '}}"), "[0].bearer.token.file: expected a non-empty string"),
             (
                 &with("bearer: {token: {file: a, secret: {name: a, key: b}}}"),
                 "[0].bearer.token: a value lies in one place",
             ),
             (
                 &with("bearer: {token: {secret: hunter2}}"),
-                "[0].bearer.token.secret: expected {name: NAME, key: KEY}; found a text",
+                "[0].bearer.token.secret: expected {name: NAME, key: KEY}; found a string",
             ),
             (
                 &with("bearer: {token: {secret: {name: 'hunter2!', key: a}}}"),
@@ -327,14 +326,17 @@ mod tests {
             ),
             (
                 &with("bearer: {token: {secret: {name: a}}}"),
-                "[0].bearer.token.secret.key: this field is missing",
+                "[0].bearer.token.secret.key: required field is missing",
             ),
             (&with("bearer: {token: {env: TOKEN}}"), "[0].bearer.token"),
             (&with("basic: {username: 'a:b', password: {file: a}}"), "[0].basic.username: "),
-            (&with("header: {name: 'a b', value: {file: a}}"), "[0].header.name: \"a b\" is no header name"),
+            (
+                &with("header: {name: 'a b', value: {file: a}}"),
+                "[0].header.name: invalid header name \"a b\"",
+            ),
             (
                 &with("header: {name: 'X-Auth-Token: hunter2', value: {file: a}}"),
-                "[0].header.name: a header's name stands here alone",
+                "[0].header.name: expected only the header name",
             ),
             (&with("header: {name: Host, value: {file: a}}"), "[0].header.name: "),
             (
@@ -347,46 +349,43 @@ mod tests {
                 &with(
                     "clientSecret: {tokenURL: 'https://a:hunter2@b.example', clientID: a, scope: b, secret: {file: a}}",
                 ),
-                "[0].clientSecret.tokenURL: a token URL has no user name",
+                "[0].clientSecret.tokenURL: a token URL can't have a user name",
             ),
             (
                 &with("managedIdentity: {endpoint: 'http://metadata.example/t', resource: a}"),
                 "[0].managedIdentity.endpoint: ",
             ),
-            (&format!("[{{name: a, hosts: [], {token}}}]"), "[0].hosts: a credential is for some hosts"),
-            (&format!("[{{name: a, {token}}}]"), "[0].hosts: a credential is for some hosts"),
-            (&format!("[{{hosts: [a.cloud.example], {token}}}]"), "[0].name: this field is missing"),
-            (
-                &format!("[{{name: a, hosts: [a.example], {token}}}]"),
-                "[0].hosts[0]: no grant opens a.example",
-            ),
+            (&format!("[{{name: a, hosts: [], {token}}}]"), "[0].hosts: a credential needs hosts"),
+            (&format!("[{{name: a, {token}}}]"), "[0].hosts: a credential needs hosts"),
+            (&format!("[{{hosts: [a.cloud.example], {token}}}]"), "[0].name: required field is missing"),
+            (&format!("[{{name: a, hosts: [a.example], {token}}}]"), "[0].hosts[0]: no grant for a.example"),
             (
                 &format!("[{{name: a, hosts: [a.cloud.example, plain.example], {token}}}]"),
-                "[0].hosts[1]: plain.example is granted without TLS only",
+                "[0].hosts[1]: plain.example is granted only without TLS",
             ),
             (
                 &format!(
                     "[{{name: a, hosts: [a.cloud.example], {token}}}, {{name: a, hosts: [b.cloud.example], {token}}}]"
                 ),
-                "[1].name: \"a\" is the name of spec.credentials[0], too",
+                "[1].name: duplicate name \"a\", also of spec.credentials[0]",
             ),
             (
                 &format!(
                     "[{{name: a, hosts: ['*.cloud.example'], {token}}}, {{name: b, hosts: [b.cloud.example], {token}}}]"
                 ),
-                "[1].hosts[0]: requests to b.cloud.example have credential \"a\"; put the one for fewer hosts first",
+                "[1].hosts[0]: requests to b.cloud.example get credential \"a\", which comes first; put the one for fewer hosts first",
             ),
         ] {
-            let told = parse(credentials).expect_err(credentials);
+            let problems = parse(credentials).expect_err(credentials);
             let expected = format!("spec.credentials{expected}");
-            assert!(told[0].starts_with(&expected), "{credentials}: {told:#?}");
-            assert!(told.len() == 1 || credentials.contains("env"), "{credentials}: {told:#?}");
-            assert!(!told.concat().contains("hunter2"), "a secret is repeated: {told:#?}");
+            assert!(problems[0].starts_with(&expected), "{credentials}: {problems:#?}");
+            assert!(problems.len() == 1 || credentials.contains("env"), "{credentials}: {problems:#?}");
+            assert!(!problems.concat().contains("hunter2"), "a secret is repeated: {problems:#?}");
         }
     }
 
     #[test]
-    fn a_credential_may_be_for_some_of_what_is_granted_and_for_plain_hosts_where_it_says_so() {
+    fn a_credential_may_cover_a_part_of_the_grants_and_plain_hosts_if_it_is_plain() {
         let token = "bearer: {token: {file: a}}";
         for credentials in [
             format!("[{{name: a, hosts: ['*.cloud.example'], {token}}}]"),

@@ -1,12 +1,11 @@
-//! Reads a tree of values field by field and gathers what is wrong on the way, instead of stopping at the first
-//! mistake as serde does.
+//! Reads a tree of values field by field and collects all problems, where serde would stop at the first.
 
 use std::collections::BTreeSet;
 
 use pileus_gate::Problem;
 use serde_json::{Map, Value};
 
-/// The fields of one object. Whoever has read those that it knows calls [`Fields::end`], which reports the others.
+/// The fields of one object. After reading the known fields, the caller calls [`Fields::end`], which reports the others.
 pub(super) struct Fields<'p> {
     path: String,
     values: Map<String, Value>,
@@ -15,7 +14,7 @@ pub(super) struct Fields<'p> {
 }
 
 impl<'p> Fields<'p> {
-    /// The fields of a value, which must be an object; a missing one has none.
+    /// The fields of a value, which must be an object; a missing value has none.
     pub(super) fn of(path: &str, value: Option<&Value>, problems: &'p mut Vec<Problem>) -> Self {
         let values = match value {
             Some(Value::Object(values)) => values.clone(),
@@ -28,13 +27,13 @@ impl<'p> Fields<'p> {
         Self { path: path.to_owned(), values, known: BTreeSet::new(), problems }
     }
 
-    /// An object within this one. Its own required fields say that it is missing.
+    /// Reads a nested object. If it is missing, its required fields are reported.
     pub(super) fn object(&mut self, name: &'static str) -> Fields<'_> {
         let (path, value) = self.take(name);
         Fields::of(&path, value.as_ref(), self.problems)
     }
 
-    /// A list of objects, each read by `read`, which needn't call `end`.
+    /// Reads a list of objects with `read`, which doesn't call `end`.
     pub(super) fn objects<T>(
         &mut self,
         name: &'static str,
@@ -45,7 +44,7 @@ impl<'p> Fields<'p> {
         each.filter_map(|(index, item)| self.item(&format!("{path}[{index}]"), item, &mut read)).collect()
     }
 
-    /// An object that must be there and is what somebody who wrote something else should have written.
+    /// Reads a required object; `expected` describes it in the problem about another value.
     pub(super) fn object_of<T>(
         &mut self,
         name: &'static str,
@@ -54,7 +53,7 @@ impl<'p> Fields<'p> {
     ) -> Option<T> {
         let (path, value) = self.take(name);
         match value {
-            None => self.problem(path, "this field is missing"),
+            None => self.problem(path, "required field is missing"),
             Some(value) if !value.is_object() => {
                 self.problem(path, format!("expected {expected}; found {}", kind(&value)))
             }
@@ -67,7 +66,7 @@ impl<'p> Fields<'p> {
         }
     }
 
-    /// Objects under names of the writer's choice, each read by `read`, which needn't call `end`.
+    /// Reads a map of objects with `read`, which doesn't call `end`.
     pub(super) fn named<T>(
         &mut self,
         name: &'static str,
@@ -104,7 +103,7 @@ impl<'p> Fields<'p> {
         Some(result)
     }
 
-    /// A number that must be there, as `read` understands it.
+    /// Reads a required number.
     pub(super) fn number<T>(
         &mut self,
         name: &'static str,
@@ -112,47 +111,47 @@ impl<'p> Fields<'p> {
         read: impl Fn(&Value) -> Option<T>,
     ) -> Option<T> {
         let (path, value) = self.take(name);
-        let Some(value) = value else { return self.problem(path, "this field is missing") };
+        let Some(value) = value else { return self.problem(path, "required field is missing") };
         read(&value).or_else(|| self.problem(path, format!("expected {expected}, found {value}")))
     }
 
-    /// How many problems were found so far, here and elsewhere.
+    /// How many problems the whole document has so far.
     pub(super) fn problems(&self) -> usize {
         self.problems.len()
     }
 
-    /// Reports problems with paths of their own.
+    /// Adds problems that have paths already.
     pub(super) fn report(&mut self, problems: Vec<Problem>) {
         self.problems.extend(problems);
     }
 
-    /// Whether a field is there and not null.
+    /// Whether a field is present and not null.
     pub(super) fn has(&mut self, name: &'static str) -> bool {
         self.take(name).1.is_some()
     }
 
-    /// Whether a field is a list with nothing in it.
+    /// Whether a field is an empty list.
     pub(super) fn is_empty_list(&mut self, name: &'static str) -> bool {
         self.take(name).1.is_some_and(|value| value.as_array().is_some_and(Vec::is_empty))
     }
 
-    /// Reports that the object as a whole is wrong.
+    /// Adds a problem with the object as a whole.
     pub(super) fn wrong(&mut self, message: impl Into<String>) {
         self.problems.push(Problem::at(self.path.clone(), message));
     }
 
-    /// Reports that a field is wrong, also one further inside.
+    /// Adds a problem with a field, which may be a nested one.
     pub(super) fn wrong_at(&mut self, name: &str, message: impl Into<String>) {
         self.problems.push(Problem::at(self.path_of(name), message));
     }
 
-    /// Reports that the object as a whole is wrong, and that there is nothing in its place.
+    /// Adds a problem with the object as a whole, and returns none.
     pub(super) fn none<T>(&mut self, message: impl Into<String>) -> Option<T> {
         self.wrong(message);
         None
     }
 
-    /// A text that must be there, as `parse` understands it.
+    /// Reads a required string.
     pub(super) fn required<T>(
         &mut self,
         name: &'static str,
@@ -160,12 +159,12 @@ impl<'p> Fields<'p> {
     ) -> Option<T> {
         let (path, value) = self.take(name);
         match value {
-            None => self.problem(path, "this field is missing"),
+            None => self.problem(path, "required field is missing"),
             Some(value) => self.text(path, &value, &parse),
         }
     }
 
-    /// A text that may be missing, as `parse` understands it.
+    /// Reads an optional string.
     pub(super) fn optional<T>(
         &mut self,
         name: &'static str,
@@ -175,14 +174,13 @@ impl<'p> Fields<'p> {
         self.text(path, &value?, &parse)
     }
 
-    /// A text that can only be this.
+    /// Reads a required string that has only one valid value.
     pub(super) fn constant(&mut self, name: &'static str, expected: &str) {
-        let wrong = |text: &str| Err(format!("{text:?} is not known; expected {expected:?}"));
+        let wrong = |text: &str| Err(format!("unknown value {text:?}; expected {expected:?}"));
         self.required(name, |text| if text == expected { Ok(()) } else { wrong(text) });
     }
 
-    /// A list of texts, each as `parse` understands it, and what it is where it is missing. A list that is there and
-    /// empty stays so.
+    /// Reads a list of strings, which defaults to `default`. An empty list stays empty.
     pub(super) fn list<T>(
         &mut self,
         name: &'static str,
@@ -198,7 +196,7 @@ impl<'p> Fields<'p> {
         each.filter_map(|(index, item)| self.text(format!("{path}[{index}]"), item, &parse)).collect()
     }
 
-    /// True or false.
+    /// Reads a boolean.
     pub(super) fn boolean(&mut self, name: &'static str, default: bool) -> bool {
         let (path, value) = self.take(name);
         match value {
@@ -211,7 +209,7 @@ impl<'p> Fields<'p> {
         }
     }
 
-    /// A TCP port.
+    /// Reads a TCP port.
     pub(super) fn port(&mut self, name: &'static str, default: u16) -> u16 {
         let (path, value) = self.take(name);
         let Some(value) = value else { return default };
@@ -220,7 +218,7 @@ impl<'p> Fields<'p> {
             .unwrap_or(default)
     }
 
-    /// An object that is somebody else's to understand, as JSON text; `{}` where it is missing.
+    /// Reads an object without interpreting it, as JSON text; `{}` if it is missing.
     pub(super) fn json_object(&mut self, name: &'static str) -> String {
         let (path, value) = self.take(name);
         match value {
@@ -233,14 +231,14 @@ impl<'p> Fields<'p> {
         }
     }
 
-    /// Reports the fields that nobody asked for.
+    /// Reports unknown fields.
     pub(super) fn end(&mut self) {
         let unknown: Vec<_> =
             self.values.keys().filter(|name| !self.known.contains(name.as_str())).cloned().collect();
         let known = self.known.iter().copied().collect::<Vec<_>>().join(", ");
         for name in unknown {
             let path = self.path_of(&name);
-            self.problems.push(Problem::at(path, format!("this field is not known; known here are {known}")));
+            self.problems.push(Problem::at(path, format!("unknown field; known fields are {known}")));
         }
     }
 
@@ -268,11 +266,11 @@ impl<'p> Fields<'p> {
                 Ok(parsed) => Some(parsed),
                 Err(problem) => self.problem(path, problem),
             },
-            other => self.problem(path, format!("expected a text, found {}", kind(other))),
+            other => self.problem(path, format!("expected a string, found {}", kind(other))),
         }
     }
 
-    /// A field's path and its value; one that is null is as good as missing.
+    /// The path and value of a field. A null field counts as missing.
     fn take(&mut self, name: &'static str) -> (String, Option<Value>) {
         self.known.insert(name);
         (self.path_of(name), self.values.get(name).filter(|value| !value.is_null()).cloned())
@@ -290,10 +288,10 @@ impl<'p> Fields<'p> {
 
 fn kind(value: &Value) -> &'static str {
     match value {
-        Value::Null => "nothing",
+        Value::Null => "null",
         Value::Bool(_) => "true or false",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "fields",
     }
