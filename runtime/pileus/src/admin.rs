@@ -1,5 +1,5 @@
-//! `/livez`, `/readyz` and `/metrics`, and on loopback `/debug/gate`, served by a thread of its own: no provider, compiler
-//! or storm of work can make a probe time out.
+//! The admin server: `/livez`, `/readyz` and `/metrics`, and `/debug/gate` on loopback. It has a thread of its own, so that no
+//! provider, compiler or load makes a probe time out.
 
 mod debug;
 
@@ -22,39 +22,39 @@ use tokio::time::Instant;
 
 use crate::cli;
 use crate::error::Error;
-use crate::leader::Standing;
+use crate::leader::LeaderStatus;
 
-/// What Prometheus calls the format that `encode` writes.
+/// The content type of the text that `encode` writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the server shows.
+/// What the pages are made from.
 #[derive(Clone)]
-pub(crate) struct Shown {
+pub(crate) struct Sources {
     pub(crate) health: Health,
-    pub(crate) leader: watch::Receiver<Standing>,
+    pub(crate) leader: watch::Receiver<LeaderStatus>,
     pub(crate) registry: Arc<Registry>,
     /// None until the provider is loaded.
     pub(crate) gate: watch::Receiver<Option<Gate>>,
 }
 
-/// Where the server listens.
+/// The addresses that the server listens on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Listening {
     pub(crate) admin: SocketAddr,
-    /// Where the debug pages are, if anywhere.
+    /// The address of the debug pages, if they are served.
     pub(crate) debug: Option<SocketAddr>,
 }
 
 /// Starts the server. It listens when this returns, and serves until the process ends.
 ///
 /// # Errors
-/// [`Error::Admin`] where it can't listen.
-pub(crate) fn start(flags: &cli::AdminServer, shown: Shown) -> Result<Listening, Error> {
+/// [`Error::Admin`] if it can't listen.
+pub(crate) fn start(flags: &cli::AdminServer, sources: Sources) -> Result<Listening, Error> {
     let cli::AdminServer { admin_address, debug_address } = *flags;
     let admin = bind(admin_address, "admin-address")?;
     let own = debug_address.map(|address| bind(address, "debug-address")).transpose()?;
-    let is_debugged = own.is_none() && admin.1.ip().to_canonical().is_loopback();
-    let debug = own.as_ref().or(is_debugged.then_some(&admin)).map(|(_, address)| *address);
+    let has_debug_pages = own.is_none() && admin.1.ip().to_canonical().is_loopback();
+    let debug = own.as_ref().or(has_debug_pages.then_some(&admin)).map(|(_, address)| *address);
     let listening = Listening { admin: admin.1, debug };
     tracing::info!(address = %listening.admin, "serving /livez, /readyz and /metrics");
     if let Some(address) = debug {
@@ -63,8 +63,8 @@ pub(crate) fn start(flags: &cli::AdminServer, shown: Shown) -> Result<Listening,
 
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Machine)?;
-    let pages = debug::router(shown.gate.clone());
-    let router = router(shown, is_debugged.then(|| pages.clone()));
+    let pages = debug::router(sources.gate.clone());
+    let router = router(sources, has_debug_pages.then(|| pages.clone()));
     let serve = async move {
         let own = async {
             if let Some((listener, _)) = own {
@@ -78,7 +78,7 @@ pub(crate) fn start(flags: &cli::AdminServer, shown: Shown) -> Result<Listening,
     Ok(listening)
 }
 
-/// Bound without a runtime: the caller is inside one already, and the server's own isn't running yet.
+/// Binds without a runtime: the caller is in another one, and the server's own isn't running yet.
 fn bind(address: SocketAddr, flag: &'static str) -> Result<(std::net::TcpListener, SocketAddr), Error> {
     let bind = || {
         let listener = std::net::TcpListener::bind(address)?;
@@ -95,35 +95,35 @@ async fn serve(listener: std::net::TcpListener, router: Router) {
         Err(error) => Err(error),
     };
     if let Err(error) = served {
-        tracing::error!(%error, "the admin server has ended");
+        tracing::error!(%error, "the admin server has failed");
     }
 }
 
-fn router(shown: Shown, debug: Option<Router>) -> Router {
+fn router(sources: Sources, debug: Option<Router>) -> Router {
     let index = ["/livez\n/readyz\n/metrics\n", if debug.is_some() { "/debug/gate\n" } else { "" }].concat();
     Router::new()
         .route("/", get(async move || index))
         .route("/livez", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .with_state(shown)
+        .with_state(sources)
         .merge(debug.unwrap_or_default())
 }
 
-/// 200 where every condition holds, else 503; each condition on a line in the form that Kubernetes' own endpoints
-/// have, and with the reason where it fails or may soon. A replica that stands by is ready; a line tells who leads.
-async fn readyz(State(shown): State<Shown>) -> Response {
-    let report = shown.health.report(Instant::now());
-    let standing = shown.leader.borrow().clone();
-    let passed = report.iter().all(|(_, state)| state.is_ok()) && standing.is_well();
+/// 200 if every condition holds, else 503. Each condition has a line in the format of Kubernetes' own endpoints, with a reason
+/// if it fails or may fail soon. A replica that stands by is ready; a line names the leader.
+async fn readyz(State(sources): State<Sources>) -> Response {
+    let report = sources.health.report(Instant::now());
+    let status = sources.leader.borrow().clone();
+    let passed = report.iter().all(|(_, state)| state.is_ok()) && status.is_healthy();
     let line = |(name, state): &(String, Result<Option<String>, String>)| match state {
         Ok(None) => format!("[+]{name} ok\n"),
         Ok(Some(remark)) => format!("[+]{name} ok: {remark}\n"),
         Err(reason) => format!("[-]{name} failed: {reason}\n"),
     };
     let mut body: String = report.iter().map(line).collect();
-    let (sign, state) = if standing.is_well() { ("[+]", "ok") } else { ("[-]", "failed") };
-    body.extend([sign, "leader-election ", state, ": ", &standing.to_string(), "\n"]);
+    let (sign, state) = if status.is_healthy() { ("[+]", "ok") } else { ("[-]", "failed") };
+    body.extend([sign, "leader-election ", state, ": ", &status.to_string(), "\n"]);
     if passed {
         (StatusCode::OK, body + "readyz check passed\n").into_response()
     } else {
@@ -131,9 +131,9 @@ async fn readyz(State(shown): State<Shown>) -> Response {
     }
 }
 
-async fn metrics(State(shown): State<Shown>) -> Response {
+async fn metrics(State(sources): State<Sources>) -> Response {
     let mut body = String::new();
-    match encode(&mut body, &shown.registry) {
+    match encode(&mut body, &sources.registry) {
         Ok(()) => ([(header::CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
@@ -147,9 +147,9 @@ mod tests {
     use super::*;
 
     fn start_at(admin: &str, debug: Option<&str>) -> Listening {
-        let shown = Shown {
+        let sources = Sources {
             health: Health::default(),
-            leader: watch::channel(Standing::Starting).1,
+            leader: watch::channel(LeaderStatus::Starting).1,
             registry: Arc::default(),
             gate: watch::channel(None).1,
         };
@@ -157,7 +157,7 @@ mod tests {
             admin_address: admin.parse().unwrap(),
             debug_address: debug.map(|address| address.parse().unwrap()),
         };
-        start(&flags, shown).unwrap()
+        start(&flags, sources).unwrap()
     }
 
     fn ask(address: SocketAddr, path: &str) -> String {
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_debug_pages_are_on_loopback_or_nowhere() {
+    fn the_debug_pages_are_served_on_loopback_only() {
         let shows = |address| ask(address, "/debug/gate").starts_with("HTTP/1.1 503 ");
         let names = |address| ask(address, "/").contains("/debug/gate");
         let both = start_at("127.0.0.1:0", None);
@@ -180,10 +180,10 @@ mod tests {
         assert_eq!(open.debug, None);
         assert!(!shows(open.admin) && !names(open.admin));
 
-        let apart = start_at("0.0.0.0:0", Some("127.0.0.1:0"));
-        let own = apart.debug.unwrap();
-        assert!(own.ip().is_loopback() && own != apart.admin);
-        assert!(shows(own) && !shows(apart.admin) && !names(apart.admin));
-        assert!(ask(apart.admin, "/livez").ends_with("ok\n"));
+        let separate = start_at("0.0.0.0:0", Some("127.0.0.1:0"));
+        let debug = separate.debug.unwrap();
+        assert!(debug.ip().is_loopback() && debug != separate.admin);
+        assert!(shows(debug) && !shows(separate.admin) && !names(separate.admin));
+        assert!(ask(separate.admin, "/livez").ends_with("ok\n"));
     }
 }

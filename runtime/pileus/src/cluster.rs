@@ -1,4 +1,4 @@
-//! The way to the cluster: where its API server is, and as whom it is asked.
+//! The connection to the API server, and the UID of the cluster.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,48 +13,51 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 
-/// How long a connection to the API server may be silent while something is expected on it. A watch without events is
-/// ended by the server within 5 minutes; one that is silent for longer has lost its other end.
-const SILENCE: Duration = Duration::from_secs(330);
+/// How long a connection to the API server may be silent while a response is pending. The server ends a watch without events
+/// within 5 minutes, so a longer silence means that the connection is lost.
+const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
-/// When the API server is asked again that didn't answer.
-const AGAIN: Duration = Duration::from_secs(2);
+/// The pause before the UID is requested again.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a refusal is doubted. An API server that has just started refuses everything until it has read who has which
-/// rights, which takes some seconds.
-const REFUSED: Duration = Duration::from_secs(30);
+/// How long a refusal may be temporary. An API server that has just started refuses all requests for some seconds, until it has
+/// read the RBAC rules.
+const REFUSAL_PERIOD: Duration = Duration::from_secs(30);
 
-/// How to reach the API server: the kubeconfig that was named, else those in `KUBECONFIG`, else the Pod's service account.
-/// Nothing is sent yet: one that doesn't answer shows in `/readyz`, and is asked again. The cluster's audit log knows who
-/// asks by `who`.
-pub(crate) async fn config(path: Option<PathBuf>, who: &str) -> Result<Config, Error> {
-    let of_variable = || format!("in KUBECONFIG ({})", std::env::var("KUBECONFIG").unwrap_or_default());
-    let named = path.as_ref().map_or_else(of_variable, |path| path.display().to_string());
-    let wrong = |error: kube::config::KubeconfigError| {
+/// The client configuration: the given kubeconfig, else those in `KUBECONFIG`, else the Pod's service account. Nothing is sent
+/// yet. `user_agent` identifies this process in the cluster's audit log.
+///
+/// # Errors
+/// [`Error::Kubeconfig`] if no usable configuration is found.
+pub(crate) async fn config(path: Option<PathBuf>, user_agent: &str) -> Result<Config, Error> {
+    let from_variable = || format!("in KUBECONFIG ({})", std::env::var("KUBECONFIG").unwrap_or_default());
+    let named = path.as_ref().map_or_else(from_variable, |path| path.display().to_string());
+    let invalid = |error: kube::config::KubeconfigError| {
         Error::Kubeconfig(format!("can't use the kubeconfig {named}: {error}"))
     };
     let kubeconfig = match &path {
-        Some(path) => Some(Kubeconfig::read_from(path).map_err(wrong)?),
-        None => Kubeconfig::from_env().map_err(wrong)?,
+        Some(path) => Some(Kubeconfig::read_from(path).map_err(invalid)?),
+        None => Kubeconfig::from_env().map_err(invalid)?,
     };
     let mut config = match kubeconfig {
-        Some(kubeconfig) => {
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(wrong)?
-        }
+        Some(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+            .await
+            .map_err(invalid)?,
         None => Config::incluster()
             .map_err(|error| Error::Kubeconfig(format!("not in a Pod and no kubeconfig given: {error}")))?,
     };
-    config.read_timeout = Some(SILENCE);
+    config.read_timeout = Some(READ_TIMEOUT);
     config.reset_reader_on_write = true;
-    if let Ok(agent) = HeaderValue::from_str(&format!("pileus/{} ({who})", env!("CARGO_PKG_VERSION"))) {
+    if let Ok(agent) = HeaderValue::from_str(&format!("pileus/{} ({user_agent})", env!("CARGO_PKG_VERSION")))
+    {
         config.headers.push((USER_AGENT, agent));
     }
     Ok(config)
 }
 
-/// The UID of the namespace kube-system, by which what belongs to this cluster is told from what belongs to others, of
-/// which many bear the same name. It is asked for until the API server answers; none where it doesn't let us read it, and
-/// goes on not to: what is made without the UID is nobody's, so one that has just started is given its time.
+/// The UID of the namespace kube-system. It identifies the cluster, because many clusters have the same name. This function retries
+/// until the API server answers. It returns none if the API server keeps refusing: resources that are created without the UID
+/// can't be identified as this cluster's own, so a server that has just started gets time.
 pub(crate) async fn uid(client: &Client) -> Option<String> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let mut refused_since = None;
@@ -62,26 +65,26 @@ pub(crate) async fn uid(client: &Client) -> Option<String> {
         match namespaces.get("kube-system").await {
             Ok(namespace) => return namespace.metadata.uid,
             Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403 | 404) => {
-                if refused_since.get_or_insert_with(Instant::now).elapsed() >= REFUSED {
+                if refused_since.get_or_insert_with(Instant::now).elapsed() >= REFUSAL_PERIOD {
                     tracing::warn!(
                         error = %status.message,
-                        "the UID of namespace kube-system can't be read, so what this cluster creates isn't marked as its own"
+                        "can't read namespace kube-system; cloud resources are created without the cluster's UID"
                     );
                     return None;
                 }
-                tracing::debug!(error = %status.message, "the UID of namespace kube-system is refused as yet");
+                tracing::debug!(error = %status.message, "not allowed to read namespace kube-system; retrying");
             }
             Err(error) => {
                 refused_since = None;
-                tracing::debug!(%error, "the UID of namespace kube-system is not known yet");
+                tracing::debug!(%error, "can't read namespace kube-system; retrying");
             }
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
-/// The API server's own address, which a provider has no business with. On loopback, where only a developer's is, it
-/// is denied with everything there unless a grant names it.
+/// The API server's own address, which providers may not reach. A loopback address, as in development, is left out: loopback is
+/// denied as a whole unless a grant names it.
 pub(crate) fn addresses(cluster: &Config) -> Vec<IpAddr> {
     let host = cluster.cluster_url.host().unwrap_or_default();
     host.trim_start_matches('[')
@@ -104,8 +107,8 @@ mod tests {
 
     use super::*;
 
-    /// An API server that answers so many requests with each of these codes, and then tells the UID. How often it was asked.
-    async fn asked(refusals: &[(u16, usize)]) -> (Option<String>, usize) {
+    /// The UID from an API server that first answers with these codes, each so many times; and the number of requests.
+    async fn uid_after(refusals: &[(u16, usize)]) -> (Option<String>, usize) {
         let codes: Vec<_> =
             refusals.iter().flat_map(|(code, count)| std::iter::repeat_n(*code, *count)).collect();
         let count = Arc::new(AtomicUsize::new(0));
@@ -124,12 +127,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_uid_is_given_up_only_if_it_is_refused_for_a_while() {
+    async fn the_uid_is_none_only_after_refusals_for_a_while() {
         let known = Some("u-1".to_owned());
-        assert_eq!(asked(&[]).await, (known.clone(), 1));
-        assert_eq!(asked(&[(503, 1_000)]).await, (known.clone(), 1_001));
-        assert_eq!(asked(&[(503, 1), (403, 5), (401, 1)]).await, (known.clone(), 8));
-        assert_eq!(asked(&[(403, 9), (503, 1), (403, 9)]).await, (known, 20), "it has started once more");
-        assert_eq!(asked(&[(403, 1_000)]).await, (None, 16));
+        assert_eq!(uid_after(&[]).await, (known.clone(), 1));
+        assert_eq!(uid_after(&[(503, 1_000)]).await, (known.clone(), 1_001));
+        assert_eq!(uid_after(&[(503, 1), (403, 5), (401, 1)]).await, (known.clone(), 8));
+        assert_eq!(
+            uid_after(&[(403, 9), (503, 1), (403, 9)]).await,
+            (known, 20),
+            "the API server has restarted"
+        );
+        assert_eq!(uid_after(&[(403, 1_000)]).await, (None, 16));
     }
 }

@@ -1,11 +1,10 @@
-//! What an operator sees of credentials: a line in `/readyz` for each as soon as it can't be renewed, and an event once
-//! something has changed.
+//! Reports the status of credentials: a readiness condition for each, and an event for each change.
 //!
-//! A credential that fails makes the process unready only when nothing valid is left. Until then all works as it should,
-//! and what is wrong stands beside its `ok`. From then on nothing works, so a rollout that brought it about stops there
-//! while the replicas before it go on; nothing else hangs on readiness, as no traffic comes to this Pod by a Service. One
-//! that stands by acquires credentials, too, and tells the same: a fault shows before a replica with it is needed.
-//! Events come from the one that leads, since a process that doesn't writes nothing.
+//! A credential whose renewal fails makes the process unready only once no valid credential is left. Until then everything works,
+//! and `/readyz` shows the failure beside `ok`. After that no request works, and an unready Pod stops the rollout that may have
+//! caused this, while the old replicas continue. Readiness affects nothing else, as no Service sends traffic to this Pod.
+//! Replicas that stand by acquire credentials too, so a failure shows before such a replica has to lead. Only the leader records
+//! events, because a process that doesn't lead writes nothing.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -15,37 +14,37 @@ use pileus_controllers::events::{Events, Reason};
 use pileus_controllers::{Condition, Health};
 use pileus_gate::{CredentialState, Failing, Gate};
 
-/// How often is looked. Asking costs nothing, and people don't see faster.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the state of credentials is checked. A check only reads memory.
+const PERIOD: Duration = Duration::from_secs(1);
 
-/// The credentials of one provider, as `/readyz` shows them.
-pub(crate) struct Shown {
+/// The readiness conditions for the credentials of one provider.
+pub(crate) struct CredentialConditions {
     gate: Gate,
     conditions: Vec<Condition>,
 }
 
-/// How a credential is doing.
+/// The status of a credential.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// There is nothing valid yet, and nothing has failed.
-    Awaited,
+enum CredentialStatus {
+    /// It is being acquired for the first time.
+    Pending,
     /// It is valid and can be renewed.
-    Well,
-    /// It is valid, but can't be renewed.
+    Healthy,
+    /// It is valid, but its renewal fails.
     Failing,
-    /// Nothing valid is left.
+    /// No valid credential is left.
     Missing,
 }
 
-/// Something to tell of a credential.
+/// An event to record about a credential.
 #[derive(Debug, PartialEq)]
-struct News {
+struct CredentialEvent {
     reason: Reason,
     note: String,
 }
 
-impl Shown {
-    /// Those of a gate, each with a condition that fails until the credential is there.
+impl CredentialConditions {
+    /// Adds a condition for each credential of a gate. It fails until the credential is acquired.
     pub(crate) fn new(gate: Gate, health: &Health) -> Self {
         let condition = |state: &CredentialState| {
             health.condition(format!("credential-{}", state.name), "it is being acquired")
@@ -54,79 +53,83 @@ impl Shown {
         Self { gate, conditions }
     }
 
-    /// Shows how they are doing, for ever.
-    pub(crate) async fn follow(&self) {
+    /// Updates the conditions, and never returns.
+    pub(crate) async fn update(&self) {
         loop {
             for (condition, state) in self.conditions.iter().zip(self.gate.credentials()) {
-                match (standing(&state), &state.failing) {
-                    (Standing::Missing, _) => condition.fails(account(&state)),
-                    (Standing::Failing, _) => condition.holds_but(account(&state)),
-                    (Standing::Well, _) => condition.holds(),
-                    (Standing::Awaited, _) => condition.fails("it is being acquired"),
+                match (status(&state), &state.failing) {
+                    (CredentialStatus::Missing, _) => condition.fails(describe(&state)),
+                    (CredentialStatus::Failing, _) => condition.holds_but(describe(&state)),
+                    (CredentialStatus::Healthy, _) => condition.holds(),
+                    (CredentialStatus::Pending, _) => condition.fails("it is being acquired"),
                 }
             }
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(PERIOD).await;
         }
     }
 }
 
-/// Tells of each change of a provider's credentials by an event, for ever: of what fails already, too, as nobody has told it
-/// if nobody led.
-pub(crate) async fn tell(gate: &Gate, provider: &str, events: &Events) {
-    let mut told = BTreeMap::new();
+/// Records an event for each change of a provider's credentials, and never returns. Failures that began before this process
+/// led are recorded too, because no leader may have recorded them.
+pub(crate) async fn record_events(gate: &Gate, provider: &str, events: &Events) {
+    let mut reported = BTreeMap::new();
     loop {
-        for News { reason, note } in news(&mut told, &gate.credentials()) {
+        for CredentialEvent { reason, note } in changes(&mut reported, &gate.credentials()) {
             events.about_provider(provider, reason, note);
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(PERIOD).await;
     }
 }
 
-fn standing(state: &CredentialState) -> Standing {
+fn status(state: &CredentialState) -> CredentialStatus {
     match (state.is_ready, &state.failing) {
-        (true, None) => Standing::Well,
-        (true, Some(_)) => Standing::Failing,
-        (false, Some(_)) => Standing::Missing,
-        (false, None) => Standing::Awaited,
+        (true, None) => CredentialStatus::Healthy,
+        (true, Some(_)) => CredentialStatus::Failing,
+        (false, Some(_)) => CredentialStatus::Missing,
+        (false, None) => CredentialStatus::Pending,
     }
 }
 
-/// What is wrong with a credential, since when, and what follows.
-fn account(state: &CredentialState) -> String {
+/// What is wrong with a credential, since when, and the consequence.
+fn describe(state: &CredentialState) -> String {
     let time = |time: SystemTime| {
         let rounded = Timestamp::try_from(time).and_then(|time| time.round(jiff::Unit::Second));
         rounded.map_or_else(|_| "an unknown time".to_owned(), |time| time.to_string())
     };
     let CredentialState { name: _, kind, is_ready, until, failing } = state;
     let Some(Failing { since, cause }) = failing else { return String::new() };
-    let follows = match (is_ready, until) {
-        (true, Some(until)) => format!("the one that is held is valid until {}", time(*until)),
-        (true, None) => "the one that is held stays in use".to_owned(),
+    let consequence = match (is_ready, until) {
+        (true, Some(until)) => format!("the current one is valid until {}", time(*until)),
+        (true, None) => "the current one stays in use".to_owned(),
         (false, _) => "requests to its hosts fail".to_owned(),
     };
-    format!("{kind} can't be acquired since {}: {cause}; {follows}", time(*since))
+    format!("{kind} can't be acquired since {}: {cause}; {consequence}", time(*since))
 }
 
-/// What to tell, once for each change. `told` is how each was doing when it was told of, and changes with it.
-fn news(told: &mut BTreeMap<String, Standing>, states: &[CredentialState]) -> Vec<News> {
-    let mut news = Vec::new();
+/// The events for changes since the last call. `reported` is the status of each credential as of its last event.
+fn changes(
+    reported: &mut BTreeMap<String, CredentialStatus>,
+    states: &[CredentialState],
+) -> Vec<CredentialEvent> {
+    let mut events = Vec::new();
     for state in states {
-        let (now, before) = (standing(state), told.get(&state.name).copied().unwrap_or(Standing::Well));
+        let (now, before) =
+            (status(state), reported.get(&state.name).copied().unwrap_or(CredentialStatus::Healthy));
         let name = &state.name;
         let (reason, note) = match now {
-            Standing::Awaited => continue,
+            CredentialStatus::Pending => continue,
             _ if now == before => continue,
-            Standing::Well => {
+            CredentialStatus::Healthy => {
                 (Reason::CredentialRestored, format!("credential {name} can be acquired again"))
             }
-            Standing::Failing | Standing::Missing => {
-                (Reason::CredentialFailed, format!("credential {name}: {}", account(state)))
+            CredentialStatus::Failing | CredentialStatus::Missing => {
+                (Reason::CredentialFailed, format!("credential {name}: {}", describe(state)))
             }
         };
-        news.push(News { reason, note });
-        told.insert(name.clone(), now);
+        events.push(CredentialEvent { reason, note });
+        reported.insert(name.clone(), now);
     }
-    news
+    events
 }
 
 #[cfg(test)]
@@ -142,35 +145,36 @@ mod tests {
     }
 
     #[test]
-    fn each_change_is_told_once() {
-        let well = || state(true, None, None);
+    fn each_change_is_one_event() {
+        let healthy = || state(true, None, None);
         let fails = |cause| state(true, Some(3_600), Some(cause));
-        let is_missing = |cause| state(false, None, Some(cause));
-        let awaited = || state(false, None, None);
+        let missing = |cause| state(false, None, Some(cause));
+        let pending = || state(false, None, None);
         let rows: [(&str, Vec<CredentialState>, Vec<Reason>); 6] = [
-            ("all is well", vec![awaited(), well(), well()], vec![]),
-            ("it fails and is tried again", vec![well(), fails("a"), fails("b")], vec![Failed]),
-            ("it runs out", vec![fails("a"), is_missing("a"), is_missing("b")], vec![Failed, Failed]),
-            ("it never was", vec![awaited(), is_missing("a"), awaited(), is_missing("a")], vec![Failed]),
-            ("it comes back", vec![is_missing("a"), awaited(), well(), well()], vec![Failed, Restored]),
-            ("it fails again", vec![fails("a"), well(), fails("a")], vec![Failed, Restored, Failed]),
+            ("healthy", vec![pending(), healthy(), healthy()], vec![]),
+            ("fails repeatedly", vec![healthy(), fails("a"), fails("b")], vec![Failed]),
+            ("expires", vec![fails("a"), missing("a"), missing("b")], vec![Failed, Failed]),
+            ("never acquired", vec![pending(), missing("a"), pending(), missing("a")], vec![Failed]),
+            ("restored", vec![missing("a"), pending(), healthy(), healthy()], vec![Failed, Restored]),
+            ("fails again", vec![fails("a"), healthy(), fails("a")], vec![Failed, Restored, Failed]),
         ];
         for (name, states, expected) in rows {
-            let mut told = BTreeMap::new();
-            let news: Vec<_> = states.into_iter().flat_map(|state| news(&mut told, &[state])).collect();
-            assert_eq!(news.iter().map(|news| news.reason).collect::<Vec<_>>(), expected, "{name}");
+            let mut reported = BTreeMap::new();
+            let events: Vec<_> =
+                states.into_iter().flat_map(|state| changes(&mut reported, &[state])).collect();
+            assert_eq!(events.iter().map(|event| event.reason).collect::<Vec<_>>(), expected, "{name}");
         }
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_time_and_with_what_follows() {
-        let account = |is_ready, until| account(&state(is_ready, until, Some("no such file")));
+    fn a_failure_has_its_time_cause_and_consequence() {
+        let describe = |is_ready, until| describe(&state(is_ready, until, Some("no such file")));
         assert_eq!(
-            account(true, Some(3_600)),
-            "bearer can't be acquired since 1970-01-01T00:01:00Z: no such file; the one that is held is valid until \
+            describe(true, Some(3_600)),
+            "bearer can't be acquired since 1970-01-01T00:01:00Z: no such file; the current one is valid until \
              1970-01-01T01:00:00Z"
         );
-        assert!(account(true, None).ends_with("; the one that is held stays in use"));
-        assert!(account(false, None).ends_with("; requests to its hosts fail"));
+        assert!(describe(true, None).ends_with("; the current one stays in use"));
+        assert!(describe(false, None).ends_with("; requests to its hosts fail"));
     }
 }

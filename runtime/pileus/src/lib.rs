@@ -1,10 +1,10 @@
-//! The cloud-controller-manager as a program: command line, composition, admin server.
+//! The program: command line, composition of the controllers, admin server.
 //!
-//! One node, from the watch to its last write:
+//! The path of one Node, from the watch to the last write:
 //!
 //! ```text
-//!   kube-apiserver ──watch──▶ controllers/nodes.rs ──▶ node/roster.rs (whose turn is it?), node/turns.rs
-//!                                  │ Instances::lookup, one call for all that are due
+//!   kube-apiserver ──watch──▶ controllers/nodes.rs ──▶ node/queue.rs (which Node is due?), node/worker.rs
+//!                                  │ Instances::lookup, one call for all Nodes that are due
 //!                                  ▼
 //!                             host/guest.rs ─▶ call.rs ─▶ the component, in a sandbox of its own
 //!                                  ▲                          │ wasi:http
@@ -14,26 +14,28 @@
 //!                                  ▼
 //!   kube-apiserver ◀──patch── node/completion.rs ◀── node/plan.rs (pure)
 //!        ▲
-//!        └ leader/client.rs: a write goes out only while this replica leads
+//!        └ leader/client.rs: sends a write only while this replica leads
 //! ```
 //!
-//! This crate is the only one that knows all others; `start` is the one place where they meet.
+//! This is the only crate that depends on all others; `start` composes them.
 
+mod access_review;
 mod admin;
 pub mod cli;
 mod cluster;
-mod comparison;
 mod core_dumps;
 mod credentials;
 mod document;
 mod error;
 mod inspect;
 mod leader;
+mod metrics;
+mod plan;
 mod provider;
 mod provider_test;
-mod rehearsal;
 mod release;
 mod secrets;
+mod signals;
 mod start;
 mod telemetry;
 mod terminal;
@@ -44,26 +46,26 @@ pub use error::Error;
 
 use cli::{Command, Pileus, ProviderCommand};
 
-/// Carries out a command line.
+/// Runs a command.
 ///
 /// # Errors
-/// What the user should read, with the exit code that belongs to it.
+/// The error to show to the user, which has an exit code.
 pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
     match pileus.command {
         Command::Run(arguments) => {
-            // Before anything secret is read.
+            // Before any secret is read.
             core_dumps::forbid().map_err(Error::Machine)?;
             block_on(start::run(*arguments))?;
         }
         Command::Plan(arguments) => {
             core_dumps::forbid().map_err(Error::Machine)?;
-            return block_on(rehearsal::run(arguments));
+            return block_on(plan::run(arguments));
         }
         Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
         Command::Provider(provider) => match provider.command {
             ProviderCommand::Test(arguments) => {
-                // It may be given a document with credentials.
+                // The document may have credentials.
                 core_dumps::forbid().map_err(Error::Machine)?;
                 block_on(provider_test::run(arguments))?;
             }
@@ -76,7 +78,7 @@ pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
 fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Machine)?;
     let outcome = runtime.block_on(work);
-    // A name that is being resolved or a guest that computes must not keep a process that has lost its lease.
+    // A process that has lost its lease must not wait for a name lookup or a running guest.
     runtime.shutdown_background();
     outcome
 }

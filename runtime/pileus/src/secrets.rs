@@ -1,9 +1,8 @@
-//! Secret values that lie in the cluster, as keys of Kubernetes Secrets in the namespace that Pileus runs in: that of its
-//! Pod, or that of the kubeconfig's context.
+//! Secret values in Kubernetes Secrets of the namespace that Pileus runs in: that of its Pod, or of the kubeconfig's context.
 //!
-//! A value is read when the gate wants it (for each new token, and every 10 s where the value is used as it is) by a `get`
-//! of that one Secret. A watch would be told of changes at once, but costs a connection for each Secret, two more verbs
-//! in the role and a copy of all its keys that stays; what is read here is wiped as soon as the key is taken out.
+//! When the gate needs a value, this module reads that one Secret by `get`: for each new token, and every 10 s for a value that
+//! is used directly. A watch would show changes at once, but needs a connection for each Secret, two more verbs in the role and a
+//! lasting copy of all keys. Here the Secret is wiped as soon as the key is extracted.
 
 use std::fmt;
 use std::io;
@@ -17,13 +16,13 @@ use kube::{Client, Resource as _};
 use pileus_gate::{SecretSource, SecretString};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// The Secrets of one namespace. Clones share the way to them, which may be opened after the document was read.
+/// The Secrets of one namespace. Clones share the client, which may be set after the document was read.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets {
-    way: Arc<OnceLock<(Client, String)>>,
+    client: Arc<OnceLock<(Client, String)>>,
 }
 
-/// A key of one of them.
+/// A key of a Secret.
 struct Entry {
     secrets: Secrets,
     name: String,
@@ -31,22 +30,21 @@ struct Entry {
 }
 
 impl Secrets {
-    /// Where a value lies.
+    /// The source for the value of a key.
     pub(crate) fn source(&self, name: &str, key: &str) -> pileus_gate::Secret {
         Arc::new(Entry { secrets: self.clone(), name: name.to_owned(), key: key.to_owned() })
     }
 
-    /// Opens the way to all of them.
-    pub(crate) fn open(&self, client: Client, namespace: &str) {
-        // Whoever opened it before knows the same cluster.
-        let _first = self.way.set((client, namespace.to_owned()));
+    /// Sets the client and the namespace. Later calls have no effect.
+    pub(crate) fn connect(&self, client: Client, namespace: &str) {
+        let _first = self.client.set((client, namespace.to_owned()));
     }
 }
 
 impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { secrets, name, key } = self;
-        match secrets.way.get() {
+        match secrets.client.get() {
             Some((_, namespace)) => write!(f, "key {key} of Secret {namespace}/{name}"),
             None => write!(f, "key {key} of Secret {name}"),
         }
@@ -63,33 +61,33 @@ impl SecretSource for Entry {
     fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
         Box::pin(async {
             let Self { secrets, name, key } = self;
-            let Some((client, namespace)) = secrets.way.get() else {
+            let Some((client, namespace)) = secrets.client.get() else {
                 return Err(io::Error::other(
-                    "only `pileus run` and `pileus plan` read Secrets of a cluster; name a file here",
+                    "only `pileus run` and `pileus plan` can read Kubernetes Secrets; use a file here",
                 ));
             };
             let path = Secret::url_path(&(), Some(namespace));
             let request = Request::new(path).get(name, &GetParams::default()).map_err(io::Error::other)?;
             let answer = client.request_text(request.map(Into::into)).await;
             let text = answer.map(Zeroizing::new).map_err(|error| refusal(&error, namespace, name))?;
-            // What the parser says may hold a part of the text.
+            // The parser's error may contain a part of the text.
             let secret: Secret = serde_json::from_str(&text)
-                .map_err(|_| io::Error::other("the API server's answer is no Secret"))?;
+                .map_err(|_| io::Error::other("the API server's answer is not a Secret"))?;
             value(secret, key)
         })
     }
 }
 
-/// Takes one value out and wipes all.
+/// Extracts one value, and wipes all values of the Secret.
 fn value(secret: Secret, key: &str) -> io::Result<SecretString> {
     let mut data = secret.data.unwrap_or_default();
     let value = if let Some(value) = data.get(key) {
         let text = std::str::from_utf8(&value.0).map(SecretString::from);
-        text.map_err(|_| io::Error::other("it holds no UTF-8 text"))
+        text.map_err(|_| io::Error::other("the value is not UTF-8 text"))
     } else {
         let keys: Vec<_> = data.keys().map(String::as_str).collect();
         let has = if keys.is_empty() { "is empty".to_owned() } else { format!("has {}", keys.join(", ")) };
-        Err(io::Error::new(io::ErrorKind::NotFound, format!("the Secret has no such key, it {has}")))
+        Err(io::Error::new(io::ErrorKind::NotFound, format!("the Secret does not have this key; it {has}")))
     };
     for value in data.values_mut() {
         value.0.zeroize();
@@ -97,7 +95,7 @@ fn value(secret: Secret, key: &str) -> io::Result<SecretString> {
     value
 }
 
-/// What the operator can do about an answer that isn't the Secret.
+/// The error of a failed request, with advice for the operator.
 fn refusal(error: &kube::Error, namespace: &str, name: &str) -> io::Error {
     let code = match error {
         kube::Error::Api(status) => status.code,
@@ -107,14 +105,14 @@ fn refusal(error: &kube::Error, namespace: &str, name: &str) -> io::Error {
         403 => io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!(
-                "the API server doesn't let Pileus read it; give its service account a Role in namespace \
+                "Pileus isn't allowed to read the Secret; give its service account a Role in namespace \
                  {namespace} with the rule {{apiGroups: [\"\"], resources: [secrets], resourceNames: [{name}], verbs: \
                  [get]}}, as at the end of deploy/rbac.yaml"
             ),
         ),
         404 => io::Error::new(
             io::ErrorKind::NotFound,
-            format!("there is no Secret {name} in namespace {namespace}; create it, or name another"),
+            format!("Secret {namespace}/{name} does not exist; create it, or name another one"),
         ),
         _ => io::Error::other(crate::error::chain(error)),
     }
@@ -135,7 +133,7 @@ mod tests {
             Ok::<_, std::convert::Infallible>(answer.unwrap())
         });
         let secrets = Secrets::default();
-        secrets.open(Client::new(api, "default"), "clouds");
+        secrets.connect(Client::new(api, "default"), "clouds");
         secrets
     }
 
@@ -150,21 +148,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_named_with_what_to_do_and_no_value_is_told() {
+    async fn errors_name_what_is_missing_and_what_to_do_and_never_a_value() {
         let denied = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden"}"#;
         let missing = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}"#;
         let broken = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "message": "etcd is away"}"#;
         let rows = [
-            (200, r#"{"data": {"other": "cGxhbnRlZA==", "and": ""}}"#, "no such key, it has and, other"),
-            (200, r#"{"data": {}}"#, "no such key, it is empty"),
-            (200, r#"{"data": {"token": "/w=="}}"#, "no UTF-8 text"),
-            (200, r#"{"data": {"token": "planted"}}"#, "answer is no Secret"),
+            (
+                200,
+                r#"{"data": {"other": "cGxhbnRlZA==", "and": ""}}"#,
+                "does not have this key; it has and, other",
+            ),
+            (200, r#"{"data": {}}"#, "does not have this key; it is empty"),
+            (200, r#"{"data": {"token": "/w=="}}"#, "not UTF-8 text"),
+            (200, r#"{"data": {"token": "planted"}}"#, "answer is not a Secret"),
             (
                 403,
                 denied,
                 "resources: [secrets], resourceNames: [main], verbs: [get]}, as at the end of deploy/rbac",
             ),
-            (404, missing, "there is no Secret main in namespace clouds; create it"),
+            (404, missing, "Secret clouds/main does not exist; create it"),
             (500, broken, "etcd is away"),
         ];
         for (status, body, expected) in rows {

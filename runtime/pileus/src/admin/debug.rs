@@ -1,9 +1,9 @@
-//! `/debug/gate`: what the gate of the provider is doing, for whoever is woken at night. A table is for people with curl,
-//! `/debug/gate.json` or an `Accept` header for machines.
+//! `/debug/gate`: the state of the provider's gate, for an operator who looks for the cause of a problem. It is a table of text,
+//! or JSON at `/debug/gate.json` and with an `Accept` header.
 //!
-//! It shows the URLs of a cloud's resources, so it is served on loopback alone: to whoever may run a process on this
-//! machine or in this Pod, or forward a port to it. A page in a browser of that person is a stranger nevertheless, and is
-//! told nothing: what it sends carries an `Origin`, or its own name in `Host` where it had the name point to loopback.
+//! The page shows URLs of cloud resources, so it is served on loopback only: to users who may run a process on this machine or in
+//! this Pod, or forward a port to it. Pages in their browsers are refused. Requests of such pages have an `Origin` header, or,
+//! after DNS rebinding, the page's own name in the `Host` header.
 
 mod json;
 mod table;
@@ -24,30 +24,30 @@ use tokio::sync::watch;
 use crate::terminal;
 use view::View;
 
-/// The gate, once there is one.
-pub(super) type Shown = watch::Receiver<Option<Gate>>;
+/// The gate, once it exists.
+pub(super) type GateReceiver = watch::Receiver<Option<Gate>>;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// The pages.
-pub(super) fn router(gate: Shown) -> Router {
+/// The routes of the debug pages.
+pub(super) fn router(gate: GateReceiver) -> Router {
     Router::new()
         .route("/debug/gate", get(page))
-        .route("/debug/gate.json", get(async |State(gate): State<Shown>| answer(&gate, JSON)))
-        .layer(middleware::from_fn(to_nobody_else))
+        .route("/debug/gate.json", get(async |State(gate): State<GateReceiver>| answer(&gate, JSON)))
+        .layer(middleware::from_fn(refuse_browsers))
         .with_state(gate)
 }
 
-async fn page(State(gate): State<Shown>, headers: HeaderMap) -> Response {
+async fn page(State(gate): State<GateReceiver>, headers: HeaderMap) -> Response {
     let accepts = |value: &header::HeaderValue| value.to_str().is_ok_and(|value| value.contains(JSON));
     answer(&gate, if headers.get_all(header::ACCEPT).iter().any(accepts) { JSON } else { TEXT })
 }
 
-fn answer(gate: &Shown, kind: &'static str) -> Response {
+fn answer(gate: &GateReceiver, kind: &'static str) -> Response {
     let Some(gate) = gate.borrow().clone() else {
-        let wait = "there is no gate yet: the provider is being loaded\n";
-        return (StatusCode::SERVICE_UNAVAILABLE, wait).into_response();
+        let reason = "there is no gate yet: the provider is being loaded\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, reason).into_response();
     };
     let view = View::of(&gate);
     let body = if kind == JSON { terminal::json(&json::object(&view)) } else { text::page(&view) };
@@ -59,18 +59,18 @@ fn answer(gate: &Shown, kind: &'static str) -> Response {
     (headers, body).into_response()
 }
 
-async fn to_nobody_else(request: Request, next: Next) -> Response {
-    match stranger(request.headers()) {
+async fn refuse_browsers(request: Request, next: Next) -> Response {
+    match browser_problem(request.headers()) {
         None => next.run(request).await,
         Some(why) => {
-            let advice = "ask for it with curl, by the address or as localhost";
+            let advice = "use curl with a loopback address or localhost";
             (StatusCode::FORBIDDEN, format!("refused: the request {why}; {advice}\n")).into_response()
         }
     }
 }
 
-/// Why a request comes from a page in a browser, as a verb phrase; none where it doesn't.
-fn stranger(headers: &HeaderMap) -> Option<&'static str> {
+/// Why a request may come from a page in a browser, as a verb phrase; none if it doesn't.
+fn browser_problem(headers: &HeaderMap) -> Option<&'static str> {
     if headers.contains_key(header::ORIGIN) {
         return Some("comes from a page in a browser");
     }
@@ -82,7 +82,7 @@ fn stranger(headers: &HeaderMap) -> Option<&'static str> {
     }
 }
 
-/// Whether a `Host` header names the machine itself.
+/// Whether a `Host` header names a loopback address or localhost.
 fn is_loopback(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn people_get_a_table_and_machines_an_object() {
+    async fn the_page_is_a_table_or_json_on_request() {
         let host = ("host", "127.0.0.1:10258");
         let (status, kind, text) = ask(Some(gate()), "/debug/gate", &[host, ("accept", "*/*")]).await;
         assert_eq!((status, kind.as_str()), (200, TEXT));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_in_a_browser_is_told_nothing() {
+    async fn pages_in_a_browser_are_refused() {
         let rows: [(&[(&str, &str)], u16); 15] = [
             (&[("host", "127.0.0.1:10258")], 200),
             (&[("host", "127.9.9.9")], 200),

@@ -1,13 +1,13 @@
-//! The page for machines, as one object. Fields may be added, none goes and none changes its meaning; what there is none
-//! of is null or an empty list.
+//! The debug page as one JSON object. Fields may be added; existing ones keep their meaning. Missing values are null, missing
+//! items an empty list.
 //!
 //! ```json
 //! {
-//!   "provider": "azure", "time": "2026-11-28T03:00:00Z", "writesUnderWay": 0,
-//!   "waiting": {"user": 0, "initialise": 2, "background": 40}, "waitingBytes": 5000, "closedResources": 0,
+//!   "provider": "azure", "time": "2026-11-28T03:00:00Z", "writesInFlight": 0,
+//!   "waiting": {"user": 0, "initialise": 2, "background": 40}, "waitingBytes": 5000, "pausedResources": 0,
 //!   "limits": [{
 //!     "key": "reads", "declared": {"perSecond": 25.0, "burst": 250.0}, "configured": null, "learned": null,
-//!     "inForce": {"perSecond": 25.0, "burst": 250.0}, "tokens": 3.5, "buckets": 1, "closedForSeconds": null
+//!     "inForce": {"perSecond": 25.0, "burst": 250.0}, "tokens": 3.5, "buckets": 1, "pausedForSeconds": null
 //!   }],
 //!   "cache": {
 //!     "entries": 3, "bytes": 4096, "flights": 0, "cached": 90, "shared": 8, "revalidated": 2, "missed": 5
@@ -17,7 +17,7 @@
 //!     "failing": {"since": "2026-11-28T02:50:00Z", "cause": "…"}
 //!   }],
 //!   "requests": [{
-//!     "came": "2026-11-28T02:59:59.5Z", "method": "GET", "url": "https://cloud.example/v1/machines",
+//!     "began": "2026-11-28T02:59:59.5Z", "method": "GET", "url": "https://cloud.example/v1/machines",
 //!     "grant": "https://cloud.example", "effect": "read", "urgency": "background", "result": "ok", "status": 200,
 //!     "from": "cloud", "outlived": false, "sentBytes": 0, "receivedBytes": 4096,
 //!     "waitedSeconds": 0.0, "answeredSeconds": 0.02, "tookSeconds": 0.025
@@ -30,7 +30,7 @@ use serde_json::{Map, Value, json};
 
 use super::view::{View, seconds, timestamp};
 
-/// The object.
+/// The object for a view of a gate.
 pub(super) fn object(view: &View) -> Value {
     let View { provider, at, now: _, writes_in_flight, limits, cache, credentials, requests } = view;
     let LimitsState { limits, paused_resources, waiting, waiting_bytes } = limits;
@@ -40,36 +40,36 @@ pub(super) fn object(view: &View) -> Value {
     json!({
         "provider": provider,
         "time": at.to_string(),
-        "writesUnderWay": writes_in_flight,
+        "writesInFlight": writes_in_flight,
         "waiting": waiting,
         "waitingBytes": waiting_bytes,
-        "closedResources": paused_resources,
-        "limits": limits.iter().map(of_limit).collect::<Vec<_>>(),
+        "pausedResources": paused_resources,
+        "limits": limits.iter().map(limit_object).collect::<Vec<_>>(),
         "cache": {
             "entries": entries, "bytes": bytes, "flights": flights,
             "cached": cached, "shared": shared, "revalidated": revalidated, "missed": missed,
         },
-        "credentials": credentials.iter().map(of_credential).collect::<Vec<_>>(),
-        "requests": requests.iter().map(|seen| of_request(view, seen)).collect::<Vec<_>>(),
+        "credentials": credentials.iter().map(credential_object).collect::<Vec<_>>(),
+        "requests": requests.iter().map(|seen| request_object(view, seen)).collect::<Vec<_>>(),
     })
 }
 
-fn of_limit(limit: &LimitState) -> Value {
+fn limit_object(limit: &LimitState) -> Value {
     let LimitState { key, declared, configured, learned, rate, tokens, buckets, paused_for } = limit;
-    let of_rate = |rate: &Rate| json!({"perSecond": rate.per_second, "burst": rate.burst});
+    let rate_object = |rate: &Rate| json!({"perSecond": rate.per_second, "burst": rate.burst});
     json!({
         "key": key,
-        "declared": declared.as_ref().map(of_rate),
-        "configured": configured.as_ref().map(of_rate),
-        "learned": learned.as_ref().map(of_rate),
-        "inForce": of_rate(rate),
+        "declared": declared.as_ref().map(rate_object),
+        "configured": configured.as_ref().map(rate_object),
+        "learned": learned.as_ref().map(rate_object),
+        "inForce": rate_object(rate),
         "tokens": tokens,
         "buckets": buckets,
-        "closedForSeconds": paused_for.map(seconds),
+        "pausedForSeconds": paused_for.map(seconds),
     })
 }
 
-fn of_credential(credential: &CredentialState) -> Value {
+fn credential_object(credential: &CredentialState) -> Value {
     let CredentialState { name, kind, is_ready, until, failing } = credential;
     let time = |time| timestamp(time).map(|time| time.to_string());
     json!({
@@ -81,9 +81,9 @@ fn of_credential(credential: &CredentialState) -> Value {
     })
 }
 
-fn of_request(view: &View, seen: &RecentRequest) -> Value {
+fn request_object(view: &View, seen: &RecentRequest) -> Value {
     json!({
-        "came": view.came_at(seen).to_string(),
+        "began": view.began_at(seen).to_string(),
         "method": seen.method,
         "url": seen.url,
         "grant": &*seen.grant,

@@ -1,14 +1,14 @@
-//! A table for a terminal: columns as wide as they need to be, numbers to the right, and nothing that a terminal obeys.
+//! Formats a table for a terminal: columns as wide as their content, numbers aligned right, control characters removed.
 
 use pileus_host::sanitize;
 
-/// A column's name, and on which side its cells stand.
+/// A column with its name and alignment.
 pub(super) enum Column {
     Text(&'static str),
     Number(&'static str),
 }
 
-/// The lines of a table, its head included.
+/// The lines of a table, with its header.
 pub(super) fn table<const N: usize>(
     columns: &[Column; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_need_to_be_and_cells_are_one_line() {
+    fn columns_fit_their_content_and_cells_are_one_line() {
         let rows = [["größe\n".to_owned(), "1".to_owned()], ["a".to_owned(), "1000".to_owned()]];
         let text = table(&[Column::Text("NAME"), Column::Number("COUNT")], rows);
         assert_eq!(text, "NAME    COUNT\ngröße       1\na        1000\n");

@@ -1,4 +1,4 @@
-//! The page for people: what is closed, who waits, and what became of the last requests.
+//! The debug page as text: limits, waiting requests, credentials, and the results of the last requests.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::table::{
 };
 use super::view::{View, seconds, timestamp};
 
-/// The whole page.
+/// The page for a view of a gate.
 pub(super) fn page(view: &View) -> String {
     let View { provider, at, now: _, writes_in_flight, limits, cache, credentials, requests } = view;
     let LimitsState { limits, paused_resources, waiting, waiting_bytes } = limits;
@@ -19,28 +19,28 @@ pub(super) fn page(view: &View) -> String {
     [
         format!("provider {provider}, {at:.0}\n"),
         format!("waiting for limits: {} ({waiting_bytes} bytes)\n", waiting.join(", ")),
-        format!("writes under way: {writes_in_flight}\n"),
-        format!("resources that the cloud closed: {paused_resources}\n"),
-        "\nLIMITS, in requests a second (and at once)\n".to_owned(),
-        of_limits(limits),
+        format!("writes in flight: {writes_in_flight}\n"),
+        format!("paused resources: {paused_resources}\n"),
+        "\nLIMITS, in requests per second (and burst)\n".to_owned(),
+        limits_table(limits),
         "\nCACHE\n".to_owned(),
-        of_cache(cache),
+        cache_table(cache),
         "\nCREDENTIALS\n".to_owned(),
-        of_credentials(credentials),
+        credentials_table(credentials),
         "\nLAST REQUESTS, times in seconds\n".to_owned(),
-        of_requests(view, requests),
+        requests_table(view, requests),
     ]
     .concat()
 }
 
-/// What stands where there is nothing.
-const NOTHING: &str = "-";
+/// A cell without a value.
+const NONE: &str = "-";
 
-fn or_nothing(text: Option<String>) -> String {
-    text.unwrap_or_else(|| NOTHING.to_owned())
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| NONE.to_owned())
 }
 
-fn of_limits(limits: &[LimitState]) -> String {
+fn limits_table(limits: &[LimitState]) -> String {
     let rate = |rate: Rate| format!("{} ({})", rounded(rate.per_second), rounded(rate.burst));
     let row = |limit: &LimitState| {
         let LimitState { key, declared, configured, learned, rate: in_force, tokens, buckets, paused_for } =
@@ -48,13 +48,13 @@ fn of_limits(limits: &[LimitState]) -> String {
         let known = [declared, configured, learned].into_iter().any(Option::is_some);
         [
             key.clone(),
-            or_nothing(declared.map(rate)),
-            or_nothing(configured.map(rate)),
-            or_nothing(learned.map(rate)),
-            or_nothing(known.then(|| rate(*in_force))),
-            or_nothing(known.then(|| rounded(tokens.floor()).to_string())),
+            or_none(declared.map(rate)),
+            or_none(configured.map(rate)),
+            or_none(learned.map(rate)),
+            or_none(known.then(|| rate(*in_force))),
+            or_none(known.then(|| rounded(tokens.floor()).to_string())),
             buckets.to_string(),
-            paused_for.map_or_else(|| "open".to_owned(), |time| format!("closed for {} s", seconds(time))),
+            paused_for.map_or_else(|| "open".to_owned(), |time| format!("paused for {} s", seconds(time))),
         ]
     };
     let columns = [
@@ -70,7 +70,7 @@ fn of_limits(limits: &[LimitState]) -> String {
     table(&columns, limits.iter().map(row))
 }
 
-fn of_cache(cache: &CacheState) -> String {
+fn cache_table(cache: &CacheState) -> String {
     let CacheState { entries, bytes, flights, cached, shared, revalidated, missed } = *cache;
     let columns = [
         Number("ENTRIES"),
@@ -87,7 +87,7 @@ fn of_cache(cache: &CacheState) -> String {
     table(&columns, [[entries, bytes, flights, cached, shared, revalidated, missed]])
 }
 
-fn of_credentials(credentials: &[CredentialState]) -> String {
+fn credentials_table(credentials: &[CredentialState]) -> String {
     let row = |credential: &CredentialState| {
         let CredentialState { name, kind, is_ready, until, failing } = credential;
         let time = |time| timestamp(time).map(|time| format!("{time:.0}"));
@@ -95,9 +95,9 @@ fn of_credentials(credentials: &[CredentialState]) -> String {
             name.clone(),
             (*kind).to_owned(),
             if *is_ready { "ready" } else { "NOT READY" }.to_owned(),
-            or_nothing(until.and_then(time)),
-            or_nothing(failing.as_ref().and_then(|failing| time(failing.since))),
-            or_nothing(failing.as_ref().map(|failing| failing.cause.clone())),
+            or_none(until.and_then(time)),
+            or_none(failing.as_ref().and_then(|failing| time(failing.since))),
+            or_none(failing.as_ref().map(|failing| failing.cause.clone())),
         ]
     };
     let columns =
@@ -105,23 +105,23 @@ fn of_credentials(credentials: &[CredentialState]) -> String {
     table(&columns, credentials.iter().map(row))
 }
 
-fn of_requests(view: &View, requests: &[RecentRequest]) -> String {
+fn requests_table(view: &View, requests: &[RecentRequest]) -> String {
     let time = |time: Duration| format!("{:.3}", time.as_secs_f64());
     let row = |seen: &RecentRequest| {
         [
-            format!("{:.3}", view.came_at(seen)),
+            format!("{:.3}", view.began_at(seen)),
             seen.method.clone(),
-            or_nothing(seen.status.map(|status| status.as_u16().to_string())),
+            or_none(seen.status.map(|status| status.as_u16().to_string())),
             seen.result.to_owned(),
             if seen.outlived_caller {
-                format!("{}, to nobody", seen.source.label())
+                format!("{}, unread", seen.source.label())
             } else {
                 seen.source.label().to_owned()
             },
             seen.effect.to_owned(),
             seen.urgency.label().to_owned(),
             time(seen.waited),
-            or_nothing(seen.answered.map(time)),
+            or_none(seen.answered.map(time)),
             time(seen.took),
             seen.sent.to_string(),
             seen.received.to_string(),
@@ -130,7 +130,7 @@ fn of_requests(view: &View, requests: &[RecentRequest]) -> String {
         ]
     };
     let columns = [
-        Text("CAME"),
+        Text("BEGAN"),
         Text("METHOD"),
         Number("STATUS"),
         Text("RESULT"),
@@ -148,7 +148,7 @@ fn of_requests(view: &View, requests: &[RecentRequest]) -> String {
     table(&columns, requests.iter().map(row))
 }
 
-/// A number that is short, if it is none of the smallest.
+/// A number with one decimal, or three if it is below 1.
 fn rounded(number: f64) -> f64 {
     let places = if number < 1.0 { 1000.0 } else { 10.0 };
     (number * places).round() / places
@@ -217,17 +217,17 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_at_a_glance_what_is_closed_who_waits_and_what_fails() {
+    fn the_page_shows_limits_waiting_requests_and_failing_credentials() {
         let page = page(&view());
         let expected = "\
 provider azure, 2026-11-28T03:00:00Z
 waiting for limits: 0 user, 1 initialise, 40 background (5000 bytes)
-writes under way: 1
-resources that the cloud closed: 2
+writes in flight: 1
+paused resources: 2
 
-LIMITS, in requests a second (and at once)
+LIMITS, in requests per second (and burst)
 NAME   DECLARED  CONFIGURED      LEARNED     IN FORCE  TOKENS  BUCKETS  STATE
-reads  25 (250)           -  0.123 (250)  0.123 (250)       1        1  closed for 1.5 s
+reads  25 (250)           -  0.123 (250)  0.123 (250)       1        1  paused for 1.5 s
 
 CACHE
 ENTRIES  BYTES  FLIGHTS  CACHED  SHARED  REVALIDATED  MISSED
@@ -238,26 +238,26 @@ NAME  KIND    STATE  UNTIL                 FAILING SINCE         CAUSE
 main  bearer  ready  1970-01-01T00:01:00Z  1970-01-01T00:00:00Z  the file is gone
 
 LAST REQUESTS, times in seconds
-CAME                      METHOD  STATUS  RESULT  FROM    EFFECT  URGENCY     WAITED  ANSWERED   TOOK  SENT  RECEIVED  GRANT          URL
+BEGAN                     METHOD  STATUS  RESULT  FROM    EFFECT  URGENCY     WAITED  ANSWERED   TOOK  SENT  RECEIVED  GRANT          URL
 2026-11-28T02:59:58.000Z  GET        200  ok      shared  read    background   0.250     0.900  1.000     0      4096  cloud.example  https://cloud.example/v1/machines
 ";
         assert_eq!(page, expected, "{page}");
     }
 
     #[test]
-    fn machines_are_told_the_same() {
+    fn the_object_has_the_same_values() {
         let object = object(&view());
         let limit = json!({
             "key": "reads", "declared": {"perSecond": 25.0, "burst": 250.0}, "configured": null,
             "learned": {"perSecond": 0.123_456, "burst": 250.0}, "inForce": {"perSecond": 0.123_456, "burst": 250.0},
-            "tokens": 1.9, "buckets": 1, "closedForSeconds": 1.5,
+            "tokens": 1.9, "buckets": 1, "pausedForSeconds": 1.5,
         });
         let credential = json!({
             "name": "main", "kind": "bearer", "ready": true, "until": "1970-01-01T00:01:00Z",
             "failing": {"since": "1970-01-01T00:00:00Z", "cause": "the file\nis gone"},
         });
         let request = json!({
-            "came": "2026-11-28T02:59:58Z", "method": "GET", "url": "https://cloud.example/v1/machines",
+            "began": "2026-11-28T02:59:58Z", "method": "GET", "url": "https://cloud.example/v1/machines",
             "grant": "cloud.example", "effect": "read", "urgency": "background", "result": "ok", "status": 200,
             "from": "shared", "outlived": false, "sentBytes": 0, "receivedBytes": 4096,
             "waitedSeconds": 0.25, "answeredSeconds": 0.9, "tookSeconds": 1.0,
@@ -266,7 +266,7 @@ CAME                      METHOD  STATUS  RESULT  FROM    EFFECT  URGENCY     WA
         assert_eq!(object["credentials"], json!([credential]));
         assert_eq!(object["requests"], json!([request]));
         assert_eq!(object["waiting"], json!({"user": 0, "initialise": 1, "background": 40}));
-        assert_eq!((&object["provider"], &object["closedResources"]), (&json!("azure"), &json!(2)));
-        assert_eq!((&object["cache"]["cached"], &object["writesUnderWay"]), (&json!(90), &json!(1)));
+        assert_eq!((&object["provider"], &object["pausedResources"]), (&json!("azure"), &json!(2)));
+        assert_eq!((&object["cache"]["cached"], &object["writesInFlight"]), (&json!(90), &json!(1)));
     }
 }

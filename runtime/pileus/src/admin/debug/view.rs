@@ -1,4 +1,4 @@
-//! What is to be seen of a gate at one time.
+//! A snapshot of a gate's state.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use pileus_gate::{CacheState, CredentialState, Gate, LimitsState, RecentRequest};
 use tokio::time::Instant;
 
-/// A gate at one time.
+/// The state of a gate at one time.
 pub(super) struct View {
     pub(super) provider: String,
-    /// That time, by both clocks.
+    /// The time of the snapshot, by both clocks.
     pub(super) at: Timestamp,
     pub(super) now: Instant,
     pub(super) writes_in_flight: usize,
@@ -20,6 +20,7 @@ pub(super) struct View {
 }
 
 impl View {
+    /// Takes a snapshot.
     pub(super) fn of(gate: &Gate) -> Self {
         Self {
             provider: gate.provider().to_owned(),
@@ -33,19 +34,19 @@ impl View {
         }
     }
 
-    /// When a request came, by the clock on the wall.
-    pub(super) fn came_at(&self, request: &RecentRequest) -> Timestamp {
+    /// The wall-clock time at which a request began.
+    pub(super) fn began_at(&self, request: &RecentRequest) -> Timestamp {
         let ago = self.now.saturating_duration_since(request.begun);
         self.at.checked_sub(ago).unwrap_or(self.at)
     }
 }
 
-/// A time of the system's clock, which may be set to anything.
+/// Converts a time of the system clock; none if it is out of range.
 pub(super) fn timestamp(time: SystemTime) -> Option<Timestamp> {
     Timestamp::try_from(time).ok()
 }
 
-/// Seconds are what people and machines compare. Three decimals are more than the network keeps to.
+/// A duration in seconds, rounded to milliseconds.
 pub(super) fn seconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 1000.0).round() / 1000.0
 }
