@@ -172,8 +172,7 @@ async fn help_teaches_and_the_version_is_one_line() {
         assert!(test.contains(part), "{part}: {test}");
     }
     let plan = bench.call(&["plan", "--help"]).await.stdout;
-    for part in
-        ["pileus plan --provider next.yaml", "--cluster-cidr <RANGE[,RANGE]>", "--json", "  7  plan: "]
+    for part in ["pileus plan --provider next.yaml", "--cluster-cidr <CIDR[,CIDR]>", "--json", "  7  plan: "]
     {
         assert!(plan.contains(part), "{part}: {plan}");
     }
@@ -183,8 +182,11 @@ async fn help_teaches_and_the_version_is_one_line() {
         bench.refusal(arguments, 2, &["Usage: pileus"]).await;
     }
     let upstream = [&RUN[..], &["--cloud-provider=azure", "--secure-port=10258"]].concat();
-    let parts =
-        ["--cloud-provider: the provider is", "--secure-port: say --admin-address", "pileus run --help"];
+    let parts = [
+        "--cloud-provider: use --provider FILE.yaml",
+        "--secure-port: use --admin-address",
+        "pileus run --help",
+    ];
     bench.refusal(&upstream, 2, &parts).await;
 }
 
@@ -300,21 +302,21 @@ async fn all_mistakes_of_a_document_are_told_at_once() {
             &RUN,
             2,
             &[
-                "the CloudProvider document provider.yaml is wrong:\n",
-                "\n  apiVersion: \"pileus.dev/v2\" is not known; expected \"pileus.dev/v1alpha1\"",
-                "\n  metadata.name: \"My Cloud\" is no name",
-                "\n  spec.source.file: this field is missing",
+                "the CloudProvider document provider.yaml is invalid:\n",
+                "\n  apiVersion: unknown value \"pileus.dev/v2\"; expected \"pileus.dev/v1alpha1\"",
+                "\n  metadata.name: invalid name \"My Cloud\"",
+                "\n  spec.source.file: required field is missing",
                 "\n  spec.grants[0].port: expected a port from 1 to 65535, found 70000",
-                "\n  spec.grants[0].hots: this field is not known; known here are ",
+                "\n  spec.grants[0].hots: unknown field; known fields are ",
                 "\n  spec.limits.reads.burst: expected a whole number from 1 to 1000000, found 0",
-                "\n  spec.credentials[0].bearer.token: expected where the value lies, never the value itself",
+                "\n  spec.credentials[0].bearer.token: expected a reference to the value, never the value itself",
                 "\n  spec.connection.proxy.url: proxy \"https://proxy.example\" isn't valid",
             ],
         )
         .await;
     assert!(!told.contains("hunter2"), "a secret is repeated: {told}");
     bench.write("provider.yaml", "a: [");
-    bench.refusal(&RUN, 2, &["provider.yaml is wrong", "this is not YAML"]).await;
+    bench.refusal(&RUN, 2, &["provider.yaml is invalid", "invalid YAML"]).await;
 }
 
 /// What a document says about a provider can be judged only beside what that provider says.
@@ -489,7 +491,7 @@ async fn flags_that_make_no_sense_are_named_with_their_value() {
 async fn without_a_way_to_the_api_server_it_says_how_to_name_one() {
     let bench = Bench::new();
     let run = ["run", "--provider", "provider.yaml", "--admin-address", "127.0.0.1:0"];
-    let advice = "name a kubeconfig with --kubeconfig FILE, or run in a Pod with a service account";
+    let advice = "pass --kubeconfig FILE, or run in a Pod with a service account";
     bench.refusal(&run, 2, &["not in a Pod and no kubeconfig given", advice]).await;
     for (kubeconfig, content) in [
         ("garbage", Some("a: [")),
@@ -520,12 +522,12 @@ async fn a_plan_says_what_it_lacks_and_tells_nothing_without_it() {
             &[
                 "can't read namespace kube-system at https://127.0.0.1:1/",
                 "the API server does not answer: client error",
-                "see that it is up",
+                "check that it is running",
             ],
         )
         .await;
     let ranges = [&plan[..], &["--cluster-cidr", "10.0.0.0/8,10.0.0.0/9"]].concat();
-    bench.refusal(&ranges, 2, &["--cluster-cidr", "must be of different families"]).await;
+    bench.refusal(&ranges, 2, &["--cluster-cidr", "must be of different address families"]).await;
     bench
         .refusal(
             &["plan", "--provider", "none.yaml"],
@@ -533,7 +535,7 @@ async fn a_plan_says_what_it_lacks_and_tells_nothing_without_it() {
             &["can't read the CloudProvider document none.yaml"],
         )
         .await;
-    let advice = "name a kubeconfig with --kubeconfig FILE";
+    let advice = "pass --kubeconfig FILE";
     bench.refusal(&["plan", "--provider", "provider.yaml"], 2, &[advice]).await;
 }
 
@@ -553,7 +555,7 @@ async fn inspect_shows_what_a_component_is_and_what_it_wishes() {
         "wasi:http/outgoing-handler@0.2",
         "simulated://…",
         "endpoint (string, required)",
-        "give one with --provider FILE.yaml",
+        "pass one with --provider FILE.yaml",
     ] {
         assert!(stdout.contains(part), "{part}: {stdout}");
     }
@@ -568,8 +570,8 @@ async fn inspect_shows_what_a_component_is_and_what_it_wishes() {
     let compared = bench.call(&inspect).await;
     for part in [
         "[granted by http://cloud.example:8080, credential main]: ",
-        "credentials       main: bearer, for cloud.example, also without TLS",
-        "tightened to      reads: 5 at once, 90 a minute, where the cloud's is ",
+        "credentials         main: bearer, for cloud.example, also without TLS",
+        "your limits         reads: burst 5, 90 per minute (the provider declares ",
     ] {
         assert!(compared.stdout.contains(part), "{part}: {}", compared.stdout);
     }
@@ -602,14 +604,14 @@ async fn inspect_tells_machines_the_same_as_people() {
         let list = |name: &str| json[name].as_array().unwrap().clone();
         assert!(list("exports").iter().all(told) && list("exports").len() == 4, "{text} {json:#}");
         for import in list("imports") {
-            let gives = import["gives"].as_str().unwrap_or("linked, gives nothing");
+            let provides = import["provides"].as_str().unwrap_or("linked, provides nothing");
             assert!(
-                text.contains(&format!("{}: {gives}", import["interface"].as_str().unwrap())),
+                text.contains(&format!("{}: {provides}", import["interface"].as_str().unwrap())),
                 "{import}"
             );
         }
         assert!(
-            list("imports").iter().any(|import| import["gives"].is_null()),
+            list("imports").iter().any(|import| import["provides"].is_null()),
             "a standard library is in it"
         );
         assert_eq!(
@@ -625,17 +627,20 @@ async fn inspect_tells_machines_the_same_as_people() {
         );
         assert!(
             text.contains(
-                "instances: up to 5000 a call, calls side by side, used by cloud-node, cloud-node-lifecycle"
+                "instances: up to 5000 items per call, concurrent calls, used by cloud-node, cloud-node-lifecycle"
             ),
             "{text}"
         );
-        assert!(text.contains("routes: up to 1000 a call, one call at a time, used by node-route"), "{text}");
+        assert!(
+            text.contains("routes: up to 1000 items per call, one call at a time, used by node-route"),
+            "{text}"
+        );
         let memory = &json["memory"];
         let bytes = memory["initialBytes"].as_u64().unwrap();
         assert!(bytes >= 64 << 10 && bytes < memory["limitBytes"].as_u64().unwrap(), "{memory}");
-        assert!(text.contains(&format!("{} KiB at first, at most 64 MiB a call", bytes >> 10)), "{text}");
+        assert!(text.contains(&format!("{} KiB initially, at most 64 MiB per call", bytes >> 10)), "{text}");
         let elements = json["tables"]["initialElements"].as_u64().unwrap();
-        assert!(elements > 0 && text.contains(&format!("{elements} elements at first")), "{text}");
+        assert!(elements > 0 && text.contains(&format!("{elements} elements initially")), "{text}");
         let tool = |producer: &Value| {
             format!("{} {} ", producer["field"].as_str().unwrap(), producer["name"].as_str().unwrap())
         };
@@ -649,12 +654,12 @@ async fn inspect_tells_machines_the_same_as_people() {
         if document.is_empty() {
             assert_eq!(*settings, Value::Null);
         } else {
-            let wish = &settings["wishes"][0];
+            let wish = &settings["requestedHosts"][0];
             assert_eq!(wish["endpoint"], "http://cloud.example:8080");
             assert_eq!(wish["grantedBy"], json!(["http://cloud.example:8080"]));
             assert!(told(&wish["reason"]), "{settings}");
             assert_eq!((&settings["rules"], &settings["listsInPages"]), (&json!(18), &json!(5)));
-            assert!(text.contains("18 about what its requests mean, 5 about lists in pages"), "{text}");
+            assert!(text.contains("18 request rules, 5 for paged lists"), "{text}");
             shows_the_rules(&text, settings);
         }
     }
@@ -666,12 +671,12 @@ async fn inspect_tells_machines_the_same_as_people() {
     };
     let elsewhere = json!({"endpoint": "https://elsewhere.example"});
     let settings = told(document("simulated-provider", &elsewhere)).await;
-    let given = |field: &str| settings["wishes"][0][field].clone();
+    let given = |field: &str| settings["requestedHosts"][0][field].clone();
     assert_eq!((given("grantedBy"), given("credentials")), (json!([]), json!([])));
-    assert_eq!(settings["tightened"], json!([]));
+    assert_eq!(settings["operatorLimits"], json!([]));
     let settings = told(with_credentials().to_string()).await;
-    assert_eq!(settings["wishes"][0]["credentials"], json!(["main"]));
-    assert_eq!(settings["tightened"], json!([{"key": "reads", "burst": 5.0, "perSecond": 1.5}]));
+    assert_eq!(settings["requestedHosts"][0]["credentials"], json!(["main"]));
+    assert_eq!(settings["operatorLimits"], json!([{"key": "reads", "burst": 5.0, "perSecond": 1.5}]));
     let credential = json!({"name": "main", "kind": "bearer", "hosts": ["cloud.example"], "plain": true});
     assert_eq!(settings["credentials"], json!([credential]));
 }
