@@ -1,103 +1,103 @@
-//! What a provider answers about many Nodes at once, while its cloud is well.
+//! Checks of lookups of many Nodes at once in a healthy cloud.
 
 use pileus_cloud::Instance;
 
-use super::check::{Check, Shortfall, Verdict, failed, not_run};
-use super::facts::{Alone, Call, Facts, Known, Outcome, machine};
+use super::check::{Check, CheckResult, NotPassed, failed, not_run};
+use super::describe;
+use super::facts::{Alone, Facts, Known, LookupCall, LookupOutcome, instance_of};
 use super::instances::{is_misaligned, known_nodes, lookups, missed, repeats, requests_needed};
-use super::words;
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "instances.empty",
-        claim: "an empty list of Nodes gets an empty list of answers",
-        matters: "a call must not depend on there being something to ask",
-        judge: empty,
+        claim: "an empty list of Nodes has an empty list of answers",
+        matters: "a call without Nodes must not fail",
+        test: empty,
     },
     Check {
         id: "instances.one-each",
-        claim: "every call brings one answer for each Node",
-        matters: "the host throws a list of another length away as a whole: no Node of it gets on",
-        judge: one_each,
+        claim: "every call returns one answer for each Node",
+        matters: "the host discards a list of another length, so none of its Nodes makes progress",
+        test: one_each,
     },
     Check {
         id: "instances.order",
-        claim: "answers stand in the order of the Nodes",
+        claim: "answers are in the order of the Nodes",
         matters: "an answer at the wrong place gives a Node the addresses of another, or deletes it",
-        judge: order,
+        test: order,
     },
     Check {
         id: "instances.neighbours",
-        claim: "a Node gets the same answer beside others as alone",
+        claim: "a Node has the same answer in a batch as alone",
         matters: "one Node that can't be found must not keep the others from joining",
-        judge: neighbours,
+        test: neighbours,
     },
     Check {
         id: "instances.largest-batch",
-        claim: "a batch of the largest size is answered in time",
-        matters: "the host sends as many as the provider said; after a restart that is the whole cluster",
-        judge: largest,
+        claim: "the largest batch is answered in time",
+        matters: "the host sends batches as large as the provider declares; after a restart that is the whole cluster",
+        test: largest,
     },
 ];
 
-fn empty(facts: &Facts) -> Verdict {
+fn empty(facts: &Facts) -> CheckResult {
     let call = &lookups(facts)?.empty;
     match call.answers() {
         Some([]) => Ok(()),
-        _ => Err(missed(call, "return an empty list; a request is needless")),
+        _ => Err(missed(call, "return an empty list; no request is needed")),
     }
 }
 
-fn one_each(facts: &Facts) -> Verdict {
+fn one_each(facts: &Facts) -> CheckResult {
     let wrong = lookups(facts)?.all().find(|call| is_misaligned(call));
     wrong.map_or(Ok(()), |call| {
         Err(failed(
-            words::sent(call),
-            words::came(call),
-            "build the list from the Nodes that were sent, one after another, not from what the cloud has",
+            describe::call(call),
+            describe::outcome(call),
+            "build the list from the Nodes that were sent, in their order, not from what the cloud lists",
         ))
     })
 }
 
-/// The machine of each Node of a call, or none.
-type Machines<'a> = Vec<Option<&'a Instance>>;
+/// The instance of each Node of a call, or none.
+type FoundInstances<'a> = Vec<Option<&'a Instance>>;
 
-/// The mixed calls, and the machine that each Node has when it is asked about alone; none for those that nobody has,
-/// whatever the answer about them.
-fn mixed(facts: &Facts) -> Result<[(&Call, Machines<'_>); 2], Shortfall> {
+/// The mixed calls, with the instance that each Node has when it is looked up alone; none for Nodes without an instance,
+/// regardless of the answer about them.
+fn mixed(facts: &Facts) -> Result<[(&LookupCall, FoundInstances<'_>); 2], NotPassed> {
     let Known { alone, mixed, reversed } = known_nodes(facts)?;
     repeats(facts)?;
-    let mut machines = Vec::new();
+    let mut instances = Vec::new();
     for Alone { by_name: [call, _], .. } in alone {
-        let machine = call.machine().ok_or_else(|| not_run("instances.known has to pass first"))?;
-        machines.extend([Some(machine), None]);
+        let instance = call.instance().ok_or_else(|| not_run("instances.known has to pass first"))?;
+        instances.extend([Some(instance), None]);
     }
-    machines.push(None);
-    let backwards = machines.iter().rev().copied().collect();
-    Ok([(mixed, machines), (reversed, backwards)])
+    instances.push(None);
+    let backwards = instances.iter().rev().copied().collect();
+    Ok([(mixed, instances), (reversed, backwards)])
 }
 
-/// The machines of a call's answers, where it brought some.
-fn machines(call: &Call) -> Option<Machines<'_>> {
-    Some(call.answers()?.iter().map(machine).collect())
+/// The instances in a call's answers, if it returned some.
+fn found_instances(call: &LookupCall) -> Option<FoundInstances<'_>> {
+    Some(call.answers()?.iter().map(instance_of).collect())
 }
 
-fn are_the_same_in_some_order(came: &[Option<&Instance>], expected: &[Option<&Instance>]) -> bool {
+fn have_same_items(found: &[Option<&Instance>], expected: &[Option<&Instance>]) -> bool {
     let mut left = expected.to_vec();
-    came.len() == expected.len()
-        && came.iter().all(|machine| {
-            let at = left.iter().position(|other| other == machine);
+    found.len() == expected.len()
+        && found.iter().all(|instance| {
+            let at = left.iter().position(|other| other == instance);
             at.map(|at| left.swap_remove(at)).is_some()
         })
 }
 
-fn order(facts: &Facts) -> Verdict {
+fn order(facts: &Facts) -> CheckResult {
     for (call, expected) in mixed(facts)? {
-        match machines(call) {
-            Some(came) if came == expected => {}
-            Some(came) if are_the_same_in_some_order(&came, &expected) => {
-                let advice = "go through the Nodes in the order in which they were sent, and look each one up in what the \
-                              cloud said";
+        match found_instances(call) {
+            Some(found) if found == expected => {}
+            Some(found) if have_same_items(&found, &expected) => {
+                let advice = "iterate over the Nodes in the order in which they were sent, and look each one up in the \
+                              cloud's answer";
                 return Err(missed(call, advice));
             }
             _ => return Err(not_run("instances.neighbours has to pass first")),
@@ -106,29 +106,32 @@ fn order(facts: &Facts) -> Verdict {
     Ok(())
 }
 
-fn neighbours(facts: &Facts) -> Verdict {
+fn neighbours(facts: &Facts) -> CheckResult {
     for (call, expected) in mixed(facts)? {
-        if !machines(call).is_some_and(|came| are_the_same_in_some_order(&came, &expected)) {
-            let advice = "give each Node an outcome of its own; fail as a whole only where no Node can be considered at all";
+        if !found_instances(call).is_some_and(|found| have_same_items(&found, &expected)) {
+            let advice =
+                "give each Node its own outcome; fail the whole call only if no Node can be looked up at all";
             return Err(missed(call, advice));
         }
     }
     Ok(())
 }
 
-fn largest(facts: &Facts) -> Verdict {
+fn largest(facts: &Facts) -> CheckResult {
     let call = &lookups(facts)?.largest;
     match &call.outcome {
-        Outcome::Answers(answers) if answers.iter().any(|answer| machine(answer).is_some()) => {
-            Err(missed(call, "find no machine for a Node that nobody has"))
+        LookupOutcome::Answers(answers) if answers.iter().any(|answer| instance_of(answer).is_some()) => {
+            Err(missed(call, "do not find an instance for a Node that has none"))
         }
-        Outcome::Answers(_) | Outcome::Failed(_) if call.requests.is_empty() => Err(requests_needed()),
-        Outcome::Answers(_) | Outcome::Failed(_) => Ok(()),
-        Outcome::Fault(_) => Err(missed(
+        LookupOutcome::Answers(_) | LookupOutcome::Failed(_) if call.requests.is_empty() => {
+            Err(requests_needed())
+        }
+        LookupOutcome::Answers(_) | LookupOutcome::Failed(_) => Ok(()),
+        LookupOutcome::Fault(_) => Err(missed(
             call,
             format!(
-                "name a smaller largest batch in describe, or need less for each Node; this took {}",
-                words::human(call.took)
+                "declare a smaller largest batch in describe, or take less time for each Node; this call took {}",
+                describe::duration(call.took)
             ),
         )),
     }
@@ -139,54 +142,56 @@ mod tests {
     use pileus_cloud::{Answer, Error, ErrorKind};
     use pileus_host::Fault;
 
-    use super::super::samples::{asked, facts, known, outcomes, trapped};
+    use super::super::samples::{facts, known, lookups_of, outcomes, trapped};
     use super::*;
 
-    fn swap(call: &mut Call) {
-        if let Outcome::Answers(answers) = &mut call.outcome {
+    fn swap(call: &mut LookupCall) {
+        if let LookupOutcome::Answers(answers) = &mut call.outcome {
             answers.reverse();
         }
     }
 
-    /// Each row breaks one promise of a provider that keeps all.
+    /// Each row breaks one rule in the observations of a conforming provider.
     #[test]
-    fn each_check_sees_its_own_mistake_and_no_other_does() {
-        type Change = fn(&mut Facts);
-        let rows: [(&str, Change); 6] = [
-            ("instances.empty", |facts| asked(facts).empty.outcome = trapped()),
+    fn each_mistake_fails_exactly_its_own_check() {
+        type Mistake = fn(&mut Facts);
+        let rows: [(&str, Mistake); 6] = [
+            ("instances.empty", |facts| lookups_of(facts).empty.outcome = trapped()),
             ("instances.order", |facts| {
                 swap(&mut known(facts).mixed);
                 swap(&mut known(facts).reversed);
             }),
-            ("instances.largest-batch", |facts| asked(facts).largest.outcome = trapped()),
+            ("instances.largest-batch", |facts| lookups_of(facts).largest.outcome = trapped()),
             ("instances.one-each", |facts| {
                 let contract = Fault::Contract("lookup answered 0 times about 1 nodes".to_owned());
-                asked(facts).troubles[0].1[0].outcome = Outcome::Fault(contract);
+                lookups_of(facts).faults[0].1[0].outcome = LookupOutcome::Fault(contract);
             }),
             ("instances.neighbours", |facts| {
                 known(facts).mixed.outcome =
-                    Outcome::Failed(Error::new(ErrorKind::Broken, "a Node is unknown"));
+                    LookupOutcome::Failed(Error::new(ErrorKind::Broken, "a Node is unknown"));
             }),
             ("instances.neighbours", |facts| {
-                let Outcome::Answers(answers) = &mut known(facts).reversed.outcome else { unreachable!() };
+                let LookupOutcome::Answers(answers) = &mut known(facts).reversed.outcome else {
+                    unreachable!()
+                };
                 answers[2] = Ok(Answer::Absent);
             }),
         ];
-        for (expected, change) in rows {
+        for (expected, mistake) in rows {
             let mut facts = facts();
-            change(&mut facts);
+            mistake(&mut facts);
             assert_eq!(outcomes(&facts, "failed"), [expected]);
         }
     }
 
     #[test]
-    fn what_nobody_has_may_be_any_answer_but_a_machine() {
+    fn a_node_without_an_instance_may_have_any_answer_but_found() {
         let mut facts = facts();
         let broken = Err(Error::new(ErrorKind::Broken, "no such machine"));
-        let Outcome::Answers(answers) = &mut known(&mut facts).mixed.outcome else { unreachable!() };
+        let LookupOutcome::Answers(answers) = &mut known(&mut facts).mixed.outcome else { unreachable!() };
         answers[1] = broken;
         assert_eq!(outcomes(&facts, "failed"), [""; 0]);
-        let Outcome::Answers(answers) = &mut known(&mut facts).mixed.outcome else { unreachable!() };
+        let LookupOutcome::Answers(answers) = &mut known(&mut facts).mixed.outcome else { unreachable!() };
         answers[1] = answers[0].clone();
         assert_eq!(outcomes(&facts, "failed"), ["instances.neighbours"]);
     }

@@ -1,7 +1,8 @@
-//! What was seen of calls that change something in the cloud, of load balancers and of routes alike. `judge` is what both
-//! have to keep to.
+//! What the test observed of calls that change the cloud, for load balancers and routes alike. `claims` and `failures`
+//! have the checks that both share.
 
-pub(super) mod judge;
+pub(super) mod claims;
+pub(super) mod failures;
 
 use std::time::Duration;
 
@@ -9,217 +10,218 @@ use pileus_cloud::{Error, Ingress, RouteProgress, ServiceProgress};
 use pileus_gate::Effect;
 use pileus_host::Fault;
 
-use super::check::{Shortfall, failed, not_run};
-use super::cloud::Scene;
-use super::facts::Seen;
-use super::words;
+use super::check::{NotPassed, failed, not_run};
+use super::cloud::CloudMode;
+use super::describe;
+use super::facts::SeenRequest;
 
-/// All that was seen of a capability that changes something. `T` is what it lists.
+/// All observations of a capability that changes the cloud. `T` is an item of its list.
 pub(crate) struct Changes<T> {
-    /// What it did in the cloud, or what it takes to let it.
-    pub(crate) played: Result<Played<T>, String>,
-    /// What it did in front of a cloud in each kind of trouble.
-    pub(crate) troubles: Vec<Trouble<T>>,
-    /// The limit on a call's time at which the provider should stop, and the one at which it is stopped, of the call
-    /// with [`Scene::Silence`].
-    pub(crate) patience: (Duration, Duration),
+    /// What happened in the real cloud, or what it takes to allow that.
+    pub(crate) scenario: Result<Scenario<T>, String>,
+    /// What happened with a cloud that fails, once for each kind of fault.
+    pub(crate) faults: Vec<FaultRecord<T>>,
+    /// The soft and the hard deadline of the call with [`CloudMode::Silence`].
+    pub(crate) deadlines: (Duration, Duration),
 }
 
-/// What was done in a cloud, in the order in which it was done. It ends early where the provider can't go on.
-pub(crate) struct Played<T> {
-    /// The UID of the cluster for which it was done.
+/// The steps in the real cloud, in order. The scenario ends early if the provider can't continue.
+pub(crate) struct Scenario<T> {
+    /// The UID of the cluster.
     pub(crate) cluster: String,
-    /// What the two things are told apart by: the UIDs of Services, the destinations of routes.
+    /// What identifies the two objects: the UIDs of Services, the destinations of routes.
     pub(crate) keys: [String; 2],
-    pub(crate) turns: Vec<(Step, Turn)>,
-    /// What was listed, after which step.
+    pub(crate) calls: Vec<(Step, CallRecord)>,
+    /// The lists, by the step that they followed.
     pub(crate) lists: Vec<(Step, Listing<T>)>,
-    /// What could not be removed again, and why.
+    /// What could not be removed at the end, and why.
     pub(crate) left: Vec<String>,
 }
 
-/// What a turn is about.
+/// A step of the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// One is deleted for a Service that never was.
+    /// Delete the load balancer of a Service that never existed.
     Before,
-    /// Two are made.
+    /// Create two objects.
     Make,
-    /// The same two once more.
+    /// Create the same two again.
     Again,
-    /// The same in another order, with something before them that never was.
+    /// Create the same two in reverse order, after deleting one that never existed.
     Mixed,
-    /// The first has another port; the host tells nothing of the second.
+    /// Change the port of the first; the host doesn't mention the second.
     Unknown,
-    /// The second as it was, after that.
+    /// Then ensure the second, unchanged.
     AfterUnknown,
-    /// The first has its port again; the second is known, where the provider asks for that.
+    /// Change the port of the first back; the second is known, if the provider reads known Services.
     Known,
-    /// The second as it was, after that.
+    /// Then ensure the second, unchanged.
     AfterKnown,
-    /// They lead to other Nodes.
+    /// Move both to other Nodes.
     Move,
-    /// The same once more.
+    /// The same again.
     MoveAgain,
-    /// The first is deleted.
+    /// Delete the first.
     Delete,
-    /// It is deleted once more.
+    /// The same again.
     DeleteAgain,
-    /// The second is removed by what the list tells of it alone.
+    /// Remove the second by its entry in the list alone.
     Orphan,
-    /// Once more.
+    /// The same again.
     OrphanAgain,
 }
 
-/// A call, or several until each of its changes had come to an end.
+/// A call, or several until each of its changes had ended.
 #[derive(Debug, Clone)]
-pub(crate) struct Turn {
-    /// What was sent, in words.
+pub(crate) struct CallRecord {
+    /// A description of the call.
     pub(crate) sent: String,
-    pub(crate) came: Result<Vec<Came>, NoAnswer>,
-    /// What came of the first call, where there were several.
-    pub(crate) first: Vec<Came>,
-    /// The requests that the provider made, in their order.
-    pub(crate) requests: Vec<Seen>,
+    pub(crate) outcomes: Result<Vec<ChangeOutcome>, CallFailure>,
+    /// The outcomes of the first call, if there were several.
+    pub(crate) first: Vec<ChangeOutcome>,
+    /// The provider's requests, in order.
+    pub(crate) requests: Vec<SeenRequest>,
 }
 
 /// A list, and the requests that it took.
 #[derive(Debug, Clone)]
 pub(crate) struct Listing<T> {
-    pub(crate) came: Result<Vec<T>, NoAnswer>,
-    pub(crate) requests: Vec<Seen>,
+    pub(crate) items: Result<Vec<T>, CallFailure>,
+    pub(crate) requests: Vec<SeenRequest>,
 }
 
-/// A change and a list in front of a cloud in trouble; without a list where one such wait tells enough.
-pub(crate) struct Trouble<T> {
-    pub(crate) scene: Scene,
-    pub(crate) turn: Turn,
+/// A change and a list with a cloud that fails. The list is left out where the change alone shows enough.
+pub(crate) struct FaultRecord<T> {
+    pub(crate) mode: CloudMode,
+    pub(crate) call: CallRecord,
     pub(crate) list: Option<Listing<T>>,
 }
 
-/// What became of one change.
+/// The outcome of one change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Came {
-    /// It is so; of a Service with its ways in.
+pub(crate) enum ChangeOutcome {
+    /// It is done; of a Service, with its ingress.
     Done(Vec<Ingress>),
-    /// It is under way.
-    Under { after: Duration, resume: Option<String> },
-    /// It is somebody else's.
+    InProgress {
+        after: Duration,
+        resume: Option<String>,
+    },
+    /// Another controller serves the object.
     Elsewhere,
-    /// It could not be done.
     Failed(Error),
 }
 
-/// Why a call brought no outcomes.
+/// Why a call returned no outcomes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NoAnswer {
-    /// An error for all of it.
+pub(crate) enum CallFailure {
+    /// An error for the whole call.
     Error(Error),
-    /// It trapped, ran out of time, or answered what can't be.
+    /// The call trapped, exceeded its time, or returned an invalid answer.
     Fault(Fault),
 }
 
-impl From<Result<ServiceProgress, Error>> for Came {
+impl From<Result<ServiceProgress, Error>> for ChangeOutcome {
     fn from(outcome: Result<ServiceProgress, Error>) -> Self {
         match outcome {
             Ok(ServiceProgress::Done { status, warnings: _ }) => Self::Done(status),
-            Ok(ServiceProgress::InProgress { after, resume }) => Self::Under { after, resume },
+            Ok(ServiceProgress::InProgress { after, resume }) => Self::InProgress { after, resume },
             Ok(ServiceProgress::Elsewhere) => Self::Elsewhere,
             Err(error) => Self::Failed(error),
         }
     }
 }
 
-impl From<Result<RouteProgress, Error>> for Came {
+impl From<Result<RouteProgress, Error>> for ChangeOutcome {
     fn from(outcome: Result<RouteProgress, Error>) -> Self {
         match outcome {
             Ok(RouteProgress::Done) => Self::Done(Vec::new()),
-            Ok(RouteProgress::InProgress { after, resume }) => Self::Under { after, resume },
+            Ok(RouteProgress::InProgress { after, resume }) => Self::InProgress { after, resume },
             Err(error) => Self::Failed(error),
         }
     }
 }
 
-impl Came {
-    /// The ways in, where it is done.
+impl ChangeOutcome {
+    /// The ingress of a change that is done.
     fn done(&self) -> Option<&[Ingress]> {
         match self {
             Self::Done(status) => Some(status),
-            Self::Under { .. } | Self::Elsewhere | Self::Failed(_) => None,
+            Self::InProgress { .. } | Self::Elsewhere | Self::Failed(_) => None,
         }
     }
 }
 
-impl Turn {
-    /// The ways in of each, where all are done.
+impl CallRecord {
+    /// The ingress of each change, if all are done.
     pub(crate) fn done(&self) -> Option<Vec<&[Ingress]>> {
-        self.came.as_ref().ok()?.iter().map(Came::done).collect()
+        self.outcomes.as_ref().ok()?.iter().map(ChangeOutcome::done).collect()
     }
 
-    /// The first request that changes something. A `GET` that no rule is about is the affair of another check.
-    pub(super) fn write(&self) -> Option<&Seen> {
-        let writes = |request: &&Seen| {
+    /// The first request that changes something. A `GET` without a rule is the subject of another check.
+    pub(super) fn write(&self) -> Option<&SeenRequest> {
+        let is_write = |request: &&SeenRequest| {
             request.effect == Effect::Write && (request.has_rule || !request.line.starts_with("GET "))
         };
-        self.requests.iter().find(writes)
+        self.requests.iter().find(is_write)
     }
 
     fn is_misaligned(&self) -> bool {
-        matches!(&self.came, Err(NoAnswer::Fault(Fault::Contract(_))))
+        matches!(&self.outcomes, Err(CallFailure::Fault(Fault::Contract(_))))
     }
 
-    pub(super) fn missed(&self, advice: impl Into<String>) -> Shortfall {
+    /// A failure with this advice, unless the call is misaligned.
+    pub(super) fn missed(&self, advice: impl Into<String>) -> NotPassed {
         self.unless_misaligned(self.failed(advice))
     }
 
-    /// A call without one outcome for each change tells nothing about what the outcomes would have been.
-    fn unless_misaligned(&self, shortfall: Shortfall) -> Shortfall {
+    /// A call without one outcome for each change shows nothing about the outcomes themselves.
+    fn unless_misaligned(&self, not_passed: NotPassed) -> NotPassed {
         if self.is_misaligned() {
             not_run("the check of this capability whose name ends in one-each has to pass first")
         } else {
-            shortfall
+            not_passed
         }
     }
 
-    fn failed(&self, advice: impl Into<String>) -> Shortfall {
-        let came = format!(
-            "{}; asked of the cloud: {}",
-            words::came_of_changes(&self.came),
-            words::lines(&self.requests)
+    fn failed(&self, advice: impl Into<String>) -> NotPassed {
+        let received = format!(
+            "{}; requests to the cloud: {}",
+            describe::change_outcomes(&self.outcomes),
+            describe::requests(&self.requests)
         );
-        failed(&self.sent, came, advice)
+        failed(&self.sent, received, advice)
     }
 }
 
 impl<T> Changes<T> {
-    /// What was done in the cloud.
-    pub(super) fn played(&self) -> Result<&Played<T>, Shortfall> {
-        self.played.as_ref().map_err(not_run)
+    /// What happened in the real cloud.
+    pub(super) fn scenario(&self) -> Result<&Scenario<T>, NotPassed> {
+        self.scenario.as_ref().map_err(not_run)
     }
 
-    /// All turns.
-    pub(super) fn turns(&self) -> impl Iterator<Item = &Turn> {
-        let played = self.played.iter().flat_map(|played| &played.turns).map(|(_, turn)| turn);
-        played.chain(self.troubles.iter().map(|trouble| &trouble.turn))
+    /// All calls.
+    pub(super) fn calls(&self) -> impl Iterator<Item = &CallRecord> {
+        let scenario = self.scenario.iter().flat_map(|scenario| &scenario.calls).map(|(_, call)| call);
+        scenario.chain(self.faults.iter().map(|fault| &fault.call))
     }
 }
 
-impl<T> Played<T> {
-    /// Nothing yet, for this cluster and these two.
+impl<T> Scenario<T> {
+    /// An empty scenario for a cluster and two objects.
     pub(super) fn of(cluster: Option<String>, keys: [String; 2]) -> Self {
         let cluster = cluster.unwrap_or_default();
-        Self { cluster, keys, turns: Vec::new(), lists: Vec::new(), left: Vec::new() }
+        Self { cluster, keys, calls: Vec::new(), lists: Vec::new(), left: Vec::new() }
     }
 
-    /// What was done at a step, or what it takes to get there.
-    pub(super) fn turn(&self, step: Step, needs: &str) -> Result<&Turn, Shortfall> {
-        let turn = self.turns.iter().find(|(other, _)| *other == step).map(|(_, turn)| turn);
-        turn.ok_or_else(|| not_run(needs))
+    /// The call of a step, or what it takes to get there.
+    pub(super) fn call(&self, step: Step, needs: &str) -> Result<&CallRecord, NotPassed> {
+        let call = self.calls.iter().find(|(other, _)| *other == step).map(|(_, call)| call);
+        call.ok_or_else(|| not_run(needs))
     }
 
-    /// What was listed after a step, or what it takes to get there.
-    pub(super) fn list(&self, step: Step, needs: &str) -> Result<&[T], Shortfall> {
+    /// The list after a step, or what it takes to get there.
+    pub(super) fn list(&self, step: Step, needs: &str) -> Result<&[T], NotPassed> {
         let listed = self.lists.iter().find(|(other, _)| *other == step);
-        listed.and_then(|(_, list)| list.came.as_deref().ok()).ok_or_else(|| not_run(needs))
+        listed.and_then(|(_, list)| list.items.as_deref().ok()).ok_or_else(|| not_run(needs))
     }
 }

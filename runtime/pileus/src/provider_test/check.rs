@@ -1,41 +1,40 @@
-//! What a check is, and what it may say. A check is a value: a sentence that must hold, why it matters, and a pure
-//! function that holds it against what was seen.
+//! A check as a value: a claim, why it matters, and a pure function that tests the claim against the observations.
 
 use super::facts::Facts;
-use super::{batches, configuration, info, instances, load_balancers, routes, trouble};
+use super::{batches, configuration, faults, info, instances, load_balancers, routes};
 
-/// One promise of the contract.
+/// A check of one rule of the contract.
 pub(crate) struct Check {
-    /// A name that stays: scripts and people refer to it.
+    /// A stable name that scripts may use.
     pub(crate) id: &'static str,
-    /// What must hold, as a sentence.
+    /// What must hold, as a clause.
     pub(crate) claim: &'static str,
-    /// What would happen in a cluster where it doesn't.
+    /// What would happen in a cluster otherwise.
     pub(crate) matters: &'static str,
-    /// Holds it against what was seen.
-    pub(crate) judge: fn(&Facts) -> Verdict,
+    /// Tests the claim.
+    pub(crate) test: fn(&Facts) -> CheckResult,
 }
 
-/// Whether a check holds.
-pub(crate) type Verdict = Result<(), Shortfall>;
+/// The result of a check.
+pub(crate) type CheckResult = Result<(), NotPassed>;
 
 /// Why a check was not passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Shortfall {
-    /// It doesn't hold.
+pub(crate) enum NotPassed {
+    /// The claim doesn't hold.
     Failed(Failure),
-    /// It couldn't be asked: what it needs, and how to give it.
+    /// The check could not run: what it needs, and how to provide it.
     NotRun(String),
 }
 
-/// How a promise was broken.
+/// How a claim was violated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
-    /// What was sent.
+    /// What the test sent.
     pub(crate) sent: String,
-    /// What came back.
-    pub(crate) came: String,
-    /// What to do.
+    /// What the provider answered.
+    pub(crate) received: String,
+    /// What the provider's author should do.
     pub(crate) advice: String,
 }
 
@@ -46,25 +45,25 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         configuration::CHECKS,
         instances::CHECKS,
         batches::CHECKS,
-        trouble::CHECKS,
+        faults::CHECKS,
         load_balancers::CHECKS,
         routes::CHECKS,
     ];
     groups.into_iter().flatten()
 }
 
-/// A promise that was broken.
+/// The result of a violated claim.
 pub(crate) fn failed(
     sent: impl Into<String>,
-    came: impl Into<String>,
+    received: impl Into<String>,
     advice: impl Into<String>,
-) -> Shortfall {
-    Shortfall::Failed(Failure { sent: sent.into(), came: came.into(), advice: advice.into() })
+) -> NotPassed {
+    NotPassed::Failed(Failure { sent: sent.into(), received: received.into(), advice: advice.into() })
 }
 
-/// A check that lacks something.
-pub(crate) fn not_run(needs: impl Into<String>) -> Shortfall {
-    Shortfall::NotRun(needs.into())
+/// The result of a check that lacks something.
+pub(crate) fn not_run(needs: impl Into<String>) -> NotPassed {
+    NotPassed::NotRun(needs.into())
 }
 
 #[cfg(test)]
@@ -74,10 +73,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_check_has_a_name_of_its_own_and_says_why_it_matters() {
+    fn checks_have_unique_ids_claims_and_reasons() {
         let ids: BTreeSet<_> = all().map(|check| check.id).collect();
         assert_eq!(ids.len(), all().count());
-        for Check { id, claim, matters, judge: _ } in all() {
+        for Check { id, claim, matters, test: _ } in all() {
             assert!(
                 id.split_once('.').is_some_and(|(group, name)| !group.is_empty() && !name.is_empty()),
                 "{id}"

@@ -1,7 +1,6 @@
-//! The cloud as the provider meets it during a test: the real one, with everything that is asked of it written down, or
-//! one that is busy, broken or silent. It stands in the gate, so a provider can't tell it from the real one. What would
-//! change something reaches none of them but where the author allowed that: the component may be anybody's, and the cloud
-//! somebody's.
+//! The cloud during a test: the real one, with all requests recorded, or one that fails. It takes the place of the
+//! cloud in the gate, so a provider can't distinguish it from the real one. Requests that may change something reach
+//! the real cloud only if the user allowed that, because the component is untrusted and the cloud may be in use.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,41 +8,41 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pileus_cloud::NodeReference;
 use pileus_gate::{Classification, Effect, Error, Interception, Interceptor, Limits, Request};
 
-use super::facts::Seen;
+use super::facts::SeenRequest;
 
-/// How long a busy cloud asks to be left alone, in seconds; an odd number, so that it is recognised.
+/// The Retry-After of a busy cloud, in seconds; an unusual number, so that it can be recognized.
 pub(crate) const RETRY_AFTER: u64 = 7;
 
-/// What the cloud does.
+/// How the cloud behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scene {
-    /// It is the real one.
+pub(crate) enum CloudMode {
+    /// The real cloud, for reads.
     Real,
-    /// It is the real one, and may be changed.
+    /// The real cloud, which may be changed.
     Changing,
-    /// It is the real one for so many requests, and then busy: more would be rude to a cloud that others use.
+    /// The real cloud for this many requests, then a busy one: others may use the cloud too.
     RealFor(usize),
-    /// It has had enough: 429 with `Retry-After`.
+    /// It answers 429 with `Retry-After`.
     Busy,
-    /// It can't at the moment: 503.
+    /// It answers 503.
     Down,
-    /// It answers one request, and then can't any more.
+    /// It answers one request, and 503 to all later ones.
     BreaksDown,
-    /// The credentials don't allow it: 403.
+    /// It answers 403.
     Forbidden,
-    /// It knows nothing of what is asked for: 404.
+    /// It answers 404.
     NotFound,
-    /// A proxy in between answers, with a page for people.
+    /// A proxy answers with an HTML page.
     Page,
-    /// The connection breaks.
+    /// It breaks connections.
     CutOff,
     /// It never answers.
     Silence,
 }
 
-impl Scene {
-    /// All that aren't the real one.
-    pub(crate) const TROUBLES: [Self; 8] = [
+impl CloudMode {
+    /// All modes in which the cloud fails.
+    pub(crate) const FAULTS: [Self; 8] = [
         Self::Busy,
         Self::Down,
         Self::BreaksDown,
@@ -54,7 +53,7 @@ impl Scene {
         Self::Silence,
     ];
 
-    /// The cloud in this scene, as the object of a sentence.
+    /// The cloud in this mode, as the object of a sentence.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Real | Self::Changing | Self::RealFor(_) => "the cloud",
@@ -64,13 +63,13 @@ impl Scene {
             Self::Forbidden => "a cloud that answers 403",
             Self::NotFound => "a cloud that answers 404",
             Self::Page => "a proxy that answers 200 with an HTML page",
-            Self::CutOff => "a cloud that breaks connections off",
+            Self::CutOff => "a cloud that breaks connections",
             Self::Silence => "a cloud that never answers",
         }
     }
 
-    /// What becomes of a request after so many others.
-    fn course(self, earlier: usize) -> Interception {
+    /// What happens to a request after this many others.
+    fn intercept_request(self, earlier: usize) -> Interception {
         let plain = |status: u16| http::Response::builder().status(status);
         let busy = || {
             let head = plain(429).header("retry-after", RETRY_AFTER);
@@ -97,7 +96,7 @@ impl Scene {
 }
 
 fn json(code: &str) -> String {
-    format!(r#"{{"code":"{code}","message":"the conformance test says so"}}"#)
+    format!(r#"{{"code":"{code}","message":"this answer is from the conformance test"}}"#)
 }
 
 fn answer(head: http::response::Builder, kind: &str, body: String) -> Interception {
@@ -109,77 +108,79 @@ fn forbidden() -> Interception {
     answer(http::Response::builder().status(403), "application/json", json("forbidden"))
 }
 
-/// Whether the real cloud may see a request. Where no rule says what it means, its method has to.
-fn only_reads(request: &Request, meaning: &Classification) -> bool {
-    (meaning.effect != Effect::Write && request.can_be_a_read())
-        || (!has_rule(meaning) && request.method().is_safe())
+/// Whether the real cloud may get a request as a read. Without a rule, the method decides.
+fn only_reads(request: &Request, classification: &Classification) -> bool {
+    (classification.effect != Effect::Write && request.can_be_a_read())
+        || (!has_rule(classification) && request.method().is_safe())
 }
 
-fn has_rule(meaning: &Classification) -> bool {
-    !matches!(meaning.limits, Limits::AllOfHost)
+fn has_rule(classification: &Classification) -> bool {
+    !matches!(classification.limits, Limits::AllOfHost)
 }
 
-/// Stands between provider and cloud. Clones are the same one.
+/// Stands between provider and cloud, and records requests. Clones share their state.
 #[derive(Clone)]
-pub(crate) struct Cloud(Arc<Mutex<Play>>);
+pub(crate) struct Cloud(Arc<Mutex<CloudState>>);
 
-struct Play {
-    scene: Scene,
+struct CloudState {
+    mode: CloudMode,
     nodes: Vec<NodeReference>,
-    seen: Vec<Seen>,
+    seen: Vec<SeenRequest>,
 }
 
 impl Cloud {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(Play { scene: Scene::Real, nodes: Vec::new(), seen: Vec::new() })))
+        Self(Arc::new(Mutex::new(CloudState { mode: CloudMode::Real, nodes: Vec::new(), seen: Vec::new() })))
     }
 
-    /// Begins a call about these Nodes.
-    pub(crate) fn begin(&self, scene: Scene, nodes: &[NodeReference]) {
-        let mut play = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *play = Play { scene, nodes: nodes.to_vec(), seen: Vec::new() };
+    /// Starts a call about these Nodes.
+    pub(crate) fn begin(&self, mode: CloudMode, nodes: &[NodeReference]) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = CloudState { mode, nodes: nodes.to_vec(), seen: Vec::new() };
     }
 
-    /// The requests since the call began.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    /// The requests since the call started.
+    pub(crate) fn seen(&self) -> Vec<SeenRequest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).seen.clone()
     }
 }
 
 impl fmt::Debug for Cloud {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Cloud") // what it holds may hold what a query holds
+        f.write_str("Cloud") // requests may contain secrets in their queries
     }
 }
 
 impl Interceptor for Cloud {
-    fn intercept(&self, request: &Request, body: &[u8], meaning: &Classification) -> Interception {
-        let mut play = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn intercept(&self, request: &Request, body: &[u8], classification: &Classification) -> Interception {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let text = format!(
             "{}?{} {}",
             request.url(),
             request.query().unwrap_or_default(),
             String::from_utf8_lossy(body)
         );
-        let seen = Seen {
+        let seen = SeenRequest {
             line: format!("{} {}", request.method(), request.url()),
-            effect: meaning.effect,
-            has_rule: has_rule(meaning),
-            about: named_in(&text, &play.nodes),
+            effect: classification.effect,
+            has_rule: has_rule(classification),
+            about: named_in(&text, &state.nodes),
         };
-        let course = match play.scene.course(play.seen.len()) {
-            Interception::Forward if play.scene != Scene::Changing && !only_reads(request, meaning) => {
+        let interception = match state.mode.intercept_request(state.seen.len()) {
+            Interception::Forward
+                if state.mode != CloudMode::Changing && !only_reads(request, classification) =>
+            {
                 forbidden()
             }
-            course => course,
+            interception => interception,
         };
-        play.seen.push(seen);
-        course
+        state.seen.push(seen);
+        interception
     }
 }
 
-/// Which Nodes a request names: by name, or by the last part of the provider ID, which is what clouds call a machine, in
-/// large or small letters.
+/// The Nodes that a request names: by name, or by the last part of the provider ID, which is the cloud's name of the
+/// instance. Case is ignored.
 fn named_in(text: &str, nodes: &[NodeReference]) -> Vec<usize> {
     let text = text.to_ascii_lowercase();
     let is_named = |node: &NodeReference| {
@@ -190,7 +191,7 @@ fn named_in(text: &str, nodes: &[NodeReference]) -> Vec<usize> {
     nodes.iter().enumerate().filter(|(_, node)| is_named(node)).map(|(index, _)| index).collect()
 }
 
-/// Whether a text holds a word, and not only as a part of a longer one.
+/// Whether a text contains a word on its own, not as part of a longer one.
 fn has_word(text: &str, word: &str) -> bool {
     let ends = |c: Option<char>| c.is_none_or(|c| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
     !word.is_empty()
@@ -208,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_counts_only_as_a_word_of_its_own() {
+    fn a_name_counts_only_as_a_separate_word() {
         for (text, named) in [
             ("http://a/v1/machines/node-1?", true),
             ("http://a/v1/machines?name=node-1&x=2", true),
@@ -223,46 +224,47 @@ mod tests {
     }
 
     #[test]
-    fn a_cloud_that_may_be_changed_is() {
+    fn changes_reach_a_cloud_that_may_be_changed() {
         let cloud = Cloud::new();
-        cloud.begin(Scene::Changing, &[]);
+        cloud.begin(CloudMode::Changing, &[]);
         let request = Request::parse(&Method::DELETE, &"https://cloud.example/a".parse().unwrap()).unwrap();
-        let meaning = Classification {
+        let classification = Classification {
             effect: Effect::Write,
             limits: Limits::AllOfHost,
             cache_scope: None,
             fold_case: false,
             page: None,
         };
-        assert!(matches!(cloud.intercept(&request, b"", &meaning), Interception::Forward));
+        assert!(matches!(cloud.intercept(&request, b"", &classification), Interception::Forward));
     }
 
     #[test]
-    fn no_cloud_sees_what_would_change_something() {
-        let carries = |scene, method, effect, limits| {
+    fn changes_reach_no_other_cloud() {
+        let carries = |mode, method, effect, limits| {
             let cloud = Cloud::new();
-            cloud.begin(scene, &[]);
+            cloud.begin(mode, &[]);
             let request = Request::parse(&method, &"https://cloud.example/a".parse().unwrap()).unwrap();
-            let meaning = Classification { effect, limits, cache_scope: None, fold_case: false, page: None };
-            let course = cloud.intercept(&request, b"", &meaning);
-            assert_eq!(cloud.seen().len(), 1, "it is written down in any case");
-            matches!(course, Interception::Forward)
+            let classification =
+                Classification { effect, limits, cache_scope: None, fold_case: false, page: None };
+            let interception = cloud.intercept(&request, b"", &classification);
+            assert_eq!(cloud.seen().len(), 1, "it is recorded in any case");
+            matches!(interception, Interception::Forward)
         };
         let ruled = || Limits::Keys(Vec::new());
-        for scene in [Scene::Real, Scene::RealFor(1), Scene::BreaksDown] {
-            assert!(carries(scene, Method::GET, Effect::Read, ruled()));
-            assert!(carries(scene, Method::POST, Effect::Read, ruled()), "some APIs read by POST");
-            assert!(carries(scene, Method::GET, Effect::OperationPoll, ruled()));
-            assert!(carries(scene, Method::GET, Effect::Write, Limits::AllOfHost), "no rule is about it");
-            assert!(!carries(scene, Method::GET, Effect::Write, ruled()));
-            assert!(!carries(scene, Method::POST, Effect::Write, Limits::AllOfHost));
-            assert!(!carries(scene, Method::DELETE, Effect::Write, ruled()));
-            assert!(!carries(scene, Method::DELETE, Effect::Read, ruled()), "no rule makes a read of it");
+        for mode in [CloudMode::Real, CloudMode::RealFor(1), CloudMode::BreaksDown] {
+            assert!(carries(mode, Method::GET, Effect::Read, ruled()));
+            assert!(carries(mode, Method::POST, Effect::Read, ruled()), "some APIs read by POST");
+            assert!(carries(mode, Method::GET, Effect::OperationPoll, ruled()));
+            assert!(carries(mode, Method::GET, Effect::Write, Limits::AllOfHost), "no rule matches it");
+            assert!(!carries(mode, Method::GET, Effect::Write, ruled()));
+            assert!(!carries(mode, Method::POST, Effect::Write, Limits::AllOfHost));
+            assert!(!carries(mode, Method::DELETE, Effect::Write, ruled()));
+            assert!(!carries(mode, Method::DELETE, Effect::Read, ruled()), "no rule can make it a read");
         }
     }
 
     #[test]
-    fn a_machine_is_named_as_its_cloud_writes_its_name() {
+    fn an_instance_is_named_as_in_its_cloud() {
         let node = |id: &str| NodeReference {
             name: "node-1".to_owned(),
             uid: String::new(),
@@ -284,9 +286,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cloud_that_is_shared_is_spared_after_its_share() {
-        assert!(matches!(Scene::RealFor(2).course(1), Interception::Forward));
-        let Interception::Respond(answer) = Scene::RealFor(2).course(2) else { unreachable!("it answers") };
+    fn after_the_limit_of_requests_the_cloud_is_busy() {
+        assert!(matches!(CloudMode::RealFor(2).intercept_request(1), Interception::Forward));
+        let Interception::Respond(answer) = CloudMode::RealFor(2).intercept_request(2) else {
+            unreachable!("it answers")
+        };
         assert_eq!(
             (answer.status().as_u16(), answer.headers()["retry-after"].to_str().ok()),
             (429, Some("7"))

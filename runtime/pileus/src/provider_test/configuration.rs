@@ -1,57 +1,57 @@
-//! What a provider makes of configurations, right and wrong ones.
+//! Checks of how a provider reads valid and invalid configurations.
 
 use pileus_host::{RequestedEndpoint, Settings};
 
-use super::check::{Check, Shortfall, Verdict, failed, not_run};
-use super::facts::{Configured, Expected, Facts, Refusal, Refused};
-use super::words;
+use super::check::{Check, CheckResult, NotPassed, failed, not_run};
+use super::describe;
+use super::facts::{Configured, Expected, Facts, Rejection, WrongDocument};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "configuration.accepted",
-        claim: "configure accepts the configuration, and what follows from it can be",
-        matters: "without settings there are no rules, no wishes, and no start",
-        judge: accepted,
+        claim: "configure accepts the configuration and returns valid settings",
+        matters: "without settings there are no rules, and the provider does not start",
+        test: accepted,
     },
     Check {
         id: "configuration.same-twice",
-        claim: "configure answers the same document with the same settings",
-        matters: "rules that change from start to start make caching and limits a matter of luck",
-        judge: same_twice,
+        claim: "configure returns the same settings for the same document",
+        matters: "with changing rules, caching and limits would work only by chance",
+        test: same_twice,
     },
     Check {
         id: "configuration.granted",
-        claim: "every host that the provider wishes is granted",
-        matters: "requests to a host that no grant names are denied",
-        judge: granted,
+        claim: "every host that the provider requests is granted",
+        matters: "requests to a host without a grant are denied",
+        test: granted,
     },
     Check {
         id: "configuration.refuses-rubbish",
-        claim: "configure refuses what is no configuration, and says why",
-        matters: "a mistake that is accepted shows only when the first Node waits in vain",
-        judge: |facts| refuses(facts, |expected| *expected == Expected::AnyProblem),
+        claim: "configure rejects what is not a configuration, with a problem",
+        matters: "an accepted mistake shows only later, when the first Node stays uninitialized",
+        test: |facts| rejects(facts, |expected| *expected == Expected::AnyProblem),
     },
     Check {
         id: "configuration.names-fields",
-        claim: "a problem with one field names the path of that field",
-        matters: "an operator sees the message alone, beside a document of a hundred lines",
-        judge: |facts| refuses(facts, |expected| matches!(expected, Expected::Problem(_))),
+        claim: "a problem with a field names the path of that field",
+        matters: "an operator has to find the field in a long document",
+        test: |facts| rejects(facts, |expected| matches!(expected, Expected::Problem(_))),
     },
     Check {
         id: "configuration.never-traps",
-        claim: "configure answers every document, right or wrong",
-        matters: "a trap tells an operator nothing about the mistake",
-        judge: never_traps,
+        claim: "configure returns for every document, valid or invalid",
+        matters: "a trap says nothing about the operator's mistake",
+        test: never_traps,
     },
 ];
 
-fn configured(facts: &Facts) -> Result<&Configured, Shortfall> {
+fn configured(facts: &Facts) -> Result<&Configured, NotPassed> {
     facts.configured.as_ref().ok_or_else(|| {
         not_run("a configuration: pass --config FILE or --config '{…}', or --provider FILE.yaml")
     })
 }
 
-fn settings(facts: &Facts) -> Result<(&Configured, &Settings), Shortfall> {
+fn settings(facts: &Facts) -> Result<(&Configured, &Settings), NotPassed> {
     let configured = configured(facts)?;
     match &configured.answers[0] {
         Ok(settings) => Ok((configured, settings)),
@@ -63,48 +63,48 @@ fn sent(document: &str) -> String {
     format!("info.configure({document})")
 }
 
-fn accepted(facts: &Facts) -> Verdict {
+fn accepted(facts: &Facts) -> CheckResult {
     let Configured { document, answers, .. } = configured(facts)?;
     match &answers[0] {
         Ok(_) => Ok(()),
-        Err(refused @ Refused::Problems(_)) => Err(failed(
+        Err(refused @ Rejection::Problems(_)) => Err(failed(
             sent(document),
-            words::refused(refused),
-            "correct the configuration that you passed, or what configure makes of it",
+            describe::rejection(refused),
+            "fix the configuration that you passed, or how configure reads it",
         )),
-        Err(refused @ Refused::Broke(_)) => Err(failed(
+        Err(refused @ Rejection::Broken(_)) => Err(failed(
             sent(document),
-            words::refused(refused),
-            "correct what it names; configure must not use the network, and rules are patterns as in wit/info.wit",
+            describe::rejection(refused),
+            "fix what it names; configure must not use the network, and wit/info.wit describes rules",
         )),
     }
 }
 
-fn same_twice(facts: &Facts) -> Verdict {
+fn same_twice(facts: &Facts) -> CheckResult {
     let (Configured { document, answers, .. }, first) = settings(facts)?;
-    let came = match &answers[1] {
+    let received = match &answers[1] {
         Ok(second) => changes(first, second),
-        Err(refused) => vec![format!("settings at first, and then: {}", words::refused(refused))],
+        Err(refused) => vec![format!("first settings, then: {}", describe::rejection(refused))],
     };
-    if came.is_empty() {
+    if received.is_empty() {
         return Ok(());
     }
     Err(failed(
         format!("{}, twice", sent(document)),
-        came.join("; "),
-        "make settings from the document alone: no time, no random number, no order of a hash map",
+        received.join("; "),
+        "derive settings from the document alone: no times, no random numbers, no iteration order of a hash map",
     ))
 }
 
-/// What differs between two settings.
+/// The differences between two settings.
 fn changes(first: &Settings, second: &Settings) -> Vec<String> {
     let parts = |settings: &Settings| {
-        let Settings { endpoints: wishes, rules, limits, one_at_a_time } = settings;
-        let wish =
+        let Settings { endpoints, rules, limits, one_at_a_time } = settings;
+        let text =
             |RequestedEndpoint { endpoint, reason }: &RequestedEndpoint| format!("{endpoint} ({reason})");
-        let wishes = wishes.iter().map(wish).collect::<Vec<_>>().join(", ");
+        let endpoints = endpoints.iter().map(text).collect::<Vec<_>>().join(", ");
         [
-            ("endpoints", wishes),
+            ("endpoints", endpoints),
             ("rules", format!("{rules:?}")),
             ("limits", format!("{limits:?}")),
             ("one at a time", format!("{one_at_a_time:?}")),
@@ -117,7 +117,7 @@ fn changes(first: &Settings, second: &Settings) -> Vec<String> {
     both.filter_map(change).collect()
 }
 
-fn granted(facts: &Facts) -> Verdict {
+fn granted(facts: &Facts) -> CheckResult {
     let (Configured { document, coverage, .. }, _) = settings(facts)?;
     if coverage.missing.is_empty() {
         return Ok(());
@@ -126,52 +126,53 @@ fn granted(facts: &Facts) -> Verdict {
     let flags: Vec<_> = missing.iter().map(|endpoint| format!("--grant {endpoint}")).collect();
     Err(failed(
         sent(document),
-        format!("a wish for {}, which no grant names", missing.join(", ")),
-        format!("if it is meant, pass {} or add a grant to the document", flags.join(" ")),
+        format!("a request for access to {}, which no grant names", missing.join(", ")),
+        format!("if this is intended, pass {} or add a grant to the document", flags.join(" ")),
     ))
 }
 
-fn refuses(facts: &Facts, about: impl Fn(&Expected) -> bool) -> Verdict {
-    let asked: Vec<_> = facts.refusals.iter().filter(|refusal| about(&refusal.expected)).collect();
-    if asked.is_empty() {
+fn rejects(facts: &Facts, about: impl Fn(&Expected) -> bool) -> CheckResult {
+    let tested: Vec<_> = facts.wrong_documents.iter().filter(|case| about(&case.expected)).collect();
+    if tested.is_empty() {
         return Err(not_run(
-            "a schema with `properties` that have a `type`, as this makes wrong documents from it",
+            "a schema with `properties` that have a `type`, from which the test derives invalid documents",
         ));
     }
-    asked.into_iter().find_map(missed).map_or(Ok(()), Err)
+    tested.into_iter().find_map(missed).map_or(Ok(()), Err)
 }
 
-/// What is wrong with the answer to a wrong document. That it failed is another check's affair.
-fn missed(refusal: &Refusal) -> Option<Shortfall> {
-    let Refusal { what, document, expected, answer } = refusal;
+/// What is wrong with the answer about an invalid document. Another check tests that the call doesn't fail.
+fn missed(case: &WrongDocument) -> Option<NotPassed> {
+    let WrongDocument { what, document, expected, answer } = case;
     let sent = format!("{what}: {}", sent(document));
     match (answer, expected) {
         (Ok(()), Expected::AnyProblem) => {
-            Some(failed(sent, "settings, as if it were right", "refuse it with a problem"))
+            Some(failed(sent, "settings, as if it were valid", "reject it with a problem"))
         }
         (Ok(()), Expected::Problem(field)) => Some(failed(
             sent,
-            "settings, as if it were right",
+            "settings, as if it were valid",
             format!(
-                "refuse it with a problem whose path is {field}; a field that is ignored is most often a misspelt one"
+                "reject it with a problem with the path {field}; an ignored field is most likely misspelled"
             ),
         )),
-        (Err(refused @ Refused::Problems(problems)), Expected::Problem(field)) => {
+        (Err(refused @ Rejection::Problems(problems)), Expected::Problem(field)) => {
             let names = |(path, message): &(String, String)| path.contains(field) || message.contains(field);
-            (!problems.iter().any(names))
-                .then(|| failed(sent, words::refused(refused), format!("give the problem the path {field}")))
+            (!problems.iter().any(names)).then(|| {
+                failed(sent, describe::rejection(refused), format!("give the problem the path {field}"))
+            })
         }
         (Ok(()) | Err(_), _) => None,
     }
 }
 
-fn never_traps(facts: &Facts) -> Verdict {
-    for Refusal { what, document, expected: _, answer } in &facts.refusals {
-        if let Err(refused @ Refused::Broke(_)) = answer {
+fn never_traps(facts: &Facts) -> CheckResult {
+    for WrongDocument { what, document, expected: _, answer } in &facts.wrong_documents {
+        if let Err(refused @ Rejection::Broken(_)) = answer {
             return Err(failed(
                 format!("{what}: {}", sent(document)),
-                words::refused(refused),
-                "return a list of problems with at least one in it instead of failing",
+                describe::rejection(refused),
+                "return a list with at least one problem instead of failing",
             ));
         }
     }
@@ -185,11 +186,11 @@ mod tests {
     use super::super::samples::{facts, outcomes};
     use super::*;
 
-    /// Each row changes one thing of what a good provider answers.
+    /// Each row changes one answer of a conforming provider.
     #[test]
-    fn each_check_sees_its_own_mistake_and_no_other_does() {
-        type Change = fn(&mut Facts);
-        let rows: [(&str, Change); 7] = [
+    fn each_mistake_fails_exactly_its_own_check() {
+        type Mistake = fn(&mut Facts);
+        let rows: [(&str, Mistake); 7] = [
             ("configuration.same-twice", |facts| {
                 let Ok(second) = &mut facts.configured.as_mut().unwrap().answers[1] else { unreachable!() };
                 second.rules.clear();
@@ -198,31 +199,31 @@ mod tests {
                 let endpoint = Endpoint::new(true, "api.example".parse().unwrap(), None);
                 facts.configured.as_mut().unwrap().coverage.missing.push(endpoint);
             }),
-            ("configuration.refuses-rubbish", |facts| facts.refusals[0].answer = Ok(())),
-            ("configuration.names-fields", |facts| facts.refusals[1].answer = Ok(())),
+            ("configuration.refuses-rubbish", |facts| facts.wrong_documents[0].answer = Ok(())),
+            ("configuration.names-fields", |facts| facts.wrong_documents[1].answer = Ok(())),
             ("configuration.names-fields", |facts| {
                 let elsewhere = ("zones".to_owned(), "is wrong".to_owned());
-                facts.refusals[1].answer = Err(Refused::Problems(vec![elsewhere]));
+                facts.wrong_documents[1].answer = Err(Rejection::Problems(vec![elsewhere]));
             }),
             ("configuration.never-traps", |facts| {
-                facts.refusals[1].answer = Err(Refused::Broke("trapped".to_owned()));
+                facts.wrong_documents[1].answer = Err(Rejection::Broken("trapped".to_owned()));
             }),
             ("configuration.never-traps", |facts| {
-                facts.refusals[2].answer = Err(Refused::Broke("trapped".to_owned()));
+                facts.wrong_documents[2].answer = Err(Rejection::Broken("trapped".to_owned()));
             }),
         ];
-        for (expected, change) in rows {
+        for (expected, mistake) in rows {
             let mut facts = facts();
-            change(&mut facts);
+            mistake(&mut facts);
             assert_eq!(outcomes(&facts, "failed"), [expected]);
         }
     }
 
     #[test]
-    fn a_configuration_that_is_refused_leaves_the_rest_unasked() {
+    fn after_a_rejected_configuration_other_checks_do_not_run() {
         let mut facts = facts();
         let problem = ("endpoint".to_owned(), "is missing".to_owned());
-        facts.configured.as_mut().unwrap().answers[0] = Err(Refused::Problems(vec![problem]));
+        facts.configured.as_mut().unwrap().answers[0] = Err(Rejection::Problems(vec![problem]));
         assert_eq!(outcomes(&facts, "failed"), ["configuration.accepted"]);
         let rest = ["configuration.same-twice", "configuration.granted"];
         assert_eq!(outcomes(&facts, "not run"), rest);
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_change_are_told_by_what_changes() {
+    fn changing_settings_are_reported_with_the_difference() {
         let Facts { configured: Some(Configured { answers: [Ok(first), _], .. }), .. } = facts() else {
             unreachable!()
         };

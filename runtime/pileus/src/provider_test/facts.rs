@@ -1,5 +1,5 @@
-//! What a conformance test saw: everything that was asked and what came of it, as plain values. The checks judge these
-//! and nothing else, so each can be tested without a component.
+//! The observations of a conformance test as plain values. The checks depend on nothing else, so they can be tested
+//! without a component.
 
 use std::time::Duration;
 
@@ -9,139 +9,138 @@ use pileus_host::{Capability, Description, Fault, Settings};
 use serde_json::Value;
 
 use super::changes::Changes;
-use super::cloud::Scene;
+use super::cloud::CloudMode;
 
-/// All that was seen of one provider.
+/// All observations of one provider.
 pub(crate) struct Facts {
-    /// What it says that it is, asked twice.
+    /// The answers of two calls of `describe`.
     pub(crate) described: [Result<Description, String>; 2],
-    /// What its component exports besides `info`.
+    /// The capabilities that its component exports.
     pub(crate) capabilities: Vec<Capability>,
-    /// What it makes of documents that nobody should accept.
-    pub(crate) refusals: Vec<Refusal>,
-    /// What it makes of its configuration; none where none was given.
+    /// The answers about invalid configurations.
+    pub(crate) wrong_documents: Vec<WrongDocument>,
+    /// The answers about its configuration; none if none was given.
     pub(crate) configured: Option<Configured>,
-    /// What it answers about machines; none where it can't be asked.
+    /// The lookups; none if they could not be made.
     pub(crate) lookups: Option<Lookups>,
-    /// What it does for Services; none where it can't be asked.
+    /// The changes of load balancers; none if they could not be made.
     pub(crate) load_balancers: Option<Changes<OwnedLoadBalancer>>,
-    /// What it does with routes; none where it can't be asked.
+    /// The changes of routes; none if they could not be made.
     pub(crate) routes: Option<Changes<ListedRoute>>,
 }
 
-/// What a provider makes of its configuration, asked twice.
+/// The answers of two calls of `configure`.
 pub(crate) struct Configured {
     pub(crate) document: String,
-    pub(crate) answers: [Result<Settings, Refused>; 2],
-    /// What the settings of the first answer wish, against what was granted.
+    pub(crate) answers: [Result<Settings, Rejection>; 2],
+    /// Which hosts that the first answer requests are granted.
     pub(crate) coverage: Coverage,
 }
 
-/// Why `configure` brought no settings.
+/// Why `configure` returned no settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// The provider says what is wrong: path and message each.
+pub(crate) enum Rejection {
+    /// The provider's problems, each with path and message.
     Problems(Vec<(String, String)>),
-    /// It failed, or answered what can't be.
-    Broke(String),
+    /// The call failed, or its answer is invalid.
+    Broken(String),
 }
 
-/// A document that is wrong on purpose.
-pub(crate) struct Refusal {
+/// An invalid configuration, and the answer about it.
+pub(crate) struct WrongDocument {
     /// What is wrong with it.
     pub(crate) what: String,
-    /// The document, or how it begins.
+    /// The beginning of the document.
     pub(crate) document: String,
-    /// What is expected.
+    /// The expected answer.
     pub(crate) expected: Expected,
-    /// What came back: whether it was accepted, or why not.
-    pub(crate) answer: Result<(), Refused>,
+    /// Whether the document was accepted, or why not.
+    pub(crate) answer: Result<(), Rejection>,
 }
 
-/// What a provider should make of a wrong document.
+/// The expected answer about an invalid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// A problem that names this field.
     Problem(String),
     /// Any problem.
     AnyProblem,
-    /// An answer, whatever it is: the document may be right.
+    /// Any answer, because the document may be valid.
     AnyAnswer,
 }
 
 /// One call of `instances.lookup`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct LookupCall {
     pub(crate) purpose: Purpose,
     pub(crate) nodes: Vec<NodeReference>,
-    pub(crate) outcome: Outcome,
-    /// The requests that the provider made, in their order.
-    pub(crate) requests: Vec<Seen>,
+    pub(crate) outcome: LookupOutcome,
+    /// The provider's requests, in order.
+    pub(crate) requests: Vec<SeenRequest>,
     pub(crate) took: Duration,
 }
 
-/// What became of a call.
+/// The outcome of a lookup call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum LookupOutcome {
     /// One answer for each Node.
     Answers(Vec<Result<Answer, Error>>),
     /// An error for all of them.
     Failed(Error),
-    /// No answer: it trapped, ran out of time, or answered what can't be.
+    /// No answer: the call trapped, exceeded its time, or returned an invalid answer.
     Fault(Fault),
 }
 
-/// A request that was granted.
+/// A granted request to the cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequest {
     /// Method and URL, without the query, which may hold a secret.
     pub(crate) line: String,
     pub(crate) effect: Effect,
-    /// Whether one of the provider's rules is about it.
+    /// Whether one of the provider's rules matches it.
     pub(crate) has_rule: bool,
-    /// Which of the call's Nodes it names, by name or by provider ID.
+    /// The indices of the call's Nodes that it names, by name or provider ID.
     pub(crate) about: Vec<usize>,
 }
 
 /// All calls of `instances.lookup`.
 pub(crate) struct Lookups {
-    /// The limit on a call's time at which the provider should stop, and the one at which it is stopped, of the call
-    /// with [`Scene::Silence`].
-    pub(crate) patience: (Duration, Duration),
-    pub(crate) empty: Call,
-    /// A Node that nobody has.
-    pub(crate) missing: Call,
-    /// A Node whose provider ID is another provider's.
-    pub(crate) foreign: Call,
-    /// As many Nodes as a call may carry, at most [`super::gather::LARGEST`].
-    pub(crate) largest: Call,
-    /// A Node with the provider ID of a machine that is gone, where the author named one.
-    pub(crate) gone: Option<Call>,
-    /// What was asked about Nodes that the cloud knows, where the author named some.
+    /// The soft and the hard deadline of the call with [`CloudMode::Silence`].
+    pub(crate) deadlines: (Duration, Duration),
+    pub(crate) empty: LookupCall,
+    /// A Node without an instance.
+    pub(crate) missing: LookupCall,
+    /// A Node whose provider ID belongs to another provider.
+    pub(crate) foreign: LookupCall,
+    /// As many Nodes as a call may carry, at most [`super::probe::LARGEST`].
+    pub(crate) largest: LookupCall,
+    /// A Node with the provider ID of an instance that is gone, if one was given.
+    pub(crate) gone: Option<LookupCall>,
+    /// Lookups of Nodes with an instance, if some were given.
     pub(crate) known: Option<Known>,
-    /// The same call in each of these situations.
-    pub(crate) troubles: Vec<(Scene, Vec<Call>)>,
+    /// The same calls with each kind of fault.
+    pub(crate) faults: Vec<(CloudMode, Vec<LookupCall>)>,
 }
 
-/// What was asked about Nodes that the cloud knows.
+/// Lookups of Nodes with an instance.
 pub(crate) struct Known {
     pub(crate) alone: Vec<Alone>,
-    /// All of them in one call, by name, with Nodes between and behind them that nobody has.
-    pub(crate) mixed: Call,
+    /// All of them in one call, by name, with Nodes without an instance between and after them.
+    pub(crate) mixed: LookupCall,
     /// As `mixed`, in reverse.
-    pub(crate) reversed: Call,
+    pub(crate) reversed: LookupCall,
 }
 
-/// What was asked about one Node that the cloud knows, in calls of its own.
+/// Separate lookups of one Node with an instance.
 pub(crate) struct Alone {
-    /// The provider ID that the author expects.
+    /// The expected provider ID, if one was given.
     pub(crate) expected: Option<String>,
-    /// By name, as of a Node that has just joined; twice.
-    pub(crate) by_name: [Call; 2],
-    /// By the provider ID of the first answer.
-    pub(crate) by_id: Option<Call>,
-    /// Whether its machine is really gone, by provider ID.
-    pub(crate) confirmed: Option<Call>,
+    /// Two lookups by name, as for a Node that has just joined.
+    pub(crate) by_name: [LookupCall; 2],
+    /// A lookup by the provider ID of the first answer.
+    pub(crate) by_id: Option<LookupCall>,
+    /// A lookup that confirms its state, by provider ID.
+    pub(crate) confirmed: Option<LookupCall>,
 }
 
 impl Facts {
@@ -150,49 +149,49 @@ impl Facts {
         self.described.first()?.as_ref().ok()
     }
 
-    /// The schema of the configuration; null where there is none.
+    /// The schema of the configuration; null if the provider has no description.
     pub(crate) fn schema(&self) -> &Value {
         self.description().map_or(&Value::Null, |description| &description.configuration_schema)
     }
 }
 
 impl Lookups {
-    /// All calls, with what they were about.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Call> {
-        let Self { patience: _, empty, missing, foreign, largest, gone, known, troubles } = self;
+    /// All calls.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &LookupCall> {
+        let Self { deadlines: _, empty, missing, foreign, largest, gone, known, faults } = self;
         let known = known.iter().flat_map(|Known { alone, mixed, reversed }| {
             let alone = alone.iter().flat_map(|Alone { expected: _, by_name, by_id, confirmed }| {
                 by_name.iter().chain(by_id).chain(confirmed)
             });
             alone.chain([mixed, reversed])
         });
-        let troubles = troubles.iter().flat_map(|(_, calls)| calls);
-        [empty, missing, foreign, largest].into_iter().chain(gone).chain(known).chain(troubles)
+        let faults = faults.iter().flat_map(|(_, calls)| calls);
+        [empty, missing, foreign, largest].into_iter().chain(gone).chain(known).chain(faults)
     }
 }
 
-impl Call {
-    /// The answers, where there are some.
+impl LookupCall {
+    /// The answers, if the call returned some.
     pub(crate) fn answers(&self) -> Option<&[Result<Answer, Error>]> {
         match &self.outcome {
-            Outcome::Answers(answers) => Some(answers),
-            Outcome::Failed(_) | Outcome::Fault(_) => None,
+            LookupOutcome::Answers(answers) => Some(answers),
+            LookupOutcome::Failed(_) | LookupOutcome::Fault(_) => None,
         }
     }
 
-    /// The machine that was found, of a call about one Node.
-    pub(crate) fn machine(&self) -> Option<&Instance> {
+    /// The instance that a call about one Node found.
+    pub(crate) fn instance(&self) -> Option<&Instance> {
         match self.answers()? {
-            [answer] => machine(answer),
+            [answer] => instance_of(answer),
             _ => None,
         }
     }
 }
 
-/// The machine that an answer found.
-pub(crate) fn machine(answer: &Result<Answer, Error>) -> Option<&Instance> {
+/// The instance that an answer found.
+pub(crate) fn instance_of(answer: &Result<Answer, Error>) -> Option<&Instance> {
     match answer {
-        Ok(Answer::Found(machine)) => Some(machine),
+        Ok(Answer::Found(instance)) => Some(instance),
         Ok(Answer::Absent | Answer::Pending(_) | Answer::Unmanaged) | Err(_) => None,
     }
 }

@@ -1,8 +1,8 @@
-//! What a provider says of itself.
+//! Checks of a provider's description of itself.
 
 use pileus_host::{Capability, Description};
 
-use super::check::{Check, Shortfall, Verdict, failed, not_run};
+use super::check::{Check, CheckResult, NotPassed, failed, not_run};
 use super::facts::Facts;
 
 const SENT: &str = "info.describe()";
@@ -10,74 +10,72 @@ const SENT: &str = "info.describe()";
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "info.describe",
-        claim: "describe answers, and what it says can be",
-        matters: "the host asks it at every load; a provider that doesn't answer is never started",
-        judge: describes,
+        claim: "describe returns a valid description",
+        matters: "the host calls it at every load; without an answer the provider never starts",
+        test: describes,
     },
     Check {
         id: "info.same-twice",
-        claim: "describe answers the same each time",
-        matters: "each call gets a fresh instance; a description that changes means that Nodes change their owner between \
+        claim: "describe returns the same each time",
+        matters: "each call gets a fresh instance; with a changing description, Nodes could change their provider between \
                   restarts",
-        judge: same_twice,
+        test: same_twice,
     },
     Check {
         id: "info.version",
         claim: "the version is a semantic version",
-        matters: "operators and the swap to a new version tell versions apart by it",
-        judge: version,
+        matters: "operators and upgrades distinguish versions by it",
+        test: version,
     },
     Check {
         id: "info.schemes",
-        claim: "there is a scheme of provider IDs",
-        matters: "a Node belongs to the provider that owns the scheme of its provider ID; without one, no machine that it \
-                  finds is believed",
-        judge: schemes,
+        claim: "the provider has a scheme of provider IDs",
+        matters: "a Node belongs to the provider with the scheme of its provider ID; without a scheme, the host rejects \
+                  every instance that the provider finds",
+        test: schemes,
     },
     Check {
         id: "info.batch",
-        claim: "the largest batch of each capability that it exports is at least 1",
-        matters: "the host sends no more than that in a call, so with 0 nothing could be sent at all",
-        judge: batch,
+        claim: "the largest batch of each exported capability is at least 1",
+        matters: "the host sends no more than that in a call, so 0 would allow nothing",
+        test: batch,
     },
     Check {
         id: "info.schema",
-        claim: "the schema of the configuration says which fields there are",
-        matters: "`pileus inspect` shows it to operators, who have nothing else to go by",
-        judge: schema,
+        claim: "the schema of the configuration describes its fields",
+        matters: "`pileus inspect` shows it to operators as the only documentation at hand",
+        test: schema,
     },
 ];
 
-fn description(facts: &Facts) -> Result<&Description, Shortfall> {
+fn description(facts: &Facts) -> Result<&Description, NotPassed> {
     facts.description().ok_or_else(|| not_run("info.describe has to pass first"))
 }
 
-fn describes(facts: &Facts) -> Verdict {
+fn describes(facts: &Facts) -> CheckResult {
     match &facts.described[0] {
         Ok(_) => Ok(()),
-        Err(why) => Err(failed(
-            SENT,
-            why,
-            "correct what it names; describe computes its answer from nothing, without configuration and network",
-        )),
+        Err(why) => {
+            Err(failed(SENT, why, "fix what it names; describe must need neither configuration nor network"))
+        }
     }
 }
 
-fn same_twice(facts: &Facts) -> Verdict {
+fn same_twice(facts: &Facts) -> CheckResult {
     let first = description(facts)?;
-    let came = match &facts.described[1] {
+    let received = match &facts.described[1] {
         Ok(second) if first == second => return Ok(()),
         Ok(second) => changes(first, second),
-        Err(why) => format!("an answer at first, and then: {why}"),
+        Err(why) => format!("first an answer, then: {why}"),
     };
     Err(failed(
         format!("{SENT}, twice"),
-        came,
-        "leave out what changes: times, random numbers, the order of a hash map",
+        received,
+        "leave out what changes: times, random numbers, the iteration order of a hash map",
     ))
 }
 
-/// What differs between two descriptions.
+/// The differences between two descriptions.
 fn changes(first: &Description, second: &Description) -> String {
     let parts = |description: &Description| {
         let Description {
@@ -108,7 +106,7 @@ fn changes(first: &Description, second: &Description) -> String {
     both.filter_map(change).collect::<Vec<_>>().join("; ")
 }
 
-fn version(facts: &Facts) -> Verdict {
+fn version(facts: &Facts) -> CheckResult {
     let Description { version, .. } = description(facts)?;
     let core = version.split(['-', '+']).next().unwrap_or_default();
     let is_number = |part: &str| {
@@ -123,31 +121,31 @@ fn version(facts: &Facts) -> Verdict {
     Err(failed(SENT, format!("version {version:?}"), "use MAJOR.MINOR.PATCH, as in 1.4.0"))
 }
 
-fn schemes(facts: &Facts) -> Verdict {
+fn schemes(facts: &Facts) -> CheckResult {
     if description(facts)?.provider_id_schemes.is_empty() {
         return Err(failed(
             SENT,
             "no scheme",
-            "name the part before :// of the provider IDs that it gives, as in azure",
+            "declare the part before :// of its provider IDs, as in azure",
         ));
     }
     Ok(())
 }
 
-fn batch(facts: &Facts) -> Verdict {
+fn batch(facts: &Facts) -> CheckResult {
     let description = description(facts)?;
-    let of_none = |capability: &&Capability| description.call_shape(**capability).largest_batch == 0;
-    match facts.capabilities.iter().find(of_none) {
+    let is_zero = |capability: &&Capability| description.call_shape(**capability).largest_batch == 0;
+    match facts.capabilities.iter().find(is_zero) {
         None => Ok(()),
         Some(capability) => Err(failed(
             SENT,
             format!("a largest batch of 0 for {capability}"),
-            "say how many items a call may carry; 5000 where one list of the cloud answers for all of a cluster",
+            "declare how many items a call may carry; 5000 if one list of the cloud covers a whole cluster",
         )),
     }
 }
 
-fn schema(facts: &Facts) -> Verdict {
+fn schema(facts: &Facts) -> CheckResult {
     description(facts)?;
     let schema = facts.schema();
     if schema.is_object()
@@ -157,7 +155,11 @@ fn schema(facts: &Facts) -> Verdict {
         return Ok(());
     }
     let text: String = schema.to_string().chars().take(200).collect();
-    Err(failed(SENT, text, "give the JSON Schema (2020-12) of an object with its fields under `properties`"))
+    Err(failed(
+        SENT,
+        text,
+        "return the JSON Schema (2020-12) of an object with its fields under `properties`",
+    ))
 }
 
 #[cfg(test)]
@@ -167,31 +169,31 @@ mod tests {
     use super::super::samples::{facts, outcomes};
     use super::*;
 
-    /// Each row changes one thing of a description that is right, and names the check that sees it.
+    /// Each row changes one thing of a valid description, and names the check that fails.
     #[test]
-    fn each_check_sees_its_own_mistake_and_no_other_does() {
-        type Change = fn(&mut Description);
-        let rows: [(&str, Change); 5] = [
+    fn each_mistake_fails_exactly_its_own_check() {
+        type Mistake = fn(&mut Description);
+        let rows: [(&str, Mistake); 5] = [
             ("info.version", |it| it.version = "1.4".to_owned()),
             ("info.version", |it| it.version = "01.4.0".to_owned()),
             ("info.schemes", |it| it.provider_id_schemes.clear()),
             ("info.batch", |it| it.call_shapes[0].largest_batch = 0),
             ("info.schema", |it| it.configuration_schema = json!(7)),
         ];
-        for (expected, change) in rows {
+        for (expected, mistake) in rows {
             let mut facts = facts();
-            facts.described.iter_mut().flatten().for_each(change);
+            facts.described.iter_mut().flatten().for_each(mistake);
             assert_eq!(outcomes(&facts, "failed"), [expected]);
         }
     }
 
     #[test]
-    fn a_description_that_changes_or_is_none_is_seen() {
+    fn a_changing_or_missing_description_fails() {
         let mut changing = facts();
         changing.described[1].as_mut().unwrap().node_labels.push("a".to_owned());
         assert_eq!(outcomes(&changing, "failed"), ["info.same-twice"]);
-        let Err(Shortfall::Failed(failure)) = same_twice(&changing) else { unreachable!() };
-        assert_eq!(failure.came, "node labels: first , then a");
+        let Err(NotPassed::Failed(failure)) = same_twice(&changing) else { unreachable!() };
+        assert_eq!(failure.received, "node labels: first , then a");
         let mut none = facts();
         none.described[0] = Err("trapped".to_owned());
         assert_eq!(outcomes(&none, "failed"), ["info.describe"]);

@@ -1,67 +1,67 @@
-//! What a provider answers about single Nodes while its cloud is well.
+//! Checks of lookups of single Nodes in a healthy cloud.
 
 use pileus_cloud::{Answer, ErrorKind};
 use pileus_gate::Effect;
 use pileus_host::{Capability, Fault};
 
-use super::check::{Check, Shortfall, Verdict, failed, not_run};
-use super::facts::{Alone, Call, Facts, Known, Lookups, Outcome, Seen};
-use super::words;
+use super::check::{Check, CheckResult, NotPassed, failed, not_run};
+use super::describe;
+use super::facts::{Alone, Facts, Known, LookupCall, LookupOutcome, Lookups, SeenRequest};
 
 pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "instances.known",
-        claim: "a Node that the cloud knows is found by its name, with its addresses",
-        matters: "a Node that joins has only its name; until it is found, no Pod runs on it",
-        judge: finds,
+        claim: "a Node with an instance is found by its name, with addresses",
+        matters: "a joining Node has only its name; until its instance is found, most Pods can't run on it",
+        test: found_by_name,
     },
     Check {
         id: "instances.by-id",
-        claim: "by its provider ID a Node has the same machine as by its name",
-        matters: "the provider ID is written once and never changes; another machine behind it would be deleted or kept \
-                  wrongly",
-        judge: by_id,
+        claim: "a Node has the same instance by provider ID as by name",
+        matters: "the provider ID of a Node never changes; with another instance behind it, the host would delete or keep \
+                  the wrong Node",
+        test: by_id,
     },
     Check {
         id: "instances.repeatable",
-        claim: "the same question gets the same answer",
-        matters: "each change of an answer is a write to the API server, for each Node, each half an hour",
-        judge: repeatable,
+        claim: "a repeated lookup has the same answer",
+        matters: "each changed answer is a write to the API server, for each Node, each half an hour",
+        test: repeatable,
     },
     Check {
         id: "instances.absent",
-        claim: "a Node that nobody has is absent, and not an error",
-        matters: "only `absent` lets the host remove a Node; with an error the Node of a deleted machine stays for ever",
-        judge: absent,
+        claim: "a Node without an instance is absent, not an error",
+        matters: "the host deletes a Node only after `absent`; after an error, the Node of a deleted instance stays forever",
+        test: absent,
     },
     Check {
         id: "instances.confirm",
-        claim: "confirm reads the very machine that it is asked about",
-        matters: "a Node may be deleted on the answer, and lists lag behind: a conclusion from one deletes healthy Nodes",
-        judge: confirm,
+        claim: "confirm reads the instance itself",
+        matters: "the host may delete the Node because of the answer; a stale list could get healthy Nodes deleted",
+        test: confirm,
     },
     Check {
         id: "instances.gone",
-        claim: "confirm says of a machine that is gone that it is absent",
-        matters: "otherwise the Nodes of deleted machines are never removed",
-        judge: gone,
+        claim: "confirm answers absent for an instance that is gone",
+        matters: "otherwise the Nodes of deleted instances are never removed",
+        test: gone,
     },
     Check {
         id: "instances.foreign-id",
         claim: "a provider ID of another provider is neither found nor absent",
-        matters: "`absent` may delete the Node of another cloud",
-        judge: foreign,
+        matters: "`absent` could delete the Node of another cloud",
+        test: foreign,
     },
     Check {
         id: "instances.read-only",
         claim: "lookups make no request that could change something",
-        matters: "a write drops the host's cache and isn't repeated; what no rule matches counts as one",
-        judge: read_only,
+        matters: "a write drops the host's cache and isn't retried; a request without a rule counts as a write",
+        test: read_only,
     },
 ];
 
-/// Whether a capability could be called, or why not.
-pub(super) fn callable(facts: &Facts, capability: Capability) -> Verdict {
+/// Whether a capability can be called, or why not.
+pub(super) fn callable(facts: &Facts, capability: Capability) -> CheckResult {
     if !facts.capabilities.contains(&capability) {
         return Err(not_run(format!("a component that exports pileus:provider/{capability}")));
     }
@@ -73,95 +73,101 @@ pub(super) fn callable(facts: &Facts, capability: Capability) -> Verdict {
     Ok(())
 }
 
-/// What was seen of a capability that can be called.
-pub(super) fn seen<T>(seen: Option<&T>) -> Result<&T, Shortfall> {
-    seen.ok_or_else(|| not_run("info.describe and configuration.accepted have to pass first"))
+/// The observations of a capability that can be called.
+pub(super) fn observed<T>(observed: Option<&T>) -> Result<&T, NotPassed> {
+    observed.ok_or_else(|| not_run("info.describe and configuration.accepted have to pass first"))
 }
 
-/// The calls that were made, or why there were none.
-pub(super) fn lookups(facts: &Facts) -> Result<&Lookups, Shortfall> {
+/// The lookups, or why there are none.
+pub(super) fn lookups(facts: &Facts) -> Result<&Lookups, NotPassed> {
     callable(facts, Capability::Instances)?;
-    seen(facts.lookups.as_ref())
+    observed(facts.lookups.as_ref())
 }
 
-pub(super) fn known_nodes(facts: &Facts) -> Result<&Known, Shortfall> {
+/// The lookups of Nodes with an instance, or why there are none.
+pub(super) fn known_nodes(facts: &Facts) -> Result<&Known, NotPassed> {
     let known = lookups(facts)?.known.as_ref();
     known.ok_or_else(|| {
-        not_run("a Node that the cloud knows: pass --node NAME or --node NAME=PROVIDER-ID, better twice with two of them")
+        not_run(
+            "a Node with an instance: pass --node NAME or --node NAME=PROVIDER-ID, preferably for two Nodes",
+        )
     })
 }
 
-/// A call that didn't bring what it should, with its requests.
-pub(super) fn missed(call: &Call, advice: impl Into<String>) -> Shortfall {
-    let came = format!("{}; asked of the cloud: {}", words::came(call), words::requests(call));
+/// The failure of a call, with its requests.
+pub(super) fn missed(call: &LookupCall, advice: impl Into<String>) -> NotPassed {
+    let received =
+        format!("{}; requests to the cloud: {}", describe::outcome(call), describe::requests(&call.requests));
     let advice = if is_denied(call) {
-        "grant what the message names, and test again".to_owned()
+        "grant what the message names, then test again".to_owned()
     } else {
         advice.into()
     };
-    unless_misaligned(call, failed(words::sent(call), came, advice))
+    unless_misaligned(call, failed(describe::call(call), received, advice))
 }
 
-/// Whether the provider could find nothing out, as no grant lets it ask.
-fn is_denied(call: &Call) -> bool {
+/// Whether a missing grant kept the provider from making requests.
+fn is_denied(call: &LookupCall) -> bool {
     let kind = match &call.outcome {
-        Outcome::Answers(answers) => answers.iter().find_map(|answer| Some(answer.as_ref().err()?.kind)),
-        Outcome::Failed(error) => Some(error.kind),
-        Outcome::Fault(_) => None,
+        LookupOutcome::Answers(answers) => {
+            answers.iter().find_map(|answer| Some(answer.as_ref().err()?.kind))
+        }
+        LookupOutcome::Failed(error) => Some(error.kind),
+        LookupOutcome::Fault(_) => None,
     };
     kind == Some(ErrorKind::Denied) && call.requests.is_empty()
 }
 
-/// What a check needs that is about the requests of a provider.
-pub(super) fn requests_needed() -> Shortfall {
+/// What a check of requests needs.
+pub(super) fn requests_needed() -> NotPassed {
     not_run(
-        "a Node that makes the provider ask the cloud, and a grant for its hosts: pass --node NAME, and --grant URL or \
+        "a Node for which the provider makes requests, and a grant for their hosts: pass --node NAME, and --grant URL or \
          --provider FILE.yaml",
     )
 }
 
-/// A call without one answer for each Node tells nothing about what the answers would have been.
-pub(super) fn unless_misaligned(call: &Call, shortfall: Shortfall) -> Shortfall {
+/// A call without one answer for each Node shows nothing about the answers themselves.
+pub(super) fn unless_misaligned(call: &LookupCall, shortfall: NotPassed) -> NotPassed {
     if is_misaligned(call) { not_run("instances.one-each has to pass first") } else { shortfall }
 }
 
-pub(super) fn is_misaligned(call: &Call) -> bool {
-    matches!(&call.outcome, Outcome::Fault(Fault::Contract(_)))
+pub(super) fn is_misaligned(call: &LookupCall) -> bool {
+    matches!(&call.outcome, LookupOutcome::Fault(Fault::Contract(_)))
 }
 
-fn finds(facts: &Facts) -> Verdict {
+fn found_by_name(facts: &Facts) -> CheckResult {
     for Alone { expected, by_name: [call, _], .. } in &known_nodes(facts)?.alone {
-        let Some(machine) = call.machine() else {
+        let Some(instance) = call.instance() else {
             return Err(missed(
                 call,
-                "look the machine up by the Node's name, or pass a Node that the cloud has under that name",
+                "look up the instance by the Node's name, or pass the name of a Node that has an instance",
             ));
         };
         if let Some(expected) = expected
-            && *expected != machine.provider_id.to_string()
+            && *expected != instance.provider_id.to_string()
         {
             return Err(missed(
                 call,
-                format!("return the machine with the provider ID {expected}, as --node says"),
+                format!("return the instance with the provider ID {expected}, which --node names"),
             ));
         }
-        if machine.addresses.is_empty() {
-            return Err(missed(call, "return its addresses, at least one of the kind internal-ip"));
+        if instance.addresses.is_empty() {
+            return Err(missed(call, "return its addresses, with at least one internal-ip"));
         }
     }
     Ok(())
 }
 
-fn by_id(facts: &Facts) -> Verdict {
+fn by_id(facts: &Facts) -> CheckResult {
     repeats(facts)?;
     for Alone { by_name: [by_name, _], by_id, .. } in &known_nodes(facts)?.alone {
-        let (Some(machine), Some(call)) = (by_name.machine(), by_id) else {
+        let (Some(instance), Some(call)) = (by_name.instance(), by_id) else {
             return Err(not_run("instances.known has to pass first"));
         };
-        if call.machine() != Some(machine) {
+        if call.instance() != Some(instance) {
             let advice = format!(
-                "read the machine that the provider ID names, and tell the same of it as by name, which was: {}",
-                words::instance(machine)
+                "read the instance that the provider ID names, and answer the same as by name, which was: {}",
+                describe::instance(instance)
             );
             return Err(missed(call, advice));
         }
@@ -169,105 +175,108 @@ fn by_id(facts: &Facts) -> Verdict {
     Ok(())
 }
 
-fn repeatable(facts: &Facts) -> Verdict {
+fn repeatable(facts: &Facts) -> CheckResult {
     for Alone { by_name: [first, again], .. } in &known_nodes(facts)?.alone {
-        if first.machine().is_none() {
+        if first.instance().is_none() {
             return Err(not_run("instances.known has to pass first"));
         }
         if first.outcome != again.outcome {
             return Err(failed(
-                format!("{}, twice", words::sent(first)),
-                format!("first {}, then {}", words::came(first), words::came(again)),
-                "tell only what the cloud says, in an order that doesn't change",
+                format!("{}, twice", describe::call(first)),
+                format!("first {}, then {}", describe::outcome(first), describe::outcome(again)),
+                "return only what the cloud reports, in a stable order",
             ));
         }
     }
     Ok(())
 }
 
-/// What changes from time to time can't be compared.
-pub(super) fn repeats(facts: &Facts) -> Verdict {
+/// Unstable answers can't be compared.
+pub(super) fn repeats(facts: &Facts) -> CheckResult {
     repeatable(facts).map_err(|shortfall| match shortfall {
-        Shortfall::Failed(_) => not_run("instances.repeatable has to pass first"),
-        needs @ Shortfall::NotRun(_) => needs,
+        NotPassed::Failed(_) => not_run("instances.repeatable has to pass first"),
+        needs @ NotPassed::NotRun(_) => needs,
     })
 }
 
-fn absent(facts: &Facts) -> Verdict {
+fn absent(facts: &Facts) -> CheckResult {
     let call = &lookups(facts)?.missing;
     match call.answers() {
         Some([Ok(Answer::Absent)]) => Ok(()),
         _ => Err(missed(
             call,
-            "answer absent where the cloud says that it has no such machine: its 404, a complete list without it",
+            "answer absent if the cloud says that the instance doesn't exist: with a 404, or a complete list without it",
         )),
     }
 }
 
-fn confirm(facts: &Facts) -> Verdict {
+fn confirm(facts: &Facts) -> CheckResult {
     for Alone { by_name: [by_name, _], confirmed, .. } in &known_nodes(facts)?.alone {
-        let (Some(machine), Some(call)) = (by_name.machine(), confirmed) else {
+        let (Some(instance), Some(call)) = (by_name.instance(), confirmed) else {
             return Err(not_run("instances.known has to pass first"));
         };
-        if call.machine().is_none_or(|found| found.provider_id != machine.provider_id) {
-            return Err(missed(call, "find the machine by its provider ID for the purpose confirm too"));
+        if call.instance().is_none_or(|found| found.provider_id != instance.provider_id) {
+            return Err(missed(call, "find the instance by its provider ID also for the purpose confirm"));
         }
         if !call.requests.iter().any(|request| !request.about.is_empty()) {
             return Err(missed(
                 call,
-                "for the purpose confirm, read each machine by itself: no request named it by its ID or its name",
+                "for the purpose confirm, read each instance itself: no request named its ID or name",
             ));
         }
     }
     Ok(())
 }
 
-fn gone(facts: &Facts) -> Verdict {
+fn gone(facts: &Facts) -> CheckResult {
     let call = lookups(facts)?.gone.as_ref();
     let call =
-        call.ok_or_else(|| not_run("the provider ID of a machine that is gone: pass --gone PROVIDER-ID"))?;
+        call.ok_or_else(|| not_run("the provider ID of an instance that is gone: pass --gone PROVIDER-ID"))?;
     match call.answers() {
         Some([Ok(Answer::Absent)]) => Ok(()),
-        _ => Err(missed(call, "answer absent where the cloud answers that it has no machine of this ID")),
+        _ => Err(missed(call, "answer absent if the cloud says that it has no instance with this ID")),
     }
 }
 
-fn foreign(facts: &Facts) -> Verdict {
+fn foreign(facts: &Facts) -> CheckResult {
     let call = &lookups(facts)?.foreign;
     match &call.outcome {
-        Outcome::Failed(_) => Ok(()),
-        Outcome::Answers(answers)
+        LookupOutcome::Failed(_) => Ok(()),
+        LookupOutcome::Answers(answers)
             if !matches!(answers.as_slice(), [Ok(Answer::Absent | Answer::Found(_))]) =>
         {
             Ok(())
         }
-        Outcome::Answers(_) | Outcome::Fault(_) => Err(missed(
+        LookupOutcome::Answers(_) | LookupOutcome::Fault(_) => Err(missed(
             call,
-            "where a Node has a provider ID, go by it alone; answer unmanaged, or an error of kind invalid, where its scheme \
+            "if a Node has a provider ID, use it alone; answer unmanaged, or an error of kind invalid, for a scheme that \
              isn't yours",
         )),
     }
 }
 
-fn read_only(facts: &Facts) -> Verdict {
+fn read_only(facts: &Facts) -> CheckResult {
     if lookups(facts)?.all().all(|call| call.requests.is_empty()) {
         return Err(requests_needed());
     }
     for call in lookups(facts)?.all() {
-        let Some(Seen { line, has_rule, .. }) =
+        let Some(SeenRequest { line, has_rule, .. }) =
             call.requests.iter().find(|request| request.effect == Effect::Write)
         else {
             continue;
         };
-        let (came, advice) = if *has_rule {
-            (format!("{line}, which a rule calls a write"), "leave changes to load-balancers and routes")
+        let (received, advice) = if *has_rule {
+            (
+                format!("{line}, which a rule declares a write"),
+                "make changes only in load-balancers and routes",
+            )
         } else {
             (
-                format!("{line}, which no rule is about, so it counts as a write"),
-                "add a rule for it to the settings, with the effect read",
+                format!("{line}, which no rule matches, so it counts as a write"),
+                "add a rule with the effect read to the settings",
             )
         };
-        return Err(failed(words::sent(call), came, advice));
+        return Err(failed(describe::call(call), received, advice));
     }
     Ok(())
 }
@@ -276,14 +285,14 @@ fn read_only(facts: &Facts) -> Verdict {
 mod tests {
     use pileus_cloud::Error;
 
-    use super::super::samples::{answers, asked, facts, found, known, outcomes, trapped};
+    use super::super::samples::{answers, facts, found, known, lookups_of, outcomes, trapped};
     use super::*;
 
-    /// Each row breaks one promise of a provider that keeps all.
+    /// Each row breaks one rule in the observations of a conforming provider.
     #[test]
-    fn each_check_sees_its_own_mistake_and_no_other_does() {
-        type Change = fn(&mut Facts);
-        let rows: [(&str, Change); 12] = [
+    fn each_mistake_fails_exactly_its_own_check() {
+        type Mistake = fn(&mut Facts);
+        let rows: [(&str, Mistake); 12] = [
             ("instances.known", |facts| known(facts).alone[0].expected = Some("other://1".to_owned())),
             ("instances.by-id", |facts| {
                 found(known(facts).alone[0].by_id.as_mut().unwrap()).zone = Some("b".to_owned());
@@ -294,9 +303,9 @@ mod tests {
             }),
             ("instances.absent", |facts| {
                 let broken = Error::new(ErrorKind::Broken, "no such machine");
-                asked(facts).missing.outcome = Outcome::Answers(vec![Err(broken)]);
+                lookups_of(facts).missing.outcome = LookupOutcome::Answers(vec![Err(broken)]);
             }),
-            ("instances.absent", |facts| asked(facts).missing.outcome = trapped()),
+            ("instances.absent", |facts| lookups_of(facts).missing.outcome = trapped()),
             ("instances.confirm", |facts| {
                 known(facts).alone[1].confirmed.as_mut().unwrap().requests[0].about.clear();
             }),
@@ -304,14 +313,14 @@ mod tests {
                 known(facts).alone[0].confirmed.as_mut().unwrap().outcome = answers([Ok(Answer::Absent)]);
             }),
             ("instances.gone", |facts| {
-                asked(facts).gone.as_mut().unwrap().outcome = answers([Ok(Answer::Unmanaged)]);
+                lookups_of(facts).gone.as_mut().unwrap().outcome = answers([Ok(Answer::Unmanaged)]);
             }),
             ("instances.foreign-id", |facts| {
-                asked(facts).foreign.outcome = answers([Ok(Answer::Absent)]);
+                lookups_of(facts).foreign.outcome = answers([Ok(Answer::Absent)]);
             }),
-            ("instances.foreign-id", |facts| asked(facts).foreign.outcome = trapped()),
+            ("instances.foreign-id", |facts| lookups_of(facts).foreign.outcome = trapped()),
             ("instances.read-only", |facts| {
-                asked(facts).empty.requests.push(Seen {
+                lookups_of(facts).empty.requests.push(SeenRequest {
                     line: "POST https://cloud.example/".to_owned(),
                     effect: Effect::Write,
                     has_rule: false,
@@ -326,26 +335,26 @@ mod tests {
                 found(alone.by_id.as_mut().unwrap()).addresses.clear();
                 let Known { mixed, reversed, .. } = known(facts);
                 for call in [mixed, reversed] {
-                    let Outcome::Answers(answers) = &mut call.outcome else { unreachable!() };
+                    let LookupOutcome::Answers(answers) = &mut call.outcome else { unreachable!() };
                     for answer in answers {
-                        if let Ok(Answer::Found(machine)) = answer
-                            && machine.provider_id.to_string().ends_with("node-1")
+                        if let Ok(Answer::Found(instance)) = answer
+                            && instance.provider_id.to_string().ends_with("node-1")
                         {
-                            machine.addresses.clear();
+                            instance.addresses.clear();
                         }
                     }
                 }
             }),
         ];
-        for (expected, change) in rows {
+        for (expected, mistake) in rows {
             let mut facts = facts();
-            change(&mut facts);
+            mistake(&mut facts);
             assert_eq!(outcomes(&facts, "failed"), [expected]);
         }
     }
 
     #[test]
-    fn where_nothing_is_granted_that_is_what_to_do_first() {
+    fn without_a_grant_the_advice_is_to_add_one() {
         let mut facts = facts();
         let alone = &mut known(&mut facts).alone[0];
         let denied = Error::new(ErrorKind::Denied, "it isn't granted");
@@ -353,20 +362,20 @@ mod tests {
             call.outcome = answers([Err(denied.clone())]);
             call.requests.clear();
         }
-        let Err(Shortfall::Failed(failure)) = finds(&facts) else { unreachable!() };
+        let Err(NotPassed::Failed(failure)) = found_by_name(&facts) else { unreachable!() };
         assert!(failure.advice.starts_with("grant what"), "{failure:?}");
-        assert!(outcomes(&facts, "not run").contains(&"instances.repeatable"), "two errors say nothing");
+        assert!(outcomes(&facts, "not run").contains(&"instances.repeatable"), "two errors prove nothing");
     }
 
     #[test]
-    fn what_asks_the_cloud_nothing_has_not_shown_that_it_only_reads() {
+    fn without_requests_the_checks_of_requests_do_not_run() {
         let mut facts = facts();
-        let clear = |call: &mut Call| call.requests.clear();
-        let Lookups { patience: _, empty, missing, foreign, largest, gone, known, troubles } =
-            asked(&mut facts);
+        let clear = |call: &mut LookupCall| call.requests.clear();
+        let Lookups { deadlines: _, empty, missing, foreign, largest, gone, known, faults } =
+            lookups_of(&mut facts);
         [empty, missing, foreign, largest].into_iter().chain(gone).for_each(clear);
         *known = None;
-        troubles.iter_mut().flat_map(|(_, calls)| calls).for_each(clear);
+        faults.iter_mut().flat_map(|(_, calls)| calls).for_each(clear);
         let unrun = outcomes(&facts, "not run");
         assert!(
             unrun.contains(&"instances.read-only") && unrun.contains(&"instances.largest-batch"),
@@ -375,15 +384,15 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_node_or_a_configuration_says_what_to_pass() {
-        let needs = |verdict| match verdict {
-            Err(Shortfall::NotRun(needs)) => needs,
+    fn checks_that_lack_a_flag_name_it() {
+        let needs = |result| match result {
+            Err(NotPassed::NotRun(needs)) => needs,
             other => unreachable!("{other:?}"),
         };
         let mut facts = facts();
-        asked(&mut facts).known = None;
-        asked(&mut facts).gone = None;
-        assert!(needs(finds(&facts)).contains("--node NAME"));
+        lookups_of(&mut facts).known = None;
+        lookups_of(&mut facts).gone = None;
+        assert!(needs(found_by_name(&facts)).contains("--node NAME"));
         assert!(needs(gone(&facts)).contains("--gone PROVIDER-ID"));
         let names = ["known", "by-id", "repeatable", "confirm", "gone", "order", "neighbours"];
         let mut unrun = names.map(|name| format!("instances.{name}")).to_vec();

@@ -1,4 +1,4 @@
-//! What authors and machines read: the same verdicts, as lines for a terminal and as one JSON object.
+//! The report of a conformance test, as text for a terminal and as one JSON object.
 //!
 //! ```json
 //! {
@@ -6,80 +6,80 @@
 //!   "checks": [
 //!     {
 //!       "id": "trouble.down", "claim": "…", "matters": "…", "result": "failed",
-//!       "sent": "…", "came": "…", "advice": "…", "needs": null
+//!       "sent": "…", "received": "…", "advice": "…", "needs": null
 //!     }
 //!   ],
 //!   "summary": {"passed": 1, "failed": 1, "notRun": 1}
 //! }
 //! ```
 //!
-//! A result is `passed`, `failed` or `not-run`. `sent`, `came` and `advice` are there where it failed, `needs` where it was
-//! not run, else null; name and version are null where the provider couldn't tell them. Fields and results may be added,
-//! none goes and none changes its meaning.
+//! A result is `passed`, `failed` or `not-run`. `sent`, `received` and `advice` are null unless the check failed,
+//! `needs` unless it was not run. Name and version are null if the provider failed to describe itself. Fields and
+//! results may be added; existing ones keep their meaning.
 
 use owo_colors::Style;
 use pileus_host::sanitize;
 use serde_json::{Value, json};
 
-use super::check::{self, Check, Failure, Shortfall, Verdict};
+use super::check::{self, Check, CheckResult, Failure, NotPassed};
 use super::facts::Facts;
 use crate::terminal::styled;
 
-/// The longest detail that people are shown, in characters; machines get all of it.
-const LONGEST: usize = 2_000;
+/// The longest detail in the text, in characters; JSON has all of it.
+const MAX_DETAIL: usize = 2_000;
 
-/// The outcome of a conformance test.
+/// The results of a conformance test.
 pub(crate) struct Report {
     file: String,
     digest: String,
     contract: String,
-    /// What the provider calls itself, and its version.
+    /// The provider's own name, and its version.
     provider: Option<(String, String)>,
-    verdicts: Vec<(&'static Check, Verdict)>,
+    results: Vec<(&'static Check, CheckResult)>,
 }
 
 impl Report {
-    /// Holds all checks against what was seen.
+    /// Runs all checks on the observations.
     pub(crate) fn new(file: String, digest: String, contract: String, facts: &Facts) -> Self {
         let provider = facts.description().map(|known| (known.name.clone(), known.version.clone()));
-        let verdicts = check::all().map(|check| (check, (check.judge)(facts))).collect();
-        Self { file, digest, contract, provider, verdicts }
+        let results = check::all().map(|check| (check, (check.test)(facts))).collect();
+        Self { file, digest, contract, provider, results }
     }
 
     /// How many checks failed.
     pub(crate) fn failed(&self) -> usize {
-        self.count(|verdict| matches!(verdict, Err(Shortfall::Failed(_))))
+        self.count(|result| matches!(result, Err(NotPassed::Failed(_))))
     }
 
     fn not_run(&self) -> usize {
-        self.count(|verdict| matches!(verdict, Err(Shortfall::NotRun(_))))
+        self.count(|result| matches!(result, Err(NotPassed::NotRun(_))))
     }
 
-    fn count(&self, what: impl Fn(&Verdict) -> bool) -> usize {
-        self.verdicts.iter().filter(|(_, verdict)| what(verdict)).count()
+    fn count(&self, what: impl Fn(&CheckResult) -> bool) -> usize {
+        self.results.iter().filter(|(_, result)| what(result)).count()
     }
 
     fn passed(&self) -> usize {
-        self.verdicts.len() - self.failed() - self.not_run()
+        self.results.len() - self.failed() - self.not_run()
     }
 
-    /// The report for machines.
+    /// The report as a JSON object.
     pub(crate) fn json(&self) -> Value {
         let (name, version) = self.provider.clone().unzip();
-        let check = |(check, verdict): &(&Check, Verdict)| {
-            let Check { id, claim, matters, judge: _ } = check;
-            let (failure, needs) = match verdict {
+        let check = |(check, result): &(&Check, CheckResult)| {
+            let Check { id, claim, matters, test: _ } = check;
+            let (failure, needs) = match result {
                 Ok(()) => (None, None),
-                Err(Shortfall::Failed(failure)) => (Some(failure), None),
-                Err(Shortfall::NotRun(needs)) => (None, Some(needs)),
+                Err(NotPassed::Failed(failure)) => (Some(failure), None),
+                Err(NotPassed::NotRun(needs)) => (None, Some(needs)),
             };
             json!({
                 "id": id,
                 "claim": claim,
                 "matters": matters,
-                "result": result(verdict),
+                "result": result_name(result),
                 "sent": failure.map(|Failure { sent, .. }| sent),
-                "came": failure.map(|Failure { came, .. }| came),
+                "received": failure.map(|Failure { received, .. }| received),
                 "advice": failure.map(|Failure { advice, .. }| advice),
                 "needs": needs,
             })
@@ -92,38 +92,38 @@ impl Report {
                 "name": name,
                 "version": version,
             },
-            "checks": self.verdicts.iter().map(check).collect::<Vec<_>>(),
+            "checks": self.results.iter().map(check).collect::<Vec<_>>(),
             "summary": {"passed": self.passed(), "failed": self.failed(), "notRun": self.not_run()},
         })
     }
 
-    /// The report for people, with colours where standard output is a terminal that wants them.
+    /// The report as text, in color if standard output is a terminal that supports it.
     pub(crate) fn text(&self) -> String {
         let provider = match &self.provider {
             Some((name, version)) => format!("{name} {version}"),
-            None => "a provider that doesn't say what it is".to_owned(),
+            None => "a provider without a description".to_owned(),
         };
         let title = format!("{}: {provider}, contract {}", self.file, self.contract);
         let mut lines = vec![styled(&title, Style::new().bold()), self.digest.clone(), String::new()];
         let mut needed = None;
-        for (Check { id, claim, matters, judge: _ }, verdict) in &self.verdicts {
-            let word = format!("{:<8}", result(verdict).replace('-', " "));
-            let (style, details) = match verdict {
+        for (Check { id, claim, matters, test: _ }, result) in &self.results {
+            let word = format!("{:<8}", result_name(result).replace('-', " "));
+            let (style, details) = match result {
                 Ok(()) => (Style::new().green(), Vec::new()),
-                Err(Shortfall::Failed(Failure { sent, came, advice })) => (
+                Err(NotPassed::Failed(Failure { sent, received, advice })) => (
                     Style::new().red().bold(),
-                    vec![("matters", *matters), ("sent", sent), ("came back", came), ("to do", advice)],
+                    vec![("matters", *matters), ("sent", sent), ("received", received), ("advice", advice)],
                 ),
-                // What the one before lacked too is not said again.
-                Err(Shortfall::NotRun(needs)) if needed.replace(needs) == Some(needs) => {
+                // A need that the check before has too is not repeated.
+                Err(NotPassed::NotRun(needs)) if needed.replace(needs) == Some(needs) => {
                     (Style::new().yellow(), Vec::new())
                 }
-                Err(Shortfall::NotRun(needs)) => (Style::new().yellow(), vec![("needs", needs.as_str())]),
+                Err(NotPassed::NotRun(needs)) => (Style::new().yellow(), vec![("needs", needs.as_str())]),
             };
             lines.push(format!("  {} {id:<30} {claim}", styled(&word, style)));
             lines.extend(details.into_iter().map(|(name, value)| {
                 let name = styled(&format!("{name:<10}"), Style::new().dimmed());
-                format!("           {name} {}", shown(value))
+                format!("           {name} {}", shorten(value))
             }));
         }
         let (passed, failed, not_run) = (self.passed(), self.failed(), self.not_run());
@@ -132,25 +132,25 @@ impl Report {
     }
 }
 
-fn shown(detail: &str) -> String {
-    let mut shown = sanitize(&detail.chars().take(LONGEST).collect::<String>());
-    if detail.chars().nth(LONGEST).is_some() {
+fn shorten(detail: &str) -> String {
+    let mut shown = sanitize(&detail.chars().take(MAX_DETAIL).collect::<String>());
+    if detail.chars().nth(MAX_DETAIL).is_some() {
         shown.push('…');
     }
     shown
 }
 
-fn result(verdict: &Verdict) -> &'static str {
-    match verdict {
+fn result_name(result: &CheckResult) -> &'static str {
+    match result {
         Ok(()) => "passed",
-        Err(Shortfall::Failed(_)) => "failed",
-        Err(Shortfall::NotRun(_)) => "not-run",
+        Err(NotPassed::Failed(_)) => "failed",
+        Err(NotPassed::NotRun(_)) => "not-run",
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::Outcome;
+    use super::super::facts::LookupOutcome;
     use super::super::samples;
     use super::*;
 
@@ -159,12 +159,12 @@ mod tests {
         let lookups = facts.lookups.as_mut().unwrap();
         lookups.gone = None;
         let hostile = pileus_cloud::Error::new(pileus_cloud::ErrorKind::Broken, "\x1b[31mred\nline");
-        lookups.missing.outcome = Outcome::Failed(hostile);
+        lookups.missing.outcome = LookupOutcome::Failed(hostile);
         Report::new("a.wasm".to_owned(), "sha256:1".to_owned(), "0.1.0".to_owned(), &facts)
     }
 
     #[test]
-    fn text_and_json_tell_the_same() {
+    fn text_and_json_have_the_same_results() {
         let (text, json) = (report().text(), report().json());
         let checks = json["checks"].as_array().unwrap();
         assert_eq!(checks.len(), check::all().count());
@@ -173,7 +173,7 @@ mod tests {
             let word = check["result"].as_str().unwrap().replace('-', " ");
             assert!(line.trim_start().starts_with(&word) && line.ends_with(check["claim"].as_str().unwrap()));
             for field in ["sent", "advice", "needs"] {
-                assert!(check[field].as_str().is_none_or(|told| text.contains(told)), "{check}");
+                assert!(check[field].as_str().is_none_or(|detail| text.contains(detail)), "{check}");
             }
         }
         let passed = checks.len() - 2;
@@ -182,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn a_detail_is_shown_up_to_a_length() {
-        assert_eq!(shown(&"ä".repeat(LONGEST)), "ä".repeat(LONGEST));
-        assert_eq!(shown(&"ä".repeat(LONGEST + 1)), format!("{}…", "ä".repeat(LONGEST)));
+    fn long_details_are_cut() {
+        assert_eq!(shorten(&"ä".repeat(MAX_DETAIL)), "ä".repeat(MAX_DETAIL));
+        assert_eq!(shorten(&"ä".repeat(MAX_DETAIL + 1)), format!("{}…", "ä".repeat(MAX_DETAIL)));
     }
 
     #[test]
-    fn a_providers_words_reach_no_terminal_unchecked() {
+    fn control_characters_of_a_provider_do_not_reach_the_terminal() {
         let text = report().text();
         assert!(text.contains("[31mred line"), "{text}");
         assert!(!text.contains('\x1b'), "{text}");

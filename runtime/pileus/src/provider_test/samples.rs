@@ -1,4 +1,4 @@
-//! What was seen of a provider that keeps every promise, for tests that break one at a time.
+//! Observations of a provider that conforms, for tests that break one rule at a time.
 
 pub(super) mod changes;
 
@@ -12,58 +12,59 @@ use pileus_gate::{Coverage, Effect, Rule};
 use pileus_host::{CallShape, Capability, Description, Fault, ServiceFacts, Settings};
 use serde_json::json;
 
-use super::check::{self, Shortfall, Verdict};
-use super::cloud::{RETRY_AFTER, Scene};
+use super::check::{self, CheckResult, NotPassed};
+use super::cloud::{CloudMode, RETRY_AFTER};
 use super::facts::{
-    Alone, Call, Configured, Expected, Facts, Known, Lookups, Outcome, Refusal, Refused, Seen,
+    Alone, Configured, Expected, Facts, Known, LookupCall, LookupOutcome, Lookups, Rejection, SeenRequest,
+    WrongDocument,
 };
 
-/// The ids of all checks with this outcome: `passed`, `failed` or `not run`.
+/// The ids of all checks with this result: `passed`, `failed` or `not run`.
 pub(super) fn outcomes(facts: &Facts, wanted: &str) -> Vec<&'static str> {
-    let outcome = |verdict: &Verdict| match verdict {
+    let outcome = |result: &CheckResult| match result {
         Ok(()) => "passed",
-        Err(Shortfall::Failed(_)) => "failed",
-        Err(Shortfall::NotRun(_)) => "not run",
+        Err(NotPassed::Failed(_)) => "failed",
+        Err(NotPassed::NotRun(_)) => "not run",
     };
-    check::all().filter(|check| outcome(&(check.judge)(facts)) == wanted).map(|check| check.id).collect()
+    check::all().filter(|check| outcome(&(check.test)(facts)) == wanted).map(|check| check.id).collect()
 }
 
-pub(super) fn asked(facts: &mut Facts) -> &mut Lookups {
+pub(super) fn lookups_of(facts: &mut Facts) -> &mut Lookups {
     facts.lookups.as_mut().unwrap()
 }
 
 pub(super) fn known(facts: &mut Facts) -> &mut Known {
-    asked(facts).known.as_mut().unwrap()
+    lookups_of(facts).known.as_mut().unwrap()
 }
 
-/// The machine that a call found for its first Node.
-pub(super) fn found(call: &mut Call) -> &mut Instance {
+/// The instance that a call found for its first Node.
+pub(super) fn found(call: &mut LookupCall) -> &mut Instance {
     match &mut call.outcome {
-        Outcome::Answers(answers) => match &mut answers[0] {
-            Ok(Answer::Found(machine)) => machine,
+        LookupOutcome::Answers(answers) => match &mut answers[0] {
+            Ok(Answer::Found(instance)) => instance,
             other => unreachable!("{other:?}"),
         },
         other => unreachable!("{other:?}"),
     }
 }
 
-pub(super) fn trapped() -> Outcome {
-    Outcome::Fault(Fault::StackOverflow)
+pub(super) fn trapped() -> LookupOutcome {
+    LookupOutcome::Fault(Fault::StackOverflow)
 }
 
-pub(super) fn answers<const N: usize>(answers: [Result<Answer, Error>; N]) -> Outcome {
-    Outcome::Answers(answers.into())
+pub(super) fn answers<const N: usize>(answers: [Result<Answer, Error>; N]) -> LookupOutcome {
+    LookupOutcome::Answers(answers.into())
 }
 
-/// Everything as it should be.
+/// The observations of a provider that conforms.
 pub(super) fn facts() -> Facts {
     Facts {
         described: [Ok(description()), Ok(description())],
         capabilities: vec![Capability::Instances, Capability::LoadBalancers, Capability::Routes],
-        refusals: vec![
+        wrong_documents: vec![
             refusal(Expected::AnyProblem, ""),
             refusal(Expected::Problem("endpoint".to_owned()), "endpoint"),
-            Refusal { answer: Ok(()), ..refusal(Expected::AnyAnswer, "") },
+            WrongDocument { answer: Ok(()), ..refusal(Expected::AnyAnswer, "") },
         ],
         configured: Some(Configured {
             document: r#"{"endpoint":"https://cloud.example"}"#.to_owned(),
@@ -105,10 +106,10 @@ fn settings() -> Settings {
     Settings { endpoints: Vec::new(), rules: vec![rule], limits: Vec::new(), one_at_a_time: Vec::new() }
 }
 
-fn refusal(expected: Expected, path: &str) -> Refusal {
+fn refusal(expected: Expected, path: &str) -> WrongDocument {
     let problem = (path.to_owned(), "is wrong".to_owned());
-    let answer = Err(Refused::Problems(vec![problem]));
-    Refusal { what: "a mistake".to_owned(), document: "{}".to_owned(), expected, answer }
+    let answer = Err(Rejection::Problems(vec![problem]));
+    WrongDocument { what: "a mistake".to_owned(), document: "{}".to_owned(), expected, answer }
 }
 
 fn node(name: &str, id: Option<&str>) -> NodeReference {
@@ -123,7 +124,7 @@ fn node(name: &str, id: Option<&str>) -> NodeReference {
     }
 }
 
-fn machine(name: &str) -> Answer {
+fn instance_named(name: &str) -> Answer {
     Answer::Found(Instance {
         provider_id: ProviderId::parse(&format!("sample://{name}")).unwrap(),
         instance_type: None,
@@ -135,20 +136,20 @@ fn machine(name: &str) -> Answer {
     })
 }
 
-fn call(purpose: Purpose, nodes: Vec<NodeReference>, outcome: Outcome) -> Call {
-    let request = |about| Seen {
+fn call(purpose: Purpose, nodes: Vec<NodeReference>, outcome: LookupOutcome) -> LookupCall {
+    let request = |about| SeenRequest {
         line: "GET https://cloud.example/machines/x".to_owned(),
         effect: Effect::Read,
         has_rule: true,
         about: vec![about],
     };
     let requests = (0..nodes.len()).map(request).collect();
-    Call { purpose, nodes, outcome, requests, took: Duration::from_millis(5) }
+    LookupCall { purpose, nodes, outcome, requests, took: Duration::from_millis(5) }
 }
 
 fn alone(name: &str) -> Alone {
     let id = format!("sample://{name}");
-    let of = |purpose, id| call(purpose, vec![node(name, id)], answers([Ok(machine(name))]));
+    let of = |purpose, id| call(purpose, vec![node(name, id)], answers([Ok(instance_named(name))]));
     Alone {
         expected: Some(id.clone()),
         by_name: [of(Purpose::Initialise, None), of(Purpose::Initialise, None)],
@@ -162,60 +163,60 @@ fn lookups() -> Lookups {
     let initialise = |names: &[&str], outcome| {
         call(Purpose::Initialise, names.iter().map(|name| node(name, None)).collect(), outcome)
     };
-    let failed = |kind| Outcome::Failed(Error::new(kind, "the cloud is in trouble"));
-    let trouble = |scene| {
-        let kind = match scene {
-            Scene::Busy => ErrorKind::Throttled(Some(Duration::from_secs(RETRY_AFTER))),
-            Scene::Forbidden => ErrorKind::Denied,
-            Scene::Page => ErrorKind::Broken,
+    let failed = |kind| LookupOutcome::Failed(Error::new(kind, "the cloud is in trouble"));
+    let trouble = |mode| {
+        let kind = match mode {
+            CloudMode::Busy => ErrorKind::Throttled(Some(Duration::from_secs(RETRY_AFTER))),
+            CloudMode::Forbidden => ErrorKind::Denied,
+            CloudMode::Page => ErrorKind::Broken,
             _ => ErrorKind::Unavailable,
         };
         let confirm = call(Purpose::Confirm, vec![node("node-1", Some("sample://node-1"))], failed(kind));
-        (scene, vec![initialise(&["node-1", "node-2"], failed(kind)), confirm])
+        (mode, vec![initialise(&["node-1", "node-2"], failed(kind)), confirm])
     };
     Lookups {
-        patience: (Duration::from_secs(2), Duration::from_secs(12)),
+        deadlines: (Duration::from_secs(2), Duration::from_secs(12)),
         empty: initialise(&[], answers([])),
-        missing: initialise(&["nobody"], answers([absent.clone()])),
+        missing: initialise(&["unknown"], answers([absent.clone()])),
         foreign: call(
             Purpose::Refresh,
-            vec![node("nobody", Some("other://1"))],
+            vec![node("unknown", Some("other://1"))],
             answers([Ok(Answer::Unmanaged)]),
         ),
-        largest: initialise(&["nobody-0", "nobody-1"], answers([absent.clone(), absent.clone()])),
+        largest: initialise(&["unknown-0", "unknown-1"], answers([absent.clone(), absent.clone()])),
         gone: Some(call(
             Purpose::Confirm,
-            vec![node("nobody", Some("sample://gone"))],
+            vec![node("unknown", Some("sample://gone"))],
             answers([absent.clone()]),
         )),
         known: Some(Known {
             alone: vec![alone("node-1"), alone("node-2")],
             mixed: initialise(
-                &["node-1", "nobody-0", "node-2", "nobody-1", "nobody-2"],
+                &["node-1", "unknown-0", "node-2", "unknown-1", "unknown-2"],
                 answers([
-                    Ok(machine("node-1")),
+                    Ok(instance_named("node-1")),
                     absent.clone(),
-                    Ok(machine("node-2")),
+                    Ok(instance_named("node-2")),
                     absent.clone(),
                     absent.clone(),
                 ]),
             ),
             reversed: initialise(
-                &["nobody-2", "nobody-1", "node-2", "nobody-0", "node-1"],
+                &["unknown-2", "unknown-1", "node-2", "unknown-0", "node-1"],
                 answers([
                     absent.clone(),
                     absent.clone(),
-                    Ok(machine("node-2")),
+                    Ok(instance_named("node-2")),
                     absent,
-                    Ok(machine("node-1")),
+                    Ok(instance_named("node-1")),
                 ]),
             ),
         }),
-        troubles: Scene::TROUBLES.into_iter().map(trouble).collect(),
+        faults: CloudMode::FAULTS.into_iter().map(trouble).collect(),
     }
 }
 
 #[test]
-fn a_provider_that_keeps_every_promise_passes() {
+fn a_provider_that_conforms_passes_every_check() {
     assert_eq!(outcomes(&facts(), "passed").len(), check::all().count());
 }

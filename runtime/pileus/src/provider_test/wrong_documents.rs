@@ -1,23 +1,22 @@
-//! Documents that no provider should accept, made from its schema and from the one that is right: each has one mistake, so
-//! that what it should say about it is known.
+//! Invalid configurations, derived from the provider's schema and a valid configuration. Each has one mistake, so the
+//! expected problem is known.
 
 use serde_json::{Value, json};
 
 use super::facts::Expected;
 
-/// A document of 1 MiB: the largest that fits into a ConfigMap, and so the largest that an operator can have.
+/// The size of a large field: 1 MiB, the largest document that fits into a ConfigMap.
 const LARGE: usize = 1 << 20;
 
-/// The most fields that are tried, and the longest name of one, in bytes. The schema is the provider's, and each takes a
-/// call.
+/// The most fields that are tried, and their longest name in bytes. The schema is untrusted, and each field takes a call.
 const FIELDS: usize = 100;
 /// See [`FIELDS`].
 const LONGEST: usize = 100;
 
-/// The types that JSON Schema has.
+/// The types of JSON Schema.
 const TYPES: [&str; 7] = ["null", "boolean", "object", "array", "number", "integer", "string"];
 
-/// What should not be accepted, with what is wrong with it and what is expected.
+/// Invalid documents, each with a description of its mistake and the expected answer.
 pub(super) fn wrong_documents(schema: &Value, right: Option<&str>) -> Vec<(String, String, Expected)> {
     let required = schema["required"].as_array().is_some_and(|required| !required.is_empty());
     let of_empty = if required { Expected::AnyProblem } else { Expected::AnyAnswer };
@@ -25,7 +24,7 @@ pub(super) fn wrong_documents(schema: &Value, right: Option<&str>) -> Vec<(Strin
         ("an empty document".to_owned(), "{}".to_owned(), of_empty),
         ("text that is not JSON".to_owned(), "{".to_owned(), Expected::AnyProblem),
         ("a list instead of fields".to_owned(), "[]".to_owned(), Expected::AnyProblem),
-        ("nothing instead of fields".to_owned(), "null".to_owned(), Expected::AnyProblem),
+        ("null instead of fields".to_owned(), "null".to_owned(), Expected::AnyProblem),
     ];
     let right = right.and_then(|text| serde_json::from_str::<Value>(text).ok());
     let right = right.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
@@ -34,19 +33,19 @@ pub(super) fn wrong_documents(schema: &Value, right: Option<&str>) -> Vec<(Strin
         changed.insert(name.to_owned(), value);
         Value::Object(changed).to_string()
     };
-    // A schema that welcomes unknown fields makes none of them a mistake.
-    let welcomes = &schema["additionalProperties"];
-    let of_unknown = |name: &str| match welcomes {
+    // With a schema that allows unknown fields, none of them is a mistake.
+    let additional = &schema["additionalProperties"];
+    let of_unknown = |name: &str| match additional {
         Value::Bool(true) | Value::Object(_) => Expected::AnyAnswer,
         _ => Expected::Problem(name.to_owned()),
     };
     let unknown = "__unknown__";
-    documents.push(("a field that nobody knows".to_owned(), with(unknown, json!(1)), of_unknown(unknown)));
+    documents.push(("an unknown field".to_owned(), with(unknown, json!(1)), of_unknown(unknown)));
     let large = with("__large__", json!("x".repeat(LARGE)));
-    documents.push(("1 MiB in a field that nobody knows".to_owned(), large, of_unknown("__large__")));
+    documents.push(("an unknown field of 1 MiB".to_owned(), large, of_unknown("__large__")));
     let fields = schema["properties"].as_object().into_iter().flatten();
     for (name, field) in fields.filter(|(name, _)| name.len() <= LONGEST).take(FIELDS) {
-        // Of a type that is a name; what is a list of types or a reference can't be told to be wrong from here.
+        // Only a field with a single type; lists of types and references are not interpreted.
         let Some(kind) = field["type"].as_str().filter(|kind| TYPES.contains(kind)) else { continue };
         let wrong = if kind == "object" { json!(7) } else { json!({"__wrong__": [1]}) };
         let what = format!("a wrong type for {name} (the schema says {kind})");
@@ -60,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_documents_are_the_right_one_with_one_mistake_each() {
+    fn each_document_has_one_mistake() {
         let schema = json!({
             "required": ["endpoint"],
             "properties": {"endpoint": {"type": "string"}, "tags": {"type": "object"}, "any": {}},
@@ -77,19 +76,19 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_makes_no_more_documents_than_can_be_tried() {
+    fn the_number_of_documents_is_limited() {
         let fields = (0..1_000).map(|number| (format!("field-{number}"), json!({"type": "string"})));
         let strange =
             [("a".repeat(LONGEST + 1), json!({"type": "string"})), ("b".to_owned(), json!({"type": "x"}))];
         let properties: serde_json::Map<_, _> = fields.chain(strange).collect();
         let documents = wrong_documents(&json!({"properties": properties}), None);
         let of_fields = documents.iter().filter(|(what, _, _)| what.starts_with("a wrong type"));
-        assert_eq!(of_fields.clone().count(), FIELDS - 1, "one of the first has a type that is none");
+        assert_eq!(of_fields.clone().count(), FIELDS - 1, "one of the first has an invalid type");
         assert!(of_fields.clone().all(|(what, _, _)| what.len() < 200));
     }
 
     #[test]
-    fn what_a_schema_welcomes_is_no_mistake() {
+    fn allowed_unknown_fields_are_no_mistake() {
         let documents = wrong_documents(&json!({"additionalProperties": true}), None);
         let expected = |start: &str| {
             documents.iter().find(|(_, document, _)| document.starts_with(start)).unwrap().2.clone()

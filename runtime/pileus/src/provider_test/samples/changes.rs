@@ -1,4 +1,4 @@
-//! What was seen of a provider that keeps every promise about load balancers and routes.
+//! Observations of a provider that conforms, for load balancers and routes.
 
 use std::time::Duration;
 
@@ -7,80 +7,83 @@ use pileus_cloud::{
 };
 use pileus_gate::Effect;
 
-use super::super::changes::{Came, Changes, Listing, NoAnswer, Played, Step, Trouble, Turn};
-use super::super::cloud::{RETRY_AFTER, Scene};
-use super::super::facts::Seen;
+use super::super::changes::{
+    CallFailure, CallRecord, ChangeOutcome, Changes, FaultRecord, Listing, Scenario, Step,
+};
+use super::super::cloud::{CloudMode, RETRY_AFTER};
+use super::super::facts::SeenRequest;
 
-/// One of the provider's steps.
-pub(in super::super) fn turn<T>(changes: &mut Option<Changes<T>>, step: Step) -> &mut Turn {
-    let played = changes.as_mut().unwrap().played.as_mut().unwrap();
-    played.turns.iter_mut().find(|(other, _)| *other == step).map(|(_, turn)| turn).unwrap()
+/// The call of a step.
+pub(in super::super) fn call<T>(changes: &mut Option<Changes<T>>, step: Step) -> &mut CallRecord {
+    let scenario = changes.as_mut().unwrap().scenario.as_mut().unwrap();
+    scenario.calls.iter_mut().find(|(other, _)| *other == step).map(|(_, call)| call).unwrap()
 }
 
-/// What was listed after a step.
+/// The list after a step.
 pub(in super::super) fn list<T>(changes: &mut Option<Changes<T>>, step: Step) -> &mut Vec<T> {
-    let played = changes.as_mut().unwrap().played.as_mut().unwrap();
-    let listed = played.lists.iter_mut().find(|(other, _)| *other == step);
-    listed.and_then(|(_, listing)| listing.came.as_mut().ok()).unwrap()
+    let scenario = changes.as_mut().unwrap().scenario.as_mut().unwrap();
+    let listed = scenario.lists.iter_mut().find(|(other, _)| *other == step);
+    listed.and_then(|(_, listing)| listing.items.as_mut().ok()).unwrap()
 }
 
-/// What happened in a scene.
-pub(in super::super) fn trouble<T>(changes: &mut Option<Changes<T>>, scene: Scene) -> &mut Trouble<T> {
-    changes.as_mut().unwrap().troubles.iter_mut().find(|trouble| trouble.scene == scene).unwrap()
+/// What happened with a fault.
+pub(in super::super) fn fault<T>(changes: &mut Option<Changes<T>>, mode: CloudMode) -> &mut FaultRecord<T> {
+    changes.as_mut().unwrap().faults.iter_mut().find(|fault| fault.mode == mode).unwrap()
 }
 
-pub(in super::super) fn request(effect: Effect) -> Seen {
+pub(in super::super) fn request(effect: Effect) -> SeenRequest {
     let line = "PUT https://cloud.example/things/x".to_owned();
-    Seen { line, effect, has_rule: true, about: Vec::new() }
+    SeenRequest { line, effect, has_rule: true, about: Vec::new() }
 }
 
-pub(in super::super) fn ip(address: &str) -> Came {
-    Came::Done(vec![Ingress {
+pub(in super::super) fn ip(address: &str) -> ChangeOutcome {
+    ChangeOutcome::Done(vec![Ingress {
         point: IngressPoint::Ip(address.to_owned()),
         ip_mode: Some(IpMode::Vip),
         ports: Vec::new(),
     }])
 }
 
-/// A turn with this outcome, which wrote or only read.
-fn of<const N: usize>(came: [Came; N], effect: Effect) -> Turn {
-    let came = Vec::from(came);
+/// A call with these outcomes, and one request with this effect.
+fn of<const N: usize>(outcomes: [ChangeOutcome; N], effect: Effect) -> CallRecord {
+    let outcomes = Vec::from(outcomes);
     let requests = vec![request(effect)];
-    Turn { sent: "change([…])".to_owned(), first: came.clone(), came: Ok(came), requests }
+    CallRecord { sent: "change([…])".to_owned(), first: outcomes.clone(), outcomes: Ok(outcomes), requests }
 }
 
 fn listing<T>(listed: Vec<T>) -> Listing<T> {
-    Listing { came: Ok(listed), requests: vec![request(Effect::Read)] }
+    Listing { items: Ok(listed), requests: vec![request(Effect::Read)] }
 }
 
-fn in_trouble<T>(scene: Scene) -> Trouble<T> {
-    let kind = match scene {
-        Scene::Busy => ErrorKind::Throttled(Some(Duration::from_secs(RETRY_AFTER))),
-        Scene::Forbidden => ErrorKind::Denied,
-        Scene::Page => ErrorKind::Broken,
+fn fault_record<T>(mode: CloudMode) -> FaultRecord<T> {
+    let kind = match mode {
+        CloudMode::Busy => ErrorKind::Throttled(Some(Duration::from_secs(RETRY_AFTER))),
+        CloudMode::Forbidden => ErrorKind::Denied,
+        CloudMode::Page => ErrorKind::Broken,
         _ => ErrorKind::Unavailable,
     };
     let error = Error::new(kind, "the cloud is in trouble");
-    let turn = of([Came::Failed(error.clone()), Came::Failed(error.clone())], Effect::Write);
+    let call =
+        of([ChangeOutcome::Failed(error.clone()), ChangeOutcome::Failed(error.clone())], Effect::Write);
     let requests = vec![request(Effect::Read), request(Effect::Read)];
-    let list = Some(Listing { came: Err(NoAnswer::Error(error)), requests });
-    Trouble { scene, turn, list }
+    let list = Some(Listing { items: Err(CallFailure::Error(error)), requests });
+    FaultRecord { mode, call, list }
 }
 
-fn gone() -> Came {
-    Came::Done(Vec::new())
+fn gone() -> ChangeOutcome {
+    ChangeOutcome::Done(Vec::new())
 }
 
-fn changes<T>(played: Played<T>) -> Changes<T> {
-    let troubles = Scene::TROUBLES.into_iter().map(in_trouble).collect();
-    Changes { played: Ok(played), troubles, patience: (Duration::from_secs(2), Duration::from_secs(12)) }
+fn changes<T>(scenario: Scenario<T>) -> Changes<T> {
+    let faults = CloudMode::FAULTS.into_iter().map(fault_record).collect();
+    Changes { scenario: Ok(scenario), faults, deadlines: (Duration::from_secs(2), Duration::from_secs(12)) }
 }
 
-fn played<T>(keys: [&str; 2], turns: Vec<(Step, Turn)>, lists: Vec<(Step, Vec<T>)>) -> Played<T> {
-    Played {
-        turns,
+fn scenario<T>(keys: [&str; 2], calls: Vec<(Step, CallRecord)>, lists: Vec<(Step, Vec<T>)>) -> Scenario<T> {
+    Scenario {
+        calls,
         lists: lists.into_iter().map(|(step, listed)| (step, listing(listed))).collect(),
-        ..Played::of(Some("cluster".to_owned()), keys.map(str::to_owned))
+        ..Scenario::of(Some("cluster".to_owned()), keys.map(str::to_owned))
     }
 }
 
@@ -93,7 +96,7 @@ pub(super) fn load_balancers() -> Changes<OwnedLoadBalancer> {
         extra: Vec::new(),
     };
     let both = |effect| of([ip("198.51.100.1"), ip("198.51.100.2")], effect);
-    let turns = vec![
+    let calls = vec![
         (Step::Before, of([gone()], Effect::Write)),
         (Step::Make, both(Effect::Write)),
         (Step::Again, both(Effect::Read)),
@@ -116,7 +119,7 @@ pub(super) fn load_balancers() -> Changes<OwnedLoadBalancer> {
         (Step::Delete, vec![owned("second")]),
         (Step::Orphan, Vec::new()),
     ];
-    changes(played(["first", "second"], turns, lists))
+    changes(scenario(["first", "second"], calls, lists))
 }
 
 pub(super) fn routes() -> Changes<ListedRoute> {
@@ -132,7 +135,7 @@ pub(super) fn routes() -> Changes<ListedRoute> {
     let theirs = || route("10.0.0.0/24", "node-9");
     let made = || vec![theirs(), route("198.18.0.0/24", "node-1"), route("198.19.0.0/24", "node-2")];
     let both = || of([gone(), gone()], Effect::Write);
-    let turns = vec![
+    let calls = vec![
         (Step::Make, both()),
         (Step::Again, both()),
         (Step::Move, both()),
@@ -145,5 +148,5 @@ pub(super) fn routes() -> Changes<ListedRoute> {
         (Step::Move, moved),
         (Step::Delete, vec![theirs(), route("198.19.0.0/24", "node-2")]),
     ];
-    changes(played(["198.18.0.0/24", "198.19.0.0/24"], turns, lists))
+    changes(scenario(["198.18.0.0/24", "198.19.0.0/24"], calls, lists))
 }

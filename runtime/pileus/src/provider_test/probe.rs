@@ -1,10 +1,10 @@
-//! Asks a provider everything that the checks need to know. Here are the calls and their order; what the answers mean
-//! is the checks' affair.
+//! Calls a provider, and records the observations that the checks need. This module decides the calls and their order;
+//! the checks interpret the answers.
 
 mod load_balancers;
 mod lookups;
-mod play;
 mod routes;
+mod settle;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -15,64 +15,78 @@ use pileus_host::{Capability, Component, Description, Guest, Limits, Metrics, Se
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use super::cloud::{Cloud, Scene};
-use super::facts::{Configured, Facts, Known, Refusal, Refused};
-use super::subject::Access;
-use super::wrong_documents::wrong_documents;
+use super::cloud::{Cloud, CloudMode};
+use super::facts::{Configured, Facts, Known, Rejection, WrongDocument};
+use super::input::Access;
+use super::wrong_documents;
 use crate::error::Error;
 
-/// The most Nodes of the largest batch: as many as the largest cluster that Kubernetes supports has.
-pub(crate) const LARGEST: usize = 5_000;
+/// The most Nodes in a batch: the largest cluster that Kubernetes supports.
+pub(crate) const MAX_BATCH: usize = 5_000;
 
-/// The requests of the largest batch that reach the real cloud; what comes after is answered as the host's own gate
-/// would, were the cloud's limit reached.
-const SHARE: usize = 100;
+/// How many requests of the largest batch reach the real cloud. Later ones are answered as by a gate whose limit is
+/// reached.
+const MAX_REQUESTS: usize = 100;
 
-/// The soft deadline in front of a cloud that never answers: short, as nothing is gained by waiting. The time from there
-/// to the hard one is that of lookups in [`Limits::default`], on which providers count; changes have more, and need no more.
-const SHORT: Duration = Duration::from_secs(2);
+/// The soft deadline of a call to a cloud that never answers: short, because waiting shows nothing more. The time from
+/// the soft to the hard deadline is that of lookups in [`Limits::default`], on which providers rely; changes have more,
+/// but need no more.
+const SHORT_DEADLINE: Duration = Duration::from_secs(2);
 
-/// What to test, and with what.
+/// The provider to test, and the arguments of the test.
 pub(crate) struct Subject {
     pub(crate) component: Component,
     /// JSON text; none where none was given.
     pub(crate) configuration: Option<String>,
     pub(crate) access: Access,
-    /// Nodes that the cloud knows, and their provider IDs where the author expects some.
+    /// Nodes with an instance, and their expected provider IDs.
     pub(crate) nodes: Vec<(String, Option<ProviderId>)>,
-    /// The provider ID of a machine that is gone.
+    /// The provider ID of an instance that is gone.
     pub(crate) gone: Option<ProviderId>,
-    /// The name of a Node that nobody has.
-    pub(crate) nobody: String,
-    /// Whether it may make something in the cloud, to remove it again; and what says that it should stop doing so.
-    pub(crate) may_change: Option<CancellationToken>,
+    /// The name of a Node without an instance.
+    pub(crate) unknown_node: String,
+    /// Stops the changes of the cloud early; none if the test may not change the cloud.
+    pub(crate) change_permit: Option<CancellationToken>,
 }
 
-/// Asks everything. `progress` hears what is going on.
+/// Makes all calls, and reports progress.
+///
+/// # Errors
+/// [`Error::Gate`] for invalid grants or rules, [`Error::Stopped`] if the user stopped changes.
 pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> Result<Facts, Error> {
     let limits = Limits::default();
     let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
     let component = &subject.component;
-    progress("asking the provider what it is");
+    progress("calling describe");
     let described = [
         component.describe(&limits, &metrics).await.map_err(|error| error.to_string()),
         component.describe(&limits, &metrics).await.map_err(|error| error.to_string()),
     ];
     let capabilities = component.capabilities.clone();
     let schema = described[0].as_ref().map_or(Value::Null, |known| known.configuration_schema.clone());
-    progress("configuring it, rightly and wrongly");
-    let mut refusals = Vec::new();
-    for (what, document, expected) in wrong_documents(&schema, subject.configuration.as_deref()) {
-        let answer = component.configure(&document, &limits, &metrics).await.map(|_| ()).map_err(refused);
+    progress("configuring the provider with valid and invalid documents");
+    let mut wrong_documents = Vec::new();
+    for (what, document, expected) in
+        wrong_documents::wrong_documents(&schema, subject.configuration.as_deref())
+    {
+        let answer = component.configure(&document, &limits, &metrics).await.map(|_| ()).map_err(rejection);
         let document = document.chars().take(120).collect();
-        refusals.push(Refusal { what, document, expected, answer });
+        wrong_documents.push(WrongDocument { what, document, expected, answer });
     }
     let configured = match &subject.configuration {
         None => None,
         Some(document) => {
             let answers = [
-                component.configure(document, &limits, &metrics).await.map_err(refused).and_then(usable),
-                component.configure(document, &limits, &metrics).await.map_err(refused).and_then(usable),
+                component
+                    .configure(document, &limits, &metrics)
+                    .await
+                    .map_err(rejection)
+                    .and_then(check_rules),
+                component
+                    .configure(document, &limits, &metrics)
+                    .await
+                    .map_err(rejection)
+                    .and_then(check_rules),
             ];
             let wishes = answers[0].iter().flat_map(|settings| &settings.endpoints);
             let coverage = Coverage::new(&subject.access.grants, wishes.map(|wish| wish.endpoint.clone()));
@@ -82,7 +96,7 @@ pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> R
     let mut facts = Facts {
         described,
         capabilities,
-        refusals,
+        wrong_documents,
         configured,
         lookups: None,
         load_balancers: None,
@@ -98,19 +112,19 @@ pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> R
     Ok(facts)
 }
 
-fn refused(error: pileus_host::Error) -> Refused {
+fn rejection(error: pileus_host::Error) -> Rejection {
     match error {
         pileus_host::Error::Configuration(problems) => {
-            Refused::Problems(problems.into_iter().map(|problem| (problem.path, problem.message)).collect())
+            Rejection::Problems(problems.into_iter().map(|problem| (problem.path, problem.message)).collect())
         }
-        other => Refused::Broke(other.to_string()),
+        other => Rejection::Broken(other.to_string()),
     }
 }
 
-/// Settings whose rules a gate takes.
-fn usable(settings: Settings) -> Result<Settings, Refused> {
+/// Rejects settings whose rules the gate doesn't accept.
+fn check_rules(settings: Settings) -> Result<Settings, Rejection> {
     let rules = pileus_gate::Rules::new(settings.rules.clone());
-    rules.map(|_| settings).map_err(|error| Refused::Broke(error.to_string()))
+    rules.map(|_| settings).map_err(|error| Rejection::Broken(error.to_string()))
 }
 
 fn caller(
@@ -120,7 +134,7 @@ fn caller(
     configuration: &str,
     metrics: &Metrics,
 ) -> Result<Caller, Error> {
-    let Subject { component, configuration: _, access, nodes, gone, nobody, may_change } = subject;
+    let Subject { component, configuration: _, access, nodes, gone, unknown_node, change_permit } = subject;
     let Access { grants, credentials, connection } = access;
     let provider = description.name.clone();
     let config = pileus_gate::Config {
@@ -139,18 +153,18 @@ fn caller(
         .map_err(|source| Error::Gate { provider: provider.clone(), source: Box::new(source) })?;
     let cloud = Cloud::new();
     let gate = gate.with_interceptor(std::sync::Arc::new(cloud.clone()));
-    let cluster = Cluster { name: "pileus-conformance".to_owned(), uid: Some(uid(&nobody, "cluster")) };
+    let cluster = Cluster { name: "pileus-conformance".to_owned(), uid: Some(uid(&unknown_node, "cluster")) };
     let wants_known = description.service_facts.known;
     let scheme = description.provider_id_schemes.first().cloned().unwrap_or_default();
     let guest = Guest::new(component, &provider, description, configuration, gate, metrics);
-    Ok(Caller { guest, cloud, nodes, gone, nobody, scheme, wants_known, cluster, may_change })
+    Ok(Caller { guest, cloud, nodes, gone, unknown_node, scheme, wants_known, cluster, change_permit })
 }
 
-/// A UID as the API server makes them, of what nobody else has: the test's own name is random.
-fn uid(nobody: &str, what: &str) -> String {
+/// A UID in the format of the API server. It is unique because the name of the test's unknown Node is random.
+fn uid(unknown_node: &str, what: &str) -> String {
     let half = |which: u8| {
         let mut hasher = DefaultHasher::new();
-        (nobody, what, which).hash(&mut hasher);
+        (unknown_node, what, which).hash(&mut hasher);
         hasher.finish()
     };
     let (high, low) = (half(0), half(1));
@@ -164,23 +178,23 @@ fn uid(nobody: &str, what: &str) -> String {
     )
 }
 
-/// Calls the provider and writes down what came of it.
+/// Calls the provider and records the results.
 struct Caller {
     guest: Guest,
     cloud: Cloud,
     nodes: Vec<(String, Option<ProviderId>)>,
     gone: Option<ProviderId>,
-    nobody: String,
+    unknown_node: String,
     /// The first of the provider's own schemes.
     scheme: String,
-    /// Whether a change should tell it of Services that stay as they are.
+    /// Whether calls name the Services that don't change.
     wants_known: bool,
     cluster: Cluster,
-    may_change: Option<CancellationToken>,
+    change_permit: Option<CancellationToken>,
 }
 
 impl Caller {
-    /// Calls all that the component exports, and writes down what came of it.
+    /// Calls all capabilities that the component exports.
     async fn call(
         self,
         description: &Description,
@@ -204,66 +218,68 @@ impl Caller {
         Ok(())
     }
 
-    /// Asks a cloud that never answers, with little time.
+    /// Makes calls with a cloud that never answers, and a short deadline.
     async fn silence(mut self, nodes: &[Target], facts: &mut Facts, progress: &mut dyn FnMut(&str)) {
         let normal = Limits::default();
-        let hard = SHORT + normal.lookup_hard.saturating_sub(normal.lookup_soft);
-        let patience = (SHORT, hard);
+        let hard = SHORT_DEADLINE + normal.lookup_hard.saturating_sub(normal.lookup_soft);
+        let deadlines = (SHORT_DEADLINE, hard);
         self.guest = self.guest.with_limits(Limits {
-            lookup_soft: SHORT,
+            lookup_soft: SHORT_DEADLINE,
             lookup_hard: hard,
-            change_soft: SHORT,
-            load_balancers_soft: SHORT,
+            change_soft: SHORT_DEADLINE,
+            load_balancers_soft: SHORT_DEADLINE,
             change_hard: hard,
             ..normal
         });
-        let scene = Scene::Silence;
-        let mut say = || progress(&format!("asking {}, for up to {} s", scene.as_str(), hard.as_secs()));
+        let mode = CloudMode::Silence;
+        let mut report = || {
+            progress(&format!("calling the provider with {}, for up to {} s", mode.as_str(), hard.as_secs()))
+        };
         if let Some(lookups) = &mut facts.lookups {
-            say();
-            lookups.patience = patience;
-            // One such wait tells enough.
-            if let Some((purpose, about)) = self.troubled(lookups.known.as_ref()).into_iter().next() {
-                lookups.troubles.push((scene, vec![self.call_lookup(scene, purpose, about).await]));
+            report();
+            lookups.deadlines = deadlines;
+            // One such wait is enough.
+            if let Some((purpose, about)) = self.fault_subjects(lookups.known.as_ref()).into_iter().next() {
+                lookups.faults.push((mode, vec![self.call_lookup(mode, purpose, about).await]));
             }
         }
         if let Some(changes) = &mut facts.load_balancers {
-            say();
-            changes.patience = patience;
-            changes.troubles.push(self.trouble_services(scene).await);
+            report();
+            changes.deadlines = deadlines;
+            changes.faults.push(self.services_fault(mode).await);
         }
         if let Some(changes) = &mut facts.routes {
-            say();
-            changes.patience = patience;
-            changes.troubles.push(self.trouble_routes(scene, nodes).await);
+            report();
+            changes.deadlines = deadlines;
+            changes.faults.push(self.routes_fault(mode, nodes).await);
         }
     }
 
-    /// The Nodes that the cloud knows, as those that traffic is led to.
+    /// The Nodes with an instance, as targets of traffic.
     fn targets(&self, known: Option<&Known>) -> Vec<Target> {
         let target = |(number, (name, expected)): (usize, &(String, Option<ProviderId>))| {
             let alone = known.and_then(|known| known.alone.get(number));
-            let machine = alone.and_then(|alone| alone.by_name[0].machine());
+            let instance = alone.and_then(|alone| alone.by_name[0].instance());
             Some(Target {
                 node: name.clone(),
-                uid: uid(&self.nobody, name),
-                provider_id: machine.map(|machine| machine.provider_id.clone()).or(expected.clone())?,
-                addresses: machine.map(|machine| machine.addresses.clone()).unwrap_or_default(),
-                zone: machine.and_then(|machine| machine.zone.clone()),
+                uid: uid(&self.unknown_node, name),
+                provider_id: instance.map(|instance| instance.provider_id.clone()).or(expected.clone())?,
+                addresses: instance.map(|instance| instance.addresses.clone()).unwrap_or_default(),
+                zone: instance.and_then(|instance| instance.zone.clone()),
                 labels: Vec::new(),
             })
         };
         self.nodes.iter().enumerate().filter_map(target).collect()
     }
 
-    /// Whether something may be made in the cloud, or what that takes.
+    /// The permit to change the cloud, or what it takes to get one.
     fn permit(&self, nodes: &[Target], what: &str) -> Result<&CancellationToken, String> {
-        let permit = self.may_change.as_ref().ok_or_else(|| {
-            format!("--allow-changes, which lets it make {what} in the cloud and remove them again")
+        let permit = self.change_permit.as_ref().ok_or_else(|| {
+            format!("--allow-changes, which lets the test create {what} in the cloud and remove them")
         })?;
         if nodes.is_empty() {
             return Err(
-                "a Node that the cloud knows: pass --node NAME or --node NAME=PROVIDER-ID, better twice"
+                "a Node with an instance: pass --node NAME or --node NAME=PROVIDER-ID, preferably for two Nodes"
                     .to_owned(),
             );
         }
@@ -271,11 +287,11 @@ impl Caller {
     }
 }
 
-fn troubles_but_silence() -> impl Iterator<Item = Scene> {
-    Scene::TROUBLES.into_iter().filter(|scene| *scene != Scene::Silence)
+fn faults_but_silence() -> impl Iterator<Item = CloudMode> {
+    CloudMode::FAULTS.into_iter().filter(|mode| *mode != CloudMode::Silence)
 }
 
-/// Ends the test where its author stopped it, once what it made is removed.
+/// The error of a test that the user stopped, after it removed what it created.
 fn finished(stopped: bool, left: &[String]) -> Result<(), Error> {
     if stopped { Err(Error::Stopped { left: left.to_vec() }) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! How calls, answers and requests are told to people, always in the same words.
+//! Descriptions of calls, answers and requests for the report.
 
 use std::time::Duration;
 
@@ -6,73 +6,70 @@ use pileus_cloud::{
     Answer, Error, IngressPoint, Instance, InstanceState, ListedRoute, NodeReference, OwnedLoadBalancer,
 };
 
-use super::changes::{Came, NoAnswer};
-use super::facts::{Call, Outcome, Refused, Seen};
+use super::changes::{CallFailure, ChangeOutcome};
+use super::facts::{LookupCall, LookupOutcome, Rejection, SeenRequest};
 
-/// How many of a list are shown: a batch may have thousands.
-const SHOWN: usize = 4;
+/// How many items of a list are shown; a batch may have thousands.
+const MAX_ITEMS: usize = 4;
 
-/// What a call sent.
-pub(crate) fn sent(call: &Call) -> String {
-    let Call { purpose, nodes, .. } = call;
+/// A lookup call.
+pub(crate) fn call(call: &LookupCall) -> String {
+    let LookupCall { purpose, nodes, .. } = call;
     let nodes = list(nodes.iter().map(node));
     format!("lookup({}, {nodes})", purpose.as_str())
 }
 
-/// What came back of a call.
-pub(crate) fn came(call: &Call) -> String {
+/// The outcome of a lookup call.
+pub(crate) fn outcome(call: &LookupCall) -> String {
     match &call.outcome {
-        Outcome::Answers(answers) => list(answers.iter().map(answer)),
-        Outcome::Failed(error) => format!("for all Nodes {}", failure(error)),
-        Outcome::Fault(fault) => format!("no answer: the call {fault}"),
+        LookupOutcome::Answers(answers) => list(answers.iter().map(answer)),
+        LookupOutcome::Failed(error) => format!("for all Nodes {}", self::error(error)),
+        LookupOutcome::Fault(fault) => format!("no answer: the call {fault}"),
     }
 }
 
-/// The requests that a call made.
-pub(crate) fn requests(call: &Call) -> String {
-    lines(&call.requests)
-}
-
-/// Requests.
-pub(crate) fn lines(requests: &[Seen]) -> String {
+/// Requests to the cloud.
+pub(crate) fn requests(requests: &[SeenRequest]) -> String {
     match requests.len() {
         0 => "no request".to_owned(),
         _ => list(requests.iter().map(|request| request.line.clone())),
     }
 }
 
-/// What came back of changes.
-pub(crate) fn came_of_changes(came: &Result<Vec<Came>, NoAnswer>) -> String {
-    match came {
-        Ok(outcomes) => list(outcomes.iter().map(outcome)),
-        Err(none) => no_answer(none),
+/// The outcomes of changes.
+pub(crate) fn change_outcomes(outcomes: &Result<Vec<ChangeOutcome>, CallFailure>) -> String {
+    match outcomes {
+        Ok(outcomes) => list(outcomes.iter().map(change_outcome)),
+        Err(failure) => call_failure(failure),
     }
 }
 
-/// Why nothing came back.
-pub(crate) fn no_answer(none: &NoAnswer) -> String {
-    match none {
-        NoAnswer::Error(error) => format!("for all of it {}", failure(error)),
-        NoAnswer::Fault(fault) => format!("no answer: the call {fault}"),
+/// Why a call returned no outcomes.
+pub(crate) fn call_failure(failure: &CallFailure) -> String {
+    match failure {
+        CallFailure::Error(error) => format!("for the whole call {}", self::error(error)),
+        CallFailure::Fault(fault) => format!("no answer: the call {fault}"),
     }
 }
 
-fn outcome(came: &Came) -> String {
-    match came {
-        Came::Done(status) if status.is_empty() => "done".to_owned(),
-        Came::Done(status) => {
+fn change_outcome(outcome: &ChangeOutcome) -> String {
+    match outcome {
+        ChangeOutcome::Done(status) if status.is_empty() => "done".to_owned(),
+        ChangeOutcome::Done(status) => {
             let points = status.iter().map(|ingress| match &ingress.point {
                 IngressPoint::Ip(point) | IngressPoint::Hostname(point) => point.as_str(),
             });
             format!("done, at {}", points.collect::<Vec<_>>().join(" and "))
         }
-        Came::Under { after, resume: _ } => format!("in-progress, to be asked again after {}", human(*after)),
-        Came::Elsewhere => "elsewhere".to_owned(),
-        Came::Failed(error) => failure(error),
+        ChangeOutcome::InProgress { after, resume: _ } => {
+            format!("in-progress, to be called again after {}", duration(*after))
+        }
+        ChangeOutcome::Elsewhere => "elsewhere".to_owned(),
+        ChangeOutcome::Failed(error) => self::error(error),
     }
 }
 
-/// What list-owned told.
+/// The result of list-owned.
 pub(crate) fn owned(listed: &[OwnedLoadBalancer]) -> String {
     let uid = |uid: &Option<String>| uid.clone().unwrap_or_else(|| "none".to_owned());
     list(listed.iter().map(|owned| {
@@ -81,12 +78,12 @@ pub(crate) fn owned(listed: &[OwnedLoadBalancer]) -> String {
     }))
 }
 
-/// What the list of routes told.
+/// The list of routes.
 pub(crate) fn routes(listed: &[ListedRoute]) -> String {
     list(listed.iter().map(|route| {
         let ListedRoute { name, node, target, destination, .. } = route;
         let node = node.as_deref().unwrap_or("no node");
-        let target = target.as_ref().map_or_else(|| "no machine".to_owned(), ToString::to_string);
+        let target = target.as_ref().map_or_else(|| "no instance".to_owned(), ToString::to_string);
         format!("{name} to {destination} (of {node}, {target})")
     }))
 }
@@ -100,16 +97,16 @@ pub(crate) fn node(node: &NodeReference) -> String {
 
 pub(crate) fn answer(answer: &Result<Answer, Error>) -> String {
     match answer {
-        Ok(Answer::Found(machine)) => instance(machine),
+        Ok(Answer::Found(found)) => instance(found),
         Ok(Answer::Absent) => "absent".to_owned(),
-        Ok(Answer::Pending(after)) => format!("pending, to be asked again after {}", human(*after)),
+        Ok(Answer::Pending(after)) => format!("pending, to be looked up again after {}", duration(*after)),
         Ok(Answer::Unmanaged) => "unmanaged".to_owned(),
-        Err(error) => failure(error),
+        Err(error) => self::error(error),
     }
 }
 
-pub(crate) fn instance(machine: &Instance) -> String {
-    let Instance { provider_id, instance_type, zone, region, addresses, labels, state } = machine;
+pub(crate) fn instance(instance: &Instance) -> String {
+    let Instance { provider_id, instance_type, zone, region, addresses, labels, state } = instance;
     let state = match state {
         InstanceState::Running => "running",
         InstanceState::Stopped => "stopped",
@@ -120,29 +117,29 @@ pub(crate) fn instance(machine: &Instance) -> String {
     let addresses = addresses.iter().map(|address| format!("{} {}", address.kind, address.value));
     let labels = labels.iter().map(|(key, value)| format!("label {key}={value}"));
     let all: Vec<_> = facts.chain(addresses).chain(labels).collect();
-    let told = if all.is_empty() { "nothing else told".to_owned() } else { all.join(", ") };
-    format!("found {provider_id}, {state} ({told})")
+    let details = if all.is_empty() { "no details".to_owned() } else { all.join(", ") };
+    format!("found {provider_id}, {state} ({details})")
 }
 
-pub(crate) fn failure(error: &Error) -> String {
+pub(crate) fn error(error: &Error) -> String {
     format!("an error of kind {}: {}", error.kind.as_str(), error.message)
 }
 
 /// Why a configuration was not accepted.
-pub(crate) fn refused(refused: &Refused) -> String {
-    match refused {
-        Refused::Problems(problems) => {
+pub(crate) fn rejection(rejection: &Rejection) -> String {
+    match rejection {
+        Rejection::Problems(problems) => {
             let problem = |(path, message): &(String, String)| match path.as_str() {
                 "" => message.clone(),
                 path => format!("{path}: {message}"),
             };
-            format!("refused: {}", problems.iter().map(problem).collect::<Vec<_>>().join("; "))
+            format!("rejected: {}", problems.iter().map(problem).collect::<Vec<_>>().join("; "))
         }
-        Refused::Broke(how) => how.clone(),
+        Rejection::Broken(how) => how.clone(),
     }
 }
 
-pub(crate) fn human(duration: Duration) -> String {
+pub(crate) fn duration(duration: Duration) -> String {
     match duration.as_millis() {
         millis if millis < 10_000 => format!("{millis} ms"),
         millis => format!("{} s", millis / 1000),
@@ -150,8 +147,8 @@ pub(crate) fn human(duration: Duration) -> String {
 }
 
 fn list(items: impl ExactSizeIterator<Item = String>) -> String {
-    let more = items.len().saturating_sub(SHOWN);
-    let shown = items.take(SHOWN).collect::<Vec<_>>().join(", ");
+    let more = items.len().saturating_sub(MAX_ITEMS);
+    let shown = items.take(MAX_ITEMS).collect::<Vec<_>>().join(", ");
     match more {
         0 => format!("[{shown}]"),
         more => format!("[{shown}, and {more} more]"),
@@ -163,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lists_are_cut_and_counted() {
+    fn long_lists_are_cut_with_a_count() {
         let items = |count: usize| (0..count).map(|number| number.to_string());
         let exactly = |count| list(items(count).collect::<Vec<_>>().into_iter());
         assert_eq!(exactly(0), "[]");

@@ -1,0 +1,251 @@
+//! The scenario of load balancers, and their removal.
+
+use pileus_cloud::{
+    IpFamily, OwnedLoadBalancer, Protocol, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
+    ServiceProgress, Target,
+};
+
+use super::super::changes::{CallFailure, CallRecord, Changes, FaultRecord, Listing, Scenario, Step};
+use super::super::cloud::CloudMode;
+use super::super::describe;
+use super::settle::{Outcomes, once, settle};
+use super::{Caller, SHORT_DEADLINE, faults_but_silence, finished};
+use crate::error::Error;
+
+/// The namespace of the fictitious Services.
+const NAMESPACE: &str = "pileus-conformance";
+
+/// The port of the first Service, and the port that it changes to.
+const FIRST_PORT: u16 = 80;
+const OTHER_PORT: u16 = 81;
+
+/// Makes a change of a Service.
+type MakeAction = fn(Service) -> ServiceAction;
+
+impl Caller {
+    /// All observations but those of a cloud that never answers.
+    pub(super) async fn services_changed(
+        &self,
+        nodes: &[Target],
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Changes<OwnedLoadBalancer>, Error> {
+        let scenario = match self.permit(nodes, "two load balancers") {
+            Err(needs) => Err(needs),
+            Ok(stop) => {
+                progress("creating two load balancers in the cloud, which may take minutes");
+                let mut scenario = Scenario::of(self.cluster.uid.clone(), self.services().map(|it| it.uid));
+                let run = Box::pin(self.run_services(nodes, &mut scenario));
+                let stopped = stop.run_until_cancelled(run).await.is_none();
+                progress("removing what was created");
+                let [first, second] = &scenario.keys;
+                let is_listed = scenario.list(Step::Make, "").is_ok_and(|listed| {
+                    [first, second]
+                        .iter()
+                        .all(|uid| listed.iter().any(|it| it.service_uid.as_ref() == Some(uid)))
+                });
+                scenario.left = self.remove_services(is_listed).await;
+                finished(stopped, &scenario.left)?;
+                Ok(scenario)
+            }
+        };
+        let mut faults = Vec::new();
+        for mode in faults_but_silence() {
+            progress(&format!("changing load balancers with {}", mode.as_str()));
+            faults.push(self.services_fault(mode).await);
+        }
+        Ok(Changes { scenario, faults, deadlines: (SHORT_DEADLINE, SHORT_DEADLINE) })
+    }
+
+    /// Runs the scenario with two fictitious Services.
+    pub(super) async fn run_services(&self, targets: &[Target], scenario: &mut Scenario<OwnedLoadBalancer>) {
+        let (mut services, unknown) = (self.services(), self.service("unknown", 80));
+        let before = vec![change(ServiceAction::Delete(unknown.clone()))];
+        scenario.calls.push((Step::Before, self.settle_services(before, &[], targets).await));
+        let ensure = |services: &[Service]| changes(services, ServiceAction::Ensure);
+        let made = self.settle_services(ensure(&services), &[], targets).await;
+        let status: Option<Vec<_>> =
+            made.done().map(|status| status.into_iter().map(<[_]>::to_vec).collect());
+        scenario.calls.push((Step::Make, made));
+        let Some(all_status) = status else { return };
+        for (service, status) in services.iter_mut().zip(all_status) {
+            service.status = status;
+        }
+        let again = self.settle_services(ensure(&services), &[], targets).await;
+        scenario.calls.push((Step::Again, again));
+        let listed = self.list_owned(CloudMode::Real).await;
+        let second = listed.items.iter().flatten().find(|owned| self.is_ours(owned, &services[1])).cloned();
+        scenario.lists.push((Step::Make, listed));
+        let mut mixed = ensure(&services);
+        mixed.reverse();
+        // Not the same forwards and backwards, or a provider that calls lists around would pass.
+        mixed.insert(0, change(ServiceAction::Delete(unknown)));
+        scenario.calls.push((Step::Mixed, self.settle_services(mixed, &[], targets).await));
+        self.run_separately(&services, targets, scenario).await;
+        if let [fewer @ .., _] = targets
+            && !fewer.is_empty()
+        {
+            let update = changes(&services, ServiceAction::UpdateTargets);
+            scenario.calls.push((Step::Move, self.settle_services(update, &[], fewer).await));
+            let again = self.settle_services(ensure(&services), &[], fewer).await;
+            scenario.calls.push((Step::MoveAgain, again));
+        }
+        let [first, known @ ..] = &services;
+        let first = || vec![change(ServiceAction::Delete(first.clone()))];
+        scenario.calls.push((Step::Delete, self.settle_services(first(), known, targets).await));
+        scenario.lists.push((Step::Delete, self.list_owned(CloudMode::Real).await));
+        scenario.calls.push((Step::DeleteAgain, self.settle_services(first(), known, targets).await));
+        if let Some(owned) = second {
+            let remove = || vec![change(ServiceAction::RemoveOrphan(owned.clone()))];
+            scenario.calls.push((Step::Orphan, self.settle_services(remove(), &[], targets).await));
+            scenario.lists.push((Step::Orphan, self.list_owned(CloudMode::Real).await));
+            scenario.calls.push((Step::OrphanAgain, self.settle_services(remove(), &[], targets).await));
+        }
+    }
+
+    /// Changes the first alone, and then ensures the second: once as an unknown Service, as the host does with Services
+    /// at which the provider failed, and once as a known one.
+    async fn run_separately(
+        &self,
+        [first, second]: &[Service; 2],
+        targets: &[Target],
+        scenario: &mut Scenario<OwnedLoadBalancer>,
+    ) {
+        let ensure = |service: &Service| vec![change(ServiceAction::Ensure(service.clone()))];
+        for (port, known, step, after) in [
+            (OTHER_PORT, &[][..], Step::Unknown, Step::AfterUnknown),
+            (FIRST_PORT, std::slice::from_ref(second), Step::Known, Step::AfterKnown),
+        ] {
+            let mut first = first.clone();
+            first.ports = vec![self::port(port)];
+            scenario.calls.push((step, self.settle_services(ensure(&first), known, targets).await));
+            scenario.lists.push((step, self.list_owned(CloudMode::Real).await));
+            let second = self.settle_services(ensure(second), &[first], targets).await;
+            scenario.calls.push((after, second));
+        }
+    }
+
+    /// Removes everything that the test may have created, and returns what it could not remove. Failed deletions count
+    /// only if the list doesn't reliably show what exists.
+    pub(super) async fn remove_services(&self, is_listed: bool) -> Vec<String> {
+        let mut left = Vec::new();
+        for service in self.services() {
+            let call = self.settle_services(vec![change(ServiceAction::Delete(service))], &[], &[]).await;
+            if call.done().is_none() && !is_listed {
+                left.push(format!("{}: {}", call.sent, describe::change_outcomes(&call.outcomes)));
+            }
+        }
+        for owned in self.list_test_services().await.into_iter().flatten() {
+            self.settle_services(vec![change(ServiceAction::RemoveOrphan(owned))], &[], &[]).await;
+        }
+        match self.list_test_services().await {
+            Ok(ours) => left.extend(ours.into_iter().map(|owned| owned.name)),
+            Err(failure) => {
+                left.push(format!("unknown, because list-owned fails: {}", describe::call_failure(&failure)))
+            }
+        }
+        left
+    }
+
+    async fn list_test_services(&self) -> Result<Vec<OwnedLoadBalancer>, CallFailure> {
+        let listed = self.list_owned(CloudMode::Real).await.items?;
+        Ok(listed.into_iter().filter(|owned| owned.cluster_uid == self.cluster.uid).collect())
+    }
+
+    /// A change and a list with a cloud that fails. Nothing exists, and no request reaches the cloud.
+    pub(super) async fn services_fault(&self, mode: CloudMode) -> FaultRecord<OwnedLoadBalancer> {
+        let [first, second] = self.services();
+        let changes = if matches!(mode, CloudMode::Silence) {
+            vec![change(ServiceAction::Ensure(first))]
+        } else {
+            vec![change(ServiceAction::Ensure(first)), change(ServiceAction::Delete(second))]
+        };
+        let call =
+            once(&self.cloud, mode, sent(&changes, &[]), self.change_services(&changes, &[], &[])).await;
+        let list = match mode {
+            CloudMode::Silence | CloudMode::NotFound => None,
+            mode => Some(self.list_owned(mode).await),
+        };
+        FaultRecord { mode, call, list }
+    }
+
+    /// Makes changes until they have ended; `others` are the other known Services.
+    async fn settle_services(
+        &self,
+        changes: Vec<ServiceChange>,
+        others: &[Service],
+        targets: &[Target],
+    ) -> CallRecord {
+        let known = if self.wants_known { others } else { &[] };
+        let sent = sent(&changes, known);
+        settle(&self.cloud, sent, changes, async |due: &[ServiceChange]| {
+            self.change_services(due, known, targets).await
+        })
+        .await
+    }
+
+    async fn change_services(
+        &self,
+        changes: &[ServiceChange],
+        known: &[Service],
+        targets: &[Target],
+    ) -> Outcomes<ServiceProgress> {
+        let call = ServiceCall { cluster: &self.cluster, targets, known, changes, is_audit: false };
+        self.guest.change_load_balancers_once(call).await
+    }
+
+    async fn list_owned(&self, mode: CloudMode) -> Listing<OwnedLoadBalancer> {
+        self.cloud.begin(mode, &[]);
+        let items = match self.guest.list_owned_once(&self.cluster).await {
+            Ok(listed) => listed.map_err(CallFailure::Error),
+            Err(fault) => Err(CallFailure::Fault(fault)),
+        };
+        Listing { items, requests: self.cloud.seen() }
+    }
+
+    fn is_ours(&self, owned: &OwnedLoadBalancer, service: &Service) -> bool {
+        owned.cluster_uid == self.cluster.uid && owned.service_uid.as_ref() == Some(&service.uid)
+    }
+
+    pub(super) fn services(&self) -> [Service; 2] {
+        [self.service("first", FIRST_PORT), self.service("second", 443)]
+    }
+
+    fn service(&self, name: &str, port: u16) -> Service {
+        Service {
+            ports: vec![self::port(port)],
+            families: vec![IpFamily::Ipv4],
+            ..Service::named(NAMESPACE, name, super::uid(&self.unknown_node, name))
+        }
+    }
+}
+
+fn port(port: u16) -> ServicePort {
+    ServicePort {
+        name: String::new(),
+        protocol: Protocol::Tcp,
+        port,
+        node_port: Some(30_000 + port), // in the API server's default range
+        app_protocol: None,
+    }
+}
+
+const fn change(action: ServiceAction) -> ServiceChange {
+    ServiceChange { action, resume: None }
+}
+
+fn changes(services: &[Service], make: MakeAction) -> Vec<ServiceChange> {
+    services.iter().cloned().map(|service| change(make(service))).collect()
+}
+
+fn sent(changes: &[ServiceChange], known: &[Service]) -> String {
+    let action = |change: &ServiceChange| match &change.action {
+        ServiceAction::Ensure(Service { name, .. }) => format!("ensure {NAMESPACE}/{name}"),
+        ServiceAction::UpdateTargets(Service { name, .. }) => format!("update-targets {NAMESPACE}/{name}"),
+        ServiceAction::Delete(Service { name, .. }) => format!("delete {NAMESPACE}/{name}"),
+        ServiceAction::RemoveOrphan(OwnedLoadBalancer { name, .. }) => format!("remove-orphan {name}"),
+    };
+    let changes: Vec<_> = changes.iter().map(action).collect();
+    let known: Vec<_> = known.iter().map(|Service { name, .. }| format!("{NAMESPACE}/{name}")).collect();
+    let known = if known.is_empty() { String::new() } else { format!(", known: [{}]", known.join(", ")) };
+    format!("change([{}]{known})", changes.join(", "))
+}
