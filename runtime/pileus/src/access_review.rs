@@ -1,5 +1,5 @@
-//! Compares what a provider requests with what its document grants, for the log of a load and for `pileus inspect`. Nothing is
-//! decided here: the gate decides about each request.
+//! Compares what a provider requests with what its document grants, for the log of a load and for `pileus inspect`.
+//! Nothing is decided here: the gate decides about each request.
 
 use pileus_gate::{Coverage, Credential, Endpoint, Limit, Rate};
 use pileus_host::{PublishedLimit, Settings};

@@ -1,5 +1,5 @@
-//! The admin server: `/livez`, `/readyz` and `/metrics`, and `/debug/gate` on loopback. It has a thread of its own, so that no
-//! provider, compiler or load makes a probe time out.
+//! The admin server: `/livez`, `/readyz` and `/metrics`, and `/debug/gate` on loopback. It has a thread of its own, so
+//! that no provider, compiler or load makes a probe time out.
 
 mod debug;
 
@@ -110,8 +110,8 @@ fn router(sources: Sources, debug: Option<Router>) -> Router {
         .merge(debug.unwrap_or_default())
 }
 
-/// 200 if every condition holds, else 503. Each condition has a line in the format of Kubernetes' own endpoints, with a reason
-/// if it fails or may fail soon. A replica that stands by is ready; a line names the leader.
+/// 200 if every condition holds, else 503. Each condition has a line in the format of Kubernetes' own endpoints, with a
+/// reason if it fails or may fail soon. A replica that stands by is ready; a line names the leader.
 async fn readyz(State(sources): State<Sources>) -> Response {
     let report = sources.health.report(Instant::now());
     let status = sources.leader.borrow().clone();

@@ -13,19 +13,19 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 
-/// How long a connection to the API server may be silent while a response is pending. The server ends a watch without events
-/// within 5 minutes, so a longer silence means that the connection is lost.
+/// How long a connection to the API server may be silent while a response is pending. The server ends a watch without
+/// events within 5 minutes, so a longer silence means that the connection is lost.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
 
 /// The pause before the UID is requested again.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a refusal may be temporary. An API server that has just started refuses all requests for some seconds, until it has
-/// read the RBAC rules.
+/// How long a refusal may be temporary. An API server that has just started refuses all requests for some seconds,
+/// until it has read the RBAC rules.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(30);
 
-/// The client configuration: the given kubeconfig, else those in `KUBECONFIG`, else the Pod's service account. Nothing is sent
-/// yet. `user_agent` identifies this process in the cluster's audit log.
+/// The client configuration: the given kubeconfig, else those in `KUBECONFIG`, else the Pod's service account. Nothing
+/// is sent yet. `user_agent` identifies this process in the cluster's audit log.
 ///
 /// # Errors
 /// [`Error::Kubeconfig`] if no usable configuration is found.
@@ -55,9 +55,9 @@ pub(crate) async fn config(path: Option<PathBuf>, user_agent: &str) -> Result<Co
     Ok(config)
 }
 
-/// The UID of the namespace kube-system. It identifies the cluster, because many clusters have the same name. This function retries
-/// until the API server answers. It returns none if the API server keeps refusing: resources that are created without the UID
-/// can't be identified as this cluster's own, so a server that has just started gets time.
+/// The UID of the namespace kube-system. It identifies the cluster, because many clusters have the same name. This
+/// function retries until the API server answers. It returns none if the API server keeps refusing: resources that are
+/// created without the UID can't be identified as this cluster's own, so a server that has just started gets time.
 pub(crate) async fn uid(client: &Client) -> Option<String> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let mut refused_since = None;
@@ -83,8 +83,8 @@ pub(crate) async fn uid(client: &Client) -> Option<String> {
     }
 }
 
-/// The API server's own address, which providers may not reach. A loopback address, as in development, is left out: loopback is
-/// denied as a whole unless a grant names it.
+/// The API server's own address, which providers may not reach. A loopback address, as in development, is left out:
+/// loopback is denied as a whole unless a grant names it.
 pub(crate) fn addresses(cluster: &Config) -> Vec<IpAddr> {
     let host = cluster.cluster_url.host().unwrap_or_default();
     host.trim_start_matches('[')

@@ -1,8 +1,8 @@
 //! Prevents core dumps, because this process has credentials in its memory.
 //!
-//! Two settings are needed. The resource limit prevents dumps to files, but not to a program that the machine's `core_pattern`
-//! names; for those the kernel checks whether the process is dumpable. A process that isn't dumpable can't be read by other
-//! processes of the same user either: attaching a debugger takes `CAP_SYS_PTRACE`.
+//! Two settings are needed. The resource limit prevents dumps to files, but not to a program that the machine's
+//! `core_pattern` names; for those the kernel checks whether the process is dumpable. A process that isn't dumpable
+//! can't be read by other processes of the same user either: attaching a debugger takes `CAP_SYS_PTRACE`.
 
 use std::io;
 

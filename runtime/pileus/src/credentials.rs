@@ -1,10 +1,10 @@
 //! Reports the status of credentials: a readiness condition for each, and an event for each change.
 //!
-//! A credential whose renewal fails makes the process unready only once no valid credential is left. Until then everything works,
-//! and `/readyz` shows the failure beside `ok`. After that no request works, and an unready Pod stops the rollout that may have
-//! caused this, while the old replicas continue. Readiness affects nothing else, as no Service sends traffic to this Pod.
-//! Replicas that stand by acquire credentials too, so a failure shows before such a replica has to lead. Only the leader records
-//! events, because a process that doesn't lead writes nothing.
+//! A credential whose renewal fails makes the process unready only once no valid credential is left. Until then
+//! everything works, and `/readyz` shows the failure beside `ok`. After that no request works, and an unready Pod stops
+//! the rollout that may have caused this, while the old replicas continue. Readiness affects nothing else, as no
+//! Service sends traffic to this Pod. Replicas that stand by acquire credentials too, so a failure shows before such a
+//! replica has to lead. Only the leader records events, because a process that doesn't lead writes nothing.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};

@@ -45,8 +45,8 @@
 //!     - example.com/internal
 //! ```
 //!
-//! Parsing is strict: an unknown field is an error, because it could be a misspelled grant or limit that the operator relies on.
-//! All errors are reported at once.
+//! Parsing is strict: an unknown field is an error, because it could be a misspelled grant or limit that the operator
+//! relies on. All errors are reported at once.
 
 mod connection;
 mod credentials;

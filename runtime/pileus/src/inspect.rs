@@ -1,7 +1,7 @@
 //! `pileus inspect`: shows what a component is, before it is trusted with a cluster.
 //!
-//! `binary` reads the component's bytes; the host and the provider itself supply the rest. `text`, with the table of `rules`, and
-//! `json` print the same [`Inspection`].
+//! `binary` reads the component's bytes; the host and the provider itself supply the rest. `text`, with the table of
+//! `rules`, and `json` print the same [`Inspection`].
 
 mod binary;
 mod json;
@@ -126,8 +126,8 @@ fn controllers(capability: Capability) -> &'static [&'static str] {
     }
 }
 
-/// What an import provides; none for one that is linked only because toolchains import it. An import that the host doesn't offer
-/// fails the load, with its name.
+/// What an import provides; none for one that is linked only because toolchains import it. An import that the host
+/// doesn't offer fails the load, with its name.
 fn provides(import: &str) -> Option<&'static str> {
     let rest = import.strip_prefix("wasi:").or(import.strip_prefix("pileus:provider/"));
     let name = rest.unwrap_or(import).split(['/', '@']).next().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Leader election: one of several replicas leads, and the others stand by.
 //!
-//! `decide` chooses the next action from an `observation` of the Lease, and `api` carries it out. `term` tells the rest of the
-//! process whether it may write, and `client` fences writes to the API server. The election has a thread, a runtime and a
-//! client of its own, so that no provider, compiler or load delays a renewal.
+//! `decide` chooses the next action from an `observation` of the Lease, and `api` carries it out. `term` tells the rest
+//! of the process whether it may write, and `client` fences writes to the API server. The election has a thread, a
+//! runtime and a client of its own, so that no provider, compiler or load delays a renewal.
 //!
 //! ```text
 //!            provider loaded           write accepted             SIGTERM, work done

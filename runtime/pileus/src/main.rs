@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use pileus::cli::Pileus;
 use tikv_jemallocator::Jemalloc;
 
-/// A leader allocates pages of lists and batches of answers, which glibc keeps where it can't return them in one piece: a fifth
-/// more memory at the peak of 5,000 joining Nodes, and a quarter more afterwards. `.cargo/config.toml` configures jemalloc.
+/// A leader allocates pages of lists and batches of answers, which glibc keeps where it can't return them in one piece:
+/// a fifth more memory at the peak of 5,000 joining Nodes, and a quarter more afterwards. `.cargo/config.toml`
+/// configures jemalloc.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

@@ -55,8 +55,8 @@ pub(crate) async fn load(
 /// Loads the provider of a document, without an adapter for controllers yet.
 ///
 /// # Errors
-/// [`Error::Provider`] if the component can't be used or rejects its configuration, [`Error::Gate`] if the grants, limits or rules
-/// are invalid.
+/// [`Error::Provider`] if the component can't be used or rejects its configuration, [`Error::Gate`] if the grants,
+/// limits or rules are invalid.
 pub(crate) async fn prepare(
     document: CloudProvider,
     compiled: cli::Compiled,
@@ -106,7 +106,8 @@ pub(crate) fn gate_config(document: CloudProvider, settings: Settings) -> pileus
     }
 }
 
-/// The folder for compiled code, if one can be used. A relative or empty `XDG_CACHE_HOME` is ignored, as its specification says.
+/// The folder for compiled code, if one can be used. A relative or empty `XDG_CACHE_HOME` is ignored, as its
+/// specification says.
 pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CodeCache> {
     let default = || {
         let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

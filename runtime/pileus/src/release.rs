@@ -1,5 +1,5 @@
-//! `pileus release-deletion`: releases held Nodes for deletion. Nodes are held when too many instances disappear at once; with this
-//! command the operator confirms that the instances are gone for good.
+//! `pileus release-deletion`: releases held Nodes for deletion. Nodes are held when too many instances disappear at
+//! once; with this command the operator confirms that the instances are gone for good.
 
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};

@@ -1,8 +1,9 @@
-//! Secret values in Kubernetes Secrets of the namespace that Pileus runs in: that of its Pod, or of the kubeconfig's context.
+//! Secret values in Kubernetes Secrets of the namespace that Pileus runs in: that of its Pod, or of the kubeconfig's
+//! context.
 //!
-//! When the gate needs a value, this module reads that one Secret by `get`: for each new token, and every 10 s for a value that
-//! is used directly. A watch would show changes at once, but needs a connection for each Secret, two more verbs in the role and a
-//! lasting copy of all keys. Here the Secret is wiped as soon as the key is extracted.
+//! When the gate needs a value, this module reads that one Secret by `get`: for each new token, and every 10 s for a
+//! value that is used directly. A watch would show changes at once, but needs a connection for each Secret, two more
+//! verbs in the role and a lasting copy of all keys. Here the Secret is wiped as soon as the key is extracted.
 
 use std::fmt;
 use std::io;

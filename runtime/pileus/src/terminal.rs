@@ -9,8 +9,8 @@ pub(crate) fn styled(text: &str, style: Style) -> String {
     text.if_supports_color(Stream::Stdout, |text| text.style(style)).to_string()
 }
 
-/// A JSON object that is safe to show on a terminal. JSON allows many control characters unescaped; they are escaped here, so
-/// that a parser reads the same text.
+/// A JSON object that is safe to show on a terminal. JSON allows many control characters unescaped; they are escaped
+/// here, so that a parser reads the same text.
 pub(crate) fn json(object: &Value) -> String {
     let text = format!("{object:#}\n");
     // All of them are in the Basic Multilingual Plane, so one escape is enough.

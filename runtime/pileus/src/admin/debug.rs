@@ -1,9 +1,9 @@
-//! `/debug/gate`: the state of the provider's gate, for an operator who looks for the cause of a problem. It is a table of text,
-//! or JSON at `/debug/gate.json` and with an `Accept` header.
+//! `/debug/gate`: the state of the provider's gate, for an operator who looks for the cause of a problem. It is a table
+//! of text, or JSON at `/debug/gate.json` and with an `Accept` header.
 //!
-//! The page shows URLs of cloud resources, so it is served on loopback only: to users who may run a process on this machine or in
-//! this Pod, or forward a port to it. Pages in their browsers are refused. Requests of such pages have an `Origin` header, or,
-//! after DNS rebinding, the page's own name in the `Host` header.
+//! The page shows URLs of cloud resources, so it is served on loopback only: to users who may run a process on this
+//! machine or in this Pod, or forward a port to it. Pages in their browsers are refused. Requests of such pages have an
+//! `Origin` header, or, after DNS rebinding, the page's own name in the `Host` header.
 
 mod json;
 mod table;

@@ -11,9 +11,9 @@ pub struct AdminServer {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:10258")]
     pub admin_address: SocketAddr,
 
-    /// Serve /debug/gate and /debug/gate.json here: limits, cache, credentials (without secrets) and the last requests of the
-    /// provider. Must be a loopback address; `kubectl port-forward` reaches it in a Pod [default: --admin-address, if that is
-    /// a loopback address]
+    /// Serve /debug/gate and /debug/gate.json here: limits, cache, credentials (without secrets) and the last requests
+    /// of the provider. Must be a loopback address; `kubectl port-forward` reaches it in a Pod [default:
+    /// --admin-address, if that is a loopback address]
     #[arg(long, value_name = "LOOPBACK:PORT", value_parser = loopback)]
     pub debug_address: Option<SocketAddr>,
 }

@@ -1,5 +1,5 @@
-//! Flags of the controllers for Nodes, with upstream's names. Shorter periods than upstream's are affordable because a lookup
-//! covers all Nodes at once.
+//! Flags of the controllers for Nodes, with upstream's names. Shorter periods than upstream's are affordable because a
+//! lookup covers all Nodes at once.
 
 use std::time::Duration;
 

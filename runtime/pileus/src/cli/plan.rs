@@ -1,4 +1,5 @@
-//! Arguments of `pileus plan`: those of `pileus run` that affect what the controllers want of the cloud, under the same names.
+//! Arguments of `pileus plan`: those of `pileus run` that affect what the controllers want of the cloud, under the same
+//! names.
 
 use std::path::PathBuf;
 

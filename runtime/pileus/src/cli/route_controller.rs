@@ -1,5 +1,5 @@
-//! Flags of the route controller, with upstream's names. The default period is long because events trigger reconciliation, so
-//! an idle cluster costs the cloud almost no reads.
+//! Flags of the route controller, with upstream's names. The default period is long because events trigger
+//! reconciliation, so an idle cluster costs the cloud almost no reads.
 
 use std::time::Duration;
 
@@ -31,9 +31,9 @@ pub struct RouteController {
     #[arg(long, value_name = "DURATION", value_parser = period, default_value = "30m")]
     pub route_reconciliation_period: Duration,
 
-    /// Keep the taint node.cloudprovider.kubernetes.io/uninitialized, which keeps most Pods away, on a new Node until its
-    /// routes exist: until its condition NetworkUnavailable is False with reason RouteCreated. Has no effect if no routes are
-    /// managed
+    /// Keep the taint node.cloudprovider.kubernetes.io/uninitialized, which keeps most Pods away, on a new Node until
+    /// its routes exist: until its condition NetworkUnavailable is False with reason RouteCreated. Has no effect if no
+    /// routes are managed
     #[arg(long)]
     pub wait_for_routes: bool,
 }

@@ -42,8 +42,8 @@ pub struct Run {
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
 
-    /// Log these entries: a level, or levels of modules, as in `info,pileus_gate=debug,provider=trace`. The Kubernetes client
-    /// is off by default because Pileus logs the result of each request itself
+    /// Log these entries: a level, or levels of modules, as in `info,pileus_gate=debug,provider=trace`. The Kubernetes
+    /// client is off by default because Pileus logs the result of each request itself
     #[arg(long, value_name = "FILTER", default_value = "info,kube_client=off", env = "PILEUS_LOG")]
     pub log_filter: String,
 

@@ -1,5 +1,5 @@
-//! Advice about the flags of other cloud-controller-managers that Pileus doesn't have. An operator who migrates a cluster starts
-//! from its command line, so the error says for each of these flags what replaces it.
+//! Advice about the flags of other cloud-controller-managers that Pileus doesn't have. An operator who migrates a
+//! cluster starts from its command line, so the error says for each of these flags what replaces it.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -34,8 +34,8 @@ const FORMAT: &str = "use --log-format text or --log-format json";
 const VERBOSITY: &str = "use --log-filter debug, or name modules, as in --log-filter info,pileus_gate=debug";
 const LOG: &str = "not needed: each log entry goes to standard error at once";
 
-/// Advice, and the flags of upstream 1.36 and of klog that it is for. A name that ends in a dash stands for all flags with that
-/// prefix.
+/// Advice, and the flags of upstream 1.36 and of klog that it is for. A name that ends in a dash stands for all flags
+/// with that prefix.
 const TABLE: &[(&str, &[&str])] = &[
     (PROVIDER, &["cloud-provider"]),
     (CONFIGURATION, &["cloud-config"]),
@@ -72,8 +72,8 @@ const TABLE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Advice for each upstream flag on a command line that clap rejected for one of them; empty if clap rejected it for another
-/// reason.
+/// Advice for each upstream flag on a command line that clap rejected for one of them; empty if clap rejected it for
+/// another reason.
 pub(super) fn advice<'a>(error: &clap::Error, arguments: impl Iterator<Item = &'a str>) -> Vec<String> {
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidArg) else { return Vec::new() };
     if error.kind() != ErrorKind::UnknownArgument || advice_for(wrong.trim_start_matches('-')).is_none() {

@@ -57,8 +57,8 @@ pub(super) fn credential(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option
     Some(credential)
 }
 
-/// Problems of credentials in relation to each other and to the grants: credentials that would never be attached to a request,
-/// although the operator relies on them.
+/// Problems of credentials in relation to each other and to the grants: credentials that would never be attached to a
+/// request, although the operator relies on them.
 pub(super) fn problems(credentials: &[Credential], grants: &[Grant]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (index, credential) in credentials.iter().enumerate() {
@@ -185,8 +185,8 @@ fn token_url(text: &str) -> Result<TokenUrl, String> {
     parsed(text)
 }
 
-/// Reads a reference to a secret value: `{file: PATH}` or `{secret: {name: NAME, key: KEY}}`. A literal value is rejected, and never
-/// repeated.
+/// Reads a reference to a secret value: `{file: PATH}` or `{secret: {name: NAME, key: KEY}}`. A literal value is
+/// rejected, and never repeated.
 pub(super) fn secret(fields: &mut Fields<'_>, field: &'static str, origin: &Origin<'_>) -> Option<Secret> {
     const REFERENCE: &str = "a reference to the value, never the value itself: {file: PATH}, or {secret: {name: NAME, \
                              key: KEY}} for a Kubernetes Secret in the namespace that Pileus runs in";
@@ -214,7 +214,8 @@ fn secret_key(text: &str) -> Result<String, String> {
     word(text, is_key, "letters, digits, dashes, dots and underscores")
 }
 
-/// Checks the characters and length that Kubernetes allows. The text isn't repeated, because it may be a misplaced secret value.
+/// Checks the characters and length that Kubernetes allows. The text isn't repeated, because it may be a misplaced
+/// secret value.
 fn word(text: &str, is_allowed: impl Fn(char) -> bool, of: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > 253 || !text.chars().all(is_allowed) {
         return Err(format!("expected 1 to 253 {of}"));

@@ -1,5 +1,6 @@
-//! Reads from a component's bytes what the host doesn't need to know: which tools built it, and its initial memory and tables.
-//! The bytes are untrusted. Parts that can't be parsed are left out; the host's own validation reports what is wrong.
+//! Reads from a component's bytes what the host doesn't need to know: which tools built it, and its initial memory and
+//! tables. The bytes are untrusted. Parts that can't be parsed are left out; the host's own validation reports what is
+//! wrong.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! An inspection as one JSON object. Fields may be added; existing ones keep their meaning. Missing values are null, missing items
-//! an empty list.
+//! An inspection as one JSON object. Fields may be added; existing ones keep their meaning. Missing values are null,
+//! missing items an empty list.
 //!
 //! ```json
 //! {
@@ -37,10 +37,11 @@
 //! - `provides` is null for an import that is linked but provides nothing.
 //! - `code.from` is `compiler` or `cache`.
 //! - `settings` is null if the provider needs a configuration that wasn't given.
-//! - `grantedBy` and `credentials` of a requested host are null without a document, and empty if no grant or credential applies.
+//! - `grantedBy` and `credentials` of a requested host are null without a document, and empty if no grant or credential
+//!   applies.
 //! - `operatorLimits` and `credentials` of the settings are those of the document.
-//! - `rules` is the length of `ruleTable`, which is in matching order and uses the words of the contract. A `cacheScope` of null
-//!   means all that the provider reads.
+//! - `rules` is the length of `ruleTable`, which is in matching order and uses the words of the contract. A
+//!   `cacheScope` of null means all that the provider reads.
 
 use pileus_gate::{Credential, KeyPattern, Operation, Place, Rate, Rule};
 use pileus_host::{Annotation, Capability, Description, PublishedLimit, RequestedEndpoint, Settings};

@@ -1,7 +1,7 @@
 //! The rules of a provider as a table: what each kind of request means to the gate.
 //!
-//! If every rule fits on a line, each has one. Otherwise each rule has its path on lines of their own and the rest below, so that
-//! nothing is cut off and no row of the table is broken.
+//! If every rule fits on a line, each has one. Otherwise each rule has its path on lines of their own and the rest
+//! below, so that nothing is cut off and no row of the table is broken.
 
 use pileus_gate::{Effect, KeyPattern, Operation, Place, Rule};
 use pileus_host::sanitize;

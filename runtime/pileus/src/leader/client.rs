@@ -1,7 +1,7 @@
 //! The Kubernetes client of the controllers: kube's client with a fence directly before the socket.
 //!
-//! kube's own builder adds layers outside of its stack, before a request has waited for a connection, a token and a retry. The
-//! fence must come after these, so this module builds the stack from kube's layers.
+//! kube's own builder adds layers outside of its stack, before a request has waited for a connection, a token and a
+//! retry. The fence must come after these, so this module builds the stack from kube's layers.
 
 use axum::http::{Method, Request};
 use hyper_timeout::TimeoutConnector;
@@ -14,8 +14,8 @@ use pileus_gate::{Fence, FencedBody};
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
-/// A client that sends changes only while the fence is open. Events are always sent: they change no other object, and the last
-/// ones say why a process ended.
+/// A client that sends changes only while the fence is open. Events are always sent: they change no other object, and
+/// the last ones say why a process ended.
 ///
 /// # Errors
 /// If the configuration has invalid credentials or certificates.
@@ -57,8 +57,8 @@ mod tests {
 
     use super::*;
 
-    /// The bytes of a request that reach an API server, which doesn't answer. A real socket shows that not even the first byte
-    /// is sent.
+    /// The bytes of a request that reach an API server, which doesn't answer. A real socket shows that not even the
+    /// first byte is sent.
     async fn received_bytes(method: Method, path: &str, body: &str, fence: Fence) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());

@@ -1,18 +1,19 @@
 //! Decides the next action of a candidate in the election. Pure: time is an argument.
 //!
-//! The semantics are those of client-go. A holder renews the Lease each retry period and gives up after the renew deadline.
-//! Other candidates take over after they have seen the record unchanged for its lease duration, by their own clocks; the times
-//! in the record are informational. Every write names the version that it replaces, so the API server refuses one of two
-//! concurrent writes. Some rules are stricter, because people and other programs write Leases too:
+//! The semantics are those of client-go. A holder renews the Lease each retry period and gives up after the renew
+//! deadline. Other candidates take over after they have seen the record unchanged for its lease duration, by their own
+//! clocks; the times in the record are informational. Every write names the version that it replaces, so the API server
+//! refuses one of two concurrent writes. Some rules are stricter, because people and other programs write Leases too:
 //!
 //! - A candidate leads only after a write of its own was accepted, never because the Lease has its name.
-//! - Only a properly released Lease (no holder, a duration of 1 s, as client-go writes it) is taken at once. A Lease without a
-//!   holder, or one that was deleted, is waited out as if it were held, because its holder may not know yet.
+//! - Only a properly released Lease (no holder, a duration of 1 s, as client-go writes it) is taken at once. A Lease
+//!   without a holder, or one that was deleted, is waited out as if it were held, because its holder may not know yet.
 //! - A lease duration shorter than the candidate's own counts as the candidate's own, one longer than an hour as an hour.
 //! - A holder whose Lease is deleted creates a new one. A holder that finds another name in it stops leading.
 //!
-//! One gap remains: a candidate that has never seen a Lease takes a missing one at once. If a Lease is deleted and a replica
-//! starts before the holder has created a new one, which takes a round trip, two replicas lead until the old one notices.
+//! One gap remains: a candidate that has never seen a Lease takes a missing one at once. If a Lease is deleted and a
+//! replica starts before the holder has created a new one, which takes a round trip, two replicas lead until the old
+//! one notices.
 
 use jiff::Timestamp;
 

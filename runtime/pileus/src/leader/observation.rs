@@ -1,5 +1,5 @@
-//! What a candidate knows about the Lease, and how reads, watch events and writes change that. Pure: times and random numbers
-//! are arguments.
+//! What a candidate knows about the Lease, and how reads, watch events and writes change that. Pure: times and random
+//! numbers are arguments.
 
 use std::time::Duration;
 
@@ -102,8 +102,8 @@ impl Observation {
         }
     }
 
-    /// Records a watch event: the Lease in this version, or its deletion. Returns whether the event is news; older events are
-    /// ignored.
+    /// Records a watch event: the Lease in this version, or its deletion. Returns whether the event is news; older
+    /// events are ignored.
     pub(crate) fn on_watch_event(
         &mut self,
         version: &str,
@@ -193,8 +193,8 @@ impl Observation {
         }
     }
 
-    /// Schedules the next read: after a jittered retry period, or soon after the Lease becomes free. The jitter keeps several
-    /// candidates from trying at the same time.
+    /// Schedules the next read: after a jittered retry period, or soon after the Lease becomes free. The jitter keeps
+    /// several candidates from trying at the same time.
     fn schedule_read(&mut self, free: BootTime, candidate: &Candidate, now: BootTime, jitter: f64) {
         let spread = candidate.retry_period.mul_f64(jitter / 10.0);
         let poll = now + candidate.retry_period.mul_f64(1.0 + JITTER * jitter);

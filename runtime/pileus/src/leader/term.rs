@@ -1,18 +1,20 @@
 //! The fence: whether this process may change anything now, in the cluster or in the cloud.
 //!
-//! A leader may write until its renew deadline has passed since it *sent* its last successful renewal. Other replicas take the
-//! Lease over after they have seen it unchanged for the lease duration, which is longer, and they can't see a renewal before it
-//! is sent. So two processes never may write at the same time, even if processes are stopped and messages delayed or lost.
-//! Only their clocks must run at the same speed (to within a third, with the default durations).
+//! A leader may write until its renew deadline has passed since it *sent* its last successful renewal. Other replicas
+//! take the Lease over after they have seen it unchanged for the lease duration, which is longer, and they can't see a
+//! renewal before it is sent. So two processes never may write at the same time, even if processes are stopped and
+//! messages delayed or lost. Only their clocks must run at the same speed (to within a third, with the default
+//! durations).
 //!
-//! The clock is `CLOCK_BOOTTIME`. Like `CLOCK_MONOTONIC` it can't be set and continues while a process is stopped. Unlike
-//! `CLOCK_MONOTONIC` it also continues while the machine is suspended, so after a resume the term is over. A virtual machine
-//! that its hypervisor pauses without notice sees neither clock move; then only resourceVersions protect against its writes.
+//! The clock is `CLOCK_BOOTTIME`. Like `CLOCK_MONOTONIC` it can't be set and continues while a process is stopped.
+//! Unlike `CLOCK_MONOTONIC` it also continues while the machine is suspended, so after a resume the term is over. A
+//! virtual machine that its hypervisor pauses without notice sees neither clock move; then only resourceVersions
+//! protect against its writes.
 //!
-//! The check comes after all queueing, when the bytes of a request are handed to the socket ([`pileus_gate::Fence`]). A gap
-//! remains between the check and the kernel, and in the network: a process that is stopped exactly there sends one request when
-//! it continues. That write began under the old leader and counts as its own. The API server's resourceVersions and UIDs, and
-//! the cloud's own conflicts, guard against it.
+//! The check comes after all queueing, when the bytes of a request are handed to the socket ([`pileus_gate::Fence`]). A
+//! gap remains between the check and the kernel, and in the network: a process that is stopped exactly there sends one
+//! request when it continues. That write began under the old leader and counts as its own. The API server's
+//! resourceVersions and UIDs, and the cloud's own conflicts, guard against it.
 
 use std::ops::Add;
 use std::sync::Arc;

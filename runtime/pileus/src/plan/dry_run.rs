@@ -1,5 +1,5 @@
-//! A provider in a dry run: loaded as for `pileus run`, behind a gate that records writes instead of sending them. It may be
-//! the version that runs now or the next one.
+//! A provider in a dry run: loaded as for `pileus run`, behind a gate that records writes instead of sending them. It
+//! may be the version that runs now or the next one.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::error::Error;
 use crate::metrics::Metrics;
 use crate::provider;
 
-/// How long writes are attributed to items. A thousand calls fit, each reading from a cloud at 20 ms, and some waiting for its
-/// limits. After that the rest is reported as unattributed.
+/// How long writes are attributed to items. A thousand calls fit, each reading from a cloud at 20 ms, and some waiting
+/// for its limits. After that the rest is reported as unattributed.
 const ATTRIBUTION_TIME: Duration = Duration::from_mins(1);
 
 /// A provider whose writes are recorded instead of sent.

@@ -34,8 +34,8 @@ pub(crate) struct ClusterSnapshot {
     pub(crate) left_alone: HashSet<IpNet>,
     /// What is wrong with the other Nodes.
     pub(crate) unreadable: Vec<String>,
-    /// The Services of type LoadBalancer, and those for which the cloud has a load balancer; none where the provider manages
-    /// no load balancers.
+    /// The Services of type LoadBalancer, and those for which the cloud has a load balancer; none where the provider
+    /// manages no load balancers.
     pub(crate) services: Vec<Arc<ServiceFacts>>,
     /// All Services of the cluster: `namespace/name` by UID.
     pub(crate) present: HashMap<String, String>,
@@ -150,8 +150,8 @@ mod tests {
         );
         health.condition("namespace-watch", "").fails("namespaces is forbidden");
         health.condition("service-watch", "the list of services has not come yet");
-        let told = with_reason(ApiError::Unavailable("no answer".to_owned()), &health).to_string();
-        assert!(told.ends_with("no answer; namespaces is forbidden"), "{told}");
+        let message = with_reason(ApiError::Unavailable("no answer".to_owned()), &health).to_string();
+        assert!(message.ends_with("no answer; namespaces is forbidden"), "{message}");
         assert!(matches!(with_reason(ApiError::Gone, &health), ApiError::Gone));
     }
 }

@@ -1,4 +1,5 @@
-//! A preview as text for a terminal: a summary, and then each change with its reason and the writes that the provider wants.
+//! A preview as text for a terminal: a summary, and then each change with its reason and the writes that the provider
+//! wants.
 
 use owo_colors::Style;
 use pileus_gate::WantedWrite;

@@ -1,5 +1,5 @@
-//! The debug page as one JSON object. Fields may be added; existing ones keep their meaning. Missing values are null, missing
-//! items an empty list.
+//! The debug page as one JSON object. Fields may be added; existing ones keep their meaning. Missing values are null,
+//! missing items an empty list.
 //!
 //! ```json
 //! {
