@@ -1,5 +1,5 @@
-//! What somebody sees who calls the program with right and with wrong arguments: every message names the thing and the
-//! next step, every exit code is the documented one, and what a script reads stays free of what is for people.
+//! The program with valid and invalid arguments: every message names the object and the next step, exit codes are as
+//! documented, and standard output has only what scripts read.
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that can't go on should stop")]
 
@@ -40,7 +40,7 @@ impl Bench {
     fn new() -> Self {
         let bench = Self { folder: TempDir::new().unwrap() };
         bench.write("provider.yaml", document("simulated-provider", &simulated()));
-        // Nobody listens there, which is no mistake.
+        // No API server listens there, which isn't a usage error.
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "a",
             "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
@@ -62,7 +62,7 @@ impl Bench {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pileus"));
-        // Nothing of whoever runs the tests: no kubeconfig, no log filter, no cluster.
+        // Nothing of the developer's environment: no kubeconfig, no log filter, no cluster.
         command.env_clear().env("HOME", self.folder.path()).current_dir(self.folder.path());
         command.env("PILEUS_COMPILED_CODE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
         command.args(arguments).stdin(Stdio::null()).kill_on_drop(true);
@@ -145,7 +145,7 @@ const RUN: [&str; 7] =
     ["run", "--provider", "provider.yaml", "--kubeconfig", "kubeconfig", "--admin-address", "127.0.0.1:0"];
 
 #[tokio::test]
-async fn help_teaches_and_the_version_is_one_line() {
+async fn help_has_examples_and_exit_codes_and_the_version_is_one_line() {
     let bench = Bench::new();
     let provider_test = &["provider", "test", "--help"][..];
     for arguments in
@@ -191,7 +191,7 @@ async fn help_teaches_and_the_version_is_one_line() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_provider_are_refused_with_what_their_author_should_do() {
+async fn invalid_components_are_rejected_with_advice() {
     let bench = Bench::new();
     let whole = std::fs::read(artifact::component("simulated-provider").unwrap()).unwrap();
     let component = |text: &str| wat::parse_str(text).unwrap();
@@ -230,7 +230,7 @@ async fn bytes_that_are_no_provider_are_refused_with_what_their_author_should_do
 
 /// Names of imports may hold anything, and there may be a million.
 #[tokio::test]
-async fn names_in_a_component_reach_no_terminal_unchecked() {
+async fn control_characters_in_a_component_do_not_reach_the_terminal() {
     let bench = Bench::new();
     let bell = r#"(import "url=<\1b]0;owned\07\c2\9b31m\e2\80\ae>" (func))"#;
     let many =
@@ -257,7 +257,7 @@ async fn names_in_a_component_reach_no_terminal_unchecked() {
 
 /// What the compiler says is read up to a length, and what it says after that breaks nothing.
 #[tokio::test]
-async fn a_component_whose_mistake_has_a_long_name_is_refused_as_one_with_a_short_name() {
+async fn a_long_name_in_a_compile_error_breaks_nothing() {
     let bench = Bench::new();
     for length in [10, 20_000] {
         let name = "a".repeat(length);
@@ -270,7 +270,7 @@ async fn a_component_whose_mistake_has_a_long_name_is_refused_as_one_with_a_shor
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_read_are_named() {
+async fn unreadable_files_are_named() {
     let bench = Bench::new();
     let folder = bench.folder.path().to_str().unwrap();
     bench
@@ -288,7 +288,7 @@ async fn files_that_cannot_be_read_are_named() {
 }
 
 #[tokio::test]
-async fn all_mistakes_of_a_document_are_told_at_once() {
+async fn all_problems_of_a_document_are_reported_at_once() {
     let bench = Bench::new();
     bench.write(
         "provider.yaml",
@@ -321,7 +321,7 @@ async fn all_mistakes_of_a_document_are_told_at_once() {
 
 /// What a document says about a provider can be judged only beside what that provider says.
 #[tokio::test]
-async fn a_document_that_does_not_fit_its_provider_is_refused_with_all_that_does_not_fit() {
+async fn all_mismatches_between_a_document_and_its_provider_are_reported() {
     let bench = Bench::new();
     let component = artifact::component("simulated-provider").unwrap();
     let inspect = ["inspect", component.to_str().unwrap(), "--provider", "provider.yaml"];
@@ -344,7 +344,7 @@ async fn a_document_that_does_not_fit_its_provider_is_refused_with_all_that_does
 }
 
 #[tokio::test]
-async fn all_that_is_wrong_with_a_providers_settings_is_told_with_an_end() {
+async fn problems_of_a_providers_settings_are_reported_up_to_a_limit() {
     let bench = Bench::new();
     bench.write("provider.yaml", document("hostile-provider", &json!({"behaviour": "wrong-settings"})));
     let parts = [
@@ -361,7 +361,7 @@ async fn all_that_is_wrong_with_a_providers_settings_is_told_with_an_end() {
 }
 
 #[tokio::test]
-async fn a_configuration_that_the_provider_refuses_is_told_with_its_paths() {
+async fn a_rejected_configuration_is_reported_with_paths() {
     let bench = Bench::new();
     let cases: [(Value, &[&str]); 3] = [
         (json!({}), &["does not accept its configuration", "endpoint"]),
@@ -384,7 +384,7 @@ async fn a_configuration_that_the_provider_refuses_is_told_with_its_paths() {
 }
 
 #[tokio::test]
-async fn a_provider_that_loops_when_it_is_configured_ends_the_start() {
+async fn a_provider_that_loops_in_configure_fails_the_start() {
     let bench = Bench::new();
     let document = document("hostile-provider", &json!({"behaviour": "loop-in-configure"}));
     bench.write("provider.yaml", document);
@@ -393,7 +393,7 @@ async fn a_provider_that_loops_when_it_is_configured_ends_the_start() {
 }
 
 #[tokio::test]
-async fn who_is_stopped_while_the_provider_is_loaded_stops_at_once() {
+async fn sigterm_during_the_load_of_a_provider_stops_at_once() {
     let bench = Bench::new();
     let document = document("hostile-provider", &json!({"behaviour": "loop-in-configure"}));
     bench.write("provider.yaml", document);
@@ -432,7 +432,7 @@ async fn may_be_looked_into(process: &Child) -> bool {
 }
 
 #[tokio::test]
-async fn a_run_leaves_no_core_dump_and_nobody_looks_into_its_memory() {
+async fn a_run_leaves_no_core_dump_and_other_processes_cannot_read_its_memory() {
     let bench = Bench::new();
     let mut command = without_capabilities(env!("CARGO_BIN_EXE_pileus"));
     // Empty, so that the compiler's process has to start.
@@ -464,7 +464,7 @@ fn pid(child: &Child) -> rustix::process::Pid {
 }
 
 #[tokio::test]
-async fn flags_that_make_no_sense_are_named_with_their_value() {
+async fn invalid_flags_are_named_with_their_value() {
     let bench = Bench::new();
     bench
         .refusal(&[&RUN[..], &["--log-filter", "info,=,="]].concat(), 2, &["--log-filter \"info,=,=\": "])
@@ -488,7 +488,7 @@ async fn flags_that_make_no_sense_are_named_with_their_value() {
 }
 
 #[tokio::test]
-async fn without_a_way_to_the_api_server_it_says_how_to_name_one() {
+async fn without_a_usable_kubeconfig_the_error_says_how_to_pass_one() {
     let bench = Bench::new();
     let run = ["run", "--provider", "provider.yaml", "--admin-address", "127.0.0.1:0"];
     let advice = "pass --kubeconfig FILE, or run in a Pod with a service account";
@@ -512,7 +512,7 @@ async fn without_a_way_to_the_api_server_it_says_how_to_name_one() {
 }
 
 #[tokio::test]
-async fn a_plan_says_what_it_lacks_and_tells_nothing_without_it() {
+async fn a_plan_without_its_inputs_fails_with_advice() {
     let bench = Bench::new();
     let plan = ["plan", "--provider", "provider.yaml", "--kubeconfig", "kubeconfig"];
     bench
@@ -540,7 +540,7 @@ async fn a_plan_says_what_it_lacks_and_tells_nothing_without_it() {
 }
 
 #[tokio::test]
-async fn inspect_shows_what_a_component_is_and_what_it_wishes() {
+async fn inspect_shows_a_component_and_the_hosts_that_it_requests() {
     let bench = Bench::new();
     let component = artifact::component("simulated-provider").unwrap();
     let component = component.to_str().unwrap();
@@ -584,7 +584,7 @@ async fn inspect_shows_what_a_component_is_and_what_it_wishes() {
 }
 
 #[tokio::test]
-async fn inspect_tells_machines_the_same_as_people() {
+async fn inspect_has_the_same_values_in_text_and_json() {
     let bench = Bench::new();
     let component = artifact::component("simulated-provider").unwrap();
     let component = component.to_str().unwrap();
@@ -699,7 +699,7 @@ fn shows_the_rules(text: &str, settings: &Value) {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_with_json_wanted_is_told_in_words() {
+async fn errors_are_text_also_with_json() {
     let bench = Bench::new();
     let file = bench.write("script.wasm", "#!/bin/sh");
     bench.refusal(&["inspect", file.to_str().unwrap(), "--json"], 3, &["this is not WebAssembly"]).await;
@@ -710,7 +710,7 @@ async fn what_goes_wrong_with_json_wanted_is_told_in_words() {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_gone_away_is_no_failure() {
+async fn a_closed_pipe_is_not_an_error() {
     let bench = Bench::new();
     let component = artifact::component("simulated-provider").unwrap();
     for arguments in [&["inspect", component.to_str().unwrap()][..], &["--help"]] {

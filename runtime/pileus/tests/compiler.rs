@@ -1,5 +1,5 @@
-//! The compiler as a process of its own, the real one: what it makes runs, what it is given it gives up, and where it gets
-//! no memory a load fails and nothing else.
+//! The compiler as a child process: its code runs, it closes inherited files and credentials, and if it lacks memory
+//! only the load fails.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -88,7 +88,7 @@ impl Drop for Running {
 
 #[test]
 fn before_it_reads_a_component_it_has_given_up_what_it_needs_not() {
-    // It inherits a file that somebody left open, and waits for a component that never comes.
+    // It inherits an open file, and waits for a component that never comes.
     let script =
         format!("exec 7</etc/hostname; exec {} {}", env!("CARGO_BIN_EXE_pileus"), pileus::cli::COMPILE);
     let mut command = Command::new("/bin/sh");

@@ -1,4 +1,4 @@
-//! The API server goes away, at any time, and comes back: no reason to end, but one to say so.
+//! Pileus waits for an API server that restarts or isn't running yet, and `/readyz` says so.
 
 use pileus_dev::nodes::node;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::world::World;
 
 #[tokio::test]
-async fn an_api_server_that_restarts_is_waited_for_and_readyz_says_so() {
+async fn readyz_fails_while_the_api_server_restarts_and_pileus_recovers() {
     let mut world = World::new().await;
     // A leader that can't renew its Lease ends.
     world.flags = vec!["--leader-elect=false"];
@@ -32,7 +32,7 @@ async fn an_api_server_that_restarts_is_waited_for_and_readyz_says_so() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_not_there_yet_is_waited_for() {
+async fn pileus_waits_for_an_api_server_that_is_not_running_yet() {
     let mut world = World::new().await;
     // A leader that can't renew its Lease ends.
     world.flags = vec!["--leader-elect=false"];

@@ -1,4 +1,4 @@
-//! The simulated cloud as a process: its machines, its faults, and what it was asked.
+//! The simulated cloud as a process: its machines, its faults, and the requests that it got.
 
 use std::process::Command;
 
@@ -92,7 +92,7 @@ impl Cloud {
     /// All routes; fewer than a page holds.
     pub(crate) async fn routes(&self) -> Vec<Value> {
         let answer = self.web.get("/v1/routes?limit=1000").await;
-        // A fault may be meant for somebody else, and hit this.
+        // A fault may be meant for another request, and hit this one.
         if answer.status == 200 { answer.json()["routes"].as_array().unwrap().clone() } else { Vec::new() }
     }
 
@@ -125,7 +125,7 @@ impl Cloud {
         ended(&self.web.get("/admin/counters").await.json(), outcome)
     }
 
-    /// Makes a route that is none of Pileus'.
+    /// Creates a route that doesn't belong to Pileus.
     pub(crate) async fn put_route(&self, name: &str, destination: &str, machine: &str) {
         let route = json!({"destination": destination, "machine": machine});
         self.order(Method::PUT, &format!("/v1/routes/{name}"), &route, 200).await;

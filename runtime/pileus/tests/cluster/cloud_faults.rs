@@ -1,4 +1,4 @@
-//! A cloud that is slow, busy, broken or behind: Nodes join nevertheless, and it isn't asked more than it should be.
+//! Nodes join although the cloud is slow, busy, broken or stale, and Pileus sends no more requests than it should.
 
 use pileus_dev::nodes::node;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ async fn start(world: &World) -> Run {
 }
 
 #[tokio::test]
-async fn whatever_the_cloud_does_a_node_joins_as_soon_as_it_lets_it() {
+async fn a_node_joins_despite_every_fault_of_the_cloud() {
     let world = World::new().await;
     let mut history = world.history().await;
     // Each fault stays until it was met, and gives way to the next. A list that lags doesn't show the machine yet.
@@ -53,7 +53,7 @@ async fn whatever_the_cloud_does_a_node_joins_as_soon_as_it_lets_it() {
 }
 
 #[tokio::test]
-async fn two_hundred_nodes_at_once_take_two_sweeps_at_most() {
+async fn two_hundred_nodes_at_once_take_at_most_two_lists() {
     const NODES: usize = 200;
     let world = World::new().await;
     let mut history = world.history().await;

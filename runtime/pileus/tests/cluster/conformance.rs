@@ -1,5 +1,5 @@
-//! `pileus provider test` against real components and a cloud that is a process: the model provider keeps every promise,
-//! and of a provider that breaks one, exactly that is told.
+//! `pileus provider test` with real components and a cloud process: the model provider passes every check, and a
+//! provider that violates the contract in one way fails exactly the checks of that.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,15 +14,14 @@ use tokio::time;
 
 use crate::world::Said;
 
-/// How long a test of a provider may take that takes a quarter of a minute on a quiet machine.
+/// How long a test of a provider may take; on an idle machine it takes 15 seconds.
 const LONG: Duration = Duration::from_mins(6);
 
 /// How many providers are tested at the same time. Each mostly waits for a cloud that doesn't answer.
 const SIDE_BY_SIDE: usize = 16;
 
-/// What the provider does while its cloud is in trouble. What it makes of Retry-After is asked only of those who see a
-/// 429.
-const TROUBLES: [&str; 8] = [
+/// The checks with a cloud that fails. The check of Retry-After is left out: it runs only for providers that get a 429.
+const FAULTS: [&str; 8] = [
     "trouble.busy",
     "trouble.down",
     "trouble.halfway",
@@ -117,7 +116,7 @@ async fn test_fully(cloud: &Cloud, package: &str, configuration: &Value, more: &
 }
 
 #[tokio::test]
-async fn the_model_provider_keeps_every_promise() {
+async fn the_model_provider_passes_every_check() {
     let cloud = Cloud::start().await;
     let said = test_fully(&cloud, "simulated-provider", &json!({"endpoint": cloud.url}), &["--json"]).await;
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{said:#?}");
@@ -128,7 +127,7 @@ async fn the_model_provider_keeps_every_promise() {
 }
 
 #[tokio::test]
-async fn clouds_that_take_their_time_are_waited_for_in_both_styles() {
+async fn the_test_waits_for_slow_clouds_in_both_styles() {
     let cloud = Cloud::start().await;
     cloud.says("PUT", "/admin/faults", r#"{"operations": {"takesMs": 500}}"#).await;
     for style in ["perService", "shared"] {
@@ -146,7 +145,7 @@ async fn clouds_that_take_their_time_are_waited_for_in_both_styles() {
 }
 
 #[tokio::test]
-async fn what_was_made_is_removed_also_where_the_test_is_stopped() {
+async fn a_test_that_is_stopped_removes_what_it_created() {
     let cloud = Cloud::start().await;
     cloud.says("PUT", "/admin/faults", r#"{"operations": {"takesMs": 2000}}"#).await;
     let configuration = json!({"endpoint": cloud.url}).to_string();
@@ -174,7 +173,7 @@ async fn what_was_made_is_removed_also_where_the_test_is_stopped() {
 }
 
 #[tokio::test]
-async fn routes_of_others_to_the_ranges_of_the_test_are_left_alone() {
+async fn the_test_leaves_routes_of_others_alone() {
     let cloud = Cloud::start().await;
     let theirs = r#"{"destination": "RANGE", "machine": "m-000001"}"#;
     for number in 0..=255 {
@@ -190,7 +189,7 @@ async fn routes_of_others_to_the_ranges_of_the_test_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_document_says_all_that_flags_say_and_what_is_missing_is_not_passed() {
+async fn a_document_replaces_flags_and_checks_that_lack_one_do_not_pass() {
     let cloud = Cloud::start().await;
     let folder = TempDir::new().unwrap();
     let document = folder.path().join("provider.yaml");
@@ -218,11 +217,14 @@ async fn a_document_says_all_that_flags_say_and_what_is_missing_is_not_passed() 
     let changing = ["create", "one-each", "listed", "move", "delete", "gone", "left"];
     wanted.extend(changing.iter().map(|id| format!("routes.{id}")));
     assert_eq!(said.ids("not-run"), wanted, "{said:#?}");
-    assert!(said.stdout.contains("--allow-changes, which lets it make two load balancers"), "{said:#?}");
+    assert!(
+        said.stdout.contains("--allow-changes, which lets the test create two load balancers"),
+        "{said:#?}"
+    );
 }
 
 #[tokio::test]
-async fn without_a_configuration_only_what_needs_none_is_asked() {
+async fn without_a_configuration_only_checks_that_need_none_run() {
     let said = test(&[&component("simulated-provider")]).await;
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{said:#?}");
     for part in [
@@ -235,20 +237,17 @@ async fn without_a_configuration_only_what_needs_none_is_asked() {
     ] {
         assert!(said.stdout.contains(part), "{part}: {}", said.stdout);
     }
-    assert!(!said.stdout.contains('\u{1b}'), "no colours without a terminal");
+    assert!(!said.stdout.contains('\u{1b}'), "no colors without a terminal");
 }
 
-/// Each row is a promise that the provider breaks, and the checks that must see it.
+/// Each row is a violation of the contract, and the checks that must fail.
 #[tokio::test]
-async fn of_a_provider_that_breaks_a_promise_exactly_that_is_told() {
+async fn each_violation_of_the_contract_fails_exactly_its_checks() {
     // A 404 to everything may be absent, and an error of its own is one too.
-    let errors_are_absent: Vec<_> = ["instances.foreign-id"]
-        .into_iter()
-        .chain(TROUBLES)
-        .filter(|id| *id != "trouble.not-found")
-        .collect();
+    let errors_are_absent: Vec<_> =
+        ["instances.foreign-id"].into_iter().chain(FAULTS).filter(|id| *id != "trouble.not-found").collect();
     let traps_in_trouble: Vec<_> =
-        ["instances.foreign-id", "instances.largest-batch"].into_iter().chain(TROUBLES).collect();
+        ["instances.foreign-id", "instances.largest-batch"].into_iter().chain(FAULTS).collect();
     let rows: [(&str, &[&str]); 33] = [
         ("nothing", &[]),
         ("takes-rubbish", &["configuration.names-fields"]),
@@ -301,7 +300,7 @@ async fn of_a_provider_that_breaks_a_promise_exactly_that_is_told() {
 }
 
 #[tokio::test]
-async fn a_broken_promise_is_told_with_what_was_sent_what_came_and_what_to_do() {
+async fn a_failed_check_shows_what_was_sent_and_received_with_advice() {
     let cloud = Cloud::start().await;
     let configuration = json!({"endpoint": cloud.url, "breaks": "errors-are-absent"});
     let said = test_fully(&cloud, "unruly-provider", &configuration, &[]).await;
@@ -309,20 +308,17 @@ async fn a_broken_promise_is_told_with_what_was_sent_what_came_and_what_to_do() 
     for part in [
         "  failed   trouble.down ",
         "matters    an outage of the cloud must not delete Nodes",
-        "sent       lookup(initialise, [node-1, node-2]) with a cloud that answers 503 behind it",
-        "came back  [absent, absent]",
-        "to do      look at the status before the body",
+        "sent       lookup(initialise, [node-1, node-2]), with a cloud that answers 503",
+        "received   [absent, absent]",
+        "advice     check the status before the body",
     ] {
         assert!(said.stdout.contains(part), "{part}: {}", said.stdout);
     }
-    assert!(
-        said.stderr.contains("unruly_provider.wasm: ")
-            && said.stderr.contains("promises of the contract are broken")
-    );
+    assert!(said.stderr.contains("unruly_provider.wasm: ") && said.stderr.contains("checks failed"));
 }
 
 #[tokio::test]
-async fn what_cannot_be_tested_is_refused_as_everywhere() {
+async fn invalid_arguments_and_components_are_rejected_as_elsewhere() {
     let folder = TempDir::new().unwrap();
     let script = folder.path().join("script.wasm");
     std::fs::write(&script, "#!/bin/sh").unwrap();
@@ -332,7 +328,7 @@ async fn what_cannot_be_tested_is_refused_as_everywhere() {
         (&["no-such.wasm"], 2, "can't read the component no-such.wasm"),
         (&[script], 3, "this is not WebAssembly"),
         (&[&good, "--provider", "no-such.yaml"], 2, "can't read the CloudProvider document no-such.yaml"),
-        (&[&good, "--config", "{"], 2, "--config \"{\": this is not JSON"),
+        (&[&good, "--config", "{"], 2, "--config \"{\": invalid JSON"),
         (&[&good, "--node", "Node 1"], 2, "expected NAME or NAME=PROVIDER-ID"),
         (&[&good, "--grant", "cloud.example"], 2, "expected a URL"),
         (&[&good, "--gone", "m-1"], 2, "--gone"),

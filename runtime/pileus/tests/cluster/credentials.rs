@@ -1,5 +1,5 @@
-//! Credentials as an operator handles them: in a Secret of the cluster or in a file, changed while Pileus runs, and lost.
-//! The cloud takes only requests with a token that it knows.
+//! Credentials in a Kubernetes Secret or a file are read, replaced and lost while Pileus runs. The cloud accepts only
+//! requests with a valid token.
 
 use std::path::PathBuf;
 
@@ -60,7 +60,7 @@ fn tells_no_secret(run: &Run) {
 }
 
 #[tokio::test]
-async fn a_token_in_a_secret_is_read_with_one_right_and_changes_while_pileus_runs() {
+async fn a_token_in_a_secret_needs_one_permission_and_may_change_at_any_time() {
     let world = World::new().await;
     let mut history = world.history().await;
     // While the cloud still takes the test's own requests.
@@ -102,7 +102,7 @@ async fn a_token_in_a_secret_is_read_with_one_right_and_changes_while_pileus_run
 }
 
 #[tokio::test]
-async fn a_file_that_vanishes_leaves_the_token_until_it_expires() {
+async fn after_its_file_is_deleted_a_token_is_used_until_it_expires() {
     let world = World::new().await;
     let mut history = world.history().await;
     // While the cloud still takes the test's own requests.

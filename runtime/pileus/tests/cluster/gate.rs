@@ -1,4 +1,4 @@
-//! What is to be seen of the gate by whoever looks: its page, and whose doing a request was.
+//! `/debug/gate` shows limits and requests, and the log shows which reconcile a request belongs to.
 
 use pileus_dev::nodes::{await_node, node};
 use serde_json::json;
@@ -45,7 +45,7 @@ async fn the_page_of_the_gate_shows_its_limits_and_the_last_requests() {
 }
 
 #[tokio::test]
-async fn a_request_to_the_cloud_says_in_the_log_which_call_and_which_reconcile_it_was_for() {
+async fn the_log_shows_the_call_and_the_reconcile_of_a_request() {
     let mut world = World::new().await;
     world.flags = vec!["--log-filter", "info,pileus_gate=debug"];
     world.cloud.create(json!({"name": "a"})).await;

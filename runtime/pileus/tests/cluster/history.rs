@@ -1,4 +1,4 @@
-//! Everything that happens to Nodes, as a watch shows it: each write of anybody is one state.
+//! The history of Nodes as a watch shows it: each write of any client is one state.
 
 use std::collections::BTreeMap;
 

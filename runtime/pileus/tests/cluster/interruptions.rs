@@ -1,4 +1,4 @@
-//! Somebody comes in between: another writer, SIGKILL, SIGTERM. Nothing is lost and nothing stays half done.
+//! Other writers, SIGKILL and SIGTERM interrupt Pileus: no write is lost, and no work stays unfinished.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,7 +23,7 @@ const MANY: usize = 100;
 const ROUNDS: usize = 10;
 
 #[tokio::test]
-async fn what_others_write_meanwhile_is_not_lost() {
+async fn concurrent_writes_of_others_are_kept() {
     let mut world = World::new().await;
     world.flags = vec!["--leader-elect=false"];
     let network = Proxy::to(world.api_server_port()).await;
@@ -33,7 +33,7 @@ async fn what_others_write_meanwhile_is_not_lost() {
     world.cloud.set_faults(json!({"latency": {"fixedMs": 5_000, "kinds": ["list"]}})).await;
     let run = world.start_through(&network).await;
     // While the cloud thinks, the network to the API server stalls. So Pileus plans with the Nodes as they were, and its
-    // writes arrive after those of somebody else.
+    // writes arrive after those of another client.
     world.cloud.await_request().await;
     network.becomes(Network::Stalled);
     let written = meddle(&world.client, &names).await;
@@ -42,7 +42,7 @@ async fn what_others_write_meanwhile_is_not_lost() {
     history.initialised(&names).await;
     nothing_is_lost(&world.nodes().await, &written);
     let conflicts = run.metric("pileus_node_writes_total", &[r#"result="conflict""#]).await;
-    assert!(conflicts > 0, "nobody came in between");
+    assert!(conflicts > 0, "no write came in between");
     assert!(run.stop().await.success());
 }
 
@@ -86,7 +86,7 @@ async fn meddle(client: &Client, names: &[String]) -> BTreeMap<String, Vec<Strin
 }
 
 /// Adds a taint and a label as `kubectl taint` does: the whole list of taints goes out, and the resource version with
-/// it. Whether it did, or somebody was quicker.
+/// it. Returns whether it did, or another client was faster.
 async fn add(nodes: &Api<Node>, name: &str, key: &str) -> kube::Result<bool> {
     let node = nodes.get(name).await?;
     let mut taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
@@ -144,7 +144,7 @@ async fn remove_all(client: &Client, names: &[String]) {
 }
 
 #[tokio::test]
-async fn a_process_that_is_asked_to_stop_finishes_what_it_has_begun() {
+async fn after_sigterm_writes_in_flight_are_finished() {
     let world = World::new().await;
     let names = world.cloud.create_many(MANY).await;
     world.register(names.iter().map(|name| node(name))).await;
@@ -163,7 +163,7 @@ async fn a_process_that_is_asked_to_stop_finishes_what_it_has_begun() {
 }
 
 #[tokio::test]
-async fn a_process_that_is_asked_to_stop_does_not_wait_for_a_slow_cloud() {
+async fn after_sigterm_pileus_does_not_wait_for_reads_of_a_slow_cloud() {
     let world = World::new().await;
     world.cloud.create(json!({"name": "a"})).await;
     world.cloud.set_faults(json!({"latency": {"fixedMs": 60_000}})).await;

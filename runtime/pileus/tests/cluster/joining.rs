@@ -1,4 +1,4 @@
-//! Nodes join: what becomes of them, in which order, and what is left alone.
+//! Nodes join: what Pileus writes, in which order, and which Nodes it leaves alone.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::node::{addresses, is_uninitialised, outcome, taints};
 use crate::world::World;
 
-/// The taint that the API server itself gives to a new Node, and nobody removes here.
+/// The taint that the API server itself gives to a new Node, which stays in these tests.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -25,7 +25,7 @@ fn machine(name: &str, internal: &[&str], external: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_node_gets_all_that_the_cloud_knows_and_loses_its_taint_last() {
+async fn a_joining_node_gets_all_facts_before_its_taint_is_removed() {
     let world = World::new().await;
     let mut ids = Vec::new();
     for machine in [
@@ -90,7 +90,7 @@ async fn a_node_gets_all_that_the_cloud_knows_and_loses_its_taint_last() {
 }
 
 #[tokio::test]
-async fn a_node_without_a_machine_waits_for_it_and_a_foreign_one_is_left_alone() {
+async fn a_node_waits_for_its_instance_and_foreign_nodes_are_left_alone() {
     let world = World::new().await;
     let mut history = world.history().await;
     let registered = world.register([node("foreign").provider_id("other-cloud://7"), node("early")]).await;

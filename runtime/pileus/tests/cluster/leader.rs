@@ -1,5 +1,5 @@
-//! Several replicas: one works, the others stand by, and whatever befalls the one, another takes over and never two
-//! write at the same time. That is judged by the API server's audit log, where the replicas' names are.
+//! Of several replicas one leads. If it stops, dies, sleeps or loses its connection, another takes over, and two never
+//! write at the same time. The API server's audit log, which has the replicas' identities, proves that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::world::{Run, World};
 /// More than are written at the same time.
 const MANY: usize = 60;
 
-/// Enough that whoever leads has to write.
+/// Enough Nodes that the leader has to write for a while.
 const FEW: usize = 5;
 
 /// Between two Nodes that join: a few are being written at any moment.
@@ -45,7 +45,7 @@ async fn world(flags: &[&'static str]) -> World {
     world
 }
 
-/// Starts a replica that leads, as nobody else is there.
+/// Starts a replica that leads, because it is the only one.
 async fn leader(world: &World) -> (Run, String) {
     let run = world.start().await;
     run.leads().await;
@@ -61,8 +61,8 @@ async fn standby(world: &World, leader: &str) -> (Run, String) {
     (run, identity)
 }
 
-/// Lets Nodes join, one after the other, while something happens, and some after it, for whoever leads then; and waits
-/// until all are initialised.
+/// Lets Nodes join, one after the other, while something happens, and some after it, for the replica that leads then;
+/// and waits until all are initialised.
 async fn while_nodes_join<T>(world: &World, history: &mut History, happens: impl Future<Output = T>) -> T {
     let names = world.cloud.create_many(MANY).await;
     let join = async {
@@ -78,7 +78,7 @@ async fn while_nodes_join<T>(world: &World, history: &mut History, happens: impl
     outcome
 }
 
-/// That the replicas wrote to Nodes one after the other, in this order, and nobody after another had begun.
+/// That the replicas wrote to Nodes one after the other, in this order, and none after another had begun.
 fn wrote_in_turn(world: &World, expected: &[&str]) {
     let names: BTreeMap<&str, usize> =
         expected.iter().enumerate().map(|(turn, name)| (*name, turn)).collect();
@@ -91,7 +91,11 @@ fn wrote_in_turn(world: &World, expected: &[&str]) {
     }
     assert!(turns.is_sorted(), "two wrote at the same time: {turns:?} in {writes:#?}");
     turns.dedup();
-    assert_eq!(turns, (0..expected.len()).collect::<Vec<_>>(), "everybody has written in its turn");
+    assert_eq!(
+        turns,
+        (0..expected.len()).collect::<Vec<_>>(),
+        "each replica has written, one after the other"
+    );
 }
 
 async fn lease(world: &World) -> Lease {
@@ -116,7 +120,7 @@ fn leases(world: &World) -> Api<Lease> {
 }
 
 #[tokio::test]
-async fn a_leader_that_is_asked_to_stop_hands_over_within_three_seconds() {
+async fn after_sigterm_a_leader_hands_over_within_three_seconds() {
     let world = world(&[]).await;
     let mut history = world.history().await;
     let (first, a) = leader(&world).await;
@@ -176,13 +180,13 @@ async fn handed_over_within_three_seconds(world: &World, first: Duration, leadin
     assert!(leading.stop().await.success());
 }
 
-/// Waits until somebody works.
+/// Waits until a replica leads.
 async fn somebody_works(world: &World) {
     world.history().await.until(|states| states.iter().any(is_half_written)).await;
 }
 
 #[tokio::test]
-async fn a_leader_that_dies_is_replaced_when_its_lease_has_expired() {
+async fn another_replica_leads_after_the_lease_of_a_dead_leader_expires() {
     let world = world(&QUICK).await;
     let mut history = world.history().await;
     let (first, a) = leader(&world).await;
@@ -202,7 +206,7 @@ async fn a_leader_that_dies_is_replaced_when_its_lease_has_expired() {
 }
 
 #[tokio::test]
-async fn a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() {
+async fn a_leader_that_was_paused_past_its_lease_writes_nothing_afterwards() {
     let world = world(&QUICK).await;
     let mut history = world.history().await;
     let (first, a) = leader(&world).await;
@@ -220,7 +224,7 @@ async fn a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() 
     world.cloud.set_faults(json!({})).await;
     second.leads().await;
     history.initialised(&names).await;
-    // More to do for whoever wakes up and takes himself for the leader.
+    // More work for a replica that wakes up and still believes to lead.
     let new = world.cloud.create_many(MANY).await;
     world.register(new.iter().map(|name| node(name))).await;
     first.signal(Signal::CONT);
@@ -232,7 +236,7 @@ async fn a_leader_that_was_paused_past_its_lease_writes_nothing_when_it_wakes() 
 }
 
 #[tokio::test]
-async fn a_leader_that_is_cut_off_ends_before_another_begins() {
+async fn a_leader_without_connection_stops_before_another_begins() {
     let world = world(&QUICK).await;
     let mut history = world.history().await;
     let (proxy, other) = tokio::join!(Proxy::to(world.api_server_port()), Proxy::to(world.api_server_port()));
@@ -290,11 +294,11 @@ async fn a_lease_that_is_edited_by_hand_never_makes_two_leaders() {
     })
     .await;
     while_nodes_join(&world, &mut history, async {
-        let holder = json!({"spec": {"holderIdentity": "somebody"}});
+        let holder = json!({"spec": {"holderIdentity": "another"}});
         let begun = Instant::now();
         leases.patch(name, &PatchParams::default(), &Patch::Merge(holder)).await.unwrap();
         let asked = Instant::now();
-        first.logged(&["ERROR", "the lease is lost", "somebody holds it"]).await;
+        first.logged(&["ERROR", "lease lost; exiting", "another holds it"]).await;
         assert_eq!(first.ended().await.code(), Some(1));
         assert!(asked.elapsed() < RENEWAL, "it watches its Lease: {:?}", asked.elapsed());
         second.leads().await;
@@ -306,7 +310,7 @@ async fn a_lease_that_is_edited_by_hand_never_makes_two_leaders() {
 }
 
 #[tokio::test]
-async fn one_that_takes_itself_for_the_only_one_touches_no_lease() {
+async fn without_leader_election_no_lease_is_touched() {
     let world = world(&["--leader-elect=false"]).await;
     let mut history = world.history().await;
     let run = world.start().await;

@@ -1,9 +1,9 @@
-//! The whole program against a real API server, under the role that it is shipped with, and a cloud that is a process
-//! of its own; and what else mostly waits for processes, so that one program's threads wait for all of it. The names of
-//! the tests are the claims.
+//! End-to-end tests: the program with a real API server, under the shipped role, and with a cloud that is a separate
+//! process. Other tests that mostly wait for processes are here too, so that all of them wait in parallel. The name of
+//! a test is its claim.
 //!
-//! A test has a [`world::World`] for itself, starts Pileus in it as often as it likes, and waits by watches and log
-//! lines; only HTTP endpoints, which can't be watched, are asked again and again.
+//! Each test has a [`world::World`] of its own and starts Pileus in it. Tests wait by watches and log lines; they poll
+//! only HTTP endpoints, which can't be watched.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! What the tests want to know of a Node.
+//! Questions of the tests about a Node.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Machines stop, go, come back, or only seem to: what becomes of their Nodes.
+//! Nodes follow instances that stop, disappear, return, or only seem to.
 //!
-//! A Node must be a minute old before its machine's absence counts, so each of these tests waits for that once, with as
-//! many cases as belong together.
+//! The absence of an instance counts only once its Node is a minute old. Each test waits for that once, with all
+//! related cases.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -66,10 +66,10 @@ async fn names(world: &World) -> BTreeSet<String> {
 }
 
 #[tokio::test]
-async fn a_node_goes_with_its_machine_and_only_then() {
+async fn a_node_is_deleted_only_after_its_instance_is_confirmed_absent() {
     let world = world().await;
     let run = world.start().await;
-    // Neither is this provider's, whatever becomes of machines of that name.
+    // Neither is this provider's, regardless of instances of that name.
     let strangers: [Kubelet; 2] =
         [node("foreign").provider_id("other-cloud://7").not_ready(), node("bare").initialized().not_ready()];
     world.register(strangers).await;
@@ -113,7 +113,7 @@ async fn a_node_goes_with_its_machine_and_only_then() {
 }
 
 #[tokio::test]
-async fn nodes_are_held_when_too_many_machines_go_at_once_until_somebody_lets_them_go() {
+async fn nodes_are_held_when_too_many_instances_disappear_at_once_until_released() {
     let world = world().await;
     let run = world.start().await;
     let all: Vec<_> = (0..12).map(|number| format!("n-{number}")).collect();
@@ -141,7 +141,7 @@ async fn nodes_are_held_when_too_many_machines_go_at_once_until_somebody_lets_th
     run.reaches("pileus_node_lifecycle_held", 6).await;
     run.reaches("pileus_node_lifecycle_breaker_open", 1).await;
 
-    // Neither time nor a restart lets go of them, nor is anything written again and again.
+    // Neither time nor a restart ends the hold, and nothing is written repeatedly.
     passes(&run, 3).await;
     assert!(run.stop().await.success());
     let writes = world.writes().len();
@@ -157,10 +157,11 @@ async fn nodes_are_held_when_too_many_machines_go_at_once_until_somebody_lets_th
     }
 
     // One by one, or all; a wrong name releases nothing.
-    let wrong = release(&world, &[all[0], "n-11", "nobody"]).await;
+    let wrong = release(&world, &[all[0], "n-11", "unknown"]).await;
     assert_eq!(wrong.code, Some(6));
     assert!(
-        wrong.stderr.contains("node n-11 is not held") && wrong.stderr.contains("node nobody does not exist")
+        wrong.stderr.contains("node n-11 is not held")
+            && wrong.stderr.contains("node unknown does not exist")
     );
     passes(&run, 2).await;
     assert_eq!(names(&world).await.len(), 12);

@@ -1,5 +1,5 @@
-//! `pileus plan`: the changes that it previews are those that `pileus run` then makes, and plan itself changes neither the cloud
-//! nor the cluster.
+//! `pileus plan`: the changes that it previews are those that `pileus run` then makes, and plan itself changes neither
+//! the cloud nor the cluster.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -58,7 +58,8 @@ async fn plan_json(world: &World, style: Style) -> (Option<i32>, Value) {
     let before = world.cloud.writes().await;
     let said = plan(world, &document(world, style), &[CIDR, "--json", "-v"]).await;
     assert_eq!(world.cloud.writes().await, before, "plan wrote something");
-    // A Pileus that runs beside it may write. The audit log has plan's reads, with the user agent that its writes would have.
+    // A Pileus that runs beside it may write. The audit log has plan's reads, with the user agent that its writes would
+    // have.
     let is_own = |write: &Value| write["userAgent"].as_str().unwrap().ends_with("(plan)");
     assert_eq!(world.writes().into_iter().find(is_own), None, "plan wrote something");
     let log = std::fs::read_to_string(world.kubernetes.audit_log()).unwrap();

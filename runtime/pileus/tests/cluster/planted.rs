@@ -1,6 +1,6 @@
-//! A provider that gives away all that it can see, next to one credential of each kind, and a host that logs all that it
-//! can log. Every part of every credential is searched for in everything that leaves either of them, and is found in one
-//! place only: the requests to those that it is for.
+//! Credentials leak neither from the provider nor from the host. A provider discloses all that it can see, next to one
+//! credential of each kind, and the host logs everything. Every part of every credential appears only in requests to
+//! its own hosts.
 
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::Api;
@@ -17,7 +17,7 @@ use crate::SOON;
 use crate::credentials::grant_secret;
 use crate::world::{Run, World, document};
 
-/// Addresses of loopback stand for hosts. Nobody has a credential for the first.
+/// Addresses of loopback stand for hosts. No credential is for the first.
 const OPEN: &str = "127.0.0.1";
 const BEARER: &str = "127.0.0.2";
 const BASIC: &str = "127.0.0.3";
@@ -261,7 +261,7 @@ async fn seen(world: &World, run: &Run) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn row_17_what_a_provider_gives_away_and_what_the_host_says_hold_no_byte_of_a_credential() {
+async fn row_17_neither_provider_nor_host_disclose_a_byte_of_a_credential() {
     let mut world = World::new().await;
     world.flags = vec!["--log-filter", "trace"];
     grant_secret(&world).await;

@@ -1,5 +1,5 @@
-//! A provider that misbehaves or wants more than it may: the process and the cluster don't suffer, and whoever looks
-//! sees what is wrong.
+//! A provider that misbehaves, or requests more than it is granted, harms neither the process nor the cluster, and the
+//! operator sees what is wrong.
 
 use pileus_dev::nodes::{await_node, node};
 use serde_json::json;
@@ -36,7 +36,7 @@ async fn a_provider_that_loops_or_traps_hurts_neither_pileus_nor_the_cluster() {
 }
 
 #[tokio::test]
-async fn a_host_that_is_not_granted_is_not_reached_and_everybody_is_told_what_to_grant() {
+async fn a_host_without_a_grant_is_not_reached_and_the_operator_learns_what_to_grant() {
     let world = World::new().await;
     world.cloud.create(json!({"name": "a"})).await;
     let registered = world.register([node("a")]).await;

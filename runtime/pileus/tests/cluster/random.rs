@@ -1,9 +1,9 @@
-//! A random history of a cluster and its cloud, with two replicas that are killed, stopped and paused, and a cloud that
-//! fails in every way that it can: at no moment is a Node deleted whose machine is there, nor a load balancer whose Service
-//! wants it, and once all is quiet cluster and cloud are as each wants the other to be.
+//! Random histories of a cluster and its cloud. Two replicas are killed, stopped and paused, and the cloud fails in
+//! every possible way. No Node is ever deleted while its instance exists, and no load balancer while its Service needs
+//! it. In the end cluster and cloud agree.
 //!
-//! `make test` plays a few hundred steps of two histories, one for each way to lay load balancers out in the cloud.
-//! `PILEUS_RANDOM_SECONDS` plays longer, and `PILEUS_RANDOM_SEED` another one; a history that went wrong says its seed.
+//! `make test` runs a few hundred steps of two histories, one for each layout of load balancers in the cloud.
+//! `PILEUS_RANDOM_SECONDS` runs longer ones, and `PILEUS_RANDOM_SEED` repeats one; a failing history prints its seed.
 
 mod services;
 
@@ -132,7 +132,7 @@ struct Story {
     made: usize,
     /// What the cloud fails at.
     faults: Value,
-    /// What was done, for whoever has to find out why it went wrong.
+    /// The steps so far, to find the cause of a failure.
     told: Vec<String>,
 }
 
@@ -249,7 +249,7 @@ impl Story {
         self.undisturbed(self.world.cloud.change(&machine.id, change)).await;
     }
 
-    /// Somebody else writes to a Node.
+    /// Another client writes to a Node.
     async fn meddle(&mut self) {
         let Some(machine) = self.dice.pick(&self.machines) else { return };
         self.tell(format!("{} is labelled by others", machine.name));
@@ -290,7 +290,7 @@ impl Story {
         self.fault(json!({})).await;
     }
 
-    /// Somebody has looked at the Nodes that are held, and lets them go.
+    /// An operator releases the held Nodes.
     async fn release(&self) {
         assert_eq!(release(&self.world, &["--all"]).await.code, Some(0));
     }
@@ -423,7 +423,7 @@ fn difference(node: &Node, machine: &Value) -> Option<String> {
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name)
         .ok()
-        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value:?} is no number")))
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value:?} is not a number")))
 }
 
 #[tokio::test]
@@ -477,7 +477,7 @@ async fn after_any_history_cluster_and_cloud_agree(style: Style) {
     loop {
         // On a busy machine leases this short are lost also without a fault.
         story.replace_the_dead().await;
-        // Many machines went within ten minutes, so that Nodes may be held: somebody looks, and lets them go.
+        // Many machines went within ten minutes, so Nodes may be held until an operator releases them.
         story.release().await;
         let differences = story.differences().await;
         story.nothing_was_deleted_wrongly(&deleted.nodes.borrow());

@@ -1,4 +1,4 @@
-//! Initialised Nodes follow their machines, in sweeps, and nothing is written where nothing has changed.
+//! Initialized Nodes follow their instances by periodic refreshes, which write nothing if nothing has changed.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ fn label<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
-async fn a_node_follows_its_machine_and_keeps_what_is_not_the_clouds() {
+async fn a_node_follows_its_instance_and_keeps_what_others_set() {
     let world = world().await;
     let labels = json!({"example.com/rack": "r1", "example.com/team": "cloud", "example.com/old": "x"});
     let id = world.cloud.create(json!({"name": "a", "labels": labels})).await;
@@ -67,7 +67,7 @@ async fn a_node_follows_its_machine_and_keeps_what_is_not_the_clouds() {
 }
 
 #[tokio::test]
-async fn what_others_change_is_put_right_without_a_sweep() {
+async fn changes_of_others_are_corrected_without_a_refresh() {
     let mut world = world().await;
     world.flags = vec!["--leader-elect=false"];
     world.cloud.create(json!({"name": "a"})).await;
@@ -83,7 +83,7 @@ async fn what_others_change_is_put_right_without_a_sweep() {
 }
 
 #[tokio::test]
-async fn a_node_that_joined_without_the_taint_gets_what_it_lacks() {
+async fn a_node_that_joined_without_the_taint_gets_missing_facts() {
     let world = world().await;
     let id = world.cloud.create(json!({"name": "a"})).await;
     let run = world.start().await;
@@ -99,7 +99,7 @@ async fn a_node_that_joined_without_the_taint_gets_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn sweeps_over_nodes_that_have_not_changed_write_nothing() {
+async fn refreshes_of_unchanged_nodes_write_nothing() {
     let world = world().await;
     let names = world.cloud.create_many(50).await;
     let run = world.start().await;
@@ -110,7 +110,7 @@ async fn sweeps_over_nodes_that_have_not_changed_write_nothing() {
     let refreshed = run.metric("pileus_node_refreshes_total", &[]).await;
     let lists = world.cloud.lists("ok").await;
     run.reaches("pileus_node_refreshes_total", refreshed + 150).await;
-    // More sweeps may have come meanwhile; whatever their number, each costs two lists at most.
+    // More sweeps may have come meanwhile; regardless of their number, each costs at most two lists.
     let lists = world.cloud.lists("ok").await - lists;
     let sweeps = (run.metric("pileus_node_refreshes_total", &[]).await - refreshed).div_ceil(50);
     assert!((2..=2 * sweeps).contains(&lists), "{lists} lists for {sweeps} sweeps of 50 nodes");

@@ -1,5 +1,5 @@
-//! A relay that sees each request of Pileus as it is, to the API server and to the cloud, and can leave out the answer to
-//! one of them: what was asked for has happened, and nobody knows.
+//! A relay for the requests of Pileus to the API server and the cloud. It can drop the answer to one of them, so that a
+//! change has happened without Pileus knowing.
 
 use std::sync::{Arc, Mutex};
 
@@ -20,7 +20,7 @@ use tokio::time;
 
 use crate::SOON;
 
-/// What becomes of the answers to requests about Services, of Kubernetes' or of the cloud's.
+/// What the relay does with answers to requests about Services, from the API server or the cloud.
 #[derive(Clone, Default)]
 pub(crate) struct Answers {
     withheld: Arc<Mutex<Option<Withheld>>>,
@@ -45,7 +45,7 @@ struct Withheld {
     tell: oneshot::Sender<String>,
 }
 
-/// What becomes of one answer.
+/// What the relay does with one answer.
 enum Fate {
     Given,
     /// It never comes, and this is told at once.
@@ -56,7 +56,7 @@ enum Fate {
 
 impl Answers {
     /// Withholds the answer to the `nth` of these requests from now on, counted from 1. Tells which one that was when it
-    /// has been carried out; nobody is told where it is given first.
+    /// has been carried out; no process learns of it if it is given first.
     pub(crate) fn withhold(&self, nth: usize, of: Counted) -> oneshot::Receiver<String> {
         let (tell, told) = oneshot::channel();
         *self.withheld.lock().unwrap() = Some(Withheld { of, before: nth - 1, tell });
@@ -124,7 +124,7 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// A relay to the API server. Who speaks to it has the rights of that client, whatever it says of itself.
+    /// A relay to the API server. Who speaks to it has the rights of that client, regardless of its own credentials.
     pub(crate) async fn to_api_server(client: Client, answers: &Answers) -> Self {
         Self::start(Far::ApiServer(client), answers).await
     }

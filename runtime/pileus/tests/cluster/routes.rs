@@ -1,4 +1,4 @@
-//! Routes follow the Nodes' ranges of Pod addresses, whatever the cloud, this process and somebody else do meanwhile.
+//! Routes follow the Pod CIDRs of Nodes, regardless of faults, restarts and other writers.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ async fn writes(run: &Run) -> u64 {
 }
 
 #[tokio::test]
-async fn routes_follow_nodes_and_nothing_else_is_touched_nor_written_twice() {
+async fn routes_follow_nodes_and_nothing_is_written_twice() {
     let world = world().await;
     let run = world.start().await;
     let machines = join(&world, &["a", "b"]).await;
@@ -122,7 +122,7 @@ async fn routes_follow_nodes_and_nothing_else_is_touched_nor_written_twice() {
 }
 
 #[tokio::test]
-async fn what_the_cloud_refuses_is_told_on_the_node_and_done_when_it_lets_it() {
+async fn a_refused_route_is_reported_on_the_node_and_retried() {
     let world = world().await;
     world
         .cloud
@@ -149,7 +149,7 @@ async fn what_the_cloud_refuses_is_told_on_the_node_and_done_when_it_lets_it() {
 }
 
 #[tokio::test]
-async fn a_node_that_waits_for_its_routes_takes_pods_only_once_it_has_them() {
+async fn with_wait_for_routes_a_node_takes_pods_only_once_it_has_routes() {
     let mut world = world().await;
     world.flags.push("--wait-for-routes");
     let machine = world.cloud.create(json!({"name": "a"})).await;
@@ -176,7 +176,7 @@ fn is_kept_free(node: &Node) -> bool {
 }
 
 #[tokio::test]
-async fn killed_at_any_moment_and_with_answers_lost_the_table_comes_out_right() {
+async fn after_kills_and_lost_answers_the_route_table_is_right() {
     let world = world().await;
     let machines = join(&world, &["a", "b", "c", "d"]).await;
     world

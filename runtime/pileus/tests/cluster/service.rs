@@ -1,4 +1,4 @@
-//! What the tests do with Services, and what the cloud should hold for them: exactly what the cluster asks for.
+//! Helpers of the tests of Services, with the final check of all of them: the cloud has exactly what the cluster needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +102,7 @@ pub(crate) async fn delete(world: &World, name: &str) {
     api(world).delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-/// Deletes a Service past its finalizer, as somebody does who has lost patience.
+/// Deletes a Service and removes its finalizer, as an impatient user does.
 pub(crate) async fn tear_out(world: &World, name: &str) {
     delete(world, name).await;
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -134,7 +134,7 @@ pub(crate) async fn until(world: &World, name: &str, wanted: impl Fn(&Service) -
     found.unwrap_or_else(|_| panic!("{name} stays at {last:#?}"))
 }
 
-/// Its ways in.
+/// Its ingress.
 pub(crate) fn ingress(service: &Service) -> &[LoadBalancerIngress] {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     status.and_then(|status| status.ingress.as_deref()).unwrap_or_default()
@@ -335,8 +335,8 @@ pub(crate) async fn settles(world: &World) {
     assert!(is_settled, "{}", last.unwrap_or_default());
 }
 
-/// That all is settled and then nobody writes any more: another Service comes and goes, and nothing is written that isn't
-/// about it. The world needs an audit log.
+/// Asserts that everything is settled and no process writes any more: another Service comes and goes, and nothing is
+/// written that isn't about it. The world needs an audit log.
 pub(crate) async fn stays(world: &World, style: Style) {
     settles(world).await;
     let (rest, cloud) = (Timestamp::now(), world.cloud.writes().await);
@@ -353,7 +353,7 @@ pub(crate) async fn stays(world: &World, style: Style) {
     assert!(written <= most, "{written} writes to the cloud for one service that came and went");
 }
 
-/// How much was written to Services by Pileus, and to the cloud by anybody. What Pileus wrote last must have been
+/// How much was written to Services by Pileus, and to the cloud by any client. What Pileus wrote last must have been
 /// answered: what can be seen of it may be ahead of the audit log.
 pub(crate) async fn written(world: &World) -> (usize, u64) {
     (world.writes().iter().filter(|entry| is_about_service(entry)).count(), world.cloud.writes().await)

@@ -1,5 +1,5 @@
-//! A cloud that refuses, fails late, loses answers or is written to by others: each Service gets what it asks for as soon as
-//! the cloud lets it, and nothing twice.
+//! Each Service gets its load balancer as soon as the cloud allows, and no second one, although the cloud refuses,
+//! fails late, loses answers or has other writers.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use crate::world::{Run, World};
 const SLOW: u64 = 200;
 
 #[tokio::test]
-async fn whatever_the_cloud_does_each_service_gets_an_object_of_its_own() {
+async fn each_service_gets_its_own_load_balancer_despite_every_fault() {
     whatever_the_cloud_does(Style::PerService).await;
 }
 
 #[tokio::test]
-async fn whatever_the_cloud_does_each_service_gets_its_part_of_the_shared_object() {
+async fn each_service_gets_its_part_of_a_shared_load_balancer_despite_every_fault() {
     whatever_the_cloud_does(Style::Shared).await;
 }
 
@@ -50,7 +50,7 @@ async fn whatever_the_cloud_does(style: Style) {
         ),
     ];
     for (round, (faults, met)) in faults.iter().enumerate() {
-        // What of these is there for as long as nobody ends it, and how the cloud counts it.
+        // Faults that last until they are ended, and how the cloud counts them.
         let outcomes = [("throttle", "throttled"), ("errors", "error"), ("lost", "lost")];
         let lasting = outcomes.iter().find(|(fault, _)| faults.get(fault).is_some());
         let before = world.cloud.ended(lasting.map_or("ok", |(_, outcome)| *outcome)).await;
@@ -88,7 +88,7 @@ async fn meets(world: &World, run: &Run, met: Option<&str>, service: &str) {
 }
 
 #[tokio::test]
-async fn others_who_write_to_a_shared_object_lose_nothing() {
+async fn concurrent_writes_of_others_to_a_shared_load_balancer_are_kept() {
     let mut world = World::with(Options { audit: true }).await;
     world.flags = vec!["--leader-elect=false"];
     join(&world, &["a"]).await;

@@ -1,5 +1,5 @@
-//! Somebody comes in between while load balancers are made and removed: SIGKILL at each request, another writer, a user
-//! with second thoughts. Each test ends with a cloud that holds exactly what the cluster asks for.
+//! SIGKILL at each request, other writers, and users who change their minds interrupt changes of load balancers. Each
+//! test ends with a cloud that has exactly what the cluster needs.
 
 use std::time::Duration;
 
@@ -90,12 +90,12 @@ impl Relayed {
 }
 
 #[tokio::test]
-async fn killed_at_each_request_about_an_object_of_its_own() {
+async fn after_a_kill_at_each_request_a_load_balancer_per_service_is_right() {
     killed_at_each_request(Style::PerService).await;
 }
 
 #[tokio::test]
-async fn killed_at_each_request_about_a_shared_object() {
+async fn after_a_kill_at_each_request_a_shared_load_balancer_is_right() {
     killed_at_each_request(Style::Shared).await;
 }
 
@@ -148,7 +148,7 @@ async fn killed_at_each_request(style: Style) {
 }
 
 #[tokio::test]
-async fn an_api_server_that_loses_answers_or_is_away_loses_nothing() {
+async fn lost_answers_and_outages_of_the_api_server_lose_no_load_balancer() {
     let relayed = Relayed::new(Style::PerService).await;
     let world = &relayed.world;
     join(world, &["a"]).await;
@@ -163,7 +163,7 @@ async fn an_api_server_that_loses_answers_or_is_away_loses_nothing() {
         relayed.answers.lose(&name, count);
         delete(world, &name).await;
         settles(world).await;
-        // The first one has settled all; it is asked for again since nobody knows.
+        // The first process has finished; the second repeats the call because it can't know.
         relayed.answers.all_lost().await;
     }
     create(world, "removed", json!({})).await;
@@ -200,12 +200,12 @@ async fn an_api_server_that_loses_answers_or_is_away_loses_nothing() {
 }
 
 #[tokio::test]
-async fn users_may_change_their_minds_about_an_object_of_its_own() {
+async fn users_may_change_their_minds_with_a_load_balancer_per_service() {
     second_thoughts(Style::PerService).await;
 }
 
 #[tokio::test]
-async fn users_may_change_their_minds_about_a_shared_object() {
+async fn users_may_change_their_minds_with_a_shared_load_balancer() {
     second_thoughts(Style::Shared).await;
 }
 
@@ -265,7 +265,7 @@ async fn wipe_status(world: &World, name: &str) {
 }
 
 #[tokio::test]
-async fn a_leader_that_dies_or_stops_leaves_nothing_undone() {
+async fn the_next_leader_completes_what_a_dead_or_stopped_one_began() {
     let mut world = World::with(Options { audit: true }).await;
     world.flags = QUICK.to_vec();
     join(&world, &["a"]).await;

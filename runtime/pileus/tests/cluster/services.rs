@@ -1,5 +1,5 @@
-//! Services get load balancers, and these follow them and the Nodes. Each test ends with a cloud that holds exactly what
-//! the cluster asks for, and nobody who writes any more.
+//! Services get load balancers, which follow the Services and the Nodes. Each test ends with a cloud that has exactly
+//! what the cluster needs, and without further writes.
 
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -34,13 +34,13 @@ async fn is_refused(world: &World, name: &str, patch: Value) {
 }
 
 #[tokio::test]
-async fn i01_i02_i03_i04_i05_classes_protocols_and_ip_modes_are_as_upstream_has_them() {
+async fn i01_i02_i03_i04_i05_classes_protocols_and_ip_modes_are_as_upstream() {
     let world = world().await;
     ip_modes(&world).await;
     join(&world, &["a"]).await;
     let run = start(&world, Style::PerService).await;
     let class = |class: &str| json!({"spec": {"loadBalancerClass": class}});
-    // I01, I02: somebody else's from the start, and it can't be made another's.
+    // I01, I02: another controller's from the start, and its class can't change.
     create(&world, "foreign", json!({"loadBalancerClass": "example.com/theirs"})).await;
     is_refused(&world, "foreign", class(OURS)).await;
     is_refused(&world, "foreign", json!({"spec": {"loadBalancerClass": null}})).await;
@@ -93,12 +93,12 @@ async fn ip_modes(world: &World) {
 }
 
 #[tokio::test]
-async fn an_object_for_each_service_follows_it_and_the_nodes() {
+async fn a_load_balancer_per_service_follows_its_service_and_the_nodes() {
     load_balancers_follow_services_and_nodes(Style::PerService).await;
 }
 
 #[tokio::test]
-async fn a_shared_object_follows_all_services_and_the_nodes() {
+async fn a_shared_load_balancer_follows_all_services_and_the_nodes() {
     load_balancers_follow_services_and_nodes(Style::Shared).await;
 }
 
@@ -145,7 +145,7 @@ async fn load_balancers_follow_services_and_nodes(style: Style) {
     change(&world, "other", json!({"spec": {"type": "LoadBalancer"}})).await;
     settles(&world).await;
     change(&world, "early", json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": OURS}})).await;
-    // It becomes somebody else's before ours is gone.
+    // Another controller gets it before our load balancer is gone.
     change(&world, "other", json!({"spec": {"type": "ClusterIP"}})).await;
     let theirs = json!({"type": "LoadBalancer", "loadBalancerClass": "example.com/theirs"});
     change(&world, "other", json!({"spec": theirs})).await;
@@ -197,7 +197,7 @@ async fn load_balancers_follow_services_and_nodes(style: Style) {
 }
 
 #[tokio::test]
-async fn what_lost_its_service_is_removed_and_what_others_have_is_left_alone() {
+async fn orphans_are_removed_and_load_balancers_of_others_are_left_alone() {
     for style in [Style::PerService, Style::Shared] {
         orphans(style).await;
     }
@@ -213,7 +213,7 @@ async fn orphans(style: Style) {
     settles(&world).await;
     assert!(run.stop().await.success());
 
-    // While nobody looks: a Service is torn out, and another one loses its mark with its type.
+    // While Pileus is down: a Service is removed without its finalizer, and another loses finalizer and type.
     tear_out(&world, "lost").await;
     let flip = json!({"metadata": {"finalizers": null}, "spec": {"type": "ClusterIP"}});
     change(&world, "flipped", flip).await;
@@ -257,7 +257,7 @@ async fn put_foreign(world: &World, style: Style, name: &str, machine: &str, lab
 }
 
 #[tokio::test]
-async fn a_service_that_asks_for_what_it_cannot_have_is_told_and_costs_the_others_nothing() {
+async fn an_invalid_service_gets_an_event_and_costs_others_nothing() {
     let world = world().await;
     join(&world, &["a"]).await;
     for style in [Style::PerService, Style::Shared] {
@@ -326,7 +326,7 @@ async fn invalid(world: &World, style: Style) {
     }
     settles(world).await;
     assert!(run.stop().await.success());
-    // So that nobody takes them for those about the next Services of these names.
+    // So that they are not mistaken for events of the next Services of these names.
     let events = Api::<Event>::default_namespaced(world.client.clone());
     events.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Plain HTTP to what a test has started. Nothing is tried again by itself: a 503 is what some tests look for.
+//! A plain HTTP client for the processes of a test. It doesn't retry, because some tests expect a 503.
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
-//! Where a test happens: an API server with the shipped role, a cloud, and Pileus as a process as often as it is
-//! started.
+//! The environment of a test: an API server with the shipped role, a cloud, and any number of Pileus processes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -303,7 +302,7 @@ impl Run {
         self.is_alive().await && self.web.get("/readyz").await.status == 200
     }
 
-    /// The sum of the values of a metric over all series whose labels hold all these texts; 0 where there is none.
+    /// The sum of the values of a metric over all series whose labels hold all these texts; 0 if there are none.
     pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> u64 {
         value(&self.web.get("/metrics").await.body, name, labels)
     }
@@ -351,7 +350,7 @@ impl Run {
     pub(crate) fn has_ended(&mut self) -> bool {
         let Some(status) = self.process.as_mut().unwrap().ended() else { return false };
         assert_eq!(status.code(), Some(1), "{status}");
-        self.process = None; // nobody is left to be killed, nor to complain about
+        self.process = None; // the process has ended, so there is nothing to kill
         true
     }
 
