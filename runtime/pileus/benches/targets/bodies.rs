@@ -1,5 +1,5 @@
-//! A web server as a process of its own, whose answers cost it nothing: this program once more, so that a request costs
-//! what it costs its sender and the sockets.
+//! A web server in a separate process, which is this program again, with constant answers. The cost of a request is
+//! then that of its sender and the sockets.
 
 use std::fmt::Write as _;
 use std::process::Command;

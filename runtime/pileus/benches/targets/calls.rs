@@ -1,5 +1,5 @@
-//! What the sandbox costs: calls through all of the host (slot, store, instance, call, records both ways), against the
-//! same provider's code called natively by the SDK's double of the host. No call makes a request.
+//! The cost of the sandbox: calls through the whole host (slot, store, instance, call, conversion both ways), compared
+//! with the same provider called natively by the SDK's test host. No call makes a request.
 
 use std::fs;
 use std::path::Path;

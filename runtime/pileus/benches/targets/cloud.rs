@@ -1,4 +1,4 @@
-//! The simulated cloud as a process of its own, with a latency like a real one's.
+//! The simulated cloud in a separate process, with a realistic latency.
 
 use std::path::Path;
 use std::process::Command;
@@ -98,7 +98,7 @@ impl Calls {
         self.creates + self.changes + self.deletes
     }
 
-    /// What changes something and took of the quota, whatever came of it.
+    /// Writes that used the quota, regardless of their result.
     pub(crate) fn admitted_writes(&self) -> u64 {
         self.writes() - self.throttled_writes
     }

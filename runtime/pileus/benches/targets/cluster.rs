@@ -1,4 +1,4 @@
-//! A real API server, the Nodes in it, and how Pileus is started against it.
+//! A real API server with Nodes, and the start of Pileus with it.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! What the gate costs: requests through all of it, dialled and out of its cache, against the same requests by the HTTP
-//! library that it stands on; and what those weigh that wait for their turn.
+//! The cost of the gate: dialed and cached requests through the whole gate, compared with the same requests by the HTTP
+//! library that it uses; and the memory of requests that wait for a limit.
 
 use std::fs;
 use std::process::Command;

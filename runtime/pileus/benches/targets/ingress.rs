@@ -1,5 +1,5 @@
-//! Services of type LoadBalancer, many at once, and the moments at which they got a way in or went, by a watch of the
-//! bench's own.
+//! Many Services of type LoadBalancer at once, and the times at which they get ingress or are deleted, by a watch of
+//! the bench.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -58,7 +58,7 @@ fn service(number: usize) -> Result<Service, Failure> {
 /// What was seen of Services of type LoadBalancer since the watch began.
 pub(crate) struct Watch {
     seen: mpsc::UnboundedReceiver<(Change, String, Instant)>,
-    /// When each had a way in first.
+    /// When each had ingress first.
     addressed: BTreeMap<String, Instant>,
     /// When each went.
     gone: BTreeMap<String, Instant>,
@@ -100,7 +100,7 @@ impl Watch {
         Ok(Self { seen, addressed: BTreeMap::new(), gone: BTreeMap::new() })
     }
 
-    /// Waits until so many have a way in, and says when each had one, in that order.
+    /// Waits until this many have ingress, and returns when each got it, in that order.
     pub(crate) async fn addressed(&mut self, count: usize) -> Result<Vec<Instant>, Failure> {
         self.until(count, "addressed", |watch| &watch.addressed).await
     }

@@ -1,5 +1,5 @@
-//! Many Nodes that become ready: those that wait when Pileus starts, and those that join while it runs; with an unlimited
-//! cloud, and with one that has Azure's quotas.
+//! Many Nodes that become initialized: Nodes that wait when Pileus starts, and Nodes that join while it runs; with an
+//! unlimited cloud, and with Azure's quotas.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const FACTOR: f64 = 1.5;
 /// What the design allows at 5,000 Nodes.
 const MEMORY: u64 = 100 << 20;
 
-/// One way in which Nodes join.
+/// A variant of the bench.
 #[derive(Clone, Copy)]
 struct Case {
     count: usize,

@@ -1,4 +1,4 @@
-//! What the numbers were measured on.
+//! The machine of the measurement.
 
 use std::fs;
 use std::process::Command;

@@ -1,12 +1,12 @@
-//! Measures what the design promises, on this machine: provider calls against the provider's own code called natively,
-//! Nodes against the API server's own time for the same writes. Beside each figure stand its target and what the upstream
-//! framework took for the same work: k8s.io/cloud-provider v0.37.2 with an ordinary provider, against the same versions of
-//! API server and etcd, Nodes of the same weight and a cloud of the same latency and quotas, on two cores.
+//! Measures the performance targets on this machine. Provider calls are compared with native calls of the same code,
+//! and Nodes with the API server's own time for the same writes. Each figure has its target and that of the upstream
+//! framework for the same work: k8s.io/cloud-provider v0.37.2 with an ordinary provider, the same versions of API
+//! server and etcd, Nodes of the same size and a cloud with the same latency and quotas, on two cores.
 //!
 //! `cargo bench --workspace --bench targets -- joining quiet` measures these parts alone; `--list` names all.
 //!
-//! It prints and never fails on a number: a machine that is busy or slow is no defect. What a column is compared with
-//! is measured in the same run where that can be, so that a ratio means something on any machine.
+//! The bench prints figures and never fails because of one, as a busy or slow machine is not a defect. Where possible,
+//! figures that are compared are measured in the same run, so that their ratio is valid on any machine.
 
 mod arguments;
 mod bodies;
@@ -38,7 +38,7 @@ use arguments::{Arguments, Part, Role};
 use clap::Parser as _;
 use cloud::Style;
 
-/// Whatever ends the bench: a developer reads it, nobody branches on it.
+/// Any error that ends the bench; only developers read it.
 type Failure = Box<dyn Error + Send + Sync>;
 
 fn main() -> ExitCode {

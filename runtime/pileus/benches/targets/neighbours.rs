@@ -1,5 +1,5 @@
-//! What honest calls notice of a provider that misbehaves beside them: 50 of them a second, quietly and beside as many bad
-//! calls as there are processors, in turns, so that both meet the same moods of the machine.
+//! The effect of a misbehaving provider on well-behaved calls: 50 calls a second, alone and beside as many bad calls as
+//! there are processors, alternating so that both run under the same conditions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! 1,000 Nodes that are not ready and whose machines run, as before a network plugin is installed: what it costs to know
-//! that they are there, and how soon one that goes is noticed.
+//! 1,000 Nodes that are not ready although their instances run, as before a network plugin is installed: the cost of
+//! looking them up, and the time until a deleted instance is noticed.
 
 use std::time::Duration;
 

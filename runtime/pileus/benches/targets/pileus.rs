@@ -1,4 +1,4 @@
-//! Pileus as a process of its own, and what is read off it from outside.
+//! Pileus in a separate process, and measurements from outside.
 
 use std::fs;
 use std::path::Path;

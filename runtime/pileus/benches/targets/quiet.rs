@@ -1,4 +1,4 @@
-//! 5,000 Nodes that are as they should be, with their kubelets' heartbeats: what Pileus costs while nothing happens.
+//! 5,000 settled Nodes with the heartbeats of their kubelets: the cost of Pileus while nothing happens.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Counts what a process receives from the API server: `/proc` tells that for all processes of a machine together, so
-//! the process is sent through here. The bytes are those on the wire, with TLS, which passes through as it is.
+//! Counts the bytes that a process receives from the API server, including TLS. `/proc` has only the sum over all
+//! processes, so the connections of the process go through this relay.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The tables, no wider than 100 columns, and what stands in them.
+//! Prints tables of at most 100 columns.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -27,7 +27,7 @@ pub(crate) fn figures(title: &str) {
     heading(title, &["measured", "target", "upstream"]);
 }
 
-/// A figure with its target and upstream's figure; empty where there is none.
+/// A figure with its target and upstream's figure; empty if there is no such figure.
 pub(crate) fn figure(label: &str, measured: &str, target: &str, upstream: &str) {
     row(label, &[measured, target, upstream].map(str::to_owned));
 }

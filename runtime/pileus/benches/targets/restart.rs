@@ -1,5 +1,5 @@
-//! How long nobody initialises Nodes when Pileus is restarted, with leader election as it is by default: with a successor
-//! that starts when its predecessor has ended, and with one that waits already.
+//! How long no Node is initialized while Pileus restarts, with the default leader election: with a successor that
+//! starts after its predecessor has ended, and with one that stands by.
 
 use std::time::Duration;
 

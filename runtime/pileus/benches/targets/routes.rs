@@ -1,5 +1,4 @@
-//! A route for each of 5,000 Nodes, at a cloud that limits how fast it is written to; and what a restart costs it, which
-//! finds all as it should be.
+//! A route for each of 5,000 Nodes, with a cloud that limits writes; and the cost of a restart with all routes settled.
 
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ const ALLOWED: Duration = Duration::from_secs(30);
 /// A bucket that is empty at the start fills by so many a second, until all have gone: what a leader that doesn't know
 /// what its predecessor spent takes.
 const EMPTY_AT_FIRST: Duration = Duration::from_secs(50);
-/// How long a restart is watched for writes that nobody needs.
+/// How long a restart is watched for unnecessary writes.
 const WATCHED: Duration = Duration::from_secs(15);
 
 /// Measures routes.

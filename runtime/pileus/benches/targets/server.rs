@@ -1,5 +1,5 @@
-//! What the API server itself takes for the writes of a Node that becomes ready, with a client that does nothing else:
-//! the floor for anybody here.
+//! The API server's own time for the writes of a Node that becomes initialized, with a client that does nothing else:
+//! the lower bound for all measurements here.
 
 use std::time::{Duration, Instant};
 

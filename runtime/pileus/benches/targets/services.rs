@@ -1,6 +1,6 @@
-//! 1,000 Services of type LoadBalancer at a cloud that limits how fast it is written to and takes 5 s for an operation:
-//! all created at once, then a Node joins, one leaves, and all are deleted; with a load balancer for each Service, or with
-//! one that all share. The work and the cloud are those that upstream was measured with.
+//! 1,000 Services of type LoadBalancer with a cloud that limits writes and takes 5 s for an operation. All are created
+//! at once, then a Node joins, one leaves, and all are deleted; with a load balancer for each Service, or with a shared
+//! one. Upstream was measured with the same work and cloud.
 
 use std::time::Duration;
 
@@ -28,11 +28,11 @@ const WRITES: (u64, f64) = (200, 10.0);
 /// A bucket of 200 that gains 10 a second is full after 20 s; a new process takes it for empty, and the work before
 /// leaves it so.
 const FULL: Duration = Duration::from_secs(25);
-/// How long calls are counted after all is done, as with upstream: what nobody needed may still come.
+/// How long calls are counted after all is done, as with upstream: unnecessary calls may still come.
 const AFTERWARDS: Duration = Duration::from_secs(10);
 /// Between two looks at what the cloud has.
 const PAUSE: Duration = Duration::from_millis(250);
-/// What the design allows until all have a way in, and until all are gone: within 10 % of what the limit does.
+/// The target until all have ingress, and until all are gone: within 10 % of what the limit allows.
 const ALL: Duration = Duration::from_secs(95);
 /// And until a Node is in all load balancers.
 const FOLLOWING: Duration = Duration::from_secs(85);
@@ -70,7 +70,7 @@ pub(crate) async fn measure(style: Style) -> Result<(), Failure> {
 struct Made {
     /// Until the API server had all of them.
     created: Duration,
-    /// First, half and all of them with a way in.
+    /// First, half and all of them with ingress.
     times: [Duration; 3],
     calls: Calls,
 }
@@ -90,7 +90,7 @@ async fn make(cluster: &Cluster, cloud: &Cloud, watch: &mut Watch) -> Result<Mad
     Ok(Made { created, times, calls })
 }
 
-/// What became of the load balancers after something had happened.
+/// The result for the load balancers of one phase.
 struct Change {
     took: Duration,
     calls: Calls,
@@ -172,7 +172,7 @@ fn print_made(style: Style, made: &Made, peak: u64) {
     ));
 }
 
-/// What becomes of the targets of all load balancers.
+/// A change of the targets of all load balancers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Targets {
     Join,

@@ -1,4 +1,4 @@
-//! From the start of the process to the first initialised Node, and what the program weighs.
+//! The time from the start of the process to the first initialized Node, and the size of the program.
 
 use std::fs;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! 5,000 Nodes, a route to each of them, and 1,000 Services, with kubelets' heartbeats: what Pileus has in memory at most,
-//! what a start costs that finds all as it should be, and what all three controllers cost while nothing happens.
+//! 5,000 Nodes with a route each, and 1,000 Services, with the heartbeats of kubelets: the peak memory of Pileus, the
+//! cost of a start with everything settled, and the cost of all controllers while nothing happens.
 
 use std::process::Command;
 use std::time::Duration;
@@ -138,7 +138,7 @@ fn upstream_lists(window: Duration) -> String {
     (window.as_secs() / 10).to_string()
 }
 
-/// Says what was written that nobody needed.
+/// Prints unnecessary writes.
 fn tell(writes: &Writes) {
     for (what, count) in writes {
         note(&format!("{count} times: {what}"));

@@ -1,6 +1,5 @@
-//! A tenth of the machines vanish at once and their Nodes fall silent: how long until the Nodes are gone, and what it
-//! costs the cloud; first where it is unlimited, then where it has quotas. Together fewer than those of which the circuit
-//! breaker would think that the cloud lies.
+//! A tenth of the instances disappear at once and their Nodes fall silent: the time until the Nodes are deleted, and
+//! the load on the cloud, first without quotas and then with them. These are too few Nodes to open the circuit breaker.
 
 use std::time::Duration;
 
@@ -58,7 +57,7 @@ struct Beside {
     upstream: [&'static str; 4],
 }
 
-/// Lets machines vanish, from the number `first` on, and prints what became of their Nodes.
+/// Lets machines vanish, from the number `first` on, and prints the results for their Nodes.
 async fn vanish(cluster: &Cluster, cloud: &Cloud, first: usize, beside: &Beside) -> Result<(), Failure> {
     let names = (first..first + VANISHING).map(|number| format!("node-{number}"));
     cloud.vanish(VANISHING).await?;
