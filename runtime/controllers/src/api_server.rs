@@ -1,6 +1,5 @@
-//! An API server in memory, of which whole controllers are tested without waiting: it has Nodes, Services, and what is
-//! around them, a watch of each, and takes events. What the real one does beyond that is shown by the tests with the real
-//! one.
+//! An API server in memory, so that whole controllers can be tested without waiting. It has Nodes, Services and related
+//! objects, watches, and events. Tests with a real API server cover everything else.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -17,10 +16,10 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower_service::Service;
 
-use crate::nodes::Part;
-use crate::scenarios::{Stored, merge};
+use crate::nodes::PatchTarget;
+use crate::scenarios::{StoredNode, merge};
 
-/// How long each request takes.
+/// The duration of each request.
 const LATENCY: Duration = Duration::from_millis(5);
 
 /// The API server. Clones share it.
@@ -30,7 +29,7 @@ pub(crate) struct ApiServer {
     version: watch::Sender<u64>,
 }
 
-/// A resource, by the name that it has in paths, and an object of it, by its name with its namespace where it has one.
+/// A resource, by its name in paths, and an object, by its name with the namespace if it has one.
 type Key = (&'static str, String);
 
 const NODES: &str = "nodes";
@@ -39,23 +38,23 @@ const SERVICES: &str = "services";
 #[derive(Default)]
 struct State {
     objects: BTreeMap<Key, Value>,
-    /// What a watch tells, by resourceVersion and resource.
+    /// The watch events, by resourceVersion and resource.
     history: Vec<(u64, &'static str, String)>,
     /// The writes to objects, as `PATCH name` or `PATCH name/status`.
     writes: Vec<String>,
     /// The lists, by resource.
     lists: Vec<&'static str>,
-    /// A resource of which a list takes so long.
+    /// A resource whose lists take this time.
     slow: Option<(&'static str, Duration)>,
-    /// What the next writes are answered with instead of being done.
+    /// The status codes with which the next writes are rejected.
     refusals: VecDeque<u16>,
-    /// How many reads of single objects fail from now on, by resource.
+    /// The number of reads of single objects that fail from now on, by resource.
     failing_reads: BTreeMap<&'static str, usize>,
     /// The events, as `Reason name`.
     events: Vec<String>,
-    /// What the events say, as `METHOD name: note`.
+    /// The notes of the events, as `METHOD name: note`.
     notes: Vec<String>,
-    /// What an admission policy changes about each object that is written, as a merge patch.
+    /// The merge patch that an admission policy applies to each written object.
     policy: Option<Value>,
 }
 
@@ -68,9 +67,9 @@ impl ApiServer {
         Client::new(self.clone(), "default")
     }
 
-    /// A Node as it is now.
-    pub(crate) fn get(&self, name: &str) -> Stored {
-        Stored(self.find(NODES, name).unwrap())
+    /// The present state of a Node.
+    pub(crate) fn get(&self, name: &str) -> StoredNode {
+        StoredNode(self.find(NODES, name).unwrap())
     }
 
     /// Whether there is a Node of this name.
@@ -78,41 +77,41 @@ impl ApiServer {
         self.find(NODES, name).is_some()
     }
 
-    /// A Service as it is now, by `namespace/name`.
+    /// The present state of a Service, by `namespace/name`.
     pub(crate) fn service(&self, name: &str) -> Option<Value> {
         self.find(SERVICES, name)
     }
 
-    /// The writes to objects up to now, which are forgotten.
+    /// Takes the recorded writes to objects.
     pub(crate) fn writes(&self) -> Vec<String> {
         std::mem::take(&mut self.state().writes)
     }
 
-    /// The resources that were listed up to now, which is forgotten.
+    /// Takes the recorded lists, by resource.
     pub(crate) fn lists(&self) -> Vec<&'static str> {
         std::mem::take(&mut self.state().lists)
     }
 
-    /// The events up to now, which are forgotten.
+    /// Takes the recorded events.
     pub(crate) fn events(&self) -> Vec<String> {
         std::mem::take(&mut self.state().events)
     }
 
-    /// What the events up to now say.
+    /// The notes of all events so far.
     pub(crate) fn notes(&self) -> Vec<String> {
         self.state().notes.clone()
     }
 
-    /// Adds a Node, or changes it, as somebody else does. It gets the next resourceVersion.
-    pub(crate) fn put(&self, node: &Stored) -> Stored {
-        Stored(self.store(NODES, node.with(&json!({})).0))
+    /// Adds or changes a Node like another client. It gets the next resourceVersion.
+    pub(crate) fn put(&self, node: &StoredNode) -> StoredNode {
+        StoredNode(self.store(NODES, node.with(&json!({})).0))
     }
 
-    /// Adds an object, or replaces it, as somebody else does. It gets the next resourceVersion.
+    /// Adds or replaces an object like another client. It gets the next resourceVersion.
     pub(crate) fn store(&self, resource: &'static str, mut object: Value) -> Value {
         let version = *self.version.borrow() + 1;
         object["metadata"]["resourceVersion"] = json!(version.to_string());
-        // The real one takes the ways in from a Service that is turned into another type.
+        // The real API server removes the ingress of a Service that changes to another type.
         if resource == SERVICES && object["spec"]["type"] != "LoadBalancer" {
             object["status"] = json!({"loadBalancer": {}});
         }
@@ -124,15 +123,15 @@ impl ApiServer {
         object
     }
 
-    /// Changes an object by a merge patch, as somebody else does.
+    /// Changes an object by a merge patch like another client.
     pub(crate) fn change(&self, resource: &'static str, name: &str, change: &Value) {
         let mut object = self.find(resource, name).unwrap();
         merge(&mut object, change);
         self.store(resource, object);
     }
 
-    /// Tells that an object is gone which is there, as a server does whose own view lags.
-    pub(crate) fn tell_gone(&self, resource: &'static str, name: &str) {
+    /// Sends a watch event that an existing object is deleted, like a server whose own view is stale.
+    pub(crate) fn report_deleted(&self, resource: &'static str, name: &str) {
         let object = self.find(resource, name).unwrap();
         let version = *self.version.borrow() + 1;
         let line = format!("{}\n", json!({"type": "DELETED", "object": object}));
@@ -140,7 +139,7 @@ impl ApiServer {
         self.version.send_replace(version);
     }
 
-    /// Deletes an object, as somebody else does: it goes when its last finalizer is gone.
+    /// Deletes an object like another client. An object with finalizers is only marked as being deleted.
     pub(crate) fn delete(&self, resource: &'static str, name: &str) {
         let object = self.find(resource, name).unwrap();
         if has_finalizers(&object) {
@@ -161,22 +160,22 @@ impl ApiServer {
         object
     }
 
-    /// Has an admission policy change each object that is written by this merge patch.
+    /// Sets an admission policy that changes each written object by this merge patch.
     pub(crate) fn enforce(&self, policy: Value) {
         self.state().policy = Some(policy);
     }
 
-    /// Doesn't answer the next reads of single objects of this resource.
+    /// Fails the next reads of single objects of this resource.
     pub(crate) fn fail_reads(&self, resource: &'static str, reads: usize) {
         self.state().failing_reads.insert(resource, reads);
     }
 
-    /// Answers the next writes to objects with these status codes, and doesn't do them.
+    /// Rejects the next writes to objects with these status codes.
     pub(crate) fn refuse(&self, codes: &[u16]) {
         self.state().refusals.extend(codes);
     }
 
-    /// Lists of this resource take so long.
+    /// Lets lists of this resource take this time.
     pub(crate) fn slow(&self, resource: &'static str, time: Duration) {
         self.state().slow = Some((resource, time));
     }
@@ -200,21 +199,21 @@ impl ApiServer {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let name = text(&body["regarding"]["name"]);
                 let namespace = body["regarding"]["namespace"].as_str().unwrap_or("default");
-                let way = format!("/namespaces/{namespace}/events");
-                assert!(head.uri.path().contains(&way), "an event of {namespace}/{name} elsewhere");
+                let path = format!("/namespaces/{namespace}/events");
+                assert!(head.uri.path().contains(&path), "an event of {namespace}/{name} elsewhere");
                 let mut state = self.state();
                 state.events.push(format!("{} {name}", text(&body["reason"])));
                 state.notes.push(format!("{} {name}: {}", head.method, text(&body["note"])));
                 drop(state);
                 reply(201, &body)
             }
-            Some((resource, None, _)) if query.contains("watch=true") => self.news(resource, query).await,
+            Some((resource, None, _)) if query.contains("watch=true") => self.watch(resource, query).await,
             Some((resource, None, _)) => {
                 let slow = self.state().slow.filter(|(of, _)| *of == resource);
                 tokio::time::sleep(slow.map_or(Duration::ZERO, |(_, time)| time)).await;
                 self.list(resource)
             }
-            Some((resource, Some(name), part)) => self.one(&head.method, (resource, name), part, &body),
+            Some((resource, Some(name), target)) => self.one(&head.method, (resource, name), target, &body),
         }
     }
 
@@ -227,21 +226,27 @@ impl ApiServer {
         reply(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}))
     }
 
-    /// A watch, which ends as soon as it has told something: the client then asks for what follows.
-    async fn news(&self, resource: &'static str, query: &str) -> Response<Body> {
+    /// A watch that ends after its first events, so that the client asks for more.
+    async fn watch(&self, resource: &'static str, query: &str) -> Response<Body> {
         let since = query.split('&').find_map(|part| part.strip_prefix("resourceVersion=")).unwrap();
         let since: u64 = since.parse().unwrap();
-        let news = || {
+        let events = || {
             let state = self.state();
-            let news = state.history.iter().filter(|(version, of, _)| *version > since && *of == resource);
-            news.map(|(_, _, line)| line.as_str()).collect::<String>()
+            let events = state.history.iter().filter(|(version, of, _)| *version > since && *of == resource);
+            events.map(|(_, _, line)| line.as_str()).collect::<String>()
         };
         let mut version = self.version.subscribe();
-        version.wait_for(|_| !news().is_empty()).await.unwrap();
-        Response::new(Body::from(news().into_bytes()))
+        version.wait_for(|_| !events().is_empty()).await.unwrap();
+        Response::new(Body::from(events().into_bytes()))
     }
 
-    fn one(&self, method: &Method, (resource, name): Key, part: Part, body: &Value) -> Response<Body> {
+    fn one(
+        &self,
+        method: &Method,
+        (resource, name): Key,
+        target: PatchTarget,
+        body: &Value,
+    ) -> Response<Body> {
         if *method == Method::GET
             && let Some(left @ 1..) = self.state().failing_reads.get_mut(resource)
         {
@@ -250,7 +255,7 @@ impl ApiServer {
         }
         let Some(mut object) = self.find(resource, &name) else { return failure(404, &json!({})) };
         if *method == Method::PATCH {
-            let suffix = if part == Part::Status { "/status" } else { "" };
+            let suffix = if target == PatchTarget::Status { "/status" } else { "" };
             self.state().writes.push(format!("PATCH {name}{suffix}"));
             let (version, uid) = (&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]);
             if let Some(code) = self.state().refusals.pop_front() {
@@ -262,15 +267,15 @@ impl ApiServer {
             if !version.is_null() && *version != object["metadata"]["resourceVersion"] {
                 return failure(409, &json!({}));
             }
-            let has_ways_in = body["status"]["loadBalancer"]["ingress"].is_array();
-            if has_ways_in && object["spec"]["type"] != "LoadBalancer" {
+            let has_ingress = body["status"]["loadBalancer"]["ingress"].is_array();
+            if has_ingress && object["spec"]["type"] != "LoadBalancer" {
                 return failure(422, &json!({"causes": [{"field": "status.loadBalancer.ingress"}]}));
             }
             if resource == SERVICES {
-                patch_service(&mut object, part, body);
+                patch_service(&mut object, target, body);
             } else {
-                let mut node = Stored(object);
-                node.patch(part, body);
+                let mut node = StoredNode(object);
+                node.patch(target, body);
                 object = node.0;
             }
             if let Some(policy) = self.state().policy.clone() {
@@ -283,23 +288,23 @@ impl ApiServer {
     }
 }
 
-/// The resource, the object's name, and the part of it that a path leads to; none for events.
-fn route(path: &str) -> Option<(&'static str, Option<String>, Part)> {
-    let (path, part) = match path.strip_suffix("/status") {
-        Some(path) => (path, Part::Status),
-        None => (path, Part::Whole),
+/// The resource, the name of the object, and the patch target of a path. `None` for events.
+fn route(path: &str) -> Option<(&'static str, Option<String>, PatchTarget)> {
+    let (path, target) = match path.strip_suffix("/status") {
+        Some(path) => (path, PatchTarget::Status),
+        None => (path, PatchTarget::Object),
     };
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();
     match parts[..] {
-        ["api", "v1", "nodes"] => Some((NODES, None, part)),
-        ["api", "v1", "nodes", name] => Some((NODES, Some(name.to_owned()), part)),
-        ["api", "v1", "services"] => Some((SERVICES, None, part)),
+        ["api", "v1", "nodes"] => Some((NODES, None, target)),
+        ["api", "v1", "nodes", name] => Some((NODES, Some(name.to_owned()), target)),
+        ["api", "v1", "services"] => Some((SERVICES, None, target)),
         ["api", "v1", "namespaces", namespace, "services", name] => {
-            Some((SERVICES, Some(format!("{namespace}/{name}")), part))
+            Some((SERVICES, Some(format!("{namespace}/{name}")), target))
         }
-        ["api", "v1", "namespaces"] => Some(("namespaces", None, part)),
-        ["api", "v1", "namespaces", name] => Some(("namespaces", Some(name.to_owned()), part)),
-        ["apis", "discovery.k8s.io", "v1", "endpointslices"] => Some(("endpointslices", None, part)),
+        ["api", "v1", "namespaces"] => Some(("namespaces", None, target)),
+        ["api", "v1", "namespaces", name] => Some(("namespaces", Some(name.to_owned()), target)),
+        ["apis", "discovery.k8s.io", "v1", "endpointslices"] => Some(("endpointslices", None, target)),
         _ => None,
     }
 }
@@ -313,9 +318,9 @@ fn has_finalizers(object: &Value) -> bool {
     object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
 }
 
-/// A strategic merge patch, as far as one goes to the status of Services.
-pub(crate) fn patch_service(service: &mut Value, part: Part, patch: &Value) {
-    assert!(part == Part::Status, "a Service is written by its status only");
+/// Applies a strategic merge patch to a Service, as far as the controller uses it.
+pub(crate) fn patch_service(service: &mut Value, target: PatchTarget, patch: &Value) {
+    assert!(target == PatchTarget::Status, "only the status of a Service is written");
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let metadata = &patch["metadata"];
     let mut finalizers = list(&service["metadata"]["finalizers"]);

@@ -1,9 +1,9 @@
-//! Events: what users see with `kubectl describe`. All that we ever send are in one list.
+//! Events, which users see with `kubectl describe`. [`Reason`] lists all that Pileus records.
 //!
-//! Events are told, not promised: they are sent by a task of their own behind a bounded queue, so that a storm of them
-//! delays no write that matters, and what doesn't fit is dropped and counted, as is what is told again and again.
+//! Events are best effort. A task of their own sends them from a bounded queue, so that many events never delay a write that
+//! matters. Events that don't fit into the queue, and events that repeat too often, are dropped and counted.
 
-mod allowance;
+mod spam_filter;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,50 +18,50 @@ use tokio::time::Instant;
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
-use allowance::Allowances;
+use spam_filter::SpamFilter;
 
-/// Why an event is sent. Upstream's reasons where upstream has them.
+/// The reason of an event. It is upstream's reason where upstream has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// A Node was initialised (upstream's).
+    /// A Node was initialized (upstream's).
     Synced,
-    /// A Node can't be initialised. Upstream only logs that.
+    /// A Node can't be initialized. Upstream only logs this.
     CloudInitializationFailed,
-    /// A Node is being deleted, as its machine is gone (upstream's).
+    /// A Node is being deleted because its instance is gone (upstream's).
     DeletingNode,
-    /// It could not be deleted (upstream's).
+    /// A Node whose instance is gone can't be deleted (upstream's).
     DeletingNodeFailed,
-    /// A Node's machine is gone, but so many are that its deletion is held.
+    /// A Node's instance is gone, but so many are that the deletion is on hold.
     DeletionHeld,
-    /// A Node that takes part in the cluster can't follow its machine before somebody acts. Upstream only logs that.
+    /// An initialized Node can't be updated from its instance before an operator acts. Upstream only logs this.
     CloudRefreshFailed,
     /// A Node lacks a route for its Pods (upstream's).
     FailedToCreateRoute,
-    /// A Service's load balancer is being made, or changed (upstream's).
+    /// A Service's load balancer is being created or changed (upstream's).
     EnsuringLoadBalancer,
-    /// It is as the Service wants (upstream's).
+    /// A Service's load balancer is as desired (upstream's).
     EnsuredLoadBalancer,
-    /// It can't be made so (upstream's).
+    /// A Service's load balancer can't be created or changed (upstream's).
     SyncLoadBalancerFailed,
-    /// The cloud is at it. Upstream tells of that as of a failure.
+    /// A change of a load balancer is in progress in the cloud. Upstream reports this as a failure.
     LoadBalancerPending,
-    /// What the provider has to say about a Service although all is done.
+    /// The provider warns about a Service whose load balancer is as desired.
     LoadBalancerWarning,
     /// A Service's load balancer is being deleted (upstream's).
     DeletingLoadBalancer,
-    /// It is gone (upstream's).
+    /// A Service's load balancer is gone (upstream's).
     DeletedLoadBalancer,
-    /// It can't be deleted (upstream's).
+    /// A Service's load balancer can't be deleted (upstream's).
     DeleteLoadBalancerFailed,
-    /// The Nodes behind a load balancer are the right ones again (upstream's).
+    /// The backends of a load balancer are up to date again (upstream's).
     UpdatedLoadBalancer,
-    /// They could not be changed (upstream's).
+    /// The backends of a load balancer can't be updated (upstream's).
     UpdateLoadBalancerFailed,
     /// No Node can take a Service's traffic (upstream's).
     UnAvailableLoadBalancer,
     /// A credential for the cloud can't be acquired or renewed.
     CredentialFailed,
-    /// It can be again.
+    /// A credential for the cloud can be acquired again.
     CredentialRestored,
 }
 
@@ -91,7 +91,7 @@ impl Reason {
         }
     }
 
-    /// Whether a load balancer isn't as its Service wants.
+    /// Whether the event says that a load balancer isn't as desired.
     pub(crate) const fn is_failure(self) -> bool {
         matches!(
             self,
@@ -124,7 +124,7 @@ impl Reason {
         }
     }
 
-    /// What was being done, as `events.k8s.io` wants to know.
+    /// The event's `action`, which `events.k8s.io` requires.
     const fn action(self) -> &'static str {
         match self {
             Self::Synced | Self::CloudInitializationFailed => "Initialize",
@@ -146,20 +146,20 @@ impl Reason {
     }
 }
 
-/// The events that wait to be sent: one each for a thousand Nodes that join at once.
+/// The length of the queue: one event each for a thousand Nodes that join at once.
 const QUEUE: usize = 1000;
 
-/// How long the API server may take to accept one.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the API server may take to accept an event.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest note that the API server accepts, in bytes.
-const NOTE: usize = 1024;
+const MAX_NOTE: usize = 1024;
 
-/// How long a [`Recorder`] counts an event up that is told again (the `CACHE_TTL` of kube).
-const COUNTED_UP: Duration = Duration::from_mins(6);
+/// How long a [`Recorder`] counts repetitions of an event in its series (kube's `CACHE_TTL`).
+const SERIES_TTL: Duration = Duration::from_mins(6);
 
-/// The recorders by what they tell. One alone would count up whatever has the same reason, and go on showing what it was
-/// told first: a user would read why a Node failed before, not why it fails now.
+/// A recorder for each note. A single recorder would merge all events of one object and reason into a series that shows the
+/// first note: a user would read why a Node failed at first, not why it fails now.
 struct Recorders {
     client: Client,
     reporter: Reporter,
@@ -167,9 +167,9 @@ struct Recorders {
 }
 
 impl Recorders {
-    /// That of what this event tells.
-    fn of(&mut self, event: &Event, now: Instant) -> Recorder {
-        self.by_note.retain(|_, (_, used)| now.duration_since(*used) <= COUNTED_UP);
+    /// The recorder for this event's note.
+    fn recorder(&mut self, event: &Event, now: Instant) -> Recorder {
+        self.by_note.retain(|_, (_, used)| now.duration_since(*used) <= SERIES_TTL);
         let new = || Recorder::new(self.client.clone(), self.reporter.clone());
         let (recorder, used) = self.by_note.entry(event.note.clone()).or_insert_with(|| (new(), now));
         *used = now;
@@ -177,7 +177,7 @@ impl Recorders {
     }
 }
 
-/// Sends events of one component.
+/// Records the events of one component. Clones share the queue.
 #[derive(Clone)]
 pub struct Events {
     queue: mpsc::Sender<(Event, ObjectReference)>,
@@ -185,8 +185,8 @@ pub struct Events {
 }
 
 impl Events {
-    /// Starts the task that sends, which ends once everything has been sent and nobody is left to say more. `component`
-    /// is what `kubectl` shows as the events' source, `instance` this process.
+    /// Starts the task that sends the events. It ends once all clones are dropped and all events have been sent. `component` is
+    /// the events' source in `kubectl`; `instance` names this process.
     pub fn start(
         client: Client,
         component: &str,
@@ -196,22 +196,22 @@ impl Events {
         let (queue, mut waiting) = mpsc::channel::<(Event, ObjectReference)>(QUEUE);
         let reporter = Reporter { controller: component.to_owned(), instance: Some(instance.to_owned()) };
         let mut recorders = Recorders { client, reporter, by_note: HashMap::new() };
-        let counted = metrics.clone();
+        let counters = metrics.clone();
         let sending = tokio::spawn(async move {
-            let mut allowances = Allowances::new(Instant::now());
+            let mut filter = SpamFilter::new(Instant::now());
             while let Some((event, object)) = waiting.recv().await {
                 let now = Instant::now();
                 let of = object.uid.as_ref().or(object.name.as_ref()).cloned().unwrap_or_default();
-                if !allowances.take(of, event.reason.clone(), now) {
-                    counted.event("withheld");
+                if !filter.allow(of, event.reason.clone(), now) {
+                    counters.count_event("withheld");
                     continue;
                 }
-                let recorder = recorders.of(&event, now);
-                match tokio::time::timeout(PATIENCE, recorder.publish(&event, &object)).await {
-                    Ok(Ok(())) => counted.event("sent"),
-                    Err(_elapsed) => counted.event("failed"),
+                let recorder = recorders.recorder(&event, now);
+                match tokio::time::timeout(SEND_TIMEOUT, recorder.publish(&event, &object)).await {
+                    Ok(Ok(())) => counters.count_event("sent"),
+                    Err(_elapsed) => counters.count_event("failed"),
                     Ok(Err(error)) => {
-                        counted.event("failed");
+                        counters.count_event("failed");
                         tracing::debug!(%error, reason = %event.reason, "event not sent");
                     }
                 }
@@ -220,8 +220,8 @@ impl Events {
         (Self { queue, metrics }, sending)
     }
 
-    /// Tells something about a Node.
-    pub(crate) fn about_node(&self, node: &NodeFacts, reason: Reason, note: String) {
+    /// Records an event about a Node.
+    pub(crate) fn record_for_node(&self, node: &NodeFacts, reason: Reason, note: String) {
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
@@ -229,11 +229,11 @@ impl Events {
             uid: Some(node.uid.clone()),
             ..ObjectReference::default()
         };
-        self.about(object, reason, note);
+        self.record(object, reason, note);
     }
 
-    /// Tells something about a Service, in its namespace.
-    pub(crate) fn about_service(&self, service: &ServiceFacts, reason: Reason, note: String) {
+    /// Records an event about a Service, in its namespace.
+    pub(crate) fn record_for_service(&self, service: &ServiceFacts, reason: Reason, note: String) {
         let pileus_cloud::Service { namespace, name, uid, .. } = &service.service;
         let object = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -243,23 +243,23 @@ impl Events {
             uid: Some(uid.clone()),
             ..ObjectReference::default()
         };
-        self.about(object, reason, note);
+        self.record(object, reason, note);
     }
 
-    /// Tells something about a provider, by the name of its document. As an event about something that is in no namespace
-    /// it is found in the namespace `default`.
-    pub fn about_provider(&self, name: &str, reason: Reason, note: String) {
+    /// Records an event about a provider, by the name of its document. The object has no namespace, so the event is in the
+    /// namespace `default`.
+    pub fn record_for_provider(&self, name: &str, reason: Reason, note: String) {
         let object = ObjectReference {
             api_version: Some("pileus.dev/v1alpha1".to_owned()),
             kind: Some("CloudProvider".to_owned()),
             name: Some(name.to_owned()),
             ..ObjectReference::default()
         };
-        self.about(object, reason, note);
+        self.record(object, reason, note);
     }
 
-    fn about(&self, object: ObjectReference, reason: Reason, mut note: String) {
-        note.truncate(note.floor_char_boundary(NOTE));
+    fn record(&self, object: ObjectReference, reason: Reason, mut note: String) {
+        note.truncate(note.floor_char_boundary(MAX_NOTE));
         let event = Event {
             type_: reason.kind(),
             reason: reason.as_str().to_owned(),
@@ -268,7 +268,7 @@ impl Events {
             secondary: None,
         };
         if self.queue.try_send((event, object)).is_err() {
-            self.metrics.event("dropped");
+            self.metrics.count_event("dropped");
         }
     }
 }
@@ -280,16 +280,16 @@ mod tests {
     use prometheus_client::registry::Registry;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_told_again_is_counted_up_and_what_is_new_is_told_in_its_own_words() {
+    async fn a_repeated_note_joins_its_series_and_a_new_note_is_a_new_event() {
         let api = ApiServer::new();
         let metrics = Metrics::register(&mut Registry::default());
         let (events, sending) = Events::start(api.client(), "test", "test", metrics);
-        let tell = |name: &str, note: &str| {
+        let record = |name: &str, note: &str| {
             let node = NodeFacts::registered(name);
-            events.about_node(&node, Reason::CloudInitializationFailed, note.to_owned());
+            events.record_for_node(&node, Reason::CloudInitializationFailed, note.to_owned());
         };
         for (name, note) in [("a", "no machine"), ("a", "no machine"), ("b", "no machine"), ("a", "denied")] {
-            tell(name, note);
+            record(name, note);
         }
         drop(events);
         sending.await.unwrap();
@@ -300,15 +300,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_goes_on_and_on_is_withheld_and_hides_nothing_else() {
+    async fn events_that_repeat_too_often_are_withheld_and_others_still_sent() {
         let api = ApiServer::new();
         let metrics = Metrics::register(&mut Registry::default());
         let (events, sending) = Events::start(api.client(), "test", "test", metrics);
         let node = NodeFacts::registered("a");
         for count in 0..40 {
-            events.about_node(&node, Reason::CloudRefreshFailed, format!("the {count}th"));
+            events.record_for_node(&node, Reason::CloudRefreshFailed, format!("the {count}th"));
         }
-        events.about_node(&node, Reason::DeletingNode, "at last".to_owned());
+        events.record_for_node(&node, Reason::DeletingNode, "at last".to_owned());
         drop(events);
         sending.await.unwrap();
         let notes = api.notes();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn recorders_are_kept_as_long_as_they_count_up() {
+    async fn recorders_are_kept_as_long_as_their_series() {
         let api = ApiServer::new();
         let reporter = Reporter::from("test".to_owned());
         let mut recorders = Recorders { client: api.client(), reporter, by_note: HashMap::new() };
@@ -330,12 +330,12 @@ mod tests {
         let start = Instant::now();
         for (note, after, kept) in [
             ("a", Duration::ZERO, 1),
-            ("b", COUNTED_UP, 2),
-            ("b", COUNTED_UP, 2),
-            ("b", COUNTED_UP * 2, 1),
-            ("c", COUNTED_UP * 9, 1),
+            ("b", SERIES_TTL, 2),
+            ("b", SERIES_TTL, 2),
+            ("b", SERIES_TTL * 2, 1),
+            ("c", SERIES_TTL * 9, 1),
         ] {
-            recorders.of(&event(note), start + after);
+            recorders.recorder(&event(note), start + after);
             assert_eq!(recorders.by_note.len(), kept, "{note} after {after:?}");
         }
     }

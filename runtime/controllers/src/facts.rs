@@ -1,4 +1,4 @@
-//! Kubernetes' objects, read once at the edge into plain facts. Plans never see an object.
+//! Kubernetes objects, reduced to plain facts when they are read. Plans see only facts.
 
 pub mod node;
 pub mod service;

@@ -1,4 +1,4 @@
-//! Whether the parts of the process work, each with its reason where it doesn't: what `/readyz` shows.
+//! The health checks that `/readyz` shows. Each part of the process sets its own check, with a reason where it fails.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,77 +6,77 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long trouble that may be over already is shown. Longer than a client waits between two tries (30 s) and for a
-/// connection (30 s): as long as it lasts, it is reported again before that.
-const TROUBLE: Duration = Duration::from_secs(70);
+/// How long a failure that may be over already is shown. It is longer than a client's longest pause between two tries (30 s) plus
+/// its connection timeout (30 s), so a failure that lasts is reported again before this time is over.
+const FOR_NOW: Duration = Duration::from_secs(70);
 
-/// The conditions of the process. Clones share them.
+/// The health checks of the process. Clones share them.
 #[derive(Clone, Default)]
 pub struct Health {
-    conditions: Arc<Mutex<BTreeMap<String, State>>>,
+    checks: Arc<Mutex<BTreeMap<String, CheckState>>>,
 }
 
-/// One part's own condition, which nobody else sets.
-pub struct Condition {
+/// The check of one part of the process, which only that part sets.
+pub struct HealthCheck {
     health: Health,
     name: String,
 }
 
 #[derive(Debug, Clone)]
-enum State {
-    /// With what isn't well nevertheless.
-    Holds(Option<String>),
+enum CheckState {
+    /// The check passes; the remark names what an operator should still look at.
+    Passes(Option<String>),
     Fails(String),
-    /// Fails until then, unless it is said again.
-    Troubled(String, Instant),
+    /// The check fails until this time, unless the failure is reported again.
+    FailsUntil(String, Instant),
 }
 
 impl Health {
-    /// Adds a condition, which fails with this reason until it is said to hold.
-    pub fn condition(&self, name: impl Into<String>, reason: impl Into<String>) -> Condition {
-        let condition = Condition { health: self.clone(), name: name.into() };
-        condition.fails(reason);
-        condition
+    /// Adds a check. It fails with this reason until its part sets it.
+    pub fn check(&self, name: impl Into<String>, reason: impl Into<String>) -> HealthCheck {
+        let check = HealthCheck { health: self.clone(), name: name.into() };
+        check.fail(reason);
+        check
     }
 
-    /// All conditions by name: why those fail that do, and what isn't well about those that hold.
+    /// All checks by name, each with the reason of its failure or with its remark.
     pub fn report(&self, now: Instant) -> Vec<(String, Result<Option<String>, String>)> {
-        let conditions = self.conditions.lock().unwrap_or_else(PoisonError::into_inner);
-        let judge = |state: &State| match state {
-            State::Fails(reason) => Err(reason.clone()),
-            State::Troubled(reason, until) if now < *until => Err(reason.clone()),
-            State::Troubled(..) => Ok(None),
-            State::Holds(remark) => Ok(remark.clone()),
+        let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = |state: &CheckState| match state {
+            CheckState::Fails(reason) => Err(reason.clone()),
+            CheckState::FailsUntil(reason, until) if now < *until => Err(reason.clone()),
+            CheckState::FailsUntil(..) => Ok(None),
+            CheckState::Passes(remark) => Ok(remark.clone()),
         };
-        conditions.iter().map(|(name, state)| (name.clone(), judge(state))).collect()
+        checks.iter().map(|(name, state)| (name.clone(), result(state))).collect()
     }
 }
 
-impl Condition {
+impl HealthCheck {
     /// The part works.
-    pub fn holds(&self) {
-        self.set(State::Holds(None));
+    pub fn pass(&self) {
+        self.set(CheckState::Passes(None));
     }
 
-    /// The part works, but somebody should look after it before it doesn't.
-    pub fn holds_but(&self, remark: impl Into<String>) {
-        self.set(State::Holds(Some(remark.into())));
+    /// The part works, but will fail later unless an operator acts on this remark.
+    pub fn pass_with_remark(&self, remark: impl Into<String>) {
+        self.set(CheckState::Passes(Some(remark.into())));
     }
 
-    /// The part doesn't work, and why, until it is said to hold.
-    pub fn fails(&self, reason: impl Into<String>) {
-        self.set(State::Fails(reason.into()));
+    /// The part doesn't work, for this reason.
+    pub fn fail(&self, reason: impl Into<String>) {
+        self.set(CheckState::Fails(reason.into()));
     }
 
-    /// Something went wrong that nobody hears of when it is over, as a watch that is resumed says nothing until
-    /// something changes. It is taken to be over when it hasn't been said again for longer than a retry takes.
-    pub fn is_troubled(&self, reason: impl Into<String>, now: Instant) {
-        self.set(State::Troubled(reason.into(), now + TROUBLE));
+    /// The part failed, and nothing reports its recovery: a watch that resumes is silent until an object changes. The check
+    /// passes again when no further failure is reported for longer than a retry takes.
+    pub fn fail_for_now(&self, reason: impl Into<String>, now: Instant) {
+        self.set(CheckState::FailsUntil(reason.into(), now + FOR_NOW));
     }
 
-    fn set(&self, state: State) {
-        let mut conditions = self.health.conditions.lock().unwrap_or_else(PoisonError::into_inner);
-        conditions.insert(self.name.clone(), state);
+    fn set(&self, state: CheckState) {
+        let mut checks = self.health.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        checks.insert(self.name.clone(), state);
     }
 }
 
@@ -85,30 +85,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_condition_fails_until_it_holds() {
+    fn a_check_fails_until_it_is_set() {
         let (health, now) = (Health::default(), Instant::now());
-        let watch = health.condition("node-watch", "the first list has not come yet");
-        let _other = health.condition("provider", "not loaded");
+        let watch = health.check("node-watch", "the first list has not come yet");
+        let _other = health.check("provider", "not loaded");
         assert!(health.report(now).iter().all(|(_, state)| state.is_err()));
-        watch.holds();
+        watch.pass();
         assert_eq!(health.report(now)[0], ("node-watch".to_owned(), Ok(None)));
-        watch.holds_but("a page was read again");
+        watch.pass_with_remark("a page was read again");
         assert_eq!(health.report(now)[0].1, Ok(Some("a page was read again".to_owned())));
-        watch.fails("the list has failed");
+        watch.fail("the list has failed");
         let later = now + Duration::from_hours(1);
         assert_eq!(health.report(later)[0].1, Err("the list has failed".to_owned()));
     }
 
     #[test]
-    fn trouble_passes_unless_it_is_said_again() {
+    fn a_failure_for_now_passes_unless_it_is_reported_again() {
         let (health, now) = (Health::default(), Instant::now());
-        let watch = health.condition("node-watch", "new");
+        let watch = health.check("node-watch", "new");
         let fails = |seconds| health.report(now + Duration::from_secs(seconds))[0].1.is_err();
-        watch.is_troubled("interrupted", now);
+        watch.fail_for_now("interrupted", now);
         assert!(fails(0) && fails(69) && !fails(70));
-        watch.is_troubled("interrupted", now + Duration::from_mins(1));
+        watch.fail_for_now("interrupted", now + Duration::from_mins(1));
         assert!(fails(129) && !fails(130));
-        watch.holds();
+        watch.pass();
         assert!(!fails(0));
     }
 }

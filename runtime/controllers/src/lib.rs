@@ -1,31 +1,34 @@
-//! The controllers: what a cloud-controller-manager does, on top of `pileus-cloud`'s words. Wasm stays out of sight.
+//! The four controllers of a cloud-controller-manager: nodes, node lifecycle, Services and routes. They call the cloud
+//! through the traits of `pileus-cloud` and don't know that a provider is a WebAssembly component.
 //!
-//! Each controller is a loop of three steps that live in files of those names:
+//! Each controller repeats three steps, which live in files of those names:
 //!
 //! ```text
 //!   observe                     plan                        apply
 //!   watch + facts/  ──facts──▶  NAME/plan.rs  ──actions──▶  NAME/apply.rs
 //!                               pure: no clock,             one call an action;
-//!                               no network                  its answer is observed again
+//!                               no network                  its result is observed again
 //! ```
 //!
 //! A plan is a value: it can be compared, counted and tested by applying it to a model and planning again.
 
 mod cluster;
+mod deps;
 pub mod events;
 pub mod facts;
 pub mod health;
+mod informer;
 mod metrics;
 #[cfg(test)]
 mod model;
 pub mod node;
 pub mod node_lifecycle;
 pub mod nodes;
-mod objects;
 pub mod route;
 mod schedule;
 pub mod service;
 pub mod services;
+mod timer;
 pub mod well_known;
 
 #[cfg(test)]
@@ -35,6 +38,7 @@ mod scenarios;
 
 mod error;
 
+pub use deps::ControllerDeps;
 pub use error::Error;
-pub use health::{Condition, Health};
+pub use health::{Health, HealthCheck};
 pub use metrics::Metrics;

@@ -1,4 +1,4 @@
-//! What the controllers count. Upstream's names where upstream has them, with upstream's buckets.
+//! The metrics of the controllers. Where upstream has a metric, its name and buckets are upstream's.
 
 use std::time::Duration;
 
@@ -15,38 +15,33 @@ pub struct Metrics {
     taint_removal_delay: Histogram,
     initial_sync_delay: Histogram,
     waiting: Gauge,
-    answers: Family<Answered, Counter>,
-    refreshes: Family<Refreshed, Counter>,
-    writes: Family<Write, Counter>,
-    events: Family<Event, Counter>,
+    answers: Family<AnswerLabels, Counter>,
+    refreshes: Family<ResultLabels, Counter>,
+    writes: Family<WriteLabels, Counter>,
+    events: Family<ResultLabels, Counter>,
     pub(crate) lifecycle: crate::node_lifecycle::metrics::Metrics,
     pub(crate) route: crate::route::metrics::Metrics,
     pub(crate) service: crate::service::metrics::Metrics,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
+struct AnswerLabels {
     answer: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refreshed {
+struct ResultLabels {
     result: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Write {
+struct WriteLabels {
     action: &'static str,
     result: &'static str,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Event {
-    result: &'static str,
-}
-
 impl Metrics {
-    /// Makes the families and registers them.
+    /// Creates the metric families and registers them.
     pub fn register(registry: &mut Registry) -> Self {
         let upstream = || Histogram::new([1.0, 4.0, 16.0, 64.0, 256.0, 1024.0]);
         let metrics = Self {
@@ -68,48 +63,44 @@ impl Metrics {
         );
         registry.register(
             "node_controller_initial_node_sync_delay_seconds",
-            "Seconds from a Node's creation to the end of its initialisation",
+            "Seconds from a Node's creation to the end of its initialization",
             metrics.initial_sync_delay.clone(),
         );
         let prefix = registry.sub_registry_with_prefix("pileus_node");
-        prefix.register("waiting", "Nodes that are not initialised yet", metrics.waiting.clone());
-        prefix.register(
-            "lookup_answers",
-            "What the cloud answered about single Nodes",
-            metrics.answers.clone(),
-        );
+        prefix.register("waiting", "Nodes that wait to be initialized", metrics.waiting.clone());
+        prefix.register("lookup_answers", "Answers of the cloud about single Nodes", metrics.answers.clone());
         prefix.register(
             "refreshes",
-            "Comparisons of initialised Nodes with their machines, by what became of them",
+            "Comparisons of initialized Nodes with their instances, by result",
             metrics.refreshes.clone(),
         );
-        prefix.register("writes", "Writes to Nodes, by what became of them", metrics.writes.clone());
-        registry.register("pileus_events", "Events, by what became of them", metrics.events.clone());
+        prefix.register("writes", "Writes to Nodes, by result", metrics.writes.clone());
+        registry.register("pileus_events", "Events, by result", metrics.events.clone());
         metrics
     }
 
-    pub(crate) fn node_initialised(&self, since_creation: Duration) {
+    pub(crate) fn observe_initialization(&self, since_creation: Duration) {
         self.taint_removal_delay.observe(since_creation.as_secs_f64());
         self.initial_sync_delay.observe(since_creation.as_secs_f64());
     }
 
-    pub(crate) fn nodes_waiting(&self, count: usize) {
+    pub(crate) fn set_waiting_nodes(&self, count: usize) {
         self.waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    pub(crate) fn answered(&self, answer: &'static str) {
-        self.answers.get_or_create(&Answered { answer }).inc();
+    pub(crate) fn count_answer(&self, answer: &'static str) {
+        self.answers.get_or_create(&AnswerLabels { answer }).inc();
     }
 
-    pub(crate) fn node_refreshed(&self, result: &'static str) {
-        self.refreshes.get_or_create(&Refreshed { result }).inc();
+    pub(crate) fn count_refresh(&self, result: &'static str) {
+        self.refreshes.get_or_create(&ResultLabels { result }).inc();
     }
 
-    pub(crate) fn wrote(&self, action: &'static str, result: &'static str) {
-        self.writes.get_or_create(&Write { action, result }).inc();
+    pub(crate) fn count_write(&self, action: &'static str, result: &'static str) {
+        self.writes.get_or_create(&WriteLabels { action, result }).inc();
     }
 
-    pub(crate) fn event(&self, result: &'static str) {
-        self.events.get_or_create(&Event { result }).inc();
+    pub(crate) fn count_event(&self, result: &'static str) {
+        self.events.get_or_create(&ResultLabels { result }).inc();
     }
 }

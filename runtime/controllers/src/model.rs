@@ -1,5 +1,5 @@
-//! A cloud and an API server for tests, in memory: what a random history needs of both, with their faults, and without a
-//! clock. Each controller's histories drive them through the controller's pure parts.
+//! A cloud and an API server in memory, for tests with random histories. Both have faults and no clock. The histories of a
+//! controller drive them through the pure parts of the controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use pileus_cloud::{
 use crate::error::Error;
 use crate::facts::node::NodeFacts;
 
-/// Numbers that look random and are the same for the same seed (splitmix64).
+/// Pseudorandom numbers from a seed (splitmix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -30,7 +30,7 @@ impl Random {
         self.next() % end
     }
 
-    /// True in so many of a hundred cases.
+    /// Whether an event of this probability, in percent, happens.
     pub(crate) fn percent(&mut self, share: u64) -> bool {
         self.below(100) < share
     }
@@ -40,11 +40,11 @@ impl Random {
     }
 }
 
-/// A cloud: machines by provider ID, each made for the Node of one name.
+/// A cloud: instances by provider ID, each made for a Node name.
 #[derive(Debug, Default)]
 pub(crate) struct Cloud {
-    machines: BTreeMap<String, (String, InstanceState)>,
-    /// What a list shows, which is as old as the last call of `list_catches_up`.
+    instances: BTreeMap<String, (String, InstanceState)>,
+    /// What a list shows: the instances at the last call of `list_catches_up`.
     listed: BTreeMap<String, (String, InstanceState)>,
     made: u64,
     pub(crate) faults: Faults,
@@ -53,46 +53,46 @@ pub(crate) struct Cloud {
 /// How a cloud misbehaves, in percent of answers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
-    /// Answers of errors and pending.
+    /// Answers that are errors or pending.
     pub(crate) errors: u64,
     /// Lookups that fail as a whole.
     pub(crate) failures: u64,
-    /// Machines that a list lacks although they exist.
+    /// Existing instances that a list lacks.
     pub(crate) lying_list: u64,
-    /// Machines that a direct read denies although they exist.
+    /// Existing instances that a direct read denies.
     pub(crate) lying_reads: u64,
 }
 
 impl Cloud {
-    /// Makes a machine for the Node of this name; its provider ID is nobody else's, ever.
+    /// Makes an instance for the Node of this name. Its provider ID is never used again.
     pub(crate) fn make(&mut self, name: &str) -> ProviderId {
         self.made += 1;
         let id = format!("model://m-{}", self.made);
-        self.machines.insert(id.clone(), (name.to_owned(), InstanceState::Running));
+        self.instances.insert(id.clone(), (name.to_owned(), InstanceState::Running));
         ProviderId::parse(&id).unwrap()
     }
 
     pub(crate) fn vanish(&mut self, id: &ProviderId) {
-        self.machines.remove(id.as_str());
+        self.instances.remove(id.as_str());
     }
 
     pub(crate) fn set(&mut self, id: &ProviderId, state: InstanceState) {
-        if let Some(machine) = self.machines.get_mut(id.as_str()) {
-            machine.1 = state;
+        if let Some(instance) = self.instances.get_mut(id.as_str()) {
+            instance.1 = state;
         }
     }
 
-    /// The machine behind a Node, in truth.
-    pub(crate) fn machine(&self, node: &NodeFacts) -> Option<(ProviderId, InstanceState)> {
-        let (id, state) = find(&self.machines, node.provider_id.as_ref(), &node.name)?;
+    /// The instance of a Node, which a list or read may misreport.
+    pub(crate) fn instance(&self, node: &NodeFacts) -> Option<(ProviderId, InstanceState)> {
+        let (id, state) = find(&self.instances, node.provider_id.as_ref(), &node.name)?;
         Some((ProviderId::parse(id).unwrap(), state))
     }
 
     pub(crate) fn list_catches_up(&mut self) {
-        self.listed = self.machines.clone();
+        self.listed = self.instances.clone();
     }
 
-    /// What a provider would answer.
+    /// Answers like a provider.
     pub(crate) fn look_up(
         &self,
         random: &mut Random,
@@ -120,31 +120,31 @@ impl Cloud {
                 _ => Err(CloudError::new(ErrorKind::Unavailable, "no answer")),
             };
         }
-        let (machines, lies) = match purpose {
-            Purpose::Confirm => (&self.machines, self.faults.lying_reads),
+        let (instances, lies) = match purpose {
+            Purpose::Confirm => (&self.instances, self.faults.lying_reads),
             Purpose::Initialise | Purpose::Refresh => (&self.listed, self.faults.lying_list),
         };
         if random.percent(lies) {
             return Ok(Answer::Absent);
         }
-        Ok(find(machines, node.provider_id.as_ref(), &node.name)
+        Ok(find(instances, node.provider_id.as_ref(), &node.name)
             .map_or(Answer::Absent, |(id, state)| Answer::Found(instance(id, state))))
     }
 }
 
 fn find<'a>(
-    machines: &'a BTreeMap<String, (String, InstanceState)>,
+    instances: &'a BTreeMap<String, (String, InstanceState)>,
     id: Option<&ProviderId>,
     name: &str,
 ) -> Option<(&'a str, InstanceState)> {
     let (id, (_, state)) = match id {
-        Some(id) => machines.get_key_value(id.as_str()),
-        None => machines.iter().find(|(_, (of, _))| of == name),
+        Some(id) => instances.get_key_value(id.as_str()),
+        None => instances.iter().find(|(_, (of, _))| of == name),
     }?;
     Some((id, *state))
 }
 
-/// A machine without anything but its state.
+/// An instance with nothing but its state.
 pub(crate) fn instance(id: &str, state: InstanceState) -> Instance {
     Instance {
         provider_id: ProviderId::parse(id).unwrap(),
@@ -157,7 +157,7 @@ pub(crate) fn instance(id: &str, state: InstanceState) -> Instance {
     }
 }
 
-/// An API server: Nodes by name, each write with a resourceVersion of its own.
+/// An API server: Nodes by name. Each write gets a new resourceVersion.
 #[derive(Debug, Default)]
 pub(crate) struct ApiServer {
     nodes: BTreeMap<String, Arc<NodeFacts>>,
@@ -165,7 +165,7 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// A kubelet registers a Node, unless there is one of that name.
+    /// Registers a Node like a kubelet, unless one of that name exists.
     pub(crate) fn register(&mut self, mut node: NodeFacts) {
         if !self.nodes.contains_key(&node.name) {
             self.version += 1;
@@ -179,7 +179,7 @@ impl ApiServer {
         self.nodes.values().cloned().collect()
     }
 
-    /// Somebody else changes a Node. A write that changes nothing makes no new version.
+    /// Changes a Node like another client. A write that changes nothing makes no new version.
     pub(crate) fn edit(&mut self, name: &str, edit: impl FnOnce(&mut NodeFacts)) {
         if let Some(node) = self.nodes.get_mut(name) {
             let mut edited = NodeFacts::clone(node);

@@ -1,10 +1,9 @@
-//! The node controller: a Node joins, its machine is looked up, and it becomes a full member of the cluster; from then on
-//! it follows its machine.
+//! The node controller. It initializes a Node that joins from its cloud instance, and then keeps the Node up to date with the
+//! instance: provider ID, addresses, labels, and the removal of the uninitialized taint.
 //!
-//! Work comes from the Nodes and from timers, in two lanes: initialisation, for which somebody waits, and refreshes. While
-//! a lookup of a lane is under way, what becomes due in it is gathered, and goes out together in the next one: thousands
-//! of Nodes that join at once cost the cloud a few lists. Answers are written by several workers, each of which carries
-//! one Node all the way; initialisations come first.
+//! There are two kinds of work: initialization, for which users wait, and refreshes. While a lookup of one kind is in flight,
+//! the Nodes that become due are gathered for the next one. So thousands of Nodes that join at once cost the cloud
+//! a few lists. Several writers then complete one Node each; initializations come first.
 
 mod addresses;
 mod apply;
@@ -12,8 +11,8 @@ mod completion;
 mod decide;
 mod labels;
 mod plan;
-mod roster;
-mod turns;
+mod queue;
+mod worker;
 
 #[cfg(test)]
 mod scenarios;
@@ -24,25 +23,25 @@ use std::time::Duration;
 use pileus_cloud::{Instances, Provider};
 use tokio_util::sync::CancellationToken;
 
+use crate::deps::ControllerDeps;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
-use turns::Turns;
+use worker::Worker;
 
-/// What an operator may set.
+/// What the operator has set for the controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The time between two sweeps, in which all initialised Nodes are compared with their machines
-    /// (`--node-status-update-frequency`). What is less than a second is taken for one.
+    /// The time between two sweeps, which compare all initialized Nodes with their instances
+    /// (`--node-status-update-frequency`). At least a second.
     pub refresh_period: Duration,
-    /// Whether a Node keeps the taint that holds Pods off until the route controller has told that it has its routes
-    /// (`--wait-for-routes`).
+    /// Whether a Node keeps the uninitialized taint until the route controller reports its routes (`--wait-for-routes`).
     pub waits_for_routes: bool,
 }
 
 impl Default for Settings {
-    /// Upstream's frequency of 5 minutes is for one call a Node, and repairs what nothing else does; here, what others
-    /// change is put right at once.
+    /// Upstream makes one call a Node each 5 minutes, and corrects changes of other clients only then. Here
+    /// such changes are corrected at once, so the sweep can be rarer.
     fn default() -> Self {
         Self { refresh_period: Duration::from_mins(30), waits_for_routes: false }
     }
@@ -56,27 +55,20 @@ pub struct Controller {
     events: Events,
     metrics: Metrics,
     settings: Settings,
-    /// From 0 to 1, afresh at each call.
+    /// See [`ControllerDeps::jitter`].
     jitter: fn() -> f64,
 }
 
 impl Controller {
-    /// Puts the controller together; none where the provider knows no machines. `jitter` gives a number from 0 to 1 at
-    /// each call.
-    pub fn new(
-        nodes: Nodes,
-        provider: Provider,
-        events: Events,
-        metrics: Metrics,
-        settings: Settings,
-        jitter: fn() -> f64,
-    ) -> Option<Self> {
+    /// Builds the controller. `None` where the provider can't look up instances.
+    pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
+        let ControllerDeps { nodes, provider, events, metrics, jitter } = deps;
         let instances = provider.instances.clone()?;
         Some(Self { nodes, provider, instances, events, metrics, settings, jitter })
     }
 
-    /// Works until it is told to stop, and then until no write is under way. [`Nodes::watch`] must run meanwhile.
+    /// Runs until `stop`, and then until no write is in flight. [`Nodes::watch`] must run at the same time.
     pub async fn run(self, stop: CancellationToken) {
-        Turns::new(self).run(stop).await;
+        Worker::new(self).run(stop).await;
     }
 }

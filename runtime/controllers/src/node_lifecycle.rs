@@ -1,16 +1,16 @@
-//! The lifecycle controller: a machine is stopped, and its Node is tainted; it is gone, and its Node is deleted.
+//! The lifecycle controller taints a Node whose instance is stopped, and deletes a Node whose instance is gone.
 //!
-//! It looks at all Nodes together, again and again: those that aren't ready are looked up in one go, since a list costs
-//! the cloud the same for one as for a thousand. A Node is deleted only once a direct read has confirmed that its machine
-//! is gone, and not while so many go at once that it looks like an error (`breaker`).
+//! It works in passes. A pass looks up all Nodes together that aren't ready, since a list costs the cloud the same for one Node
+//! as for a thousand. A Node is deleted only after a direct read has confirmed that its instance is gone, and not while so
+//! many are gone at once that it may be an error (`breaker`).
 
 mod apply;
 mod breaker;
 #[cfg(test)]
 mod histories;
-mod judge;
 pub(crate) mod metrics;
 mod plan;
+mod planner;
 #[cfg(test)]
 mod scenarios;
 
@@ -23,26 +23,26 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info_span};
 
+use crate::deps::ControllerDeps;
 use crate::error::Error;
 use crate::events::Events;
 use crate::facts::node::NodeFacts;
-use crate::metrics::Metrics;
 use crate::nodes::{Nodes, write_each};
-use judge::{Answered, Findings, Judge, Now};
-use plan::{Action, Write};
+use plan::{Action, NodeWrite};
+use planner::{Findings, LifecyclePlanner, NodeAnswer, Now};
 
-/// What an operator may change.
+/// What the operator has set for the controller.
 #[derive(Debug, Clone, Copy)]
 pub struct Settings {
-    /// From the end of one pass to the next.
+    /// The pause between two passes.
     pub period: Duration,
-    /// Whether a Node whose machine is stopped also gets the taint `node.kubernetes.io/out-of-service`, which moves its
-    /// Pods and their volumes.
+    /// Whether a Node whose instance is stopped also gets the taint `node.kubernetes.io/out-of-service`, which moves its Pods
+    /// and their volumes.
     pub taints_out_of_service: bool,
 }
 
 impl Default for Settings {
-    /// Upstream looks each 5 s, one Node at a time; a pass costs a list here.
+    /// Upstream checks each 5 s, one Node at a time. Here a pass costs one list.
     fn default() -> Self {
         Self { period: Duration::from_secs(10), taints_out_of_service: false }
     }
@@ -60,31 +60,26 @@ pub struct Controller {
 
 /// What is kept between passes.
 struct Memory {
-    judge: Judge,
+    planner: LifecyclePlanner,
     started: Instant,
-    /// Passes in which an error came instead of an answer, since all was known.
+    /// The number of passes with failed lookups since the last pass without.
     failures: u32,
 }
 
 impl Controller {
-    /// Puts the controller together; none where the provider knows no machines.
-    pub fn new(
-        nodes: Nodes,
-        provider: Provider,
-        events: Events,
-        metrics: Metrics,
-        settings: Settings,
-    ) -> Option<Self> {
+    /// Builds the controller. `None` where the provider can't look up instances.
+    pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
+        let ControllerDeps { nodes, provider, events, metrics, jitter: _ } = deps;
         let instances = provider.instances.clone()?;
         Some(Self { nodes, instances, provider, events, lifecycle: metrics.lifecycle, settings })
     }
 
-    /// Works until it is told to stop, and then until no write is under way.
+    /// Runs until `stop`, and then until no write is in flight.
     pub async fn run(self, stop: CancellationToken) {
-        let judge = Judge::new(self.provider.clone(), self.settings.taints_out_of_service);
-        let mut memory = Memory { judge, started: Instant::now(), failures: 0 };
-        // The list of Nodes, so that the first pass doesn't look at none and then wait for its turn.
-        let mut nodes = self.nodes.follow();
+        let planner = LifecyclePlanner::new(self.provider.clone(), self.settings.taints_out_of_service);
+        let mut memory = Memory { planner, started: Instant::now(), failures: 0 };
+        // Wait for the first list of Nodes. Otherwise the first pass would see no Node, and the next one come a period later.
+        let mut nodes = self.nodes.subscribe();
         let mut wait = stop.run_until_cancelled(nodes.recv()).await.map(drop);
         drop(nodes);
         while wait.is_some() {
@@ -92,67 +87,68 @@ impl Controller {
             self.pass(&mut memory, &stop).instrument(span).await;
             wait = stop.run_until_cancelled(tokio::time::sleep(self.settings.period)).await;
         }
-        self.lifecycle.leaves();
+        self.lifecycle.reset_gauges();
     }
 
     async fn pass(&self, memory: &mut Memory, stop: &CancellationToken) {
         let Some(nodes) = self.nodes.all() else { return };
-        let candidates = memory.judge.candidates(&nodes, memory.now());
-        self.lifecycle.asked(candidates.len());
-        let Some(findings) = stop.run_until_cancelled(self.ask(memory, candidates)).await else { return };
-        memory.tell(&self.provider.name, findings.failed.as_ref());
-        // The Nodes may have changed during the lookups: plan with what is known now.
+        let candidates = memory.planner.candidates(&nodes, memory.now());
+        self.lifecycle.set_candidates(candidates.len());
+        let Some(findings) = stop.run_until_cancelled(self.find(memory, candidates)).await else { return };
+        memory.report(&self.provider.name, findings.first_error.as_ref());
+        // The Nodes may have changed during the lookups, so the plan reads them again.
         let Some(nodes) = self.nodes.all() else { return };
-        let plan = memory.judge.plan(&nodes, &findings, memory.now());
-        self.lifecycle.planned(&plan, findings.contradicted, memory.judge.unknown());
-        let holds = plan.actions.iter().filter(|action| matches!(action.write, Write::Hold(_))).count();
+        let plan = memory.planner.plan(&nodes, &findings, memory.now());
+        self.lifecycle.record_plan(&plan, findings.contradicted, memory.planner.unknown());
+        let holds = plan.actions.iter().filter(|action| matches!(action.write, NodeWrite::Hold(_))).count();
         if holds > 0 {
-            let (gone, of) = (plan.verdict.gone, plan.verdict.of);
+            let (gone, total) = (plan.breaker.gone, plan.breaker.total);
             tracing::warn!(
-                nodes = holds, gone, of, provider = %self.provider.name,
-                "machines are gone, but so many at once that their nodes are held rather than deleted"
+                nodes = holds, gone, total, provider = %self.provider.name,
+                "deletion of nodes on hold: so many instances are gone at once that it may be a cloud error"
             );
         }
         self.write(memory, plan.actions, stop).await;
-        self.lifecycle.passed();
+        self.lifecycle.count_pass();
     }
 
-    /// Looks up the candidates, and then directly those that are in doubt.
-    async fn ask(&self, memory: &mut Memory, candidates: Vec<Arc<NodeFacts>>) -> Findings {
+    /// Looks up the candidates, and reads directly those that need it.
+    async fn find(&self, memory: &mut Memory, candidates: Vec<Arc<NodeFacts>>) -> Findings {
         let mut findings = Findings::default();
         if candidates.is_empty() {
             return findings;
         }
         let answers = self.look_up(Purpose::Refresh, candidates).await;
-        let doubted = memory.judge.looked_up(&mut findings, answers, memory.now());
-        let in_doubt = doubted.iter().map(|(node, _)| Arc::clone(node)).collect();
-        let answers = self.look_up(Purpose::Confirm, in_doubt).await;
-        memory.judge.confirmed(&mut findings, &doubted, answers, memory.now());
+        let to_confirm = memory.planner.on_lookup(&mut findings, answers, memory.now());
+        let nodes = to_confirm.iter().map(|(node, _)| Arc::clone(node)).collect();
+        let answers = self.look_up(Purpose::Confirm, nodes).await;
+        memory.planner.on_confirmation(&mut findings, &to_confirm, answers, memory.now());
         findings
     }
 
-    /// Looks up machines in as few calls as the provider allows. Each Node gets an answer, in the same order; where a call
-    /// failed as a whole its Nodes have its error.
-    async fn look_up(&self, purpose: Purpose, nodes: Vec<Arc<NodeFacts>>) -> Vec<Answered> {
-        let mut answered = Vec::with_capacity(nodes.len());
+    /// Looks up instances in as few calls as the provider allows. Returns an answer for each Node, in the same order. Where a call
+    /// fails as a whole, each of its Nodes gets the error.
+    async fn look_up(&self, purpose: Purpose, nodes: Vec<Arc<NodeFacts>>) -> Vec<NodeAnswer> {
+        let mut all = Vec::with_capacity(nodes.len());
         for chunk in nodes.chunks(self.provider.largest_lookup_batch.max(1)) {
             let references: Vec<_> =
                 chunk.iter().map(|node| node.reference(&self.provider.node_labels)).collect();
             let answers = self.instances.lookup(purpose, &references).await;
             let answers = answers.unwrap_or_else(|error| vec![Err(error); chunk.len()]);
-            answered.extend(chunk.iter().cloned().zip(answers));
+            all.extend(chunk.iter().cloned().zip(answers));
         }
-        answered
+        all
     }
 
-    /// Writes, several at a time and in this order. Once it is told to stop no write begins, and those that have begun
-    /// are awaited.
+    /// Makes the writes in this order, several at a time. After `stop` no write begins, and those in flight are awaited.
     async fn write(&self, memory: &mut Memory, actions: Vec<Action>, stop: &CancellationToken) {
         let write = |action: Action| async move {
             let written = self.apply(&action).await;
             (action, written)
         };
-        if !write_each(actions, stop, write, |(action, written)| memory.wrote(&action, &written)).await {
+        if !write_each(actions, stop, write, |(action, written)| memory.on_write_result(&action, &written))
+            .await
+        {
             tracing::warn!("stopped before all writes were answered");
         }
     }
@@ -163,47 +159,41 @@ impl Memory {
         Now { wall: Timestamp::now(), uptime: self.started.elapsed() }
     }
 
-    /// Notes what became of a write.
-    fn wrote(&mut self, action: &Action, written: &Result<(), Error>) {
+    fn on_write_result(&mut self, action: &Action, written: &Result<(), Error>) {
         let now = self.now();
-        // One that is gone may have been deleted by a try of ours whose answer got lost; one that may not be deleted is not
-        // asked about for a while, but its machine is gone. One that has changed is asked about at once.
-        if let Write::Delete { is_released } = action.write
+        // A Node that is gone may have been deleted by a request of ours whose response got lost. A Node whose deletion is denied
+        // is skipped for a while, although its instance is gone. Only a Node that has changed is decided on again at once.
+        if let NodeWrite::Delete { is_released } = action.write
             && !matches!(written, Err(Error::Conflict))
         {
-            self.judge.deleted(&action.node, is_released, now);
+            self.planner.on_deletion(&action.node, is_released, now);
         }
         match written {
             Ok(()) => {}
-            // The next pass looks again.
+            // The next pass decides again.
             Err(error @ (Error::Conflict | Error::Gone)) => {
-                tracing::debug!(node = %action.node.name, "{error}");
+                tracing::debug!(node = %action.node.name, %error, "node not written");
             }
             Err(error) => {
-                tracing::warn!(node = %action.node.name, write = ?action.write, "not written: {error}");
+                tracing::warn!(node = %action.node.name, write = ?action.write, %error, "node not written");
                 if matches!(error, Error::Refused(_) | Error::Forbidden(_)) {
-                    self.judge.refused(&action.node, now);
+                    self.planner.on_refusal(&action.node, now);
                 }
             }
         }
     }
 
-    /// Tells of errors that came instead of answers: in the 1st, 2nd, 4th, 8th … pass, and the end of it.
-    fn tell(&mut self, provider: &str, failed: Option<&pileus_cloud::Error>) {
-        let nodes = self.judge.unknown();
-        if let Some(error) = failed {
+    /// Logs failed lookups in the 1st, 2nd, 4th, 8th … pass, and when they have ended.
+    fn report(&mut self, provider: &str, first_error: Option<&pileus_cloud::Error>) {
+        let nodes = self.planner.unknown();
+        if let Some(error) = first_error {
             self.failures = self.failures.saturating_add(1);
             if self.failures.is_power_of_two() {
                 let passes = self.failures;
-                tracing::warn!(
-                    provider,
-                    passes,
-                    nodes,
-                    "machines of nodes that are not ready are not known: {error}"
-                );
+                tracing::warn!(provider, passes, nodes, %error, "instance lookup failed for nodes that are not ready");
             }
         } else if nodes == 0 && self.failures > 0 {
-            tracing::info!(provider, "the machines of all nodes that are not ready are known again");
+            tracing::info!(provider, "instance lookup succeeds again for all nodes that are not ready");
             self.failures = 0;
         }
     }
@@ -229,11 +219,12 @@ mod tests {
 
     use super::*;
     use crate::health::Health;
+    use crate::metrics::Metrics;
     use crate::model::instance;
-    use crate::nodes::{DRAIN, WRITERS};
+    use crate::nodes::{CONCURRENT_WRITES, DRAIN_TIMEOUT};
 
-    /// An API server of as many Nodes as it was given, of which none ever changes. It keeps what it is asked to write,
-    /// and answers that, with this status, as often as it has been allowed to.
+    /// An API server whose Nodes never change. It records writes and answers them with this status, as many as it has permits
+    /// for.
     #[derive(Clone)]
     struct Api {
         status: u16,
@@ -297,7 +288,7 @@ mod tests {
             those.map(|(_, path, body)| (path.clone(), body.clone())).collect()
         }
 
-        fn told(&self) -> BTreeMap<String, usize> {
+        fn events(&self) -> BTreeMap<String, usize> {
             let mut reasons = BTreeMap::new();
             for (_, _, event) in
                 self.writes.lock().unwrap().iter().filter(|(_, path, _)| path.contains("/events"))
@@ -308,15 +299,15 @@ mod tests {
         }
     }
 
-    /// Machines by what the question is for and the name of the Node; none where there is none.
-    struct Machines {
+    /// Instances, whose state is a function of the purpose and the Node name. `None` where there is no instance.
+    struct FakeInstances {
         calls: Mutex<Vec<(Purpose, usize)>>,
         state: fn(Purpose, &str) -> Option<InstanceState>,
         hangs: bool,
     }
 
     #[async_trait]
-    impl Instances for Machines {
+    impl Instances for FakeInstances {
         async fn lookup(
             &self,
             purpose: Purpose,
@@ -362,7 +353,7 @@ mod tests {
 
     struct Running {
         api: Api,
-        machines: Arc<Machines>,
+        instances: Arc<FakeInstances>,
         stop: CancellationToken,
         controller: JoinHandle<()>,
         metrics: Registry,
@@ -376,59 +367,59 @@ mod tests {
         }
     }
 
-    /// Starts a controller with so many Nodes, `n0`, `n1` and so on.
-    fn start(nodes: usize, answers: usize, machines: Machines) -> Running {
-        start_with(200, nodes, answers, machines)
+    /// Starts a controller with this number of Nodes: `n0`, `n1` and so on.
+    fn start(nodes: usize, answers: usize, instances: FakeInstances) -> Running {
+        start_with(200, nodes, answers, instances)
     }
 
-    fn start_with(status: u16, nodes: usize, answers: usize, machines: Machines) -> Running {
+    fn start_with(status: u16, nodes: usize, answers: usize, instances: FakeInstances) -> Running {
         let nodes = Arc::new((0..nodes).map(|n| node(&format!("n{n}"))).collect());
         let api = Api { status, nodes, writes: Arc::default(), answers: Arc::new(Semaphore::new(answers)) };
         let client = kube::Client::new(api.clone(), "default");
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let machines = Arc::new(machines);
-        let provider = provider(Some(Arc::clone(&machines) as Arc<dyn Instances>));
+        let instances = Arc::new(instances);
+        let provider = provider(Some(Arc::clone(&instances) as Arc<dyn Instances>));
         let nodes = Nodes::new(client.clone(), metrics.clone(), &Health::default());
         let (events, _) = Events::start(client, "test", "test", metrics.clone());
-        let controller =
-            Controller::new(nodes.clone(), provider, events, metrics, Settings::default()).unwrap();
+        let deps = ControllerDeps { nodes: nodes.clone(), provider, events, metrics, jitter: || 0.0 };
+        let controller = Controller::new(deps, Settings::default()).unwrap();
         let stop = CancellationToken::new();
         let watching = stop.clone();
         tokio::spawn(async move { nodes.watch(watching).await });
         let controller = tokio::spawn(controller.run(stop.clone()));
-        Running { api, machines, stop, controller, metrics: registry }
+        Running { api, instances, stop, controller, metrics: registry }
     }
 
-    /// Time in which everything that can happen without time happens.
+    /// Lets everything happen that needs no time.
     async fn a_moment() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 
-    fn machines(state: fn(Purpose, &str) -> Option<InstanceState>) -> Machines {
-        Machines { calls: Mutex::default(), state, hangs: false }
+    fn instances(state: fn(Purpose, &str) -> Option<InstanceState>) -> FakeInstances {
+        FakeInstances { calls: Mutex::default(), state, hangs: false }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pass_asks_for_all_together_and_directly_only_for_what_a_list_lacks() {
+    async fn a_pass_looks_up_all_nodes_together_and_reads_directly_only_what_a_list_lacks() {
         // A list lacks n1, n11 and n111, of which n11 is there.
         let running = start(
             250,
             1000,
-            machines(|purpose, name| match (purpose, name) {
+            instances(|purpose, name| match (purpose, name) {
                 (_, "n1" | "n111") | (Purpose::Refresh, "n11") => None,
                 _ => Some(InstanceState::Running),
             }),
         );
         a_moment().await;
-        let calls = running.machines.calls.lock().unwrap().clone();
+        let calls = running.instances.calls.lock().unwrap().clone();
         let list = |count| (Purpose::Refresh, count);
         assert_eq!(calls, [list(100), list(100), list(50), (Purpose::Confirm, 3)]);
         let deleted = running.api.written(&Method::DELETE);
         assert_eq!(deleted.len(), 2);
         assert_eq!(deleted[0].0, "/api/v1/nodes/n1");
         assert_eq!(deleted[0].1["preconditions"], json!({"uid": "uid-n1", "resourceVersion": "7"}));
-        assert_eq!(running.api.told(), [("DeletingNode".to_owned(), 2)].into());
+        assert_eq!(running.api.events(), [("DeletingNode".to_owned(), 2)].into());
         let metrics = running.metrics();
         for line in [
             "pileus_node_lifecycle_passes_total 1",
@@ -440,22 +431,22 @@ mod tests {
             assert!(metrics.contains(line), "{line} is not in {metrics}");
         }
         tokio::time::sleep(Settings::default().period).await;
-        assert_eq!(running.machines.calls.lock().unwrap().len(), 8, "the next pass asks as much");
+        assert_eq!(running.instances.calls.lock().unwrap().len(), 8, "the next pass makes as many calls");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deletion_that_fails_is_told_of_unless_somebody_else_was_faster() {
-        for (status, result, is_told) in [
+    async fn a_failed_deletion_is_reported_unless_another_client_was_faster() {
+        for (status, result, is_reported) in [
             (403, "refused", true),
             (404, "gone", false),
             (409, "conflict", false),
             (500, "unavailable", true),
         ] {
-            let running = start_with(status, 1, 1, machines(|_, _| None));
+            let running = start_with(status, 1, 1, instances(|_, _| None));
             a_moment().await;
-            let mut told = BTreeMap::from([("DeletingNode".to_owned(), 1)]);
-            told.extend(is_told.then(|| ("DeletingNodeFailed".to_owned(), 1)));
-            assert_eq!(running.api.told(), told, "{status}");
+            let mut events = BTreeMap::from([("DeletingNode".to_owned(), 1)]);
+            events.extend(is_reported.then(|| ("DeletingNodeFailed".to_owned(), 1)));
+            assert_eq!(running.api.events(), events, "{status}");
             let metrics = running.metrics();
             let line = format!("pileus_node_lifecycle_deletions_total{{result=\"{result}\"}} 1");
             assert!(metrics.contains(&line), "{line} is not in {metrics}");
@@ -464,17 +455,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_may_not_be_changed_is_tried_each_minute() {
-        for (status, machines, confirms) in [
-            (403, machines(|_, _| None), 3),
-            (403, machines(|_, _| Some(InstanceState::Stopped)), 0),
-            (200, machines(|_, _| Some(InstanceState::Stopped)), 0), // and changed back at once, as none here ever changes
+    async fn a_node_that_may_not_be_changed_is_retried_each_minute() {
+        for (status, instances, confirms) in [
+            (403, instances(|_, _| None), 3),
+            (403, instances(|_, _| Some(InstanceState::Stopped)), 0),
+            (200, instances(|_, _| Some(InstanceState::Stopped)), 0), // undone at once, because no Node here ever changes
         ] {
-            let running = start_with(status, 1, 1000, machines);
+            let running = start_with(status, 1, 1000, instances);
             tokio::time::sleep(Duration::from_secs(125)).await;
             let tries =
                 running.api.written(&Method::DELETE).len() + running.api.written(&Method::PATCH).len();
-            let calls = running.machines.calls.lock().unwrap().clone();
+            let calls = running.instances.calls.lock().unwrap().clone();
             let direct = calls.iter().filter(|(purpose, _)| *purpose == Purpose::Confirm).count();
             assert_eq!((tries, direct, calls.len()), (3, confirms, 3 + confirms), "{calls:?}");
             running.stop.cancel();
@@ -482,33 +473,33 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_is_gone_counts_for_the_breaker_whatever_became_of_its_node() {
+    fn an_instance_that_is_gone_counts_for_the_breaker_regardless_of_its_deletion() {
         let deleted: Vec<_> = (0..4).map(|n| Arc::new(NodeFacts::registered(&n.to_string()))).collect();
         for (written, is_released, gone) in [
             (Ok(()), false, 4),
             (Ok(()), true, 0),
             (Err(Error::Unavailable("no answer".to_owned())), false, 4),
-            (Err(Error::Gone), false, 4), // by a try whose answer got lost
+            (Err(Error::Gone), false, 4), // deleted by a request whose response got lost
             (Err(Error::Conflict), false, 0),
             (Err(Error::Refused("no right".to_owned())), false, 4),
         ] {
-            let judge = Judge::new(provider(None), false);
-            let mut memory = Memory { judge, started: Instant::now(), failures: 0 };
+            let planner = LifecyclePlanner::new(provider(None), false);
+            let mut memory = Memory { planner, started: Instant::now(), failures: 0 };
             for node in &deleted {
-                let action = Action { node: Arc::clone(node), write: Write::Delete { is_released } };
-                memory.wrote(&action, &written);
+                let action = Action { node: Arc::clone(node), write: NodeWrite::Delete { is_released } };
+                memory.on_write_result(&action, &written);
             }
-            let verdict = memory.judge.plan(&[], &Findings::default(), memory.now()).verdict;
-            assert_eq!(verdict.gone, gone, "{written:?} {is_released}");
+            let breaker = memory.planner.plan(&[], &Findings::default(), memory.now()).breaker;
+            assert_eq!(breaker.gone, gone, "{written:?} {is_released}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn when_too_many_are_gone_their_nodes_are_held_and_told_of() {
+    async fn when_too_many_instances_are_gone_deletions_are_put_on_hold_and_reported() {
         let running = start(
             40,
             1000,
-            machines(|_, name| (!name.ends_with(['1', '2', '3'])).then_some(InstanceState::Running)),
+            instances(|_, name| (!name.ends_with(['1', '2', '3'])).then_some(InstanceState::Running)),
         );
         a_moment().await;
         assert_eq!(running.api.written(&Method::DELETE), []);
@@ -516,7 +507,7 @@ mod tests {
         assert_eq!(held.len(), 12);
         assert_eq!(held[0].0, "/api/v1/nodes/n1/status");
         assert_eq!(held[0].1["status"]["conditions"][0]["type"], "pileus.dev/MachineAbsent");
-        assert_eq!(running.api.told(), [("DeletionHeld".to_owned(), 12)].into());
+        assert_eq!(running.api.events(), [("DeletionHeld".to_owned(), 12)].into());
         let metrics = running.metrics();
         for line in ["pileus_node_lifecycle_held 12", "pileus_node_lifecycle_breaker_open 1"] {
             assert!(metrics.contains(line), "{line} is not in {metrics}");
@@ -524,33 +515,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn once_told_to_stop_no_write_begins_and_those_under_way_are_awaited() {
-        let running = start(40, 0, machines(|_, _| Some(InstanceState::Stopped)));
+    async fn after_the_stop_no_write_begins_and_those_in_flight_are_awaited() {
+        let running = start(40, 0, instances(|_, _| Some(InstanceState::Stopped)));
         a_moment().await;
-        assert_eq!(running.api.written(&Method::PATCH).len(), WRITERS);
+        assert_eq!(running.api.written(&Method::PATCH).len(), CONCURRENT_WRITES);
         running.stop.cancel();
         a_moment().await;
         assert!(!running.controller.is_finished(), "waits for the answers");
         running.api.answers.add_permits(1000);
         running.controller.await.unwrap();
-        assert_eq!(running.api.written(&Method::PATCH).len(), WRITERS);
+        assert_eq!(running.api.written(&Method::PATCH).len(), CONCURRENT_WRITES);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_is_never_answered_keeps_nobody_longer_than_the_drain() {
-        let running = start(40, 0, machines(|_, _| Some(InstanceState::Stopped)));
+    async fn a_write_that_is_never_answered_delays_the_stop_by_the_drain_timeout() {
+        let running = start(40, 0, instances(|_, _| Some(InstanceState::Stopped)));
         a_moment().await;
         running.stop.cancel();
         let stopped = Instant::now();
         running.controller.await.unwrap();
-        assert_eq!(stopped.elapsed(), DRAIN);
+        assert_eq!(stopped.elapsed(), DRAIN_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lookup_that_hangs_does_not_keep_it_from_stopping() {
-        let running = start(1, 0, Machines { hangs: true, ..machines(|_, _| None) });
+    async fn a_lookup_that_hangs_does_not_delay_the_stop() {
+        let running = start(1, 0, FakeInstances { hangs: true, ..instances(|_, _| None) });
         a_moment().await;
-        assert_eq!(running.machines.calls.lock().unwrap().len(), 1);
+        assert_eq!(running.instances.calls.lock().unwrap().len(), 1);
         running.stop.cancel();
         running.controller.await.unwrap();
     }

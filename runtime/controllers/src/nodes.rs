@@ -1,7 +1,7 @@
-//! The Nodes of the cluster: watched once for all controllers, kept as facts, and written through one door.
+//! The Nodes of the cluster, watched once for all controllers and kept as facts. All writes to Nodes go through here, too.
 //!
-//! What the API server answers to our own writes is news like what the watch tells, only sooner: whoever plans after a
-//! write plans with what it left behind, however late the watch is.
+//! The response to a write updates the known Node at once. So a controller that plans after a write plans with what the
+//! write left behind, however late the watch is.
 
 mod store;
 
@@ -23,148 +23,148 @@ use crate::cluster;
 use crate::error::Error;
 use crate::facts::node::{Node, NodeFacts};
 use crate::health::Health;
+use crate::informer::{self, Informer, patch_params, result_label, with_timeout};
 use crate::metrics::Metrics;
-use crate::objects::{self, Watched, answered, label, patch_params};
 use store::Store;
 
-/// Something that followers are told.
-pub(crate) type Change = objects::Change<NodeFacts>;
+/// A change to a Node that subscribers receive.
+pub(crate) type Change = informer::Change<NodeFacts>;
 
-/// Nodes that a controller writes at the same time. The API server takes about a thousand small writes a second from as many
-/// writers; more only wait in its queue.
-pub(crate) const WRITERS: usize = 16;
+/// The number of objects that a controller writes at the same time. The API server takes about a thousand small writes a
+/// second from this many writers; more writers only wait in its queue.
+pub(crate) const CONCURRENT_WRITES: usize = 16;
 
-/// How long writes that are under way at the end are waited for.
-pub(crate) const DRAIN: Duration = Duration::from_secs(25);
+/// How long a controller that stops waits for its writes in flight.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// The Nodes. Clones share them.
+/// The Nodes of the cluster. Clones share them.
 #[derive(Clone)]
 pub struct Nodes {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     api: Api<Node>,
     metrics: Metrics,
-    watched: Watched<Store>,
+    informer: Informer<Store>,
 }
 
-/// The part of a Node that a write goes to.
+/// Where a patch of a Node goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Metadata and spec.
-    Whole,
-    /// The status, which is a resource of its own.
+pub(crate) enum PatchTarget {
+    /// The Node's main resource, which has metadata and spec.
+    Object,
+    /// The subresource `status`.
     Status,
 }
 
 impl Nodes {
-    /// None yet: [`Nodes::watch`] brings them.
+    /// No Node is known before [`Nodes::watch`] runs.
     pub fn new(client: Client, metrics: Metrics, health: &Health) -> Self {
-        let watched = Watched::new("nodes", Store::default(), health, "node-watch");
-        Self { shared: Arc::new(Shared { api: Api::all(client), metrics, watched }) }
+        let informer = Informer::new("nodes", Store::default(), health, "node-watch");
+        Self { inner: Arc::new(Inner { api: Api::all(client), metrics, informer }) }
     }
 
-    /// Keeps up with the API server until it is told to stop.
+    /// Lists and watches the Nodes until `stop`.
     pub async fn watch(&self, stop: CancellationToken) {
-        self.shared.watched.watch(self.shared.api.clone(), &stop).await;
+        self.inner.informer.watch(self.inner.api.clone(), &stop).await;
     }
 
-    /// All Nodes as they are known now; none before the first list is complete, which is not the same as no Node.
+    /// All Nodes as they are known now. `None` before the first list is complete, which is not the same as no Node.
     pub(crate) fn all(&self) -> Option<Vec<Arc<NodeFacts>>> {
-        self.shared.watched.look(|store| store.kept.all())
+        self.inner.informer.read(|store| store.objects.all())
     }
 
-    /// The ranges of Pod addresses of Nodes that nobody can work on, which are in no list of all.
+    /// The Pod CIDRs of Nodes that can't be read, and so are missing in [`Nodes::all`].
     pub(crate) fn unreadable_ranges(&self) -> HashSet<IpNet> {
-        self.shared.watched.look(|store| store.unreadable_ranges().collect())
+        self.inner.informer.read(|store| store.unreadable_ranges().collect())
     }
 
-    /// The machine of the last Node that bore this name and is gone, as far as is remembered.
-    pub(crate) fn former_machine(&self, name: &str) -> Option<ProviderId> {
-        self.shared.watched.look(|store| store.former_machine(name).cloned())
+    /// The provider ID of the last Node with this name that is gone, if it is remembered.
+    pub(crate) fn former_instance(&self, name: &str) -> Option<ProviderId> {
+        self.inner.informer.read(|store| store.former_instance(name).cloned())
     }
 
-    /// What changes from now on, after all Nodes that are known.
-    pub(crate) fn follow(&self) -> mpsc::UnboundedReceiver<Vec<Change>> {
-        self.shared.watched.follow()
+    /// Subscribes to changes, see [`Informer::subscribe`].
+    pub(crate) fn subscribe(&self) -> mpsc::UnboundedReceiver<Vec<Change>> {
+        self.inner.informer.subscribe()
     }
 
-    /// Writes to a Node, and returns it as it is then. `action` is what the metric calls it. The patch names the Node's
-    /// UID, so that it can't hit another one that has taken the name meanwhile.
+    /// Patches a Node and returns it as it is then. `action` is the write's name in the metric. The patch has the Node's UID, so
+    /// that it can't change another Node that has taken the name meanwhile.
     pub(crate) async fn patch(
         &self,
         node: &NodeFacts,
         action: &'static str,
-        part: Part,
+        target: PatchTarget,
         patch: &Patch<Value>,
     ) -> Result<Arc<NodeFacts>, Error> {
-        let (api, params) = (&self.shared.api, patch_params());
-        let written = match part {
-            Part::Whole => answered(api.patch(&node.name, &params, patch)).await,
-            Part::Status => answered(api.patch_status(&node.name, &params, patch)).await,
+        let (api, params) = (&self.inner.api, patch_params());
+        let written = match target {
+            PatchTarget::Object => with_timeout(api.patch(&node.name, &params, patch)).await,
+            PatchTarget::Status => with_timeout(api.patch_status(&node.name, &params, patch)).await,
         };
-        self.shared.metrics.wrote(action, label(&written));
-        self.learn(written?)
+        self.inner.metrics.count_write(action, result_label(&written));
+        self.on_response(written?)
     }
 
-    /// Deletes a Node, if it is still exactly as these facts say: the same UID and resourceVersion.
+    /// Deletes a Node if it is unchanged: it still has the UID and resourceVersion of these facts.
     ///
     /// # Errors
-    /// [`Error::Conflict`] where it has changed since, [`Error::Gone`] where nothing is left to delete.
+    /// [`Error::Conflict`] where the Node has changed, [`Error::Gone`] where it no longer exists.
     pub(crate) async fn delete(&self, node: &NodeFacts) -> Result<(), Error> {
         let preconditions = Preconditions {
             uid: Some(node.uid.clone()),
             resource_version: Some(node.resource_version.clone()),
         };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        let request = self.shared.api.delete(&node.name, &params);
-        let deleted = answered(request).await.map(drop);
-        self.shared.metrics.wrote("delete", label(&deleted));
+        let request = self.inner.api.delete(&node.name, &params);
+        let deleted = with_timeout(request).await.map(drop);
+        self.inner.metrics.count_write("delete", result_label(&deleted));
         deleted
     }
 
-    /// Reads a Node anew, past any cache.
+    /// Reads a Node from the API server.
     pub(crate) async fn read(&self, node: &NodeFacts) -> Result<Arc<NodeFacts>, Error> {
-        let found = self.learn(answered(self.shared.api.get(&node.name)).await?)?;
+        let found = self.on_response(with_timeout(self.inner.api.get(&node.name)).await?)?;
         if found.uid == node.uid { Ok(found) } else { Err(Error::Gone) }
     }
 
-    /// Whether the API server is still that of the cluster with this UID, see [`cluster::confirm`].
+    /// Confirms that the API server still serves the cluster with this UID, see [`cluster::confirm`].
     pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
-        cluster::confirm(&self.shared.api.clone().into_client(), uid).await
+        cluster::confirm(&self.inner.api.clone().into_client(), uid).await
     }
 
-    /// Keeps what the API server answered.
-    fn learn(&self, node: Node) -> Result<Arc<NodeFacts>, Error> {
+    /// Updates what is known with a Node from a response.
+    fn on_response(&self, node: Node) -> Result<Arc<NodeFacts>, Error> {
         let facts = NodeFacts::read(node).map_err(|unreadable| Error::Refused(unreadable.to_string()))?;
         let facts = Arc::new(facts);
-        self.shared.watched.update(|store| store.kept.learn(&facts).into_iter().collect());
+        self.inner.informer.update(|store| store.objects.on_write_response(&facts).into_iter().collect());
         Ok(facts)
     }
 }
 
-/// Makes writes, several at a time and in this order, and tells of each when it has been answered. Once it is told to stop
-/// no write begins, and those that have begun are awaited. Whether all of them were answered.
+/// Makes writes in this order, several at a time, and passes the result of each to `on_result`. After `stop` no write begins,
+/// and the writes in flight are awaited for [`DRAIN_TIMEOUT`]. Returns whether all of them were answered.
 pub(crate) async fn write_each<T, W: Future>(
     items: Vec<T>,
     stop: &CancellationToken,
     write: impl FnMut(T) -> W,
-    mut answered: impl FnMut(W::Output),
+    mut on_result: impl FnMut(W::Output),
 ) -> bool {
     let writes = stream::iter(items).take_while(|_| std::future::ready(!stop.is_cancelled()));
-    let mut writes = pin!(writes.map(write).buffer_unordered(WRITERS));
-    let mut last_moment = pin!(async {
+    let mut writes = pin!(writes.map(write).buffer_unordered(CONCURRENT_WRITES));
+    let mut drain_deadline = pin!(async {
         stop.cancelled().await;
-        tokio::time::sleep(DRAIN).await;
+        tokio::time::sleep(DRAIN_TIMEOUT).await;
     });
     loop {
         tokio::select! {
             next = writes.next() => match next {
-                Some(written) => answered(written),
+                Some(written) => on_result(written),
                 None => return true,
             },
-            () = &mut last_moment => return false,
+            () = &mut drain_deadline => return false,
         }
     }
 }

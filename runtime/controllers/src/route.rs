@@ -1,15 +1,15 @@
-//! The route controller: the cloud's routes follow the Nodes' ranges of Pod addresses.
+//! The route controller keeps a route in the cloud for each Pod CIDR of each Node.
 //!
-//! What there should be is compared with what there is, for all Nodes together, whenever a Node has changed in a way that
-//! matters, and each half hour against a fresh list, as routes also change behind our back. In between the table is known
-//! from the last list and our own changes: a Node that joins costs one write and no read (P-22). A route is deleted only as
-//! a list made for that very pass shows it, and while the cluster is the one of the start.
+//! A pass compares the desired routes with the cloud's table, for all Nodes together. It runs when a Node has changed in a way
+//! that matters, and each half hour with a new list, because routes also change by other means. Between lists the table is
+//! known from the last list and our own changes, so a Node that joins costs one write and no read (U-22). A route is deleted
+//! only if a list made for that pass shows it, and only while the cluster is still that of the start.
 
 mod apply;
-mod ledger;
 pub(crate) mod metrics;
-pub mod outlook;
+mod pending;
 mod plan;
+pub mod preview;
 #[cfg(test)]
 mod scenarios;
 
@@ -22,27 +22,29 @@ use pileus_cloud::{Cluster, Error, ErrorKind, Provider, Retry, RouteProgress, Ro
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::deps::ControllerDeps;
 use crate::events::{Events, Reason};
 use crate::facts::node::NodeFacts;
 use crate::metrics::Metrics;
 use crate::nodes::{Change, Nodes};
-use crate::schedule::Delays;
-use ledger::{Key, Ledger};
-use plan::{Known, Plan, World};
+use crate::schedule::Backoff;
+use crate::timer::sleep_until;
+use pending::{ChangeKey, PendingChanges};
+use plan::{KnownRoute, Plan, PlanInputs, WantedRoute};
 
-/// How long changes are gathered after a pass before the next one: Nodes that join together get their routes together.
-const GATHERING: Duration = Duration::from_millis(100);
+/// The pause after a pass in which changes are gathered, so that Nodes that join together get their routes together.
+const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
-/// What an operator says of the cluster.
+/// What the operator has set for the controller.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The cluster.
     pub cluster: Cluster,
-    /// The ranges of all Pods' addresses, one of each family at most. What lies outside is never touched.
+    /// The CIDRs of all Pods, at most one of each family. Routes outside are never touched.
     pub cluster_ranges: Vec<IpNet>,
-    /// Whether Nodes wait for their routes before they are initialised.
+    /// Whether Nodes wait for their routes before they are initialized.
     pub nodes_wait: bool,
-    /// How often the cloud's table is read although nothing has changed that we know of.
+    /// The time after which the cloud's table is listed although no Node has changed.
     pub audit_period: Duration,
 }
 
@@ -54,61 +56,55 @@ pub struct Controller {
     events: Events,
     metrics: Metrics,
     settings: Settings,
-    /// A number from 0 to 1 that spreads what happens together.
+    /// See [`ControllerDeps::jitter`].
     jitter: fn() -> f64,
 }
 
-/// What is kept between passes. All of it can be lost: a list brings it back.
+/// What is kept between passes. All of it can be rebuilt from a list and the Nodes.
 struct Memory {
-    /// The cloud's table; none before the first list.
-    table: Option<Vec<Known>>,
-    /// When it is to be listed anew.
-    audit: Instant,
+    /// The cloud's table. `None` before the first list.
+    table: Option<Vec<KnownRoute>>,
+    /// When the next list is due.
+    next_list: Instant,
     list_failures: u32,
     /// When the last pass began.
-    passed: Instant,
-    ledger: Ledger,
-    /// What each Node's routes followed from when it was last seen, by its name.
-    seen: BTreeMap<String, u64>,
+    last_pass: Instant,
+    pending: PendingChanges,
+    /// The digest of each Node when it was last seen, by its name.
+    digests: BTreeMap<String, u64>,
 }
 
 impl Controller {
-    /// Puts the controller together; none where the provider programs no routes.
-    pub fn new(
-        nodes: Nodes,
-        provider: Provider,
-        events: Events,
-        metrics: Metrics,
-        settings: Settings,
-        jitter: fn() -> f64,
-    ) -> Option<Self> {
+    /// Builds the controller. `None` where the provider has no routes.
+    pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
+        let ControllerDeps { nodes, provider, events, metrics, jitter } = deps;
         let routes = provider.routes.clone()?;
         Some(Self { nodes, routes, provider, events, metrics, settings, jitter })
     }
 
-    /// The same for a cluster whose UID is known.
+    /// Sets the UID of the cluster.
     #[must_use]
     pub fn of_cluster(mut self, uid: Option<String>) -> Self {
         self.settings.cluster.uid = uid;
         self
     }
 
-    /// Works until it is told to stop. What it has begun at the cloud is finished there, or found by the next list.
+    /// Runs until `stop`. A change in flight is finished by the gate, or found by the next list.
     pub async fn run(self, stop: CancellationToken) {
         let mut memory = Memory {
             table: None,
-            audit: Instant::now(),
+            next_list: Instant::now(),
             list_failures: 0,
-            passed: Instant::now(),
-            ledger: Ledger::default(),
-            seen: BTreeMap::new(),
+            last_pass: Instant::now(),
+            pending: PendingChanges::default(),
+            digests: BTreeMap::new(),
         };
-        let mut changes = self.nodes.follow();
-        let mut gathers_until = Instant::now();
-        // Nothing can be said of routes before all Nodes are known.
+        let mut changes = self.nodes.subscribe();
+        let mut next_pass = Instant::now();
+        // The first pass waits for the list of all Nodes.
         let mut is_due = false;
         loop {
-            let wakes = memory.wakes().filter(|_| is_known(&memory)).map(|at| at.max(gathers_until));
+            let wake = memory.next_wake().map(|at| at.max(next_pass));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
@@ -116,42 +112,42 @@ impl Controller {
                     Some(changed) => is_due |= memory.observe(changed),
                     None => return,
                 },
-                () = until(if is_due { Some(gathers_until) } else { wakes }) => {
+                () = sleep_until(if is_due { Some(next_pass) } else { wake }) => {
                     is_due = false;
                     self.pass(&mut memory, &stop).await;
-                    gathers_until = Instant::now() + GATHERING;
+                    next_pass = Instant::now() + BATCH_WINDOW;
                 }
             }
         }
     }
 
-    /// Compares all that there should be with all that there is, and changes what is due.
+    /// Compares the desired routes with the table, and makes the changes that are due.
     async fn pass(&self, memory: &mut Memory, stop: &CancellationToken) {
-        self.metrics.route.pass();
-        memory.passed = Instant::now();
+        self.metrics.route.count_pass();
+        memory.last_pass = Instant::now();
         let changing = async {
-            let (plan, is_fresh) = self.fresh_enough(memory).await?;
+            let (plan, is_fresh) = self.plan_with_list(memory).await?;
             memory.forget_unwanted(&plan);
-            self.report_contested(memory, &plan);
-            let taken = self.delete(memory, &plan, is_fresh).await;
-            self.create(memory, &plan, &taken).await;
+            self.report_conflicts(memory, &plan);
+            let occupied = self.delete(memory, &plan, is_fresh).await;
+            self.create(memory, &plan, &occupied).await;
             Some(plan)
         };
-        // What the provider has begun is finished by the gate.
+        // The gate finishes a call in flight.
         let Some(Some(plan)) = stop.run_until_cancelled(changing).await else { return };
-        self.tell(memory, plan, stop).await;
+        self.write_conditions(memory, plan, stop).await;
     }
 
-    /// A plan from what is known; where that wants to delete something, from a list made for it, if that can be had. And
-    /// whether it is from such a list. None while the cloud's table isn't known.
-    async fn fresh_enough(&self, memory: &mut Memory) -> Option<(Plan, bool)> {
+    /// Plans the pass. A plan with deletions that are due is made from a new list, if the cloud can be listed. Returns the plan and
+    /// whether it is from a new list. `None` while the cloud's table isn't known.
+    async fn plan_with_list(&self, memory: &mut Memory) -> Option<(Plan, bool)> {
         let mut is_fresh = false;
-        if memory.audit <= Instant::now() {
+        if memory.next_list <= Instant::now() {
             is_fresh = self.list(memory).await;
         }
         let plan = self.plan(memory)?;
-        let is_due = |known: &Known| memory.ledger.is_due(&delete_key(known), Instant::now());
-        // A list that fails has its own time, whatever Nodes do meanwhile.
+        let is_due = |known: &KnownRoute| memory.pending.is_due(&delete_key(known), Instant::now());
+        // A list that has failed is retried at its own time, regardless of Node changes.
         if is_fresh || memory.list_failures > 0 || !plan.deletes.iter().any(is_due) {
             return Some((plan, is_fresh));
         }
@@ -159,18 +155,18 @@ impl Controller {
         Some((self.plan(memory)?, is_fresh))
     }
 
-    /// Tells a Node that another one has its range.
-    fn report_contested(&self, memory: &mut Memory, plan: &Plan) {
-        for (wanted, owner) in &plan.contested {
-            let (key, now) = (contested_key(wanted), Instant::now());
-            if memory.ledger.is_due(&key, now) {
+    /// Records an event for each Node whose range another Node has.
+    fn report_conflicts(&self, memory: &mut Memory, plan: &Plan) {
+        for (wanted, owner) in &plan.conflicts {
+            let (key, now) = (conflict_key(wanted), Instant::now());
+            if memory.pending.is_due(&key, now) {
                 let note = format!(
-                    "Could not create route for {}: node {owner} has that range already; each node needs its own",
+                    "Could not create route for {}: node {owner} has this Pod CIDR, too; give each node its own",
                     wanted.range
                 );
-                self.events.about_node(&wanted.node, Reason::FailedToCreateRoute, note);
-                // Somebody has to give one of them another.
-                memory.ledger.failed(key, now, Retry::Slowly, (self.jitter)());
+                self.events.record_for_node(&wanted.node, Reason::FailedToCreateRoute, note);
+                // An operator has to change one of them.
+                memory.pending.on_failure(key, now, Retry::Slowly, (self.jitter)());
             }
         }
     }
@@ -178,35 +174,37 @@ impl Controller {
     fn plan(&self, memory: &Memory) -> Option<Plan> {
         let (nodes, routes) = (self.nodes.all()?, memory.table.as_ref()?);
         let (schemes, cluster_ranges) = (&*self.provider.schemes, &*self.settings.cluster_ranges);
-        let left_alone = &self.nodes.unreadable_ranges();
+        let unreadable_ranges = &self.nodes.unreadable_ranges();
         let nodes_wait = self.settings.nodes_wait;
-        Some(plan::plan(World { nodes: &nodes, left_alone, schemes, routes, cluster_ranges, nodes_wait }))
+        let inputs =
+            PlanInputs { nodes: &nodes, unreadable_ranges, schemes, routes, cluster_ranges, nodes_wait };
+        Some(plan::plan(inputs))
     }
 
-    /// Reads the cloud's table. Whether that succeeded; until it does, later passes try again with growing delay.
+    /// Lists the cloud's table. Returns whether that succeeded. A failed list is retried by later passes, after a backoff.
     async fn list(&self, memory: &mut Memory) -> bool {
         let listed = self.routes.list(&self.settings.cluster).await;
-        self.metrics.route.listed(listed.as_ref().err());
+        self.metrics.route.count_list(listed.as_ref().err());
         let now = Instant::now();
         match listed {
             Ok(routes) => {
                 if memory.list_failures > 0 {
-                    tracing::info!(routes = routes.len(), "the cloud's routes are listed again");
+                    tracing::info!(routes = routes.len(), "listing routes succeeds again");
                 }
                 memory.list_failures = 0;
-                memory.table = Some(routes.into_iter().map(Known::listed).collect());
-                memory.audit = now + self.settings.audit_period.mul_f64(1.0 + (self.jitter)() / 10.0);
+                memory.table = Some(routes.into_iter().map(KnownRoute::listed).collect());
+                memory.next_list = now + self.settings.audit_period.mul_f64(1.0 + (self.jitter)() / 10.0);
                 true
             }
             Err(error) => {
                 memory.list_failures = memory.list_failures.saturating_add(1);
                 let delay =
-                    Delays::default().after(error.kind.retry(), memory.list_failures, (self.jitter)());
-                memory.audit = now + delay;
+                    Backoff::default().delay(error.kind.retry(), memory.list_failures, (self.jitter)());
+                memory.next_list = now + delay;
                 if memory.list_failures.is_power_of_two() {
                     tracing::warn!(
-                        failures = memory.list_failures, provider = %self.provider.name,
-                        "the cloud's routes can't be listed, so none is deleted: {error}"
+                        failures = memory.list_failures, provider = %self.provider.name, %error,
+                        "listing routes failed; no route is deleted until it succeeds"
                     );
                 }
                 false
@@ -216,55 +214,58 @@ impl Controller {
 }
 
 impl Memory {
-    /// Notes what has changed. Whether it can change routes.
+    /// Applies changes of Nodes. Returns whether they can change routes or conditions.
     fn observe(&mut self, changes: Vec<Change>) -> bool {
-        let mut concerns = false;
+        let mut matters = false;
         for change in changes {
             match change {
                 Change::Present(node) => {
                     let digest = plan::digest(&node);
-                    concerns |= self.seen.insert(node.name.clone(), digest) != Some(digest);
+                    matters |= self.digests.insert(node.name.clone(), digest) != Some(digest);
                 }
-                Change::Gone(name) => concerns |= self.seen.remove(&name).is_some(),
+                Change::Gone(name) => matters |= self.digests.remove(&name).is_some(),
             }
         }
-        concerns
+        matters
     }
 
-    fn wakes(&self) -> Option<Instant> {
-        self.ledger.next_after(self.passed).into_iter().chain([self.audit]).min()
+    /// When the next pass is due without a change of a Node. `None` before the first pass, which waits for the list of Nodes.
+    fn next_wake(&self) -> Option<Instant> {
+        let has_passed = self.table.is_some() || self.list_failures > 0;
+        let wakes = self.pending.next_after(self.last_pass).into_iter().chain([self.next_list]);
+        wakes.min().filter(|_| has_passed)
     }
 
-    /// Forgets what was the matter with changes that the plan doesn't want any more.
+    /// Removes pending changes that the plan no longer wants.
     fn forget_unwanted(&mut self, plan: &Plan) {
         let deletes = plan.deletes.iter().map(delete_key);
         let creates = plan.creates.iter().map(create_key);
-        let contested = plan.contested.iter().map(|(wanted, _)| contested_key(wanted));
-        let wanted: BTreeSet<_> = deletes.chain(creates).chain(contested).collect();
+        let conflicts = plan.conflicts.iter().map(|(wanted, _)| conflict_key(wanted));
+        let wanted: BTreeSet<_> = deletes.chain(creates).chain(conflicts).collect();
         let nodes: HashSet<&str> = plan.networks.iter().map(|(node, _)| &*node.uid).collect();
-        self.ledger.retain(|key| match key {
-            Key::Condition(uid) => nodes.contains(&**uid),
-            Key::Delete(_) | Key::Create(..) | Key::Contested(..) => wanted.contains(key),
+        self.pending.retain(|key| match key {
+            ChangeKey::Condition(uid) => nodes.contains(&**uid),
+            ChangeKey::Delete(_) | ChangeKey::Create(..) | ChangeKey::Conflict(..) => wanted.contains(key),
         });
     }
 
-    /// Notes what became of a change at the cloud. Whether it is done.
-    fn came(&mut self, key: Key, outcome: &Result<RouteProgress, Error>, jitter: f64) -> bool {
+    /// Applies the outcome of a change at the cloud. Returns whether it is done.
+    fn on_outcome(&mut self, key: ChangeKey, outcome: &Result<RouteProgress, Error>, jitter: f64) -> bool {
         let now = Instant::now();
         match outcome {
             Ok(RouteProgress::Done) => {
-                self.ledger.done(&key);
+                self.pending.on_done(&key);
                 true
             }
             Ok(RouteProgress::InProgress { after, resume }) => {
-                self.ledger.is_under_way(key, now, *after, resume.clone());
+                self.pending.on_progress(key, now, *after, resume.clone());
                 false
             }
             Err(error) => {
-                let failures = self.ledger.failed(key, now, error.kind.retry(), jitter);
-                // The table isn't what we take it for. Where another look doesn't help, it is looked at ever less often.
+                let failures = self.pending.on_failure(key, now, error.kind.retry(), jitter);
+                // After a conflict the known table is wrong, so it is listed again; less often where that doesn't help.
                 if error.kind == ErrorKind::Conflict && failures.is_power_of_two() {
-                    self.audit = now;
+                    self.next_list = now;
                 }
                 false
             }
@@ -272,33 +273,21 @@ impl Memory {
     }
 }
 
-/// Whether the Nodes have been heard of, so that there can be something to wake for.
-fn is_known(memory: &Memory) -> bool {
-    memory.table.is_some() || memory.list_failures > 0
+fn delete_key(known: &KnownRoute) -> ChangeKey {
+    ChangeKey::Delete(known.route.name.clone())
 }
 
-fn delete_key(known: &Known) -> Key {
-    Key::Delete(known.route.name.clone())
+fn create_key(wanted: &WantedRoute) -> ChangeKey {
+    let WantedRoute { node, range } = wanted;
+    ChangeKey::Create(*range, node.uid.clone(), node.provider_id.clone())
 }
 
-fn create_key(wanted: &plan::Wanted) -> Key {
-    let plan::Wanted { node, range } = wanted;
-    Key::Create(*range, node.uid.clone(), node.provider_id.clone())
+fn conflict_key(wanted: &WantedRoute) -> ChangeKey {
+    ChangeKey::Conflict(wanted.range, wanted.node.uid.clone())
 }
 
-fn contested_key(wanted: &plan::Wanted) -> Key {
-    Key::Contested(wanted.range, wanted.node.uid.clone())
-}
-
-fn condition_key(node: &NodeFacts) -> Key {
-    Key::Condition(node.uid.clone())
-}
-
-async fn until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
-    }
+fn condition_key(node: &NodeFacts) -> ChangeKey {
+    ChangeKey::Condition(node.uid.clone())
 }
 
 #[cfg(test)]
@@ -314,13 +303,13 @@ mod tests {
     use super::*;
     use crate::api_server::ApiServer;
     use crate::health::Health;
-    use crate::scenarios::Stored;
+    use crate::scenarios::StoredNode;
 
-    /// How long a call takes.
+    /// The duration of a call.
     const LATENCY: Duration = Duration::from_millis(20);
     const AUDIT: Duration = Duration::from_mins(30);
 
-    /// A cloud's table, and what becomes of changes to a range before they succeed.
+    /// A cloud's table, with the outcomes of changes to a range before they succeed.
     #[derive(Clone, Default)]
     struct Cloud(Arc<Mutex<Table>>);
 
@@ -330,7 +319,7 @@ mod tests {
         calls: Vec<String>,
         outcomes: BTreeMap<String, VecDeque<Result<RouteProgress, Error>>>,
         lists: VecDeque<Error>,
-        /// How many calls of changes fail as a whole.
+        /// The number of change calls that fail as a whole.
         failing: usize,
     }
 
@@ -412,7 +401,7 @@ mod tests {
     }
 
     impl World {
-        /// A controller that runs, and these Nodes with their ranges.
+        /// A running controller, and these Nodes with their Pod CIDRs.
         fn new(nodes: &[(&str, &str)]) -> Self {
             let (api, cloud, stop) = (ApiServer::new(), Cloud::default(), CancellationToken::new());
             let world = Self { api, cloud, stop, nodes_wait: false };
@@ -444,8 +433,9 @@ mod tests {
                 nodes_wait: self.nodes_wait,
                 audit_period: AUDIT,
             };
-            let controller = Controller::new(nodes.clone(), provider, events, metrics, settings, || 0.0);
-            tokio::spawn(controller.unwrap().run(self.stop.clone()));
+            let deps = ControllerDeps { nodes: nodes.clone(), provider, events, metrics, jitter: || 0.0 };
+            let controller = Controller::new(deps, settings).unwrap();
+            tokio::spawn(controller.run(self.stop.clone()));
             tokio::spawn(async move { nodes.watch(CancellationToken::new()).await });
         }
 
@@ -455,7 +445,7 @@ mod tests {
                 "spec": {"taints": null, "podCIDRs": [range]},
                 "status": {"addresses": [{"type": "InternalIP", "address": "10.200.0.1"}]},
             });
-            self.api.put(&Stored::registered(&node));
+            self.api.put(&StoredNode::registered(&node));
         }
 
         fn is_cluster(&self, uid: &str) {
@@ -468,14 +458,18 @@ mod tests {
         }
 
         fn network(&self, name: &str) -> String {
-            self.api.get(name).facts().network_unavailable.map_or("untold".to_owned(), |told| told.status)
+            self.api
+                .get(name)
+                .facts()
+                .network_unavailable
+                .map_or("unset".to_owned(), |condition| condition.status)
         }
     }
 
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_joins_costs_one_write_and_no_list_and_nothing_happens_after() {
+    async fn a_node_that_joins_costs_one_write_and_no_list() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         world.start();
         assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
@@ -484,14 +478,14 @@ mod tests {
         assert_eq!(world.after(SECOND).await, ["create 10.1.1.0/24"]);
         assert_eq!(world.network("b"), "False");
         assert_eq!(world.api.writes(), ["PATCH a/status", "PATCH b/status"]);
-        // Until the audit, which finds all as it was.
+        // Then nothing happens until the audit, which finds no change.
         assert_eq!(world.after(AUDIT.saturating_sub(SECOND * 5)).await, Vec::<String>::new());
         assert_eq!(world.after(SECOND * 10).await, ["list"]);
         assert_eq!(world.api.writes(), Vec::<String>::new());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_gets_its_route_once_it_is_initialised_or_where_it_waits_once_it_has_a_provider_id() {
+    async fn a_node_gets_its_route_once_initialized_or_if_it_waits_for_routes_once_it_has_a_provider_id() {
         for nodes_wait in [false, true] {
             let world = World { nodes_wait, ..World::new(&[("a", "10.1.0.0/24")]) };
             let taint =
@@ -499,20 +493,20 @@ mod tests {
             let waits = world.api.put(&world.api.get("a").with(&json!({"spec": {"taints": taint}})));
             world.start();
             assert_eq!(world.after(SECOND).await, ["list"]);
-            assert_eq!(world.network("a"), "untold");
-            let is_known = world.api.put(&waits.with(&json!({"spec": {"providerID": "fake://a"}})));
+            assert_eq!(world.network("a"), "unset");
+            let with_id = world.api.put(&waits.with(&json!({"spec": {"providerID": "fake://a"}})));
             let create = vec!["create 10.1.0.0/24"];
             assert_eq!(world.after(SECOND).await, if nodes_wait { create.clone() } else { vec![] });
-            assert_eq!(world.network("a"), if nodes_wait { "False" } else { "untold" });
+            assert_eq!(world.network("a"), if nodes_wait { "False" } else { "unset" });
             let status = &world.api.get("a").0["status"];
-            world.api.put(&is_known.with(&json!({"spec": {"taints": null}, "status": status})));
+            world.api.put(&with_id.with(&json!({"spec": {"taints": null}, "status": status})));
             assert_eq!(world.after(SECOND).await, if nodes_wait { vec![] } else { create });
             assert_eq!(world.network("a"), "False");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_changed_behind_our_back_is_put_right_by_the_audit() {
+    async fn an_audit_corrects_what_other_clients_have_changed() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         world.start();
         world.after(SECOND).await;
@@ -522,7 +516,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_route_is_deleted_only_as_a_fresh_list_shows_it() {
+    async fn a_route_is_deleted_only_if_a_new_list_shows_it() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         world.cloud.has("a", "10.1.0.0/24");
         world.start();
@@ -533,7 +527,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_the_cluster_is_another_one_no_route_is_deleted_and_others_are_created() {
+    async fn in_another_cluster_no_route_is_deleted_and_routes_are_still_created() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         world.start();
         world.after(SECOND).await;
@@ -549,12 +543,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_cluster_is_read_only_where_a_route_is_to_go_which_stays_if_that_fails() {
+    async fn the_cluster_is_confirmed_only_before_deletions_and_a_failure_keeps_the_route() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         world.api.fail_reads("namespaces", 1);
         world.start();
         assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
-        // The read that fails is the first, which none of the passes before has made.
+        // The failing read is the first one: no pass before has made any.
         world.join("a", "10.1.7.0/24");
         assert_eq!(world.after(SECOND / 10).await, ["list", "create 10.1.7.0/24"]);
         assert_eq!(world.after(SECOND * 10).await, ["list", "delete 10.1.0.0/24"]);
@@ -575,7 +569,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_that_fails_waits_alone_and_its_node_is_told() {
+    async fn a_change_that_fails_backs_off_alone_and_is_reported() {
         let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.1.0/24"), ("c", "10.1.2.0/24")]);
         let error = || Err(Error::new(ErrorKind::Unavailable, "the table is locked"));
         world.cloud.answers("10.1.1.0/24", vec![error(), error()]);
@@ -586,12 +580,12 @@ mod tests {
         assert_eq!(world.after(SECOND * 3).await, ["create 10.1.1.0/24", "create 10.1.1.0/24"]);
         assert_eq!(world.network("b"), "False");
         let note = "b: Could not create route for 10.1.1.0/24: the table is locked";
-        assert!(world.api.notes().iter().any(|told| told.ends_with(note)), "{:?}", world.api.notes());
+        assert!(world.api.notes().iter().any(|other| other.ends_with(note)), "{:?}", world.api.notes());
         assert!(world.api.events().contains(&"FailedToCreateRoute b".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_fails_as_a_whole_ends_the_pass_and_the_others_go_first_in_the_next() {
+    async fn a_call_that_fails_as_a_whole_ends_the_pass_and_other_changes_come_first_in_the_next() {
         let nodes = [("a", "10.1.0.0/24"), ("b", "10.1.1.0/24"), ("c", "10.1.2.0/24"), ("d", "10.1.3.0/24")];
         let world = World::new(&nodes);
         world.cloud.0.lock().unwrap().failing = 1;
@@ -603,7 +597,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_that_takes_its_time_is_asked_about_with_its_note() {
+    async fn a_change_in_progress_is_called_again_with_its_note() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         let resume = Some("operation 7".to_owned());
         world.cloud.answers("10.1.0.0/24", vec![Ok(RouteProgress::InProgress { after: SECOND * 5, resume })]);
@@ -616,7 +610,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_conflict_has_the_table_read_again() {
+    async fn after_a_conflict_the_table_is_listed_again() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         world.cloud.answers("10.1.0.0/24", vec![Err(Error::new(ErrorKind::Conflict, "it has changed"))]);
         world.start();
@@ -624,18 +618,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_the_table_is_not_known_nothing_is_changed_and_nothing_told() {
+    async fn while_the_table_is_unknown_nothing_is_changed_or_reported() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         let error = || Error::new(ErrorKind::Unavailable, "down");
         world.cloud.0.lock().unwrap().lists.extend([error(), error()]);
         world.start();
         assert_eq!(world.after(SECOND).await, ["list", "list"]);
-        assert_eq!(world.network("a"), "untold");
+        assert_eq!(world.network("a"), "unset");
         assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn two_nodes_of_one_range_make_no_storm() {
+    async fn two_nodes_with_one_range_cause_no_storm() {
         let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.0.0/24")]);
         world.start();
         assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
@@ -645,7 +639,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_contested_range_is_the_other_nodes_as_soon_as_it_is_given_up() {
+    async fn a_range_in_conflict_goes_to_the_other_node_once_the_owner_gives_it_up() {
         let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.0.0/24")]);
         world.start();
         assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
@@ -656,7 +650,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_no_list_can_be_had_a_range_stays_taken_and_nodes_that_join_bring_no_more_lists() {
+    async fn while_lists_fail_a_range_stays_occupied_and_joining_nodes_cause_no_lists() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         world.start();
         world.after(SECOND).await;

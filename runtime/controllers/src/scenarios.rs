@@ -1,22 +1,22 @@
-//! What upstream's tests say, as tests of ours, on as much of the real way as there is without an API server: a Node as
-//! JSON, its facts, the plan, the patches, and the Node as JSON again.
+//! Shared parts of the tests that repeat upstream's test scenarios. A test goes the whole way that needs no API server: a Node
+//! as JSON, its facts, the plan, the patches, and the Node as JSON again.
 //!
-//! Each test of a scenario begins its name with the ids that it stands for, as in
-//! `n07_null_metadata_leaves_the_node_alone`: N01 to N42 and H01 to H18 for nodes, L01 to L28 for their lifecycle,
-//! R01 to R42 for routes, S01 to S139 and H19 to H26 for Services (ccm-behaviour 10). What a scenario has become here, where
-//! it isn't what upstream does, is said beside it. `deploy/dev/check scenarios` reads the names from the built tests: each id must be there, once.
+//! The scenarios are listed in UPSTREAM.md. A test begins its name with the ids of its scenarios, as in
+//! `n07_null_metadata_leaves_the_node_alone`: N01 to N42 and H01 to H18 are about Nodes, L01 to L28 about their lifecycle, R01 to
+//! R42 about routes, S01 to S139 and H19 to H26 about Services. Where Pileus differs from upstream, the test says how.
+//! `deploy/dev/check scenarios` reads the names from the built tests: each id must be there once.
 
 use serde_json::{Value, json};
 
 use crate::facts::node::NodeFacts;
-use crate::nodes::Part;
+use crate::nodes::PatchTarget;
 
-/// A Node in the API server.
+/// A Node as the API server stores it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stored(pub(crate) Value);
+pub(crate) struct StoredNode(pub(crate) Value);
 
-impl Stored {
-    /// One that a kubelet has just registered with `--cloud-provider=external`, changed by a merge patch.
+impl StoredNode {
+    /// A Node that a kubelet has just registered with `--cloud-provider=external`, changed by a merge patch.
     pub(crate) fn registered(change: &Value) -> Self {
         let node = json!({
             "apiVersion": "v1",
@@ -41,7 +41,7 @@ impl Stored {
         Self(node).with(change)
     }
 
-    /// It, changed by a merge patch. What is empty then is left out, as the API server does.
+    /// This Node changed by a merge patch. Empty lists and maps are left out, as the API server does.
     pub(crate) fn with(&self, change: &Value) -> Self {
         let mut node = self.0.clone();
         merge(&mut node, change);
@@ -54,22 +54,22 @@ impl Stored {
         Self(node)
     }
 
-    /// Its facts.
+    /// The facts of this Node.
     pub(crate) fn facts(&self) -> NodeFacts {
         NodeFacts::read(serde_json::from_value(self.0.clone()).unwrap()).unwrap()
     }
 
-    /// Takes a merge patch as the API server does: if the UID and, where given, the resourceVersion are the Node's; the
-    /// status only on its own way, and all else only on the other.
-    pub(crate) fn patch(&mut self, part: Part, patch: &Value) {
+    /// Applies a merge patch like the API server. The UID and, if given, the resourceVersion must be the Node's. Only the
+    /// subresource `status` changes the status, and it changes nothing else.
+    pub(crate) fn patch(&mut self, target: PatchTarget, patch: &Value) {
         let metadata = &self.0["metadata"];
         assert_eq!(patch["metadata"]["uid"], metadata["uid"], "a patch without the Node's UID");
         let version = &patch["metadata"]["resourceVersion"];
         assert!(version.is_null() || *version == metadata["resourceVersion"], "a conflict");
         let Self(mut patched) = self.with(patch);
-        let (kept, other) = match part {
-            Part::Whole => (["metadata", "spec"].as_slice(), ["status"].as_slice()),
-            Part::Status => (["status"].as_slice(), ["metadata", "spec"].as_slice()),
+        let (kept, other) = match target {
+            PatchTarget::Object => (["metadata", "spec"].as_slice(), ["status"].as_slice()),
+            PatchTarget::Status => (["status"].as_slice(), ["metadata", "spec"].as_slice()),
         };
         for other in other {
             assert!(
@@ -86,7 +86,7 @@ impl Stored {
         self.0["metadata"]["resourceVersion"] = json!((version + 1).to_string());
     }
 
-    /// Whether it is as another one, whatever their resourceVersions.
+    /// Asserts that this Node equals another one, apart from the resourceVersion.
     #[track_caller]
     pub(crate) fn assert_is(&self, expected: &Self) {
         let bare = |node: &Self| node.with(&json!({"metadata": {"resourceVersion": null}})).0;
@@ -94,7 +94,7 @@ impl Stored {
     }
 }
 
-/// RFC 7386.
+/// Applies a JSON merge patch (RFC 7386).
 pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();

@@ -78,11 +78,13 @@ use pileus_cloud::{Cluster, LoadBalancers, Provider};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::deps::ControllerDeps;
 use crate::events::Events;
 use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
-use crate::nodes::{DRAIN, Nodes, WRITERS};
+use crate::nodes::{CONCURRENT_WRITES, DRAIN_TIMEOUT, Nodes};
 use crate::services::{Change, Services};
+use crate::timer::sleep_until;
 use apply::{Finished, Read, WriteResult};
 use reconciler::Reconciler;
 use targets::Targets;
@@ -135,15 +137,8 @@ struct InFlight {
 
 impl Controller {
     /// Puts the controller together; none where the provider has no load balancers.
-    pub fn new(
-        nodes: Nodes,
-        services: Services,
-        provider: Provider,
-        events: Events,
-        metrics: Metrics,
-        settings: Settings,
-        jitter: fn() -> f64,
-    ) -> Option<Self> {
+    pub fn new(deps: ControllerDeps, services: Services, settings: Settings) -> Option<Self> {
+        let ControllerDeps { nodes, provider, events, metrics, jitter } = deps;
         let load_balancers = provider.load_balancers.clone()?;
         Some(Self { nodes, services, load_balancers, provider, events, metrics, settings, jitter })
     }
@@ -163,7 +158,7 @@ impl Controller {
         stop.run_until_cancelled(this.reconcile(&mut in_flight)).await;
         let InFlight { calls, writes, .. } = in_flight;
         drop(calls);
-        if tokio::time::timeout(DRAIN, writes.collect::<Vec<_>>()).await.is_err() {
+        if tokio::time::timeout(DRAIN_TIMEOUT, writes.collect::<Vec<_>>()).await.is_err() {
             tracing::warn!("stopped before all writes to services were answered");
         }
     }
@@ -172,7 +167,7 @@ impl Controller {
     async fn reconcile(self: &Arc<Self>, in_flight: &mut InFlight) {
         let requirements = self.provider.service_requirements.clone();
         let mut reconciler = Reconciler::new(requirements, &self.settings, Instant::now());
-        let (mut services, mut nodes) = (self.services.follow(), self.nodes.follow());
+        let (mut services, mut nodes) = (self.services.follow(), self.nodes.subscribe());
         // No load balancer is touched before all Services and all Nodes are known.
         let Some(all) = services.next().await else { return };
         observe(&mut reconciler, all, in_flight);
@@ -223,7 +218,7 @@ impl Controller {
                 Work::ListOwned => in_flight.calls.push(Box::pin(Arc::clone(self).list())),
             }
         }
-        while in_flight.writes.len() < WRITERS
+        while in_flight.writes.len() < CONCURRENT_WRITES
             && let Some((facts, write)) = in_flight.waiting.pop_front()
         {
             in_flight.writes.push(Box::pin(Arc::clone(self).write(facts, write)));
@@ -288,12 +283,5 @@ fn observe(reconciler: &mut Reconciler, changes: Vec<Change>, in_flight: &mut In
             }
             Change::Gone(name) => reconciler.observe_gone(&name, now),
         }
-    }
-}
-
-async fn sleep_until(wake: Option<Instant>) {
-    match wake {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }

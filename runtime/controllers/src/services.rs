@@ -23,8 +23,8 @@ use crate::cluster;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::health::Health;
+use crate::informer::{Informer, InformerStore, key, patch_params, result_label, with_timeout};
 use crate::metrics::Metrics;
-use crate::objects::{Keep, Watched, answered, key, label, patch_params};
 pub(crate) use changes::ChangeStream;
 use endpoints::Slices;
 use namespaces::Namespaces;
@@ -42,11 +42,11 @@ pub struct Services {
 struct SharedServices {
     client: Client,
     metrics: Metrics,
-    services: Watched<ServiceStore>,
+    services: Informer<ServiceStore>,
     /// Only where the provider reads their labels.
-    namespaces: Option<Watched<Namespaces>>,
+    namespaces: Option<Informer<Namespaces>>,
     /// Only where the provider reads endpoints.
-    slices: Option<Watched<Slices>>,
+    slices: Option<Informer<Slices>>,
 }
 
 /// A Service has changed, or something around it that the provider reads.
@@ -68,12 +68,12 @@ impl Services {
     ) -> Self {
         let namespaces = requirements
             .wants_namespace_labels
-            .then(|| Watched::new("namespaces", Namespaces::default(), health, "namespace-watch"));
+            .then(|| Informer::new("namespaces", Namespaces::default(), health, "namespace-watch"));
         let slices = requirements
             .wants_endpoints
-            .then(|| Watched::new("endpoint slices", Slices::default(), health, "endpoint-slice-watch"));
+            .then(|| Informer::new("endpoint slices", Slices::default(), health, "endpoint-slice-watch"));
         let services =
-            Watched::new("services", ServiceStore::new(requirements.clone()), health, "service-watch");
+            Informer::new("services", ServiceStore::new(requirements.clone()), health, "service-watch");
         Self { shared: Arc::new(SharedServices { client, metrics, services, namespaces, slices }) }
     }
 
@@ -122,15 +122,17 @@ impl Services {
         shows: impl FnOnce(&ServiceFacts) -> bool,
     ) -> Result<Arc<ServiceFacts>, Error> {
         let (api, patch) = (self.api(&facts.service.namespace), Patch::Strategic(patch));
-        let written = answered(api.patch_status(&facts.service.name, &patch_params(), &patch)).await;
+        let written = with_timeout(api.patch_status(&facts.service.name, &patch_params(), &patch)).await;
         let written = written.and_then(|service| {
             let written = Arc::new(self.shared.read(service));
-            self.shared.services.update(|store| store.kept.learn(&written).into_iter().collect());
+            self.shared
+                .services
+                .update(|store| store.objects.on_write_response(&written).into_iter().collect());
             // Reported as an error, it is backed off; else it would be written again and again.
             let why = "what is written is changed back at once: look for an admission policy";
             shows(&written).then_some(written).ok_or_else(|| Error::Refused(why.to_owned()))
         });
-        self.shared.metrics.service.count_write(action, label(&written));
+        self.shared.metrics.service.count_write(action, result_label(&written));
         written.map(|written| self.shared.newest(written))
     }
 
@@ -141,18 +143,18 @@ impl Services {
     /// Any [`Error`] of the read but [`Error::Gone`].
     pub(crate) async fn read(&self, name: &str) -> Result<Option<Arc<ServiceFacts>>, Error> {
         let Some((namespace, own)) = name.split_once('/') else { return Ok(None) };
-        let found = match answered(self.api(namespace).get(own)).await {
+        let found = match with_timeout(self.api(namespace).get(own)).await {
             Ok(found) => Arc::new(self.shared.read(found)),
             Err(Error::Gone) => return Ok(None),
             Err(error) => return Err(error),
         };
-        self.shared.services.update(|store| store.kept.found(&found).into_iter().collect());
+        self.shared.services.update(|store| store.objects.on_read_response(&found).into_iter().collect());
         Ok(Some(self.shared.newest(self.kept(name).unwrap_or(found))))
     }
 
     /// The kept Service of this name, `namespace/name`.
     pub(crate) fn kept(&self, name: &str) -> Option<Arc<ServiceFacts>> {
-        self.shared.services.look(|store| store.kept.get(name).cloned())
+        self.shared.services.read(|store| store.objects.get(name).cloned())
     }
 
     /// Confirms that the API server still serves the cluster with this UID, see [`cluster::confirm`].
@@ -165,7 +167,7 @@ impl Services {
 
     /// The names, `namespace/name`, of all kept Services, by UID.
     pub(crate) fn known(&self) -> HashMap<String, String> {
-        let all = self.shared.services.look(|store| store.kept.all());
+        let all = self.shared.services.read(|store| store.objects.all());
         all.into_iter().flatten().map(|facts| (facts.service.uid.clone(), facts.key())).collect()
     }
 
@@ -203,7 +205,7 @@ impl Services {
         let api = Api::<Service>::all(self.shared.client.clone());
         let (mut present, mut page) = (HashMap::new(), ListParams::default().limit(PAGE));
         loop {
-            let listed = answered(api.list_metadata(&page)).await?;
+            let listed = with_timeout(api.list_metadata(&page)).await?;
             let following = listed.metadata.continue_.filter(|token| !token.is_empty());
             present.extend(listed.items.into_iter().filter_map(|service| {
                 let name = key(&service);
@@ -220,20 +222,20 @@ impl Services {
 }
 
 /// Returns when all objects of this kind are known.
-async fn synced<K: Keep>(watched: Option<&Watched<K>>) {
+async fn synced<K: InformerStore>(watched: Option<&Informer<K>>) {
     if let Some(watched) = watched {
-        drop(watched.follow().recv().await);
+        drop(watched.subscribe().recv().await);
     }
 }
 
 impl SharedServices {
     fn read(&self, service: Service) -> ServiceFacts {
-        self.services.look(|store| store.read(service))
+        self.services.read(|store| store.read(service))
     }
 
     /// This Service, or as it is kept where that is newer, with all that the provider reads about it.
     fn newest(&self, facts: Arc<ServiceFacts>) -> Arc<ServiceFacts> {
-        let kept = self.services.look(|store| store.kept.get(&facts.key()).cloned());
+        let kept = self.services.read(|store| store.objects.get(&facts.key()).cloned());
         let newest = kept.filter(|kept| kept.service.uid == facts.service.uid).unwrap_or(facts);
         let counts = self.endpoints(&BTreeSet::from([newest.key()]));
         self.surround(newest, &counts)
@@ -242,7 +244,7 @@ impl SharedServices {
     /// The present state of these Services.
     fn changes(&self, names: BTreeSet<String>) -> Vec<Change> {
         let counts = self.endpoints(&names);
-        let change = |name: String| match self.services.look(|store| store.kept.get(&name).cloned()) {
+        let change = |name: String| match self.services.read(|store| store.objects.get(&name).cloned()) {
             Some(facts) => Change::Present(self.surround(facts, &counts)),
             None => Change::Gone(name),
         };
@@ -250,7 +252,7 @@ impl SharedServices {
     }
 
     fn endpoints(&self, services: &BTreeSet<String>) -> BTreeMap<String, BTreeMap<String, u32>> {
-        self.slices.as_ref().map(|slices| slices.look(|slices| slices.count(services))).unwrap_or_default()
+        self.slices.as_ref().map(|slices| slices.read(|slices| slices.count(services))).unwrap_or_default()
     }
 
     /// Adds to a Service what the provider reads about it that isn't in the object.
@@ -260,7 +262,7 @@ impl SharedServices {
         counts: &BTreeMap<String, BTreeMap<String, u32>>,
     ) -> Arc<ServiceFacts> {
         let namespace = &facts.service.namespace;
-        let labels = self.namespaces.as_ref().and_then(|all| all.look(|all| all.labels(namespace)));
+        let labels = self.namespaces.as_ref().and_then(|all| all.read(|all| all.labels(namespace)));
         let is_local = matches!(facts.service.policy, TrafficPolicy::Local(_));
         let counts = counts.get(&facts.key()).filter(|_| is_local);
         if labels.is_none() && counts.is_none() {

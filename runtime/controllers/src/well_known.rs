@@ -1,59 +1,59 @@
-//! The names that Kubernetes and its cloud-controller-managers agree on. Compatibility depends on every letter.
+//! The names on which Kubernetes and cloud-controller-managers agree. Compatibility depends on every letter.
 
-/// Taint that the kubelet sets with `--cloud-provider=external`: the Node waits to be initialised. Known by its key
-/// alone, whatever its value and effect.
+/// Taint that the kubelet sets with `--cloud-provider=external`: the Node waits to be initialized. It is identified by its key
+/// alone, regardless of value and effect.
 pub const TAINT_UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// Taint of a Node whose machine is shut down, with the effect `NoSchedule`.
+/// Taint of a Node whose instance is stopped, with the effect `NoSchedule`.
 pub const TAINT_SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
-/// Taint that lets Pods of a Node that won't come back be moved with their volumes (KEP-2268).
+/// Taint of a Node that won't come back: its Pods are moved together with their volumes (KEP-2268).
 pub const TAINT_OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// Taint by which the cluster autoscaler marks a Node before it takes the machine away. Known by its key alone.
+/// Taint with which the cluster autoscaler marks a Node before it removes the instance. It is identified by its key alone.
 pub const TAINT_AUTOSCALER_DELETES: &str = "ToBeDeletedByClusterAutoscaler";
 
-/// Label of a Node that gets no traffic from load balancers, unless its value is a false one.
+/// Label that excludes a Node from load balancers, unless its value is false.
 pub const LABEL_EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
 /// Finalizer that keeps a Service until its load balancer is gone.
 pub const FINALIZER_LOAD_BALANCER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-/// Annotation with the address ranges that may connect, from before `spec.loadBalancerSourceRanges`.
+/// Annotation with the source ranges that may connect, older than `spec.loadBalancerSourceRanges`.
 pub const ANNOTATION_SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// Annotation with the keys of the labels that we have set on a Node and may change and take away again, sorted and
-/// separated by commas.
+/// Annotation with the keys of the Node labels that Pileus owns: has set, and may change or remove. They are sorted and separated by
+/// commas.
 pub const ANNOTATION_OWNED_LABELS: &str = "pileus.dev/owned-labels";
 
-/// Annotation by which somebody lets a Node be deleted that is held. Its value is the Node's UID, so that it can't be
-/// taken for a word about another Node of the same name.
+/// Annotation with which an operator releases a Node whose deletion is on hold. Its value is the Node's UID, so that it can't release
+/// another Node of the same name.
 pub const ANNOTATION_RELEASE_DELETION: &str = "pileus.dev/release-deletion";
 
-/// Condition of a Node whose machine is gone, and which is held because too many went at once.
+/// Condition of a Node whose instance is gone, and whose deletion is on hold because too many instances are gone at once.
 pub const CONDITION_MACHINE_ABSENT: &str = "pileus.dev/MachineAbsent";
 
-/// Reason of the condition `NetworkUnavailable` of a Node whose Pods can be reached by routes of the cloud.
+/// Reason of the condition `NetworkUnavailable` of a Node whose routes exist.
 pub const REASON_ROUTE_CREATED: &str = "RouteCreated";
 
-/// Annotation in which the kubelet repeats its `--node-ip`: one address, or one of each family, separated by a comma.
+/// Annotation with the kubelet's `--node-ip`: one address, or one of each family separated by a comma.
 pub const ANNOTATION_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
-/// Label with the size of the machine, and its name from before 1.17, which some users still select on.
+/// Label with the instance type, and its key from before 1.17, which some users still select on.
 pub const LABELS_INSTANCE_TYPE: [&str; 2] =
     ["node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"];
 
-/// Label with the failure domain, and its old name.
+/// Label with the zone, and its old key.
 pub const LABELS_ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"];
 
-/// Label with the region, and its old name.
+/// Label with the region, and its old key.
 pub const LABELS_REGION: [&str; 2] =
     ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
 
-/// The labels that say what the cloud says of a machine's type, zone and region.
-pub const LABELS_OF_THE_CLOUD: [[&str; 2]; 3] = [LABELS_INSTANCE_TYPE, LABELS_ZONE, LABELS_REGION];
+/// The labels with the type, zone and region of the instance.
+pub const TOPOLOGY_LABELS: [[&str; 2]; 3] = [LABELS_INSTANCE_TYPE, LABELS_ZONE, LABELS_REGION];
 
-/// Whether a label or annotation key belongs to Kubernetes itself: `kubernetes.io`, `k8s.io` and all below them.
+/// Whether a label or annotation key is reserved for Kubernetes: under `kubernetes.io`, `k8s.io` or their subdomains.
 pub fn is_reserved(key: &str) -> bool {
     let Some((prefix, _)) = key.split_once('/') else {
         return false;

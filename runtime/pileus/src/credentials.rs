@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use pileus_controllers::events::{Events, Reason};
-use pileus_controllers::{Condition, Health};
+use pileus_controllers::{Health, HealthCheck};
 use pileus_gate::{CredentialState, Failing, Gate};
 
 /// How often the state of credentials is checked. A check only reads memory.
@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// The readiness conditions for the credentials of one provider.
 pub(crate) struct CredentialConditions {
     gate: Gate,
-    conditions: Vec<Condition>,
+    conditions: Vec<HealthCheck>,
 }
 
 /// The status of a credential.
@@ -47,7 +47,7 @@ impl CredentialConditions {
     /// Adds a condition for each credential of a gate. It fails until the credential is acquired.
     pub(crate) fn new(gate: Gate, health: &Health) -> Self {
         let condition = |state: &CredentialState| {
-            health.condition(format!("credential-{}", state.name), "it is being acquired")
+            health.check(format!("credential-{}", state.name), "it is being acquired")
         };
         let conditions = gate.credentials().iter().map(condition).collect();
         Self { gate, conditions }
@@ -58,10 +58,10 @@ impl CredentialConditions {
         loop {
             for (condition, state) in self.conditions.iter().zip(self.gate.credentials()) {
                 match (status(&state), &state.failing) {
-                    (CredentialStatus::Missing, _) => condition.fails(describe(&state)),
-                    (CredentialStatus::Failing, _) => condition.holds_but(describe(&state)),
-                    (CredentialStatus::Healthy, _) => condition.holds(),
-                    (CredentialStatus::Pending, _) => condition.fails("it is being acquired"),
+                    (CredentialStatus::Missing, _) => condition.fail(describe(&state)),
+                    (CredentialStatus::Failing, _) => condition.pass_with_remark(describe(&state)),
+                    (CredentialStatus::Healthy, _) => condition.pass(),
+                    (CredentialStatus::Pending, _) => condition.fail("it is being acquired"),
                 }
             }
             tokio::time::sleep(PERIOD).await;
@@ -75,7 +75,7 @@ pub(crate) async fn record_events(gate: &Gate, provider: &str, events: &Events) 
     let mut reported = BTreeMap::new();
     loop {
         for CredentialEvent { reason, note } in changes(&mut reported, &gate.credentials()) {
-            events.about_provider(provider, reason, note);
+            events.record_for_provider(provider, reason, note);
         }
         tokio::time::sleep(PERIOD).await;
     }

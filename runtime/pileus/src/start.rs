@@ -1,11 +1,11 @@
-//! The composition root: the one place where document, cluster, provider, gate and controllers meet.
+//! The composition root of `pileus run`: the one place where document, cluster, provider, gate and controllers meet.
 
 mod controllers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::{OptionFuture, join_all};
+use futures::future::OptionFuture;
 use kube::Config;
 use pileus_controllers::Health;
 use pileus_controllers::nodes::Nodes;
@@ -23,98 +23,100 @@ use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use crate::signals::stop_on_signal;
 use crate::{admin, cli, cluster, credentials, leader, provider, telemetry};
-use controllers::Cast;
+use controllers::{Controllers, Parts};
 
-/// How long events that are still queued at the end are waited for: they tell, they don't promise.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-
-/// How long writes that were begun before the end are waited for, in all: a Pod's grace period is 30 s.
+/// How long the process waits for writes that began before the stop. A Pod's grace period is 30 s.
 const DRAIN: Duration = Duration::from_secs(25);
 
-/// Runs the controllers, as soon as this replica leads, until SIGTERM or SIGINT, and then until what is under way has
-/// ended.
+/// Runs the controllers as soon as this replica leads, until SIGTERM or SIGINT. Then it waits until everything in flight
+/// has ended.
+///
+/// # Errors
+/// Where the process can't start, or loses its lease.
 pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     telemetry::start(arguments.log_format, &arguments.log_filter)?;
-    let routes = arguments.route_controller.route(arguments.cluster())?;
     let stop = stop_on_signal()?;
     let secrets = Secrets::default();
+    let route = arguments.route_controller.route(arguments.cluster())?;
     let document = CloudProvider::read(&arguments.provider, &secrets)?;
-    let load_balancers = arguments.service_controller.service(arguments.cluster(), document.classes.clone());
+    let service = arguments.service_controller.service(arguments.cluster(), document.classes.clone());
+    let settings = controllers::Settings { nodes: arguments.node_controllers, service, route };
 
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
+    let health = Health::default();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let election = Election::new(arguments.leader_election, &host, random(), &mut registry)?;
     let cluster = cluster::config(arguments.kubeconfig, election.identity()).await?;
-    let health = Health::default();
-    let loaded = health.condition(format!("provider-{}", document.name), "it is being loaded");
-    let show_gate = watch::Sender::new(None);
+    let provider_loads = health.check(format!("provider-{}", document.name), "it is being loaded");
+    let gate_shown = watch::Sender::new(None);
     let shown = admin::Sources {
         health: health.clone(),
         leader: election.status(),
         registry: Arc::new(registry),
-        gate: show_gate.subscribe(),
+        gate: gate_shown.subscribe(),
     };
     admin::start(&arguments.admin_server, shown)?;
 
     let fence = election.fence();
-    let api_server = cluster.cluster_url.to_string();
     let client = leader::fenced(cluster.clone(), fence.clone())
         .map_err(|error| Error::Kubeconfig(error.to_string()))?;
     secrets.connect(client.clone(), &cluster.default_namespace);
     let denied = cluster::addresses(&cluster);
     let loading = provider::load(document, arguments.compiled, denied, fence, &metrics);
-    // A large component may take longer than a Pod has to stop in.
-    let Some(done) = stop.run_until_cancelled(loading).await else { return Ok(()) };
-    let (provider, gate) = done?;
+    // To load a large component may take longer than a Pod's grace period.
+    let Some(loaded) = stop.run_until_cancelled(loading).await else { return Ok(()) };
+    let (provider, gate) = loaded?;
+    provider_loads.pass();
+    gate_shown.send_replace(Some(gate.clone()));
     let credentials = credentials::CredentialConditions::new(gate.clone(), &health);
-    loaded.holds();
-    show_gate.send_replace(Some(gate.clone()));
-    let nodes = Nodes::new(client.clone(), metrics.controllers.clone(), &health);
-    // Nobody reads Services for a provider that can do nothing for them.
-    let services = provider.load_balancers.is_some().then(|| {
-        Services::new(client.clone(), metrics.controllers.clone(), &health, &provider.service_requirements)
-    });
-    let cast = Cast {
-        client,
-        nodes: nodes.clone(),
-        services: services.clone(),
-        provider,
-        gate: gate.clone(),
-        metrics: metrics.controllers,
-        host,
-    };
-    let (controllers, events) = cast.controllers(&arguments.node_controllers, load_balancers, routes)?;
-    let serve = async {
-        tracing::info!(%api_server, identity = election.identity(), "ready to lead");
-        let Some(leadership) = lead(election, cluster, &stop).await? else { return Ok(()) };
-        // A predecessor may have spent just now what the limits would let through.
-        gate.empty_limits();
-        tracing::info!("starting controllers");
-        let end = tokio::select! {
-            biased;
-            lost = leadership.lost() => return Err(lost),
-            end = work(controllers.run(&stop), &gate, &stop) => end,
-        };
-        leadership.end(end).await;
-        Ok(())
-    };
+
+    let metrics = metrics.controllers;
+    let nodes = Nodes::new(client.clone(), metrics.clone(), &health);
+    // Without load balancers Services aren't watched.
+    let services = provider
+        .load_balancers
+        .is_some()
+        .then(|| Services::new(client.clone(), metrics.clone(), &health, &provider.service_requirements));
+    let parts =
+        Parts { client, nodes: nodes.clone(), services: services.clone(), provider, gate, metrics, host };
+    let (controllers, events) = Controllers::assemble(parts, settings)?;
+    // A replica that stands by watches, too: when it is elected, it knows all Nodes and Services.
     let watch_services = OptionFuture::from(services.as_ref().map(|all| all.watch(CancellationToken::new())));
-    // One that stands by watches, too, so that it knows all Nodes and Services when its turn comes.
     tokio::select! {
-        served = serve => served?,
+        worked = lead_and_work(election, cluster, controllers, &stop) => worked?,
         () = nodes.watch(CancellationToken::new()) => {}
         Some(()) = watch_services => {}
         () = credentials.update() => {}
     }
-    if tokio::time::timeout(LAST_WORDS, join_all(events)).await.is_err() {
-        tracing::warn!("stopped before all events were sent");
-    }
+    events.finish().await;
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Takes part in the election until this replica leads; none if it is stopped before.
+/// Runs the controllers once this replica is elected, and gives up the lease when they have ended.
+async fn lead_and_work(
+    election: Election,
+    cluster: Config,
+    controllers: Controllers,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let gate = controllers.gate();
+    tracing::info!(api_server = %cluster.cluster_url, identity = election.identity(), "ready to lead");
+    let Some(leadership) = lead(election, cluster, stop).await? else { return Ok(()) };
+    // The former leader may just have spent what the limits allow.
+    gate.empty_limits();
+    tracing::info!("starting controllers");
+    let end = tokio::select! {
+        biased;
+        lost = leadership.lost() => return Err(lost),
+        end = work(controllers.run(stop), &gate, stop) => end,
+    };
+    leadership.end(end).await;
+    Ok(())
+}
+
+/// Takes part in the election until this replica leads. `None` where it is stopped before.
 async fn lead(
     election: Election,
     cluster: Config,
@@ -130,29 +132,30 @@ async fn lead(
     Ok(None)
 }
 
-/// Lets controllers work until they are stopped, and what they have begun come to its end.
+/// Runs the controllers until they are stopped and what they have begun has ended. The lease is released only where nothing
+/// can be in flight any more.
 async fn work(controllers: impl Future<Output = ()>, gate: &Gate, stop: &CancellationToken) -> LeaseEnd {
     let close = async {
         stop.cancelled().await;
         gate.close();
         Instant::now() + DRAIN
     };
-    // The end is set before the controllers begin to count their own time.
+    // The deadline is set before the controllers start to count their own.
     let (end, ()) = tokio::join!(biased; close, controllers);
     let cloud = tokio::time::timeout_at(end, gate.wait_for_writes()).await;
     if cloud.is_err() {
         tracing::warn!(unfinished = gate.writes_in_flight(), "stopped before the cloud answered all writes");
     }
-    // Controllers that needed all of the time have given up something, too.
+    // Controllers that took the whole time have given up writes, too.
     if Instant::now() < end { LeaseEnd::Released } else { LeaseEnd::LeftToExpire }
 }
 
-/// Spreads retries. Randomly keyed, so that replicas don't retry in step.
+/// Returns a number from 0 to 1 that spreads retries. It is keyed at random, so that replicas don't retry in step.
 fn jitter() -> f64 {
     f64::from(u32::try_from(random() >> 96).unwrap_or_default()) / f64::from(u32::MAX)
 }
 
-/// As good as the keys that the system gives to hash maps; no secret is made of it.
+/// Returns a number that is as random as the keys of hash maps. No secret is made of it.
 fn random() -> u128 {
     use std::hash::{BuildHasher as _, RandomState};
     let keys = RandomState::new();

@@ -1,34 +1,36 @@
-//! Which addresses a Node gets: the cloud's, ordered as the kubelet's `--node-ip` asks.
+//! The addresses that a Node gets: the cloud's, in the order that the kubelet's `--node-ip` asks for.
 //!
-//! As upstream has it, a `--node-ip` of one family makes its address the only one of its type, so that the other
-//! family's address of that type goes (P-27). Who wants both gives both, `--node-ip=10.0.0.1,2001:db8::1`, the first
-//! family preferred; or gives none, and has them in the cloud's order.
+//! As with upstream, the address that `--node-ip` names is the only one of its type, so that an address of the other family of
+//! that type is dropped (U-27). An operator who wants both families names both, as in
+//! `--node-ip=10.0.0.1,2001:db8::1` with the preferred family first, or names none for the cloud's order.
+//!
+//! Pure.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 use pileus_cloud::{Address, AddressKind};
 
-/// The cloud doesn't have an address that the kubelet's `--node-ip` asks for.
+/// The kubelet's `--node-ip` asks for this address, which the cloud doesn't list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NotTheMachines(pub(super) IpAddr);
+pub(super) struct UnknownNodeIp(pub(super) IpAddr);
 
-/// What `status.addresses` should be, by upstream's rules (ccm-behaviour 2.4):
+/// The desired `status.addresses`, by upstream's rules:
 ///
-/// - the kubelet's own host names follow the cloud's addresses, unless the cloud names one;
-/// - an address that `node_ips` asks for comes first and is the only one of its type; the other types follow;
-/// - without any address from the cloud the present ones stay.
+/// - The kubelet's host names follow the cloud's addresses, unless the cloud has a host name.
+/// - An address that `node_ips` asks for comes first and is the only one of its type. The other types follow.
+/// - Without any address from the cloud the present ones stay.
 ///
 /// # Errors
-/// [`NotTheMachines`] for an address in `node_ips` that the cloud didn't list.
+/// [`UnknownNodeIp`] for an address in `node_ips` that the cloud didn't list.
 pub(super) fn addresses(
     cloud: &[Address],
     present: &[Address],
     node_ips: &[IpAddr],
-) -> Result<Vec<Address>, NotTheMachines> {
+) -> Result<Vec<Address>, UnknownNodeIp> {
     if cloud.is_empty() {
         return match node_ips.first() {
-            Some(asked) => Err(NotTheMachines(*asked)),
+            Some(asked) => Err(UnknownNodeIp(*asked)),
             None => Ok(present.to_vec()),
         };
     }
@@ -41,43 +43,43 @@ pub(super) fn addresses(
         let before = chosen.len();
         chosen.extend(all.iter().filter(|address| is(address, *asked)).cloned());
         if chosen.len() == before {
-            return Err(NotTheMachines(*asked));
+            return Err(UnknownNodeIp(*asked));
         }
     }
     let claimed: Vec<_> = chosen.iter().map(|address| address.kind).collect();
     chosen.extend(all.into_iter().filter(|address| !claimed.contains(&address.kind)));
-    // A kubelet may list as many host names as an object holds.
+    // A kubelet may list as many host names as fit into an object, so this must not be quadratic.
     let mut seen = HashSet::new();
     chosen.retain(|address| seen.insert(address.clone()));
     Ok(chosen)
 }
 
-/// Whether an address is this IP address, in whatever way the cloud writes it.
+/// Whether an address is this IP address, in any notation.
 fn is(address: &Address, ip: IpAddr) -> bool {
     address.value.parse() == Ok(ip)
 }
 
-/// Whether one of the addresses is an IP address under which the Node can be reached.
-pub(super) fn reachable(addresses: &[Address]) -> bool {
+/// Whether one of the addresses is an IP address at which the Node can be reached.
+pub(super) fn has_ip(addresses: &[Address]) -> bool {
     addresses.iter().any(|address| matches!(address.kind, AddressKind::InternalIp | AddressKind::ExternalIp))
 }
 
-// Upstream's tests are in scenarios.rs.
+// The cases of upstream's tests are in scenarios.rs.
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     #[test]
-    fn without_any_address_of_the_cloud_the_present_ones_stay_unless_one_is_asked_for() {
+    fn without_addresses_from_the_cloud_the_present_ones_stay_unless_node_ip_asks_for_one() {
         let present = [Address::new(AddressKind::InternalIp, "10.0.0.1")];
         assert_eq!(addresses(&[], &present, &[]), Ok(present.to_vec()));
         let asked = IpAddr::from([10, 0, 0, 1]);
-        assert_eq!(addresses(&[], &present, &[asked]), Err(NotTheMachines(asked)));
+        assert_eq!(addresses(&[], &present, &[asked]), Err(UnknownNodeIp(asked)));
     }
 
     #[test]
-    fn a_kubelet_that_lists_all_that_an_object_holds_takes_no_time() {
+    fn a_very_long_list_of_host_names_takes_little_time() {
         let cloud = [Address::new(AddressKind::InternalIp, "10.0.0.1")];
         let present: Vec<_> =
             (0..100_000).map(|n| Address::new(AddressKind::Hostname, format!("a{n}"))).collect();

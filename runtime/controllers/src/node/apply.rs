@@ -1,40 +1,44 @@
-//! An action as the request that carries it out.
+//! Turns an action into the patch that performs it.
 //!
-//! Each write names the Node's UID, so that it can't hit another Node that has taken the name meanwhile.
+//! Each patch has the Node's UID, so that it can't change another Node that has taken the name meanwhile.
 
 use pileus_cloud::Address;
 use serde_json::{Map, Value, json};
 
 use super::plan::{Action, Completion};
 use crate::facts::node::NodeFacts;
-use crate::nodes::Part;
+use crate::nodes::PatchTarget;
 use crate::well_known::ANNOTATION_OWNED_LABELS;
 
 /// A merge patch of a Node.
 #[derive(Debug)]
-pub(super) struct Write {
-    /// What the metric calls it.
+pub(super) struct PatchRequest {
+    /// Its name in the metric.
     pub(super) name: &'static str,
     /// Where it goes.
-    pub(super) part: Part,
+    pub(super) target: PatchTarget,
     /// Its body.
     pub(super) body: Value,
 }
 
-/// The request for an action on the Node that these facts are of.
-pub(super) fn write(node: &NodeFacts, action: &Action) -> Write {
+/// The patch that performs an action on the Node with these facts.
+pub(super) fn patch_request(node: &NodeFacts, action: &Action) -> PatchRequest {
     match action {
-        Action::SetAddresses(addresses) => {
-            Write { name: "set_addresses", part: Part::Status, body: addresses_patch(node, addresses) }
-        }
-        Action::Complete(completion) => {
-            Write { name: "complete", part: Part::Whole, body: complete_patch(node, completion) }
-        }
+        Action::SetAddresses(addresses) => PatchRequest {
+            name: "set_addresses",
+            target: PatchTarget::Status,
+            body: addresses_patch(node, addresses),
+        },
+        Action::Complete(completion) => PatchRequest {
+            name: "complete",
+            target: PatchTarget::Object,
+            body: complete_patch(node, completion),
+        },
     }
 }
 
-/// A merge patch, which replaces the list: a strategic one would merge it by type, which is wrong for a Node with two
-/// addresses of one type. It needs no resourceVersion, as nobody else's addresses are kept in it.
+/// A merge patch, because it replaces the list. A strategic merge patch would merge by type, which is wrong for a Node with two
+/// addresses of one type. It needs no resourceVersion, since it keeps no addresses of other writers.
 fn addresses_patch(node: &NodeFacts, addresses: &[Address]) -> Value {
     let list: Vec<_> = addresses
         .iter()
@@ -43,8 +47,8 @@ fn addresses_patch(node: &NodeFacts, addresses: &[Address]) -> Value {
     json!({"metadata": {"uid": node.uid}, "status": {"addresses": list}})
 }
 
-/// With the resourceVersion: the list of taints holds those of others, of which none that is added meanwhile must get
-/// lost, and a label that somebody sets meanwhile is not ours. Null removes a label or an annotation.
+/// A merge patch with the resourceVersion. It replaces the list of taints, and no taint that another client adds meanwhile may
+/// get lost. A label that another client sets meanwhile isn't ours either. Null removes a label or an annotation.
 fn complete_patch(node: &NodeFacts, completion: &Completion) -> Value {
     let Completion { provider_id, labels, owned_labels, taints } = completion;
     let mut metadata = Map::new();

@@ -1,81 +1,82 @@
-//! What an answer about a machine leads to.
+//! What follows from the cloud's answer about a Node: a write, or the end of this work with a result.
 
 use std::time::Duration;
 
 use pileus_cloud::{Answer, Error, ErrorKind, Instance, Retry};
 
 use super::plan::Blocked;
-use super::roster::Again;
+use super::queue::NextLookup;
 use crate::facts::node::NodeFacts;
 
-/// When a Node that waits for its routes is looked at again although nobody has told that it has them.
-const ROUTES: Duration = Duration::from_mins(1);
+/// When a Node that waits for its routes is looked up again, should no change of the Node report them before.
+const ROUTES_POLL: Duration = Duration::from_mins(1);
 
-/// What to do with an answer.
+/// The next step after an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Next {
-    /// Write what follows from the machine.
+pub(super) enum NextStep {
+    /// Write what follows from the instance.
     Write(Box<Instance>),
     /// There is nothing to write.
-    Done(Done),
+    Finish(SyncResult),
 }
 
-/// What became of a Node's turn.
+/// The result of the work on a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Done {
-    /// Nothing was to be done.
+pub(super) enum SyncResult {
+    /// The Node was up to date.
     Unchanged,
-    /// The Node has been written, and is as its machine now.
+    /// The Node has been written and is up to date.
     Changed,
-    /// The Node has lost its taint.
-    Initialised,
-    /// The cloud asks for patience.
-    Again(Duration),
-    /// It waits for its routes.
-    Waits,
-    /// It failed, and this is what a user should know.
+    /// The Node has lost its uninitialized taint.
+    Initialized,
+    /// The cloud asks to come back after this time.
+    Pending(Duration),
+    /// The Node waits for its routes.
+    AwaitsRoutes,
+    /// The work failed, for a reason that users should know.
     Failed(Retry, String),
 }
 
-impl Done {
-    /// When the Node gets its next turn.
-    pub(super) const fn again(&self) -> Again {
+impl SyncResult {
+    /// When the Node is looked up again.
+    pub(super) const fn next_lookup(&self) -> NextLookup {
         match self {
-            Self::Unchanged | Self::Changed | Self::Initialised => Again::AtSweep,
-            Self::Again(after) => Again::After(*after),
-            Self::Waits => Again::After(ROUTES),
-            Self::Failed(retry, _) => Again::Failed(*retry),
+            Self::Unchanged | Self::Changed | Self::Initialized => NextLookup::AtSweep,
+            Self::Pending(after) => NextLookup::After(*after),
+            Self::AwaitsRoutes => NextLookup::After(ROUTES_POLL),
+            Self::Failed(retry, _) => NextLookup::OnRetry(*retry),
         }
     }
 
-    /// What the metric calls it.
+    /// The result as a metric label.
     pub(super) const fn label(&self) -> &'static str {
         match self {
             Self::Unchanged => "unchanged",
-            Self::Changed | Self::Initialised => "changed",
-            Self::Again(_) | Self::Waits => "pending",
+            Self::Changed | Self::Initialized => "changed",
+            Self::Pending(_) | Self::AwaitsRoutes => "pending",
             Self::Failed(..) => "failed",
         }
     }
 }
 
-/// What an answer of the cloud leads to.
-pub(super) fn decide(node: &NodeFacts, answer: Result<Answer, Error>) -> Next {
-    Next::Done(match answer {
-        Ok(Answer::Found(machine)) => return Next::Write(Box::new(machine)),
-        // Until it is known to be gone, it may be one that the cloud doesn't list yet.
-        Ok(Answer::Absent) if node.is_uninitialised() => {
-            Done::Failed(Retry::WithBackoff, "the cloud has no machine for it".to_owned())
+/// Decides on the next step for a Node from the cloud's answer.
+pub(super) fn decide(node: &NodeFacts, answer: Result<Answer, Error>) -> NextStep {
+    NextStep::Finish(match answer {
+        Ok(Answer::Found(instance)) => return NextStep::Write(Box::new(instance)),
+        // The cloud may not list a new instance yet.
+        Ok(Answer::Absent) if node.is_uninitialized() => {
+            SyncResult::Failed(Retry::WithBackoff, "the cloud has no instance for it".to_owned())
         }
-        // A Node without a provider ID is nobody's; for others, the lifecycle controller asks.
-        Ok(Answer::Absent | Answer::Unmanaged) => Done::Unchanged,
-        Ok(Answer::Pending(after)) => Done::Again(after),
-        Err(error) => Done::Failed(error.kind.retry(), error.message),
+        // Nothing says that a Node without a provider ID belongs to this cloud. For others, the lifecycle controller confirms
+        // that the instance is gone.
+        Ok(Answer::Absent | Answer::Unmanaged) => SyncResult::Unchanged,
+        Ok(Answer::Pending(after)) => SyncResult::Pending(after),
+        Err(error) => SyncResult::Failed(error.kind.retry(), error.message),
     })
 }
 
-/// What the metric calls an answer.
-pub(super) fn label(answer: &Result<Answer, Error>) -> &'static str {
+/// The answer as a metric label.
+pub(super) fn answer_label(answer: &Result<Answer, Error>) -> &'static str {
     match answer {
         Ok(Answer::Found(_)) => "found",
         Ok(Answer::Absent) => "absent",
@@ -85,11 +86,11 @@ pub(super) fn label(answer: &Result<Answer, Error>) -> &'static str {
     }
 }
 
-/// When a blocked Node is worth another look. A machine gets its addresses by itself, while a wrong `--node-ip` takes
-/// somebody to put it right, which then shows as a change of the Node; so does what is wrong with a Node that works.
+/// When to retry a blocked Node. An instance gets its addresses by itself. A wrong `--node-ip` must be corrected by an operator,
+/// which shows as a change of the Node; the same holds for what blocks an initialized Node.
 pub(super) fn retry(node: &NodeFacts, blocked: &Blocked) -> Retry {
     match blocked {
-        Blocked::NoAddress | Blocked::NodeIpUnknown(_) if node.is_uninitialised() => Retry::WithBackoff,
+        Blocked::NoAddress | Blocked::NodeIpUnknown(_) if node.is_uninitialized() => Retry::WithBackoff,
         Blocked::NoAddress | Blocked::NodeIpUnknown(_) | Blocked::NodeIpMalformed(_) | Blocked::NoRoute => {
             ErrorKind::Invalid.retry()
         }
@@ -101,29 +102,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_node_that_waits_fails_for_want_of_a_machine() {
+    fn only_a_waiting_node_fails_for_lack_of_an_instance() {
         let waits = NodeFacts::registered("a");
         let works = NodeFacts { taints: Vec::new(), ..NodeFacts::registered("a") };
-        let absent = Done::Failed(Retry::WithBackoff, "the cloud has no machine for it".to_owned());
+        let absent = SyncResult::Failed(Retry::WithBackoff, "the cloud has no instance for it".to_owned());
         let pending = Answer::Pending(Duration::from_secs(7));
         let error = |kind| Err(Error::new(kind, "why"));
-        let failed = |retry| Done::Failed(retry, "why".to_owned());
-        for (node, answer, done) in [
+        let failed = |retry| SyncResult::Failed(retry, "why".to_owned());
+        for (node, answer, result) in [
             (&waits, Ok(Answer::Absent), absent),
-            (&works, Ok(Answer::Absent), Done::Unchanged),
-            (&waits, Ok(Answer::Unmanaged), Done::Unchanged),
-            (&works, Ok(Answer::Unmanaged), Done::Unchanged),
-            (&waits, Ok(pending.clone()), Done::Again(Duration::from_secs(7))),
-            (&works, Ok(pending), Done::Again(Duration::from_secs(7))),
+            (&works, Ok(Answer::Absent), SyncResult::Unchanged),
+            (&waits, Ok(Answer::Unmanaged), SyncResult::Unchanged),
+            (&works, Ok(Answer::Unmanaged), SyncResult::Unchanged),
+            (&waits, Ok(pending.clone()), SyncResult::Pending(Duration::from_secs(7))),
+            (&works, Ok(pending), SyncResult::Pending(Duration::from_secs(7))),
             (&waits, error(ErrorKind::Unavailable), failed(Retry::WithBackoff)),
             (&works, error(ErrorKind::Denied), failed(Retry::Slowly)),
         ] {
-            assert_eq!(decide(node, answer), Next::Done(done));
+            assert_eq!(decide(node, answer), NextStep::Finish(result));
         }
     }
 
     #[test]
-    fn a_node_that_works_is_not_looked_up_again_and_again_for_what_somebody_has_to_put_right() {
+    fn an_initialized_node_that_an_operator_must_correct_is_retried_slowly() {
         let waits = NodeFacts::registered("a");
         let works = NodeFacts { taints: Vec::new(), ..NodeFacts::registered("a") };
         let unknown = Blocked::NodeIpUnknown([10, 0, 0, 9].into());

@@ -1,9 +1,11 @@
-//! Which labels a Node gets from its machine, and which of them are ours to change and to take away again.
+//! The labels that a Node gets from its instance, and which of its labels Pileus owns: may change and remove again.
 //!
-//! A label is ours where we have set it ourselves, which the annotation [`ANNOTATION_OWNED_LABELS`] remembers, written
-//! together with the label. Whoever may edit the annotation could make us take other labels for ours, so keys that are
-//! Kubernetes' own never are: those the API server keeps from a kubelet (`NodeRestriction`), and roles, exclusions and
-//! the like hang on them. Any other label such an editor could change without us.
+//! Pileus owns a label that it has set itself. The annotation [`ANNOTATION_OWNED_LABELS`] records this, in the same write as
+//! the label. An editor of the annotation could claim other labels for Pileus, so Pileus never owns a key that is
+//! reserved for Kubernetes: roles and exclusions depend on such keys, and the API server protects them from kubelets
+//! (`NodeRestriction`). Any other label the editor could change without Pileus.
+//!
+//! Pure.
 //!
 //! [`ANNOTATION_OWNED_LABELS`]: crate::well_known::ANNOTATION_OWNED_LABELS
 
@@ -12,58 +14,60 @@ use std::collections::{BTreeMap, BTreeSet};
 use pileus_cloud::Instance;
 
 use crate::facts::node::NodeFacts;
-use crate::well_known::{LABELS_INSTANCE_TYPE, LABELS_OF_THE_CLOUD, LABELS_REGION, LABELS_ZONE, is_reserved};
+use crate::well_known::{LABELS_INSTANCE_TYPE, LABELS_REGION, LABELS_ZONE, TOPOLOGY_LABELS, is_reserved};
 
 /// The longest name or value of a label, in bytes.
-const LONGEST: usize = 63;
+const MAX_LENGTH: usize = 63;
 
-/// What to change about a Node's labels.
+/// The changes to a Node's labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Labels {
-    /// The values to set, by key; no value for a label to remove.
+pub(super) struct LabelChanges {
+    /// The values to set, by key. `None` removes a label.
     pub(super) changes: BTreeMap<String, Option<String>>,
-    /// The labels that are ours then, where that is not what the Node says already.
+    /// The keys of the labels that Pileus owns then, where they differ from the annotation.
     pub(super) owned: Option<BTreeSet<String>>,
 }
 
-impl Labels {
-    /// Whether nothing is to be changed.
+impl LabelChanges {
+    /// Whether there is nothing to change.
     pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.owned.is_none()
     }
 }
 
-/// What the labels of a Node lack (ccm-behaviour 2.5, 2.6, P-08):
+/// The changes that bring a Node's labels up to date:
 ///
-/// - What the cloud says of type, zone and region holds whatever stands there, under the current and the old key. Where
-///   it says nothing, the current key follows the old one, if there is one.
-/// - Its other labels never replace a value that somebody else has set, nor take a key that is Kubernetes' own. Those
-///   that are ours follow the cloud, and go when it doesn't name them any more.
-pub(super) fn labels(node: &NodeFacts, machine: &Instance) -> Labels {
-    let mut changes: BTreeMap<_, _> = own(node, machine).map(|(key, value)| (key, Some(value))).collect();
-    let extra: BTreeMap<_, _> = machine
+/// - Type, zone and region of the cloud replace any other value, under the current and the old key. Where the cloud gives
+///   none, the value of the old key is copied to the current one, as upstream does.
+/// - Other labels of the cloud never replace a value that another client has set, and never take a reserved key. Labels that
+///   Pileus owns follow the cloud, and are removed when the cloud no longer has them (U-08).
+pub(super) fn label_changes(node: &NodeFacts, instance: &Instance) -> LabelChanges {
+    let mut changes: BTreeMap<_, _> =
+        topology_labels(node, instance).map(|(key, value)| (key, Some(value))).collect();
+    let extra: BTreeMap<_, _> = instance
         .labels
         .iter()
         .filter(|(key, value)| !is_reserved(key) && is_label(key, value))
         .cloned()
         .collect();
-    let is_ours = |key: &String| node.owned_labels.contains(key) || !node.labels.contains_key(key);
-    let ours: BTreeMap<_, _> = extra.into_iter().filter(|(key, _)| is_ours(key)).collect();
+    let may_own = |key: &String| node.owned_labels.contains(key) || !node.labels.contains_key(key);
+    let ours: BTreeMap<_, _> = extra.into_iter().filter(|(key, _)| may_own(key)).collect();
     let owned: BTreeSet<_> = ours.keys().cloned().collect();
     let lost = node.owned_labels.difference(&owned);
     let lost = lost.filter(|key| !is_reserved(key) && node.labels.contains_key(*key));
     changes.extend(lost.map(|key| (key.clone(), None)));
     changes.extend(ours.into_iter().map(|(key, value)| (key, Some(value))));
     changes.retain(|key, value| node.labels.get(key) != value.as_ref());
-    Labels { changes, owned: (owned != node.owned_labels).then_some(owned) }
+    LabelChanges { changes, owned: (owned != node.owned_labels).then_some(owned) }
 }
 
-/// The labels of type, zone and region as they should be.
-fn own(node: &NodeFacts, machine: &Instance) -> impl Iterator<Item = (String, String)> {
-    let told: BTreeMap<_, _> = told(machine).filter(|([key, _], value)| is_label(key, value)).collect();
-    LABELS_OF_THE_CLOUD.into_iter().flat_map(move |keys| {
+/// The desired labels of type, zone and region.
+fn topology_labels(node: &NodeFacts, instance: &Instance) -> impl Iterator<Item = (String, String)> {
+    let reported: BTreeMap<_, _> =
+        reported(instance).filter(|([key, _], value)| is_label(key, value)).collect();
+    TOPOLOGY_LABELS.into_iter().flat_map(move |keys| {
         let [current, old] = keys;
-        let pairs = match (told.get(&keys), node.labels.get(old)) {
+        let pairs = match (reported.get(&keys), node.labels.get(old)) {
             (Some(value), _) => vec![(current, *value), (old, *value)],
             (None, Some(value)) => vec![(current, value)],
             (None, None) => Vec::new(),
@@ -72,37 +76,38 @@ fn own(node: &NodeFacts, machine: &Instance) -> impl Iterator<Item = (String, St
     })
 }
 
-/// What the cloud says that can't be a label, as `key=value`, for whoever wonders where it is.
-pub(super) fn no_labels(machine: &Instance) -> Vec<String> {
-    let own =
-        told(machine).map(|([key, _], value)| (key, value)).filter(|(key, value)| !is_label(key, value));
-    let extra = machine.labels.iter().map(|(key, value)| (key.as_str(), value));
+/// What the cloud gives that can't be a label of a Node, as `key=value`.
+pub(super) fn invalid_labels(instance: &Instance) -> Vec<String> {
+    let topology =
+        reported(instance).map(|([key, _], value)| (key, value)).filter(|(key, value)| !is_label(key, value));
+    let extra = instance.labels.iter().map(|(key, value)| (key.as_str(), value));
     let extra = extra.filter(|(key, value)| is_reserved(key) || !is_label(key, value));
-    own.chain(extra).map(|(key, value)| format!("{}={}", shown(key), shown(value))).collect()
+    topology.chain(extra).map(|(key, value)| format!("{}={}", truncated(key), truncated(value))).collect()
 }
 
-/// As much of a text as a label could hold: what a provider says may be as long as its memory.
-fn shown(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default()
+/// The first part of a text, as long as a label could be. A text of a provider may be as large as its memory.
+fn truncated(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(MAX_LENGTH)).unwrap_or_default()
 }
 
-/// What the cloud says of type, zone and region, each with the current and the old key of its label.
-fn told(machine: &Instance) -> impl Iterator<Item = ([&'static str; 2], &String)> {
+/// Type, zone and region as the cloud reports them, each with the current and the old key of its label.
+fn reported(instance: &Instance) -> impl Iterator<Item = ([&'static str; 2], &String)> {
     let facts = [
-        (LABELS_INSTANCE_TYPE, &machine.instance_type),
-        (LABELS_ZONE, &machine.zone),
-        (LABELS_REGION, &machine.region),
+        (LABELS_INSTANCE_TYPE, &instance.instance_type),
+        (LABELS_ZONE, &instance.zone),
+        (LABELS_REGION, &instance.region),
     ];
     facts
         .into_iter()
         .filter_map(|(keys, value)| Some((keys, value.as_ref().filter(|value| !value.is_empty())?)))
 }
 
-/// Whether the API server would take a label: one that it refuses would make it refuse the taint's removal with it.
+/// Whether the API server accepts a label. An invalid one would make it reject the whole write, and with it the removal of the
+/// taint.
 fn is_label(key: &str, value: &str) -> bool {
     let word = |text: &str| {
         let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        text.len() <= LONGEST
+        text.len() <= MAX_LENGTH
             && ends(text.chars().next())
             && ends(text.chars().next_back())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
@@ -139,8 +144,8 @@ mod tests {
         }
     }
 
-    /// A machine of which the cloud says nothing but these labels.
-    fn machine(labels: Pairs) -> Instance {
+    /// An instance with nothing but these labels.
+    fn instance(labels: Pairs) -> Instance {
         Instance {
             provider_id: ProviderId::parse("fake://12345").unwrap(),
             instance_type: None,
@@ -152,8 +157,8 @@ mod tests {
         }
     }
 
-    /// The changes as `key=value` or `key-`, as `kubectl label` takes them, and what is ours then, where that changes.
-    fn show(labels: &Labels) -> (Vec<String>, Option<String>) {
+    /// The changes in the notation of `kubectl label`, and the owned keys where they change.
+    fn show(labels: &LabelChanges) -> (Vec<String>, Option<String>) {
         let change = |(key, value): (&String, &Option<String>)| match value {
             Some(value) => format!("{key}={value}"),
             None => format!("{key}-"),
@@ -163,19 +168,26 @@ mod tests {
         (labels.changes.iter().map(change).collect(), owned)
     }
 
-    /// A claim; the Node's labels and those that it says are ours; the cloud's; the changes, and what is ours then.
+    /// The claim; the Node's labels and owned keys; the cloud's labels; the expected changes and owned keys.
     type Row =
         (&'static str, Pairs, &'static [&'static str], Pairs, &'static [&'static str], Option<&'static str>);
 
     #[test]
-    fn a_label_that_is_ours_follows_the_cloud_and_no_other_does() {
+    fn only_an_owned_label_follows_the_cloud() {
         let rows: &[Row] = &[
-            ("a new label becomes ours", &[], &[], &[("rack", "7")], &["rack=7"], Some("rack")),
+            ("a new label is owned", &[], &[], &[("rack", "7")], &["rack=7"], Some("rack")),
             ("it changes with the cloud", &[("rack", "7")], &["rack"], &[("rack", "8")], &["rack=8"], None),
-            ("it goes with the cloud", &[("rack", "7")], &["rack"], &[], &["rack-"], Some("")),
-            ("it comes back where somebody removed it", &[], &["rack"], &[("rack", "7")], &["rack=7"], None),
+            ("it is removed with the cloud", &[("rack", "7")], &["rack"], &[], &["rack-"], Some("")),
             (
-                "it is put right where somebody changed it",
+                "it is restored where another client removed it",
+                &[],
+                &["rack"],
+                &[("rack", "7")],
+                &["rack=7"],
+                None,
+            ),
+            (
+                "it is corrected where another client changed it",
                 &[("rack", "x")],
                 &["rack"],
                 &[("rack", "7")],
@@ -183,11 +195,11 @@ mod tests {
                 None,
             ),
             ("nothing differs", &[("rack", "7")], &["rack"], &[("rack", "7")], &[], None),
-            ("a label of somebody else stays", &[("rack", "x")], &[], &[("rack", "7")], &[], None),
+            ("a label of another owner stays", &[("rack", "x")], &[], &[("rack", "7")], &[], None),
             ("it isn't adopted where it is equal", &[("rack", "7")], &[], &[("rack", "7")], &[], None),
-            ("what is removed by others and by the cloud is forgotten", &[], &["rack"], &[], &[], Some("")),
+            ("a label that is gone everywhere is no longer owned", &[], &["rack"], &[], &[], Some("")),
             (
-                "a value that is no label's is as good as none",
+                "an invalid value counts as none",
                 &[("rack", "7")],
                 &["rack"],
                 &[("rack", "a b")],
@@ -195,7 +207,7 @@ mod tests {
                 Some(""),
             ),
             (
-                "the last of two words of the cloud holds",
+                "the last of two values of the cloud wins",
                 &[],
                 &[],
                 &[("a", "1"), ("a", "2")],
@@ -212,7 +224,7 @@ mod tests {
             ),
         ];
         for (claim, present, owned, cloud, changes, ours) in rows {
-            let got = show(&labels(&node(present, owned), &machine(cloud)));
+            let got = show(&label_changes(&node(present, owned), &instance(cloud)));
             assert_eq!(
                 got,
                 (changes.iter().map(|&change| change.to_owned()).collect(), ours.map(str::to_owned)),
@@ -222,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_annotation_that_somebody_forged_gives_no_right_over_kubernetes_own_labels() {
+    fn a_forged_annotation_gives_no_ownership_of_reserved_labels() {
         let present: Pairs = &[
             ("node-restriction.kubernetes.io/tenant", "a"),
             ("node-role.kubernetes.io/control-plane", ""),
@@ -235,17 +247,17 @@ mod tests {
         let node = node(present, &forged);
         let cloud: Pairs = &[("node-restriction.kubernetes.io/tenant", "b"), ("x.k8s.io/new", "z")];
         for cloud in [&[][..], cloud] {
-            let (changes, ours) = show(&labels(&node, &machine(cloud)));
+            let (changes, ours) = show(&label_changes(&node, &instance(cloud)));
             assert!(changes.is_empty(), "{changes:?}");
-            assert_eq!(ours.as_deref(), Some(""), "and the annotation is put right");
+            assert_eq!(ours.as_deref(), Some(""), "the annotation is corrected");
         }
     }
 
     #[test]
-    fn an_annotation_full_of_nonsense_does_no_harm() {
+    fn a_malformed_annotation_does_no_harm() {
         let node =
             node(&[("team", "x")], &["", "/", "a b", "Team", "team/", "metadata", "pileus.dev/owned-labels"]);
-        let (changes, ours) = show(&labels(&node, &machine(&[("rack", "7")])));
+        let (changes, ours) = show(&label_changes(&node, &instance(&[("rack", "7")])));
         assert_eq!((changes, ours.as_deref()), (vec!["rack=7".to_owned()], Some("rack")));
     }
 
@@ -254,37 +266,41 @@ mod tests {
         const CURRENT: &str = LABELS_ZONE[0];
         const OLD: &str = LABELS_ZONE[1];
         let rows: [(&str, Pairs, Option<&str>, Pairs); 8] = [
-            ("told", &[], Some("z"), &[(CURRENT, "z"), (OLD, "z")]),
+            ("reported", &[], Some("z"), &[(CURRENT, "z"), (OLD, "z")]),
             (
-                "told, and others stand there",
+                "reported, and the Node has other values",
                 &[(CURRENT, "x"), (OLD, "y")],
                 Some("z"),
                 &[(CURRENT, "z"), (OLD, "z")],
             ),
-            ("told, and stands there", &[(CURRENT, "z"), (OLD, "z")], Some("z"), &[]),
-            ("not told, old alone", &[(OLD, "y")], None, &[(CURRENT, "y")]),
-            ("not told, and they differ", &[(CURRENT, "x"), (OLD, "y")], None, &[(CURRENT, "y")]),
-            ("not told, current alone", &[(CURRENT, "x")], None, &[]),
-            ("told, but empty", &[(CURRENT, "x")], Some(""), &[]),
-            ("told, but no label", &[(CURRENT, "x"), (OLD, "y")], Some("eu west"), &[(CURRENT, "y")]),
+            ("reported, and the Node has the values", &[(CURRENT, "z"), (OLD, "z")], Some("z"), &[]),
+            ("not reported, old alone", &[(OLD, "y")], None, &[(CURRENT, "y")]),
+            ("not reported, and they differ", &[(CURRENT, "x"), (OLD, "y")], None, &[(CURRENT, "y")]),
+            ("not reported, current alone", &[(CURRENT, "x")], None, &[]),
+            ("reported, but empty", &[(CURRENT, "x")], Some(""), &[]),
+            ("reported, but invalid", &[(CURRENT, "x"), (OLD, "y")], Some("eu west"), &[(CURRENT, "y")]),
         ];
         for (claim, present, zone, expected) in rows {
             let node = node(present, &[]);
-            let machine = Instance { zone: zone.map(str::to_owned), ..machine(&[]) };
+            let instance = Instance { zone: zone.map(str::to_owned), ..instance(&[]) };
             let expected = pairs(expected).into_iter().map(|(key, value)| (key, Some(value))).collect();
-            assert_eq!(labels(&node, &machine), Labels { changes: expected, owned: None }, "{claim}");
+            assert_eq!(
+                label_changes(&node, &instance),
+                LabelChanges { changes: expected, owned: None },
+                "{claim}"
+            );
         }
     }
 
     #[test]
-    fn what_can_not_be_a_label_is_told() {
-        let cloud = machine(&[("rack", "7"), ("k8s.io/x", "y"), ("a b", "c")]);
+    fn invalid_labels_are_returned_for_the_log() {
+        let cloud = instance(&[("rack", "7"), ("k8s.io/x", "y"), ("a b", "c")]);
         let cloud = Instance { zone: Some("eu west".to_owned()), ..cloud };
-        assert_eq!(no_labels(&cloud), ["topology.kubernetes.io/zone=eu west", "k8s.io/x=y", "a b=c"]);
-        assert_eq!(show(&labels(&node(&[], &[]), &cloud)).0, ["rack=7"]);
+        assert_eq!(invalid_labels(&cloud), ["topology.kubernetes.io/zone=eu west", "k8s.io/x=y", "a b=c"]);
+        assert_eq!(show(&label_changes(&node(&[], &[]), &cloud)).0, ["rack=7"]);
         let long = "ü".repeat(1_000_000);
-        let cloud = Instance { labels: vec![(long.clone(), long)], ..machine(&[]) };
-        assert_eq!(no_labels(&cloud).iter().map(String::len).collect::<Vec<_>>(), [125]);
+        let cloud = Instance { labels: vec![(long.clone(), long)], ..instance(&[]) };
+        assert_eq!(invalid_labels(&cloud).iter().map(String::len).collect::<Vec<_>>(), [125]);
     }
 
     #[test]

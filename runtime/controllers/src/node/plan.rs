@@ -1,140 +1,137 @@
-//! What to write to a Node, given what the cloud says of its machine.
+//! Plans the next write to a Node from its facts and its instance.
 //!
-//! A Node that waits to be initialised gets its addresses before the taint goes, so that no Pod lands on a Node whose
-//! addresses are still the kubelet's guess (upstream has it the other way round, P-05). The rest goes in one write with
-//! the taint, so that a Node is either waiting or complete.
+//! A Node that waits to be initialized gets its addresses before the taint is removed, so that no Pod starts on a Node whose
+//! addresses are still the kubelet's guess. Upstream does this the other way round (U-05). Everything else is
+//! written together with the removal of the taint, so that a Node either waits or is complete.
 //!
-//! A Node that takes part already follows its machine: addresses, labels, and the provider ID where it has none (P-08,
-//! P-26). What can't be put right about its addresses doesn't stop the rest.
+//! An initialized Node follows its instance: addresses, labels, and the provider ID where it has none (U-08, U-26). A problem
+//! with its addresses doesn't block the rest.
+//!
+//! Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pileus_cloud::{Address, Instance, ProviderId};
 
-use super::addresses::{NotTheMachines, addresses, reachable};
-use super::labels::{Labels, labels};
+use super::addresses::{UnknownNodeIp, addresses, has_ip};
+use super::labels::{LabelChanges, label_changes};
 use crate::facts::node::{NodeFacts, NodeIps, Taint};
 use crate::well_known::TAINT_UNINITIALIZED;
 
 /// One write to a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Replace `status.addresses` by this list.
+    /// Replace `status.addresses` with this list.
     SetAddresses(Vec<Address>),
     /// Complete the Node, in one write that fails if the Node has changed since it was read.
     Complete(Completion),
 }
 
-/// What a Node lacks besides its addresses.
+/// What a Node lacks beside its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Completion {
-    /// `spec.providerID`, where the Node has none: it can be set only once.
+    /// `spec.providerID`, where the Node has none. It can be set only once.
     pub(super) provider_id: Option<ProviderId>,
-    /// Labels to set by key, and to remove where there is no value.
+    /// The labels to set, by key. `None` removes a label.
     pub(super) labels: BTreeMap<String, Option<String>>,
-    /// The keys of the labels that are ours afterwards, where that changes.
+    /// The keys of the labels that Pileus owns afterwards, where they change.
     pub(super) owned_labels: Option<BTreeSet<String>>,
-    /// The taints that stay, where one goes.
+    /// The remaining taints, where the uninitialized taint is removed.
     pub(super) taints: Option<Vec<Taint>>,
 }
 
-/// What follows for a Node.
+/// The next step for a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// It is as it should be.
+    /// The Node is up to date.
     Nothing,
-    /// Write this, and plan again with what the Node is then.
+    /// Write this, and plan again with the Node as it is then.
     Write(Action),
-    /// Nothing more can be written before something else changes.
+    /// The Node can't be completed before something else changes.
     Blocked(Blocked),
 }
 
 /// Why a Node can't be completed, or can't get the cloud's addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Blocked {
-    /// The annotation for `--node-ip` makes no sense.
+    /// The annotation with `--node-ip` is malformed.
     #[error("{0}")]
     NodeIpMalformed(String),
-    /// The kubelet's `--node-ip` asks for an address that the machine doesn't have.
-    #[error("the kubelet's --node-ip asks for {0}, which the cloud does not list for this machine")]
+    /// The kubelet's `--node-ip` asks for an address that the instance doesn't have.
+    #[error("the kubelet's --node-ip asks for {0}, which the cloud does not list for this instance")]
     NodeIpUnknown(std::net::IpAddr),
-    /// Neither the cloud nor the kubelet knows an IP address of the Node. To remove the taint now would let Pods onto
-    /// a Node that nobody can reach (P-06).
-    #[error("the machine has no IP address yet")]
+    /// Neither the cloud nor the kubelet knows an IP address of the Node. Without the taint, Pods would start on a Node that
+    /// can't be reached (U-06).
+    #[error("the instance has no IP address yet")]
     NoAddress,
-    /// It is complete but for its routes, without which its Pods can't be reached (P-24).
+    /// Only the routes are missing, without which the Node's Pods can't be reached (U-24).
     #[error("the cloud has no route to its Pods yet")]
     NoRoute,
 }
 
-/// What to write next to a Node whose machine is known. The first write that is needed; the one after it follows from
-/// the Node as the first has left it.
-pub(super) fn plan(node: &NodeFacts, machine: &Instance) -> Plan {
+/// Plans the first write that a Node needs. The next one follows from the Node as this write leaves it.
+pub(super) fn plan(node: &NodeFacts, instance: &Instance) -> Plan {
     if node.is_deleting {
         return Plan::Nothing;
     }
-    let blocked = match wanted_addresses(node, machine) {
+    let blocked = match address_change(node, instance) {
         Ok(Some(addresses)) => return Plan::Write(Action::SetAddresses(addresses)),
-        Err(why) if node.is_uninitialised() => return Plan::Blocked(why),
+        Err(why) if node.is_uninitialized() => return Plan::Blocked(why),
         other => other.err(),
     };
-    match (completion(node, machine), blocked) {
+    match (completion(node, instance), blocked) {
         (Some(completion), _) => Plan::Write(Action::Complete(completion)),
         (None, Some(why)) => Plan::Blocked(why),
         (None, None) => Plan::Nothing,
     }
 }
 
-/// The same where a Node keeps the taint until it has its routes (P-24). The rest isn't held back: the routes may need the
-/// machine's ID.
-pub(super) fn plan_with_routes(node: &NodeFacts, machine: &Instance) -> Plan {
-    match plan(node, machine) {
-        Plan::Write(Action::Complete(completion)) if node.is_uninitialised() && !node.has_routes() => {
-            let held = Completion { taints: None, ..completion };
-            if held.provider_id.is_none() && held.labels.is_empty() && held.owned_labels.is_none() {
+/// The same where a Node keeps the taint until it has its routes (U-24). Everything else is written at once, since the routes
+/// may need the provider ID.
+pub(super) fn plan_with_routes(node: &NodeFacts, instance: &Instance) -> Plan {
+    match plan(node, instance) {
+        Plan::Write(Action::Complete(completion)) if node.is_uninitialized() && !node.has_routes() => {
+            let tainted = Completion { taints: None, ..completion };
+            if tainted.provider_id.is_none() && tainted.labels.is_empty() && tainted.owned_labels.is_none() {
                 return Plan::Blocked(Blocked::NoRoute);
             }
-            Plan::Write(Action::Complete(held))
+            Plan::Write(Action::Complete(tainted))
         }
         other => other,
     }
 }
 
-/// The addresses that the Node should have, where it has others; in this order, as the first of a type is the one that
-/// is used (upstream compares them as a map by type, P-07).
-fn wanted_addresses(node: &NodeFacts, machine: &Instance) -> Result<Option<Vec<Address>>, Blocked> {
-    // A cloud that lists no IP address (any more) doesn't take its own from a Node that works.
-    if !node.is_uninitialised() && !reachable(&machine.addresses) {
+/// The desired addresses, where the Node has others. Their order matters, because the first address of a type is the one that
+/// is used. Upstream compares them as a map by type (U-07).
+fn address_change(node: &NodeFacts, instance: &Instance) -> Result<Option<Vec<Address>>, Blocked> {
+    // An initialized Node keeps its addresses where the cloud lists no IP address.
+    if !node.is_uninitialized() && !has_ip(&instance.addresses) {
         return Ok(None);
     }
     let node_ips = match &node.node_ips {
         NodeIps::Given(addresses) => addresses,
         NodeIps::Malformed(why) => return Err(Blocked::NodeIpMalformed(why.clone())),
     };
-    let wanted = addresses(&machine.addresses, &node.addresses, node_ips)
-        .map_err(|NotTheMachines(ip)| Blocked::NodeIpUnknown(ip))?;
-    if reachable(&wanted) {
-        Ok((wanted != node.addresses).then_some(wanted))
-    } else {
-        Err(Blocked::NoAddress)
-    }
+    let wanted = addresses(&instance.addresses, &node.addresses, node_ips)
+        .map_err(|UnknownNodeIp(ip)| Blocked::NodeIpUnknown(ip))?;
+    if has_ip(&wanted) { Ok((wanted != node.addresses).then_some(wanted)) } else { Err(Blocked::NoAddress) }
 }
 
-/// What the Node lacks besides its addresses; none where it lacks nothing.
-fn completion(node: &NodeFacts, machine: &Instance) -> Option<Completion> {
-    // A Node keeps the ID that it has, also where the cloud writes it differently: it can't be changed.
-    let provider_id = node.provider_id.is_none().then(|| machine.provider_id.clone());
-    let labels = labels(node, machine);
-    if provider_id.is_none() && labels.is_empty() && !node.is_uninitialised() {
+/// What the Node lacks beside its addresses. `None` where it lacks nothing.
+fn completion(node: &NodeFacts, instance: &Instance) -> Option<Completion> {
+    // A provider ID can't be changed, so a Node keeps its own even where the cloud writes it differently.
+    let provider_id = node.provider_id.is_none().then(|| instance.provider_id.clone());
+    let labels = label_changes(node, instance);
+    if provider_id.is_none() && labels.is_empty() && !node.is_uninitialized() {
         return None;
     }
-    let stay = || node.taints.iter().filter(|taint| taint.key != TAINT_UNINITIALIZED).cloned().collect();
-    let Labels { changes, owned } = labels;
+    let remaining = || node.taints.iter().filter(|taint| taint.key != TAINT_UNINITIALIZED).cloned().collect();
+    let LabelChanges { changes, owned } = labels;
     Some(Completion {
         provider_id,
         labels: changes,
         owned_labels: owned,
-        taints: node.is_uninitialised().then(stay),
+        taints: node.is_uninitialized().then(remaining),
     })
 }
 
@@ -153,7 +150,7 @@ mod tests {
         Taint { key: key.to_owned(), value: None, effect: effect.to_owned(), time_added: None }
     }
 
-    fn machine() -> Instance {
+    fn instance() -> Instance {
         Instance {
             provider_id: ProviderId::parse("fake://12345").unwrap(),
             instance_type: Some("t1.micro".to_owned()),
@@ -187,35 +184,35 @@ mod tests {
     }
 
     /// Carries plans out until there is nothing to do; how many writes that took, and why not all could be done.
-    fn settle(node: &mut NodeFacts, machine: &Instance) -> (usize, Option<Blocked>) {
+    fn settle(node: &mut NodeFacts, instance: &Instance) -> (usize, Option<Blocked>) {
         for writes in 0..3 {
-            match plan(node, machine) {
+            match plan(node, instance) {
                 Plan::Nothing => return (writes, None),
                 Plan::Blocked(why) => return (writes, Some(why)),
                 Plan::Write(action) => apply(node, action),
             }
         }
-        panic!("no end to the writes: {:?}", plan(node, machine));
+        panic!("the writes never end: {:?}", plan(node, instance));
     }
 
     /// A Node that takes part in the cluster.
-    fn initialised() -> NodeFacts {
+    fn initialized() -> NodeFacts {
         let mut node = node();
-        assert_eq!(settle(&mut node, &machine()), (2, None));
+        assert_eq!(settle(&mut node, &instance()), (2, None));
         node
     }
 
     #[test]
-    fn a_node_is_complete_after_two_writes_of_which_the_last_removes_the_taint() {
+    fn a_node_is_complete_after_two_writes_and_the_second_removes_the_taint() {
         let mut node = node();
-        let Plan::Write(Action::SetAddresses(first)) = plan(&node, &machine()) else {
+        let Plan::Write(Action::SetAddresses(first)) = plan(&node, &instance()) else {
             panic!("addresses first")
         };
         node.addresses = first;
-        assert!(node.is_uninitialised());
-        assert_eq!(settle(&mut node, &machine()), (1, None));
-        assert!(!node.is_uninitialised());
-        assert_eq!(node.provider_id, Some(machine().provider_id));
+        assert!(node.is_uninitialized());
+        assert_eq!(settle(&mut node, &instance()), (1, None));
+        assert!(!node.is_uninitialized());
+        assert_eq!(node.provider_id, Some(instance().provider_id));
         let labels: Vec<_> = node.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(
             labels,
@@ -232,36 +229,36 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_waits_for_its_routes_is_complete_but_for_the_taint_until_they_are_told() {
+    fn a_node_keeps_only_the_taint_until_its_routes_are_reported() {
         let settle = |node: &mut NodeFacts| {
-            while let Plan::Write(action) = plan_with_routes(node, &machine()) {
+            while let Plan::Write(action) = plan_with_routes(node, &instance()) {
                 apply(node, action);
             }
-            plan_with_routes(node, &machine())
+            plan_with_routes(node, &instance())
         };
-        for (told, has_routes) in [
+        for (condition, has_routes) in [
             (None, false),
             (Some(("True", "NoRouteCreated")), false),
             (Some(("Unknown", "RouteCreated")), false),
             (Some(("False", "CalicoIsUp")), false),
             (Some(("False", "RouteCreated")), true),
         ] {
-            let told = told.map(|(status, reason): (&str, &str)| NetworkUnavailable {
+            let condition = condition.map(|(status, reason): (&str, &str)| NetworkUnavailable {
                 status: status.to_owned(),
                 reason: reason.to_owned(),
             });
-            let mut node = NodeFacts { network_unavailable: told.clone(), ..node() };
+            let mut node = NodeFacts { network_unavailable: condition.clone(), ..node() };
             let left = if has_routes { Plan::Nothing } else { Plan::Blocked(Blocked::NoRoute) };
-            assert_eq!(settle(&mut node), left, "{told:?}");
-            assert_eq!(node.is_uninitialised(), !has_routes, "{told:?}");
+            assert_eq!(settle(&mut node), left, "{condition:?}");
+            assert_eq!(node.is_uninitialized(), !has_routes, "{condition:?}");
             let taints = node.taints.clone();
             assert_eq!(
                 node,
-                NodeFacts { taints, network_unavailable: told.clone(), ..initialised() },
-                "all else is there"
+                NodeFacts { taints, network_unavailable: condition.clone(), ..initialized() },
+                "everything else is written"
             );
-            // One that takes part is not asked.
-            let mut works = NodeFacts { network_unavailable: told, ..initialised() };
+            // An initialized Node doesn't need routes.
+            let mut works = NodeFacts { network_unavailable: condition, ..initialized() };
             works.labels.clear();
             assert_eq!(settle(&mut works), Plan::Nothing);
         }
@@ -269,83 +266,83 @@ mod tests {
 
     #[test]
     fn a_node_that_is_being_deleted_is_left_alone() {
-        assert_eq!(plan(&NodeFacts { is_deleting: true, ..node() }, &machine()), Plan::Nothing);
+        assert_eq!(plan(&NodeFacts { is_deleting: true, ..node() }, &instance()), Plan::Nothing);
     }
 
     #[test]
-    fn a_node_without_taint_and_provider_id_gets_all_the_same_and_keeps_its_taints() {
+    fn a_node_without_taint_and_provider_id_is_completed_and_keeps_its_taints() {
         let taints = vec![taint("other", "NoExecute")];
         let mut node = NodeFacts { taints: taints.clone(), ..node() };
-        assert_eq!(settle(&mut node, &machine()), (2, None));
-        assert_eq!(node, NodeFacts { taints, ..initialised() });
+        assert_eq!(settle(&mut node, &instance()), (2, None));
+        assert_eq!(node, NodeFacts { taints, ..initialized() });
     }
 
     #[test]
-    fn every_taint_with_the_key_goes_and_others_stay() {
+    fn every_taint_with_the_key_is_removed_and_others_stay() {
         let taints = vec![
             taint(TAINT_UNINITIALIZED, "NoSchedule"),
             taint("other", "NoExecute"),
             taint(TAINT_UNINITIALIZED, "NoExecute"),
         ];
         let mut node = NodeFacts { taints, ..node() };
-        settle(&mut node, &machine());
+        settle(&mut node, &instance());
         assert_eq!(node.taints, [taint("other", "NoExecute")]);
     }
 
     #[test]
-    fn a_provider_id_that_the_kubelet_gave_stays() {
+    fn the_kubelets_provider_id_stays() {
         let given = ProviderId::parse("fake://other").unwrap();
         let mut node = NodeFacts { provider_id: Some(given.clone()), ..node() };
-        settle(&mut node, &machine());
+        settle(&mut node, &instance());
         assert_eq!(node.provider_id, Some(given));
     }
 
     #[test]
-    fn a_machine_that_changes_is_followed_part_by_part() {
-        let resized = Instance { instance_type: Some("t2.large".to_owned()), ..machine() };
+    fn a_changed_instance_is_followed_part_by_part() {
+        let resized = Instance { instance_type: Some("t2.large".to_owned()), ..instance() };
         let moved =
-            Instance { addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.2")], ..machine() };
-        for (claim, machine) in [("its labels", &resized), ("its addresses", &moved)] {
-            let mut node = initialised();
-            assert_eq!(settle(&mut node, machine), (1, None), "{claim}");
+            Instance { addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.2")], ..instance() };
+        for (claim, instance) in [("its labels", &resized), ("its addresses", &moved)] {
+            let mut node = initialized();
+            assert_eq!(settle(&mut node, instance), (1, None), "{claim}");
         }
         let both = Instance { addresses: moved.addresses, ..resized };
-        let mut node = initialised();
+        let mut node = initialized();
         assert_eq!(settle(&mut node, &both), (2, None));
         assert_eq!(node.labels["node.kubernetes.io/instance-type"], "t2.large");
         assert_eq!(node.addresses[0].value, "10.0.0.2");
     }
 
     #[test]
-    fn the_order_of_addresses_matters_and_two_of_a_type_are_no_difference_by_themselves() {
+    fn the_order_of_addresses_matters_and_two_of_a_type_are_allowed() {
         let pair = ["10.0.0.1", "2001:db8::1"].map(|ip| Address::new(AddressKind::InternalIp, ip));
-        let machine = Instance { addresses: pair.to_vec(), ..machine() };
-        let mut node = initialised();
-        assert_eq!(settle(&mut node, &machine), (1, None));
-        assert_eq!(settle(&mut node, &machine), (0, None));
+        let instance = Instance { addresses: pair.to_vec(), ..instance() };
+        let mut node = initialized();
+        assert_eq!(settle(&mut node, &instance), (1, None));
+        assert_eq!(settle(&mut node, &instance), (0, None));
         let [first, second] = pair;
-        assert_eq!(settle(&mut node, &Instance { addresses: vec![second, first], ..machine }), (1, None));
+        assert_eq!(settle(&mut node, &Instance { addresses: vec![second, first], ..instance }), (1, None));
     }
 
     #[test]
-    fn a_node_that_works_keeps_its_addresses_where_the_cloud_lists_none_that_reaches_it() {
+    fn an_initialized_node_keeps_its_addresses_where_the_cloud_lists_no_ip() {
         let name = Address::new(AddressKind::InternalDns, "a.internal");
         for addresses in [vec![], vec![name]] {
-            let mut node = initialised();
-            assert_eq!(settle(&mut node, &Instance { addresses, ..machine() }), (0, None));
+            let mut node = initialized();
+            assert_eq!(settle(&mut node, &Instance { addresses, ..instance() }), (0, None));
         }
     }
 
     #[test]
-    fn a_node_that_nobody_could_reach_keeps_its_taint() {
-        let silent = Instance { addresses: Vec::new(), ..machine() };
+    fn a_node_without_reachable_address_keeps_its_taint() {
+        let silent = Instance { addresses: Vec::new(), ..instance() };
         assert_eq!(settle(&mut node(), &silent), (0, Some(Blocked::NoAddress)));
         let own = vec![Address::new(AddressKind::InternalIp, "10.0.0.9")];
         assert_eq!(settle(&mut NodeFacts { addresses: own, ..node() }, &silent), (1, None));
     }
 
     #[test]
-    fn a_wrong_node_ip_blocks_a_node_that_waits_and_only_the_addresses_of_one_that_works() {
+    fn a_wrong_node_ip_blocks_a_waiting_node_and_only_the_addresses_of_an_initialized_one() {
         let malformed = NodeIps::Malformed("why".to_owned());
         let ip = "10.9.9.9".parse().unwrap();
         for (node_ips, why) in [
@@ -353,9 +350,9 @@ mod tests {
             (NodeIps::Given(vec![ip]), Blocked::NodeIpUnknown(ip)),
         ] {
             let mut waiting = NodeFacts { node_ips: node_ips.clone(), ..node() };
-            assert_eq!(settle(&mut waiting, &machine()), (0, Some(why.clone())));
-            let resized = Instance { instance_type: Some("t2.large".to_owned()), ..machine() };
-            let mut works = NodeFacts { node_ips, ..initialised() };
+            assert_eq!(settle(&mut waiting, &instance()), (0, Some(why.clone())));
+            let resized = Instance { instance_type: Some("t2.large".to_owned()), ..instance() };
+            let mut works = NodeFacts { node_ips, ..initialized() };
             assert_eq!(settle(&mut works, &resized), (1, Some(why)));
             assert_eq!(works.labels["node.kubernetes.io/instance-type"], "t2.large");
         }
@@ -377,7 +374,7 @@ mod tests {
         .prop_map(str::to_owned)
     }
 
-    fn any_machine() -> impl Strategy<Value = Instance> {
+    fn any_instance() -> impl Strategy<Value = Instance> {
         let address = (prop::sample::select(AddressKind::ALL.to_vec()), 0_u8..3)
             .prop_map(|(kind, n)| Address::new(kind, format!("10.0.0.{n}")));
         (
@@ -391,7 +388,7 @@ mod tests {
                 instance_type,
                 addresses,
                 labels,
-                ..machine()
+                ..instance()
             })
     }
 
@@ -414,23 +411,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plans_come_to_rest_after_two_writes_also_when_the_machine_changes(
+        fn plans_reach_a_fixpoint_after_two_writes_even_when_the_instance_changes(
             given in any_node(),
-            machines in prop::collection::vec(any_machine(), 1..4),
+            instances in prop::collection::vec(any_instance(), 1..4),
         ) {
             let mut node = given.clone();
-            let mut waits = given.is_uninitialised();
-            for machine in &machines {
+            let mut waits = given.is_uninitialized();
+            for instance in &instances {
                 let before = node.clone();
-                let (writes, blocked) = settle(&mut node, machine);
+                let (writes, blocked) = settle(&mut node, instance);
                 prop_assert!(writes <= 2);
-                prop_assert_eq!(settle(&mut node, machine), (0, blocked.clone()), "nothing is written twice");
+                prop_assert_eq!(settle(&mut node, instance), (0, blocked.clone()), "nothing is written twice");
                 if waits && blocked.is_some() {
                     prop_assert_eq!(&node, &before, "a Node waits as it is, or is complete");
                 }
-                prop_assert!(!waits || blocked.is_some() || reachable(&node.addresses));
+                prop_assert!(!waits || blocked.is_some() || has_ip(&node.addresses));
                 waits &= blocked.is_some();
-                prop_assert_eq!(node.is_uninitialised(), waits);
+                prop_assert_eq!(node.is_uninitialized(), waits);
             }
             let others = |node: &NodeFacts| -> Vec<_> {
                 node.taints.iter().filter(|taint| taint.key == "other").cloned().collect()
@@ -440,10 +437,10 @@ mod tests {
         }
 
         #[test]
-        fn nobody_elses_label_changes(given in any_node(), machines in prop::collection::vec(any_machine(), 1..4)) {
+        fn labels_of_other_owners_never_change(given in any_node(), instances in prop::collection::vec(any_instance(), 1..4)) {
             let mut node = given.clone();
-            for machine in &machines {
-                settle(&mut node, machine);
+            for instance in &instances {
+                settle(&mut node, instance);
             }
             let zone = |key: &str| key.ends_with("/zone");
             for (key, value) in given.labels.iter().filter(|(key, _)| !given.owned_labels.contains(*key)) {
@@ -454,7 +451,7 @@ mod tests {
             }
             for (key, value) in node.labels.iter().filter(|(key, _)| !given.labels.contains_key(*key)) {
                 prop_assert!(zone(key) || node.owned_labels.contains(key) || key.ends_with("/instance-type")
-                    || key.ends_with("/region"), "{key}={value} is nobody's");
+                    || key.ends_with("/region"), "{key}={value} has no owner");
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Upstream's tests of its node controller (ccm-behaviour 10.1), and of its choice of addresses (10.5).
+//! The scenarios of upstream's tests of its node controller and of its choice of addresses (N01 to N42 and H01 to H18 in
+//! UPSTREAM.md).
 //!
-//! Upstream asks a cloud by one of two interfaces, V1 or V2, which is here one lookup; what the two tell apart has
-//! become the answers of the contract.
+//! Upstream calls a cloud through one of two interfaces, V1 or V2. Here there is one lookup, and the differences between the
+//! two became different answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +13,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::Settings;
-use super::apply::write;
-use super::decide::{Done, Next, decide, retry};
+use super::apply::patch_request;
+use super::decide::{NextStep, SyncResult, decide, retry};
 use super::plan::{Action, Plan, plan};
-use super::roster::{Again, Lane, Roster};
-use crate::nodes::{Change, Part};
-use crate::scenarios::Stored;
+use super::queue::{NextLookup, NodeQueue, WorkKind};
+use crate::nodes::{Change, PatchTarget};
+use crate::scenarios::StoredNode;
 use crate::well_known::TAINT_UNINITIALIZED;
 
 type Addresses = &'static [(AddressKind, &'static str)];
@@ -32,84 +33,84 @@ const NODE0: (AddressKind, &str) = (Hostname, "node0");
 /// What the cloud of most scenarios lists.
 const ADDRESSES: Addresses = &[V4, EXTERNAL_V4];
 
-/// What is expected of a Node's turn.
-enum Ends {
-    /// The taint is gone, and this merge patch is all that has changed.
-    Initialised(Value),
-    /// This merge patch is all that has changed.
+/// The expected result of the work on a Node.
+enum Expected {
+    /// The taint is removed, and this merge patch is the only other change.
+    Initialized(Value),
+    /// This merge patch is the only change.
     Changed(Value),
-    /// The Node is as it was.
+    /// The Node is unchanged.
     Unchanged,
-    /// The Node is as it was, and is looked up again after this time.
-    Again(Duration),
-    /// The Node is as it was, and whoever looks is told something with these words.
+    /// The Node is unchanged, and is looked up again after this time.
+    Pending(Duration),
+    /// The Node is unchanged, and the reported failure contains this text.
     Failed(&'static str),
 }
-use Ends::{Changed, Failed, Initialised, Unchanged};
+use Expected::{Changed, Failed, Initialized, Unchanged};
 
-/// A test a scenario: a Node, what the cloud answers, and what comes of it.
+/// Makes a test of each scenario: the Node and the cloud's answer => the expected result.
 macro_rules! scenarios {
     ($($(#[doc = $why:literal])* $name:ident: $given:expr, $answer:expr => $expected:expr;)*) => {$(
         $(#[doc = $why])*
         #[test]
         fn $name() {
-            assert_turn(&$given, $answer, $expected);
+            assert_result(&$given, $answer, $expected);
         }
     )*};
 }
 
 #[track_caller]
-fn assert_turn(given: &Stored, answer: Result<Answer, Error>, expected: Ends) {
-    let (after, done) = turn(given, answer);
+fn assert_result(given: &StoredNode, answer: Result<Answer, Error>, expected: Expected) {
+    let (after, result) = sync(given, answer);
     let untainted = |change: &Value| given.with(&json!({"spec": {"taints": null}})).with(change);
-    match (&done, expected) {
-        (Done::Initialised, Initialised(change)) => after.assert_is(&untainted(&change)),
-        (Done::Changed, Changed(change)) => after.assert_is(&given.with(&change)),
-        (Done::Unchanged, Unchanged) => assert_eq!(after, *given),
-        (Done::Again(after_this), Ends::Again(expected)) => {
+    match (&result, expected) {
+        (SyncResult::Initialized, Initialized(change)) => after.assert_is(&untainted(&change)),
+        (SyncResult::Changed, Changed(change)) => after.assert_is(&given.with(&change)),
+        (SyncResult::Unchanged, Unchanged) => assert_eq!(after, *given),
+        (SyncResult::Pending(after_this), Expected::Pending(expected)) => {
             assert_eq!((&after, *after_this), (given, expected));
         }
-        (Done::Failed(_, why), Failed(words)) => {
+        (SyncResult::Failed(_, why), Failed(words)) => {
             assert!(why.contains(words), "{why}");
             assert_eq!(after, *given);
         }
-        _ => panic!("{done:?} of {after:?}"),
+        _ => panic!("{result:?} of {after:?}"),
     }
 }
 
-/// What becomes of a Node once the cloud has answered.
-fn turn(given: &Stored, answer: Result<Answer, Error>) -> (Stored, Done) {
-    let machine = match decide(&given.facts(), answer) {
-        Next::Write(machine) => machine,
-        Next::Done(done) => return (given.clone(), done),
+/// The Node and the result after all writes that follow from the answer.
+fn sync(given: &StoredNode, answer: Result<Answer, Error>) -> (StoredNode, SyncResult) {
+    let instance = match decide(&given.facts(), answer) {
+        NextStep::Write(instance) => instance,
+        NextStep::Finish(result) => return (given.clone(), result),
     };
     let mut node = given.clone();
     for writes in 0..3 {
         let facts = node.facts();
-        let action = match plan(&facts, &machine) {
-            Plan::Nothing if writes == 0 => return (node, Done::Unchanged),
-            Plan::Nothing if given.facts().is_uninitialised() => return (node, Done::Initialised),
-            Plan::Nothing => return (node, Done::Changed),
-            Plan::Blocked(why) => return (node, Done::Failed(retry(&facts, &why), why.to_string())),
+        let action = match plan(&facts, &instance) {
+            Plan::Nothing if writes == 0 => return (node, SyncResult::Unchanged),
+            Plan::Nothing if given.facts().is_uninitialized() => return (node, SyncResult::Initialized),
+            Plan::Nothing => return (node, SyncResult::Changed),
+            Plan::Blocked(why) => return (node, SyncResult::Failed(retry(&facts, &why), why.to_string())),
             Plan::Write(action) => action,
         };
-        let request = write(&facts, &action);
-        node.patch(request.part, &request.body);
+        let request = patch_request(&facts, &action);
+        node.patch(request.target, &request.body);
     }
-    panic!("no end to the writes");
+    panic!("the writes never end");
 }
 
-fn tainted(change: &Value) -> Stored {
-    Stored::registered(change)
+fn tainted(change: &Value) -> StoredNode {
+    StoredNode::registered(change)
 }
 
-/// A Node that takes part in the cluster, of the machine `fake://12345` with [`ADDRESSES`].
-fn initialised(change: &Value) -> Stored {
+/// An initialized Node of the instance `fake://12345` with [`ADDRESSES`].
+fn initialized(change: &Value) -> StoredNode {
     let complete = json!({
         "spec": {"providerID": "fake://12345", "taints": null},
         "status": {"addresses": list(ADDRESSES)},
     });
-    Stored::registered(&complete).with(change)
+    StoredNode::registered(&complete).with(change)
 }
 
 fn list(addresses: Addresses) -> Value {
@@ -121,7 +122,7 @@ fn with_addresses(addresses: Addresses) -> Value {
     json!({"status": {"addresses": list(addresses)}})
 }
 
-/// As the annotation of the kubelet's `--node-ip` says, and with the provider ID that it was given.
+/// A Node with this `--node-ip`, and with a provider ID.
 fn node_ip(text: &str) -> Value {
     json!({
         "metadata": {"annotations": {"alpha.kubernetes.io/provided-node-ip": text}},
@@ -130,7 +131,7 @@ fn node_ip(text: &str) -> Value {
     })
 }
 
-fn machine(addresses: Addresses) -> Instance {
+fn instance(addresses: Addresses) -> Instance {
     Instance {
         provider_id: ProviderId::parse("fake://12345").unwrap(),
         instance_type: None,
@@ -143,21 +144,21 @@ fn machine(addresses: Addresses) -> Instance {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "beside the errors of other scenarios")]
-fn found(machine: Instance) -> Result<Answer, Error> {
-    Ok(Answer::Found(machine))
+fn found(instance: Instance) -> Result<Answer, Error> {
+    Ok(Answer::Found(instance))
 }
 
 fn found_at(addresses: Addresses) -> Result<Answer, Error> {
-    found(machine(addresses))
+    found(instance(addresses))
 }
 
-fn in_zone(machine: Instance) -> Instance {
-    Instance { zone: Some("us-west-1a".to_owned()), region: Some("us-west".to_owned()), ..machine }
+fn in_zone(instance: Instance) -> Instance {
+    Instance { zone: Some("us-west-1a".to_owned()), region: Some("us-west".to_owned()), ..instance }
 }
 
-fn with_labels(machine: Instance, labels: &[(&str, &str)]) -> Instance {
+fn with_labels(instance: Instance, labels: &[(&str, &str)]) -> Instance {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Instance { labels, ..machine }
+    Instance { labels, ..instance }
 }
 
 /// The labels of [`in_zone`].
@@ -182,7 +183,7 @@ fn other_taint() -> Value {
     json!({"key": "ImproveCoverageTaint", "value": "true", "effect": "NoSchedule"})
 }
 
-fn uninitialised_taint() -> Value {
+fn uninitialized_taint() -> Value {
     json!({"key": TAINT_UNINITIALIZED, "value": "true", "effect": "NoSchedule"})
 }
 
@@ -210,19 +211,19 @@ const AND_HOST_NAME: Addresses = &[V4, EXTERNAL_V4, NODE0];
 scenarios! {
     n01_a_host_name_of_the_cloud_replaces_the_kubelets:
         tainted(&with_addresses(&[NODE0])), found_at(HOSTED) =>
-        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
+        Initialized(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
 
     n02_the_kubelets_host_name_comes_after_the_clouds_addresses:
         tainted(&with_addresses(&[NODE0])), found_at(ADDRESSES) =>
-        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(AND_HOST_NAME)}}));
+        Initialized(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(AND_HOST_NAME)}}));
 
     n03_a_node_without_addresses_gets_the_clouds:
         tainted(&json!({})), found_at(HOSTED) =>
-        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
+        Initialized(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
 
-    /// Upstream leaves it as it is for ever (P-26).
+    /// Upstream never changes it (U-26).
     n04_a_node_that_came_without_the_taint_gets_what_it_lacks:
-        tainted(&json!({"spec": {"taints": null}})), found(in_zone(machine(ADDRESSES))) =>
+        tainted(&json!({"spec": {"taints": null}})), found(in_zone(instance(ADDRESSES))) =>
         Changed(json!({
             "metadata": {"labels": topology()},
             "spec": {"providerID": "fake://12345"},
@@ -231,8 +232,8 @@ scenarios! {
 
     n05_zone_and_region_become_labels_and_conditions_stay:
         tainted(&with_addresses(&[NODE0])),
-        found(Instance { provider_id: ProviderId::parse("aws://12345").unwrap(), ..in_zone(machine(HOSTED)) }) =>
-        Initialised(json!({
+        found(Instance { provider_id: ProviderId::parse("aws://12345").unwrap(), ..in_zone(instance(HOSTED)) }) =>
+        Initialized(json!({
             "metadata": {"labels": topology()},
             "spec": {"providerID": "aws://12345"},
             "status": {
@@ -242,71 +243,71 @@ scenarios! {
         }));
 
     n06_other_taints_stay:
-        tainted(&json!({"spec": {"taints": [other_taint(), uninitialised_taint()]}})), found_at(ADDRESSES) =>
-        Initialised(json!({
+        tainted(&json!({"spec": {"taints": [other_taint(), uninitialized_taint()]}})), found_at(ADDRESSES) =>
+        Initialized(json!({
             "spec": {"providerID": "fake://12345", "taints": [other_taint()]},
             "status": {"addresses": list(ADDRESSES)},
         }));
 
-    /// Null is the contract's `unmanaged`.
+    /// Null metadata is `unmanaged` in the contract.
     n07_null_metadata_leaves_the_node_alone:
         tainted(&json!({})), Ok(Answer::Unmanaged) => Unchanged;
 
     n08_a_node_ip_that_the_cloud_lists_is_kept:
         tainted(&node_ip("10.0.0.1")), found_at(ADDRESSES) =>
-        Initialised(with_addresses(AND_HOST_NAME));
+        Initialized(with_addresses(AND_HOST_NAME));
 
-    n09_a_node_ip_that_is_none_is_refused:
+    n09_an_invalid_node_ip_is_rejected:
         tainted(&node_ip("abc")), found_at(ADDRESSES) => Failed("\"abc\" is not an IP address");
 
-    n10_a_node_ip_that_the_cloud_does_not_list_is_refused:
+    n10_a_node_ip_that_the_cloud_does_not_list_is_rejected:
         tainted(&node_ip("10.0.0.9")), found_at(ADDRESSES) => Failed("asks for 10.0.0.9");
 
-    /// V1 asks for the parts of a machine one by one and never whether it exists. Here one answer says all, and
-    /// nothing is taken from a machine that the cloud denies; its lifecycle controller asks whether it is really gone.
-    n11_a_node_whose_machine_the_cloud_denies_waits:
+    /// V1 reads the parts of an instance one by one and never asks whether it exists. Here one answer has everything, and an
+    /// absent instance gives the Node nothing. The lifecycle controller confirms whether it is really gone.
+    n11_a_node_whose_instance_is_absent_waits:
         tainted(&json!({"spec": {"providerID": "fake://12345"}})), Ok(Answer::Absent) =>
-        Failed("the cloud has no machine for it");
+        Failed("the cloud has no instance for it");
 
-    /// Upstream removes the taint of a Node that nobody can reach (P-06).
+    /// Upstream removes the taint of a Node that can't be reached (U-06).
     n12_a_node_without_any_address_waits:
         tainted(&json!({})), found_at(&[]) => Failed("no IP address yet");
 
-    /// An ID that the cloud writes differently counts as little as an empty one.
+    /// The cloud's notation of the ID doesn't matter, and neither would an empty one.
     n13_the_nodes_own_provider_id_is_kept:
         tainted(&json!({"spec": {"providerID": "fake://other"}})), found_at(ADDRESSES) =>
-        Initialised(with_addresses(ADDRESSES));
+        Initialized(with_addresses(ADDRESSES));
 
     n14_a_node_without_the_taint_that_lacks_nothing_is_left_alone:
-        initialised(&json!({})), found_at(ADDRESSES) => Unchanged;
+        initialized(&json!({})), found_at(ADDRESSES) => Unchanged;
 
     n15_zone_and_region_become_labels_under_both_keys:
-        tainted(&json!({})), found(in_zone(machine(ADDRESSES))) =>
-        Initialised(json!({
+        tainted(&json!({})), found(in_zone(instance(ADDRESSES))) =>
+        Initialized(json!({
             "metadata": {"labels": topology()},
             "spec": {"providerID": "fake://12345"},
             "status": {"addresses": list(ADDRESSES)},
         }));
 
-    n16_other_taints_stay_whatever_their_place:
-        tainted(&json!({"spec": {"taints": [uninitialised_taint(), other_taint()]}})), found_at(ADDRESSES) =>
-        Initialised(json!({
+    n16_other_taints_stay_regardless_of_their_position:
+        tainted(&json!({"spec": {"taints": [uninitialized_taint(), other_taint()]}})), found_at(ADDRESSES) =>
+        Initialized(json!({
             "spec": {"providerID": "fake://12345", "taints": [other_taint()]},
             "status": {"addresses": list(ADDRESSES)},
         }));
 
     n17_a_node_ip_that_the_cloud_lists_is_kept_and_replaces_nothing_else:
         tainted(&node_ip("10.0.0.1")), found_at(&[(InternalIp, "10.0.0.2"), V4, EXTERNAL_V4]) =>
-        Initialised(with_addresses(AND_HOST_NAME));
+        Initialized(with_addresses(AND_HOST_NAME));
 
-    /// That they are ours is remembered, so that they can follow the cloud (P-08).
+    /// The annotation records that Pileus owns them, so that they can follow the cloud (U-08).
     n18_more_labels_of_the_cloud_are_added:
         tainted(&json!({})),
-        found(with_labels(in_zone(machine(ADDRESSES)), &[
+        found(with_labels(in_zone(instance(ADDRESSES)), &[
             ("topology.k8s.cp/zone-id", "az1"),
             ("my.custom.label/foo", "bar"),
         ])) =>
-        Initialised(json!({
+        Initialized(json!({
             "metadata": {
                 "labels": with_more(topology(), json!({
                     "topology.k8s.cp/zone-id": "az1",
@@ -320,7 +321,7 @@ scenarios! {
 
     n19_more_labels_take_no_reserved_key_and_replace_nothing:
         tainted(&json!({"metadata": {"labels": {"existing": "old", "equal": "same"}}})),
-        found(with_labels(in_zone(machine(ADDRESSES)), &[
+        found(with_labels(in_zone(instance(ADDRESSES)), &[
             ("topology.kubernetes.io/zone", "other"),
             ("kubernetes.io/x", "y"),
             ("sub.k8s.io/x", "y"),
@@ -330,7 +331,7 @@ scenarios! {
             ("app.k8snio/bar", "x"),
             ("k8snio/bar", "x"),
         ])) =>
-        Initialised(json!({
+        Initialized(json!({
             "metadata": {
                 "labels": with_more(topology(), json!({"app.k8snio/bar": "x", "k8snio/bar": "x"})),
                 "annotations": {"pileus.dev/owned-labels": "app.k8snio/bar,k8snio/bar"},
@@ -339,13 +340,13 @@ scenarios! {
             "status": {"addresses": list(ADDRESSES)},
         }));
 
-    /// Upstream doesn't ask here whether the machine exists. The nearest to that is one that doesn't run.
-    n20_a_node_is_initialised_whatever_the_state_of_its_machine:
+    /// Upstream doesn't check here whether the instance exists. The closest case here is an instance that is stopped.
+    n20_a_node_is_initialized_regardless_of_the_state_of_its_instance:
         tainted(&json!({"spec": {"providerID": "fake://12345"}})),
-        found(Instance { state: InstanceState::Stopped, ..machine(ADDRESSES) }) =>
-        Initialised(with_addresses(ADDRESSES));
+        found(Instance { state: InstanceState::Stopped, ..instance(ADDRESSES) }) =>
+        Initialized(with_addresses(ADDRESSES));
 
-    /// A machine without an ID is no answer in the contract: the host makes it this error.
+    /// The contract has no instance without an ID: the host turns such an answer into this error.
     n21_no_provider_id_anywhere_is_an_error:
         tainted(&json!({})), Err(Error::new(ErrorKind::Broken, "the provider gave no provider ID")) =>
         Failed("no provider ID");
@@ -358,7 +359,7 @@ scenarios! {
 // Test_reconcileNodeLabels.
 scenarios! {
     n23_the_old_keys_of_labels_are_copied_to_the_current_ones:
-        initialised(&labels_of_a_user(json!({
+        initialized(&labels_of_a_user(json!({
             "topology.kubernetes.io/zone": null,
             "topology.kubernetes.io/region": null,
             "node.kubernetes.io/instance-type": null,
@@ -367,10 +368,10 @@ scenarios! {
         Changed(labels_of_a_user(json!({})));
 
     n24_equal_labels_stay:
-        initialised(&labels_of_a_user(json!({}))), found_at(ADDRESSES) => Unchanged;
+        initialized(&labels_of_a_user(json!({}))), found_at(ADDRESSES) => Unchanged;
 
     n25_the_old_key_holds_where_they_differ:
-        initialised(&labels_of_a_user(json!({
+        initialized(&labels_of_a_user(json!({
             "topology.kubernetes.io/zone": "changed",
             "topology.kubernetes.io/region": "changed",
             "node.kubernetes.io/instance-type": "changed",
@@ -382,76 +383,77 @@ scenarios! {
 // TestNodeAddressesChangeDetected.
 scenarios! {
     n26_the_same_addresses_are_no_change:
-        initialised(&with_addresses(HOSTED)), found_at(HOSTED) => Unchanged;
+        initialized(&with_addresses(HOSTED)), found_at(HOSTED) => Unchanged;
 
     n27_another_external_address_is_a_change:
-        initialised(&with_addresses(&[V4, (ExternalIp, "203.0.113.2")])), found_at(ADDRESSES) =>
+        initialized(&with_addresses(&[V4, (ExternalIp, "203.0.113.2")])), found_at(ADDRESSES) =>
         Changed(with_addresses(ADDRESSES));
 
     /// Not where the cloud names none, as the kubelet's is kept then.
     n28_a_host_name_that_the_cloud_does_not_name_any_more_is_a_change:
-        initialised(&with_addresses(&[(Hostname, "node0.cloud"), V4, EXTERNAL_V4, (Hostname, "old")])),
+        initialized(&with_addresses(&[(Hostname, "node0.cloud"), V4, EXTERNAL_V4, (Hostname, "old")])),
         found_at(HOSTED) =>
         Changed(with_addresses(HOSTED));
 
     n29_a_new_host_name_is_a_change:
-        initialised(&json!({})), found_at(HOSTED) => Changed(with_addresses(HOSTED));
+        initialized(&json!({})), found_at(HOSTED) => Changed(with_addresses(HOSTED));
 
     n30_the_same_addresses_for_other_ends_are_a_change:
-        initialised(&with_addresses(&[(ExternalIp, "10.0.0.1"), (InternalIp, "203.0.113.1")])), found_at(ADDRESSES) =>
+        initialized(&with_addresses(&[(ExternalIp, "10.0.0.1"), (InternalIp, "203.0.113.1")])), found_at(ADDRESSES) =>
         Changed(with_addresses(ADDRESSES));
 }
 
-/// What upstream's status loop does to Nodes with the taint is here for nobody to do: they are in the other lane.
+/// Upstream's status loop skips Nodes with the taint. Here they need another kind of work.
 #[test]
 fn n31_a_node_with_the_taint_is_not_refreshed() {
-    let (mut roster, now) = roster(&[tainted(&json!({"spec": {"providerID": "fake://12345"}}))]);
-    assert_eq!(roster.next(Lane::Refresh), None);
-    assert_eq!(roster.take(Lane::Initialise, now, 9).len(), 1);
-    assert_eq!(roster.next(Lane::Refresh), None);
+    let (mut queue, now) = queue(&[tainted(&json!({"spec": {"providerID": "fake://12345"}}))]);
+    assert_eq!(queue.next_due(WorkKind::Refresh), None);
+    assert_eq!(queue.take(WorkKind::Initialize, now, 9).len(), 1);
+    assert_eq!(queue.next_due(WorkKind::Refresh), None);
 }
 
-/// Upstream writes no addresses before the taint has gone; here they come first, so that no Pod starts with wrong ones
-/// (P-05).
+/// Upstream writes no addresses before it has removed the taint. Here addresses come first, so that no Pod starts with wrong
+/// ones (U-05).
 #[test]
 fn n32_a_node_has_its_addresses_before_it_loses_the_taint() {
     let mut node = tainted(&json!({}));
-    let Plan::Write(action @ Action::SetAddresses(_)) = plan(&node.facts(), &machine(ADDRESSES)) else {
+    let Plan::Write(action @ Action::SetAddresses(_)) = plan(&node.facts(), &instance(ADDRESSES)) else {
         panic!("addresses come first");
     };
-    let request = write(&node.facts(), &action);
-    assert_eq!(request.part, Part::Status);
-    node.patch(request.part, &request.body);
+    let request = patch_request(&node.facts(), &action);
+    assert_eq!(request.target, PatchTarget::Status);
+    node.patch(request.target, &request.body);
     node.assert_is(&tainted(&with_addresses(ADDRESSES)));
 }
 
 // TestGetInstanceMetadata.
 scenarios! {
-    n33_what_the_cloud_does_not_say_becomes_no_label:
-        tainted(&json!({})), found(Instance { instance_type: Some(String::new()), ..machine(ADDRESSES) }) =>
-        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(ADDRESSES)}}));
+    n33_an_empty_value_of_the_cloud_becomes_no_label:
+        tainted(&json!({})), found(Instance { instance_type: Some(String::new()), ..instance(ADDRESSES) }) =>
+        Initialized(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(ADDRESSES)}}));
 
-    /// V1 goes on without an ID where the cloud can't give one by name. A provider that can't tell yet says so.
-    n34_a_cloud_that_does_not_know_yet_is_asked_again:
-        tainted(&json!({})), Ok(Answer::Pending(Duration::from_secs(5))) => Ends::Again(Duration::from_secs(5));
+    /// V1 continues without an ID where the cloud can't find one by name. Here a provider that can't tell yet answers
+    /// `pending`.
+    n34_a_pending_node_is_looked_up_again:
+        tainted(&json!({})), Ok(Answer::Pending(Duration::from_secs(5))) => Expected::Pending(Duration::from_secs(5));
 
     n35_a_provider_id_that_the_kubelet_gave_needs_none_of_the_cloud:
         tainted(&json!({"spec": {"providerID": "fake://asdasd"}})), found_at(HOSTED) =>
-        Initialised(with_addresses(HOSTED));
+        Initialized(with_addresses(HOSTED));
 
     n36_provider_id_and_addresses_are_the_clouds:
         tainted(&json!({})), found_at(HOSTED) =>
-        Initialised(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
+        Initialized(json!({"spec": {"providerID": "fake://12345"}, "status": {"addresses": list(HOSTED)}}));
 
-    /// As N21; upstream returns the rest of the metadata too, and then doesn't use it.
-    n37_no_provider_id_is_an_error_whatever_else_is_known:
+    /// As N21. Upstream returns the rest of the metadata, too, but then doesn't use it.
+    n37_no_provider_id_is_an_error_even_with_other_metadata:
         tainted(&with_addresses(ADDRESSES)), Err(Error::new(ErrorKind::Broken, "the provider gave no provider ID")) =>
         Failed("no provider ID");
 
     n38_a_node_with_its_own_provider_id_gets_type_and_addresses:
         tainted(&json!({"spec": {"providerID": "fake://asdasd"}})),
-        found(Instance { instance_type: Some("t1.micro".to_owned()), ..machine(HOSTED) }) =>
-        Initialised(json!({
+        found(Instance { instance_type: Some("t1.micro".to_owned()), ..instance(HOSTED) }) =>
+        Initialized(json!({
             "metadata": {"labels": {
                 "node.kubernetes.io/instance-type": "t1.micro",
                 "beta.kubernetes.io/instance-type": "t1.micro",
@@ -460,7 +462,7 @@ scenarios! {
         }));
 }
 
-fn roster(nodes: &[Stored]) -> (Roster, Instant) {
+fn queue(nodes: &[StoredNode]) -> (NodeQueue, Instant) {
     let provider = Provider {
         name: "fake".to_owned(),
         schemes: vec!["fake".to_owned()],
@@ -473,28 +475,28 @@ fn roster(nodes: &[Stored]) -> (Roster, Instant) {
         instances: None,
     };
     let now = Instant::now();
-    let mut roster = Roster::new(provider, &Settings::default());
-    roster.observe(nodes.iter().map(|node| Change::Present(Arc::new(node.facts()))).collect(), now);
-    (roster, now)
+    let mut queue = NodeQueue::new(provider, &Settings::default());
+    queue.observe(nodes.iter().map(|node| Change::Present(Arc::new(node.facts()))).collect(), now);
+    (queue, now)
 }
 
-/// TestUpdateNodeStatus: one call a Node with 1, 5, 10 and 30 workers, which is here one call for all.
+/// TestUpdateNodeStatus: upstream makes one call a Node with 1, 5, 10 and 30 workers. Here one call has all Nodes.
 #[test]
-fn n39_n40_n41_n42_one_lookup_serves_100_nodes_whatever_the_writers() {
-    let named = |n: u32| initialised(&json!({"metadata": {"name": format!("node{n}")}}));
-    let (mut roster, now) = roster(&(0..100).map(named).collect::<Vec<_>>());
-    let sweep = roster.take(Lane::Refresh, now, 5000);
+fn n39_n40_n41_n42_one_lookup_serves_100_nodes_regardless_of_the_writers() {
+    let named = |n: u32| initialized(&json!({"metadata": {"name": format!("node{n}")}}));
+    let (mut queue, now) = queue(&(0..100).map(named).collect::<Vec<_>>());
+    let sweep = queue.take(WorkKind::Refresh, now, 5000);
     assert_eq!(sweep.len(), 100);
-    assert_eq!(roster.next(Lane::Refresh), None);
+    assert_eq!(queue.next_due(WorkKind::Refresh), None);
     for node in &sweep {
-        roster.ended(Lane::Refresh, node, Again::AtSweep, now, 0.0);
+        queue.finish(WorkKind::Refresh, node, NextLookup::AtSweep, now, 0.0);
     }
     let next = now + Duration::from_mins(30);
-    assert_eq!(roster.next(Lane::Refresh), Some(next));
-    assert_eq!(roster.take(Lane::Refresh, next, 5000).len(), 100, "and all together again");
+    assert_eq!(queue.next_due(WorkKind::Refresh), Some(next));
+    assert_eq!(queue.take(WorkKind::Refresh, next, 5000).len(), 100, "all Nodes together again");
 }
 
-/// A test a choice of addresses: what stands there, `--node-ip`, what the cloud lists, and what the Node gets.
+/// Makes a test of each choice: present addresses, `--node-ip`, the cloud's addresses => the desired addresses.
 macro_rules! addresses {
     ($($name:ident: $present:expr, $node_ip:expr, $cloud:expr => $expected:expr;)*) => {$(
         #[test]
@@ -514,49 +516,49 @@ fn assert_addresses(
     let annotation = json!({"alpha.kubernetes.io/provided-node-ip": node_ip});
     let given = json!({"metadata": {"annotations": annotation}, "status": {"addresses": list(present)}});
     let expected = match expected {
-        Ok(addresses) => Initialised(json!({
+        Ok(addresses) => Initialized(json!({
             "spec": {"providerID": "fake://12345"},
             "status": {"addresses": list(addresses)},
         })),
         Err(words) => Failed(words),
     };
-    assert_turn(&tainted(&given), found_at(cloud), expected);
+    assert_result(&tainted(&given), found_at(cloud), expected);
 }
 
 const HOST: Addresses = &[NODE0];
 
 // Upstream's helpers that add to a list of addresses, and that choose by `--node-ip`.
 addresses! {
-    h01_nothing_and_nothing_is_nothing: &[], None, &[] => Err("no IP address yet");
-    h02_what_is_new_is_added: &[], None, ADDRESSES => Ok(ADDRESSES);
-    h03_what_is_listed_twice_is_there_once: &[], None,
+    h01_no_addresses_at_all_block_the_node: &[], None, &[] => Err("no IP address yet");
+    h02_new_addresses_are_added: &[], None, ADDRESSES => Ok(ADDRESSES);
+    h03_an_address_that_is_listed_twice_is_added_once: &[], None,
         &[V4, EXTERNAL_V4, V4] => Ok(ADDRESSES);
-    h04_what_is_there_is_not_added_again: &[V4], None, ADDRESSES => Ok(ADDRESSES);
-    h05_the_only_internal_address_is_asked_for: HOST, Some("10.0.0.1"), ADDRESSES => Ok(AND_HOST_NAME);
-    h06_an_external_address_that_is_asked_for_comes_first: HOST, Some("203.0.113.1"), ADDRESSES =>
+    h04_a_present_address_is_not_added_again: &[V4], None, ADDRESSES => Ok(ADDRESSES);
+    h05_the_only_internal_address_can_be_the_node_ip: HOST, Some("10.0.0.1"), ADDRESSES => Ok(AND_HOST_NAME);
+    h06_an_external_node_ip_comes_first: HOST, Some("203.0.113.1"), ADDRESSES =>
         Ok(&[EXTERNAL_V4, V4, NODE0]);
     h07_an_address_of_two_types_is_the_only_one_of_both: HOST, Some("10.0.0.1"),
         &[V4, (InternalIp, "10.0.0.2"), (ExternalIp, "10.0.0.1"), EXTERNAL_V4] =>
         Ok(&[V4, (ExternalIp, "10.0.0.1"), NODE0]);
-    h08_names_are_left_as_they_are: HOST, Some("10.0.0.1"),
+    h08_names_are_unchanged: HOST, Some("10.0.0.1"),
         &[V4, (InternalDns, "node0.internal"), (InternalDns, "node0.other")] =>
         Ok(&[V4, (InternalDns, "node0.internal"), (InternalDns, "node0.other"), NODE0]);
     h09_of_several_internal_addresses_one_is_chosen: HOST, Some("10.0.0.3"),
         &[V4, (InternalIp, "10.0.0.2"), (InternalIp, "10.0.0.3"), EXTERNAL_V4] =>
         Ok(&[(InternalIp, "10.0.0.3"), EXTERNAL_V4, NODE0]);
-    h10_an_address_that_is_not_listed_is_refused: HOST, Some("10.0.0.4"), ADDRESSES => Err("asks for 10.0.0.4");
-    h11_the_text_of_ipv6_does_not_matter_and_the_other_family_goes: HOST, Some("2001:db8:0:0::1"),
+    h10_a_node_ip_that_is_not_listed_is_rejected: HOST, Some("10.0.0.4"), ADDRESSES => Err("asks for 10.0.0.4");
+    h11_the_notation_of_ipv6_does_not_matter_and_the_other_family_is_dropped: HOST, Some("2001:db8:0:0::1"),
         &[V4, (InternalIp, "2001:db8::0:1")] =>
         Ok(&[(InternalIp, "2001:db8::0:1"), NODE0]);
-    h12_a_pair_is_refused_where_the_cloud_has_one_family: HOST, Some("10.0.0.1,2001:db8::1"), ADDRESSES =>
+    h12_a_pair_is_rejected_where_the_cloud_has_one_family: HOST, Some("10.0.0.1,2001:db8::1"), ADDRESSES =>
         Err("asks for 2001:db8::1");
     h13_a_pair_stays_in_its_order: HOST, Some("10.0.0.1,2001:db8::1"),
         &[V4, V6] =>
         Ok(&[V4, V6, NODE0]);
-    h14_the_order_that_is_asked_for_wins: HOST, Some("10.0.0.1,2001:db8::1"),
+    h14_the_order_of_the_pair_wins: HOST, Some("10.0.0.1,2001:db8::1"),
         &[V6, V4] =>
         Ok(&[V4, V6, NODE0]);
-    h15_more_internal_addresses_than_the_pair_go: HOST, Some("10.0.0.1,2001:db8::1"),
+    h15_internal_addresses_beside_the_pair_are_dropped: HOST, Some("10.0.0.1,2001:db8::1"),
         &[(InternalIp, "10.0.0.2"), (InternalIp, "2001:db8::2"), V4, V6] =>
         Ok(&[V4, V6, NODE0]);
     h16_an_external_address_follows_the_pair: HOST, Some("10.0.0.1,2001:db8::1"),

@@ -1,82 +1,82 @@
-//! Writes of this controller: one request an action.
+//! Performs the planned writes, one request for each action, and reports them to users.
 
 use jiff::Timestamp;
 use kube::api::Patch;
 use serde_json::{Value, json};
 
 use super::Controller;
-use super::breaker::Verdict;
-use super::plan::{Action, Write};
+use super::breaker::BreakerState;
+use super::plan::{Action, NodeWrite};
 use crate::error::Error;
 use crate::events::Reason;
 use crate::facts::node::{NodeFacts, Taint};
-use crate::nodes::Part;
+use crate::nodes::PatchTarget;
 use crate::well_known::{ANNOTATION_RELEASE_DELETION, CONDITION_MACHINE_ABSENT};
 
-/// Why the condition is true.
+/// The reason of the condition of a Node on hold.
 const CONDITION_REASON: &str = "DeletionHeld";
 
 impl Controller {
-    /// Carries an action out and tells whoever should know.
+    /// Performs an action, and reports it by event and log.
     pub(super) async fn apply(&self, action: &Action) -> Result<(), Error> {
         let node = &*action.node;
         match &action.write {
-            Write::SetTaints(taints) => {
+            NodeWrite::SetTaints(taints) => {
                 let patch = Patch::Merge(taints_patch(node, taints));
-                let now = self.nodes.patch(node, "set_taints", Part::Whole, &patch).await?;
-                // Else it would be written again in each pass.
+                let now = self.nodes.patch(node, "set_taints", PatchTarget::Object, &patch).await?;
+                // An error, because the taints would otherwise be written again in each pass.
                 if now.taints == node.taints {
-                    let why = "its taints are changed back at once: look for an admission policy";
+                    let why = "the change of its taints is undone at once: look for an admission policy";
                     return Err(Error::Refused(why.to_owned()));
                 }
                 let keys: Vec<_> = taints.iter().map(|taint| &taint.key).collect();
-                tracing::info!(node = %node.name, taints = ?keys, "taints changed, as its machine was stopped or runs again");
+                tracing::info!(node = %node.name, taints = ?keys, "taints changed: instance stopped or running again");
             }
-            Write::EndHold => {
+            NodeWrite::EndHold => {
                 let patch = Patch::Strategic(end_hold_patch(node));
-                self.nodes.patch(node, "end_hold", Part::Status, &patch).await?;
-                tracing::info!(node = %node.name, "no longer held: its machine is there after all");
+                self.nodes.patch(node, "end_hold", PatchTarget::Status, &patch).await?;
+                tracing::info!(node = %node.name, "deletion hold lifted: instance found again");
             }
-            Write::Hold(verdict) => {
-                let note = hold_note(node, *verdict);
+            NodeWrite::Hold(breaker) => {
+                let note = hold_note(node, *breaker);
                 let patch = Patch::Strategic(hold_patch(node, &note, Timestamp::now()));
-                self.nodes.patch(node, "hold", Part::Status, &patch).await?;
-                self.events.about_node(node, Reason::DeletionHeld, note);
+                self.nodes.patch(node, "hold", PatchTarget::Status, &patch).await?;
+                self.events.record_for_node(node, Reason::DeletionHeld, note);
             }
-            Write::Delete { is_released } => self.delete(node, *is_released).await?,
+            NodeWrite::Delete { is_released } => self.delete(node, *is_released).await?,
         }
         Ok(())
     }
 
     async fn delete(&self, node: &NodeFacts, is_released: bool) -> Result<(), Error> {
         let note = format!("Deleting node {} because it does not exist in the cloud provider", node.name);
-        self.events.about_node(node, Reason::DeletingNode, note);
+        self.events.record_for_node(node, Reason::DeletingNode, note);
         let deleted = self.nodes.delete(node).await;
-        self.lifecycle.deleted(deleted.as_ref().copied());
+        self.lifecycle.count_deletion(deleted.as_ref().copied());
         match &deleted {
             Ok(()) => {
                 let provider_id = node.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
-                tracing::info!(node = %node.name, provider_id, is_released, "node deleted: its machine is gone");
+                tracing::info!(node = %node.name, provider_id, is_released, "node deleted: instance gone");
             }
-            // Somebody else was faster, or has changed it, so that it is looked at again: nothing has failed.
+            // No failure: another client has deleted the Node, or has changed it so that the next pass decides again.
             Err(Error::Gone | Error::Conflict) => {}
             Err(error) => {
                 let note = format!("Failed deleting node {}: {error}", node.name);
-                self.events.about_node(node, Reason::DeletingNodeFailed, note);
+                self.events.record_for_node(node, Reason::DeletingNodeFailed, note);
             }
         }
         deleted
     }
 }
 
-/// A merge patch, which replaces the list; with the resourceVersion, as it holds the taints of others, of which none that
-/// is added meanwhile must get lost.
+/// A merge patch, because it replaces the list. It has the resourceVersion, so that no taint that another client adds meanwhile
+/// gets lost.
 fn taints_patch(node: &NodeFacts, taints: &[Taint]) -> Value {
     let metadata = json!({"uid": node.uid, "resourceVersion": node.resource_version});
     json!({"metadata": metadata, "spec": {"taints": taints}})
 }
 
-/// A strategic merge patch, which keeps the conditions of others: they are merged by type.
+/// A strategic merge patch, because it merges conditions by type and so keeps all others.
 fn hold_patch(node: &NodeFacts, note: &str, now: Timestamp) -> Value {
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let condition = json!({
@@ -90,21 +90,21 @@ fn hold_patch(node: &NodeFacts, note: &str, now: Timestamp) -> Value {
     json!({"metadata": {"uid": node.uid}, "status": {"conditions": [condition]}})
 }
 
-/// Takes the annotation away with the condition, which a write to the status may do: it was about this hold, and must not
-/// release a later one.
+/// Removes the release annotation together with the condition, which a write to the status may do. The annotation was about this
+/// hold and must not release a later one.
 fn end_hold_patch(node: &NodeFacts) -> Value {
     let metadata = json!({"uid": node.uid, "annotations": {ANNOTATION_RELEASE_DELETION: null}});
     let condition = json!({"$patch": "delete", "type": CONDITION_MACHINE_ABSENT});
     json!({"metadata": metadata, "status": {"conditions": [condition]}})
 }
 
-/// What is told of a Node that is held, and how to let it go.
-fn hold_note(node: &NodeFacts, verdict: Verdict) -> String {
-    let (NodeFacts { name, uid, .. }, Verdict { gone, of, .. }) = (node, verdict);
+/// The message about a Node on hold, with the way to release it.
+fn hold_note(node: &NodeFacts, breaker: BreakerState) -> String {
+    let (NodeFacts { name, uid, .. }, BreakerState { gone, total, .. }) = (node, breaker);
     format!(
-        "The cloud says that the machine of this node is gone, but so it says of {gone} of {of} nodes, which may be \
-         an error. The node is kept until its machine is found again, or until somebody lets it go: \
-         pileus release-deletion {name}, or annotate it with {ANNOTATION_RELEASE_DELETION}={uid}"
+        "The cloud reports that the instance of this node is gone, but the same is reported for {gone} of {total} nodes; \
+         deletion is on hold because this may be a cloud error. The hold ends when the instance is found again. To delete \
+         the node anyway, run: pileus release-deletion {name}, or annotate it with {ANNOTATION_RELEASE_DELETION}={uid}"
     )
 }
 
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn taints_are_replaced_only_where_the_node_has_not_changed() {
+    fn taints_are_replaced_only_if_the_node_is_unchanged() {
         let taints = [Taint {
             key: "k".to_owned(),
             value: None,
@@ -133,9 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_says_what_happened_and_how_to_end_it() {
-        let verdict = Verdict { is_open: true, gone: 30, of: 100 };
-        let note = hold_note(&node(), verdict);
+    fn the_message_of_a_hold_says_why_and_how_to_release_the_node() {
+        let breaker = BreakerState { is_open: true, gone: 30, total: 100 };
+        let note = hold_note(&node(), breaker);
         for part in ["30 of 100", "pileus release-deletion a,", "pileus.dev/release-deletion=uid-a"] {
             assert!(note.contains(part), "{part:?} is not in {note:?}");
         }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_hold_is_left_when_it_ends() {
+    fn lifting_a_hold_removes_the_condition_and_the_annotation() {
         let metadata = json!({"uid": "uid-a", "annotations": {"pileus.dev/release-deletion": null}});
         let condition = json!({"$patch": "delete", "type": "pileus.dev/MachineAbsent"});
         assert_eq!(

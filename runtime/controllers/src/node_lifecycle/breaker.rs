@@ -1,60 +1,63 @@
-//! The circuit breaker: when so many machines are gone at once that an error of the cloud's, or of the credentials that
-//! we ask it with, is likelier than the truth.
+//! The circuit breaker puts deletions on hold when so many instances are gone at once that an error of the cloud, or of the
+//! credentials, is more likely than the truth.
 //!
-//! Pure. Of what it counts, the Nodes that are held say so themselves, in a condition; so neither a restart nor another
-//! leader lets go of them. Only the deletions of the last minutes are remembered here.
+//! A Node on hold has a condition that says so. So neither a restart nor a new leader releases it. Only the deletions of the
+//! last minutes are remembered here.
+//!
+//! Pure: the clock is an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// It opens over one part in so many of the provider's Nodes. A zone of a cluster that spans three is more than that,
-/// a scale-down or a rack is usually less.
+/// The breaker opens above a share of 1 / `SHARE` of the provider's Nodes. One of three zones is more than that, a scale-down
+/// or a rack is usually less.
 const SHARE: usize = 4;
 
-/// It doesn't open below so many: in a small cluster one machine is a large share.
-const LEAST: usize = 4;
+/// The breaker doesn't open below this number: in a small cluster one instance is a large share.
+const MIN_GONE: usize = 4;
 
-/// How long a deletion counts. An error that comes slowly, a page of a list at a time, shows as a whole.
+/// How long a deletion counts, so that an error that spreads slowly, such as one page of a list at a time, counts as a whole.
 const WINDOW: Duration = Duration::from_mins(10);
 
-/// Counts Nodes by UID. Times are those since the controller's start.
+/// The recent deletions, by the Node's UID. Times are relative to the controller's start.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     deleted: BTreeMap<String, Duration>,
 }
 
-/// What the breaker says of one pass.
+/// The state of the breaker in one pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Verdict {
-    /// Whether Nodes are held rather than deleted.
+pub(super) struct BreakerState {
+    /// Whether deletions are on hold.
     pub(super) is_open: bool,
-    /// The Nodes whose machines are gone: held, confirmed in this pass, lacked by a list and not settled by a direct read,
-    /// or deleted within the window.
+    /// The number of Nodes whose instances are gone: Nodes on hold, confirmed in this pass, missing in a list without a direct
+    /// read since, or deleted within the window.
     pub(super) gone: usize,
-    /// The provider's Nodes, with those that were deleted within the window.
-    pub(super) of: usize,
+    /// The number of the provider's Nodes, with those that were deleted within the window.
+    pub(super) total: usize,
 }
 
 impl Breaker {
-    /// Judges a pass: `present` are all Nodes of the provider, `absent` those of them whose machines are gone: held already,
-    /// only just confirmed, or in doubt, as a cloud that is wrong about all may confirm but a few at a time. What may be
-    /// deleted in this pass is all that are confirmed, or nothing.
-    pub(super) fn judge(
+    /// Evaluates a pass. `present` are all Nodes of the provider. `absent` are those of them whose instances are gone: on hold,
+    /// just confirmed, or suspected, because a cloud that is wrong about all Nodes may confirm only a few at a time. Either
+    /// all confirmed Nodes of the pass may be deleted, or none.
+    pub(super) fn evaluate(
         &self,
         present: &BTreeSet<&str>,
         absent: &BTreeSet<&str>,
         uptime: Duration,
-    ) -> Verdict {
+    ) -> BreakerState {
         let deleted = || self.within(uptime).filter(|uid| !present.contains(uid));
         let present_and_deleted =
             self.within(uptime).filter(|uid| present.contains(uid) && !absent.contains(uid));
         let gone = absent.len() + deleted().count() + present_and_deleted.count();
-        let of = present.len() + deleted().count();
-        Verdict { is_open: gone >= LEAST && gone * SHARE > of, gone, of }
+        let total = present.len() + deleted().count();
+        BreakerState { is_open: gone >= MIN_GONE && gone * SHARE > total, gone, total }
     }
 
-    /// A Node has been deleted, or may have been, or should be but may not. One that somebody released doesn't count: somebody has looked at it.
-    pub(super) fn deleted(&mut self, uid: &str, uptime: Duration) {
+    /// Counts a Node that was deleted, or may have been, or whose deletion was denied. The caller leaves out Nodes that an operator
+    /// released.
+    pub(super) fn on_deletion(&mut self, uid: &str, uptime: Duration) {
         self.deleted.retain(|_, at| is_within(*at, uptime));
         self.deleted.insert(uid.to_owned(), uptime);
     }
@@ -81,7 +84,7 @@ mod tests {
 
     fn delete(breaker: &mut Breaker, uids: &[String], uptime: Duration) {
         for uid in uids {
-            breaker.deleted(uid, uptime);
+            breaker.on_deletion(uid, uptime);
         }
     }
 
@@ -89,12 +92,12 @@ mod tests {
         uids.iter().map(String::as_str).collect()
     }
 
-    fn judge(breaker: &Breaker, present: &[String], absent: &[String], uptime: Duration) -> Verdict {
-        breaker.judge(&set(present), &set(absent), uptime)
+    fn evaluate(breaker: &Breaker, present: &[String], absent: &[String], uptime: Duration) -> BreakerState {
+        breaker.evaluate(&set(present), &set(absent), uptime)
     }
 
     #[test]
-    fn it_opens_over_a_quarter_and_not_below_four() {
+    fn the_breaker_opens_above_a_quarter_and_not_below_four() {
         for (absent, present, is_open) in [
             (1, 1, false),
             (3, 3, false), // all of a small cluster
@@ -107,42 +110,46 @@ mod tests {
             (1250, 5000, false),
             (1251, 5000, true),
         ] {
-            let verdict = judge(&Breaker::default(), &uids(0..present), &uids(0..absent), Duration::ZERO);
-            assert_eq!(verdict, Verdict { is_open, gone: absent, of: present }, "{absent} of {present}");
+            let state = evaluate(&Breaker::default(), &uids(0..present), &uids(0..absent), Duration::ZERO);
+            assert_eq!(
+                state,
+                BreakerState { is_open, gone: absent, total: present },
+                "{absent} of {present}"
+            );
         }
     }
 
     #[test]
-    fn what_was_deleted_counts_for_ten_minutes_on_both_sides() {
+    fn a_deletion_counts_for_ten_minutes_on_both_sides() {
         let mut breaker = Breaker::default();
         delete(&mut breaker, &uids(0..5), MINUTE);
         let (present, absent) = (uids(5..20), uids(5..6));
-        for (at, verdict) in [
-            (1, Verdict { is_open: true, gone: 6, of: 20 }),
-            (11, Verdict { is_open: true, gone: 6, of: 20 }),
-            (12, Verdict { is_open: false, gone: 1, of: 15 }),
+        for (at, state) in [
+            (1, BreakerState { is_open: true, gone: 6, total: 20 }),
+            (11, BreakerState { is_open: true, gone: 6, total: 20 }),
+            (12, BreakerState { is_open: false, gone: 1, total: 15 }),
         ] {
-            assert_eq!(judge(&breaker, &present, &absent, MINUTE * at), verdict, "minute {at}");
+            assert_eq!(evaluate(&breaker, &present, &absent, MINUTE * at), state, "minute {at}");
         }
     }
 
     #[test]
-    fn a_node_counts_once_whether_deleted_still_there_or_absent_again() {
+    fn a_node_counts_once_even_if_it_is_deleted_and_absent_again() {
         let mut breaker = Breaker::default();
         delete(&mut breaker, &uids(0..4), MINUTE);
-        // The watch hasn't shown yet that they are gone: one of them was confirmed again.
-        let verdict = judge(&breaker, &uids(0..16), &uids(0..1), MINUTE);
-        assert_eq!(verdict, Verdict { is_open: false, gone: 4, of: 16 });
+        // The watch doesn't show the deletions yet, and one of the Nodes was confirmed again.
+        let state = evaluate(&breaker, &uids(0..16), &uids(0..1), MINUTE);
+        assert_eq!(state, BreakerState { is_open: false, gone: 4, total: 16 });
     }
 
     #[test]
-    fn what_comes_slowly_shows_as_a_whole() {
+    fn deletions_that_come_slowly_count_together() {
         let mut breaker = Breaker::default();
         let mut deleted = 0;
         for pass in 0..20 {
             let absent = uids(deleted..deleted + 5); // 5 % of a hundred each minute
             let present = uids(deleted..100);
-            if judge(&breaker, &present, &absent, MINUTE * pass).is_open {
+            if evaluate(&breaker, &present, &absent, MINUTE * pass).is_open {
                 break;
             }
             delete(&mut breaker, &absent, MINUTE * pass);
@@ -155,7 +162,7 @@ mod tests {
     fn old_deletions_are_forgotten() {
         let mut breaker = Breaker::default();
         delete(&mut breaker, &uids(0..1000), MINUTE);
-        breaker.deleted("x", MINUTE * 12);
+        breaker.on_deletion("x", MINUTE * 12);
         assert_eq!(breaker.deleted.len(), 1);
     }
 
@@ -176,12 +183,12 @@ mod tests {
                 let new: BTreeSet<_> = confirmed.iter().filter_map(|n| present.get(*n))
                     .filter(|uid| !held.contains(*uid)).cloned().collect();
                 let absent: Vec<_> = new.iter().chain(&held).cloned().collect();
-                if judge(&breaker, &present, &absent, uptime).is_open {
+                if evaluate(&breaker, &present, &absent, uptime).is_open {
                     held.extend(new);
                     continue;
                 }
                 for uid in new {
-                    breaker.deleted(&uid, uptime);
+                    breaker.on_deletion(&uid, uptime);
                     present.retain(|other| *other != uid);
                     deletions.push((uptime, uid));
                 }

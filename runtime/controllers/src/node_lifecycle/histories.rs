@@ -1,7 +1,7 @@
-//! Random histories of a cluster and its cloud, told from a seed: machines come, stop, start and vanish, lists lag and
-//! lie, calls fail, Nodes change between any two steps of a pass, and the controller is started anew. Whatever happens,
-//! no Node is deleted whose machine is there, and no more than the breaker lets through while even direct reads lie; and
-//! once all is quiet, each Node is as its machine is.
+//! Random histories of a cluster and its cloud, made from a seed. Instances come, stop, start and vanish, lists lag and
+//! are wrong, calls fail, Nodes change between any two steps of a pass, and the controller restarts. In every history no Node is
+//! deleted whose instance exists. While even direct reads are wrong, no more Nodes are deleted than the breaker allows.
+//! Once the world is quiet, each Node matches its instance.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use pileus_cloud::{InstanceState, Provider, ProviderId, Purpose};
 
-use super::judge::{Answered, Findings, Judge, Now};
-use super::plan::{Action, Write};
+use super::plan::{Action, NodeWrite};
+use super::planner::{Findings, LifecyclePlanner, NodeAnswer, Now};
 use crate::error::Error;
 use crate::facts::node::{NodeFacts, Readiness, Taint};
 use crate::model::{ApiServer, Cloud, Faults, Random};
 use crate::well_known::{TAINT_OUT_OF_SERVICE, TAINT_SHUTDOWN};
 
-/// What a kubelet's silence takes to be noticed.
+/// The time after which the silence of a kubelet is noticed.
 const SILENCE: Duration = Duration::from_secs(40);
 
 struct World {
@@ -26,24 +26,24 @@ struct World {
     api: ApiServer,
     /// Since the world's start.
     time: Duration,
-    judge: Judge,
+    planner: LifecyclePlanner,
     started: Duration,
     wants_out_of_service: bool,
-    /// When a machine last changed, by the name of its Node: the Node follows later.
+    /// When an instance last changed, by the name of its Node. The Node follows later.
     changed: BTreeMap<String, Duration>,
-    /// Deletions that nobody released, since the controller's start, by UID.
+    /// Deletions without a release since the controller's start, by UID.
     deleted: BTreeMap<String, Duration>,
     /// Taints of others, by Node UID.
     foreign: BTreeMap<String, usize>,
-    /// Whether anything else may happen between two steps of a pass.
+    /// Whether other clients may act between two steps of a pass.
     is_busy: bool,
-    /// Whether direct reads may say that a machine is gone which is there.
+    /// Whether direct reads may deny an instance that exists.
     may_lie: bool,
     made: u64,
     tally: Tally,
 }
 
-/// That a history has been through what it is there for.
+/// Counts of what must happen in the histories for them to prove anything.
 #[derive(Debug, Default)]
 struct Tally {
     deleted: u64,
@@ -76,7 +76,7 @@ impl World {
             cloud: Cloud::default(),
             api: ApiServer::default(),
             time: Duration::ZERO,
-            judge: Judge::new(provider(), wants_out_of_service),
+            planner: LifecyclePlanner::new(provider(), wants_out_of_service),
             started: Duration::ZERO,
             wants_out_of_service,
             changed: BTreeMap::new(),
@@ -105,7 +105,7 @@ impl World {
     }
 
     fn node_joins(&mut self) {
-        // A name is taken again once in a while, by another machine.
+        // Now and then a name is taken again, by another instance.
         let name = match self.random.below(2) {
             0 => format!("node-{}", self.random.below(self.made.max(1))),
             _ => format!("node-{}", self.made),
@@ -116,7 +116,7 @@ impl World {
         }
         let mut node = NodeFacts { created_at: self.wall(), ..NodeFacts::registered(&name) };
         if self.random.percent(5) {
-            node.provider_id = Some(ProviderId::parse("others://machine").unwrap());
+            node.provider_id = Some(ProviderId::parse("others://instance").unwrap());
             return self.api.register(node);
         }
         let id = self.cloud.make(&name);
@@ -128,18 +128,18 @@ impl World {
         self.changed.insert(name, self.time);
     }
 
-    /// One thing that others do.
-    fn happens(&mut self) {
+    /// One random change.
+    fn step(&mut self) {
         self.time += Duration::from_millis(self.random.below(4000));
-        self.nodes_follow_their_machines();
+        self.nodes_follow_their_instances();
         let Some(node) = self.any_node() else { return self.node_joins() };
         let name = node.name.as_str();
         match self.random.below(100) {
             0..12 => self.node_joins(),
-            12..17 => self.machine_changes(&node, None),
-            17..23 => self.machine_changes(&node, Some(InstanceState::Stopped)),
-            23..40 => self.machine_changes(&node, Some(InstanceState::Running)),
-            40..43 => self.machine_changes(&node, Some(InstanceState::Unknown)),
+            12..17 => self.instance_changes(&node, None),
+            17..23 => self.instance_changes(&node, Some(InstanceState::Stopped)),
+            23..40 => self.instance_changes(&node, Some(InstanceState::Running)),
+            40..43 => self.instance_changes(&node, Some(InstanceState::Unknown)),
             43..63 => self.cloud.list_catches_up(),
             63..69 => {
                 let key = format!("others/{}", self.made);
@@ -150,7 +150,7 @@ impl World {
             }
             69..71 => self.api.remove(name),
             71..77 if node.is_held => {
-                // Some mistake it for another Node of that name.
+                // Some name another Node of that name by mistake.
                 let uid = if self.random.percent(80) { node.uid.clone() } else { "another".to_owned() };
                 self.api.edit(name, |node| node.release_deletion = Some(uid));
             }
@@ -160,7 +160,7 @@ impl World {
             86..88 => self.cloud.faults.failures = self.random.below(2) * 50,
             88..90 if self.may_lie => self.cloud.faults.lying_reads = self.random.below(3) * 50,
             90..93 => {
-                // A kubelet that is slow.
+                // A slow kubelet.
                 let readiness = if self.random.percent(50) { Readiness::False } else { Readiness::Unknown };
                 self.api.edit(name, |node| node.readiness = readiness);
                 self.changed.insert(name.to_owned(), self.time);
@@ -169,8 +169,8 @@ impl World {
         }
     }
 
-    fn machine_changes(&mut self, node: &NodeFacts, state: Option<InstanceState>) {
-        if let Some((id, _)) = self.cloud.machine(node) {
+    fn instance_changes(&mut self, node: &NodeFacts, state: Option<InstanceState>) {
+        if let Some((id, _)) = self.cloud.instance(node) {
             match state {
                 None => self.cloud.vanish(&id),
                 Some(state) => self.cloud.set(&id, state),
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    fn nodes_follow_their_machines(&mut self) {
+    fn nodes_follow_their_instances(&mut self) {
         let (cloud, time) = (&self.cloud, self.time);
         let settled: Vec<_> = self
             .changed
@@ -190,7 +190,7 @@ impl World {
         for name in settled {
             self.changed.remove(&name);
             self.api.edit(&name, |node| {
-                node.readiness = match cloud.machine(node).map(|(_, state)| state) {
+                node.readiness = match cloud.instance(node).map(|(_, state)| state) {
                     Some(InstanceState::Running | InstanceState::Unknown) => Readiness::True,
                     Some(InstanceState::Stopped) | None => Readiness::Unknown,
                 }
@@ -199,38 +199,38 @@ impl World {
     }
 
     fn restart(&mut self) {
-        self.judge = Judge::new(provider(), self.wants_out_of_service);
+        self.planner = LifecyclePlanner::new(provider(), self.wants_out_of_service);
         self.started = self.time;
         self.deleted.clear();
         self.tally.restarts += 1;
     }
 
-    /// Lets others act between two steps.
+    /// Makes random changes between two steps.
     fn between(&mut self) {
         if self.is_busy {
-            (0..self.random.below(3)).for_each(|_| self.happens());
+            (0..self.random.below(3)).for_each(|_| self.step());
         }
     }
 
-    /// One pass, as the controller makes it; what it wrote.
+    /// Makes one pass like the controller. Returns what it wrote.
     fn pass(&mut self) -> Vec<Action> {
         let started = self.started;
         let now = self.now();
-        let candidates = self.judge.candidates(&self.api.all(), now);
+        let candidates = self.planner.candidates(&self.api.all(), now);
         let mut findings = Findings::default();
         let answers = self.look_up(Purpose::Refresh, &candidates);
         let now = self.now();
-        let doubted = self.judge.looked_up(&mut findings, answers, now);
-        let in_doubt: Vec<_> = doubted.iter().map(|(node, _)| Arc::clone(node)).collect();
-        let answers = self.look_up(Purpose::Confirm, &in_doubt);
+        let to_confirm = self.planner.on_lookup(&mut findings, answers, now);
+        let nodes: Vec<_> = to_confirm.iter().map(|(node, _)| Arc::clone(node)).collect();
+        let answers = self.look_up(Purpose::Confirm, &nodes);
         let now = self.now();
-        self.judge.confirmed(&mut findings, &doubted, answers, now);
+        self.planner.on_confirmation(&mut findings, &to_confirm, answers, now);
         let seen = self.api.all();
         self.between(); // the watch is late
         if self.started != started {
-            return Vec::new(); // this controller is no more
+            return Vec::new(); // the controller has restarted
         }
-        let plan = self.judge.plan(&seen, &findings, self.now());
+        let plan = self.planner.plan(&seen, &findings, self.now());
         let bound = 3.max(self.provider_nodes(&seen) / 4);
         let mut written = Vec::new();
         for action in plan.actions {
@@ -241,7 +241,7 @@ impl World {
             self.write(&action);
             written.push(action);
         }
-        if written.iter().any(|action| action.write == Write::Delete { is_released: false }) {
+        if written.iter().any(|action| action.write == NodeWrite::Delete { is_released: false }) {
             let within = self.deleted_within().count();
             assert!(within <= bound, "{within} deleted within ten minutes, {bound} may be");
         }
@@ -259,7 +259,7 @@ impl World {
         self.deleted.iter().filter(move |(_, at)| recent(**at)).map(|(uid, _)| uid)
     }
 
-    fn look_up(&mut self, purpose: Purpose, nodes: &[Arc<NodeFacts>]) -> Vec<Answered> {
+    fn look_up(&mut self, purpose: Purpose, nodes: &[Arc<NodeFacts>]) -> Vec<NodeAnswer> {
         let mut answered = Vec::new();
         for chunk in nodes.chunks(7) {
             self.between();
@@ -274,22 +274,22 @@ impl World {
     fn write(&mut self, action: &Action) {
         let (node, tally) = (&action.node, &mut self.tally);
         let written = match &action.write {
-            Write::SetTaints(taints) => {
+            NodeWrite::SetTaints(taints) => {
                 tally.shutdown += u64::from(taints.iter().any(|taint| taint.key == TAINT_SHUTDOWN));
                 self.api.patch(node, true, |node| node.taints.clone_from(taints))
             }
-            Write::EndHold => {
+            NodeWrite::EndHold => {
                 tally.hold_ended += 1;
                 self.api.patch(node, false, |node| {
                     node.is_held = false;
                     node.release_deletion = None;
                 })
             }
-            Write::Hold(_) => {
+            NodeWrite::Hold(_) => {
                 tally.held += 1;
                 self.api.patch(node, false, |node| node.is_held = true)
             }
-            Write::Delete { is_released } => {
+            NodeWrite::Delete { is_released } => {
                 let deleted = self.api.delete(node);
                 if deleted.is_ok() {
                     self.has_been_deleted(node, *is_released);
@@ -301,13 +301,13 @@ impl World {
     }
 
     fn has_been_deleted(&mut self, node: &NodeFacts, is_released: bool) {
-        let machine = self.cloud.machine(node);
-        assert!(self.may_lie || machine.is_none(), "{node:?} has a machine: {machine:?}");
+        let instance = self.cloud.instance(node);
+        assert!(self.may_lie || instance.is_none(), "{node:?} has an instance: {instance:?}");
         assert!(is_ours(node) && node.readiness != Readiness::True && !node.is_deleting, "{node:?}");
-        assert_eq!(is_released, node.is_held, "what is held waits for somebody's word");
+        assert_eq!(is_released, node.is_held, "a Node on hold waits for its release");
         assert!(!is_released || node.release_deletion.as_deref() == Some(node.uid.as_str()), "{node:?}");
         let now = self.now();
-        self.judge.deleted(node, is_released, now);
+        self.planner.on_deletion(node, is_released, now);
         if is_released {
             self.tally.released += 1;
         } else {
@@ -317,21 +317,21 @@ impl World {
     }
 
     /// Nothing else happens any more, all faults end, and the controller makes as many passes as it likes.
-    fn comes_to_rest(&mut self) {
+    fn settle(&mut self) {
         (self.is_busy, self.may_lie) = (false, false);
         self.cloud.faults = Faults::default();
         self.cloud.list_catches_up();
         for _ in 0..30 {
             self.time += Duration::from_secs(10);
-            self.nodes_follow_their_machines();
+            self.nodes_follow_their_instances();
             self.pass();
         }
-        assert_eq!(self.pass(), [], "at rest nothing is written");
+        assert_eq!(self.pass(), [], "a settled cluster needs no write");
         for node in self.api.all().into_iter().filter(|node| is_ours(node)) {
-            let machine = self.cloud.machine(&node).map(|(_, state)| state);
+            let instance = self.cloud.instance(&node).map(|(_, state)| state);
             let taint = |key| node.taints.iter().any(|taint| taint.key == key);
-            match machine {
-                None => assert!(node.is_held, "{node:?} has no machine"),
+            match instance {
+                None => assert!(node.is_held, "{node:?} has no instance"),
                 Some(state) => {
                     assert!(!node.is_held && node.release_deletion.is_none(), "{node:?} is held");
                     assert_eq!(taint(TAINT_SHUTDOWN), state == InstanceState::Stopped, "{node:?} {state:?}");
@@ -344,16 +344,16 @@ impl World {
         }
     }
 
-    /// Somebody looks at what is held, and lets it go.
-    fn all_is_released(&mut self) {
+    /// An operator releases all Nodes on hold.
+    fn release_all(&mut self) {
         for node in self.api.all().iter().filter(|node| node.is_held) {
             self.api.edit(&node.name, |node| node.release_deletion = Some(node.uid.clone()));
         }
         self.pass();
         let all = self.api.all();
         assert!(
-            all.iter().all(|node| !is_ours(node) || self.cloud.machine(node).is_some()),
-            "all were let go"
+            all.iter().all(|node| !is_ours(node) || self.cloud.instance(node).is_some()),
+            "all were deleted"
         );
     }
 }
@@ -363,7 +363,7 @@ fn is_ours(node: &NodeFacts) -> bool {
 }
 
 #[test]
-fn whatever_happens_only_nodes_without_a_machine_are_deleted_and_all_come_to_rest() {
+fn in_every_history_only_nodes_without_an_instance_are_deleted_and_all_settle() {
     let mut total = Tally::default();
     for seed in 0..24 {
         let mut world = World::new(seed, 3 + seed * 2, seed % 2 == 0);
@@ -377,9 +377,9 @@ fn whatever_happens_only_nodes_without_a_machine_are_deleted_and_all_come_to_res
                 world.between();
                 world.pass();
             }
-            world.comes_to_rest();
+            world.settle();
         }
-        world.all_is_released();
+        world.release_all();
         let tally = world.tally;
         total.deleted += tally.deleted;
         total.released += tally.released;

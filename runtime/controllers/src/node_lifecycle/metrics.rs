@@ -1,4 +1,4 @@
-//! What this controller counts.
+//! The metrics of the lifecycle controller.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -6,10 +6,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::judge::Plan;
+use super::planner::Plan;
 use crate::error::Error;
 
-/// The metric families. Clones share their values.
+/// The metrics of the lifecycle controller. Clones share their values.
 #[derive(Clone, Default)]
 pub(crate) struct Metrics {
     passes: Counter,
@@ -18,75 +18,71 @@ pub(crate) struct Metrics {
     held: Gauge,
     breaker_open: Gauge,
     absent_unconfirmed: Counter,
-    deletions: Family<Deletion, Counter>,
+    deletions: Family<DeletionLabels, Counter>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Deletion {
+struct DeletionLabels {
     result: &'static str,
 }
 
 impl Metrics {
-    /// Makes the families and registers them.
+    /// Creates the metric families and registers them.
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let prefix = registry.sub_registry_with_prefix("pileus_node_lifecycle");
-        prefix.register(
-            "passes",
-            "Looks at all Nodes that are not ready, from the lookup to the last write",
-            metrics.passes.clone(),
-        );
+        prefix.register("passes", "Passes of the lifecycle controller", metrics.passes.clone());
         prefix.register(
             "candidates",
-            "Nodes whose machines were looked up in the last pass",
+            "Nodes whose instances were looked up in the last pass",
             metrics.candidates.clone(),
         );
         prefix.register(
             "unknown",
-            "Nodes that are not ready and of whose machines the last answer was an error",
+            "Nodes that are not ready and whose last lookup failed",
             metrics.unknown.clone(),
         );
         prefix.register(
             "held",
-            "Nodes whose machines are gone and whose deletion is held",
+            "Nodes whose instances are gone and whose deletion is on hold",
             metrics.held.clone(),
         );
         prefix.register(
             "breaker_open",
-            "1 while so many machines are gone at once that Nodes are held rather than deleted",
+            "1 while deletions are on hold because too many instances are gone at once",
             metrics.breaker_open.clone(),
         );
         prefix.register(
             "absent_unconfirmed",
-            "Machines that a list lacked and a direct read found",
+            "Instances that a list lacked and a direct read found",
             metrics.absent_unconfirmed.clone(),
         );
-        prefix.register("deletions", "Deletions of Nodes, by what became of them", metrics.deletions.clone());
+        prefix.register("deletions", "Deletions of Nodes, by result", metrics.deletions.clone());
         metrics
     }
 
-    pub(super) fn asked(&self, candidates: usize) {
+    pub(super) fn set_candidates(&self, candidates: usize) {
         self.candidates.set(i64::try_from(candidates).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn planned(&self, plan: &Plan, contradicted: u64, unknown: usize) {
+    pub(super) fn record_plan(&self, plan: &Plan, contradicted: u64, unknown: usize) {
         self.unknown.set(i64::try_from(unknown).unwrap_or(i64::MAX));
         self.held.set(i64::try_from(plan.held).unwrap_or(i64::MAX));
-        self.breaker_open.set(i64::from(plan.verdict.is_open));
+        self.breaker_open.set(i64::from(plan.breaker.is_open));
         self.absent_unconfirmed.inc_by(contradicted);
     }
 
-    pub(super) fn passed(&self) {
+    pub(super) fn count_pass(&self) {
         self.passes.inc();
     }
 
-    pub(super) fn deleted(&self, result: Result<(), &Error>) {
+    pub(super) fn count_deletion(&self, result: Result<(), &Error>) {
         let result = result.map_or_else(Error::as_str, |()| "ok");
-        self.deletions.get_or_create(&Deletion { result }).inc();
+        self.deletions.get_or_create(&DeletionLabels { result }).inc();
     }
 
-    /// What is so at present is another process's to say from now on.
-    pub(super) fn leaves(&self) {
+    /// Resets the gauges when the controller ends: from now on another replica reports them.
+    pub(super) fn reset_gauges(&self) {
         self.candidates.set(0);
         self.unknown.set(0);
         self.held.set(0);

@@ -1,8 +1,8 @@
-//! What upstream's tests of this controller say, L01 to L28 (ccm-behaviour 10.2), as tests of ours.
+//! The scenarios of upstream's tests of its lifecycle controller (L01 to L28 in UPSTREAM.md).
 //!
-//! Upstream has each for two generations of provider interfaces; here is one, so that the first six stand for twelve. An
-//! instance ID by name (V1's `InstanceID`) is the provider's own business: a lookup with no provider ID answers for it.
-//! Each answer is the second one's too, where the first leads to a direct read.
+//! Upstream tests two generations of provider interfaces. Here is one, so that the first six tests stand for twelve. To find an
+//! instance ID by name (V1's `InstanceID`) is up to the provider: a lookup without provider ID does the same. Where an
+//! answer leads to a direct read, the read gets the same answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use pileus_cloud::{Answer, Error, ErrorKind, InstanceState, Provider, ProviderId};
 
-use super::judge::{Findings, Judge, Now};
-use super::plan::Write;
+use super::plan::NodeWrite;
+use super::planner::{Findings, LifecyclePlanner, Now};
 use crate::facts::node::{NodeFacts, Readiness, Taint};
 use crate::model::instance;
 use crate::well_known::TAINT_SHUTDOWN;
 
 const ABSENT: Result<Answer, Error> = Ok(Answer::Absent);
 
-/// `node0`, initialised long ago, as ready as the kubelet says.
+/// `node0`, initialized long ago, as ready as the kubelet says.
 fn node(readiness: Readiness) -> NodeFacts {
     let provider_id = Some(ProviderId::parse("fake://12345").unwrap());
     NodeFacts { readiness, provider_id, taints: Vec::new(), ..NodeFacts::registered("node0") }
 }
 
-/// It, before it has a provider ID.
+/// `node0` before it has a provider ID.
 fn unnamed(readiness: Readiness) -> NodeFacts {
     NodeFacts { readiness, ..NodeFacts::registered("node0") }
 }
@@ -37,8 +37,8 @@ fn error() -> Result<Answer, Error> {
     Err(Error::new(ErrorKind::Broken, "the cloud fails"))
 }
 
-/// What one pass writes to the Node; nothing is said to a question that isn't asked.
-fn writes(node: NodeFacts, answer: &Result<Answer, Error>) -> Option<Write> {
+/// What one pass writes to the Node.
+fn writes(node: NodeFacts, answer: &Result<Answer, Error>) -> Option<NodeWrite> {
     let provider = Provider {
         name: "fake".to_owned(),
         schemes: vec!["fake".to_owned()],
@@ -50,18 +50,18 @@ fn writes(node: NodeFacts, answer: &Result<Answer, Error>) -> Option<Write> {
         routes: None,
         instances: None,
     };
-    let (mut judge, mut findings) = (Judge::new(provider, false), Findings::default());
+    let (mut planner, mut findings) = (LifecyclePlanner::new(provider, false), Findings::default());
     let now = Now { wall: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1), uptime: Duration::ZERO };
     let nodes = [Arc::new(node)];
-    let answers = judge.candidates(&nodes, now).into_iter().map(|node| (node, answer.clone())).collect();
-    let doubted = judge.looked_up(&mut findings, answers, now);
-    let answers = doubted.iter().map(|(node, _)| (Arc::clone(node), answer.clone())).collect();
-    judge.confirmed(&mut findings, &doubted, answers, now);
-    judge.plan(&nodes, &findings, now).actions.pop().map(|action| action.write)
+    let answers = planner.candidates(&nodes, now).into_iter().map(|node| (node, answer.clone())).collect();
+    let to_confirm = planner.on_lookup(&mut findings, answers, now);
+    let answers = to_confirm.iter().map(|(node, _)| (Arc::clone(node), answer.clone())).collect();
+    planner.on_confirmation(&mut findings, &to_confirm, answers, now);
+    planner.plan(&nodes, &findings, now).actions.pop().map(|action| action.write)
 }
 
 fn deletes(node: NodeFacts, answer: &Result<Answer, Error>) -> bool {
-    writes(node, answer) == Some(Write::Delete { is_released: false })
+    writes(node, answer) == Some(NodeWrite::Delete { is_released: false })
 }
 
 fn taints(node: NodeFacts, answer: &Result<Answer, Error>) -> bool {
@@ -72,11 +72,11 @@ fn taints(node: NodeFacts, answer: &Result<Answer, Error>) -> bool {
         effect: "NoSchedule".to_owned(),
         time_added: None,
     });
-    writes(node, answer) == Some(Write::SetTaints(wanted))
+    writes(node, answer) == Some(NodeWrite::SetTaints(wanted))
 }
 
 #[test]
-fn l01_l07_a_node_that_is_not_ready_and_has_no_machine_is_deleted() {
+fn l01_l07_a_node_that_is_not_ready_and_has_no_instance_is_deleted() {
     assert!(deletes(node(Readiness::False), &ABSENT));
 }
 
@@ -86,38 +86,38 @@ fn l02_l08_a_node_is_kept_when_the_cloud_fails() {
 }
 
 #[test]
-fn l03_l09_a_node_that_is_not_ready_and_has_a_machine_is_kept() {
+fn l03_l09_a_node_that_is_not_ready_and_has_an_instance_is_kept() {
     assert_eq!(writes(node(Readiness::False), &Ok(found(InstanceState::Running))), None);
 }
 
 #[test]
-fn l04_l10_a_node_that_is_not_heard_of_and_has_no_machine_is_deleted() {
+fn l04_l10_a_node_of_unknown_readiness_without_an_instance_is_deleted() {
     assert!(deletes(node(Readiness::Unknown), &ABSENT));
 }
 
 #[test]
-fn l05_l11_a_node_that_is_not_heard_of_and_has_a_machine_is_kept() {
+fn l05_l11_a_node_of_unknown_readiness_with_an_instance_is_kept() {
     assert_eq!(writes(node(Readiness::Unknown), &Ok(found(InstanceState::Running))), None);
 }
 
 #[test]
-fn l06_l12_a_ready_node_is_kept_whatever_the_cloud_says() {
+fn l06_l12_a_ready_node_is_kept_regardless_of_the_cloud() {
     assert_eq!(writes(node(Readiness::True), &ABSENT), None);
 }
 
 #[test]
-fn l13_a_node_whose_machine_is_stopped_is_tainted_and_kept() {
+fn l13_a_node_whose_instance_is_stopped_is_tainted_and_kept() {
     assert!(taints(node(Readiness::False), &Ok(found(InstanceState::Stopped))));
 }
 
 #[test]
-fn l14_without_a_provider_id_a_stopped_machine_is_found_by_name() {
+fn l14_without_a_provider_id_a_stopped_instance_is_found_by_name() {
     assert!(taints(unnamed(Readiness::False), &Ok(found(InstanceState::Stopped))));
 }
 
-/// Upstream's answer is an empty instance ID; a provider of ours says that there is none.
+/// Upstream gets an empty instance ID. Here the provider answers `absent`.
 #[test]
-fn l15_without_a_provider_id_and_without_a_machine_a_node_is_deleted() {
+fn l15_without_a_provider_id_and_without_an_instance_a_node_is_deleted() {
     assert!(deletes(unnamed(Readiness::False), &ABSENT));
 }
 
@@ -126,51 +126,51 @@ fn l16_without_a_provider_id_a_node_is_kept_when_the_cloud_fails() {
     assert_eq!(writes(unnamed(Readiness::False), &error()), None);
 }
 
-/// Upstream's V1 knows an error that says so, and its V2 keeps such a Node forever (P-02); here it is no error.
+/// Upstream's V1 has an error for this, and its V2 keeps such a Node forever (U-02). Here it is an answer.
 #[test]
 fn l17_not_found_by_name_is_absent() {
     assert!(deletes(unnamed(Readiness::Unknown), &ABSENT));
 }
 
-/// Upstream asks whether the machine exists and whether it is stopped one after the other, and the second question can
-/// fail where the first says no. One answer says both here: of a machine that is gone there is no state.
+/// Upstream asks for existence first and for the shutdown state second, and the second call can fail for an instance that is
+/// gone. Here one answer has both, and an absent instance has no state.
 #[test]
-fn l18_l19_l21_a_machine_that_is_gone_has_no_state_that_could_matter() {
+fn l18_l19_l21_an_absent_instance_has_no_state() {
     for readiness in [Readiness::False, Readiness::Unknown] {
         assert!(deletes(node(readiness), &ABSENT));
     }
 }
 
 #[test]
-fn l20_a_ready_node_is_not_tainted_whatever_the_cloud_says() {
+fn l20_a_ready_node_is_not_tainted_regardless_of_the_cloud() {
     assert_eq!(writes(node(Readiness::True), &Ok(found(InstanceState::Stopped))), None);
 }
 
-/// Upstream asks for an ID first and then about the ID. A question of ours carries the Node's ID.
+/// Upstream determines the ID first and then looks it up. Here the lookup has the Node's ID.
 #[test]
-fn l22_l23_a_lookup_carries_the_provider_id_that_the_node_has() {
+fn l22_l23_a_lookup_has_the_provider_id_of_the_node() {
     let node = node(Readiness::False);
     assert_eq!(node.reference(&[]).provider_id, node.provider_id);
 }
 
-/// Upstream makes `fake://` and the instance ID up, or takes the metadata's. Here a provider is asked by name and the
-/// rest, and its answer is about the machine: no ID is needed to act on it.
+/// Upstream composes the ID from `fake://` and the instance ID, or takes the metadata's. Here the provider looks the Node up by
+/// its name and other facts, and the controller needs no ID to act on the answer.
 #[test]
-fn l24_l25_without_a_provider_id_the_name_is_what_a_lookup_carries() {
+fn l24_l25_without_a_provider_id_a_lookup_has_the_name() {
     let reference = unnamed(Readiness::False).reference(&[]);
     assert_eq!((reference.provider_id, reference.name.as_str()), (None, "node0"));
     assert_eq!(writes(unnamed(Readiness::False), &Ok(found(InstanceState::Running))), None);
 }
 
-/// Upstream goes on with an empty ID. Here a machine always has one, and a provider that finds none is heard no further.
+/// Upstream continues with an empty ID. Here an instance always has one.
 #[test]
-fn l26_an_empty_provider_id_is_none() {
+fn l26_an_empty_provider_id_is_invalid() {
     assert!(ProviderId::parse("").is_err());
     assert_eq!(writes(unnamed(Readiness::False), &Ok(Answer::Unmanaged)), None);
 }
 
-/// Upstream tells the two apart by the identity of an error, which a wrapped one loses. Here one is an answer and the other
-/// an error, whatever its text says.
+/// Upstream distinguishes the two by the identity of the error, which wrapping loses. Here one is an answer and the other an
+/// error, regardless of its text.
 #[test]
 fn l27_l28_not_found_is_an_answer_and_an_error_is_never_not_found() {
     let words = Err(Error::new(ErrorKind::Invalid, "instance not found"));

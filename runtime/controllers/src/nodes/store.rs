@@ -1,5 +1,5 @@
-//! What is known of all Nodes besides their facts: what those that nobody can work on still have, and which machines those
-//! had that are gone.
+//! The Nodes that the informer knows. Beside the facts it remembers the Pod CIDRs of Nodes that can't be read, whose routes
+//! must stay, and the instances of Nodes that are gone, which a cloud's list may still show.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,8 +9,8 @@ use kube::runtime::watcher;
 use pileus_cloud::ProviderId;
 
 use super::Change;
-use crate::facts::node::{Node, NodeFacts, Unreadable};
-use crate::objects::{Facts, Keep, Kept};
+use crate::facts::node::{Node, NodeFacts, UnreadableNode};
+use crate::informer::{Facts, InformerStore, ObjectStore};
 
 impl Facts for NodeFacts {
     fn key(&self) -> String {
@@ -29,115 +29,116 @@ impl Facts for NodeFacts {
 /// All Nodes by name.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    pub(super) kept: Kept<NodeFacts>,
-    /// The ranges of Pod addresses of those that nobody can work on, by name.
+    pub(super) objects: ObjectStore<NodeFacts>,
+    /// The Pod CIDRs of Nodes that can't be read, by name.
     unreadable: BTreeMap<String, Vec<IpNet>>,
-    /// Those of a list that is still coming in.
+    /// The same of a list that isn't complete yet.
     listing_unreadable: BTreeMap<String, Vec<IpNet>>,
-    former: Former,
+    former: FormerInstances,
 }
 
-/// How many names of Nodes that are gone are remembered: more than go while a cloud's list may still show their machines.
-const FORMER: usize = 10_000;
+/// The number of former Nodes that are remembered: more than are deleted while a cloud's list may still show their instances.
+const MAX_FORMER: usize = 10_000;
 
-/// The machines of Nodes that are gone.
+/// The instances of Nodes that are gone.
 #[derive(Debug, Default)]
-struct Former {
-    /// By the Node's name.
-    machines: BTreeMap<String, ProviderId>,
-    /// The names in the order in which they went.
-    went: VecDeque<String>,
+struct FormerInstances {
+    /// The provider ID of each, by the Node's name.
+    ids: BTreeMap<String, ProviderId>,
+    /// The names, the oldest first.
+    order: VecDeque<String>,
 }
 
-impl Keep for Store {
+impl InformerStore for Store {
     type Object = Node;
     type Facts = NodeFacts;
 
-    fn take_in(&mut self, event: watcher::Event<Node>) -> Vec<Change> {
+    fn on_event(&mut self, event: watcher::Event<Node>) -> Vec<Change> {
         match event {
             watcher::Event::Init => {
-                self.list_begins();
+                self.begin_list();
                 Vec::new()
             }
             watcher::Event::InitApply(node) => {
-                match readable(node) {
-                    Ok(facts) => self.kept.listed(facts),
-                    Err(unreadable) => self.listed_unreadable(unreadable),
+                match read(node) {
+                    Ok(facts) => self.objects.add_listed(facts),
+                    Err(unreadable) => self.add_listed_unreadable(unreadable),
                 }
                 Vec::new()
             }
-            watcher::Event::InitDone => self.list_ends(),
-            watcher::Event::Apply(node) => match readable(node) {
-                Ok(facts) => self.changed(facts).into_iter().collect(),
-                Err(unreadable) => self.unreadable(unreadable).into_iter().collect(),
+            watcher::Event::InitDone => self.finish_list(),
+            watcher::Event::Apply(node) => match read(node) {
+                Ok(facts) => self.on_applied(facts).into_iter().collect(),
+                Err(unreadable) => self.on_unreadable(unreadable).into_iter().collect(),
             },
-            watcher::Event::Delete(node) => self.gone(&node.name_any()).into_iter().collect(),
+            watcher::Event::Delete(node) => self.on_deleted(&node.name_any()).into_iter().collect(),
         }
     }
 
-    fn kept(&self) -> &Kept<NodeFacts> {
-        &self.kept
+    fn objects(&self) -> &ObjectStore<NodeFacts> {
+        &self.objects
     }
 }
 
-/// The facts of a Node, unless nobody can work on it.
-fn readable(node: Node) -> Result<NodeFacts, Unreadable> {
-    NodeFacts::read(node).inspect_err(|unreadable| tracing::warn!("{unreadable}; it is left alone"))
+fn read(node: Node) -> Result<NodeFacts, UnreadableNode> {
+    NodeFacts::read(node).inspect_err(|UnreadableNode { name, problem, .. }| {
+        tracing::warn!(node = %name, problem, "node can't be read, so it is left alone");
+    })
 }
 
 impl Store {
-    /// The ranges of Pod addresses that Nodes have which nobody can work on.
+    /// The Pod CIDRs of Nodes that can't be read.
     pub(super) fn unreadable_ranges(&self) -> impl Iterator<Item = IpNet> {
         self.unreadable.values().flatten().copied()
     }
 
-    /// The machine of the last Node that bore this name and is gone.
-    pub(super) fn former_machine(&self, name: &str) -> Option<&ProviderId> {
-        self.former.machines.get(name)
+    /// The instance of the last Node with this name that is gone.
+    pub(super) fn former_instance(&self, name: &str) -> Option<&ProviderId> {
+        self.former.ids.get(name)
     }
 
-    fn list_begins(&mut self) {
-        self.kept.list_begins();
+    fn begin_list(&mut self) {
+        self.objects.begin_list();
         self.listing_unreadable.clear();
     }
 
-    fn listed_unreadable(&mut self, node: Unreadable) {
+    fn add_listed_unreadable(&mut self, node: UnreadableNode) {
         self.listing_unreadable.insert(node.name, node.pod_cidrs);
     }
 
-    fn list_ends(&mut self) -> Vec<Change> {
+    fn finish_list(&mut self) -> Vec<Change> {
         self.unreadable = std::mem::take(&mut self.listing_unreadable);
-        self.kept.list_ends(|node| self.former.remember(node))
+        self.objects.finish_list(|node| self.former.remember(node))
     }
 
-    fn changed(&mut self, facts: NodeFacts) -> Option<Change> {
+    fn on_applied(&mut self, facts: NodeFacts) -> Option<Change> {
         self.unreadable.remove(&facts.name);
-        self.kept.changed(facts, |node| self.former.remember(node))
+        self.objects.on_applied(facts, |node| self.former.remember(node))
     }
 
-    /// The watch shows a Node that nobody can work on: to followers it is gone.
-    fn unreadable(&mut self, node: Unreadable) -> Option<Change> {
-        let gone = self.gone(&node.name);
+    /// Applies a Node that can't be read. To subscribers it is gone.
+    fn on_unreadable(&mut self, node: UnreadableNode) -> Option<Change> {
+        let change = self.on_deleted(&node.name);
         self.unreadable.insert(node.name, node.pod_cidrs);
-        gone
+        change
     }
 
-    fn gone(&mut self, name: &str) -> Option<Change> {
+    fn on_deleted(&mut self, name: &str) -> Option<Change> {
         self.unreadable.remove(name);
-        self.kept.gone(name, |node| self.former.remember(node))
+        self.objects.on_deleted(name, |node| self.former.remember(node))
     }
 }
 
-impl Former {
+impl FormerInstances {
     fn remember(&mut self, gone: &NodeFacts) {
         let Some(id) = &gone.provider_id else { return };
-        if self.machines.insert(gone.name.clone(), id.clone()).is_none() {
-            self.went.push_back(gone.name.clone());
+        if self.ids.insert(gone.name.clone(), id.clone()).is_none() {
+            self.order.push_back(gone.name.clone());
         }
-        if self.went.len() > FORMER
-            && let Some(oldest) = self.went.pop_front()
+        if self.order.len() > MAX_FORMER
+            && let Some(oldest) = self.order.pop_front()
         {
-            self.machines.remove(&oldest);
+            self.ids.remove(&oldest);
         }
     }
 }
@@ -152,15 +153,15 @@ mod tests {
 
     fn synced(nodes: &[NodeFacts]) -> Store {
         let mut store = Store::default();
-        store.kept.list_begins();
-        nodes.iter().cloned().for_each(|node| store.kept.listed(node));
-        store.list_ends();
+        store.objects.begin_list();
+        nodes.iter().cloned().for_each(|node| store.objects.add_listed(node));
+        store.finish_list();
         store
     }
 
     #[test]
-    fn the_ranges_of_nodes_that_nobody_can_work_on_are_known_as_long_as_they_are_there() {
-        let unreadable = |name: &str, range: &str| Unreadable {
+    fn the_pod_cidrs_of_unreadable_nodes_are_known_while_they_exist() {
+        let unreadable = |name: &str, range: &str| UnreadableNode {
             name: name.to_owned(),
             problem: String::new(),
             pod_cidrs: vec![range.parse().unwrap()],
@@ -168,40 +169,40 @@ mod tests {
         let ranges =
             |store: &Store| store.unreadable_ranges().map(|range| range.to_string()).collect::<Vec<_>>();
         let mut store = synced(&[node("a", "1")]);
-        assert_eq!(store.unreadable(unreadable("a", "10.0.1.0/24")), Some(Change::Gone("a".to_owned())));
+        assert_eq!(store.on_unreadable(unreadable("a", "10.0.1.0/24")), Some(Change::Gone("a".to_owned())));
         assert_eq!(ranges(&store), ["10.0.1.0/24"]);
-        store.changed(node("a", "2"));
+        store.on_applied(node("a", "2"));
         assert_eq!(ranges(&store), Vec::<String>::new());
-        store.list_begins();
-        store.listed_unreadable(unreadable("b", "10.0.2.0/24"));
+        store.begin_list();
+        store.add_listed_unreadable(unreadable("b", "10.0.2.0/24"));
         assert_eq!(ranges(&store), Vec::<String>::new(), "the list isn't complete");
-        store.list_ends();
+        store.finish_list();
         assert_eq!(ranges(&store), ["10.0.2.0/24"]);
-        store.gone("b");
+        store.on_deleted("b");
         assert_eq!(ranges(&store), Vec::<String>::new());
     }
 
     #[test]
-    fn the_machine_of_a_node_that_is_gone_is_remembered_for_a_while() {
+    fn the_instance_of_a_deleted_node_is_remembered_for_a_while() {
         let id = |number: usize| ProviderId::parse(&format!("fake://{number}")).unwrap();
         let known = |number: usize| NodeFacts { provider_id: Some(id(number)), ..node("a", "1") };
         let mut store = synced(&[known(1)]);
-        assert_eq!(store.former_machine("a"), None);
-        store.gone("a");
-        assert_eq!(store.former_machine("a"), Some(&id(1)));
-        store.changed(NodeFacts { uid: "second".to_owned(), ..known(2) });
-        store.changed(NodeFacts { uid: "third".to_owned(), ..node("a", "3") });
-        assert_eq!(store.former_machine("a"), Some(&id(2)), "whose going was not seen");
-        store.gone("a");
-        assert_eq!(store.former_machine("a"), Some(&id(2)), "the third had none");
-        for number in 0..FORMER {
+        assert_eq!(store.former_instance("a"), None);
+        store.on_deleted("a");
+        assert_eq!(store.former_instance("a"), Some(&id(1)));
+        store.on_applied(NodeFacts { uid: "second".to_owned(), ..known(2) });
+        store.on_applied(NodeFacts { uid: "third".to_owned(), ..node("a", "3") });
+        assert_eq!(store.former_instance("a"), Some(&id(2)), "whose deletion the watch did not show");
+        store.on_deleted("a");
+        assert_eq!(store.former_instance("a"), Some(&id(2)), "the third had none");
+        for number in 0..MAX_FORMER {
             let name = format!("n-{number}");
-            store.changed(NodeFacts { provider_id: Some(id(number)), ..node(&name, "1") });
-            store.gone(&name);
+            store.on_applied(NodeFacts { provider_id: Some(id(number)), ..node(&name, "1") });
+            store.on_deleted(&name);
         }
         assert_eq!(
-            (store.former_machine("a"), store.former.machines.len(), store.former.went.len()),
-            (None, FORMER, FORMER)
+            (store.former_instance("a"), store.former.ids.len(), store.former.order.len()),
+            (None, MAX_FORMER, MAX_FORMER)
         );
     }
 }

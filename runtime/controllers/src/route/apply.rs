@@ -1,4 +1,4 @@
-//! What a pass changes: routes at the cloud, the deletions first, and then the conditions of Nodes that tell of it.
+//! Makes the changes of a pass: routes at the cloud, deletions first, and then the conditions of Nodes.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,20 +11,21 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{Known, Plan, Wanted, condition, conditions, route, says};
+use super::plan::{KnownRoute, Plan, WantedRoute, condition, conditions, desired_route, has_condition};
 use super::{Controller, Memory, condition_key, create_key, delete_key};
 use crate::error::Error;
 use crate::events::Reason;
 use crate::facts::node::NodeFacts;
-use crate::nodes::{Part, write_each};
+use crate::nodes::{PatchTarget, write_each};
 
 impl Controller {
-    /// Deletes the routes that are due, if the plan is from a list made for it, and takes those that are gone out of the
-    /// table. Says which ranges still have a route that is to go: all, unless the cluster is still the one of the start.
+    /// Deletes the routes that are due, if the plan is from a new list and the cluster is still that of the start. Returns the
+    /// ranges that are still occupied by a route to delete.
     pub(super) async fn delete(&self, memory: &mut Memory, plan: &Plan, is_fresh: bool) -> HashSet<IpNet> {
         let now = Instant::now();
-        let due =
-            |known: &&Known| is_fresh && known.is_listed && memory.ledger.is_due(&delete_key(known), now);
+        let due = |known: &&KnownRoute| {
+            is_fresh && known.is_listed && memory.pending.is_due(&delete_key(known), now)
+        };
         let (mut due, mut left): (Vec<_>, Vec<_>) = plan.deletes.iter().partition(due);
         if !self.may_delete(memory, &due).await {
             left.append(&mut due);
@@ -33,19 +34,19 @@ impl Controller {
         for chunk in chunks.by_ref() {
             let changes = chunk.iter().map(|known| RouteChange {
                 action: RouteAction::Delete(known.route.clone()),
-                resume: memory.ledger.resume(&delete_key(known)),
+                resume: memory.pending.resume(&delete_key(known)),
             });
             let (outcomes, is_answered) = self.change("delete", changes.collect()).await;
             for (known, outcome) in chunk.iter().zip(outcomes) {
                 let (name, destination) = (&known.route.name, &known.route.destination);
-                if memory.came(delete_key(known), &outcome, (self.jitter)()) {
+                if memory.on_outcome(delete_key(known), &outcome, (self.jitter)()) {
                     tracing::info!(route = %name, %destination, "route deleted: no node wants it");
                     memory.table.iter_mut().for_each(|table| table.retain(|there| there != *known));
                     continue;
                 }
                 left.push(known);
                 if let Err(error) = outcome {
-                    tracing::debug!(route = %name, %destination, "route not deleted: {error}");
+                    tracing::debug!(route = %name, %destination, %error, "route not deleted");
                 }
             }
             if !is_answered {
@@ -56,59 +57,64 @@ impl Controller {
         left.into_iter().filter_map(|known| known.destination).collect()
     }
 
-    /// Whether routes may be deleted now. The Nodes that want them may be missing because their store was lost.
-    async fn may_delete(&self, memory: &mut Memory, due: &[&Known]) -> bool {
+    /// Whether routes may be deleted now. They may not if the cluster is another one, as after the loss of its store: then Nodes
+    /// are missing that still need their routes.
+    async fn may_delete(&self, memory: &mut Memory, due: &[&KnownRoute]) -> bool {
         if due.is_empty() {
             return true;
         }
         let Err(error) = self.nodes.confirm_cluster(self.settings.cluster.uid.as_deref()).await else {
             return true;
         };
-        let failed = |known: &&Known| {
-            memory.ledger.failed(delete_key(known), Instant::now(), error.retry(), (self.jitter)())
+        let failed = |known: &&KnownRoute| {
+            memory.pending.on_failure(delete_key(known), Instant::now(), error.retry(), (self.jitter)())
         };
         let failures = due.iter().map(failed).max();
         if failures.is_some_and(u32::is_power_of_two) {
-            tracing::warn!(count = due.len(), "no route is deleted: {error}");
+            tracing::warn!(routes = due.len(), %error, "routes not deleted: the cluster could not be confirmed");
         }
         false
     }
 
-    /// Creates the routes that are due. One whose range is taken waits until the route there is gone.
-    pub(super) async fn create(&self, memory: &mut Memory, plan: &Plan, taken: &HashSet<IpNet>) {
+    /// Creates the routes that are due. A route whose range is occupied waits until the present route is deleted.
+    pub(super) async fn create(&self, memory: &mut Memory, plan: &Plan, occupied: &HashSet<IpNet>) {
         let now = Instant::now();
-        let due = |wanted: &&Wanted| {
-            memory.ledger.is_due(&create_key(wanted), now) && !taken.contains(&wanted.range)
+        let due = |wanted: &&WantedRoute| {
+            memory.pending.is_due(&create_key(wanted), now) && !occupied.contains(&wanted.range)
         };
         let due: Vec<_> = plan.creates.iter().filter(due).collect();
-        let mut missing = plan.creates.len() + plan.contested.len();
+        let mut missing = plan.creates.len() + plan.conflicts.len();
         for chunk in due.chunks(self.provider.largest_route_batch.max(1)) {
             let changes = chunk.iter().map(|wanted| RouteChange {
-                action: RouteAction::Create(route(wanted)),
-                resume: memory.ledger.resume(&create_key(wanted)),
+                action: RouteAction::Create(desired_route(wanted)),
+                resume: memory.pending.resume(&create_key(wanted)),
             });
             let (outcomes, is_answered) = self.change("create", changes.collect()).await;
             for (wanted, outcome) in chunk.iter().zip(outcomes) {
-                let Wanted { node, range } = wanted;
-                if memory.came(create_key(wanted), &outcome, (self.jitter)()) {
+                let WantedRoute { node, range } = wanted;
+                if memory.on_outcome(create_key(wanted), &outcome, (self.jitter)()) {
                     tracing::debug!(node = %node.name, %range, "route created");
-                    memory.table.iter_mut().for_each(|table| table.push(Known::created(&route(wanted))));
+                    memory
+                        .table
+                        .iter_mut()
+                        .for_each(|table| table.push(KnownRoute::created(&desired_route(wanted))));
                     missing -= 1;
                 } else if let Err(error) = outcome {
                     let note = format!("Could not create route for {range}: {error}");
-                    tracing::debug!(node = %node.name, %range, "route not created: {error}");
-                    self.events.about_node(node, Reason::FailedToCreateRoute, note);
+                    tracing::debug!(node = %node.name, %range, %error, "route not created");
+                    self.events.record_for_node(node, Reason::FailedToCreateRoute, note);
                 }
             }
             if !is_answered {
                 break;
             }
         }
-        self.metrics.route.missing(missing);
+        self.metrics.route.set_missing(missing);
     }
 
-    /// One call, with an outcome for each change; and whether the cloud could consider them. Where it could not, the others
-    /// of the pass aren't tried: against a cloud that hangs each call takes its whole time. They go first in the next pass.
+    /// Makes one call. Returns an outcome for each change, and whether the call succeeded as a whole. After a failed call the pass
+    /// makes no further calls, because with a cloud that hangs each call takes its whole timeout. Their changes come first in
+    /// the next pass.
     async fn change(
         &self,
         action: &'static str,
@@ -118,17 +124,17 @@ impl Controller {
         let is_answered = outcomes.is_ok();
         let outcomes = outcomes.unwrap_or_else(|error| vec![Err(error); changes.len()]);
         for outcome in &outcomes {
-            self.metrics.route.changed(action, outcome);
+            self.metrics.route.count_change(action, outcome);
         }
-        warn_of_failures(action, &changes, &outcomes);
+        log_failures(action, &changes, &outcomes);
         (outcomes, is_answered)
     }
 
-    /// Writes the conditions that aren't what they should be. Once it is told to stop no write begins, and those that have
-    /// begun are awaited. The plan ends here, so that the facts of each Node go as soon as newer ones have come.
-    pub(super) async fn tell(&self, memory: &mut Memory, plan: Plan, stop: &CancellationToken) {
+    /// Writes the conditions that differ from the table. After `stop` no write begins, and those in flight are awaited. The plan is
+    /// dropped here, so that the facts of a Node are freed as soon as newer ones arrive.
+    pub(super) async fn write_conditions(&self, memory: &mut Memory, plan: Plan, stop: &CancellationToken) {
         let now = Instant::now();
-        let due = |node: &NodeFacts| memory.ledger.is_due(&condition_key(node), now);
+        let due = |node: &NodeFacts| memory.pending.is_due(&condition_key(node), now);
         let wanted = conditions(&plan, memory.table.as_deref().unwrap_or_default());
         let wanted: Vec<_> = wanted.into_iter().filter(|(node, _)| due(node)).collect();
         drop(plan);
@@ -137,44 +143,44 @@ impl Controller {
             (node, written)
         };
         let mut failed = Vec::new();
-        let answered = |(node, written): (Arc<NodeFacts>, Result<(), Error>)| {
+        let on_result = |(node, written): (Arc<NodeFacts>, Result<(), Error>)| {
             let key = condition_key(&node);
             match written {
-                Ok(()) => memory.ledger.done(&key),
-                // Its news brings the next pass.
+                Ok(()) => memory.pending.on_done(&key),
+                // The change of the Node causes the next pass.
                 Err(Error::Conflict | Error::Gone) => {}
                 Err(error) => {
                     let (retry, jitter) = (error.retry(), (self.jitter)());
-                    memory.ledger.failed(key, Instant::now(), retry, jitter);
+                    memory.pending.on_failure(key, Instant::now(), retry, jitter);
                     failed.push((node, error));
                 }
             }
         };
-        let is_whole = write_each(wanted, stop, write, answered).await;
-        // An API server that refuses does so for all, and they may be thousands.
+        let is_whole = write_each(wanted, stop, write, on_result).await;
+        // One log line, because an API server that refuses may do so for thousands of Nodes.
         if let Some((node, error)) = failed.first() {
             let (node, failed) = (&node.name, failed.len());
-            tracing::warn!(%node, failed, "conditions NetworkUnavailable not written; the first since: {error}");
+            tracing::warn!(failed, first = %node, %error, "conditions NetworkUnavailable not written");
         }
         if !is_whole {
-            tracing::warn!("stopped before all conditions of nodes were written");
+            tracing::warn!("stopped before all node conditions were written");
         }
     }
 
     async fn write_condition(&self, node: &NodeFacts, is_available: bool) -> Result<(), Error> {
         let patch = Patch::Strategic(condition_patch(node, is_available, Timestamp::now()));
-        let now = self.nodes.patch(node, "set_network_unavailable", Part::Status, &patch).await?;
-        // Else it would be written again in each pass.
-        if says(&now, is_available) {
+        let now = self.nodes.patch(node, "set_network_unavailable", PatchTarget::Status, &patch).await?;
+        // An error, because the condition would otherwise be written again in each pass.
+        if has_condition(&now, is_available) {
             Ok(())
         } else {
-            Err(Error::Refused("it is changed back at once: look for an admission policy".to_owned()))
+            Err(Error::Refused("the condition is undone at once: look for an admission policy".to_owned()))
         }
     }
 }
 
-/// One line for a call: where a cloud is down, each of thousands of routes fails, and again with each try.
-fn warn_of_failures(
+/// Logs one line for a call: where a cloud is down, thousands of routes may fail with each try.
+fn log_failures(
     action: &'static str,
     changes: &[RouteChange],
     outcomes: &[Result<RouteProgress, CloudError>],
@@ -190,19 +196,19 @@ fn warn_of_failures(
             RouteAction::Delete(route) => route.destination.clone(),
             RouteAction::Create(route) => route.destination.to_string(),
         };
-        tracing::warn!(action, failed = count, of, range, "routes not changed; the first since: {error}");
+        tracing::warn!(action, failed = count, of, first = range, %error, "routes not changed");
     }
 }
 
-/// A strategic merge patch, which keeps the conditions of others: they are merged by type. A transition is one of the
-/// status; its time stays where only the reason changes.
+/// A strategic merge patch, because it merges conditions by type and so keeps all others. The transition time changes only with
+/// the status, not with the reason.
 pub(super) fn condition_patch(node: &NodeFacts, is_available: bool, now: Timestamp) -> Value {
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let (status, reason) = condition(is_available);
     let message = if is_available {
-        "The cloud has a route for each of the node's ranges of Pod addresses"
+        "The cloud has a route for each Pod CIDR of this node"
     } else {
-        "The cloud lacks a route for the node's range of Pod addresses"
+        "No cloud route for this node's Pod CIDR"
     };
     let mut condition = json!({
         "type": "NetworkUnavailable",

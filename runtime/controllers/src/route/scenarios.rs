@@ -1,8 +1,8 @@
-//! Upstream's scenarios of its route controller (ccm-behaviour 10.3, R01 to R42), on as much of the real way as there is
-//! without an API server and a cloud: Nodes as JSON, their facts, the plan, and the patches that tell of it.
+//! The scenarios of upstream's tests of its route controller (R01 to R42 in UPSTREAM.md), without API server and cloud: Nodes
+//! as JSON, their facts, the plan, and the patches of conditions.
 //!
-//! A cloud here tells of a route what upstream's `EnableNodeAddresses` tells by whether it states next hops: where it
-//! states none there is nothing to compare, where it states some each must be the Node's (R13, R14, R21).
+//! Upstream has a flag `EnableNodeAddresses` of a route. Here the same follows from the next hops that the cloud reports. Without
+//! next hops there is nothing to compare; with some, each must be an address of the Node (R13, R14, R21).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,10 +12,12 @@ use pileus_cloud::{Address, AddressKind, ListedRoute};
 use serde_json::{Value, json};
 
 use super::apply::condition_patch;
-use super::plan::{Known, Plan, World, conditions, digest, is_ours, plan, route, says};
+use super::plan::{
+    KnownRoute, Plan, PlanInputs, conditions, desired_route, digest, has_condition, is_in_cluster, plan,
+};
 use crate::facts::node::NodeFacts;
-use crate::nodes::Part;
-use crate::scenarios::Stored;
+use crate::nodes::PatchTarget;
+use crate::scenarios::StoredNode;
 
 const SINGLE: &[&str] = &["10.120.0.0/16"];
 const DUAL: &[&str] = &["10.120.0.0/16", "a00:100::/8"];
@@ -24,16 +26,16 @@ fn range(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-/// A Node that takes part, with these ranges and an address.
-fn node(name: &str, ranges: &[&str], address: &str) -> Stored {
-    Stored::registered(&json!({
+/// An initialized Node with these Pod CIDRs and this address.
+fn node(name: &str, ranges: &[&str], address: &str) -> StoredNode {
+    StoredNode::registered(&json!({
         "metadata": {"name": name, "uid": format!("uid-{name}")},
         "spec": {"taints": null, "podCIDRs": ranges},
         "status": {"addresses": [{"type": "InternalIP", "address": address}]},
     }))
 }
 
-fn two(dual: bool) -> [Stored; 2] {
+fn two(dual: bool) -> [StoredNode; 2] {
     if dual {
         [
             node("node-1", &["10.120.0.0/24", "a00:100::/24"], "10.1.1.1"),
@@ -44,8 +46,8 @@ fn two(dual: bool) -> [Stored; 2] {
     }
 }
 
-fn there(node: &str, destination: &str, hop: Option<&str>) -> Known {
-    Known::listed(ListedRoute {
+fn there(node: &str, destination: &str, hop: Option<&str>) -> KnownRoute {
+    KnownRoute::listed(ListedRoute {
         name: format!("route to {destination}"),
         node: Some(node.to_owned()),
         target: None,
@@ -56,26 +58,26 @@ fn there(node: &str, destination: &str, hop: Option<&str>) -> Known {
     })
 }
 
-fn blackhole(destination: &str) -> Known {
+fn blackhole(destination: &str) -> KnownRoute {
     let mut route = there("", destination, None).route;
     (route.node, route.is_blackhole) = (None, true);
-    Known::listed(route)
+    KnownRoute::listed(route)
 }
 
-/// A pass over these Nodes and routes: the ranges that are deleted and created, and by Node whether its network is told
-/// to be available. Played to its end, a second pass finds nothing to do.
+/// Makes a pass over these Nodes and routes. Returns the ranges that are deleted and created, and by Node whether its network is
+/// available. Asserts that a second pass finds nothing to do.
 fn pass(
-    nodes: &[Stored],
-    routes: &[Known],
+    nodes: &[StoredNode],
+    routes: &[KnownRoute],
     cluster: &[&str],
 ) -> (Vec<String>, Vec<String>, Vec<(String, bool)>) {
     let facts: Vec<_> = nodes.iter().map(|node| Arc::new(node.facts())).collect();
     let cluster: Vec<_> = cluster.iter().map(|text| range(text)).collect();
-    let left_alone = HashSet::new();
-    let planned = |routes: &[Known]| {
-        plan(World {
+    let unreadable_ranges = HashSet::new();
+    let planned = |routes: &[KnownRoute]| {
+        plan(PlanInputs {
             nodes: &facts,
-            left_alone: &left_alone,
+            unreadable_ranges: &unreadable_ranges,
             schemes: &[],
             routes,
             cluster_ranges: &cluster,
@@ -85,14 +87,15 @@ fn pass(
     let first = planned(routes);
     let mut left = routes.to_vec();
     left.retain(|route| !first.deletes.contains(route));
-    left.extend(first.creates.iter().map(|wanted| Known::created(&route(wanted))));
+    left.extend(first.creates.iter().map(|wanted| KnownRoute::created(&desired_route(wanted))));
     let Plan { deletes, creates, .. } = planned(&left);
     assert!(deletes.is_empty() && creates.is_empty(), "{deletes:?} {creates:?}");
-    let told = conditions(&first, &left).into_iter().map(|(node, is)| (node.name.clone(), is)).collect();
+    let conditions =
+        conditions(&first, &left).into_iter().map(|(node, is)| (node.name.clone(), is)).collect();
     let deleted = first.deletes.into_iter().map(|known| known.route.destination).collect();
     let created =
         first.creates.iter().map(|wanted| format!("{} {}", wanted.node.name, wanted.range)).collect();
-    (deleted, created, told)
+    (deleted, created, conditions)
 }
 
 fn both_available() -> Vec<(String, bool)> {
@@ -100,15 +103,15 @@ fn both_available() -> Vec<(String, bool)> {
 }
 
 #[track_caller]
-fn passes(nodes: &[Stored], routes: &[Known], cluster: &[&str], deleted: &[&str], created: &[&str]) {
-    let (really_deleted, really_created, told) = pass(nodes, routes, cluster);
+fn passes(nodes: &[StoredNode], routes: &[KnownRoute], cluster: &[&str], deleted: &[&str], created: &[&str]) {
+    let (really_deleted, really_created, conditions) = pass(nodes, routes, cluster);
     assert_eq!(really_deleted, deleted, "deleted");
     assert_eq!(really_created, created, "created");
-    assert_eq!(told, both_available());
+    assert_eq!(conditions, both_available());
 }
 
 #[test]
-fn r01_r02_r03_r04_r05_r06_a_route_within_the_clusters_ranges_is_ours() {
+fn r01_r02_r03_r04_r05_r06_a_route_inside_the_cluster_cidr_belongs_to_the_cluster() {
     for (cluster, destination) in [
         ("10.244.0.0/16", "10.244.0.0/24"),
         ("10.244.0.0/16", "10.244.10.0/24"),
@@ -117,12 +120,12 @@ fn r01_r02_r03_r04_r05_r06_a_route_within_the_clusters_ranges_is_ours() {
         ("10.244.0.0/14", "10.247.255.0/24"),
         ("a00:100::/10", "a00:100::/24"),
     ] {
-        assert!(is_ours(&[range(cluster).trunc()], range(destination)), "{cluster} {destination}");
+        assert!(is_in_cluster(&[range(cluster).trunc()], range(destination)), "{cluster} {destination}");
     }
 }
 
 #[test]
-fn r07_r08_r09_r10_r11_r12_a_route_outside_is_not() {
+fn r07_r08_r09_r10_r11_r12_a_route_outside_does_not() {
     for (cluster, destination) in [
         ("10.244.0.0/16", "10.224.0.0/24"),
         ("10.244.0.0/16", "10.0.10.0/24"),
@@ -131,12 +134,12 @@ fn r07_r08_r09_r10_r11_r12_a_route_outside_is_not() {
         ("10.244.0.0/14", "10.243.255.0/24"),
         ("a00:100::/10", "b00:100::/24"),
     ] {
-        assert!(!is_ours(&[range(cluster).trunc()], range(destination)), "{cluster} {destination}");
+        assert!(!is_in_cluster(&[range(cluster).trunc()], range(destination)), "{cluster} {destination}");
     }
 }
 
-/// The four routes of both Nodes, each with such a next hop.
-fn four(hops: [Option<&str>; 2]) -> [Known; 4] {
+/// The four routes of both Nodes, with these next hops.
+fn four(hops: [Option<&str>; 2]) -> [KnownRoute; 4] {
     [
         there("node-1", "10.120.0.0/24", hops[0]),
         there("node-1", "a00:100::/24", hops[0]),
@@ -148,15 +151,15 @@ fn four(hops: [Option<&str>; 2]) -> [Known; 4] {
 const FOUR: &[&str] =
     &["node-1 10.120.0.0/24", "node-1 a00:100::/24", "node-2 10.120.1.0/24", "node-2 a00:200::/24"];
 
-/// Upstream replaces routes of which its cloud says that it states next hops, and states none. Here that is a cloud that
-/// states none: there is nothing to be wrong.
+/// Upstream replaces such routes, because its cloud claims to report next hops and reports none. Here a cloud that reports none has
+/// nothing to compare.
 #[test]
 fn r13_routes_without_next_hops_are_kept() {
     passes(&two(true), &four([None, None]), DUAL, &[], &[]);
 }
 
 #[test]
-fn r14_routes_by_old_addresses_are_replaced() {
+fn r14_routes_with_old_addresses_are_replaced() {
     let deleted = ["10.120.0.0/24", "a00:100::/24", "10.120.1.0/24", "a00:200::/24"];
     passes(&two(true), &four([Some("10.9.9.1"), Some("10.9.9.2")]), DUAL, &deleted, FOUR);
 }
@@ -167,12 +170,12 @@ fn r15_both_families_of_two_nodes_get_routes() {
 }
 
 #[test]
-fn r16_right_routes_are_left_alone() {
+fn r16_correct_routes_are_left_alone() {
     passes(&two(true), &four([Some("10.1.1.1"), Some("10.1.1.2")]), DUAL, &[], &[]);
 }
 
 #[test]
-fn r17_ranges_that_are_swapped_between_nodes_are_put_right() {
+fn r17_ranges_that_are_swapped_between_nodes_are_corrected() {
     let swapped = [
         there("node-1", "10.120.1.0/24", None),
         there("node-1", "a00:200::/24", None),
@@ -184,7 +187,7 @@ fn r17_ranges_that_are_swapped_between_nodes_are_put_right() {
 }
 
 #[test]
-fn r18_what_is_missing_is_created() {
+fn r18_missing_routes_are_created() {
     let [first, second, ..] = four([None, None]);
     passes(&two(true), &[first, second], DUAL, &[], &FOUR[2..]);
 }
@@ -197,7 +200,7 @@ fn r19_routes_of_nodes_that_are_gone_are_deleted_in_both_families() {
 }
 
 #[test]
-fn r20_r22_r23_of_one_family_what_is_missing_is_created_and_nothing_else() {
+fn r20_r22_r23_with_one_family_only_missing_routes_are_created() {
     let right = [there("node-1", "10.120.0.0/24", None), there("node-2", "10.120.1.0/24", None)];
     passes(&two(false), &right, SINGLE, &[], &[]);
     passes(&two(false), &right[..1], SINGLE, &[], &["node-2 10.120.1.0/24"]);
@@ -225,19 +228,19 @@ fn r24_r25_routes_of_nodes_that_are_gone_are_deleted() {
 }
 
 #[test]
-fn r26_a_node_without_a_range_is_left_alone() {
+fn r26_a_node_without_pod_cidr_is_left_alone() {
     let nodes = [node("node-1", &["10.120.0.0/24"], "10.1.1.1"), node("node-2", &[], "10.1.1.2")];
-    let (deleted, created, told) = pass(&nodes, &[], SINGLE);
+    let (deleted, created, conditions) = pass(&nodes, &[], SINGLE);
     assert_eq!((deleted, created), (vec![], vec!["node-1 10.120.0.0/24".to_owned()]));
-    assert_eq!(told, [("node-1".to_owned(), true)]);
-    // One that had routes has no network any more.
-    let (deleted, _, told) = pass(&nodes, &[there("node-2", "10.120.1.0/24", None)], SINGLE);
+    assert_eq!(conditions, [("node-1".to_owned(), true)]);
+    // A Node that had routes has no network any more.
+    let (deleted, _, conditions) = pass(&nodes, &[there("node-2", "10.120.1.0/24", None)], SINGLE);
     assert_eq!(deleted, ["10.120.1.0/24"]);
-    assert_eq!(told, [("node-1".to_owned(), true), ("node-2".to_owned(), false)]);
+    assert_eq!(conditions, [("node-1".to_owned(), true), ("node-2".to_owned(), false)]);
 }
 
 #[test]
-fn r27_r28_a_blackhole_is_deleted_in_the_clusters_ranges_and_kept_outside() {
+fn r27_r28_a_blackhole_is_deleted_inside_the_cluster_cidr_and_kept_outside() {
     let right = [there("node-1", "10.120.0.0/24", None), there("node-2", "10.120.1.0/24", None)];
     for (destination, deleted) in [("10.120.5.0/24", &["10.120.5.0/24"][..]), ("10.1.2.0/24", &[])] {
         let all: Vec<_> = right.iter().cloned().chain([blackhole(destination)]).collect();
@@ -245,9 +248,9 @@ fn r27_r28_a_blackhole_is_deleted_in_the_clusters_ranges_and_kept_outside() {
     }
 }
 
-/// Upstream creates it twice, of which the second fails.
+/// Upstream creates the route twice, and the second creation fails.
 #[test]
-fn r29_a_range_that_a_node_names_twice_is_one() {
+fn r29_a_range_that_a_node_names_twice_counts_once() {
     let nodes = [
         node("node-1", &["10.120.0.0/24", "10.120.0.0/24"], "10.1.1.1"),
         node("node-2", &["10.120.1.0/24"], "10.1.1.2"),
@@ -255,28 +258,28 @@ fn r29_a_range_that_a_node_names_twice_is_one() {
     passes(&nodes, &[], SINGLE, &[], &["node-1 10.120.0.0/24", "node-2 10.120.1.0/24"]);
 }
 
-fn concern(change: &Value) -> bool {
+fn matters(change: &Value) -> bool {
     let old = node("node-1", &["10.120.0.0/24"], "10.1.1.1");
     digest(&old.facts()) != digest(&old.with(change).facts())
 }
 
 #[test]
-fn r30_r31_a_change_of_addresses_or_ranges_brings_a_pass() {
-    assert!(concern(&json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.1.1.9"}]}})));
-    assert!(concern(&json!({"spec": {"podCIDRs": ["10.120.7.0/24"]}})));
+fn r30_r31_a_change_of_addresses_or_ranges_causes_a_pass() {
+    assert!(matters(&json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.1.1.9"}]}})));
+    assert!(matters(&json!({"spec": {"podCIDRs": ["10.120.7.0/24"]}})));
 }
 
-/// Upstream takes a Node without a change for its half-daily resync. Here the audit is the resync, and needs no Node.
+/// Upstream treats an update without a change as its half-daily resync. Here the audit does that and needs no update.
 #[test]
-fn r32_r33_what_does_not_concern_routes_brings_none() {
-    assert!(!concern(&json!({})));
-    assert!(!concern(
+fn r32_r33_a_change_that_does_not_matter_to_routes_causes_none() {
+    assert!(!matters(&json!({})));
+    assert!(!matters(
         &json!({"metadata": {"resourceVersion": "2"}, "status": {"images": [{"names": ["x"]}]}})
     ));
 }
 
-/// The condition of a Node before and after it was told, if it was.
-fn told(before: Option<(&str, &str)>, is_available: bool) -> Option<Value> {
+/// The condition of a Node after it was written. `None` where no write is needed.
+fn written(before: Option<(&str, &str)>, is_available: bool) -> Option<Value> {
     let condition = before.map(|(status, reason)| {
         json!([{
             "type": "NetworkUnavailable", "status": status, "reason": reason, "message": "before",
@@ -285,7 +288,7 @@ fn told(before: Option<(&str, &str)>, is_available: bool) -> Option<Value> {
     });
     let mut node = node("node-1", &["10.120.0.0/24"], "10.1.1.1")
         .with(&json!({"status": {"conditions": condition.unwrap_or(json!([]))}}));
-    if says(&node.facts(), is_available) {
+    if has_condition(&node.facts(), is_available) {
         return None;
     }
     let patch = condition_patch(&node.facts(), is_available, "2026-01-02T03:04:05Z".parse().unwrap());
@@ -296,9 +299,9 @@ fn told(before: Option<(&str, &str)>, is_available: bool) -> Option<Value> {
         merged[key] = value.clone();
     }
     let patch = json!({"metadata": patch["metadata"], "status": {"conditions": [merged]}});
-    node.patch(Part::Status, &patch);
+    node.patch(PatchTarget::Status, &patch);
     let facts: NodeFacts = node.facts();
-    assert!(says(&facts, is_available), "it isn't told again");
+    assert!(has_condition(&facts, is_available), "it isn't written again");
     Some(node.0["status"]["conditions"][0].clone())
 }
 
@@ -306,27 +309,27 @@ fn told(before: Option<(&str, &str)>, is_available: bool) -> Option<Value> {
 fn r34_r35_a_node_without_the_condition_gets_it() {
     for (is_available, status, reason) in [(true, "False", "RouteCreated"), (false, "True", "NoRouteCreated")]
     {
-        let condition = told(None, is_available).unwrap();
+        let condition = written(None, is_available).unwrap();
         assert_eq!((&condition["status"], &condition["reason"]), (&json!(status), &json!(reason)));
         assert_eq!(condition["lastTransitionTime"], "2026-01-02T03:04:05Z");
     }
 }
 
 #[test]
-fn r36_r41_what_is_told_already_is_not_told_again() {
-    assert_eq!(told(Some(("False", "RouteCreated")), true), None);
-    assert_eq!(told(Some(("True", "NoRouteCreated")), false), None);
+fn r36_r41_an_equal_condition_is_not_written_again() {
+    assert_eq!(written(Some(("False", "RouteCreated")), true), None);
+    assert_eq!(written(Some(("True", "NoRouteCreated")), false), None);
 }
 
-/// The reason becomes ours; upstream also writes a transition that there was none of.
+/// Our reason replaces the other one. Upstream also writes a transition although the status stays.
 #[test]
-fn r37_r38_r39_r42_the_reason_of_somebody_else_becomes_ours() {
+fn r37_r38_r39_r42_another_owners_reason_is_replaced() {
     for (status, before, is_available, reason) in [
         ("False", "CalicoIsUp", true, "RouteCreated"),
         ("False", "other", true, "RouteCreated"),
         ("True", "other", false, "NoRouteCreated"),
     ] {
-        let condition = told(Some((status, before)), is_available).unwrap();
+        let condition = written(Some((status, before)), is_available).unwrap();
         assert_eq!((&condition["status"], &condition["reason"]), (&json!(status), &json!(reason)));
         assert_ne!(condition["message"], "before");
         assert_eq!(condition["lastTransitionTime"], "2012-01-01T00:00:00Z");
@@ -334,8 +337,8 @@ fn r37_r38_r39_r42_the_reason_of_somebody_else_becomes_ours() {
 }
 
 #[test]
-fn r40_a_route_that_is_lost_is_told() {
-    let condition = told(Some(("False", "RouteCreated")), false).unwrap();
+fn r40_a_lost_route_makes_the_network_unavailable() {
+    let condition = written(Some(("False", "RouteCreated")), false).unwrap();
     assert_eq!((&condition["status"], &condition["reason"]), (&json!("True"), &json!("NoRouteCreated")));
     assert_eq!(condition["lastTransitionTime"], "2026-01-02T03:04:05Z");
 }

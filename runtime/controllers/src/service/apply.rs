@@ -18,7 +18,7 @@ use super::Controller;
 use super::work::{Call, Key, Listing, ListingReport, PendingEvent, Write};
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
-use crate::schedule::Delays;
+use crate::schedule::Backoff;
 
 /// How long a call may take. A call that fails is repeated in parts, up to 32 times of a minute each; this is longer.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_mins(45);
@@ -116,7 +116,7 @@ impl Controller {
                 failed += 1;
                 first.get_or_insert_with(|| (facts.key(), note.clone()));
             }
-            self.events.about_service(&facts, reason, note);
+            self.events.record_for_service(&facts, reason, note);
         }
         if let Some((service, note)) = first {
             tracing::warn!(failed, first = %service, note, "load balancers not reconciled, will retry");
@@ -159,7 +159,7 @@ impl Controller {
     /// Reads Services by name, after a delay that grows with the reads that have failed in a row.
     pub(super) async fn read(self: Arc<Self>, names: BTreeSet<String>, failed: u32) -> Finished {
         if failed > 0 {
-            sleep(Delays::default().after(Retry::WithBackoff, failed, (self.jitter)())).await;
+            sleep(Backoff::default().delay(Retry::WithBackoff, failed, (self.jitter)())).await;
         }
         let mut read = Read::default();
         let mut error = self.services.confirm_cluster(self.settings.cluster.uid.as_deref()).await.err();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pileus_cloud::{Error as CloudError, ErrorKind};
 use tokio::time::Instant;
 
-use crate::schedule::Delays;
+use crate::schedule::Backoff;
 
 /// How many failures pass between two reports of an error that a person has to fix: half an hour of retries, while the API
 /// server keeps events for an hour. Reported with each retry, a thousand Services with an expired credential would cost 16
@@ -89,7 +89,7 @@ impl Attempt {
         now: Instant,
     ) {
         self.operation = Some(Operation { resume, targets });
-        self.ready_at = now + after.max(Delays::default().soon);
+        self.ready_at = now + after.max(Backoff::default().soon);
     }
 
     /// The work has failed and is backed off. Returns whether to report it: ever less often, but an error that a person has
@@ -100,7 +100,7 @@ impl Attempt {
         if !is_asked_to_wait {
             self.failures = self.failures.saturating_add(1);
         }
-        self.ready_at = now + Delays::default().after(error.kind.retry(), self.failures, jitter);
+        self.ready_at = now + Backoff::default().delay(error.kind.retry(), self.failures, jitter);
         match error.kind {
             ErrorKind::Throttled(Some(_)) => false,
             ErrorKind::Throttled(None) | ErrorKind::Unavailable | ErrorKind::Conflict => {

@@ -19,8 +19,8 @@ use super::work::{Listing, ListingReport, Work, Write};
 use crate::api_server::patch_service;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
-use crate::nodes::Part;
-use crate::scenarios::{Stored, merge};
+use crate::nodes::PatchTarget;
+use crate::scenarios::{StoredNode, merge};
 
 pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 pub(super) const AUDIT: Duration = Duration::from_mins(30);
@@ -52,8 +52,8 @@ pub(super) fn facts(service: &Value) -> ServiceFacts {
 }
 
 /// A Node that is initialized and ready and has an instance, changed by a merge patch.
-pub(super) fn node(name: &str, change: Value) -> Stored {
-    Stored::registered(&json!({
+pub(super) fn node(name: &str, change: Value) -> StoredNode {
+    StoredNode::registered(&json!({
         "metadata": {"name": name, "uid": format!("uid-{name}")},
         "spec": {"taints": null, "providerID": format!("simulated://{name}")},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
@@ -61,17 +61,17 @@ pub(super) fn node(name: &str, change: Value) -> Stored {
     .with(&change)
 }
 
-pub(super) fn nodes(names: &[&str]) -> Vec<Stored> {
+pub(super) fn nodes(names: &[&str]) -> Vec<StoredNode> {
     names.iter().map(|name| node(name, json!({}))).collect()
 }
 
-pub(super) fn targets(nodes: &[Stored]) -> Targets {
+pub(super) fn targets(nodes: &[StoredNode]) -> Targets {
     let facts: Vec<_> = nodes.iter().map(|node| Arc::new(node.facts())).collect();
     Targets::of(&facts, &["simulated".to_owned()], &[])
 }
 
 /// The names of the Nodes that take traffic.
-pub(super) fn behind(nodes: &[Stored]) -> Vec<String> {
+pub(super) fn behind(nodes: &[StoredNode]) -> Vec<String> {
     targets(nodes).table().iter().map(|target| target.node.clone()).collect()
 }
 
@@ -103,12 +103,12 @@ pub(super) struct Harness {
 
 impl Harness {
     /// A cluster with these Nodes.
-    pub(super) fn with_nodes(nodes: &[Stored]) -> Self {
+    pub(super) fn with_nodes(nodes: &[StoredNode]) -> Self {
         Self::with_requirements(nodes, requirements())
     }
 
     /// A cluster with these Nodes, and a provider with these requirements.
-    pub(super) fn with_requirements(nodes: &[Stored], requirements: ServiceRequirements) -> Self {
+    pub(super) fn with_requirements(nodes: &[StoredNode], requirements: ServiceRequirements) -> Self {
         let settings = Settings {
             cluster: Cluster { name: "kubernetes".to_owned(), uid: Some("cluster".to_owned()) },
             classes: vec!["ours".to_owned()],
@@ -137,7 +137,7 @@ impl Harness {
         harness
     }
 
-    pub(super) fn set_nodes(&mut self, nodes: &[Stored]) {
+    pub(super) fn set_nodes(&mut self, nodes: &[StoredNode]) {
         self.reconciler.observe_targets(Arc::new(targets(nodes)), self.now);
     }
 
@@ -261,7 +261,7 @@ impl Harness {
         self.patches += 1;
         self.version += 1;
         let service = self.services.get_mut(&facts.key()).unwrap();
-        patch_service(service, Part::Status, &write.patch(facts));
+        patch_service(service, PatchTarget::Status, &write.patch(facts));
         service["metadata"]["resourceVersion"] = json!(self.version.to_string());
         Arc::new(self::facts(service))
     }

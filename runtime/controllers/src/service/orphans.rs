@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::attempt::Attempt;
 use super::work::{Key, Listing, ListingReport};
-use crate::schedule::Delays;
+use crate::schedule::Backoff;
 
 /// What the cloud's lists have shown.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Orphans {
     /// The list has failed, and is backed off.
     pub(super) fn on_list_failed(&mut self, retry: Retry, now: Instant, jitter: f64) {
         self.failures = self.failures.saturating_add(1);
-        self.list_due = Some(now + Delays::default().after(retry, self.failures, jitter));
+        self.list_due = Some(now + Backoff::default().delay(retry, self.failures, jitter));
     }
 
     /// The list has succeeded.

@@ -90,12 +90,12 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::scenarios::Stored;
+    use crate::scenarios::StoredNode;
     use crate::well_known::LABEL_EXCLUDE;
 
     fn node(change: &Value) -> Arc<NodeFacts> {
         let node = json!({"spec": {"taints": null, "providerID": "fake://a"}});
-        Arc::new(Stored::registered(&node).with(change).facts())
+        Arc::new(StoredNode::registered(&node).with(change).facts())
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::*;
 use crate::api_server::ApiServer;
 use crate::health::Health;
 use crate::model::Random;
-use crate::scenarios::Stored;
+use crate::scenarios::StoredNode;
 
 /// How long a call takes unless something else is planned.
 const LATENCY: Duration = Duration::from_millis(20);
@@ -232,8 +232,8 @@ impl TestCluster {
         let (stop, stopped) = (self.stop.clone(), self.stop.clone());
         tokio::spawn(async move { of_nodes.watch(stop).await });
         tokio::spawn(async move { of_services.watch(stopped).await });
-        let controller =
-            Controller::new(nodes, services, provider, events, metrics, settings, || 0.0).unwrap();
+        let deps = ControllerDeps { nodes, provider, events, metrics, jitter: || 0.0 };
+        let controller = Controller::new(deps, services, settings).unwrap();
         tokio::spawn(controller.run(self.stop.clone()))
     }
 
@@ -242,7 +242,7 @@ impl TestCluster {
             "metadata": {"name": name, "uid": format!("uid-{name}")},
             "spec": {"taints": null, "providerID": format!("fake://{name}")},
         });
-        self.api.put(&Stored::registered(&node));
+        self.api.put(&StoredNode::registered(&node));
     }
 
     fn set_uid(&self, uid: &str) {
@@ -532,7 +532,7 @@ async fn the_watch_alone_deletes_no_load_balancer() {
     cluster.start();
     cluster.create("web");
     cluster.calls_during(SECOND * 10).await;
-    cluster.api.tell_gone("services", "shop/web");
+    cluster.api.report_deleted("services", "shop/web");
     assert_eq!(cluster.calls_during(SECOND * 10).await, Vec::<String>::new());
     cluster.api.delete("services", "shop/web");
     assert_eq!(cluster.calls_during(SECOND * 10).await, ["delete web"]);
@@ -622,6 +622,6 @@ async fn a_stop_begins_no_work_and_awaits_the_writes_in_flight() {
     cluster.calls_during(Duration::from_millis(2)).await;
     cluster.stop.cancel();
     running.await.unwrap();
-    assert_eq!(cluster.api.writes().len(), WRITERS);
+    assert_eq!(cluster.api.writes().len(), CONCURRENT_WRITES);
     assert_eq!(cluster.calls_during(SECOND * 10).await, Vec::<String>::new());
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::work::Write;
-use crate::schedule::Delays;
+use crate::schedule::Backoff;
 
 /// The first delay before a write is repeated that another controller has undone. It doubles from then on.
 const FIRST_DELAY: Duration = Duration::from_secs(5);
@@ -45,6 +45,6 @@ impl WriteBackoff {
 
 impl LastWrite {
     fn delay(&self) -> Duration {
-        FIRST_DELAY.saturating_mul(1 << self.undone.min(16)).min(Delays::default().longest)
+        FIRST_DELAY.saturating_mul(1 << self.undone.min(16)).min(Backoff::default().longest)
     }
 }

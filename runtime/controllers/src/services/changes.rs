@@ -9,7 +9,7 @@ use super::endpoints::Slice;
 use super::namespaces::Labelled;
 use super::{Change, SharedServices};
 use crate::facts::service::ServiceFacts;
-use crate::objects::{self, Watched};
+use crate::informer::{self, Informer};
 
 /// A stream of changes. Each shows the present state, and so is never older than the change before it, or than the answer
 /// to a write.
@@ -24,15 +24,15 @@ pub(crate) struct ChangeStream {
     owners: HashMap<String, String>,
 }
 
-type Changes<F> = mpsc::UnboundedReceiver<Vec<objects::Change<F>>>;
+type Changes<F> = mpsc::UnboundedReceiver<Vec<informer::Change<F>>>;
 
 impl ChangeStream {
     /// All that is known, and then each change.
     pub(super) fn of(shared: Arc<SharedServices>) -> Self {
         Self {
-            services: shared.services.follow(),
-            namespaces: shared.namespaces.as_ref().map(Watched::follow),
-            slices: shared.slices.as_ref().map(Watched::follow),
+            services: shared.services.subscribe(),
+            namespaces: shared.namespaces.as_ref().map(Informer::subscribe),
+            slices: shared.slices.as_ref().map(Informer::subscribe),
             has_begun: false,
             owners: HashMap::new(),
             shared,
@@ -48,7 +48,7 @@ impl ChangeStream {
             }
             changes = recv_if_watched(self.namespaces.as_mut()), if self.has_begun => {
                 let names: BTreeSet<_> = changes?.into_iter().map(named).collect();
-                self.shared.services.look(|store| store.within(&names))
+                self.shared.services.read(|store| store.within(&names))
             }
             changes = recv_if_watched(self.slices.as_mut()), if self.has_begun => self.owners_of(changes?),
         };
@@ -56,31 +56,31 @@ impl ChangeStream {
     }
 
     /// The kept Services that slices belong to or belonged to.
-    fn owners_of(&mut self, changes: Vec<objects::Change<Slice>>) -> BTreeSet<String> {
+    fn owners_of(&mut self, changes: Vec<informer::Change<Slice>>) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         for change in changes {
             match change {
-                objects::Change::Present(slice) => {
+                informer::Change::Present(slice) => {
                     names.insert(slice.service.clone());
                     names.extend(self.owners.insert(slice.name.clone(), slice.service.clone()));
                 }
-                objects::Change::Gone(name) => names.extend(self.owners.remove(&name)),
+                informer::Change::Gone(name) => names.extend(self.owners.remove(&name)),
             }
         }
-        self.shared.services.look(|store| names.retain(|name| store.kept.get(name).is_some()));
+        self.shared.services.read(|store| names.retain(|name| store.objects.get(name).is_some()));
         names
     }
 }
 
-fn named<F: objects::Facts>(change: objects::Change<F>) -> String {
+fn named<F: informer::Facts>(change: informer::Change<F>) -> String {
     match change {
-        objects::Change::Present(facts) => facts.key(),
-        objects::Change::Gone(name) => name,
+        informer::Change::Present(facts) => facts.key(),
+        informer::Change::Gone(name) => name,
     }
 }
 
 /// The next changes; never any where nothing is watched.
-async fn recv_if_watched<F>(changes: Option<&mut Changes<F>>) -> Option<Vec<objects::Change<F>>> {
+async fn recv_if_watched<F>(changes: Option<&mut Changes<F>>) -> Option<Vec<informer::Change<F>>> {
     match changes {
         Some(changes) => changes.recv().await,
         None => std::future::pending().await,

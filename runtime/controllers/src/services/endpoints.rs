@@ -6,7 +6,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::ResourceExt as _;
 use kube::runtime::watcher;
 
-use crate::objects::{Change, Facts, Keep, Kept};
+use crate::informer::{Change, Facts, InformerStore, ObjectStore};
 
 /// The label of an EndpointSlice that names its Service.
 const LABEL_SERVICE: &str = "kubernetes.io/service-name";
@@ -42,17 +42,17 @@ impl Facts for Slice {
 
 /// All slices that belong to Services.
 #[derive(Debug, Default)]
-pub(super) struct Slices(Kept<Slice>);
+pub(super) struct Slices(ObjectStore<Slice>);
 
-impl Keep for Slices {
+impl InformerStore for Slices {
     type Object = EndpointSlice;
     type Facts = Slice;
 
-    fn take_in(&mut self, event: watcher::Event<EndpointSlice>) -> Vec<Change<Slice>> {
-        self.0.take_in(event, |slice, _| read(&slice))
+    fn on_event(&mut self, event: watcher::Event<EndpointSlice>) -> Vec<Change<Slice>> {
+        self.0.on_event(event, |slice, _| read(&slice))
     }
 
-    fn kept(&self) -> &Kept<Slice> {
+    fn objects(&self) -> &ObjectStore<Slice> {
         &self.0
     }
 }

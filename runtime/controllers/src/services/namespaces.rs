@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 
-use crate::objects::{Change, Facts, Keep, Kept};
+use crate::informer::{Change, Facts, InformerStore, ObjectStore};
 
 /// The kept facts of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Facts for Labelled {
 
 /// All namespaces by name.
 #[derive(Debug, Default)]
-pub(super) struct Namespaces(Kept<Labelled>);
+pub(super) struct Namespaces(ObjectStore<Labelled>);
 
 impl Namespaces {
     /// The labels of a namespace.
@@ -41,15 +41,15 @@ impl Namespaces {
     }
 }
 
-impl Keep for Namespaces {
+impl InformerStore for Namespaces {
     type Object = PartialObjectMeta<Namespace>;
     type Facts = Labelled;
 
-    fn take_in(&mut self, event: watcher::Event<Self::Object>) -> Vec<Change<Labelled>> {
-        self.0.take_in(event, |namespace, _| Some(read(namespace)))
+    fn on_event(&mut self, event: watcher::Event<Self::Object>) -> Vec<Change<Labelled>> {
+        self.0.on_event(event, |namespace, _| Some(read(namespace)))
     }
 
-    fn kept(&self) -> &Kept<Labelled> {
+    fn objects(&self) -> &ObjectStore<Labelled> {
         &self.0
     }
 }

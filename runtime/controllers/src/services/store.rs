@@ -8,7 +8,7 @@ use kube::runtime::watcher;
 use pileus_cloud::ServiceRequirements;
 
 use crate::facts::service::ServiceFacts;
-use crate::objects::{Change, Facts, Keep, Kept};
+use crate::informer::{Change, Facts, InformerStore, ObjectStore};
 
 impl Facts for ServiceFacts {
     fn key(&self) -> String {
@@ -27,14 +27,14 @@ impl Facts for ServiceFacts {
 /// The kept Services, by `namespace/name`.
 #[derive(Debug)]
 pub(super) struct ServiceStore {
-    pub(super) kept: Kept<ServiceFacts>,
+    pub(super) objects: ObjectStore<ServiceFacts>,
     requirements: ServiceRequirements,
 }
 
 impl ServiceStore {
     /// An empty store. `requirements` says what of a Service becomes facts.
     pub(super) fn new(requirements: ServiceRequirements) -> Self {
-        Self { kept: Kept::default(), requirements }
+        Self { objects: ObjectStore::default(), requirements }
     }
 
     /// Reads a Service into facts.
@@ -44,25 +44,25 @@ impl ServiceStore {
 
     /// The names of the Services in these namespaces.
     pub(super) fn within(&self, namespaces: &BTreeSet<String>) -> BTreeSet<String> {
-        let all = self.kept.all().into_iter().flatten();
+        let all = self.objects.all().into_iter().flatten();
         all.filter(|facts| namespaces.contains(&facts.service.namespace)).map(|facts| facts.key()).collect()
     }
 }
 
-impl Keep for ServiceStore {
+impl InformerStore for ServiceStore {
     type Object = Service;
     type Facts = ServiceFacts;
 
-    fn take_in(&mut self, event: watcher::Event<Service>) -> Vec<Change<ServiceFacts>> {
-        let Self { kept, requirements } = self;
-        kept.take_in(event, |service, known| {
+    fn on_event(&mut self, event: watcher::Event<Service>) -> Vec<Change<ServiceFacts>> {
+        let Self { objects, requirements } = self;
+        objects.on_event(event, |service, known| {
             let facts = ServiceFacts::read(service, requirements);
             let is_known = known.is_some_and(|known| known.service.uid == facts.service.uid);
             (is_known || facts.is_load_balancer || facts.has_finalizer()).then_some(facts)
         })
     }
 
-    fn kept(&self) -> &Kept<ServiceFacts> {
-        &self.kept
+    fn objects(&self) -> &ObjectStore<ServiceFacts> {
+        &self.objects
     }
 }

@@ -91,7 +91,7 @@ impl Pileus {
 
 /// Whether a line of its log tells of a Node that it has initialised.
 fn is_initialised(line: &str) -> bool {
-    line.contains("\"node initialised\"")
+    line.contains("\"node initialized\"")
 }
 
 fn time_of(line: &str) -> Result<Timestamp, Failure> {

@@ -1,7 +1,7 @@
 //! Routes: what the route controller wants to change, and which writes the provider wants for that.
 
 use pileus_cloud::{Error as CloudError, RouteAction, RouteChange, RouteProgress};
-use pileus_controllers::route::outlook::{Expected, Outlook, Surroundings, outlook};
+use pileus_controllers::route::preview::{Inputs, PlannedChange, Preview, preview};
 
 use super::PlanSettings;
 use super::attribution::ItemOutcome;
@@ -22,19 +22,19 @@ impl DryRunProvider {
             Ok(listed) => listed,
             Err(problem) => return Section::Unknown(format!("can't list the cloud's routes: {problem}")),
         };
-        let inputs = Surroundings {
+        let inputs = Inputs {
             nodes: &snapshot.nodes,
-            left_alone: &snapshot.left_alone,
+            unreadable_ranges: &snapshot.left_alone,
             schemes: &self.provider.schemes,
             cluster_ranges: &settings.cluster_ranges,
             nodes_wait: settings.nodes_wait,
         };
-        let outlook = outlook(inputs, listed);
+        let preview = preview(inputs, listed);
         let mut findings =
-            Findings { settled: outlook.settled, notes: notes(snapshot, &outlook), ..Findings::default() };
+            Findings { settled: preview.settled, notes: notes(snapshot, &preview), ..Findings::default() };
         let (following, first): (Vec<_>, Vec<_>) =
-            outlook.changes.into_iter().partition(|change| change.is_next);
-        let is_delete = |expected: &Expected| matches!(expected.action, RouteAction::Delete(_));
+            preview.changes.into_iter().partition(|change| change.is_next);
+        let is_delete = |expected: &PlannedChange| matches!(expected.action, RouteAction::Delete(_));
         let (deletes, creates): (Vec<_>, Vec<_>) = first.into_iter().partition(is_delete);
         for expected in [deletes, creates] {
             let (previewed, changes): (Vec<_>, Vec<_>) = expected.into_iter().map(previewed).unzip();
@@ -51,8 +51,8 @@ impl DryRunProvider {
 }
 
 /// A change as the preview shows it, and as the provider gets it.
-fn previewed(expected: Expected) -> (PreviewedChange, RouteChange) {
-    let Expected { action, reason, is_next: _ } = expected;
+fn previewed(expected: PlannedChange) -> (PreviewedChange, RouteChange) {
+    let PlannedChange { action, reason, is_next: _ } = expected;
     let (action_kind, object) = match &action {
         RouteAction::Delete(route) => (Action::Delete, format!("{} ({})", route.destination, route.name)),
         RouteAction::Create(route) => (Action::Create, route.destination.to_string()),
@@ -70,13 +70,13 @@ fn outcome(outcome: Result<RouteProgress, CloudError>) -> ItemOutcome {
     }
 }
 
-fn notes(snapshot: &ClusterSnapshot, outlook: &Outlook) -> Vec<String> {
-    let contested = outlook.contested.iter().map(|(range, node, owner)| {
+fn notes(snapshot: &ClusterSnapshot, preview: &Preview) -> Vec<String> {
+    let contested = preview.conflicts.iter().map(|(range, node, owner)| {
         format!(
             "node {node} gets no route for {range}: node {owner} has the same Pod CIDR; each node needs its own"
         )
     });
-    let waiting = &outlook.waiting;
+    let waiting = &preview.waiting;
     let waiting = (!waiting.is_empty()).then(|| {
         format!(
             "{} nodes get no routes yet because they are not initialised: {}",

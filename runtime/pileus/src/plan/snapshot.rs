@@ -143,13 +143,13 @@ mod tests {
     #[test]
     fn the_error_says_why_a_watch_has_no_list() {
         let health = Health::default();
-        health.condition("a-watch", "").holds();
+        health.check("a-watch", "").pass();
         assert_eq!(
             with_reason(ApiError::Unavailable("no answer".to_owned()), &health).to_string(),
             "the API server does not answer: no answer"
         );
-        health.condition("namespace-watch", "").fails("namespaces is forbidden");
-        health.condition("service-watch", "the list of services has not come yet");
+        health.check("namespace-watch", "").fail("namespaces is forbidden");
+        health.check("service-watch", "the list of services has not come yet");
         let message = with_reason(ApiError::Unavailable("no answer".to_owned()), &health).to_string();
         assert!(message.ends_with("no answer; namespaces is forbidden"), "{message}");
         assert!(matches!(with_reason(ApiError::Gone, &health), ApiError::Gone));

@@ -1,7 +1,11 @@
-//! The controllers of one process: put together from what they share, and run side by side until they are told to stop.
+//! Assembles the controllers of one process from what they share, and runs them side by side until they are stopped.
 
+use std::time::Duration;
+
+use futures::future::{OptionFuture, join_all};
 use kube::Client;
 use pileus_cloud::Provider;
+use pileus_controllers::ControllerDeps;
 use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
@@ -11,14 +15,27 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::jitter;
+use crate::cli;
+use crate::cluster;
+use crate::credentials;
 use crate::error::Error;
-use crate::{cli, cluster, credentials};
 
-/// What the controllers are made of.
-pub(super) struct Cast {
+/// How long the process waits at its end for queued events. Events are best effort, so some may be lost.
+const EVENTS_DRAIN: Duration = Duration::from_secs(2);
+
+/// What the operator has set for the controllers.
+pub(super) struct Settings {
+    pub(super) nodes: cli::NodeControllers,
+    pub(super) service: service::Settings,
+    /// `None` where the route controller is turned off.
+    pub(super) route: Option<route::Settings>,
+}
+
+/// What the controllers share.
+pub(super) struct Parts {
     pub(super) client: Client,
     pub(super) nodes: Nodes,
-    /// Where the provider balances load.
+    /// `None` where the provider has no load balancers.
     pub(super) services: Option<Services>,
     pub(super) provider: Provider,
     pub(super) gate: Gate,
@@ -27,7 +44,7 @@ pub(super) struct Cast {
     pub(super) host: String,
 }
 
-/// The controllers, ready to run.
+/// The controllers, ready to run. A controller is `None` where the provider lacks its capability or a flag turns it off.
 pub(super) struct Controllers {
     client: Client,
     node: Option<node::Controller>,
@@ -37,89 +54,87 @@ pub(super) struct Controllers {
     gate: Gate,
     /// The operator's name for the provider.
     provider: String,
-    /// What is told of its credentials.
+    /// The sink of events about the provider's credentials.
     events: Events,
 }
 
-impl Cast {
-    /// Puts the controllers together, and returns with them what still sends their events when they have ended.
-    pub(super) fn controllers(
-        self,
-        flags: &cli::NodeControllers,
-        load_balancers: service::Settings,
-        routes: Option<route::Settings>,
-    ) -> Result<(Controllers, Vec<JoinHandle<()>>), Error> {
-        let mut sending = Vec::new();
-        let mut events = |component| {
-            let (events, task) =
-                Events::start(self.client.clone(), component, &self.host, self.metrics.clone());
-            sending.push(task);
-            events
-        };
-        let Self { nodes, services, provider, metrics, .. } = &self;
-        let shared = || (nodes.clone(), provider.clone(), metrics.clone());
-        let (all, with, counted) = shared();
-        let told = events("cloud-node-controller");
-        let nodes_wait = routes.as_ref().is_some_and(|routes| routes.nodes_wait) && provider.routes.is_some();
-        let node = node::Controller::new(all, with, told, counted, flags.node(nodes_wait), jitter);
-        let (all, with, counted) = shared();
-        let told = events("cloud-node-lifecycle-controller");
-        let node_lifecycle =
-            node_lifecycle::Controller::new(all, with, told, counted, flags.node_lifecycle());
-        let service = services.clone().and_then(|services| {
-            let ((all, with, counted), told) = (shared(), events("service-controller"));
-            service::Controller::new(all, services, with, told, counted, load_balancers, jitter)
-        });
-        let route = routes.and_then(|settings| {
-            let ((all, with, counted), told) = (shared(), events("route_controller"));
-            route::Controller::new(all, with, told, counted, settings, jitter)
-        });
-        let events = events("pileus");
-        if node.is_none() && node_lifecycle.is_none() && service.is_none() && route.is_none() {
-            return Err(Error::NothingToDo { provider: self.provider.name });
-        }
-        let Self { client, gate, provider, .. } = self;
-        let provider = provider.name;
-        Ok((Controllers { client, node, node_lifecycle, service, route, gate, provider, events }, sending))
-    }
-}
+/// The tasks that send events. They outlive the controllers, so that the last events still get out.
+pub(super) struct EventTasks(Vec<JoinHandle<()>>);
 
 impl Controllers {
-    /// Works until all have ended after they were told to stop.
+    /// Builds every controller that the provider supports and the operator wants.
+    ///
+    /// # Errors
+    /// [`Error::NothingToDo`] where no controller remains.
+    pub(super) fn assemble(parts: Parts, settings: Settings) -> Result<(Self, EventTasks), Error> {
+        let Parts { client, nodes, services, provider, gate, metrics, host } = parts;
+        let mut tasks = Vec::new();
+        let mut events_of = |component| {
+            let (events, task) = Events::start(client.clone(), component, &host, metrics.clone());
+            tasks.push(task);
+            events
+        };
+        let mut deps_of = |component| ControllerDeps {
+            nodes: nodes.clone(),
+            provider: provider.clone(),
+            events: events_of(component),
+            metrics: metrics.clone(),
+            jitter,
+        };
+        let nodes_wait = settings.route.as_ref().is_some_and(|route| route.nodes_wait);
+        let flags = settings.nodes;
+        let node_settings = flags.node(nodes_wait && provider.routes.is_some());
+        let node = node::Controller::new(deps_of("cloud-node-controller"), node_settings);
+        let deps = deps_of("cloud-node-lifecycle-controller");
+        let node_lifecycle = node_lifecycle::Controller::new(deps, flags.node_lifecycle());
+        let service = services.and_then(|services| {
+            service::Controller::new(deps_of("service-controller"), services, settings.service)
+        });
+        let route =
+            settings.route.and_then(|route| route::Controller::new(deps_of("route_controller"), route));
+        let events = events_of("pileus");
+        let provider = provider.name;
+        if node.is_none() && node_lifecycle.is_none() && service.is_none() && route.is_none() {
+            return Err(Error::NothingToDo { provider });
+        }
+        let controllers = Self { client, node, node_lifecycle, service, route, gate, provider, events };
+        Ok((controllers, EventTasks(tasks)))
+    }
+
+    /// The gate that the controllers' calls pass.
+    pub(super) fn gate(&self) -> Gate {
+        self.gate.clone()
+    }
+
+    /// Runs all controllers until each of them has ended after the stop.
     pub(super) async fn run(self, stop: &CancellationToken) {
         let Self { client, node, node_lifecycle, service, route, gate, provider, events } = self;
-        let of_nodes = async {
-            if let Some(node) = node {
-                node.run(stop.clone()).await;
-            }
-        };
-        let of_lifecycles = async {
-            if let Some(node_lifecycle) = node_lifecycle {
-                node_lifecycle.run(stop.clone()).await;
-            }
-        };
-        // What these create in the cloud bears the cluster's UID.
-        let of_the_cluster = async {
+        let stopped = || stop.clone();
+        let nodes = OptionFuture::from(node.map(|node| node.run(stopped())));
+        let node_lifecycles = OptionFuture::from(node_lifecycle.map(|lifecycle| lifecycle.run(stopped())));
+        // The service and route controllers mark what they create with the cluster's UID.
+        let services_and_routes = async {
             if service.is_none() && route.is_none() {
                 return;
             }
             let Some(uid) = stop.run_until_cancelled(cluster::uid(&client)).await else { return };
-            let of_services = async {
-                if let Some(service) = service {
-                    service.of_cluster(uid.clone()).run(stop.clone()).await;
-                }
-            };
-            let of_routes = async {
-                if let Some(route) = route {
-                    route.of_cluster(uid.clone()).run(stop.clone()).await;
-                }
-            };
-            tokio::join!(of_services, of_routes);
+            let service = service.map(|service| service.of_cluster(uid.clone()).run(stopped()));
+            let route = route.map(|route| route.of_cluster(uid.clone()).run(stopped()));
+            tokio::join!(OptionFuture::from(service), OptionFuture::from(route));
         };
-        let controllers = async { tokio::join!(of_nodes, of_lifecycles, of_the_cluster) };
+        let controllers = async { tokio::join!(nodes, node_lifecycles, services_and_routes) };
         tokio::select! {
             _ = controllers => {}
             () = credentials::record_events(&gate, &provider, &events) => {}
+        }
+    }
+}
+
+impl EventTasks {
+    /// Waits for a short time until all events have been sent.
+    pub(super) async fn finish(self) {
+        if tokio::time::timeout(EVENTS_DRAIN, join_all(self.0)).await.is_err() {
+            tracing::warn!("stopped before all events were sent");
         }
     }
 }

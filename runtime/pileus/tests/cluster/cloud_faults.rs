@@ -48,7 +48,7 @@ async fn a_node_joins_despite_every_fault_of_the_cloud() {
     statuses.dedup();
     assert_eq!(statuses, [Some(200), Some(503), None, Some(429), Some(200)]);
     let message = world.event("a", "CloudInitializationFailed").await.message.unwrap();
-    assert!(message.starts_with("The node is not initialised yet: "), "{message}");
+    assert!(message.starts_with("The node is not initialized yet: "), "{message}");
     assert!(run.stop().await.success());
 }
 

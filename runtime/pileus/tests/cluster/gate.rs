@@ -51,7 +51,7 @@ async fn the_log_shows_the_call_and_the_reconcile_of_a_request() {
     world.cloud.create(json!({"name": "a"})).await;
     let run = world.start().await;
     world.register([node("a")]).await;
-    let line = run.logged(&["request to the cloud finished", "lane=Initialise"]).await;
+    let line = run.logged(&["request to the cloud finished", "kind=Initialize"]).await;
     let spans = ["reconcile{controller=\"cloud-node\"", ":call{", ":cloud request{", ": pileus_gate::"];
     let places: Vec<_> =
         spans.iter().map(|span| line.find(span).unwrap_or_else(|| panic!("{span}: {line}"))).collect();

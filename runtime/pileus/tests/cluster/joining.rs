@@ -100,7 +100,7 @@ async fn a_node_waits_for_its_instance_and_foreign_nodes_are_left_alone() {
     assert_eq!(event.type_.as_deref(), Some("Warning"));
     assert_eq!(
         event.message.as_deref(),
-        Some("The node is not initialised yet: the cloud has no machine for it")
+        Some("The node is not initialized yet: the cloud has no instance for it")
     );
     let early = world.nodes().await.into_iter().find(|node| node.name_any() == "early").unwrap();
     assert_eq!(taints(&early), [UNINITIALIZED, NOT_READY]);

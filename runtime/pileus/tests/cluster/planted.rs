@@ -288,7 +288,7 @@ async fn row_17_neither_provider_nor_host_disclose_a_byte_of_a_credential() {
 
     let run = world.start_with(&hostile("leak-and-panic", &clouds, &folder)).await;
     run.ready().await;
-    run.logged(&["WARN", "node=a", "not initialised", "trapped"]).await;
+    run.logged(&["WARN", "node=a", "not initialized", "trapped"]).await;
     world.event("a", "CloudInitializationFailed").await;
     let panicked = seen(&world, &run).await;
     assert!(run.stop().await.success());

@@ -22,7 +22,7 @@ async fn a_provider_that_loops_or_traps_hurts_neither_pileus_nor_the_cluster() {
         run.ready().await;
         let labels = [r#"function="lookup""#, &format!(r#"result="{result}""#)];
         run.counted("pileus_provider_calls_total", &labels).await;
-        run.logged(&["WARN", "node=a", "not initialised", said]).await;
+        run.logged(&["WARN", "node=a", "not initialized", said]).await;
         let message = world.event("a", "CloudInitializationFailed").await.message.unwrap();
         assert!(message.contains("provider hostile: lookup "), "{message}");
         assert!(run.is_well().await, "{behaviour}");

@@ -3,7 +3,7 @@
 use pileus_cloud::{Cluster, ErrorKind};
 use serde_json::{Value, json};
 
-use crate::scenarios::Stored;
+use crate::scenarios::StoredNode;
 use crate::service::Settings;
 use crate::service::harness::{AUDIT, Harness, behind, failure, node, nodes, requirements, service, targets};
 use crate::service::reconciler::Reconciler;
@@ -56,7 +56,7 @@ fn three() -> Harness {
 
 /// Asserts which targets all three load balancers get after a change of Nodes, or that they get none.
 #[track_caller]
-fn assert_three_follow(change: &[Stored], targets: Option<&[&str]>) {
+fn assert_three_follow(change: &[StoredNode], targets: Option<&[&str]>) {
     let mut harness = three();
     harness.set_nodes(change);
     let expected = targets.map(|targets| ["a", "b", "c"].map(|name| format!("update {name} {targets:?}")));

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::api_server::patch_service;
 use crate::error::Error;
-use crate::nodes::Part;
+use crate::nodes::PatchTarget;
 use crate::scenarios::merge;
 use crate::service::harness::{
     AUDIT, FINALIZER, Harness, facts, failure, ingress, node, nodes, service, targets,
@@ -363,7 +363,7 @@ fn h24_a_patch_keeps_concurrent_changes_of_others() {
     assert_eq!(patch["metadata"]["$setElementOrder/finalizers"], json!(["x/y", FINALIZER]));
     let change = json!({"metadata": {"annotations": {"a": "b"}, "finalizers": ["x/y", "z"]}, "spec": {"type": "ClusterIP"}});
     let mut stored = service("a", change.clone());
-    patch_service(&mut stored, Part::Status, &patch);
+    patch_service(&mut stored, PatchTarget::Status, &patch);
     let mut expected = service("a", change);
     expected["metadata"]["finalizers"] = json!(["x/y", "z", FINALIZER]);
     assert_eq!(stored, expected);

@@ -1,4 +1,5 @@
-//! The running controller: who gets a turn is looked up, and then written.
+//! The main loop of the node controller. It sends one lookup at a time for each kind of work, and passes the answers to
+//! several writers, each of which completes one Node.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,258 +13,266 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info_span};
 
 use super::Controller;
-use super::decide::{Done, Next, decide, label};
-use super::roster::{Lane, Roster};
+use super::decide::{NextStep, SyncResult, answer_label, decide};
+use super::queue::{NodeQueue, WorkKind};
 use crate::facts::node::NodeFacts;
-use crate::nodes::{Change, DRAIN, WRITERS};
+use crate::nodes::{CONCURRENT_WRITES, Change, DRAIN_TIMEOUT};
+use crate::timer::sleep_until;
 
-/// How long Nodes that wait are gathered after a lookup before the next one goes out. A Node that joins alone is looked
-/// up at once; a hundred that join within a second would else cost a list for every two or three, as a lookup is faster
-/// than they arrive.
-const GATHERING: Duration = Duration::from_millis(100);
+/// The pause after a lookup before the next one, in which Nodes to initialize are gathered. A Node that joins alone is looked
+/// up at once. Of a hundred that join within a second, every two or three would otherwise cost a list, since a lookup is
+/// faster than they arrive.
+const BATCH_WINDOW: Duration = Duration::from_millis(100);
 
-/// The same for refreshes, for which nobody waits: where somebody relabels thousands of Nodes one after the other, that
-/// costs a list each 10 seconds.
-const GATHERING_REFRESHES: Duration = Duration::from_secs(10);
+/// The same for refreshes, for which no user waits. If a client relabels thousands of Nodes one after the other, that costs a
+/// list each 10 seconds.
+const REFRESH_BATCH_WINDOW: Duration = Duration::from_secs(10);
 
-/// How often in a row a cloud may ask for patience, or routes be missing, before somebody is told: while a machine starts,
-/// that is no news.
-const PENDING: u32 = 8;
+/// How many times in a row the cloud may ask to come back later, or routes may be missing, before an event reports it. That
+/// is normal while an instance starts.
+const PENDING_LIMIT: u32 = 8;
 
-/// The controller's state while it runs.
-pub(super) struct Turns {
+/// The state of the running controller.
+pub(super) struct Worker {
     controller: Arc<Controller>,
     changes: mpsc::UnboundedReceiver<Vec<Change>>,
-    roster: Roster,
-    initialise: Progress,
-    refresh: Progress,
-    /// The lookups that are under way, at most one in each lane.
-    lookups: JoinSet<Found>,
+    queue: NodeQueue,
+    initialize: Pipeline,
+    refresh: Pipeline,
+    /// The lookups in flight, at most one of each kind.
+    lookups: JoinSet<LookupResult>,
     /// The Nodes that are being written.
-    writes: JoinSet<(Lane, Arc<NodeFacts>, Done)>,
+    writes: JoinSet<(WorkKind, Arc<NodeFacts>, SyncResult)>,
 }
 
-/// How far the turns of one lane are.
-struct Progress {
+/// The work of one kind between the queue and the writers.
+struct Pipeline {
     is_looking_up: bool,
-    /// No lookup goes out before.
-    gathers_until: Instant,
-    /// What waits for a writer: a Node as it was looked up, and its machine.
+    /// The earliest time of the next lookup.
+    next_lookup: Instant,
+    /// The Nodes that wait for a writer, as they were looked up, with their instances.
     to_write: VecDeque<(Arc<NodeFacts>, Box<Instance>)>,
 }
 
-/// What a lookup brought.
-struct Found {
-    lane: Lane,
+struct LookupResult {
+    kind: WorkKind,
     nodes: Vec<Arc<NodeFacts>>,
     answers: Result<Vec<Result<Answer, Error>>, Error>,
-    /// Whether more Nodes were due than one lookup may carry.
+    /// Whether the lookup was as large as it may be, so that more Nodes may be due.
     is_full: bool,
 }
 
-impl Turns {
+impl Worker {
     pub(super) fn new(controller: Controller) -> Self {
-        let progress =
-            || Progress { is_looking_up: false, gathers_until: Instant::now(), to_write: VecDeque::new() };
+        let pipeline =
+            || Pipeline { is_looking_up: false, next_lookup: Instant::now(), to_write: VecDeque::new() };
         Self {
-            changes: controller.nodes.follow(),
-            roster: Roster::new(controller.provider.clone(), &controller.settings),
-            initialise: progress(),
-            refresh: progress(),
+            changes: controller.nodes.subscribe(),
+            queue: NodeQueue::new(controller.provider.clone(), &controller.settings),
+            initialize: pipeline(),
+            refresh: pipeline(),
             lookups: JoinSet::new(),
             writes: JoinSet::new(),
             controller: Arc::new(controller),
         }
     }
 
+    /// Runs until `stop`, and then until no write is in flight.
     pub(super) async fn run(mut self, stop: CancellationToken) {
         while !stop.is_cancelled() {
-            for lane in Lane::ALL {
-                self.start_lookup(lane);
+            for kind in WorkKind::ALL {
+                self.start_lookup(kind);
             }
             self.start_writes();
-            let next = Lane::ALL.into_iter().filter_map(|lane| self.next(lane)).min();
+            let next = WorkKind::ALL.into_iter().filter_map(|kind| self.next_lookup(kind)).min();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(changes) = self.changes.recv() => self.roster.observe(changes, Instant::now()),
-                Some(found) = self.lookups.join_next() => self.answered(finished(found)),
-                Some(done) = self.writes.join_next() => {
-                    let (lane, node, done) = finished(done);
-                    let in_a_row = self.ended(lane, &node, &done, Instant::now(), (self.controller.jitter)());
-                    self.tell(&node, &done, in_a_row);
+                Some(changes) = self.changes.recv() => self.queue.observe(changes, Instant::now()),
+                Some(result) = self.lookups.join_next() => self.on_lookup_result(joined(result)),
+                Some(result) = self.writes.join_next() => {
+                    let (kind, node, result) = joined(result);
+                    let in_a_row = self.finish(kind, &node, &result, Instant::now(), (self.controller.jitter)());
+                    self.report(&node, &result, in_a_row);
                 }
-                () = until(next) => {}
+                () = sleep_until(next) => {}
             }
-            self.controller.metrics.nodes_waiting(self.roster.uninitialised());
+            self.controller.metrics.set_waiting_nodes(self.queue.uninitialized());
         }
         self.lookups.abort_all();
-        // What has not begun to be written is left to the next start.
-        let drained = tokio::time::timeout(DRAIN, async { while self.writes.join_next().await.is_some() {} });
+        // Nodes whose writes haven't begun are left to the next start.
+        let drained =
+            tokio::time::timeout(DRAIN_TIMEOUT, async { while self.writes.join_next().await.is_some() {} });
         if drained.await.is_err() {
             tracing::warn!(unfinished = self.writes.len(), "stopped before all writes were answered");
         }
     }
 
-    /// When the next lookup of a lane is to go out, unless one is under way.
-    fn next(&self, lane: Lane) -> Option<Instant> {
-        let progress = self.progress(lane);
-        let next = self.roster.next(lane).filter(|_| !progress.is_looking_up);
-        next.map(|due| due.max(progress.gathers_until))
+    /// When the next lookup of this kind may start. `None` while one is in flight.
+    fn next_lookup(&self, kind: WorkKind) -> Option<Instant> {
+        let pipeline = self.pipeline(kind);
+        let due = self.queue.next_due(kind).filter(|_| !pipeline.is_looking_up);
+        due.map(|due| due.max(pipeline.next_lookup))
     }
 
-    /// Sends one lookup for all Nodes of a lane that are due, unless one is under way.
-    fn start_lookup(&mut self, lane: Lane) {
+    /// Starts one lookup of all Nodes that are due, unless one is in flight.
+    fn start_lookup(&mut self, kind: WorkKind) {
         let now = Instant::now();
-        if self.next(lane).is_none_or(|next| now < next) {
+        if self.next_lookup(kind).is_none_or(|next| now < next) {
             return;
         }
         let most = self.controller.provider.largest_lookup_batch;
-        let nodes = self.roster.take(lane, now, most);
-        // What the provider and the gate say about this lookup says so in its span.
-        let span = info_span!("reconcile", controller = "cloud-node", ?lane, nodes = nodes.len());
-        span.in_scope(|| tracing::debug!("looking up machines"));
-        self.progress_mut(lane).is_looking_up = true;
+        let nodes = self.queue.take(kind, now, most);
+        // The span links what the provider and the gate log to this lookup.
+        let span = info_span!("reconcile", controller = "cloud-node", ?kind, nodes = nodes.len());
+        span.in_scope(|| tracing::debug!("looking up instances"));
+        self.pipeline_mut(kind).is_looking_up = true;
         let instances = Arc::clone(&self.controller.instances);
         let labels = self.controller.provider.node_labels.clone();
         let lookup = async move {
             let references: Vec<_> = nodes.iter().map(|node| node.reference(&labels)).collect();
-            let answers = instances.lookup(lane.purpose(), &references).await;
-            Found { lane, is_full: nodes.len() == most, nodes, answers }
+            let answers = instances.lookup(kind.purpose(), &references).await;
+            LookupResult { kind, is_full: nodes.len() == most, nodes, answers }
         };
         self.lookups.spawn(lookup.instrument(span));
     }
 
-    /// Sorts what a lookup brought: what is to be written waits for a writer.
-    fn answered(&mut self, found: Found) {
-        let Found { lane, nodes, answers, is_full } = found;
-        let gathering = match lane {
+    /// Passes the instances that were found to the writers, and finishes the work on all other Nodes.
+    fn on_lookup_result(&mut self, result: LookupResult) {
+        let LookupResult { kind, nodes, answers, is_full } = result;
+        let window = match kind {
             _ if is_full => Duration::ZERO,
-            Lane::Initialise => GATHERING,
-            Lane::Refresh => GATHERING_REFRESHES,
+            WorkKind::Initialize => BATCH_WINDOW,
+            WorkKind::Refresh => REFRESH_BATCH_WINDOW,
         };
-        // The same for all of a lookup, so that those that failed together are looked up together.
+        // One jitter for the whole lookup, so that Nodes that failed together are retried together.
         let (now, jitter) = (Instant::now(), (self.controller.jitter)());
-        let progress = self.progress_mut(lane);
-        progress.is_looking_up = false;
-        progress.gathers_until = now + gathering;
-        // What a cloud denies to all is no news about a Node that works; one that waits should say why.
-        let is_nodes_own = answers.is_ok();
+        let pipeline = self.pipeline_mut(kind);
+        pipeline.is_looking_up = false;
+        pipeline.next_lookup = now + window;
+        // A failure of the whole lookup is reported for Nodes that wait, but says nothing about an initialized Node.
+        let is_per_node = answers.is_ok();
         let answers = answers.unwrap_or_else(|error| {
-            tracing::warn!(nodes = nodes.len(), ?lane, "no machine was looked up: {error}");
+            tracing::warn!(nodes = nodes.len(), ?kind, %error, "instance lookup failed");
             vec![Err(error); nodes.len()]
         });
         for (node, answer) in nodes.into_iter().zip(answers) {
-            self.controller.metrics.answered(label(&answer));
+            self.controller.metrics.count_answer(answer_label(&answer));
             match decide(&node, answer) {
-                Next::Write(machine) => self.progress_mut(lane).to_write.push_back((node, machine)),
-                Next::Done(done) => {
-                    let in_a_row = self.ended(lane, &node, &done, now, jitter);
-                    if is_nodes_own || node.is_uninitialised() {
-                        self.tell(&node, &done, in_a_row);
+                NextStep::Write(instance) => self.pipeline_mut(kind).to_write.push_back((node, instance)),
+                NextStep::Finish(result) => {
+                    let in_a_row = self.finish(kind, &node, &result, now, jitter);
+                    if is_per_node || node.is_uninitialized() {
+                        self.report(&node, &result, in_a_row);
                     }
                 }
             }
         }
     }
 
-    /// Gives the free writers something to write, initialisations first.
+    /// Starts writers up to the limit, for initializations first.
     fn start_writes(&mut self) {
-        while self.writes.len() < WRITERS {
-            let waiting = Lane::ALL
+        while self.writes.len() < CONCURRENT_WRITES {
+            let waiting = WorkKind::ALL
                 .into_iter()
-                .find_map(|lane| Some((lane, self.progress_mut(lane).to_write.pop_front()?)));
-            let Some((lane, (looked_up, machine))) = waiting else { return };
-            // The Node may have changed since: plan with what is known now.
-            match self.roster.current(lane, &looked_up) {
+                .find_map(|kind| Some((kind, self.pipeline_mut(kind).to_write.pop_front()?)));
+            let Some((kind, (looked_up, instance))) = waiting else { return };
+            // The Node may have changed since the lookup.
+            match self.queue.current(kind, &looked_up) {
                 Some(node) => {
                     let controller = Arc::clone(&self.controller);
-                    // It may ask the provider once more.
-                    let span = info_span!("reconcile", controller = "cloud-node", ?lane, node = %node.name);
+                    // To complete a Node may take another lookup.
+                    let span = info_span!("reconcile", controller = "cloud-node", ?kind, node = %node.name);
                     let write = async move {
-                        let (node, done) = controller.complete(node, &machine).await;
-                        (lane, node, done)
+                        let (node, result) = controller.complete(node, &instance).await;
+                        (kind, node, result)
                     };
                     self.writes.spawn(write.instrument(span));
                 }
-                None => drop(self.ended(lane, &looked_up, &Done::Unchanged, Instant::now(), 0.0)),
+                None => {
+                    self.finish(kind, &looked_up, &SyncResult::Unchanged, Instant::now(), 0.0);
+                }
             }
         }
     }
 
-    /// Notes what became of a Node's turn. How often in a row, where it is no good end ([`Roster::ended`]).
-    fn ended(&mut self, lane: Lane, node: &NodeFacts, done: &Done, now: Instant, jitter: f64) -> u32 {
-        // Our own writes are told here like those of others, and before they are answered.
+    /// Ends the work on a Node. Returns how many times in a row it ended like this, see [`NodeQueue::finish`].
+    fn finish(
+        &mut self,
+        kind: WorkKind,
+        node: &NodeFacts,
+        result: &SyncResult,
+        now: Instant,
+        jitter: f64,
+    ) -> u32 {
+        // Our own writes arrive as changes, too, before their responses do.
         while let Ok(changes) = self.changes.try_recv() {
-            self.roster.observe(changes, now);
+            self.queue.observe(changes, now);
         }
-        if lane == Lane::Refresh {
-            self.controller.metrics.node_refreshed(done.label());
+        if kind == WorkKind::Refresh {
+            self.controller.metrics.count_refresh(result.label());
         }
-        self.roster.ended(lane, node, done.again(), now, jitter)
+        self.queue.finish(kind, node, result.next_lookup(), now, jitter)
     }
 
-    /// Tells whoever should know.
-    fn tell(&self, node: &NodeFacts, done: &Done, in_a_row: u32) {
-        match done {
-            Done::Initialised => self.controller.tell_initialised(node),
-            Done::Failed(retry, why) => self.controller.tell_failed(node, in_a_row, *retry, why),
-            Done::Again(after) if in_a_row >= PENDING => {
-                let why = "the cloud asks for patience again and again";
-                self.controller.tell_failed(node, in_a_row, Retry::After(*after), why);
+    /// Reports the result to users, by event and log.
+    fn report(&self, node: &NodeFacts, result: &SyncResult, in_a_row: u32) {
+        match result {
+            SyncResult::Initialized => self.controller.report_initialized(node),
+            SyncResult::Failed(retry, why) => self.controller.report_failure(node, in_a_row, *retry, why),
+            SyncResult::Pending(after) if in_a_row >= PENDING_LIMIT => {
+                let why = "the cloud keeps asking to retry later";
+                self.controller.report_failure(node, in_a_row, Retry::After(*after), why);
             }
-            // The route controller tells of routes that can't be made, and of none where there are none to make.
-            Done::Waits if in_a_row >= PENDING => {
+            // The route controller reports routes that can't be created. It reports nothing where there are none to create.
+            SyncResult::AwaitsRoutes if in_a_row >= PENDING_LIMIT => {
                 let why = match node.pod_cidrs[..] {
-                    [] => "it has no spec.podCIDRs, for which it could have routes",
+                    [] => "it has no spec.podCIDRs, so there are no routes to create",
                     _ => "the cloud has no route to its Pods yet",
                 };
-                self.controller.tell_failed(node, in_a_row, Retry::WithBackoff, why);
+                self.controller.report_failure(node, in_a_row, Retry::WithBackoff, why);
             }
-            Done::Unchanged | Done::Changed | Done::Again(_) | Done::Waits => {}
+            SyncResult::Unchanged
+            | SyncResult::Changed
+            | SyncResult::Pending(_)
+            | SyncResult::AwaitsRoutes => {}
         }
     }
 
-    const fn progress(&self, lane: Lane) -> &Progress {
-        match lane {
-            Lane::Initialise => &self.initialise,
-            Lane::Refresh => &self.refresh,
+    const fn pipeline(&self, kind: WorkKind) -> &Pipeline {
+        match kind {
+            WorkKind::Initialize => &self.initialize,
+            WorkKind::Refresh => &self.refresh,
         }
     }
 
-    const fn progress_mut(&mut self, lane: Lane) -> &mut Progress {
-        match lane {
-            Lane::Initialise => &mut self.initialise,
-            Lane::Refresh => &mut self.refresh,
+    const fn pipeline_mut(&mut self, kind: WorkKind) -> &mut Pipeline {
+        match kind {
+            WorkKind::Initialize => &mut self.initialize,
+            WorkKind::Refresh => &mut self.refresh,
         }
     }
 }
 
-/// What a task brought. A panic in one is a defect of ours: it ends the controller, and with it the process, rather
-/// than leave a Node that nobody looks at any more.
-fn finished<T>(task: Result<T, JoinError>) -> T {
+/// The result of a task. A panic in a task is a defect of ours. It ends the controller, and with it the process, because the
+/// Node of that task would otherwise never be looked up again.
+fn joined<T>(task: Result<T, JoinError>) -> T {
     task.unwrap_or_else(|error| match error.try_into_panic() {
         Ok(panic) => std::panic::resume_unwind(panic),
         Err(cancelled) => unreachable!("no task is cancelled while the loop runs: {cancelled}"),
     })
 }
 
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api_server::ApiServer;
+    use crate::deps::ControllerDeps;
     use crate::events::Events;
     use crate::health::Health;
     use crate::metrics::Metrics;
     use crate::node::Settings;
     use crate::nodes::Nodes;
-    use crate::scenarios::Stored;
+    use crate::scenarios::StoredNode;
     use pileus_cloud::{
         Address, AddressKind, InstanceState, Instances, NodeReference, Provider, ProviderId, Purpose,
     };
@@ -273,15 +282,15 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_mins(30);
 
-    /// A cloud with a machine for each Node.
+    /// A cloud with an instance for each Node.
     #[derive(Clone)]
     struct Cloud {
         /// How many Nodes were looked up for what.
         lookups: Arc<Mutex<Vec<(Purpose, usize)>>>,
-        machine: Arc<Mutex<Instance>>,
+        instance: Arc<Mutex<Instance>>,
         refusal: Arc<Mutex<Option<Error>>>,
         is_pending: Arc<Mutex<bool>>,
-        /// Whether direct reads find no machine, while lists still show it.
+        /// Whether direct reads find no instance, while lists still show it.
         is_gone: Arc<Mutex<bool>>,
         refresh_takes: Duration,
     }
@@ -306,9 +315,9 @@ mod tests {
             if purpose == Purpose::Confirm && *self.is_gone.lock().unwrap() {
                 return Ok(vec![Ok(Answer::Absent); nodes.len()]);
             }
-            let machine = self.machine.lock().unwrap().clone();
+            let instance = self.instance.lock().unwrap().clone();
             let id = |name: &str| ProviderId::parse(&format!("fake://{name}")).unwrap();
-            let found = |node: &NodeReference| Instance { provider_id: id(&node.name), ..machine.clone() };
+            let found = |node: &NodeReference| Instance { provider_id: id(&node.name), ..instance.clone() };
             Ok(nodes.iter().map(|node| Ok(Answer::Found(found(node)))).collect())
         }
     }
@@ -323,12 +332,12 @@ mod tests {
     }
 
     impl Running {
-        fn start(nodes: impl IntoIterator<Item = Stored>, refresh_takes: Duration) -> Self {
+        fn start(nodes: impl IntoIterator<Item = StoredNode>, refresh_takes: Duration) -> Self {
             Self::start_as(nodes, refresh_takes, false)
         }
 
         fn start_as(
-            nodes: impl IntoIterator<Item = Stored>,
+            nodes: impl IntoIterator<Item = StoredNode>,
             refresh_takes: Duration,
             waits_for_routes: bool,
         ) -> Self {
@@ -336,7 +345,7 @@ mod tests {
             for node in nodes {
                 api.put(&node);
             }
-            let machine = Instance {
+            let instance = Instance {
                 provider_id: ProviderId::parse("fake://any").unwrap(),
                 instance_type: Some("small".to_owned()),
                 zone: None,
@@ -347,7 +356,7 @@ mod tests {
             };
             let cloud = Cloud {
                 lookups: Arc::default(),
-                machine: Arc::new(Mutex::new(machine)),
+                instance: Arc::new(Mutex::new(instance)),
                 refusal: Arc::default(),
                 is_pending: Arc::default(),
                 is_gone: Arc::default(),
@@ -369,8 +378,8 @@ mod tests {
             let (events, _) = Events::start(api.client(), "cloud-node-controller", "test", metrics.clone());
             let nodes = Nodes::new(api.client(), metrics.clone(), &Health::default());
             let settings = Settings { refresh_period: PERIOD, waits_for_routes };
-            let controller =
-                Controller::new(nodes.clone(), provider, events, metrics, settings, || 0.5).unwrap();
+            let deps = ControllerDeps { nodes: nodes.clone(), provider, events, metrics, jitter: || 0.5 };
+            let controller = Controller::new(deps, settings).unwrap();
             let stop = CancellationToken::new();
             let watched = stop.clone();
             tokio::spawn(async move { nodes.watch(watched).await });
@@ -409,12 +418,12 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn waiting(name: &str) -> Stored {
-        Stored::registered(&json!({"metadata": {"name": name, "uid": format!("uid-{name}")}}))
+    fn waiting(name: &str) -> StoredNode {
+        StoredNode::registered(&json!({"metadata": {"name": name, "uid": format!("uid-{name}")}}))
     }
 
     /// A Node that is as the cloud says.
-    fn working(name: &str) -> Stored {
+    fn working(name: &str) -> StoredNode {
         let labels =
             json!({"node.kubernetes.io/instance-type": "small", "beta.kubernetes.io/instance-type": "small"});
         waiting(name).with(&json!({
@@ -424,12 +433,12 @@ mod tests {
         }))
     }
 
-    fn many(kind: fn(&str) -> Stored, count: usize) -> impl Iterator<Item = Stored> {
+    fn many(kind: fn(&str) -> StoredNode, count: usize) -> impl Iterator<Item = StoredNode> {
         (0..count).map(move |n| kind(&format!("n{n}")))
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_a_node_that_waits_for_routes_in_vain_users_are_told() {
+    async fn a_node_that_never_gets_routes_is_reported() {
         let running = Running::start_as([waiting("a")], secs(1), true);
         pass(secs(5 * 60)).await;
         assert_eq!(running.api.events(), Vec::<String>::new());
@@ -445,15 +454,15 @@ mod tests {
         pass(secs(30)).await;
         assert_eq!(running.api.writes(), ["PATCH a/status", "PATCH a"]);
         let facts = running.api.get("a").facts();
-        assert!(facts.is_uninitialised() && facts.provider_id.is_some());
-        let told = |status, reason| json!({"status": {"conditions": [{"type": "NetworkUnavailable", "status": status, "reason": reason}]}});
-        running.api.put(&running.api.get("a").with(&told("True", "NoRouteCreated")));
+        assert!(facts.is_uninitialized() && facts.provider_id.is_some());
+        let condition = |status, reason| json!({"status": {"conditions": [{"type": "NetworkUnavailable", "status": status, "reason": reason}]}});
+        running.api.put(&running.api.get("a").with(&condition("True", "NoRouteCreated")));
         pass(secs(5)).await;
-        assert!(running.api.get("a").facts().is_uninitialised());
+        assert!(running.api.get("a").facts().is_uninitialized());
         assert_eq!(running.api.events(), Vec::<String>::new());
-        running.api.put(&running.api.get("a").with(&told("False", "RouteCreated")));
+        running.api.put(&running.api.get("a").with(&condition("False", "RouteCreated")));
         pass(secs(2)).await;
-        assert!(!running.api.get("a").facts().is_uninitialised());
+        assert!(!running.api.get("a").facts().is_uninitialized());
         assert_eq!(running.api.writes(), ["PATCH a"]);
         assert_eq!(running.api.events(), ["Synced a"]);
         assert_eq!(running.lookups().len(), 2, "when it joined, and when it had its routes");
@@ -461,7 +470,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_does_not_get_the_machine_of_the_one_before_because_a_list_still_shows_it() {
+    async fn a_node_does_not_get_the_former_instance_of_its_name_from_a_stale_list() {
         let running = Running::start([working("a")], secs(1));
         pass(secs(5)).await;
         running.lookups();
@@ -471,7 +480,7 @@ mod tests {
         assert_eq!(running.lookups()[..2], [(Purpose::Initialise, 1), (Purpose::Confirm, 1)]);
         assert_eq!(running.api.writes(), [""; 0]);
         assert_eq!(running.api.events().first().map(String::as_str), Some("CloudInitializationFailed a"));
-        // It was deleted by hand, and registers anew with the machine that it has.
+        // The Node was deleted by hand, and registers again with its own instance.
         *running.cloud.is_gone.lock().unwrap() = false;
         pass(secs(10)).await;
         running.api.get("a").assert_is(&working("a").with(&json!({"metadata": {"uid": "second"}})));
@@ -479,7 +488,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nodes_that_wait_cost_one_lookup_and_two_writes_each() {
+    async fn waiting_nodes_cost_one_lookup_together_and_two_writes_each() {
         let running = Running::start(many(waiting, 100), secs(1));
         pass(secs(5)).await;
         assert_eq!(running.lookups(), [(Purpose::Initialise, 100)]);
@@ -492,7 +501,7 @@ mod tests {
         assert_eq!(events.len(), 100);
         assert!(events.contains(&"Synced n7".to_owned()));
         pass(PERIOD).await;
-        assert_eq!(running.lookups(), [(Purpose::Refresh, 100)], "all join the next sweep together");
+        assert_eq!(running.lookups(), [(Purpose::Refresh, 100)], "all Nodes join the next sweep together");
         assert_eq!((running.api.writes(), running.api.events()), (vec![], vec![]));
         running.end().await;
     }
@@ -514,7 +523,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_cloud_answers_and_what_becomes_of_refreshes_is_counted() {
+    async fn answers_and_results_of_refreshes_are_counted() {
         let running = Running::start([working("a"), waiting("b")], secs(1));
         pass(secs(60)).await;
         let changed = json!({"metadata": {"labels": {"node.kubernetes.io/instance-type": "huge"}}});
@@ -533,7 +542,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_sweep_of_more_nodes_than_a_lookup_carries_goes_on_at_once() {
+    async fn a_sweep_of_more_nodes_than_fit_in_a_lookup_continues_at_once() {
         let running = Running::start(many(working, 501), secs(1));
         pass(secs(3)).await;
         assert_eq!(running.lookups(), [(Purpose::Refresh, 500), (Purpose::Refresh, 1)]);
@@ -541,21 +550,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_machine_that_has_changed_is_followed_at_the_next_sweep() {
+    async fn a_changed_instance_is_followed_at_the_next_sweep() {
         let running = Running::start(many(working, 3), secs(1));
         pass(secs(5)).await;
-        running.cloud.machine.lock().unwrap().instance_type = Some("large".to_owned());
+        running.cloud.instance.lock().unwrap().instance_type = Some("large".to_owned());
         pass(PERIOD).await;
-        assert_eq!(running.api.writes().len(), 3, "our own writes are no reason to look again");
+        assert_eq!(running.api.writes().len(), 3, "our own writes trigger no lookup");
         assert_eq!(running.lookups(), [(Purpose::Refresh, 3); 2]);
         let labels = running.api.get("n1").facts().labels;
         assert_eq!(labels["node.kubernetes.io/instance-type"], "large");
-        assert_eq!(running.api.events(), Vec::<String>::new(), "no initialisation, no event");
+        assert_eq!(running.api.events(), Vec::<String>::new(), "a refresh records no event");
         running.end().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_somebody_else_changes_is_put_right_at_once() {
+    async fn a_foreign_change_is_corrected_at_once() {
         let running = Running::start(many(working, 3), secs(1));
         pass(secs(60)).await;
         running.lookups();
@@ -570,7 +579,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn many_changes_one_after_the_other_are_looked_at_together() {
+    async fn many_changes_in_a_row_share_a_few_lookups() {
         let running = Running::start(many(working, 100), secs(1));
         pass(secs(60)).await;
         running.lookups();
@@ -587,7 +596,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_long_sweep_holds_up_no_initialisation() {
+    async fn a_long_sweep_delays_no_initialization() {
         let running = Running::start(many(working, 100), secs(600));
         pass(secs(5)).await;
         running.api.put(&waiting("new"));
@@ -597,7 +606,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn initialisations_are_written_before_refreshes() {
+    async fn initializations_are_written_before_refreshes() {
         let stale = many(|name| working(name).with(&json!({"metadata": {"labels": null}})), 300);
         let running = Running::start(stale, Duration::from_millis(300));
         pass(Duration::from_millis(320)).await; // the writes of the sweep have begun, and take 95 ms
@@ -611,7 +620,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_meets_another_one_is_planned_anew() {
+    async fn a_conflicting_write_is_planned_again() {
         let running = Running::start([waiting("a")], secs(1));
         let theirs = json!({"spec": {"taints": [
             {"key": "node.cloudprovider.kubernetes.io/uninitialized", "value": "true", "effect": "NoSchedule"},
@@ -634,7 +643,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_policy_changes_back_each_time_is_not_written_for_ever() {
+    async fn a_write_that_a_policy_undoes_each_time_is_given_up() {
         let running = Running::start([working("a")], secs(1));
         pass(secs(5)).await;
         let without_type = json!({"metadata": {"labels": {"node.kubernetes.io/instance-type": null}}});
@@ -647,7 +656,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cloud_in_trouble_is_told_for_nodes_that_wait_and_asked_ever_less_for_the_others() {
+    async fn a_failing_cloud_is_reported_for_waiting_nodes_and_called_less_for_the_others() {
         let running = Running::start(many(working, 50), secs(1));
         pass(secs(60)).await;
         running.lookups();
@@ -668,13 +677,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cloud_that_asks_for_patience_without_end_is_told_for_nodes_that_wait() {
+    async fn a_cloud_that_keeps_asking_to_retry_later_is_reported_for_waiting_nodes() {
         let running = Running::start([waiting("waits"), working("works")], secs(1));
         *running.cloud.is_pending.lock().unwrap() = true;
         pass(secs(30)).await;
-        assert_eq!(running.api.events(), Vec::<String>::new(), "a machine that starts is no news");
+        assert_eq!(running.api.events(), Vec::<String>::new(), "an instance that starts is normal");
         pass(secs(200)).await;
-        let events = running.api.events(); // at the 8th, 16th and 32nd turn, which come each 5 s
+        let events = running.api.events(); // after the 8th, 16th and 32nd lookup, which are 5 s apart
         assert_eq!(events, ["CloudInitializationFailed waits"; 3]);
         *running.cloud.is_pending.lock().unwrap() = false;
         pass(secs(20)).await;
@@ -683,7 +692,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wrong_node_ip_of_a_node_that_works_is_told_and_stops_no_label() {
+    async fn a_wrong_node_ip_of_an_initialized_node_is_reported_and_blocks_no_label() {
         let asks = json!({"alpha.kubernetes.io/provided-node-ip": "10.9.9.9"});
         let wrong = json!({"metadata": {"labels": null, "annotations": asks}});
         let running = Running::start([working("a").with(&wrong)], secs(1));
@@ -691,12 +700,12 @@ mod tests {
         assert_eq!(running.api.events(), ["CloudRefreshFailed a"]);
         assert_eq!(running.api.writes(), ["PATCH a"]);
         pass(secs(1700)).await;
-        assert_eq!(running.lookups().len(), 1, "somebody has to act first");
+        assert_eq!(running.lookups().len(), 1, "an operator has to act first");
         running.end().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_begun_after_the_end() {
+    async fn nothing_begins_after_the_stop() {
         let running = Running::start(many(waiting, 100), secs(1));
         pass(Duration::from_millis(50)).await;
         running.stop.cancel();

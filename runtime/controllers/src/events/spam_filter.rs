@@ -1,0 +1,74 @@
+//! A limit on repeated events about one object, as client-go's spam filter is. Nodes that come and go behind a thousand load
+//! balancers would otherwise keep the API server busy with events.
+//!
+//! The numbers are client-go's: a burst of 25, then one each 5 minutes. Here each reason of an object has a bucket of its
+//! own, so that a frequent event doesn't suppress a rare one.
+//!
+//! Pure: the clock is an argument.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The number of events that may come at once.
+const BURST: u32 = 25;
+
+/// The time after which one more event is allowed.
+const REFILL: Duration = Duration::from_mins(5);
+
+/// A token bucket for each object and reason.
+#[derive(Debug)]
+pub(super) struct SpamFilter {
+    /// The time at which a bucket is full again. A missing bucket is full.
+    full_at: HashMap<(String, String), Instant>,
+    /// When full buckets were last removed.
+    cleaned_at: Instant,
+}
+
+impl SpamFilter {
+    /// A filter whose buckets are all full.
+    pub(super) fn new(now: Instant) -> Self {
+        Self { full_at: HashMap::new(), cleaned_at: now }
+    }
+
+    /// Takes a token for an event of this reason about this object. Returns whether there was one.
+    pub(super) fn allow(&mut self, object: String, reason: String, now: Instant) -> bool {
+        if now.duration_since(self.cleaned_at) >= REFILL {
+            self.full_at.retain(|_, full_at| *full_at > now);
+            self.cleaned_at = now;
+        }
+        let full_at = self.full_at.entry((object, reason)).or_insert(now);
+        let next = now.max(*full_at) + REFILL;
+        let is_allowed = next <= now + REFILL * BURST;
+        if is_allowed {
+            *full_at = next;
+        }
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_of_each_object_has_a_bucket_that_refills_slowly() {
+        let start = Instant::now();
+        let mut filter = SpamFilter::new(start);
+        let mut allowed = |object: &str, reason: &str, after: Duration| {
+            let allow = |_: &u32| filter.allow(object.to_owned(), reason.to_owned(), start + after);
+            (0..100).filter(allow).count()
+        };
+        assert_eq!(allowed("a", "Updated", Duration::ZERO), 25);
+        assert_eq!(
+            [allowed("a", "Failed", Duration::ZERO), allowed("b", "Updated", Duration::ZERO)],
+            [25, 25]
+        );
+        assert_eq!(allowed("a", "Updated", REFILL / 2), 0);
+        assert_eq!(allowed("a", "Updated", REFILL), 1);
+        assert_eq!(allowed("a", "Updated", REFILL * 10), 9);
+        assert_eq!(allowed("a", "Updated", REFILL * 100), 25);
+        assert_eq!(filter.full_at.len(), 1, "full buckets are removed");
+    }
+}

@@ -1,0 +1,39 @@
+//! A Node for tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use pileus_cloud::{Address, AddressKind};
+
+use super::{NodeFacts, NodeIps, Readiness, Taint};
+use crate::well_known::TAINT_UNINITIALIZED;
+
+impl NodeFacts {
+    /// A Node that a kubelet has just registered: with the uninitialized taint, not ready, and without anything from the cloud.
+    pub(crate) fn registered(name: &str) -> Self {
+        let taint = Taint {
+            key: TAINT_UNINITIALIZED.to_owned(),
+            value: Some("true".to_owned()),
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        };
+        Self {
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            resource_version: "1".to_owned(),
+            created_at: Timestamp::UNIX_EPOCH,
+            is_deleting: false,
+            provider_id: None,
+            taints: vec![taint],
+            addresses: vec![Address::new(AddressKind::Hostname, name)],
+            node_ips: NodeIps::Given(Vec::new()),
+            labels: BTreeMap::new(),
+            owned_labels: BTreeSet::new(),
+            readiness: Readiness::Unknown,
+            is_held: false,
+            release_deletion: None,
+            pod_cidrs: Vec::new(),
+            network_unavailable: None,
+        }
+    }
+}
