@@ -59,9 +59,10 @@ pub(crate) struct Dialer {
 
 impl Dialer {
     pub(crate) fn new(grant: Arc<Grant>, network: Arc<Network>) -> Self {
-        let labels = ConnectionLabels { provider: network.provider.clone(), grant: grant.label().into() };
+        let labels =
+            ConnectionLabels { provider: Arc::clone(&network.provider), grant: grant.label().into() };
         let connections = network.connections.clone();
-        let filter = Filter { grant, network: network.clone() };
+        let filter = Filter { grant, network: Arc::clone(&network) };
         let https = HttpsConnectorBuilder::new()
             .with_tls_config(network.tls.clone())
             .https_or_http()

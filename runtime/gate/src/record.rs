@@ -41,7 +41,7 @@ impl Records {
     }
 
     fn in_flight(&self, change: i64) {
-        let labels = ProviderLabels { provider: self.provider.clone() };
+        let labels = ProviderLabels { provider: Arc::clone(&self.provider) };
         self.metrics.in_flight.get_or_create(&labels).inc_by(change);
     }
 
@@ -54,10 +54,10 @@ impl Records {
 
     fn blank(self: &Arc<Self>, urgency: Urgency) -> Record {
         Record {
-            records: self.clone(),
+            records: Arc::clone(self),
             request: None,
             urgency,
-            grant: self.none.clone(),
+            grant: Arc::clone(&self.none),
             effect: "unknown",
             result: "cancelled",
             status: None,
@@ -117,7 +117,7 @@ impl Record {
     pub(crate) fn hand_over(&mut self, duty: Duty) -> Self {
         let mut stays = self.records.blank(self.urgency);
         stays.duty = duty;
-        stays.grant = self.grant.clone();
+        stays.grant = Arc::clone(&self.grant);
         stays.span = self.span.clone();
         std::mem::replace(self, stays)
     }
@@ -138,7 +138,7 @@ impl Record {
             "cloud request", provider = %self.records.provider, method = %request.method, url = request.shown_url(),
             grant = Empty, effect = Empty,
         );
-        self.request = Some(request.clone());
+        self.request = Some(Arc::clone(request));
     }
 
     /// The span of the request, below that of its call.
@@ -148,7 +148,7 @@ impl Record {
 
     /// Notes which grant allows it.
     pub(crate) fn set_grant(&mut self, grant: &Arc<str>) {
-        self.grant = grant.clone();
+        self.grant = Arc::clone(grant);
         self.span.record("grant", &**grant);
     }
 
@@ -217,7 +217,7 @@ impl Record {
         let request = self.request.as_ref();
         RecentRequest {
             begun: self.begun,
-            grant: self.grant.clone(),
+            grant: Arc::clone(&self.grant),
             method: request.map(|request| request.method.to_string()).unwrap_or_default(),
             url: request.map(|request| request.shown_url()).unwrap_or_default(),
             effect: self.effect,
@@ -255,14 +255,15 @@ impl Drop for Record {
         let Self { records, grant, effect, result, answered, sent, received, stripped, .. } = self;
         let Records { metrics, provider, recent, .. } = &**records;
         records.in_flight(-1);
-        let labels = GrantLabels { provider: provider.clone(), grant: grant.clone() };
+        let labels = GrantLabels { provider: Arc::clone(provider), grant: Arc::clone(grant) };
         if let Some(answered) = answered {
             metrics.duration.get_or_create(&labels).observe(answered.as_secs_f64());
         }
         metrics.sent.get_or_create(&labels).inc_by(*sent);
         metrics.received.get_or_create(&labels).inc_by(*received);
         metrics.stripped.get_or_create(&labels).inc_by(*stripped);
-        let labels = RequestLabels { provider: provider.clone(), grant: grant.clone(), effect, result };
+        let labels =
+            RequestLabels { provider: Arc::clone(provider), grant: Arc::clone(grant), effect, result };
         metrics.requests.get_or_create(&labels).inc();
         self.span.in_scope(|| {
             tracing::debug!(

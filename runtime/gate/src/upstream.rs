@@ -57,7 +57,7 @@ pub(crate) fn behind(fence: Fence, outgoing: http::Request<Bytes>) -> http::Requ
 impl Upstream {
     pub(crate) fn new(grant: Grant, network: Arc<Network>) -> Self {
         let (label, grant) = (grant.label().into(), Arc::new(grant));
-        Self { dialer: Arc::new(Dialer::new(grant.clone(), network)), grant, label }
+        Self { dialer: Arc::new(Dialer::new(Arc::clone(&grant), network)), grant, label }
     }
 
     /// Sends a request and waits for the head of the response, which teaches the limits. The future borrows nothing, so that
@@ -69,7 +69,7 @@ impl Upstream {
         deadlines: Deadlines,
         mut permit: Permit,
     ) -> impl Future<Output = Result<http::Response<Incoming>, Error>> + Send + use<> {
-        let (dialer, host) = (self.dialer.clone(), host.clone());
+        let (dialer, host) = (Arc::clone(&self.dialer), host.clone());
         async move {
             let now = Instant::now();
             let timeouts = Timeouts {

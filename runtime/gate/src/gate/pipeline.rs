@@ -92,7 +92,7 @@ impl Gate {
         }
         match &self.view {
             // Boxed, or a request without a view would hold room for it.
-            Some(view) => Box::pin(self.inner.clone().read(view, request, record)).await,
+            Some(view) => Box::pin(Arc::clone(&self.inner).read(view, request, record)).await,
             None => self.inner.carry(request, record, || {}).await,
         }
     }
@@ -137,7 +137,7 @@ impl Inner {
         };
         let deadlines = *deadlines;
         let carry = |flight| {
-            let carried = self.clone().carry_shared(request, record.hand_over(Duty::None), flight);
+            let carried = Arc::clone(&self).carry_shared(request, record.hand_over(Duty::None), flight);
             tokio::spawn(carried).abort_handle()
         };
         self.cache.read(&read, view, &deadlines, &self.shutdown, carry).await
