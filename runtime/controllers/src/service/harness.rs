@@ -1,5 +1,6 @@
 //! A cluster and a cloud for tests of the reconciler: without an API server, without a provider, with a clock that a test
 //! moves. Services and Nodes are JSON, become facts, pass the reconciler and its patches, and are JSON again.
+#![expect(clippy::needless_pass_by_value, reason = "tables of JSON read better without ampersands")]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;

@@ -83,22 +83,38 @@ pub(super) enum OwnershipEvent {
 }
 
 impl Ownership {
-    /// The state after an event: the table of this module.
+    /// The state after an event: the table of this module, row by row.
     pub(super) const fn next(self, event: OwnershipEvent) -> Self {
         use Demand::{Nothing, OtherClass};
-        use OwnershipEvent::{DeleteConfirmed, DeleteStarted, Observed, Released};
-        match (self, event) {
-            (_, Observed(Demand::Ours) | Released(Demand::Ours)) => Self::Ours,
-            (Self::Listed | Self::OursAndListed, Released(_)) => Self::Listed,
-            (_, Released(_)) => Self::Unclaimed,
-            (Self::Ours | Self::OursAndListed, OwnershipEvent::Listed(OtherClass)) => Self::OursAndListed,
-            (Self::Ours | Self::OursAndListed, OwnershipEvent::Listed(_)) => Self::Ours,
-            (_, OwnershipEvent::Listed(OtherClass)) => Self::Listed,
-            (_, OwnershipEvent::Listed(_)) => Self::Leftover,
-            (Self::Listed, Observed(Nothing) | DeleteConfirmed) => Self::Leftover,
-            (Self::OursAndListed, Observed(Nothing) | DeleteConfirmed) => Self::Ours,
-            (Self::Unclaimed, DeleteStarted) => Self::Leftover,
-            (_, Observed(OtherClass | Nothing) | DeleteStarted | DeleteConfirmed) => self,
+        use OwnershipEvent::{DeleteConfirmed, DeleteStarted, Listed, Observed, Released};
+        match self {
+            Self::Unclaimed => match event {
+                Observed(Demand::Ours) | Released(Demand::Ours) => Self::Ours,
+                Listed(OtherClass) => Self::Listed,
+                Listed(Demand::Ours | Nothing) | DeleteStarted => Self::Leftover,
+                Observed(_) | Released(_) | DeleteConfirmed => Self::Unclaimed,
+            },
+            Self::Listed => match event {
+                Observed(Demand::Ours) | Released(Demand::Ours) => Self::Ours,
+                Observed(Nothing) | Listed(Demand::Ours | Nothing) | DeleteConfirmed => Self::Leftover,
+                Observed(OtherClass) | Listed(OtherClass) | DeleteStarted | Released(_) => Self::Listed,
+            },
+            Self::Leftover => match event {
+                Observed(Demand::Ours) | Released(Demand::Ours) => Self::Ours,
+                Listed(OtherClass) => Self::Listed,
+                Released(_) => Self::Unclaimed,
+                Observed(_) | Listed(_) | DeleteStarted | DeleteConfirmed => Self::Leftover,
+            },
+            Self::Ours => match event {
+                Listed(OtherClass) => Self::OursAndListed,
+                Released(OtherClass | Nothing) => Self::Unclaimed,
+                Observed(_) | Listed(_) | DeleteStarted | DeleteConfirmed | Released(_) => Self::Ours,
+            },
+            Self::OursAndListed => match event {
+                Observed(OtherClass) | Listed(OtherClass) | DeleteStarted => Self::OursAndListed,
+                Released(OtherClass | Nothing) => Self::Listed,
+                Observed(_) | Listed(_) | DeleteConfirmed | Released(_) => Self::Ours,
+            },
         }
     }
 
