@@ -315,7 +315,7 @@ mod tests {
             (&with("bearer: {token: {file: ' '}}"), "[0].bearer.token.file: expected a non-empty string"),
             (
                 &with("bearer: {token: {file: a, secret: {name: a, key: b}}}"),
-                "[0].bearer.token: a value lies in one place",
+                "[0].bearer.token: a value can have only one reference",
             ),
             (
                 &with("bearer: {token: {secret: hunter2}}"),

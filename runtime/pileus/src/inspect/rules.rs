@@ -164,7 +164,7 @@ mod tests {
 cloud.example
 METHOD  EFFECT  PATH                                    LIMITS          CACHE       PAGE
 GET     read    /a/*                                    reads           things-{1}  query cursor
-*       write   /b/** (case-insensitive)               none            all
+*       write   /b/** (case-insensitive)                none            all
 *.example
 METHOD  EFFECT  PATH                                    LIMITS          CACHE       PAGE
 POST    read    / where form-field Action is Describe*  reads, all/{1}  things-{1}
