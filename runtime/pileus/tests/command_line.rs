@@ -563,7 +563,7 @@ async fn inspect_shows_a_component_and_the_hosts_that_it_requests() {
     let inspect = ["inspect", component, "--provider", "provider.yaml"];
     let granted = bench.call(&inspect).await;
     assert_eq!(granted.code, Some(0), "{granted:#?}");
-    let wish = "http://cloud.example:8080 [granted by http://cloud.example:8080, no credential]: to read the machines";
+    let wish = "http://cloud.example:8080 [granted by http://cloud.example:8080, no credential]: to read the instances of Nodes";
     assert!(granted.stdout.contains(wish), "{granted:#?}");
 
     bench.write("provider.yaml", with_credentials().to_string());

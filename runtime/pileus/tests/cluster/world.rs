@@ -127,8 +127,7 @@ impl World {
         self.writes().into_iter().filter(|entry| heard(entry) > moment).collect()
     }
 
-    /// That each replica, by the name that it has in the audit log, wrote to Nodes only while no other did: nobody
-    /// writes again after another has begun.
+    /// Asserts that no replica wrote to Nodes after another had begun. The audit log has their user agents.
     pub(crate) fn wrote_one_at_a_time(&self) {
         let agent = |entry: &Value| entry["userAgent"].as_str().unwrap().to_owned();
         let mut turns: Vec<_> = self.writes().iter().map(agent).collect();
