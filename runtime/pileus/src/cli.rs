@@ -30,8 +30,11 @@ pub use release_deletion::ReleaseDeletion;
 pub use route_controller::RouteController;
 pub use run::Run;
 pub use service_controller::ServiceController;
+#[cfg(test)]
+pub(crate) use upstream::TABLE as UPSTREAM_FLAGS;
 
-const EXIT_CODES: &str = "\
+/// The exit codes, as every help ends with them.
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0  success; run: stopped on request, after the writes in flight had ended; plan: no changes are pending
   1  this machine can't run pileus (a port is in use, for example); or the leader lease was lost, and another replica

@@ -26,6 +26,8 @@ mod cluster;
 mod core_dumps;
 mod credentials;
 mod document;
+#[cfg(test)]
+mod documents;
 mod error;
 mod inspect;
 mod leader;

@@ -36,7 +36,7 @@ const LOG: &str = "not needed: each log entry goes to standard error at once";
 
 /// Advice, and the flags of upstream 1.36 and of klog that it is for. A name that ends in a dash stands for all flags
 /// with that prefix.
-const TABLE: &[(&str, &[&str])] = &[
+pub(crate) const TABLE: &[(&str, &[&str])] = &[
     (PROVIDER, &["cloud-provider"]),
     (CONFIGURATION, &["cloud-config"]),
     (CIDRS, &["allocate-node-cidrs", "cidr-allocator-type"]),
