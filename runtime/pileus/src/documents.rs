@@ -128,7 +128,8 @@ fn metrics() -> String {
             families.insert(name.to_owned(), help.trim_end_matches('.').to_owned());
         }
     }
-    let mut text = "A counter's sample has the suffix `_total` besides.\n\n| family | meaning |\n|---|---|\n".to_owned();
+    let mut text =
+        "A counter's sample has the suffix `_total` too.\n\n| family | meaning |\n|---|---|\n".to_owned();
     for (name, help) in families {
         writeln!(text, "| `{name}` | {} |", cell(&help)).unwrap();
     }
@@ -153,13 +154,22 @@ fn described(registry: &str, families: &mut BTreeMap<String, String>) {
     while let Some((indent, line)) = lines.next() {
         if line.starts_with("prefix: ") {
             prefixes.retain(|(other, _)| *other < indent);
-            let value = if line.ends_with("None,") { None } else { lines.nth(1).map(|(_, line)| quoted(line)) };
+            let value =
+                if line.ends_with("None,") { None } else { lines.nth(1).map(|(_, line)| quoted(line)) };
             prefixes.push((indent, value.map(|prefix| format!("{prefix}_")).unwrap_or_default()));
         } else if line.starts_with("name: ") && line.ends_with("\",") {
-            let (Some((_, help)), Some((_, unit))) = (lines.next(), lines.next()) else { return };
+            let Some((_, help)) = lines.next() else { return };
+            // A label that is called `name` has no help.
+            if !help.starts_with("help: ") {
+                continue;
+            }
+            let Some((_, unit)) = lines.next() else { return };
             let unit = match unit {
                 "unit: None," => String::new(),
-                _ => lines.next().map(|(_, unit)| format!("_{}", unit.to_lowercase().replace(',', ""))).unwrap(),
+                _ => lines
+                    .next()
+                    .map(|(_, unit)| format!("_{}", unit.to_lowercase().replace(',', "")))
+                    .unwrap(),
             };
             let prefix = prefixes.last().map(|(_, prefix)| prefix.as_str()).unwrap_or_default();
             let name = format!("{prefix}{}{unit}", quoted(line));
