@@ -1,6 +1,5 @@
-//! LimitEntry token bucket: how many requests it lets through at which time, and what it learns from the cloud's refusals. It
-//! holds what the operator and the provider allow at most, and below that what the cloud turned out to allow. Pure
-//! arithmetic: every function is told the time, which never runs backwards.
+//! One token bucket. It knows when it lets the next request through, within what operator and provider declare and what
+//! the cloud has shown to take. Pure: time is an argument and must not go backwards.
 
 mod snapshot;
 
@@ -49,7 +48,7 @@ pub(crate) struct Bucket {
     /// What each of those has lost so far: minus the logarithm of what it is still worth.
     lost: f64,
     meter: ThroughputMeter,
-    /// When the last hold came that changed anything.
+    /// When the last refusal that changed anything came.
     refused: Option<Instant>,
 }
 
@@ -279,7 +278,7 @@ mod tests {
         (found - expected).abs() < 0.01
     }
 
-    /// A token that left so many.
+    /// A token that left this many.
     fn left(left: f64) -> Token {
         Token { at: Instant::now(), left, lost: 0.0, number: 0.0 }
     }
@@ -335,7 +334,7 @@ mod tests {
         bucket.fill(now + seconds(1.0));
         bucket.take(now + seconds(1.0));
         assert!(near(bucket.free(now + seconds(1.0)), 0.0));
-        // Without these two the bucket would have been full all the time, and one would be left.
+        // Without these two the bucket would have been full throughout, and one token would be left.
         for token in tokens {
             bucket.put_back(token);
         }
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_lasts_as_the_cloud_says_or_twice_as_long_each_time() {
+    fn a_pause_lasts_as_the_cloud_says_or_twice_as_long_each_time() {
         let (mut bucket, mut now) = full(10.0, 10.0);
         let token = bucket.take(now);
         assert!(bucket.on_refused(now, token, Some(seconds(30.0)), true));
@@ -384,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn of_refusals_that_were_under_way_together_one_is_learned_from() {
+    fn of_refusals_in_flight_together_one_changes_the_rate() {
         let (mut bucket, now) = full(10.0, 10.0);
         let later = now + seconds(0.1);
         let tokens = [bucket.take(now), bucket.take(now)];
@@ -397,7 +396,7 @@ mod tests {
         assert!(bucket.paused_until(later).is_some(), "what was sent before doesn't open it");
     }
 
-    /// Sends so many, one after another with a second between them, and has the next refused, which left so many tokens.
+    /// Sends this many requests, one a second. The next one is refused, with this many tokens left.
     fn learn(bucket: &mut Bucket, mut now: Instant, sent: u32, left: f64) {
         let mut token = Token { at: now, left, lost: 0.0, number: 0.0 };
         for _ in 0..=sent {
@@ -458,15 +457,15 @@ mod tests {
         }
     }
 
-    /// What becomes of ten minutes of more requests than either side allows, with a round trip of 20 ms: which part of
-    /// what the cloud would have taken it took, and which part of all answers were refusals. The first minute, in which
-    /// most is learned, doesn't count.
+    /// Sends more requests than either side allows for ten minutes, with a round trip of 20 ms. Returns the used part
+    /// of the cloud's rate and the refused part of all answers, both without the first minute, in which most is
+    /// learned.
     fn ten_minutes(declared: Rate, hidden: Rate, after: Option<Duration>) -> (f64, f64) {
         let (accepted, refused) = play(declared, hidden, after, 60_000..600_000);
         (accepted / (hidden.per_second * 540.0), refused / (accepted + refused))
     }
 
-    /// How many were accepted and how many refused within these milliseconds.
+    /// Returns how many requests were accepted and how many refused within these milliseconds.
     fn play(
         declared: Rate,
         hidden: Rate,
@@ -517,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn until_the_cloud_has_taken_more_few_are_under_way_and_an_answer_makes_room() {
+    fn few_requests_are_in_flight_at_first_and_an_answer_makes_room() {
         let (mut bucket, now) = full(100.0, 100.0);
         let tokens: Vec<_> = (0..4).map(|_| bucket.take(now)).collect();
         assert!(bucket.is_crowded() && bucket.tokens() >= 96.0);
@@ -533,7 +532,7 @@ mod tests {
     #[test]
     fn a_cloud_that_refused_everything_is_used_again_within_minutes() {
         let (mut bucket, mut now) = full(100.0, 10.0);
-        // Each second probe goes through, and what comes after it is refused: nothing is to be learned from that.
+        // Each second probe is accepted and the request after it is refused: nothing can be learned from that.
         for _ in 0..100 {
             bucket.fill(now);
             let tokens = [bucket.take(now), bucket.take(now)];
@@ -547,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_limit_is_learned_with_few_refusals_and_used() {
+    fn a_hidden_limit_is_learned_with_few_refusals_and_is_used() {
         let after = |after| Some(seconds(after));
         for (name, declared, hidden, after, few) in [
             ("as declared", rate(200.0, 10.0), rate(200.0, 10.0), after(1.0), 0.0),
@@ -555,7 +554,7 @@ mod tests {
             ("half, no time named", rate(200.0, 25.0), rate(200.0, 12.0), None, 0.005),
             ("a long pause", rate(200.0, 25.0), rate(100.0, 12.0), after(5.0), 0.005),
             ("a small store", rate(50.0, 50.0), rate(5.0, 20.0), after(1.0), 0.005),
-            // LimitEntry hold a minute, of 30 requests.
+            // One refusal a minute, of 30 requests.
             ("a slow one", rate(50.0, 10.0), rate(5.0, 0.5), after(2.0), 0.05),
             ("nothing declared", Rate::UNDECLARED, rate(50.0, 20.0), after(1.0), 0.005),
             ("nothing declared of a slow one", Rate::UNDECLARED, rate(5.0, 2.0), after(1.0), 0.02),

@@ -1,6 +1,7 @@
-//! The buckets of all limits. A limit whose key has a `{n}` has one for each value that a path brings, so their number
-//! is in a provider's hand: it is bounded here. LimitEntry that is as good as new is forgotten first; where none is, values
-//! that weren't seen before share one bucket, which is slower than need be and never too fast.
+//! The buckets of all limits. A limit whose key has a `{n}` has a bucket for each value that a path brings, so a
+//! provider decides how many there are: their number is bounded here. Buckets that are the same as new ones are
+//! forgotten first. Where there is none, new values share one bucket, which is slower than necessary but never too
+//! fast.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,30 +11,30 @@ use crate::limits::bucket::Bucket;
 use crate::limits::limit::Rate;
 use crate::limits::urgency::{FAIR_SHARE, Urgency, UrgencyCounts};
 
-/// How many buckets of limits with a `{n}` are kept; about 4 MiB. The largest clusters have 5,000 machines.
+/// The most buckets of limits with a `{n}`; about 4 MiB. The largest clusters have 5,000 nodes.
 const MOST: usize = 10_000;
 
-/// Which bucket, for as long as somebody waits for it or is under way with its token.
+/// A bucket, valid while a request waits for it or has a token of it.
 pub(crate) type BucketId = usize;
 
-/// Which limit, by its position among the declared ones.
+/// A limit, by its position in the table of limits.
 pub(crate) type LimitId = usize;
 
-/// A bucket, and who wants its tokens.
+/// A bucket, and the requests that want its tokens.
 #[derive(Debug)]
 pub(crate) struct BucketSlot {
     pub(crate) limit: LimitId,
     pub(crate) value: Arc<str>,
     pub(crate) bucket: Bucket,
-    /// How many wait.
+    /// The requests that wait, by urgency.
     pub(crate) waiting: UrgencyCounts,
-    /// How many tokens in a row went to more urgent requests while somebody waited.
+    /// How many tokens in a row went to more urgent requests while others waited.
     passed: UrgencyCounts,
-    /// What was refused of late below this limit, and until when it counts.
+    /// Recent refusals below this limit, and until when each counts.
     recent_refusals: Vec<(RefusalSource, Instant)>,
 }
 
-/// Where a hold came from: a resource, or a narrower limit.
+/// Where a refusal came from: a resource, or a narrower limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalSource {
     Resource(u64),
@@ -41,17 +42,17 @@ pub(crate) enum RefusalSource {
 }
 
 impl BucketSlot {
-    /// Whether anybody waits.
+    /// Whether requests wait.
     pub(crate) fn is_wanted(&self) -> bool {
         self.waiting != UrgencyCounts::default()
     }
 
-    /// LimitEntry more waits.
+    /// Counts a request that waits.
     pub(crate) fn joined(&mut self, urgency: Urgency) {
         *self.waiting.of_mut(urgency) += 1;
     }
 
-    /// LimitEntry less waits; so many are left of his urgency.
+    /// Counts a request that no longer waits. Returns how many of its urgency are left.
     pub(crate) fn left(&mut self, urgency: Urgency) -> u32 {
         let waiting = self.waiting.of_mut(urgency);
         *waiting = waiting.saturating_sub(1);
@@ -61,7 +62,8 @@ impl BucketSlot {
         *waiting
     }
 
-    /// A token goes to somebody of this urgency. Says who was passed by so often that the next is theirs.
+    /// Counts a token for a request of this urgency. Returns the urgencies that were passed by so often that the next
+    /// token is theirs.
     pub(crate) fn passed_by(&mut self, urgency: Urgency) -> Vec<Urgency> {
         *self.passed.of_mut(urgency) = 0;
         let mut due = Vec::new();
@@ -78,8 +80,8 @@ impl BucketSlot {
         due
     }
 
-    /// Notes a hold of something below this limit. Says whether so many different things were refused that it is
-    /// the limit itself.
+    /// Records a refusal below this limit. Returns whether enough different sources were refused that the limit itself
+    /// must be the cause.
     pub(crate) fn record_refusal(
         &mut self,
         now: Instant,
@@ -105,38 +107,38 @@ pub(crate) struct Buckets {
     slots: Vec<Option<BucketSlot>>,
     free: Vec<BucketId>,
     known: HashMap<(LimitId, Arc<str>), BucketId>,
-    /// Since when all buckets that aren't there yet have been filling.
+    /// Since when buckets that do not exist yet count as filling.
     empty: Instant,
-    /// When it was last looked which could be forgotten.
+    /// When buckets were last forgotten.
     swept: Instant,
 }
 
 impl Buckets {
-    /// Buckets that are empty now.
+    /// Creates buckets that are empty now.
     pub(crate) fn new(ceilings: Vec<Rate>, now: Instant) -> Self {
         let (slots, free, known) = (Vec::new(), Vec::new(), HashMap::new());
         let mut buckets = Self { ceilings, slots, free, known, empty: now, swept: now };
         for limit in 0..buckets.ceilings.len() {
-            // The one without a value is there for good.
+            // The bucket without a value always exists.
             buckets.make(limit, "".into(), now);
         }
         buckets
     }
 
-    /// Empties all buckets, those that aren't there yet included.
+    /// Empties all buckets, including those that do not exist yet.
     pub(crate) fn empty(&mut self, now: Instant) {
         self.empty = now;
         self.slots.iter_mut().flatten().for_each(|slot| slot.bucket.empty(now));
     }
 
-    /// The bucket of a limit for this value, brought to this time.
+    /// The bucket of a limit for this value, filled up to this time.
     pub(crate) fn of(&mut self, limit: LimitId, value: &str, now: Instant) -> BucketId {
-        // A lookup by a pair of references needs more code than the copy costs.
+        // A lookup by a pair of references would take more code than the copy is worth.
         let key = (limit, Arc::from(value));
         let id = match self.known.get(&key) {
             Some(known) => *known,
             None if self.known.len() < self.room() => self.make(limit, key.1, now),
-            // The one without a value has the number of its limit.
+            // The bucket without a value has the number of its limit.
             None => limit,
         };
         if let Some(slot) = self.get_mut(id) {
@@ -153,12 +155,11 @@ impl Buckets {
         self.slots.get_mut(id)?.as_mut()
     }
 
-    /// How many limits there are.
+    /// The number of limits.
     pub(crate) fn limits(&self) -> usize {
         self.ceilings.len()
     }
 
-    /// All of them.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut BucketSlot> {
         self.slots.iter_mut().flatten()
     }
@@ -184,8 +185,8 @@ impl Buckets {
         id
     }
 
-    /// Makes room for the buckets of one request, where it can be made. Between their lookups it mustn't be: a bucket
-    /// that was just looked up is as good as new.
+    /// Makes room for the buckets of one request where possible. Must not be called between their lookups: a bucket
+    /// that was just looked up is the same as a new one.
     pub(crate) fn make_room(&mut self, now: Instant) {
         if self.known.len() + self.ceilings.len() > self.room() && now > self.swept {
             self.swept = now;
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_bounded_and_what_is_too_much_shares_one() {
+    fn buckets_are_bounded_and_further_values_share_one() {
         let now = Instant::now();
         let mut buckets = Buckets::new(rates(0.001), now);
         for value in 0..2 * MOST {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_is_as_new_makes_room_and_one_that_is_used_does_not() {
+    fn a_bucket_that_is_the_same_as_new_makes_room_and_a_used_one_does_not() {
         let now = Instant::now();
         let mut buckets = Buckets::new(rates(1.0), now);
         let used = buckets.of(1, "used", now);
@@ -263,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_comes_later_has_been_filling_since_all_were_emptied() {
+    fn a_bucket_created_later_has_filled_since_all_were_emptied() {
         let now = Instant::now();
         let mut buckets = Buckets::new(rates(1.0), now);
         let later = now + Duration::from_mins(1);

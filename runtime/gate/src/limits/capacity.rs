@@ -1,11 +1,11 @@
-//! What the cloud takes at the moment: the buckets of the limits and the resources that it closed, and what its answers
-//! teach about both. Pure, like the decision that it serves.
+//! What the cloud takes at present: the buckets of the limits, the paused resources, and what its answers teach about
+//! both. Pure.
 //!
-//! What a hold is about can't be read off it: a lock on one resource and a limit of the whole account are both
-//! answered 429. So it closes only the resource at first; two different resources of one limit close the narrowest
-//! limit that they share, the one that fills most slowly, and two such limits the next wider one. It counts against the
-//! limit at once where the cloud says that no quota is left, and where the resource had been open again in between; and
-//! only with four resources where the cloud says that quota is left, as it does with locks.
+//! A refusal does not say what it is about: a lock on one resource and a limit of the whole account are both answered
+//! with 429. So a refusal pauses only its resource at first. Refusals of two different resources pause the narrowest
+//! limit that they share, the one that fills most slowly. Two such limits pause the next wider one. A refusal counts
+//! against the limit at once if the cloud says that no quota is left, or if the resource had been open again in
+//! between. If the cloud says that quota is left, as with locks, it takes four resources.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::limits::hold::HoldReason;
 use crate::limits::limit::Rate;
 use crate::limits::pauses::{PausedResources, Resource};
 
-/// How many different things must be refused before what they share is closed...
+/// How many different sources must be refused before what they share is paused...
 const ENOUGH: usize = 2;
-/// ...and how many where the cloud says that it isn't the quota.
+/// ...and how many if the cloud says that quota is left.
 const ENOUGH_DESPITE_QUOTA: usize = 4;
-/// For how long a hold is remembered for that, at least.
+/// How long a refusal counts for that, at least.
 const SUSPECTED: Duration = Duration::from_secs(10);
 
 /// The tokens of one request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct TokenSet {
     buckets: Arc<[BucketId]>,
-    /// LimitEntry of each bucket.
+    /// One of each bucket.
     tokens: Box<[Token]>,
     resource: Resource,
     at: Instant,
 }
 
-/// When a request can be sent, and what it has to wait for longest until then.
+/// When a request can be sent, and what it waits for longest until then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Estimate {
     pub(crate) at: Instant,
-    /// None where it is the resource.
+    /// None if it is the resource.
     pub(crate) limit: Option<LimitId>,
     pub(crate) reason: HoldReason,
 }
 
-/// A limit that was closed because the cloud refused.
+/// A limit that was paused because the cloud refused.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct PausedLimit {
     pub(crate) limit: LimitId,
@@ -52,20 +52,20 @@ pub(crate) struct PausedLimit {
     pub(crate) learned: Rate,
 }
 
-/// What the buckets of one limit are like.
+/// The present state of the buckets of one limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct LimitReading {
-    /// The least of what they let through.
+    /// The lowest rate of the buckets.
     pub(crate) rate: Option<Rate>,
-    /// The least of what they learned, where that is less than was declared.
+    /// The lowest learned rate, if it is below the declared one.
     pub(crate) learned: Option<Rate>,
-    /// The least of what they hold.
+    /// The fewest tokens in a bucket.
     pub(crate) tokens: Option<f64>,
     pub(crate) buckets: usize,
     pub(crate) paused_until: Option<Instant>,
 }
 
-/// The buckets and the closed resources.
+/// The buckets and the paused resources.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     pub(crate) buckets: Buckets,
@@ -73,12 +73,12 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// Limits that let through at most so much, with buckets that are empty now.
+    /// Creates limits with these highest rates, and with empty buckets.
     pub(crate) fn new(most: Vec<Rate>, now: Instant) -> Self {
         Self { buckets: Buckets::new(most, now), pauses: PausedResources::default() }
     }
 
-    /// The buckets of these limits, none twice.
+    /// The buckets of these limits, none of them twice.
     pub(crate) fn buckets_of(&mut self, limits: &[(LimitId, &str)], now: Instant) -> Arc<[BucketId]> {
         self.buckets.make_room(now);
         let found: BTreeSet<_> =
@@ -86,7 +86,8 @@ impl Capacity {
         found.into_iter().collect()
     }
 
-    /// When a request will be sent that needs the token with this number of each bucket, if probes under way succeed.
+    /// When a request is expected to be sent that needs the token with this number of each bucket, if probes in flight
+    /// succeed.
     pub(crate) fn estimate(
         &mut self,
         now: Instant,
@@ -112,8 +113,8 @@ impl Capacity {
         estimate
     }
 
-    /// When a request may be sent that needs a token of each bucket beyond those that are claimed, if nothing changes;
-    /// now, if it may be at once.
+    /// When a request can be sent that needs a token of each bucket beyond those claimed, if nothing changes. Now, if
+    /// it can be sent at once.
     pub(crate) fn opens_at(
         &mut self,
         now: Instant,
@@ -132,15 +133,15 @@ impl Capacity {
 
     /// Takes a token of each bucket.
     pub(crate) fn take(&mut self, now: Instant, buckets: &Arc<[BucketId]>, resource: Resource) -> TokenSet {
-        // Nothing forgets a bucket that somebody just found or waits for, so there is a token of each, in order.
+        // A bucket that was just looked up or is waited for is not forgotten, so there is a token of each, in order.
         let take = |id: &BucketId| Some(self.buckets.get_mut(*id)?.bucket.take(now));
         let tokens = buckets.iter().filter_map(take).collect();
         self.pauses.on_sent(resource, now);
         TokenSet { buckets: buckets.clone(), tokens, resource, at: now }
     }
 
-    /// Takes the tokens of a request that is sent a second time, without waiting for them. None where something that it
-    /// needs is closed.
+    /// Takes the tokens for sending a request a second time, without waiting for them. None if a limit or the resource
+    /// is paused.
     pub(crate) fn take_again(&mut self, now: Instant, taken: &TokenSet) -> Option<TokenSet> {
         let TokenSet { buckets, tokens: _, resource, at: _ } = taken;
         let is_open = |id: &BucketId| self.buckets.get(*id).is_some_and(|slot| slot.bucket.is_open(now));
@@ -157,17 +158,17 @@ impl Capacity {
         Some(TokenSet { buckets: buckets.clone(), tokens, resource: *resource, at: now })
     }
 
-    /// A request that had its tokens surely wasn't sent.
+    /// Puts back the tokens of a request that was not sent.
     pub(crate) fn put_back(&mut self, now: Instant, taken: &TokenSet) {
         self.finish(now, taken, |slot, token| slot.bucket.put_back(token));
     }
 
-    /// A request that was sent has no answer, and won't have one. Says whether somebody may go now for that.
+    /// Notes that a request was sent and never will be answered. Returns whether others may now be sent.
     pub(crate) fn on_lost(&mut self, now: Instant, taken: &TokenSet) -> bool {
         self.finish(now, taken, |slot, token| slot.bucket.on_finished(token))
     }
 
-    /// A request that was sent is answered. Says which limits that closed, and whether somebody may go now.
+    /// Notes the answer to a request. Returns the limits that it paused, and whether others may now be sent.
     pub(crate) fn on_answer(
         &mut self,
         now: Instant,
@@ -191,7 +192,7 @@ impl Capacity {
         (self.on_refused(now, taken, refused, remaining), tried)
     }
 
-    /// Says whether something was closed or crowded, so that others may wait for how this request fared.
+    /// Returns whether something was paused or its window full, so that others may wait for the answer to this request.
     fn finish(&mut self, now: Instant, taken: &TokenSet, change: impl Fn(&mut BucketSlot, Token)) -> bool {
         let mut tried = self.pauses.until(taken.resource).is_some();
         for (id, token) in taken.buckets.iter().zip(&taken.tokens) {
@@ -204,7 +205,7 @@ impl Capacity {
         tried
     }
 
-    /// Finds out how far a hold reaches, and closes that.
+    /// Decides what a refusal is about, and pauses that.
     fn on_refused(
         &mut self,
         now: Instant,
@@ -226,7 +227,7 @@ impl Capacity {
         for (id, token) in self.narrowest_first(taken) {
             let Some(slot) = self.buckets.get_mut(id) else { continue };
             let suspected = below.is_some_and(|below| slot.record_refusal(now, below, until, enough));
-            // A probe that is refused says by itself that the pause isn't over.
+            // The refusal of a probe shows by itself that the pause is not over.
             if !suspected && !slot.bucket.is_probe(taken.at) {
                 below = None;
                 continue;
@@ -240,7 +241,7 @@ impl Capacity {
         closed
     }
 
-    /// The buckets of a request and its tokens, from the one that fills most slowly.
+    /// The buckets of a request and its tokens, the one that fills most slowly first.
     fn narrowest_first(&self, taken: &TokenSet) -> Vec<(BucketId, Token)> {
         let mut buckets: Vec<_> = taken.buckets.iter().copied().zip(taken.tokens.iter().copied()).collect();
         let fills = |id| self.buckets.get(id).map_or(f64::INFINITY, |slot| slot.bucket.ceiling().per_second);
@@ -248,7 +249,7 @@ impl Capacity {
         buckets
     }
 
-    /// What each limit is like now, by [`LimitId`].
+    /// The present state of each limit, by [`LimitId`].
     pub(crate) fn readings(&mut self, now: Instant) -> Vec<LimitReading> {
         let mut readings = vec![LimitReading::default(); self.buckets.limits()];
         for slot in self.buckets.iter_mut() {
@@ -279,7 +280,7 @@ impl LimitReading {
 mod tests {
     use super::*;
 
-    /// Limits 0 and 1 are narrow ones and 2 is wide.
+    /// Limits 0 and 1 are narrow and limit 2 is wide.
     struct World {
         capacity: Capacity,
         now: Instant,
@@ -299,7 +300,7 @@ mod tests {
             self.capacity.take(self.now, &buckets, resource)
         }
 
-        /// Sends a request and has it refused. Says which limits that closed.
+        /// Sends a request that is refused. Returns the limits that this paused.
         fn refuse(&mut self, limits: &[LimitId], resource: Resource, remaining: Option<u32>) -> Vec<LimitId> {
             let taken = self.send(limits, resource);
             self.now += Duration::from_millis(10);
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_closes_its_resource_and_a_second_resource_their_narrowest_limit() {
+    fn a_refusal_pauses_its_resource_and_a_second_one_their_narrowest_limit() {
         let mut world = World::new();
         assert_eq!(world.refuse(&[2, 0], 1, None), [0; 0]);
         assert_eq!(world.capacity.pauses.count(world.now), 1);
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_sending_takes_tokens_that_are_not_there_unless_something_is_closed() {
+    fn sending_again_takes_tokens_in_advance_unless_something_is_paused() {
         let mut world = World::new();
         let first = world.send(&[0], 1);
         for _ in 0..99 {
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn two_narrow_limits_that_close_close_the_wide_one() {
+    fn two_paused_narrow_limits_pause_the_wide_one() {
         let mut world = World::new();
         for (limit, resource) in [(0, 1), (0, 2), (1, 3)] {
             world.refuse(&[limit, 2], resource, None);
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_too_far_apart_have_nothing_to_do_with_each_other() {
+    fn refusals_far_apart_do_not_count_together() {
         let mut world = World::new();
         world.refuse(&[0], 1, None);
         world.now += Duration::from_secs(31);
@@ -360,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cloud_says_of_its_quota_counts_for_or_against_the_limit() {
+    fn the_remaining_quota_counts_for_or_against_the_limit() {
         let mut world = World::new();
         assert_eq!(world.refuse(&[0, 2], 1, Some(0)), [0]);
         let mut world = World::new();
@@ -371,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_was_open_again_and_is_refused_again_is_no_lock() {
+    fn a_resource_refused_again_after_it_was_open_is_not_locked() {
         let mut world = World::new();
         world.refuse(&[0], 1, None);
         world.now += Duration::from_secs(31);
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cloud_that_is_unwell_closes_a_limit_and_teaches_no_rate() {
+    fn an_unavailable_cloud_pauses_a_limit_and_teaches_no_rate() {
         let mut world = World::new();
         for resource in [1, 2] {
             let taken = world.send(&[0], resource);
@@ -396,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_come_and_go_make_room_for_others() {
+    fn values_no_longer_used_make_room_for_others() {
         let mut world = World::new();
         for value in 0..20_000 {
             world.capacity.buckets_of(&[(0, &value.to_string())], world.now);

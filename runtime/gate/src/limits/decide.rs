@@ -1,12 +1,12 @@
-//! Who may send now, who waits and who is turned away. Pure: a [`LimiterState`] is told what happens and when, and says what
-//! follows; the clock, the sockets and the waiting itself are its caller's.
+//! Decides which request is sent now, which waits and which is held back. Pure: a [`LimiterState`] is told what happens
+//! and when; its caller has the clock, the sockets and the waiting.
 //!
-//! - A request needs a token of each of its limits at once, and takes none before it can have all.
-//! - The more urgent goes first, and within an urgency who came first. Whoever was passed by so many times in a row as
-//!   [`FAIR_SHARE`](crate::limits::urgency::FAIR_SHARE) says has the next token nonetheless, so nobody starves.
-//! - Who waits for one limit doesn't hold up those who only need another, unless the token that they would take is the
-//!   one that he needs when his turn comes.
-//! - Who can't have his turn before his time is up is told so at once, with the time at which he could.
+//! - A request needs a token of each of its limits at once, and takes none before all are available.
+//! - More urgent requests go first; within an urgency the order of arrival holds. A request that was passed by
+//!   [`FAIR_SHARE`](crate::limits::urgency::FAIR_SHARE) times in a row gets the next token, so none starves.
+//! - A request that waits for one limit does not hold up requests that only need another, unless it will need the same
+//!   token when it can be sent.
+//! - A request that can't be sent before its deadline is held back at once, with the time at which it could be sent.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,52 +21,52 @@ use crate::limits::pauses::Resource;
 use crate::limits::queue::{Queue, QueuedRequest, Ticket};
 use crate::limits::urgency::{Urgency, UrgencyCounts};
 
-/// Twice the machines of the largest clusters. So many small requests take 32 MiB, all that belongs to them included.
+/// Twice the nodes of the largest clusters. This many small requests take 32 MiB, all that belongs to them included.
 const MOST_WAITING: usize = 10_000;
-/// What the bodies and headers of all that wait may take: two of the largest bodies.
+/// The most memory for the bodies and headers of all requests that wait, in bytes: two of the largest bodies.
 const MOST_BYTES: usize = 16 << 20;
 
-/// What a request needs.
+/// What a request needs to be sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TokenRequest<'a> {
     pub(crate) urgency: Urgency,
-    /// The limits, each with the name of its bucket.
+    /// The limits, each with the value that selects its bucket.
     pub(crate) limits: &'a [(LimitId, &'a str)],
     pub(crate) resource: Resource,
-    /// What the request holds in memory while it waits.
+    /// The memory that the request takes while it waits, in bytes.
     pub(crate) bytes: usize,
     /// Until when it may wait.
     pub(crate) soft: Instant,
 }
 
-/// What becomes of a request.
+/// Whether a request is sent now.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Admission {
-    /// It may be sent now.
+    /// It is sent now.
     Send(TokenSet),
-    /// It waits. What becomes of it is among what [`LimiterState::served`] yields, perhaps already.
+    /// It waits. Its outcome is among those that [`LimiterState::take_served`] returns, perhaps already.
     Wait(Ticket),
-    /// It isn't sent.
+    /// It is held back.
     Hold(Hold),
 }
 
-/// Everything that the limits of one provider know.
+/// The limits of one provider and the requests that wait for them.
 #[derive(Debug)]
 pub(crate) struct LimiterState {
     pub(crate) capacity: Capacity,
     pub(crate) queue: Queue,
-    /// Whose turn it is at a bucket although others are more urgent.
+    /// The urgencies that get the next token of a bucket although more urgent requests wait.
     due: BTreeSet<(BucketId, Urgency)>,
     served: Vec<(Ticket, Result<TokenSet, Hold>)>,
     next: Option<Instant>,
 }
 
-/// What was found out while the queue is gone through.
+/// What one pass through the queue has found so far.
 #[derive(Default)]
 struct QueuePass {
-    /// The tokens that are there and that somebody will need who can't go yet.
+    /// Available tokens that an earlier request will need which can't be sent yet.
     claims: HashMap<BucketId, f64>,
-    /// The buckets that somebody waits for longer than for his others.
+    /// Buckets for which an earlier request waits longer than for its others.
     dry: HashSet<BucketId>,
 }
 
@@ -77,20 +77,20 @@ impl QueuePass {
 }
 
 impl LimiterState {
-    /// Limits that let through at most so much, with buckets that are empty now.
+    /// Creates limits with these highest rates, and with empty buckets.
     pub(crate) fn new(most: Vec<Rate>, now: Instant) -> Self {
         let (capacity, queue) = (Capacity::new(most, now), Queue::default());
         Self { capacity, queue, due: BTreeSet::new(), served: Vec::new(), next: None }
     }
 
-    /// Empties all buckets: what they held may have been spent by a predecessor.
+    /// Empties all buckets: a predecessor may have spent what they held.
     pub(crate) fn empty(&mut self, now: Instant) {
         self.capacity.buckets.empty(now);
         self.hold_back_late(now);
         self.serve(now);
     }
 
-    /// A request that wants to be sent.
+    /// Admits a request.
     pub(crate) fn acquire(&mut self, now: Instant, wanted: TokenRequest<'_>) -> Admission {
         let TokenRequest { urgency, limits, resource, bytes, soft } = wanted;
         let buckets = self.capacity.buckets_of(limits, now);
@@ -120,7 +120,7 @@ impl LimiterState {
         Admission::Wait(ticket)
     }
 
-    /// Who waited and has an outcome now. Each is told once.
+    /// Takes the outcomes of requests that waited. Each is returned once.
     pub(crate) fn take_served(&mut self) -> Vec<(Ticket, Result<TokenSet, Hold>)> {
         std::mem::take(&mut self.served)
     }
@@ -130,34 +130,34 @@ impl LimiterState {
         self.next
     }
 
-    /// The time of somebody who waits is up. None if he has an outcome already.
+    /// Holds back a request whose deadline has passed. None if it has an outcome already.
     pub(crate) fn expire(&mut self, now: Instant, ticket: Ticket) -> Option<Hold> {
         let hold = self.hold_back(now, ticket)?;
         self.serve(now);
         Some(hold)
     }
 
-    /// Somebody who waits has gone away.
+    /// Removes a request whose caller gave up.
     pub(crate) fn cancel(&mut self, now: Instant, ticket: Ticket) {
         if self.leave(ticket).is_some() {
             self.serve(now);
         }
     }
 
-    /// A request that had its tokens surely wasn't sent.
+    /// Puts back the tokens of a request that was not sent.
     pub(crate) fn put_back(&mut self, now: Instant, taken: &TokenSet) {
         self.capacity.put_back(now, taken);
         self.serve(now);
     }
 
-    /// A request that was sent has no answer, and won't have one.
+    /// Notes that a request was sent and never will be answered.
     pub(crate) fn on_lost(&mut self, now: Instant, taken: &TokenSet) {
         if self.capacity.on_lost(now, taken) {
             self.serve(now);
         }
     }
 
-    /// A request that was sent is answered. Says which limits that closed.
+    /// Notes the answer to a request. Returns the limits that it paused.
     pub(crate) fn on_answer(&mut self, now: Instant, taken: &TokenSet, answer: Feedback) -> Vec<PausedLimit> {
         let (closed, tried) = self.capacity.on_answer(now, taken, answer);
         if answer.refused.is_some() {
@@ -169,13 +169,13 @@ impl LimiterState {
         closed
     }
 
-    /// Gives tokens to those whose turn it is.
+    /// Gives tokens to the requests that can be sent now.
     pub(crate) fn serve(&mut self, now: Instant) {
         while self.serve_once(now) {}
     }
 
-    /// Goes through the heads of all lines in order. Ends early, with true, where somebody was passed by so often that
-    /// the order changes; a token was given then, so that this can't go on for ever.
+    /// Goes through the first requests of all groups in order. Ends early, with true, if an urgency was passed by so
+    /// often that the order changes. A token was given then, so this can't go on forever.
     fn serve_once(&mut self, now: Instant) -> bool {
         let mut round = QueuePass::default();
         self.next = None;
@@ -196,9 +196,9 @@ impl LimiterState {
         false
     }
 
-    /// Gives somebody his tokens if all are there that nobody before him claims. Otherwise, if he is the first who waits
-    /// for this bucket, claims those that he will need when its token is there and that won't have been replaced by then.
-    /// Nothing is done for those who need the same bucket and come after him.
+    /// Gives a request its tokens if all are available that no earlier request claims. Otherwise, if it is the first to
+    /// wait for this bucket, it claims the tokens that it will need when that one is available and that will not have
+    /// flowed in again by then. Does nothing for later requests that need the same bucket.
     fn serve_one(&mut self, now: Instant, ticket: Ticket, round: &mut QueuePass) -> bool {
         let Some(QueuedRequest { buckets, resource, .. }) = self.queue.get(ticket) else { return false };
         if buckets.iter().any(|id| round.dry.contains(id)) {
@@ -244,7 +244,7 @@ impl LimiterState {
         self.capacity.take(now, buckets, resource)
     }
 
-    /// Takes somebody out of the queue.
+    /// Removes a request from the queue.
     fn leave(&mut self, ticket: Ticket) -> Option<QueuedRequest> {
         let waiting = self.queue.remove(ticket)?;
         for id in &*waiting.buckets {
@@ -262,7 +262,7 @@ impl LimiterState {
         Some(Hold::new(self.capacity.estimate(now, &buckets, resource, position), now))
     }
 
-    /// Turns less urgent requests away until there is room for one more.
+    /// Holds back less urgent requests until there is room for one more.
     fn make_room(&mut self, now: Instant, urgency: Urgency, bytes: usize) -> bool {
         while self.queue.len() >= MOST_WAITING || self.queue.bytes().saturating_add(bytes) > MOST_BYTES {
             let Some(last) = self.queue.last().filter(|last| last.urgency > urgency) else { return false };
@@ -272,7 +272,7 @@ impl LimiterState {
         true
     }
 
-    /// Turns away all whose time will be up before their turn comes.
+    /// Holds back all requests whose deadline will pass before they can be sent.
     pub(super) fn hold_back_late(&mut self, now: Instant) {
         let mut before: HashMap<BucketId, UrgencyCounts> = HashMap::new();
         let mut late = Vec::new();
@@ -311,7 +311,7 @@ mod tests {
         Feedback { refused: Some(CloudRefusal { after, throttled: true }), remaining: None }
     }
 
-    /// A state, its clock, and who was served when.
+    /// A state, its clock, and which requests were sent when.
     struct World {
         state: LimiterState,
         now: Instant,
@@ -332,7 +332,7 @@ mod tests {
             }
         }
 
-        /// With buckets that have been filling for long.
+        /// With full buckets.
         fn full(limits: &[(f64, f64)]) -> Self {
             let mut world = Self::new(limits);
             world.now += FOREVER;
@@ -388,7 +388,7 @@ mod tests {
             }
         }
 
-        /// Lets time pass as it does for a caller who wakes when he was told to.
+        /// Lets time pass as for a caller that wakes when the state asks for it.
         fn pass(&mut self, time: Duration) {
             let end = self.now + time;
             while let Some(next) = self.state.next().filter(|next| *next <= end) {
@@ -399,7 +399,7 @@ mod tests {
             self.now = end;
         }
 
-        /// All that went are answered.
+        /// Answers all requests that were sent.
         fn answer_all(&mut self) {
             for (_, taken, _) in self.gone.clone() {
                 self.state.on_lost(self.now, &taken);
@@ -435,18 +435,18 @@ mod tests {
     }
 
     #[test]
-    fn a_request_takes_a_token_of_each_of_its_limits_or_of_none() {
+    fn a_request_takes_a_token_of_each_of_its_limits_or_none() {
         let mut world = World::full(&[(2.0, 1.0), (1.0, 0.1)]);
         world.goes(&[0, 1], 0);
         let both = world.waits(Urgency::User, &[0, 1]);
-        // It needs the second limit's token in 10 s; the first limit's will have been replaced by then.
+        // It needs a token of the second limit in 10 s; by then a new token of the first limit has flowed in.
         world.goes(&[0], 0);
         world.pass(seconds(10.5));
         assert_eq!(world.order(), [both]);
     }
 
     #[test]
-    fn who_waits_for_two_limits_is_not_passed_for_ever_by_those_who_need_one() {
+    fn a_request_for_two_limits_is_not_starved_by_requests_for_one() {
         let mut world = World::new(&[(1.0, 1.0), (1.0, 0.9)]);
         world.waits(Urgency::Background, &[0]);
         let both = world.waits(Urgency::Background, &[0, 1]);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_urgent_goes_first_and_within_an_urgency_who_came_first() {
+    fn more_urgent_requests_go_first_and_within_an_urgency_in_order_of_arrival() {
         let mut world = World::new(&[(1.0, 1.0)]);
         let late = world.waits(Urgency::Background, &[0]);
         let later = world.waits(Urgency::Background, &[0]);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_passed_by_a_share_of_tokens_has_the_next() {
+    fn a_request_passed_by_a_share_of_tokens_gets_the_next() {
         let mut world = World::new(&[(1.0, 1.0)]);
         let background = world.waits(Urgency::Background, &[0]);
         let urgent: Vec<_> = (0..40).map(|_| world.waits(Urgency::User, &[0])).collect();
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_served_in_time_is_told_at_once_when_he_could_be() {
+    fn a_request_that_cannot_be_sent_in_time_gets_the_earliest_time_at_once() {
         let mut world = World::full(&[(1.0, 0.5)]);
         world.goes(&[0], 0);
         for _ in 0..4 {
@@ -499,7 +499,7 @@ mod tests {
         };
         let Hold { limit, reason, after } = hold;
         assert_eq!((limit, reason, after.as_secs_f64().round()), (Some(0), HoldReason::Rate, 10.0));
-        // Before these four, it waits 2 s.
+        // Ahead of these four it waits 2 s.
         let urgent = world.ask_until(Urgency::User, &[0], 0, patience);
         let Admission::Wait(urgent) = urgent else { panic!("{urgent:?}") };
         world.pass(seconds(2.1));
@@ -507,12 +507,13 @@ mod tests {
     }
 
     #[test]
-    fn of_who_comes_after_his_time_a_limit_is_told_only_where_one_holds_him_up() {
-        // The burst, whether the resource was refused, how long after that, and what is told of one that comes after.
+    fn a_request_past_its_deadline_names_a_limit_only_if_one_holds_it_back() {
+        // The burst, whether the resource was refused, how long ago, and the reason and limit for a request whose
+        // deadline has passed.
         let rows = [
             (100.0, false, 0.0, HoldReason::Late, None),
             (100.0, true, 1.0, HoldReason::ResourcePaused, None),
-            // The time of the pause is over, but not the probe that somebody sends.
+            // The pause is over, but its probe is in flight.
             (100.0, true, 11.0, HoldReason::ResourcePaused, None),
             (1.0, false, 0.0, HoldReason::Rate, Some(0)),
         ];
@@ -537,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_and_can_no_longer_be_served_in_time_is_told_when_the_limit_closes() {
+    fn a_waiting_request_that_can_no_longer_be_sent_in_time_is_held_back_when_the_limit_pauses() {
         let mut world = World::full(&[(2.0, 1.0)]);
         let (one, other) = (world.goes(&[0], 1), world.goes(&[0], 2));
         let Admission::Wait(short) = world.ask_until(Urgency::User, &[0], 3, seconds(5.0)) else { panic!() };
@@ -552,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_turns_away_the_least_urgent_who_came_last() {
+    fn a_full_queue_holds_back_the_least_urgent_request_that_came_last() {
         let mut world = World::new(&[(1.0, 0.001)]);
         let tickets: Vec<_> = (0..MOST_WAITING).map(|_| world.waits(Urgency::Background, &[0])).collect();
         let refused = world.ask(Urgency::Background, &[0], 0);
@@ -567,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_full_of_bytes_too() {
+    fn the_queue_is_bounded_in_bytes_too() {
         let mut world = World::new(&[(1.0, 0.001)]);
         let soft = world.now + FOREVER;
         let large = |urgency| TokenRequest { urgency, limits: &[(0, "")], resource: 0, bytes: 8 << 20, soft };
@@ -580,7 +581,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_resource_holds_up_nobody_else_and_is_opened_by_one_probe() {
+    fn a_paused_resource_holds_up_no_other_and_one_probe_ends_the_pause() {
         let mut world = World::full(&[(100.0, 100.0)]);
         let locked = world.goes(&[0], 7);
         assert!(world.answer(&locked, refused(10)).is_empty());
@@ -602,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_wait_in_one_line_are_told_apart_when_a_resource_closes() {
+    fn requests_of_one_group_are_split_when_a_resource_pauses() {
         let mut world = World::full(&[(1.0, 1.0)]);
         let locked = world.goes(&[0], 7);
         for resource in [7, 7, 8] {
@@ -616,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_was_closed_is_opened_by_one_probe() {
+    fn one_probe_ends_the_pause_of_a_limit() {
         let mut world = World::full(&[(10.0, 10.0)]);
         let taken = [world.goes(&[0], 1), world.goes(&[0], 2)];
         for taken in &taken {
@@ -661,12 +662,12 @@ mod tests {
         world.waits(Urgency::User, &[0, 1]);
     }
 
-    /// What a run of the world does next.
+    /// The next step of a run.
     #[derive(Debug, Clone)]
     enum Step {
         Ask(Urgency, Vec<LimitId>, Resource),
         Pass(u64),
-        /// The oldest that went is answered so, or put back.
+        /// The oldest request in flight is answered with this, or put back.
         Feedback(Option<Feedback>),
         Cancel(usize),
     }
@@ -690,7 +691,7 @@ mod tests {
         ]
     }
 
-    /// A request that went: when, and what it needed.
+    /// A request that was sent: when, and what it needed.
     #[derive(Debug, Clone)]
     struct Sent {
         at: Instant,
@@ -698,7 +699,7 @@ mod tests {
         limits: Vec<LimitId>,
     }
 
-    /// Runs steps and returns what was sent.
+    /// Runs steps. Returns the requests that were sent.
     fn run(world: &mut World, steps: Vec<Step>) -> Vec<Sent> {
         let (mut sent, mut answered) = (Vec::<Sent>::new(), 0);
         let mut asked: Vec<(Ticket, Vec<LimitId>)> = Vec::new();
@@ -767,7 +768,7 @@ mod tests {
         }
 
         #[test]
-        fn everybody_who_stays_is_served_and_nothing_is_lost(steps in prop::collection::vec(step(), 1..200)) {
+        fn every_request_that_stays_is_sent_and_nothing_is_lost(steps in prop::collection::vec(step(), 1..200)) {
             let mut world = World::new(&[(2.0, 5.0), (3.0, 1.0), (1.0, 10.0)]);
             run(&mut world, steps);
             // Nobody answers from here on, so pauses end by probes that are given up.

@@ -1,48 +1,49 @@
-//! What an answer says about limits. Its headers come from strangers, so only what has one clear reading is read, and
-//! only so much of it.
+//! What one answer of the cloud says about limits. The cloud's headers are untrusted: only what has one clear meaning
+//! is read, and only a bounded part.
 
 use std::time::{Duration, SystemTime};
 
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
 
-/// A pause that the cloud names is not shorter: half of the clouds say 0 or 1 for "soon".
+/// The shortest pause: half of the clouds say 0 or 1 for "soon".
 const SHORTEST: Duration = Duration::from_secs(1);
-/// And not longer, whatever it says: a probe costs nothing, a typing mistake of a cloud would cost a day.
+/// The longest pause. A probe costs nothing, while a typing error of a cloud would cost a day.
 const LONGEST: Duration = Duration::from_hours(1);
-/// The header lines of remaining quota that are read; real answers have up to 8.
+/// The most header lines of remaining quota that are read; real answers have up to 8.
 const MOST_LINES: usize = 16;
-/// The values of one line that are read; Azure has up to 4.
+/// The most values of one line that are read; Azure has up to 4.
 const MOST_VALUES: usize = 8;
-/// A longer value is no number with a name before it.
+/// The longest value that can be a number after a name.
 const LONGEST_VALUE: usize = 128;
 
 /// What one answer says about limits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Feedback {
-    /// It refused the request for now.
+    /// The refusal, if the request was refused for now.
     pub(crate) refused: Option<CloudRefusal>,
-    /// How many more requests of this kind the cloud takes; the least of several numbers, since which of the cloud's
-    /// limits is which of ours can't be told.
+    /// How many more requests the cloud takes. The least of several numbers, as the cloud's limits can't be matched
+    /// with ours.
     pub(crate) remaining: Option<u32>,
 }
 
-/// How a request was refused.
+/// The refusal of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CloudRefusal {
-    /// For how long, where it says so.
+    /// How long the cloud asks to wait, if it says so.
     pub(crate) after: Option<Duration>,
-    /// Whether it is about the number of requests, as far as can be told: a 429. A 503 is about the cloud's health.
+    /// Whether the number of requests is the cause, as far as can be told: true for a 429. A 503 is about the cloud's
+    /// health.
     pub(crate) throttled: bool,
 }
 
 impl Feedback {
-    /// Reads the head of an answer. `now` is what a date without the cloud's own clock beside it is compared with.
+    /// Reads the head of an answer. A date is compared with `now` where the cloud does not send its own clock.
     pub(crate) fn read(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Self {
         let after = retry_after(headers, now);
         let refused = match status {
             StatusCode::TOO_MANY_REQUESTS => Some(CloudRefusal { after, throttled: true }),
-            // Without a time it is a failure like any other, and says nothing about the next request.
+            // A 503 without a time is a failure like any other, and says nothing about the next request.
             StatusCode::SERVICE_UNAVAILABLE if after.is_some() => {
                 Some(CloudRefusal { after, throttled: false })
             }
@@ -53,12 +54,12 @@ impl Feedback {
     }
 }
 
-/// `Retry-After` in seconds, or as a date: then against the cloud's own `Date`, as its clock may differ from ours.
+/// Reads `Retry-After`, in seconds or as a date. A date is compared with the cloud's own `Date`, as clocks may differ.
 pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let date = |name| httpdate::parse_http_date(text(headers, name)?).ok();
     let stated = text(headers, RETRY_AFTER)?;
     let after = if stated.bytes().all(|byte| byte.is_ascii_digit()) {
-        // A number with so many digits that it isn't one is a very long time.
+        // A number with too many digits is a very long time.
         Duration::from_secs(stated.parse().unwrap_or(u64::MAX))
     } else {
         let until = httpdate::parse_http_date(stated).ok()?;
@@ -67,7 +68,7 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Durati
     Some(after.clamp(SHORTEST, LONGEST))
 }
 
-/// The only value of a header that has just one.
+/// The value of a header that occurs just once.
 fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = headers.get_all(name).iter();
     let only = values.next().filter(|_| values.next().is_none())?;
@@ -75,9 +76,9 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     (1..=LONGEST_VALUE).contains(&text.len()).then_some(text)
 }
 
-/// The least of the quotas that are left, by the headers of Azure (`x-ms-ratelimit-remaining-*`, whose values may be
-/// several, each with the name of a policy before a semicolon) and of an early draft of the IETF's as it is deployed
-/// (`ratelimit-remaining`, often with an `x-` before it and a kind of requests after it).
+/// The least remaining quota, by the headers of Azure (`x-ms-ratelimit-remaining-*`, with several values, each after
+/// the name of a policy and a semicolon) and of an early draft of the IETF as it is deployed (`ratelimit-remaining`,
+/// often after `x-` and before a kind of request).
 fn remaining(headers: &HeaderMap) -> Option<u32> {
     let is_quota = |name: &HeaderName| {
         let name = name.as_str();
@@ -99,13 +100,12 @@ fn quota(value: &str) -> Option<u32> {
 
 fn number(number: &str) -> Option<u32> {
     let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    // More than that is as good as no limit.
+    // A larger number is as good as no limit.
     digits.then(|| number.parse().unwrap_or(u32::MAX))
 }
 
-/// The least of what is left by the header of the IETF's draft (draft-ietf-httpapi-ratelimit-headers), as in
-/// `RateLimit: "hourly";r=50;t=30`, leaving out the policies of which `RateLimit-Policy` says that they count bytes or
-/// anything else than requests.
+/// The least remaining quota by the header of the IETF draft (draft-ietf-httpapi-ratelimit-headers), as in `RateLimit:
+/// "hourly";r=50;t=30`. Leaves out policies that count anything but requests, according to `RateLimit-Policy`.
 fn standard(headers: &HeaderMap) -> Option<u32> {
     let items = |name: &str| {
         let lines = headers.get_all(name).iter().take(MOST_LINES).filter_map(|line| line.to_str().ok());
@@ -123,20 +123,20 @@ fn standard(headers: &HeaderMap) -> Option<u32> {
     items("ratelimit").into_iter().filter(|item| item.len() <= LONGEST_VALUE).filter_map(left).min()
 }
 
-/// What an item of a structured list is about: its text, quoted.
+/// The quoted name of an item of a structured list.
 fn name(item: &str) -> Option<&str> {
     let name = split(item, ';').first()?.trim();
     (name.len() > 2 && name.starts_with('"')).then_some(name)
 }
 
-/// The value of a parameter of an item, where there is one and no other.
+/// The value of a parameter that an item has just once.
 fn parameter<'a>(item: &'a str, key: &str) -> Option<&'a str> {
     let parameters = split(item, ';').into_iter().skip(1).filter_map(|part| part.trim().split_once('='));
     let mut values = parameters.filter(|(found, _)| *found == key).map(|(_, value)| value);
     values.next().filter(|_| values.next().is_none())
 }
 
-/// The parts of a structured field, which may hold the separator in quotes.
+/// Splits a structured field at a separator outside of quotes.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let is_end = |c: char| {
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(read(429, &timed), Some(CloudRefusal { after, throttled: true }));
         assert_eq!(read(429, &[]), Some(CloudRefusal { after: None, throttled: true }));
         assert_eq!(read(503, &timed), Some(CloudRefusal { after, throttled: false }));
-        // A 202 uses the header to say when to ask how the operation is getting on.
+        // A 202 uses the header to say when to ask for the state of the operation.
         for (status, lines) in [(503, &[][..]), (202, &timed), (200, &timed), (404, &timed), (500, &timed)] {
             assert_eq!(read(status, lines), None, "{status}");
         }

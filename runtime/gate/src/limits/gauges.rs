@@ -1,5 +1,4 @@
-//! The gauges of limits. They are read when somebody scrapes, since tokens and pauses change by the clock alone; what
-//! nobody scrapes costs nothing.
+//! The gauges of limits. They are computed at each scrape, since tokens and pauses change with time alone.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,41 +16,41 @@ use crate::limits::shared::LimiterShared;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LimitGauges(Arc<Mutex<Vec<Weak<LimiterShared>>>>);
 
-/// The name of a gauge, what it says, and how it is read off a limit.
+/// The name of a gauge, its help, and how it is read from a limit.
 type OfLimit = (&'static str, &'static str, fn(&LimitState) -> Option<f64>);
 
 const OF_LIMITS: [OfLimit; 4] = [
     (
         "pileus_gate_limit_rate",
-        "Requests a second that a limit lets through, as far as the cloud has shown; the slowest bucket of several",
+        "Requests per second that a limit lets through, as learned from the cloud; of several buckets the slowest",
         |limit| Some(limit.rate.per_second),
     ),
     (
         "pileus_gate_limit_declared_rate",
-        "Requests a second that the provider declares a limit to let through",
+        "Requests per second that the provider declares for a limit",
         |limit| limit.declared.map(per_second),
     ),
     (
         "pileus_gate_limit_configured_rate",
-        "Requests a second that the operator lets a limit let through at most",
+        "Requests per second that the operator allows for a limit",
         |limit| limit.configured.map(per_second),
     ),
     (
         "pileus_gate_limit_tokens",
-        "Requests that a limit would let through at once; the emptiest bucket of several",
+        "Requests that a limit would let through at once; of several buckets the emptiest",
         |limit| Some(limit.tokens),
     ),
 ];
 
 impl LimitGauges {
-    /// Shows these limits, too, for as long as they are there.
+    /// Shows these limits as long as they exist.
     pub(super) fn add(&self, limits: &Arc<LimiterShared>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|limits| limits.strong_count() > 0);
         all.push(Arc::downgrade(limits));
     }
 
-    /// The state of each provider's limits, those of its newest gate.
+    /// The state of each provider's limits: those of its newest gate.
     fn states(&self) -> Vec<(Arc<str>, LimitsState)> {
         let all: Vec<_> = {
             let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,19 +72,18 @@ impl Collector for LimitGauges {
         for (name, help, read) in OF_LIMITS {
             of_limits(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?, &states, read)?;
         }
-        let help =
-            "For how long a limit is still closed since the cloud refused; the longest of several buckets";
+        let help = "Remaining pause of a limit after a refusal of the cloud; of several buckets the longest";
         let (name, unit) = ("pileus_gate_limit_closed", Some(&Unit::Seconds));
         let paused_for = |limit: &LimitState| Some(limit.paused_for.map_or(0.0, |time| time.as_secs_f64()));
         of_limits(encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?, &states, paused_for)?;
 
         let (name, help) = (
             "pileus_gate_closed_resources",
-            "Resources that are closed for themselves since the cloud refused",
+            "Resources that are paused on their own after a refusal of the cloud",
         );
         let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         of_providers(gauge, &states, |state| state.paused_resources)?;
-        let help = "Memory of the requests that wait for their turn";
+        let help = "Memory of the requests that wait for a limit";
         let (name, unit) = ("pileus_gate_waiting", Some(&Unit::Bytes));
         let gauge = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
         of_providers(gauge, &states, |state| state.waiting_bytes)

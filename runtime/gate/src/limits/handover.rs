@@ -1,5 +1,5 @@
-//! What the limits of one gate hand to those of the next, when a new version of a provider takes over: what the cloud
-//! has taught them about itself holds for whoever asks it.
+//! Hands over the limits of one gate to the gate of a new version of the provider: what the cloud has shown holds for
+//! any version.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::limits::buckets::{BucketSlot, LimitId};
 use crate::limits::decide::LimiterState;
 use crate::limits::pauses::PausedResources;
 
-/// What one [`LimiterState`] hands to the next.
+/// What one [`LimiterState`] hands over to the next.
 #[derive(Debug)]
 pub(crate) struct Handover {
     /// By limit and value.
@@ -19,7 +19,7 @@ pub(crate) struct Handover {
 }
 
 impl LimiterState {
-    /// Hands over what it knows, and what its buckets hold.
+    /// Hands over what it has learned and the tokens of its buckets.
     pub(crate) fn hand_over(&mut self, now: Instant) -> Handover {
         let slots = self.capacity.buckets.iter_mut();
         let hand_over = |slot: &mut BucketSlot| (slot.limit, slot.value.clone(), slot.bucket.hand_over(now));
@@ -29,12 +29,12 @@ impl LimiterState {
         handover
     }
 
-    /// Goes on with what a predecessor knew of these limits.
+    /// Takes over what a predecessor learned about these limits.
     pub(crate) fn take_over(&mut self, now: Instant, handover: Handover) {
         let Handover { buckets, pauses } = handover;
         for (limit, value, snapshot) in buckets {
             let id = self.capacity.buckets.of(limit, &value, now);
-            // Values for which there is no room share a bucket, which is nobody's heir.
+            // Values without room share a bucket, which takes nothing over.
             if let Some(slot) = self.capacity.buckets.get_mut(id).filter(|slot| slot.value == value) {
                 slot.bucket.take_over(now, snapshot);
             }
@@ -46,7 +46,7 @@ impl LimiterState {
 }
 
 impl Limiter {
-    /// Goes on with what another limiter has learned of the limits that both have, and with what its buckets hold.
+    /// Takes over, for the limits that both have, what another limiter has learned and the tokens of its buckets.
     pub(crate) fn take_over(&self, predecessor: &Self) {
         let common_limits = self.shared.table.common_limits(&predecessor.shared.table);
         let mut handover = predecessor.shared.change(LimiterState::hand_over);

@@ -1,5 +1,5 @@
-//! The answer to a request that isn't sent. It is what the cloud itself would say to it, so that a provider needs no
-//! second kind of error: a 429 with the time after which to come again. LimitEntry header says that it is the gate's, and why.
+//! The answer to a request that the gate holds back. It looks like the cloud's own, so that a provider needs no second
+//! kind of error: a 429 with the time after which to retry. One header says that it comes from the gate, and why.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,17 +15,17 @@ use crate::limits::capacity::Estimate;
 /// What a request has to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum HoldReason {
-    /// Tokens that flow in.
+    /// For tokens to flow in.
     Rate,
-    /// The end of the time for which the cloud closed a limit.
+    /// For the end of the pause of a limit.
     LimitPaused,
-    /// The same, for the resource alone.
+    /// For the end of the pause of the resource.
     ResourcePaused,
-    /// Room in the queue.
+    /// For room in the queue.
     QueueFull,
-    /// The end of a write whose caller has gone.
+    /// For the end of a write whose caller has gone.
     WriteUnfinished,
-    /// Nothing: it could go at once, had it time left.
+    /// For nothing: it could be sent at once if its deadline had not passed.
     Late,
 }
 
@@ -43,13 +43,13 @@ impl HoldReason {
     }
 }
 
-/// Why a request isn't sent.
+/// Why a request is held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hold {
-    /// The limit that would take longest; none where it is the resource.
+    /// The limit that it waits for longest. None if it is the resource.
     pub(crate) limit: Option<LimitId>,
     pub(crate) reason: HoldReason,
-    /// After what time it could be.
+    /// The time after which it could be sent.
     pub(crate) after: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Hold {
     }
 }
 
-/// A request that isn't sent, and why.
+/// A request that is held back, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeldBack {
     limit: Arc<str>,
@@ -74,10 +74,10 @@ impl HeldBack {
         Self { limit, reason, after }
     }
 
-    /// What the provider gets to see.
+    /// The response that the provider receives.
     pub(crate) fn into_response(self) -> Response<Bytes> {
         let Self { limit, reason, after } = self;
-        // Rounded up: whoever comes a moment early is sent away once more.
+        // Rounded up: a retry a moment early would be held back again.
         let seconds = after.as_secs() + u64::from(after.subsec_nanos() > 0);
         let seconds = seconds.max(1);
         let printable = |c: char| if c.is_ascii_graphic() && !matches!(c, '"' | '\\') { c } else { '?' };
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_is_a_429_with_the_time_rounded_up_and_says_that_it_is_the_gates() {
+    fn the_answer_is_a_429_with_the_time_rounded_up_and_names_the_gate() {
         let millis = Duration::from_millis;
         for (after, seconds) in [(millis(0), "1"), (millis(1), "1"), (millis(1000), "1"), (millis(1001), "2")]
         {

@@ -1,46 +1,46 @@
-//! What one bucket lets through: what operator and provider allow at ceiling, and below that what the cloud turned out to
-//! allow. A hold cuts it, time lets it grow again. Pure.
+//! The rate of one bucket: what operator and provider allow at most, and below that what the cloud has shown to take. A
+//! refusal lowers it, time raises it. Pure.
 
 use crate::limits::limit::Rate;
 use crate::limits::throughput::Throughput;
 
 /// However often a cloud refuses, the rate falls no further than to a hundredth, nor below one request a second if it
-/// was more: what is slower than that is kept by pauses, and the way back is short.
+/// was higher. Pauses enforce what is slower, and the recovery is short.
 const LOWEST: f64 = 0.01;
-/// A hold takes no more than four fifths at once: one that was another client's fault costs a few minutes.
+/// One refusal takes at most four fifths: one that another client caused costs a few minutes.
 const DEEPEST_CUT: f64 = 0.2;
-/// And at least a tenth, or it would be repeated at once.
+/// One refusal takes at least a tenth, or it would soon repeat.
 const LEAST_CUT: f64 = 0.9;
-/// Where nothing can be measured the rate is halved, and soon back unless it is refused again.
+/// Where nothing was measured the rate is halved, and recovers soon unless the cloud refuses again.
 const BLIND_CUT: f64 = 0.5;
-/// What is is_limit known is used but for this: the pause that one request too many brings costs more.
+/// The part of a known limit that is used: the pause after one request too many costs more.
 const MARGIN: f64 = 0.97;
-/// The least that is believed of a limit whose numbers nobody declared when it is first met. The tightest that clouds
-/// publish for a whole account are about that (Azure takes 10 writes a second).
+/// The lowest first rate of a limit without declared numbers. The tightest limits that clouds publish for a whole
+/// account are about that (Azure takes 10 writes a second).
 const FIRST_GUESS: f64 = 10.0;
-/// The learned rate grows by a factor e in this time while it is below nine tenths of the rate that was refused last,
-/// unless it is is_limit no higher...
+/// The time in which the rate recovers by a factor e while it is below nine tenths of the rate that was refused last,
+/// unless that is known to be the limit...
 const REGAIN: f64 = 60.0;
-/// ...and in this time beyond, where a hold must be expected. From a tenth of the declared rate to all of it takes
-/// 23 minutes.
+/// ...and the time beyond, where a refusal must be expected. From a tenth of the declared rate to all of it takes 23
+/// minutes.
 const EXPLORE: f64 = 600.0;
 
-/// What a bucket lets through.
+/// The rate that a bucket lets through.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LearnedRate {
     ceiling: Rate,
     rate: Rate,
-    /// Below this rate no hold is to be expected.
+    /// Up to this rate no refusal is expected.
     safe: f64,
 }
 
 impl LearnedRate {
-    /// As much as is allowed.
+    /// Starts with all that is allowed.
     pub(crate) fn new(ceiling: Rate) -> Self {
         Self { ceiling, rate: ceiling, safe: ceiling.per_second * LEAST_CUT }
     }
 
-    /// What another one had learned, as far as that is less than what is allowed here.
+    /// Takes over what another one has learned, where that is below what is allowed here.
     pub(crate) fn take_over(&mut self, other: Self) {
         if !other.is_as_new() {
             self.rate = other.rate.least(self.ceiling);
@@ -48,7 +48,7 @@ impl LearnedRate {
         }
     }
 
-    /// As much as is allowed, of which only this rate has been let through.
+    /// All that is allowed, of which only this rate is let through.
     #[cfg(test)]
     pub(crate) fn at(ceiling: Rate, rate: Rate) -> Self {
         Self { ceiling, rate, safe: rate.per_second }
@@ -62,12 +62,12 @@ impl LearnedRate {
         self.ceiling
     }
 
-    /// Whether nothing is learned, or all of it forgotten.
+    /// Whether nothing is learned, or all of it has recovered.
     pub(crate) fn is_as_new(&self) -> bool {
         self.rate == self.ceiling
     }
 
-    /// So many seconds have passed.
+    /// Lets the rate recover during this many seconds.
     pub(crate) fn recover(&mut self, mut span: f64) {
         let Rate { burst, per_second } = &mut self.rate;
         *burst = (*burst * (span / EXPLORE).exp()).min(self.ceiling.burst);
@@ -80,10 +80,10 @@ impl LearnedRate {
         *per_second = (*per_second * (span / EXPLORE).exp()).min(self.ceiling.per_second);
     }
 
-    /// The cloud refused a request that had left so many whole tokens, if any.
+    /// Lowers the rate after a refusal. The refused request left this many whole tokens, if any.
     ///
-    /// If what was measured is too little, since there was no more to send, the rate is back in a minute or two. And a
-    /// request out of a store that is left over shows that the cloud's own store is smaller.
+    /// If too little was measured because there was no more to send, the rate is back in a minute or two. A refused
+    /// request that left tokens shows that the cloud's own bucket is smaller.
     pub(crate) fn on_refused(&mut self, measured: Option<Throughput>, left: Option<f64>) {
         let Rate { burst, per_second } = self.rate;
         let lowest = (self.ceiling.per_second * LOWEST).min(1.0);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_cuts_to_what_was_measured_within_bounds() {
+    fn a_refusal_lowers_the_rate_to_what_was_measured_within_bounds() {
         let measured = |per_second, is_limit| Some(Throughput { per_second, is_limit });
         for (given, expected) in [
             (None, 5.0),

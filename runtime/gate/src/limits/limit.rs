@@ -10,17 +10,17 @@ use crate::path::KeyPattern;
 /// How many requests a limit lets through.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
-    /// At once, after a pause.
+    /// Requests at once, after a pause.
     pub burst: f64,
-    /// In the long run, each second.
+    /// Requests per second in the long run.
     pub per_second: f64,
 }
 
 impl Rate {
-    /// What holds where nobody declared a number: so much that it never holds anything back, until the cloud refuses.
+    /// The rate of a limit without declared numbers: so high that it holds nothing back until the cloud refuses.
     pub(crate) const UNDECLARED: Self = Self { burst: 10_000.0, per_second: 10_000.0 };
 
-    /// The lesser of both.
+    /// The lower of both, number by number.
     pub(crate) fn least(self, other: Self) -> Self {
         let Self { burst, per_second } = other;
         Self { burst: self.burst.min(burst), per_second: self.per_second.min(per_second) }
@@ -35,15 +35,15 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The bursts that anything can be done with.
+    /// The valid bursts.
     pub const BURSTS: RangeInclusive<u32> = 1..=1_000_000;
-    /// The same for the requests a second in the long run.
+    /// The valid rates, in requests per second.
     pub const RATES: RangeInclusive<f64> = 0.001..=100_000.0;
 
-    /// The limit of this key, which lets through so many requests at once and so many each second in the long run.
+    /// A limit with this key, this many requests at once and this many per second in the long run.
     ///
-    /// Errors: [`Error::Syntax`] for a key that isn't written as it must be, and for numbers outside
-    /// [`Self::BURSTS`] and [`Self::RATES`].
+    /// # Errors
+    /// [`Error::Syntax`] for a key that is not valid, and for numbers outside [`Self::BURSTS`] and [`Self::RATES`].
     pub fn new(key: &str, burst: u32, per_second: f64) -> Result<Self, Error> {
         let wrong = |cause| Error::Syntax {
             kind: "limit",
@@ -70,43 +70,44 @@ impl Limit {
         self.rate
     }
 
-    /// Whether both are about the same: the numbers in a key are those of the path of a rule, and don't tell limits apart.
+    /// Whether both are for the same requests: the numbers in a key refer to the path of a rule, and do not tell limits
+    /// apart.
     pub fn is_the_same_as(&self, other: &Self) -> bool {
         self.key.name() == other.key.name()
     }
 }
 
-/// What one limit is like at some time.
+/// The state of one limit at some time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LimitState {
     /// Its key.
     pub key: String,
-    /// What the provider declares.
+    /// The rate that the provider declares.
     pub declared: Option<Rate>,
-    /// What the operator allows at most.
+    /// The rate that the operator allows.
     pub configured: Option<Rate>,
-    /// What the cloud has shown to let through, where that is less; of several buckets the slowest.
+    /// The rate that the cloud has shown to take, if it is lower; of several buckets the slowest.
     pub learned: Option<Rate>,
-    /// What it lets through now: the least of all these, or so much that it holds nothing back.
+    /// The rate in force: the lowest of these, or so high that it holds nothing back.
     pub rate: Rate,
-    /// How many requests it would let through at once if it weren't closed; of several buckets the emptiest.
+    /// The requests that it would let through at once if it were not paused; of several buckets the emptiest.
     pub tokens: f64,
-    /// How many buckets it has at the moment.
+    /// The number of its buckets.
     pub buckets: usize,
-    /// For how long it is still closed, since the cloud refused; of several buckets the longest.
+    /// The remaining pause after a refusal of the cloud; of several buckets the longest.
     pub paused_for: Option<Duration>,
 }
 
-/// What all limits of a provider are like at some time.
+/// The state of all limits of a provider at some time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LimitsState {
     /// Each limit.
     pub limits: Vec<LimitState>,
-    /// How many resources are closed for themselves.
+    /// The number of resources that are paused on their own.
     pub paused_resources: usize,
-    /// How many requests wait, from the most urgent.
+    /// The number of requests that wait, the most urgent first.
     pub waiting: [(Urgency, usize); 3],
-    /// What these hold in memory, in bytes.
+    /// The memory that these take, in bytes.
     pub waiting_bytes: usize,
 }
 
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_nothing_can_be_done_with_are_refused() {
+    fn invalid_numbers_are_rejected() {
         for (burst, per_second) in
             [(0, 1.0), (1_000_001, 1.0), (1, 0.0), (1, -1.0), (1, f64::NAN), (1, f64::INFINITY), (1, 1e6)]
         {

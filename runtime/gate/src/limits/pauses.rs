@@ -1,36 +1,37 @@
-//! What is closed since the cloud refused: for how long, and how it is found out that it is over. Beside limits these are
-//! single resources, with a lock that another operation holds, or a limit that the cloud keeps for each of them.
+//! Pauses after a refusal of the cloud: how long nothing is sent, and the probe that tests whether the pause is over.
+//! Limits have pauses, and so have single resources: another operation may hold a lock on one, or the cloud may have a
+//! limit for each.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// A probe that isn't answered by then holds the others back no longer.
+/// A probe unanswered for this long no longer holds others back.
 pub(crate) const PROBE: Duration = Duration::from_secs(5);
-/// How long a pause lasts where the cloud doesn't say; doubled each time that the probe after it is refused...
+/// How long a pause lasts if the cloud does not say; doubled each time that the probe after it is refused...
 const UNNAMED: Duration = Duration::from_secs(1);
 /// ...up to this.
 const LONGEST_UNNAMED: Duration = Duration::from_mins(1);
-/// What a request reads or changes: a hash of its place and its path, for reads and for changes apart, since a resource
-/// that is locked can still be read.
+/// What a request reads or changes: a hash of its place and its path. Reads and changes differ, since a locked resource
+/// can still be read.
 pub(crate) type Resource = u64;
 
-/// How many are remembered; more can hardly be closed, since two of one limit close the limit.
+/// The most paused resources. More are unlikely, since two of one limit pause the limit.
 const MOST: usize = 10_000;
-/// How long after it was opened it is remembered that a resource was closed.
+/// How long after its pause ended a resource is remembered.
 const REMEMBERED: Duration = Duration::from_mins(1);
 
-/// A time in which nothing may be sent, and the one request that is sent after it to see whether it is over.
+/// A time in which nothing is sent, and the one request after it that tests whether it is over.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Pause {
     until: Instant,
-    /// When the probe was sent that isn't answered yet.
+    /// When the probe in flight was sent.
     probe: Option<Instant>,
-    /// How many times in a row the cloud refused without saying for how long.
+    /// How many times in a row the cloud refused without naming a time.
     unnamed: u32,
 }
 
 impl Pause {
-    /// Closes from now on for as long as the cloud said, or for twice as long as the last time.
+    /// Pauses from now on for as long as the cloud said, or twice as long as the last time.
     pub(crate) fn new(now: Instant, after: Option<Duration>, last: Option<Self>) -> Self {
         let unnamed = last.map_or(0, |pause| pause.unnamed);
         let doubled = UNNAMED.saturating_mul(2_u32.saturating_pow(unnamed)).min(LONGEST_UNNAMED);
@@ -39,7 +40,7 @@ impl Pause {
         Self { until: last.map_or(until, |pause| pause.until.max(until)), probe: None, unnamed }
     }
 
-    /// When the next request may be sent, or be tried.
+    /// When the next request may be sent, be it a probe.
     pub(crate) fn opens_at(&self, now: Instant) -> Instant {
         let probed = self.probe.map_or(now, |sent| sent + PROBE);
         self.until.max(probed).max(now)
@@ -49,12 +50,12 @@ impl Pause {
         self.until
     }
 
-    /// The same for a successor, which doesn't hear of the probe's answer.
+    /// The same pause for a successor, which does not receive the probe's answer.
     pub(crate) fn handed_over(self) -> Self {
         Self { probe: None, ..self }
     }
 
-    /// It lasts until then, if that is later.
+    /// Extends the pause until this time.
     pub(crate) fn extend(&mut self, until: Instant) {
         self.until = self.until.max(until);
     }
@@ -63,14 +64,14 @@ impl Pause {
         self.probe = Some(sent);
     }
 
-    /// The probe is answered, or won't be.
+    /// Notes that the probe is answered, or never will be.
     pub(crate) fn on_probe_answered(&mut self, sent: Instant) {
         if self.probe == Some(sent) {
             self.probe = None;
         }
     }
 
-    /// Whether a request that was sent then is one that tried whether the pause is over.
+    /// Whether a request sent at this time is a probe.
     pub(crate) fn is_probe(&self, sent: Instant) -> bool {
         sent >= self.until
     }
@@ -78,24 +79,24 @@ impl Pause {
 
 #[derive(Debug, Clone, Copy)]
 struct PausedResource {
-    /// None once a probe went through.
+    /// None once a probe was accepted.
     pause: Option<Pause>,
-    /// When the last hold came that wasn't on its way together with another.
+    /// When the last refusal came that was not in flight together with an earlier one.
     refused: Instant,
     remembered_until: Instant,
 }
 
-/// The closed resources.
+/// The paused resources.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PausedResources(HashMap<Resource, PausedResource>);
 
 impl PausedResources {
-    /// When a request of this resource may be sent.
+    /// When a request for this resource may be sent.
     pub(crate) fn opens_at(&self, resource: Resource, now: Instant) -> Instant {
         self.pause(resource).map_or(now, |pause| pause.opens_at(now))
     }
 
-    /// Until when nothing of this resource may be sent.
+    /// Until when nothing is sent for this resource.
     pub(crate) fn until(&self, resource: Resource) -> Option<Instant> {
         self.pause(resource).map(Pause::until)
     }
@@ -104,21 +105,21 @@ impl PausedResources {
         self.0.get(&resource)?.pause.as_ref()
     }
 
-    /// A request of this resource is being sent.
+    /// Notes that a request for this resource is sent.
     pub(crate) fn on_sent(&mut self, resource: Resource, now: Instant) {
         if let Some(pause) = self.0.get_mut(&resource).and_then(|closed| closed.pause.as_mut()) {
             pause.on_probe_sent(now);
         }
     }
 
-    /// A request that was sent then is answered, or won't be.
+    /// Notes that a request sent at this time is answered, or never will be.
     pub(crate) fn on_finished(&mut self, resource: Resource, sent: Instant) {
         if let Some(pause) = self.0.get_mut(&resource).and_then(|closed| closed.pause.as_mut()) {
             pause.on_probe_answered(sent);
         }
     }
 
-    /// The cloud took a request that was sent then.
+    /// Notes that the cloud accepted a request sent at this time.
     pub(crate) fn on_accepted(&mut self, resource: Resource, now: Instant, sent: Instant) {
         let Some(closed) = self.0.get_mut(&resource) else { return };
         if closed.pause.as_ref().is_some_and(|pause| pause.is_probe(sent)) {
@@ -127,8 +128,8 @@ impl PausedResources {
         }
     }
 
-    /// The cloud refused a request that was sent then. Says whether the resource had been open again: then it isn't a
-    /// lock that goes on, but too much of something.
+    /// Pauses the resource after the refusal of a request sent at this time. Returns whether the resource had been open
+    /// again. Then the cause is not a lock that continues, but too many requests.
     pub(crate) fn on_refused(
         &mut self,
         resource: Resource,
@@ -158,7 +159,7 @@ impl PausedResources {
         }
     }
 
-    /// Goes on with what a predecessor knows of resources that aren't known here.
+    /// Takes over the pauses of resources that are not known here.
     pub(crate) fn take_over(&mut self, predecessor: &Self) {
         for (resource, closed) in &predecessor.0 {
             if self.0.len() >= MOST {
@@ -169,7 +170,7 @@ impl PausedResources {
         }
     }
 
-    /// How many are closed.
+    /// The number of paused resources.
     pub(crate) fn count(&self, now: Instant) -> usize {
         let is_closed = |closed: &&PausedResource| closed.pause.is_some_and(|pause| pause.until() > now);
         self.0.values().filter(is_closed).count()

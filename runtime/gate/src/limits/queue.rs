@@ -1,6 +1,6 @@
-//! Who waits, in which order. Requests of one urgency that need the same tokens stand in one line, so that only the
-//! first of each line need be looked at, however many wait. Bounded by the decision that uses it, which knows whom to
-//! turn away.
+//! The requests that wait, in order. Requests of one urgency that need the same tokens form a group, so that only the
+//! first of each group is examined, however many wait. The caller bounds the queue and decides which request to hold
+//! back.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use crate::limits::buckets::BucketId;
 use crate::limits::pauses::Resource;
 use crate::limits::urgency::Urgency;
 
-/// A place in the queue: the more urgent first, and of the same urgency who came first.
+/// A place in the queue: more urgent requests come first, within an urgency in order of arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Ticket {
     pub(crate) urgency: Urgency,
@@ -21,14 +21,14 @@ pub(crate) struct Ticket {
 /// A request that waits.
 #[derive(Debug, Clone)]
 pub(crate) struct QueuedRequest {
-    /// The buckets from which it needs a token each, none twice.
+    /// The buckets of which it needs a token each, none of them twice.
     pub(crate) buckets: Arc<[BucketId]>,
     pub(crate) resource: Resource,
-    /// What the request holds in memory.
+    /// The memory that the request takes, in bytes.
     pub(crate) bytes: usize,
     /// Until when it may wait.
     pub(crate) soft: Instant,
-    /// Whether it was found to wait for its resource alone, and so stands in a line with others for the same.
+    /// Whether it waits for its resource alone, and so forms a group with others for the same resource.
     apart: bool,
 }
 
@@ -50,12 +50,12 @@ impl QueuedRequest {
     }
 }
 
-/// All that wait.
+/// The requests that wait.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: BTreeMap<Ticket, QueuedRequest>,
     lines: HashMap<Group, BTreeSet<Ticket>>,
-    /// The first of each line.
+    /// The first request of each group.
     heads: BTreeSet<Ticket>,
     bytes: usize,
     next: u64,
@@ -66,12 +66,12 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// How many of this urgency.
+    /// The number of requests of this urgency.
     pub(crate) fn count(&self, urgency: Urgency) -> usize {
         self.waiting.keys().filter(|ticket| ticket.urgency == urgency).count()
     }
 
-    /// What all hold in memory.
+    /// The memory that all take, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -104,8 +104,7 @@ impl Queue {
         Some(waiting)
     }
 
-    /// Takes a request out of its line, since it waits for its resource and not for what the others there wait for. It
-    /// keeps its place in the queue.
+    /// Moves a request that waits for its resource out of its group. It keeps its place in the queue.
     pub(crate) fn set_apart(&mut self, ticket: Ticket) {
         if self.get(ticket).is_none_or(|waiting| waiting.apart) {
             return;
@@ -126,13 +125,13 @@ impl Queue {
         self.waiting.insert(ticket, waiting);
     }
 
-    /// The first of the line that comes next.
+    /// The first request of the next group.
     pub(crate) fn head_after(&self, last: Option<Ticket>) -> Option<Ticket> {
         let after = last.map_or(Bound::Unbounded, Bound::Excluded);
         self.heads.range((after, Bound::Unbounded)).next().copied()
     }
 
-    /// The first of this urgency that needs a token of this bucket.
+    /// The first request of this urgency that needs a token of this bucket.
     pub(crate) fn first_for(&self, bucket: BucketId, urgency: Urgency) -> Option<Ticket> {
         let first = Ticket { urgency, number: 0 };
         let same = self.heads.range(first..).take_while(|ticket| ticket.urgency == urgency);
@@ -140,12 +139,12 @@ impl Queue {
             .find(|ticket| self.get(*ticket).is_some_and(|waiting| waiting.buckets.contains(&bucket)))
     }
 
-    /// Who is turned away first.
+    /// The request to hold back first.
     pub(crate) fn last(&self) -> Option<Ticket> {
         self.waiting.last_key_value().map(|(ticket, _)| *ticket)
     }
 
-    /// All, in order.
+    /// All requests, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Ticket, &QueuedRequest)> {
         self.waiting.iter().map(|(ticket, waiting)| (*ticket, waiting))
     }
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_head_stands_for_each_line_whoever_comes_and_goes() {
+    fn each_group_has_one_head_as_requests_come_and_go() {
         let mut queue = Queue::default();
         let soft = Instant::now();
         let waiting = |bucket, resource| QueuedRequest::new([bucket].into(), resource, 10, soft);
@@ -166,7 +165,7 @@ mod tests {
         let heads = |queue: &Queue| queue.heads.iter().copied().collect::<Vec<_>>();
         assert_eq!(heads(&queue), [a, c, other]);
         queue.set_apart(a);
-        assert_eq!(heads(&queue), [a, b, c, other], "the others of its line aren't behind it any more");
+        assert_eq!(heads(&queue), [a, b, c, other], "the others of its group are no longer behind it");
         queue.remove(b);
         assert_eq!(heads(&queue), [a, c, other]);
         assert_eq!((queue.first_for(1, Urgency::Background), queue.last()), (Some(other), Some(other)));

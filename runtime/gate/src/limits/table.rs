@@ -1,5 +1,5 @@
-//! Which limits there are: those that rules name, with the numbers that the provider declares and the operator
-//! tightens. Their keys are known from the start, so that metrics can carry them.
+//! The limits of one provider: those that its rules name, with the numbers that the provider declares and the operator
+//! tightens. All keys are known from the start, so that metrics can use them as labels.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::problem::Problem;
 use crate::request::Host;
 use crate::rules::{Limits, Rule, Rules};
 
-/// The most limits that a provider may have: each has series in metrics. Azure publishes about 30.
+/// The most limits of a provider: each has series in metrics. Azure publishes about 30.
 const MOST: usize = 256;
 
 #[derive(Debug)]
 struct LimitEntry {
     label: Arc<str>,
     is_plain: bool,
-    /// Of the rules that name it.
+    /// The hosts of the rules that name it.
     hosts: Vec<HostPattern>,
     declared: Option<Rate>,
     configured: Option<Rate>,
 }
 
-/// What is wrong with limits that are each written as they must be: the provider has too many, or the operator names one
-/// that it doesn't have, which would hold nothing back.
+/// Problems of limits that are each valid: the provider has too many, or the operator names one that the provider does
+/// not have and that would hold nothing back.
 pub(crate) fn problems(rules: &[Rule], declared: &[Limit], operator: &[Limit]) -> Vec<Problem> {
     let declared = declared.iter().map(|limit| &limit.key);
     let keys = declared.chain(rules.iter().flat_map(|rule| &rule.limits));
@@ -41,7 +41,7 @@ pub(crate) fn problems(rules: &[Rule], declared: &[Limit], operator: &[Limit]) -
             Problem::at(format!("spec.limits.{key}"), message)
         });
     let too_many = (names.len() > MOST).then(|| {
-        let message = format!("rules and limits name {} limits, where at most {MOST} are taken", names.len());
+        let message = format!("rules and limits name {} limits; at most {MOST} are allowed", names.len());
         Problem::at("settings.limits", message)
     });
     too_many.into_iter().chain(unknown).collect()
@@ -52,7 +52,7 @@ pub(crate) fn problems(rules: &[Rule], declared: &[Limit], operator: &[Limit]) -
 pub(crate) struct LimitTable {
     limits: Vec<LimitEntry>,
     by_name: HashMap<String, LimitId>,
-    /// The label where it is no limit.
+    /// The label for the absence of a limit.
     none: Arc<str>,
 }
 
@@ -93,7 +93,7 @@ impl LimitTable {
         self.limits.get_mut(id).expect("names are of limits that are there")
     }
 
-    /// What the limits let through at most, by their numbers.
+    /// The highest rates of the limits, by [`LimitId`].
     pub(crate) fn ceilings(&self) -> Vec<Rate> {
         let most = |one: &LimitEntry| {
             let rates = [one.declared, one.configured].into_iter().flatten();
@@ -102,7 +102,7 @@ impl LimitTable {
         self.limits.iter().map(most).collect()
     }
 
-    /// The limits that a request counts against, each with the name of its bucket.
+    /// The limits that a request counts against, each with the value that selects its bucket.
     pub(crate) fn of<'a>(&self, limits: &'a Limits, host: &Host) -> Vec<(LimitId, &'a str)> {
         match limits {
             Limits::Keys(keys) => {
@@ -122,19 +122,19 @@ impl LimitTable {
         }
     }
 
-    /// Which limit of these is the one that another set of limits has this number for.
+    /// Maps the limits of another table to the limits of the same name in this one.
     pub(crate) fn common_limits(&self, other: &Self) -> HashMap<LimitId, LimitId> {
         let heir = |(name, id): (&String, &LimitId)| Some((*id, *self.by_name.get(name)?));
         other.by_name.iter().filter_map(heir).collect()
     }
 
-    /// What metrics, logs and messages call a limit, or that it is none.
+    /// The name of a limit in metrics, logs and messages, or "none".
     pub(crate) fn label(&self, limit: Option<LimitId>) -> Arc<str> {
         let one = limit.and_then(|limit| self.limits.get(limit));
         one.map_or(&self.none, |one| &one.label).clone()
     }
 
-    /// What the limits are like now.
+    /// The present state of the limits.
     pub(crate) fn describe(&self, now: std::time::Instant, state: &mut LimiterState) -> LimitsState {
         let describe = |(one, look): (&LimitEntry, LimitReading)| {
             let LimitReading { rate, learned, tokens, buckets, paused_until } = look;
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lesser_of_what_provider_and_operator_say_holds() {
+    fn the_lower_of_declared_and_operator_limits_is_in_force() {
         let known = known(&[("reads", 10), ("each/{1}", 5)], &[("reads", 20), ("each/{7}", 3), ("other", 4)]);
         let bursts: Vec<_> = known.ceilings().iter().map(|rate| rate.burst).collect();
         assert_eq!(bursts, [10.0, 3.0, 4.0]);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_the_operator_that_the_provider_does_not_have_is_a_mistake() {
+    fn an_operator_limit_that_the_provider_does_not_have_is_a_problem() {
         let operator = limits(&[("unused", 1), ("raeds", 1), ("each/{9}", 1), ("other/{1}", 1)]);
         let told: Vec<_> = problems(&rules(), &limits(&[("unused", 1)]), &operator)
             .iter()
@@ -213,15 +213,12 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_has_no_more_limits_than_metrics_can_bear() {
+    fn the_number_of_limits_is_bounded_for_metrics() {
         let many: Vec<_> = (0..254).map(|number| format!("limit{number}")).collect();
         let many: Vec<_> = many.iter().map(|key| (key.as_str(), 1)).collect();
         assert_eq!(problems(&rules(), &limits(&many[..253]), &[]), []);
         let told = problems(&rules(), &limits(&many), &[]);
-        assert!(
-            told.len() == 1 && told[0].to_string().contains("name 257 limits, where at most 256"),
-            "{told:?}"
-        );
+        assert!(told.len() == 1 && told[0].to_string().contains("name 257 limits; at most 256"), "{told:?}");
     }
 
     #[test]

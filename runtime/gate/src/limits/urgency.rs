@@ -1,25 +1,25 @@
-//! How urgent a call is, and what follows for whose turn it is. The closed set of the controllers' work, not a number:
-//! who compares numbers of two controllers compares nothing.
+//! How urgent a call is, and its place among others. A closed set rather than a number: numbers of two controllers
+//! could not be compared.
 
-/// How urgent a call is. All of its requests are.
+/// How urgent a call is, with all of its requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Urgency {
-    /// A user waits for it: a load balancer or a route that is ensured or deleted.
+    /// A user waits for it: a load balancer or a route is ensured or deleted.
     User,
-    /// A node waits for it and takes no Pods before.
+    /// A node waits for it, and takes no Pods before.
     Initialise,
-    /// Nobody waits for it: refreshes and audits.
+    /// Background work: refreshes and audits.
     #[default]
     Background,
 }
 
-/// How many tokens in a row may pass a less urgent request by.
+/// How many tokens in a row may pass by a less urgent request.
 pub(crate) const FAIR_SHARE: u32 = 16;
 
 impl Urgency {
     pub(crate) const ALL: [Self; 3] = [Self::User, Self::Initialise, Self::Background];
 
-    /// The value of the `urgency` label in metrics, and what pages call it.
+    /// The value of the `urgency` label in metrics, and its name in pages.
     pub fn label(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -54,8 +54,8 @@ impl UrgencyCounts {
         }
     }
 
-    /// Which token from now on is for the next one of this urgency, where so many wait already: behind all that are as
-    /// urgent or more, but never behind more than a share's worth for each of its own.
+    /// The number of the token that the next request of this urgency gets, where this many wait already. It comes
+    /// behind all that are as urgent or more, but at most a fair share behind each request of its own urgency.
     pub(crate) fn position(&self, urgency: Urgency) -> f64 {
         let before = Urgency::ALL.into_iter().filter(|other| *other <= urgency);
         let last: u32 = before.map(|other| self.of(other)).sum();

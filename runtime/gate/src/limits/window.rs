@@ -1,18 +1,18 @@
-//! How many requests of one bucket may be unanswered at once. A cloud that has less than was declared says so only when
-//! it is too late, and refuses all that are on their way by then; so these are few until the cloud has shown that it
-//! takes more, and grow with what it took. Pure.
+//! Bounds the requests of one bucket that are in flight, as TCP's congestion window does. A cloud that takes less than
+//! was declared shows it only by refusals, and then refuses all requests in flight. So these are few until the cloud
+//! has accepted more. Pure.
 
-/// So many before anything is known. At the round trip of a near cloud that is 100 requests a second.
+/// The first size. At the round trip of a nearby cloud it lets through 100 requests a second.
 const FIRST: f64 = 4.0;
-/// What one answer adds, when it was the window that held others back: over eight round trips it grows by a factor e.
+/// What an accepted request adds if the window was full: over eight round trips it grows by a factor e.
 const GROWTH: f64 = 0.125;
 
-/// A bound on the requests that are under way.
+/// A bound on the requests in flight.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct InFlightWindow {
     size: f64,
     in_flight: u32,
-    /// How many of those that are under way were when it was full last.
+    /// How many of these were in flight when the window was last full.
     full: u32,
 }
 
@@ -23,7 +23,7 @@ impl Default for InFlightWindow {
 }
 
 impl InFlightWindow {
-    /// Goes on with what another one has learned. What that has under way is answered to it.
+    /// Takes over the size of another window. The requests in flight are answered to that one.
     pub(crate) fn take_over(&mut self, other: Self) {
         self.size = other.size;
     }
@@ -32,7 +32,7 @@ impl InFlightWindow {
         self.in_flight
     }
 
-    /// How many more may be sent before the next answer.
+    /// How many more requests may be sent before the next answer.
     pub(crate) fn free(&self) -> f64 {
         self.size - f64::from(self.in_flight)
     }
@@ -44,13 +44,13 @@ impl InFlightWindow {
         }
     }
 
-    /// LimitEntry is answered, or won't be.
+    /// Notes that a request is answered, or never will be.
     pub(crate) fn on_finished(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);
     }
 
-    /// The cloud took one. LimitEntry that was sent while there was room shows nothing: it doesn't say what the cloud would
-    /// have made of more.
+    /// Notes that the cloud accepted a request. One that was sent while there was room shows nothing: it does not say
+    /// whether the cloud would accept more.
     pub(crate) fn on_accepted(&mut self) {
         if self.full > 0 {
             self.size += GROWTH;
@@ -58,7 +58,7 @@ impl InFlightWindow {
         }
     }
 
-    /// The cloud refused.
+    /// Halves the window after a refusal.
     pub(crate) fn on_refused(&mut self) {
         self.size = (self.size / 2.0).max(FIRST);
     }
@@ -68,7 +68,7 @@ impl InFlightWindow {
 mod tests {
     use super::*;
 
-    /// Sends as much as fits and has all of it taken, so many times. Says how much fits then.
+    /// Fills the window and has all of it accepted, this many times. Returns how much fits then.
     fn rounds(window: &mut InFlightWindow, rounds: usize) -> u32 {
         let mut most = 0;
         for _ in 0..rounds {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_under_way_at_first_and_more_with_each_round_that_went_well() {
+    fn few_are_in_flight_at_first_and_more_with_each_accepted_round() {
         let mut window = InFlightWindow::default();
         assert_eq!(rounds(&mut window, 1), 4);
         assert!((9..14).contains(&rounds(&mut window, 8)), "{window:?}");
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_full_does_not_grow() {
+    fn a_window_that_is_never_full_does_not_grow() {
         let mut window = InFlightWindow::default();
         for _ in 0..1000 {
             window.on_sent();

@@ -1,5 +1,4 @@
-//! What a bucket hands to the one of a successor, so that a new version of a provider needn't learn by refusals what
-//! the old one knew.
+//! What a bucket hands over to its successor, so that a new version of a provider need not learn again by refusals.
 
 use std::time::Instant;
 
@@ -8,7 +7,7 @@ use crate::limits::learned::LearnedRate;
 use crate::limits::pauses::Pause;
 use crate::limits::window::InFlightWindow;
 
-/// What a bucket hands to the one of a successor.
+/// The tokens of a bucket and what it has learned.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct BucketSnapshot {
     tokens: f64,
@@ -18,15 +17,15 @@ pub(crate) struct BucketSnapshot {
 }
 
 impl Bucket {
-    /// Hands over what it holds and knows. It holds nothing then.
+    /// Hands over its tokens and what it has learned. It is empty afterwards.
     pub(crate) fn hand_over(&mut self, now: Instant) -> BucketSnapshot {
         self.fill(now);
         let Self { learned, pause, window, .. } = *self;
         BucketSnapshot { tokens: std::mem::take(&mut self.tokens), learned, pause, window }
     }
 
-    /// Goes on where another one stopped: with its tokens, so that both together let through no more than one, and with
-    /// what it knew, as far as that is less than what is declared now.
+    /// Continues where another bucket stopped. It takes over the tokens, so that both together let through no more than
+    /// one. It takes over learned numbers where they are below what is declared now.
     pub(crate) fn take_over(&mut self, now: Instant, snapshot: BucketSnapshot) {
         self.fill(now);
         let BucketSnapshot { tokens, learned, pause, window } = snapshot;
@@ -58,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_learned_goes_over_as_far_as_it_is_less_than_what_is_declared_now() {
+    fn learned_numbers_are_taken_over_where_they_are_below_the_declared_ones() {
         let (most, less, least) = (rate(100.0, 10.0), rate(50.0, 5.0), rate(10.0, 1.0));
         let rows = [
             ("nothing learned, the same limit", most, most, most, most),
@@ -79,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tokens_go_over_and_no_more_than_fit() {
+    fn tokens_are_taken_over_up_to_the_burst() {
         let now = Instant::now();
         for (burst, expected) in [(100.0, 7.0), (5.0, 5.0)] {
             let mut old = full(rate(10.0, 1.0), now);
@@ -92,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_under_way_at_once_goes_over_and_what_is_under_way_does_not() {
+    fn the_window_is_taken_over_but_not_the_requests_in_flight() {
         let now = Instant::now();
         let mut old = full(rate(100.0, 10.0), now);
         for _ in 0..8 {
@@ -110,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closure_goes_over_without_the_probe_that_the_old_one_has_under_way() {
+    fn a_pause_is_taken_over_without_the_probe_in_flight() {
         let now = Instant::now();
         let mut old = full(rate(10.0, 1.0), now);
         let token = old.take(now);
