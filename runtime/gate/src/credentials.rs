@@ -1,20 +1,21 @@
-//! Who a request is from, to its cloud. A provider never sees a credential: the operator names it and the hosts that it
-//! is for, the gate acquires and renews it, and puts it into requests after everything else was decided.
+//! The credentials of requests to the cloud. A provider never sees a credential: the operator names it and its hosts,
+//! the gate acquires and renews it, and attaches it to requests after all other decisions.
 //!
-//! `declared` is what the operator writes, `source` where secrets lie; `keeper` acquires in time what `acquire` knows to
-//! acquire, by the clock of `decide`. `oauth`, `assertion`, `token` and `endpoint` speak with token endpoints, `sigv4`
-//! signs, `value` is what is attached, `metrics` what is counted.
+//! `spec` is what the operator declares, `renewer` calls `acquire` at the times
+//! that `decide` computes. `oauth`, `assertion`, `token` and `endpoint` deal with token endpoints, `sigv4` signs,
+//! `value` is what is attached, `metrics` what is counted.
 
 mod acquire;
 mod assertion;
 mod decide;
-mod declared;
 mod endpoint;
-mod keeper;
 mod metrics;
 mod oauth;
+mod renewer;
 mod sigv4;
+mod spec;
 mod token;
+mod token_url;
 mod value;
 
 use std::fmt;
@@ -31,120 +32,125 @@ use crate::network::Network;
 use crate::pattern::HostPattern;
 use crate::request::Request;
 use acquire::Acquirer;
-pub use declared::{Credential, CredentialKind, OAuthClient, TokenUrl};
-use keeper::Keeper;
 use metrics::CredentialLabels;
 pub(crate) use metrics::CredentialMetrics;
+use renewer::Renewer;
+pub use spec::{Credential, CredentialKind, OAuthClient};
+pub use token_url::TokenUrl;
 
-/// What a credential is like now. Holds no secret.
+/// The present state of a credential. Contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CredentialState {
     /// Its name in the document.
     pub name: String,
     /// Its kind in the document, as in `clientSecret`.
     pub kind: &'static str,
-    /// Whether there is something valid to attach. Requests to its hosts fail where there isn't.
+    /// Whether there is a valid value to attach. Without one, requests to its hosts fail.
     pub is_ready: bool,
-    /// Until when that is valid, or was; none where it has no expiry, or where nothing was acquired yet.
+    /// Until when the value is or was valid. None if it does not expire, or before the first one is acquired.
     pub until: Option<SystemTime>,
-    /// Since when acquiring it fails, where the last attempt did. It may be ready nonetheless.
+    /// The failure, if the last attempt to acquire it failed. The credential may be ready nonetheless.
     pub failing: Option<Failing>,
 }
 
-/// Acquiring a credential fails.
+/// A failure to acquire a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failing {
-    /// Since when.
+    /// When it began.
     pub since: SystemTime,
-    /// Why, the last time.
+    /// The cause of the last failed attempt.
     pub cause: String,
 }
 
-/// Told when a value that is used as it is has another in its place, which may be another's. A token that is renewed is
-/// not: it is for whom the last one was.
-pub(crate) type Replaced = Arc<dyn Fn() + Send + Sync>;
+/// Called when a static value was replaced by another, which may be of another identity. A renewed token is not: it is
+/// of the same identity.
+pub(crate) type OnReplaced = Arc<dyn Fn() + Send + Sync>;
 
 /// The credentials of a gate.
 #[derive(Debug)]
-pub(crate) struct Credentials(Vec<Kept>);
+pub(crate) struct Credentials(Vec<HostCredential>);
 
-struct Kept {
+struct HostCredential {
     hosts: Vec<HostPattern>,
     plain: bool,
-    keeper: Keeper,
+    renewer: Renewer,
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for HostCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Kept").field(&self.keeper.state()).finish()
+        f.debug_tuple("HostCredential").field(&self.renewer.state()).finish()
     }
 }
 
 impl Credentials {
-    /// Begins to acquire credentials without [`Credential::mistakes`], at once. Needs a tokio runtime if there are any.
+    /// Starts to acquire these credentials, which must have no [`Credential::problems`]. Needs a tokio runtime if there
+    /// are any.
     pub(crate) fn new(
         credentials: Vec<Credential>,
         provider: &Arc<str>,
         network: &Arc<Network>,
         metrics: &CredentialMetrics,
-        replaced: &Replaced,
+        replaced: &OnReplaced,
     ) -> Self {
         let kept = |credential: Credential| {
             let (hosts, plain, kind) = (credential.hosts.clone(), credential.plain, credential.kind.label());
             let labels =
                 CredentialLabels { provider: provider.clone(), credential: credential.name.as_str().into() };
             let acquirer = Acquirer::new(credential, network);
-            let keeper = Keeper::new(kind, labels, acquirer, metrics.clone(), replaced.clone());
-            Kept { hosts, plain, keeper }
+            let renewer = Renewer::new(kind, labels, acquirer, metrics.clone(), replaced.clone());
+            HostCredential { hosts, plain, renewer }
         };
         Self(credentials.into_iter().map(kept).collect())
     }
 
     pub(crate) fn state(&self) -> Vec<CredentialState> {
-        self.0.iter().map(|kept| kept.keeper.state()).collect()
+        self.0.iter().map(|kept| kept.renewer.state()).collect()
     }
 
-    /// Puts the credential for this request into it, if there is one. It may take until then to have it.
+    /// Attaches the credential for this request, if there is one. Waits for it until the soft deadline at most.
     ///
-    /// Errors: [`Error::Credential`]; a request isn't sent without what belongs into it.
+    /// # Errors
+    /// [`Error::Credential`]: a request is not sent without its credential.
     pub(crate) async fn attach(
         &self,
         request: &Request,
         mut outgoing: http::Request<Bytes>,
         soft: Instant,
     ) -> Result<(http::Request<Bytes>, Option<Attached<'_>>), Error> {
-        let fits = |kept: &&Kept| {
+        let fits = |kept: &&HostCredential| {
             (request.tls || kept.plain) && kept.hosts.iter().any(|host| host.matches(&request.host))
         };
-        let Some(Kept { keeper, .. }) = self.0.iter().find(fits) else { return Ok((outgoing, None)) };
-        let (number, value) = keeper.value(soft).await?;
-        // A compressed answer couldn't be searched for the credential.
+        let Some(HostCredential { renewer, .. }) = self.0.iter().find(fits) else {
+            return Ok((outgoing, None));
+        };
+        let (number, value) = renewer.value(soft).await?;
+        // The gate searches answers for the credential, which needs them uncompressed.
         outgoing.headers_mut().remove(ACCEPT_ENCODING);
         let bare = outgoing.clone();
         value.attach(&mut outgoing, SystemTime::now());
-        Ok((outgoing, Some(Attached { keeper, number, bare })))
+        Ok((outgoing, Some(Attached { renewer, number, bare })))
     }
 }
 
-/// What was attached to a request, for the case that the cloud refuses it.
+/// The credential that was attached to a request, in case the cloud refuses it.
 pub(crate) struct Attached<'a> {
-    keeper: &'a Keeper,
+    renewer: &'a Renewer,
     number: u64,
-    /// The request without it.
+    /// The request without the credential.
     bare: http::Request<Bytes>,
 }
 
 impl Attached<'_> {
-    /// The request once more, with a credential that is newer than the one that was answered so. None where the answer
-    /// isn't about the credential, or where there is no other until then.
+    /// The request with a newer credential than the refused one. None if the answer is not about the credential, or no
+    /// other is available before the soft deadline.
     ///
-    /// A 401 says that nothing was done, so a change may be sent again as well.
+    /// A 401 shows that nothing was done, so a change may be sent again as well.
     pub(crate) async fn again(self, status: StatusCode, soft: Instant) -> Option<http::Request<Bytes>> {
-        let Self { keeper, number, bare: mut outgoing } = self;
+        let Self { renewer, number, bare: mut outgoing } = self;
         if status != StatusCode::UNAUTHORIZED || Instant::now() >= soft {
             return None;
         }
-        let (_, value) = keeper.newer(number, soft).await?;
+        let (_, value) = renewer.newer(number, soft).await?;
         value.attach(&mut outgoing, SystemTime::now());
         Some(outgoing)
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::cache::{Cache, CacheState, View};
 use crate::connection::Connection;
-use crate::credentials::{Credential, CredentialState, Credentials, Replaced};
+use crate::credentials::{Credential, CredentialState, Credentials, OnReplaced};
 use crate::dry_run::DryRun;
 use crate::error::Error;
 use crate::interceptor::Interceptor;
@@ -109,7 +109,7 @@ impl Gate {
         let cache = Cache::new(Arc::clone(&provider), metrics.cache.clone());
         let limiter = Limiter::new(Arc::clone(&provider), &rules, limits, tightened, metrics.limits.clone());
         // Cached responses belong to the identity that requested them.
-        let replaced: Replaced = Arc::new({
+        let replaced: OnReplaced = Arc::new({
             let cache = cache.clone();
             move || cache.forget()
         });

@@ -1,5 +1,5 @@
-//! By what an answer is known: everything of a request that may decide about its answer. The gate is of one provider
-//! and one identity, so nobody else's answers are near.
+//! The keys of answers: all of a request that may decide its answer. The cache is of one provider and one identity, so
+//! the answers of others are never near.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use url::form_urlencoded;
 use crate::request::Request;
 use crate::rules::{Classification, Page, Place};
 
-/// By what an answer or a list is known. A digest without collisions that anybody could make, so that neither a provider
-/// nor whoever names a resource in the cloud gets one answer for another.
+/// The key of an answer or a list. A digest without collisions that can be computed, so that neither a provider nor a
+/// user who names a resource in the cloud can make one answer pass for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key(pub(crate) [u8; 32]);
 
-/// By what the answer to a request is known, and the list that it is a page of.
+/// The key of the answer to a request, and the list that it is a page of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Keys {
     pub(crate) answer: Key,
     pub(crate) list: Option<List>,
 }
 
-/// A list, and which of its pages.
+/// A list, and whether it is its first page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct List {
     pub(crate) key: Key,
     pub(crate) is_first: bool,
 }
 
-/// They only describe the request: another for the same has other values.
+/// Headers that only describe a request: an equal request has other values.
 pub(crate) const DESCRIBING: &[&str] = &[
     "cache-control",
     "pragma",
@@ -62,7 +62,7 @@ impl Keys {
         let query = request.query.as_deref();
         let mut answer = Digested::new("answer", request, classification.fold_case);
         answer.headers(headers, None);
-        // Whether there is a query at all is as written too.
+        // An empty query differs from none.
         answer.part(if query.is_some() { "?" } else { "" });
         answer.part(query.unwrap_or_default());
         answer.part(body);
@@ -94,14 +94,14 @@ impl Digested {
         digested
     }
 
-    /// With its length, so that what is moved from one part to its neighbour is seen.
+    /// Each part with its length, so that no text can move from one part to the next unnoticed.
     fn part(&mut self, part: impl AsRef<[u8]>) {
         let part = part.as_ref();
         self.0.update(u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
         self.0.update(part);
     }
 
-    /// Of headers of different names the order means nothing.
+    /// The order of headers with different names does not matter.
     fn headers(&mut self, headers: &HeaderMap, without: Option<&HeaderName>) {
         let mut lines: Vec<_> = headers
             .iter()
@@ -115,8 +115,8 @@ impl Digested {
         }
     }
 
-    /// What all pages of a list have in common. Clouds write the address of the next page anew, so that the order of the
-    /// parameters and their encoding may differ from the first one's.
+    /// Digests what all pages of a list have in common. Clouds write the address of the next page anew, so order and
+    /// encoding of the parameters may differ from those of the first page.
     fn list(&mut self, query: &str, headers: &HeaderMap, body: &[u8], page: &Place) {
         let (mut in_query, mut in_header, mut in_form, mut in_json) = (None, None, None, None);
         match page {
@@ -147,7 +147,7 @@ impl Digested {
     }
 
     fn json(&mut self, body: &[u8], without: &str) {
-        // A body that is no object has no field to leave out. No body at all is an object without fields.
+        // A body that is not an object has no field to leave out. An empty body is an object without fields.
         let body = if body.is_empty() { b"{}" } else { body };
         match serde_json::from_slice::<BTreeMap<String, Value>>(body) {
             Ok(mut fields) => {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_decide_about_the_answer_is_in_the_key_and_nothing_else() {
+    fn the_key_has_all_that_may_decide_the_answer_and_nothing_else() {
         let base: Asked<'_> =
             ("GET", "https://a.example/b/C?d=e&f=g", &[("accept", "x"), ("range-unit", "y")], "");
         let rows: [(&str, Asked<'_>, bool, bool); 16] = [
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_of_a_list_are_of_one_list_and_no_other() {
+    fn pages_of_one_list_have_one_list_key() {
         let token = || "token".to_owned();
         let (query, form, json) =
             (Place::Query(token()), Place::FormField(token()), Place::JsonField(token()));

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::cache::slots::{Dropped, Held};
+use crate::cache::slots::{CacheTotals, EvictReason};
 use crate::families::ProviderLabels;
 
 /// The metrics of caches, one set for all gates of a process. Clones share it.
@@ -43,7 +43,7 @@ impl CacheMetrics {
 
     /// Counts the difference between what a cache of this provider held, and had dropped, before and now. A gauge is
     /// changed by the difference because two gates of a provider have a cache each during a change of versions.
-    pub(super) fn update(&self, provider: &Arc<str>, before: Held, now: Held) {
+    pub(super) fn update(&self, provider: &Arc<str>, before: CacheTotals, now: CacheTotals) {
         let labels = ProviderLabels { provider: provider.clone() };
         let change = |family: &Family<_, Gauge>, before: usize, now: usize| {
             if before != now {
@@ -54,7 +54,7 @@ impl CacheMetrics {
         change(&self.entries, before.entries, now.entries);
         change(&self.bytes, before.bytes, now.bytes);
         for (reason, (before, now)) in
-            Dropped::ALL.into_iter().zip(before.dropped.into_iter().zip(now.dropped))
+            EvictReason::ALL.into_iter().zip(before.dropped.into_iter().zip(now.dropped))
         {
             if before != now {
                 let labels = DroppedLabels { provider: provider.clone(), reason: reason.label() };

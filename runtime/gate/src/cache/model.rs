@@ -1,5 +1,5 @@
-//! A cloud, its callers and any order of events between them, to see that no answer is older than it may be and no absence
-//! is believed that isn't new.
+//! A model of a cloud and its callers, with any order of events between them. It shows that no answer is too old and no
+//! absence is believed that is not new.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use proptest::prelude::*;
 
-use crate::cache::ask::{Ask, Verdict};
-use crate::cache::decide::State;
+use crate::cache::decide::CacheCore;
+use crate::cache::directives::floor;
+use crate::cache::history::{FetchId, ViewHistory};
 use crate::cache::key::{Key, List};
+use crate::cache::query::{CacheDecision, CacheQuery};
 use crate::cache::scopes::{SETTLING, Scope};
-use crate::cache::seen::{FlightId, Seen};
-use crate::cache::slot::{Landed, Page};
-use crate::cache::stored::{Reply, Stored};
-use crate::cache::wish::floor;
+use crate::cache::slot::{Fetched, Page};
+use crate::cache::stored::{Stored, WholeResponse};
 use crate::limits::Urgency;
 
-/// What happens next. Numbers choose among what is there.
+/// The next event. Numbers choose among what there is.
 #[derive(Debug, Clone)]
 enum Event {
-    /// A view makes its next request, or asks again; or another first.
+    /// A view makes its next request, or repeats one that waits; or another request first.
     Reads {
         view: usize,
         what: usize,
@@ -33,19 +33,19 @@ enum Event {
     Passes(u64),
     Leaves(usize),
     Lands {
-        flight: usize,
+        fetch: usize,
         how: How,
         lag: u64,
         late: bool,
     },
     Begins(usize),
     Ends(usize),
-    /// Somebody makes an item of a list past the gate.
+    /// Another client inserts an item into a list.
     Inserts {
         list: usize,
         at: usize,
     },
-    /// A view ends, and another begins that has this bound.
+    /// A view ends, and another with this bound begins.
     Renews {
         view: usize,
         bound: Option<u64>,
@@ -59,10 +59,10 @@ enum How {
     Fails,
 }
 
-/// Any event, where the reads are of these things.
+/// Any event, with reads of these things.
 fn event(whats: std::ops::Range<usize>) -> impl Strategy<Value = Event> {
     let how = prop_oneof![12 => Just(How::Good), 1 => Just(How::Passing), 1 => Just(How::Fails)];
-    // Mostly the times within which sweeps are made, sometimes those after which changes settle or answers are old.
+    // Mostly the times in which paged reads are made, sometimes those after which changes settle or answers are old.
     let time = prop_oneof![12 => 0..1500_u64, 4 => 1500..12_000_u64, 1 => 25_000..40_000_u64];
     let seldom = prop::bool::weighted(0.1);
     let reads = (0..VIEWS, whats, prop::bool::weighted(0.2), seldom, seldom);
@@ -73,7 +73,7 @@ fn event(whats: std::ops::Range<usize>) -> impl Strategy<Value = Event> {
         6 => time.prop_map(Event::Passes),
         14 => (0..3_usize).prop_map(Event::Leaves),
         14 => (0..3_usize, how, 0..30_000_u64, any::<bool>())
-            .prop_map(|(flight, how, lag, late)| Event::Lands { flight, how, lag, late }),
+            .prop_map(|(fetch, how, lag, late)| Event::Lands { fetch, how, lag, late }),
         1 => (0..3_usize).prop_map(Event::Begins),
         2 => (0..2_usize).prop_map(Event::Ends),
         4 => (0..2_usize, 0..4_usize).prop_map(|(list, at)| Event::Inserts { list, at }),
@@ -82,14 +82,14 @@ fn event(whats: std::ops::Range<usize>) -> impl Strategy<Value = Event> {
 }
 
 const VIEWS: usize = 4;
-/// How many items a page has.
+/// The number of items on a page.
 const PAGE: usize = 2;
 
 fn scopes() -> [Scope; 3] {
     [Some("a".into()), Some("b".into()), None]
 }
 
-/// Whether a change in one scope may show in what is read of the other.
+/// Whether a change in one scope may affect a read in the other.
 fn concerns(changed: &Scope, read: &Scope) -> bool {
     changed.is_none() || read.is_none() || changed == read
 }
@@ -128,34 +128,34 @@ impl What {
     }
 }
 
-struct Flight {
+struct Fetch {
     what: What,
     sent: Option<Instant>,
     former: Option<Arc<Stored>>,
 }
 
-/// How far a view has come with a list.
+/// The progress of a view in a list.
 #[derive(Default)]
 struct Listing {
     found: BTreeSet<usize>,
     next: usize,
-    /// When its first page was asked for by the view itself or began to be what it was given.
+    /// When the view requested its first page itself, or the paged read that it received was begun.
     begun: Option<Instant>,
     floor: Option<Instant>,
 }
 
 struct Pending {
     what: What,
-    ask: Ask,
+    query: CacheQuery,
     arrived: Instant,
-    /// The exchange, and whether it is its own; none while it waits.
-    flight: Option<(FlightId, bool)>,
+    /// The fetch, and whether it is its own. None while it waits.
+    fetch: Option<(FetchId, bool)>,
 }
 
 struct View {
     bound: Option<Duration>,
     made: Instant,
-    seen: Seen,
+    history: ViewHistory,
     is_alive: Arc<()>,
     pending: Option<Pending>,
     lists: BTreeMap<usize, Listing>,
@@ -168,11 +168,11 @@ struct Change {
 
 struct World {
     now: Instant,
-    state: State,
+    state: CacheCore,
     views: Vec<View>,
-    flights: BTreeMap<FlightId, Flight>,
+    fetches: BTreeMap<FetchId, Fetch>,
     changes: Vec<Change>,
-    /// The items of each list in their order, and since when they are there.
+    /// The items of each list in order, and since when they exist.
     lists: [Vec<(usize, Instant)>; 2],
     items: usize,
 }
@@ -183,33 +183,32 @@ impl World {
         let view = || View {
             bound: Some(Duration::from_secs(20)),
             made: now,
-            seen: Seen::default(),
+            history: ViewHistory::default(),
             is_alive: Arc::default(),
             pending: None,
             lists: BTreeMap::new(),
         };
         let views = std::iter::repeat_with(view).take(VIEWS).collect();
         let list = |first: usize| (first..first + 3).map(|item| (item, now)).collect();
-        let (lists, state) = ([list(0), list(3)], State::new(most));
-        Self { now, state, views, flights: BTreeMap::new(), changes: Vec::new(), lists, items: 6 }
+        let (lists, state) = ([list(0), list(3)], CacheCore::new(most));
+        Self { now, state, views, fetches: BTreeMap::new(), changes: Vec::new(), lists, items: 6 }
     }
 
     fn happens(&mut self, event: &Event) {
-        // No two things happen at once, so that their times tell their order.
+        // No two events happen at the same time, so that their times show their order.
         self.now += Duration::from_micros(1);
         match *event {
             Event::Passes(millis) => self.now += Duration::from_millis(millis),
             Event::Leaves(nth) => {
-                let mut waiting = self.flights.iter_mut().filter(|(_, flight)| flight.sent.is_none());
-                if let Some((id, flight)) = waiting.nth(nth) {
-                    flight.sent = Some(self.now);
-                    self.state.sent(self.now, *id);
+                let mut waiting = self.fetches.iter_mut().filter(|(_, fetch)| fetch.sent.is_none());
+                if let Some((id, fetch)) = waiting.nth(nth) {
+                    fetch.sent = Some(self.now);
+                    self.state.on_sent(self.now, *id);
                 }
             }
-            Event::Lands { flight, how, lag, late } => {
-                let left =
-                    self.flights.iter().filter(|(_, flight)| flight.sent.is_some() || how == How::Fails);
-                if let Some(id) = left.map(|(id, _)| *id).nth(flight) {
+            Event::Lands { fetch, how, lag, late } => {
+                let left = self.fetches.iter().filter(|(_, fetch)| fetch.sent.is_some() || how == How::Fails);
+                if let Some(id) = left.map(|(id, _)| *id).nth(fetch) {
                     self.lands(id, how, Duration::from_millis(lag), late);
                 }
             }
@@ -235,7 +234,7 @@ impl World {
                 self.views[view] = View {
                     bound,
                     made,
-                    seen: Seen::default(),
+                    history: ViewHistory::default(),
                     is_alive: Arc::default(),
                     pending: None,
                     lists: BTreeMap::new(),
@@ -249,14 +248,13 @@ impl World {
         assert!(self.state.slots.is_consistent());
     }
 
-    /// What nobody waits for any more comes to nothing.
+    /// Ends the fetches that no view waits for.
     fn give_up_unwanted(&mut self) {
-        let wanted: BTreeSet<_> =
-            self.views.iter().filter_map(|view| view.pending.as_ref()?.flight).collect();
-        let unwanted = |id: &FlightId| !wanted.iter().any(|(wanted, _)| wanted == id);
-        for id in self.flights.keys().copied().filter(unwanted).collect::<Vec<_>>() {
-            self.flights.remove(&id);
-            self.state.landed(self.now, id, Landed::Failure);
+        let wanted: BTreeSet<_> = self.views.iter().filter_map(|view| view.pending.as_ref()?.fetch).collect();
+        let unwanted = |id: &FetchId| !wanted.iter().any(|(wanted, _)| wanted == id);
+        for id in self.fetches.keys().copied().filter(unwanted).collect::<Vec<_>>() {
+            self.fetches.remove(&id);
+            self.state.on_fetched(self.now, id, Fetched::Failed);
         }
     }
 
@@ -264,12 +262,12 @@ impl World {
         let now = self.now;
         let reader = &mut self.views[view];
         let pending = reader.pending.take();
-        let (what, arrived, patience, fresh) = match pending {
-            Some(pending) if pending.flight.is_some() => {
+        let (what, arrived, wait_until, fresh) = match pending {
+            Some(pending) if pending.fetch.is_some() => {
                 reader.pending = Some(pending);
                 return;
             }
-            Some(Pending { what, ask, arrived, .. }) => (what, arrived, ask.patience, false),
+            Some(Pending { what, query, arrived, .. }) => (what, arrived, query.wait_until, false),
             None => {
                 let what = match what {
                     0..=2 => What::Resource(what),
@@ -280,60 +278,60 @@ impl World {
             }
         };
         let bound = reader.bound.map_or(Some(reader.made), |age| floor(age, arrived, now));
-        let ask = Ask {
+        let query = CacheQuery {
             key: what.key(0),
             list: what.list(),
             scope: what.scope(),
             floor: bound.max(fresh.then_some(arrived)),
             urgency: if urgent { Urgency::User } else { Urgency::Background },
             only_stored,
-            patience,
-            led: Arc::downgrade(&reader.is_alive),
+            wait_until,
+            owner_alive: Arc::downgrade(&reader.is_alive),
         };
-        let was_torn = reader.seen.is_torn;
-        let verdict = self.state.read(now, &ask, &mut reader.seen);
-        let pend = |flight| Some(Pending { what, ask: ask.clone(), arrived, flight });
+        let was_torn = reader.history.is_torn;
+        let verdict = self.state.read(now, &query, &mut reader.history);
+        let pend = |fetch| Some(Pending { what, query: query.clone(), arrived, fetch });
         match verdict {
-            Verdict::Nothing => {
+            CacheDecision::Nothing => {
                 assert!(only_stored);
-                assert_eq!(reader.seen.is_torn, was_torn, "it was told nothing");
+                assert_eq!(reader.history.is_torn, was_torn, "it was reply nothing");
             }
-            Verdict::Wait(until) => {
-                assert!(until > now && now < patience);
+            CacheDecision::Wait(until) => {
+                assert!(until > now && now < wait_until);
                 reader.pending = pend(None);
             }
-            Verdict::Join(id) => {
-                let flight = &self.flights[&id];
-                assert_eq!(flight.what, what);
+            CacheDecision::Join(id) => {
+                let fetch = &self.fetches[&id];
+                assert_eq!(fetch.what, what);
                 reader.pending = pend(Some((id, false)));
             }
-            Verdict::Lead(id, former) => {
-                self.flights.insert(id, Flight { what, sent: None, former });
+            CacheDecision::Lead(id, former) => {
+                self.fetches.insert(id, Fetch { what, sent: None, former });
                 reader.pending = pend(Some((id, true)));
             }
-            Verdict::Stored(Page { stored, sent, .. }) => {
-                let pending = Pending { what, ask, arrived, flight: None };
+            CacheDecision::Stored(Page { stored, sent, .. }) => {
+                let pending = Pending { what, query, arrived, fetch: None };
                 let text = String::from_utf8(stored.unpack().body.to_vec()).unwrap();
                 if matches!(what, What::Resource(_)) {
                     let shown: usize = text.parse().unwrap();
                     let made = self.changes_before(&what.scope(), arrived);
                     assert!(shown >= made, "{shown} of {made} changes");
                 }
-                self.told(view, &pending, &text, sent, false);
+                self.reply(view, &pending, &text, sent, false);
             }
         }
     }
 
-    /// How many changes that may show in this scope had ended by then.
+    /// The number of changes that may affect this scope and had ended by then.
     fn changes_before(&self, scope: &Scope, then: Instant) -> usize {
         let ended = |change: &&Change| change.ended.is_some_and(|ended| ended <= then);
         self.changes.iter().filter(ended).filter(|change| concerns(&change.scope, scope)).count()
     }
 
-    fn lands(&mut self, id: FlightId, how: How, lag: Duration, late: bool) {
-        let Flight { what, sent, former } = self.flights.remove(&id).unwrap();
+    fn lands(&mut self, id: FetchId, how: How, lag: Duration, late: bool) {
+        let Fetch { what, sent, former } = self.fetches.remove(&id).unwrap();
         let text = match what {
-            // A cloud shows a change after less than the time in which it settles.
+            // A cloud shows a change within the settling time.
             What::Resource(_) => {
                 assert!(lag < SETTLING);
                 self.changes_before(
@@ -342,7 +340,7 @@ impl World {
                 )
                 .to_string()
             }
-            // A list shows what is there at some time between question and answer.
+            // A list shows its items at some time between request and answer.
             What::Page { list, offset } => {
                 let shown_at = if late { self.now } else { sent.unwrap_or(self.now) };
                 let there: Vec<_> = self.lists[list].iter().filter(|(_, since)| *since <= shown_at).collect();
@@ -351,31 +349,31 @@ impl World {
                 format!("{}|{more}", page.collect::<Vec<_>>().join(","))
             }
         };
-        let landed = match how {
-            How::Fails => Landed::Failure,
-            How::Passing => Landed::Passing,
+        let fetched = match how {
+            How::Fails => Fetched::Failed,
+            How::Passing => Fetched::NotStorable,
             How::Good => {
                 let confirmed = former.filter(|former| former.unpack().body == text);
-                Landed::Good(confirmed.unwrap_or_else(|| stored(&text)))
+                Fetched::Storable(confirmed.unwrap_or_else(|| stored(&text)))
             }
         };
-        let landing = self.state.landed(self.now, id, landed);
+        let result = self.state.on_fetched(self.now, id, fetched);
         for view in 0..VIEWS {
-            let of_flight = |pending: &Pending| pending.flight.is_some_and(|(flight, _)| flight == id);
+            let of_flight = |pending: &Pending| pending.fetch.is_some_and(|(fetch, _)| fetch == id);
             let Some(pending) = self.views[view].pending.take_if(|pending| of_flight(pending)) else {
                 continue;
             };
-            let is_own = pending.flight.is_some_and(|(_, is_own)| is_own);
-            State::given(&pending.ask, landing, &mut self.views[view].seen, is_own);
+            let is_own = pending.fetch.is_some_and(|(_, is_own)| is_own);
+            CacheCore::record(&pending.query, result, &mut self.views[view].history, is_own);
             if how != How::Fails {
-                self.told(view, &pending, &text, sent.unwrap(), is_own);
+                self.reply(view, &pending, &text, sent.unwrap(), is_own);
             }
         }
     }
 
-    /// A view has been given an answer that was asked for then.
-    fn told(&mut self, view: usize, pending: &Pending, text: &str, sent: Instant, is_own: bool) {
-        let Pending { what, ask, arrived, .. } = pending;
+    /// Checks an answer that a view received and that was requested at `sent`.
+    fn reply(&mut self, view: usize, pending: &Pending, text: &str, sent: Instant, is_own: bool) {
+        let Pending { what, query, arrived, .. } = pending;
         for change in self.changes.iter().filter(|change| concerns(&change.scope, &what.scope())) {
             let ended_before = change.ended.filter(|ended| ended <= arrived);
             assert!(
@@ -386,17 +384,17 @@ impl World {
         let reader = &mut self.views[view];
         if !is_own {
             assert!(
-                reader.seen.oldest.is_some_and(|oldest| oldest <= sent),
+                reader.history.oldest.is_some_and(|oldest| oldest <= sent),
                 "it is older than the view knows"
             );
         }
         let What::Page { list, offset } = *what else {
-            assert!(ask.floor.is_none_or(|floor| sent >= floor), "it is too old");
+            assert!(query.floor.is_none_or(|floor| sent >= floor), "it is too old");
             return;
         };
         let listing = reader.lists.entry(list).or_default();
         if offset == 0 {
-            *listing = Listing { floor: ask.floor, begun: Some(sent), ..Listing::default() };
+            *listing = Listing { floor: query.floor, begun: Some(sent), ..Listing::default() };
         }
         assert!(listing.floor.is_none_or(|floor| sent >= floor), "it is too old");
         let (items, more) = text.split_once('|').unwrap();
@@ -404,9 +402,9 @@ impl World {
             items.split(',').filter(|item| !item.is_empty()).map(|item| item.parse::<usize>().unwrap()),
         );
         listing.next = if more == "more" { offset + PAGE } else { 0 };
-        if more != "more" && !reader.seen.is_torn {
-            // Everything that was there when the oldest was asked for must have been found.
-            let begun = reader.seen.oldest.into_iter().chain(listing.begun).min().unwrap();
+        if more != "more" && !reader.history.is_torn {
+            // All items that existed when the oldest page was requested must have been found.
+            let begun = reader.history.oldest.into_iter().chain(listing.begun).min().unwrap();
             for (item, since) in &self.lists[list] {
                 assert!(
                     *since > begun || listing.found.contains(item),
@@ -416,12 +414,12 @@ impl World {
         }
     }
 
-    /// Whatever is on its way ends.
+    /// Ends all fetches in flight.
     fn ends(&mut self) {
-        for id in self.flights.keys().copied().collect::<Vec<_>>() {
+        for id in self.fetches.keys().copied().collect::<Vec<_>>() {
             self.lands(id, How::Fails, Duration::ZERO, false);
         }
-        assert_eq!(self.state.flights(), 0);
+        assert_eq!(self.state.fetches(), 0);
         assert!(self.state.slots.is_consistent());
     }
 }
@@ -429,7 +427,8 @@ impl World {
 fn stored(text: &str) -> Arc<Stored> {
     let headers = HeaderMap::from_iter([(http::header::ETAG, format!("\"{text}\"").parse().unwrap())]);
     Arc::new(
-        Stored::pack(&Reply { status: StatusCode::OK, headers, body: Bytes::from(text.to_owned()) }).unwrap(),
+        Stored::pack(&WholeResponse { status: StatusCode::OK, headers, body: Bytes::from(text.to_owned()) })
+            .unwrap(),
     )
 }
 

@@ -1,33 +1,33 @@
-//! Which requests the cache knows, and what it has to know of them.
+//! The requests that the cache can answer, and what it has to know of them.
 
 use std::sync::Arc;
 
 use http::HeaderMap;
 
+use crate::cache::directives::CacheDirectives;
 use crate::cache::key::{Keys, List};
 use crate::cache::scopes::Scope;
 use crate::cache::view::View;
-use crate::cache::wish::Wish;
 use crate::limits::Urgency;
 use crate::request::{Host, Request};
 use crate::rules::{Classification, Effect};
 
-/// The longest body of a request that may be answered from the cache, in bytes: a query of an API that reads by POST has
-/// some kilobytes.
+/// The longest body of a request that the cache can answer, in bytes. A query of an API that reads by POST has some
+/// kilobytes.
 const LONGEST_BODY: usize = 64 << 10;
 
-/// A read that may be answered from the cache.
+/// A read that the cache can answer.
 #[derive(Debug, Clone)]
 pub(crate) struct Read {
     pub(super) keys: Keys,
     pub(super) scope: Scope,
-    pub(super) wish: Wish,
+    pub(super) directives: CacheDirectives,
     pub(super) urgency: Urgency,
     pub(super) host: Host,
 }
 
 impl Read {
-    /// The read that a request is; `None` if the cache isn't to know of it, which the view hears of.
+    /// The read that a request is. None if it bypasses the cache, which the view records.
     pub(crate) fn new(
         request: &Request,
         headers: &HeaderMap,
@@ -39,22 +39,22 @@ impl Read {
             return None;
         }
         if body.len() > LONGEST_BODY {
-            view.seen().is_torn |= classification.page.is_some();
+            view.history().is_torn |= classification.page.is_some();
             return None;
         }
         let keys = Keys::of(request, headers, body, classification);
-        let Some(wish) = Wish::read(headers) else {
+        let Some(directives) = CacheDirectives::read(headers) else {
             if let Some(List { key, is_first }) = keys.list {
-                view.seen().passes_by(key, is_first);
+                view.history().on_bypass(key, is_first);
             }
             return None;
         };
         let scope = scope(classification);
-        Some(Self { keys, scope, wish, urgency, host: request.host.clone() })
+        Some(Self { keys, scope, directives, urgency, host: request.host.clone() })
     }
 }
 
-/// What a request reads or changes as a whole.
+/// The cache scope that a request reads or changes.
 pub(super) fn scope(classification: &Classification) -> Scope {
     classification.cache_scope.as_deref().map(Arc::from)
 }

@@ -7,19 +7,19 @@ use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, StatusCode};
 
 use crate::cache::slot::Page;
-use crate::cache::stored::Reply;
+use crate::cache::stored::WholeResponse;
 use crate::headers::GATE_HEADER;
 use crate::recent::Source;
 use crate::response::Response;
 
-/// The response that is kept, which was requested so long ago.
+/// A response from the cache that was requested this long ago.
 pub(super) fn cached(page: &Page, age: Duration) -> Response {
     from_reply(Source::Cache, &page.stored.unpack().aged(age))
 }
 
 /// A response that several requests get.
-pub(super) fn from_reply(from: Source, reply: &Reply) -> Response {
-    let Reply { status, headers, body } = reply;
+pub(super) fn from_reply(from: Source, reply: &WholeResponse) -> Response {
+    let WholeResponse { status, headers, body } = reply;
     let mut response = http::Response::new(body.clone());
     *response.status_mut() = *status;
     *response.headers_mut() = headers.clone();
@@ -28,7 +28,7 @@ pub(super) fn from_reply(from: Source, reply: &Reply) -> Response {
 
 /// The response to a request that wants a cached response only, when there is none.
 pub(crate) fn not_cached() -> Response {
-    let body = "not sent to the cloud: it was asked for from the cache only, and isn't there\n";
+    let body = "not sent to the cloud: the request has only-if-cached and its answer is not in the cache\n";
     let mut response = http::Response::new(Bytes::from_static(body.as_bytes()));
     *response.status_mut() = StatusCode::GATEWAY_TIMEOUT;
     response.headers_mut().insert(CONTENT_LENGTH, body.len().into());

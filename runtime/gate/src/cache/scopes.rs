@@ -1,5 +1,5 @@
-//! Where changes are under way or have just been made. A cloud shows a change only some time after it was made, and what
-//! it answers until then must not be kept.
+//! Where changes are in progress or were just made. A cloud shows a change some time after it was made, and its answers
+//! until then must not be stored.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 /// take seconds, seldom 20.
 pub(crate) const SETTLING: Duration = Duration::from_secs(30);
 
-/// So many scopes without news are not worth looking for.
+/// Fewer scopes than this are not worth searching for settled ones.
 const FEW: usize = 64;
 
-/// What a request reads or changes as a whole; `None` is everything.
+/// The part of the cloud that a request reads or changes. None is everything.
 pub(crate) type Scope = Option<Arc<str>>;
 
 /// The changes of one provider, by scope.
@@ -23,7 +23,7 @@ pub(crate) struct Scopes {
     /// Changes of everything.
     all: Changes,
     of: HashMap<Arc<str>, Changes>,
-    /// How many scopes had news when it was last looked which still have.
+    /// How many unsettled scopes the last search left.
     swept: usize,
 }
 
@@ -55,15 +55,15 @@ impl Scopes {
         for changes in self.concerned(scope) {
             changes.ended(now + SETTLING);
         }
-        // A provider names scopes as it likes; those without news are as if they had never been named. Looked for once
-        // their number has doubled, so that a flood of changes doesn't look at all of them each time.
+        // A provider chooses the names of scopes; settled ones are forgotten. They are searched for once their number
+        // has doubled, so that many changes do not cause a search each.
         if self.of.len() > 2 * self.swept.max(FEW) {
             self.of.retain(|_, changes| !changes.are_settled(now));
             self.swept = self.of.len();
         }
     }
 
-    /// Whether what is asked for now shows all changes that were made.
+    /// Whether an answer requested now shows all changes that were made.
     pub(crate) fn are_settled(&self, scope: &Scope, now: Instant) -> bool {
         match scope {
             None => self.any.are_settled(now),
@@ -93,11 +93,11 @@ mod tests {
     }
 
     #[test]
-    fn a_scope_is_settled_half_a_minute_after_its_last_change_and_the_last_of_everything() {
+    fn a_scope_is_settled_half_a_minute_after_the_last_change_of_it_or_of_everything() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let rows = [
-            // The scope of the change, of the read, and whether one has to do with the other.
+            // The scope of the change, that of the read, and whether the change affects the read.
             ("a", "a", true),
             ("a", "b", false),
             ("a", "", true),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_without_news_are_forgotten() {
+    fn settled_scopes_are_forgotten() {
         let now = Instant::now();
         let mut scopes = Scopes::default();
         let change = |scopes: &mut Scopes, name: u32, now| {

@@ -1,232 +1,244 @@
-//! What is kept of one resource or one list: the answers of one sweep, kept and dropped together. A resource that is no
-//! list is a sweep of one page.
+//! What is stored of one resource or one list: the pages of one paged read, stored and dropped together. A single
+//! resource is a paged read of one page.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::cache::history::{CallAlive, FetchId};
 use crate::cache::key::Key;
 use crate::cache::scopes::Scope;
-use crate::cache::seen::{FlightId, Led};
 use crate::cache::stored::Stored;
 use crate::limits::Urgency;
 
-/// How long an answer holds which says that there is nothing: nobody is told for long that something is missing that
-/// was just made elsewhere.
+/// How long an answer is used that says that something is absent: it may have been created elsewhere since.
 const ABSENCE: Duration = Duration::from_secs(5);
 
-/// How long after its last page a sweep may be gone on with. A provider reads a page and asks for the next within
+/// How long after its last page a paged read may be continued. A provider reads a page and requests the next within
 /// milliseconds.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What an answer takes beside its block, in bytes: its place in two maps.
+/// The memory of an answer beside its block, in bytes: its place in two maps.
 const OVERHEAD: usize = 320;
 
-/// An answer, when it was asked for and when it was there.
+/// An answer, when it was requested and when it was received.
 #[derive(Debug, Clone)]
 pub(crate) struct Page {
     pub(crate) stored: Arc<Stored>,
     pub(crate) sent: Instant,
-    pub(crate) landed: Instant,
+    pub(crate) fetched: Instant,
 }
 
 /// The pages that were reached from one first page.
 #[derive(Debug)]
-pub(crate) struct Sweep {
-    pub(crate) id: FlightId,
-    /// When its first page was asked for.
+pub(crate) struct PagedRead {
+    pub(crate) id: FetchId,
+    /// When its first page was requested.
     pub(crate) begun: Instant,
     first: Key,
     pub(crate) pages: HashMap<Key, Page>,
-    /// The exchanges for further pages that others may share.
-    pub(crate) flights: HashMap<Key, FlightId>,
+    /// The fetches of further pages that others may join.
+    pub(crate) fetches: HashMap<Key, FetchId>,
     /// When its last page was answered.
     last: Instant,
-    led: Led,
+    owner_alive: CallAlive,
 }
 
-impl Sweep {
-    pub(crate) fn new(id: FlightId, key: Key, first: Page, led: Led, now: Instant) -> Self {
+impl PagedRead {
+    pub(crate) fn new(id: FetchId, key: Key, first: Page, owner_alive: CallAlive, now: Instant) -> Self {
         let (begun, pages) = (first.sent, HashMap::from([(key, first)]));
-        Self { id, begun, first: key, pages, flights: HashMap::new(), last: now, led }
+        Self { id, begun, first: key, pages, fetches: HashMap::new(), last: now, owner_alive }
     }
 
-    /// Its first page, if that is the one of this key and not too old.
+    /// Its first page, if it has this key and is not too old.
     pub(crate) fn first_page(&self, key: Key, floor: Option<Instant>, now: Instant) -> Option<&Page> {
         let page = self.pages.get(&key).filter(|_| self.first == key)?;
         let is_over = page.stored.is_absence() && now >= page.sent + ABSENCE;
         (!is_over && floor.is_none_or(|floor| self.begun >= floor)).then_some(page)
     }
 
-    /// Until when it may be gone on with: as long as a page is on its way, and a moment after.
+    /// Whether it may be continued: while a page is being fetched, and a moment longer.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
-        !self.flights.is_empty() || now < self.last + PAUSE
+        !self.fetches.is_empty() || now < self.last + PAUSE
     }
 
-    /// Whether whoever began it is expected to go on, at this time or when the page is answered that is on its way. Until
-    /// when at the most is said by `patience`, of one who would rather have a new sweep.
-    pub(crate) fn goes_on(&self, now: Instant, led: &Led, patience: Instant) -> Option<Instant> {
+    /// Until when a caller that prefers a new paged read should wait, at most until `wait_until`, because the call that
+    /// began this one is expected to continue it. None if it is not.
+    pub(crate) fn goes_on(
+        &self,
+        now: Instant,
+        owner_alive: &CallAlive,
+        wait_until: Instant,
+    ) -> Option<Instant> {
         let pause = self.last + PAUSE;
-        let is_led = self.led.strong_count() > 0 && !self.led.ptr_eq(led);
-        if !self.flights.is_empty() {
-            Some(patience)
+        let is_led = self.owner_alive.strong_count() > 0 && !self.owner_alive.ptr_eq(owner_alive);
+        if !self.fetches.is_empty() {
+            Some(wait_until)
         } else if now < pause && is_led {
-            Some(pause.min(patience))
+            Some(pause.min(wait_until))
         } else {
             None
         }
     }
 
-    /// An exchange for a further page has ended.
-    pub(crate) fn ended(&mut self, key: Key, flight: FlightId, now: Instant) {
-        if self.flights.get(&key) == Some(&flight) {
-            self.flights.remove(&key);
+    /// Notes that the fetch of a further page has ended.
+    pub(crate) fn on_fetch_end(&mut self, key: Key, fetch: FetchId, now: Instant) {
+        if self.fetches.get(&key) == Some(&fetch) {
+            self.fetches.remove(&key);
         }
         self.last = now;
     }
 }
 
-/// What is kept of one resource or one list, and what is on its way for it.
+/// What is stored of one resource or one list, and what is being fetched for it.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    /// Tells it from another of the same key, before or after.
+pub(crate) struct CacheSlot {
+    /// Distinguishes it from earlier and later slots of the same key.
     pub(crate) birth: u64,
     pub(crate) scope: Scope,
-    /// When it was read last, as a number that grows.
+    /// The number of its last use, which grows.
     pub(crate) used: u64,
-    /// What is read.
-    pub(crate) sweep: Option<Box<Sweep>>,
-    /// The pages of the sweep before, which the cloud may say are still right.
+    /// The paged read that answers reads.
+    pub(crate) paged_read: Option<Box<PagedRead>>,
+    /// The pages of the paged read before, which the cloud may confirm.
     pub(crate) former: HashMap<Key, Page>,
-    /// The exchange for a first page that others may share.
-    pub(crate) next: Option<FlightId>,
-    /// What it takes in memory, in bytes, as it was last counted.
+    /// The fetch of a first page that others may join.
+    pub(crate) next: Option<FetchId>,
+    /// The memory that it takes, in bytes, as last counted.
     pub(crate) bytes: usize,
     pub(crate) entries: usize,
 }
 
-/// An exchange with the cloud that others may share.
+/// A fetch that others may join.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct FetchRecord {
     pub(crate) slot: Key,
     pub(crate) birth: u64,
     pub(crate) page: Key,
-    /// The sweep of which it asks for a further page.
-    pub(crate) continues: Option<FlightId>,
+    /// The paged read that it continues.
+    pub(crate) continues: Option<FetchId>,
     pub(crate) urgency: Urgency,
-    /// When it left; none while it waits for its turn.
+    /// When it was sent. None while it waits for a limit.
     pub(crate) sent: Option<Instant>,
-    /// Whether its answer may be kept, as far as is known.
-    pub(crate) keeps: bool,
-    /// Whether it may ever.
-    pub(crate) is_kept: bool,
-    pub(crate) led: Led,
+    /// Whether its answer may be stored, as far as is known.
+    pub(crate) may_store: bool,
+    /// Whether its answer may be stored at all.
+    pub(crate) is_storable: bool,
+    pub(crate) owner_alive: CallAlive,
 }
 
-/// What came of an exchange.
+/// What a fetch brought, for the cache.
 #[derive(Debug, Clone)]
-pub(crate) enum Landed {
-    /// An answer that may be kept, or one that was kept and is still right.
-    Good(Arc<Stored>),
-    /// An answer to the point that can't be kept.
-    Passing,
-    /// An error, of the cloud or on the way to it.
-    Failure,
+pub(crate) enum Fetched {
+    /// An answer that may be stored, or a stored one that was confirmed.
+    Storable(Arc<Stored>),
+    /// An answer that can't be stored.
+    NotStorable,
+    /// An error, of the cloud or in the exchange with it.
+    Failed,
 }
 
-/// What an answer is a part of.
+/// The paged read that an answer is a part of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// A sweep that is kept.
-    Sweep(FlightId),
-    /// No sweep that is kept. What is asked for from now on can follow it.
+pub(crate) enum ReadPart {
+    /// A stored paged read.
+    Stored(FetchId),
+    /// None that is stored. Later requests can follow it.
     None,
-    /// It was to be a part of a sweep that is no more.
+    /// A paged read that was dropped meanwhile.
     Torn,
-    /// Nothing was answered.
+    /// There is no answer.
     Failure,
 }
 
-impl Slot {
+impl CacheSlot {
     pub(crate) fn new(birth: u64, scope: Scope) -> Self {
         let former = HashMap::new();
-        Self { birth, scope, used: birth, sweep: None, former, next: None, bytes: 0, entries: 0 }
+        Self { birth, scope, used: birth, paged_read: None, former, next: None, bytes: 0, entries: 0 }
     }
 
-    /// The answer of which the cloud can say that it is still right.
+    /// The answer that the cloud can confirm.
     pub(crate) fn former(&self, key: Key) -> Option<&Arc<Stored>> {
-        let present = self.sweep.as_ref().and_then(|sweep| sweep.pages.get(&key));
+        let present = self.paged_read.as_ref().and_then(|paged_read| paged_read.pages.get(&key));
         let page = present.or_else(|| self.former.get(&key))?;
         page.stored.validator().map(|_| &page.stored)
     }
 
-    /// Whether nothing is lost with it.
+    /// Whether nothing is lost when it is removed.
     pub(crate) fn is_idle(&self) -> bool {
-        self.sweep.is_none() && self.next.is_none()
+        self.paged_read.is_none() && self.next.is_none()
     }
 
-    /// How many answers it holds, and what they take.
+    /// The number of answers, and the memory that they take.
     pub(crate) fn measure(&self) -> (usize, usize) {
-        let present = self.sweep.iter().flat_map(|sweep| sweep.pages.values());
+        let present = self.paged_read.iter().flat_map(|paged_read| paged_read.pages.values());
         let pages = present.chain(self.former.values());
         let sizes = pages.map(|page| page.stored.size() + OVERHEAD);
         sizes.fold((0, 0), |(entries, bytes), size| (entries + 1, bytes + size))
     }
 
-    /// The first page of a new sweep has been answered, or hasn't.
+    /// Notes the end of the fetch of a first page.
     pub(crate) fn first_landed(
         &mut self,
         now: Instant,
-        id: FlightId,
-        flight: Flight,
-        landed: Landed,
-    ) -> Part {
+        id: FetchId,
+        fetch: FetchRecord,
+        fetched: Fetched,
+    ) -> ReadPart {
         if self.next == Some(id) {
             self.next = None;
         }
-        let Flight { page: key, keeps, led, .. } = flight;
-        let sent = flight.sent.unwrap_or(now);
-        match landed {
-            Landed::Failure => Part::Failure,
-            Landed::Good(stored) if keeps && self.sweep.as_ref().is_none_or(|sweep| sweep.begun <= sent) => {
-                let sweep = Sweep::new(id, key, Page { stored, sent, landed: now }, led, now);
-                self.former =
-                    self.sweep.replace(Box::new(sweep)).map(|before| before.pages).unwrap_or_default();
+        let FetchRecord { page: key, may_store, owner_alive, .. } = fetch;
+        let sent = fetch.sent.unwrap_or(now);
+        match fetched {
+            Fetched::Failed => ReadPart::Failure,
+            Fetched::Storable(stored)
+                if may_store
+                    && self.paged_read.as_ref().is_none_or(|paged_read| paged_read.begun <= sent) =>
+            {
+                let paged_read =
+                    PagedRead::new(id, key, Page { stored, sent, fetched: now }, owner_alive, now);
+                self.former = self
+                    .paged_read
+                    .replace(Box::new(paged_read))
+                    .map(|before| before.pages)
+                    .unwrap_or_default();
                 self.former.retain(|former, page| *former != key && page.stored.validator().is_some());
-                Part::Sweep(id)
+                ReadPart::Stored(id)
             }
-            Landed::Good(_) | Landed::Passing => Part::None,
+            Fetched::Storable(_) | Fetched::NotStorable => ReadPart::None,
         }
     }
 
-    /// A further page of a sweep has been answered, or hasn't.
+    /// Notes the end of the fetch of a further page.
     pub(crate) fn further_landed(
         &mut self,
         now: Instant,
-        id: FlightId,
-        flight: &Flight,
-        landed: Landed,
-    ) -> Part {
-        let mut sweep = self.sweep.as_mut().filter(|sweep| flight.continues == Some(sweep.id));
-        if let Some(sweep) = &mut sweep {
-            sweep.ended(flight.page, id, now);
+        id: FetchId,
+        fetch: &FetchRecord,
+        fetched: Fetched,
+    ) -> ReadPart {
+        let mut paged_read =
+            self.paged_read.as_mut().filter(|paged_read| fetch.continues == Some(paged_read.id));
+        if let Some(paged_read) = &mut paged_read {
+            paged_read.on_fetch_end(fetch.page, id, now);
         }
-        match (landed, sweep) {
-            (Landed::Failure, _) => Part::Failure,
-            (_, None) => Part::Torn,
-            (Landed::Good(stored), Some(sweep)) if flight.keeps && !stored.is_absence() => {
-                // Another may have been quicker. The first one stays: others may have gone on from it.
-                let page = Page { stored, sent: flight.sent.unwrap_or(now), landed: now };
-                sweep.pages.entry(flight.page).or_insert(page);
-                let part = Part::Sweep(sweep.id);
-                self.former.remove(&flight.page);
+        match (fetched, paged_read) {
+            (Fetched::Failed, _) => ReadPart::Failure,
+            (_, None) => ReadPart::Torn,
+            (Fetched::Storable(stored), Some(paged_read)) if fetch.may_store && !stored.is_absence() => {
+                // Another fetch may have been quicker. The first answer stays: others may have continued from it.
+                let page = Page { stored, sent: fetch.sent.unwrap_or(now), fetched: now };
+                paged_read.pages.entry(fetch.page).or_insert(page);
+                let part = ReadPart::Stored(paged_read.id);
+                self.former.remove(&fetch.page);
                 part
             }
             _ => {
-                // Kept together or not at all.
-                self.sweep = None;
+                // The pages are stored together or not at all.
+                self.paged_read = None;
                 self.former.clear();
-                Part::None
+                ReadPart::None
             }
         }
     }

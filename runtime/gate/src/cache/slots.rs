@@ -1,28 +1,28 @@
-//! What a cache holds, by key, by scope and by use, and how much of it there is.
+//! The slots of a cache, by key, by scope and by use, and how much memory they take.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::cache::key::Key;
 use crate::cache::scopes::Scope;
-use crate::cache::slot::Slot;
+use crate::cache::slot::CacheSlot;
 
-/// Everything that a cache holds.
+/// All slots of a cache.
 #[derive(Debug, Default)]
-pub(crate) struct Slots {
-    /// How many bytes it may be.
+pub(crate) struct SlotTable {
+    /// The most bytes.
     most: usize,
-    by_key: HashMap<Key, Slot>,
+    by_key: HashMap<Key, CacheSlot>,
     of_scope: HashMap<Scope, HashSet<Key>>,
-    /// Those that hold something, the longest unread first.
+    /// Slots with stored answers, the longest unread first.
     by_use: BTreeMap<u64, Key>,
-    /// The number that was given last.
+    /// The last number that was given.
     number: u64,
-    pub(crate) held: Held,
+    pub(crate) held: CacheTotals,
 }
 
-/// How much it holds, and how many answers it dropped.
+/// How much a cache holds, and how many answers it dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct CacheTotals {
     pub(crate) entries: usize,
     pub(crate) bytes: usize,
     /// By [`Dropped`].
@@ -31,16 +31,16 @@ pub(crate) struct Held {
 
 /// Why answers are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dropped {
-    /// Something was changed in their scope.
+pub(crate) enum EvictReason {
+    /// Something changed in their scope.
     Change,
     /// Others need the room.
     Full,
-    /// They are the pages of a list of which others are missing.
+    /// Other pages of their list are missing.
     Incomplete,
 }
 
-impl Dropped {
+impl EvictReason {
     /// In the order of the counts.
     pub(crate) const ALL: [Self; 3] = [Self::Change, Self::Full, Self::Incomplete];
 
@@ -54,30 +54,30 @@ impl Dropped {
     }
 }
 
-impl Slots {
+impl SlotTable {
     pub(crate) fn new(most: usize) -> Self {
         Self { most, ..Self::default() }
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<&Slot> {
+    pub(crate) fn get(&self, key: Key) -> Option<&CacheSlot> {
         self.by_key.get(&key)
     }
 
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut Slot> {
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut CacheSlot> {
         self.by_key.get_mut(&key)
     }
 
-    /// The slot of this key; a new one where there is none.
-    pub(crate) fn make(&mut self, key: Key, scope: &Scope) -> &mut Slot {
+    /// The slot of this key; a new slot if there is none.
+    pub(crate) fn make(&mut self, key: Key, scope: &Scope) -> &mut CacheSlot {
         let Self { by_key, of_scope, number, .. } = self;
         by_key.entry(key).or_insert_with(|| {
             of_scope.entry(scope.clone()).or_default().insert(key);
             *number += 1;
-            Slot::new(*number, scope.clone())
+            CacheSlot::new(*number, scope.clone())
         })
     }
 
-    /// It was read or written.
+    /// Notes that a slot was read or written.
     pub(crate) fn used(&mut self, key: Key) {
         let Some(slot) = self.by_key.get_mut(&key) else { return };
         self.number += 1;
@@ -86,54 +86,56 @@ impl Slots {
         self.by_use.insert(slot.used, key);
     }
 
-    /// Drops what may show a change in this scope.
+    /// Drops what a change in this scope may affect.
     pub(crate) fn drop_scope(&mut self, scope: &Scope) {
         let keys: Vec<Key> = if scope.is_none() {
             self.by_key.keys().copied().collect()
         } else {
-            // What is read of everything may show it too.
+            // Reads without a scope may be affected too.
             let scopes = [scope, &None].into_iter().filter_map(|scope| self.of_scope.get(scope));
             scopes.flatten().copied().collect()
         };
         for key in keys {
-            self.drop(key, Dropped::Change);
+            self.drop(key, EvictReason::Change);
         }
     }
 
-    /// Drops a slot. Exchanges that were begun for it go on, but nobody joins them and nothing of them is kept.
-    pub(crate) fn drop(&mut self, key: Key, why: Dropped) {
+    /// Drops a slot. Fetches that were begun for it continue, but no request joins them and their answers are not
+    /// stored.
+    pub(crate) fn drop(&mut self, key: Key, why: EvictReason) {
         if let Some(slot) = self.remove(key) {
             let dropped = u64::try_from(slot.entries).unwrap_or(u64::MAX);
-            for (count, _) in self.held.dropped.iter_mut().zip(Dropped::ALL).filter(|(_, each)| *each == why)
+            for (count, _) in
+                self.held.dropped.iter_mut().zip(EvictReason::ALL).filter(|(_, each)| *each == why)
             {
                 *count += dropped;
             }
         }
     }
 
-    /// Counts what a slot holds now, and makes room for it. Whether it is still there.
+    /// Counts what a slot holds now, and makes room for it. Returns whether it is still there.
     pub(crate) fn settle(&mut self, key: Key) -> bool {
         match self.by_key.get(&key) {
             Some(slot) if slot.is_idle() => drop(self.remove(key)),
-            Some(Slot { sweep: None, used, .. }) => drop(self.by_use.remove(used)),
+            Some(CacheSlot { paged_read: None, used, .. }) => drop(self.by_use.remove(used)),
             _ => {}
         }
         self.count(key);
         while self.held.bytes > self.most {
             let Some((_, &oldest)) = self.by_use.first_key_value() else { break };
             match self.by_key.get_mut(&oldest) {
-                // It alone is too much, but perhaps not without what it doesn't need.
+                // It alone is too large, but perhaps not without its former pages.
                 Some(slot) if oldest == key && !slot.former.is_empty() => {
                     slot.former.clear();
                     self.count(key);
                 }
-                _ => self.drop(oldest, Dropped::Full),
+                _ => self.drop(oldest, EvictReason::Full),
             }
         }
         self.by_key.contains_key(&key)
     }
 
-    fn remove(&mut self, key: Key) -> Option<Slot> {
+    fn remove(&mut self, key: Key) -> Option<CacheSlot> {
         let slot = self.by_key.remove(&key)?;
         self.by_use.remove(&slot.used);
         self.held.entries -= slot.entries;
@@ -157,10 +159,13 @@ impl Slots {
 
     #[cfg(test)]
     pub(crate) fn is_consistent(&self) -> bool {
-        let sums =
-            self.by_key.values().map(Slot::measure).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let sums = self
+            .by_key
+            .values()
+            .map(CacheSlot::measure)
+            .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         let scopes: usize = self.of_scope.values().map(HashSet::len).sum();
-        let holding = self.by_key.values().filter(|slot| slot.sweep.is_some()).count();
+        let holding = self.by_key.values().filter(|slot| slot.paged_read.is_some()).count();
         sums == (self.held.entries, self.held.bytes)
             && self.held.bytes <= self.most
             && scopes == self.by_key.len()

@@ -1,5 +1,5 @@
-//! An answer as it is kept: head and body in one compressed block, since tens of thousands of small answers would
-//! otherwise be mostly header maps.
+//! An answer as it is stored: head and body in one compressed block. Otherwise tens of thousands of small answers would
+//! mostly be header maps.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -8,16 +8,16 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{AGE, ETAG, LAST_MODIFIED, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-/// An answer of the cloud, or what it would be: its body is whole.
+/// A response with a whole body, from the cloud or from the cache.
 #[derive(Debug, Clone)]
-pub(crate) struct Reply {
+pub(crate) struct WholeResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
 }
 
-impl Reply {
-    /// With its age, as caches say it.
+impl WholeResponse {
+    /// Adds its age, as HTTP caches do.
     pub(crate) fn aged(mut self, age: Duration) -> Self {
         self.headers.insert(AGE, age.as_secs().into());
         self
@@ -28,7 +28,7 @@ impl Reply {
 #[derive(Debug)]
 pub(crate) struct Stored {
     status: StatusCode,
-    /// By which the cloud can be asked whether the answer is still right: the name of the header to ask with, and its value.
+    /// The header, and its value, with which the cloud can be asked whether the answer is still right.
     validator: Option<(HeaderName, HeaderValue)>,
     /// Head and body.
     block: Block,
@@ -40,7 +40,7 @@ enum Block {
     Compressed {
         packed: Vec<u8>,
         length: usize,
-        /// What it is unpacked, as long as anybody reads that: hundreds may at once.
+        /// The unpacked block while readers have it: there may be hundreds at once.
         plain: Mutex<Weak<Plain>>,
     },
 }
@@ -48,27 +48,27 @@ enum Block {
 #[derive(Debug)]
 struct Plain(Vec<u8>);
 
-/// A part in what several read.
+/// A share of an unpacked block.
 #[derive(Debug)]
-struct Shared(Arc<Plain>);
+struct SharedPlain(Arc<Plain>);
 
-impl AsRef<[u8]> for Shared {
+impl AsRef<[u8]> for SharedPlain {
     fn as_ref(&self) -> &[u8] {
         &self.0.0
     }
 }
 
-/// Longer answers aren't kept: a page of a thousand machines is about 4 MiB.
+/// The longest answer that is stored: a page of a thousand instances is about 4 MiB.
 const LONGEST: usize = 4 << 20;
 
 impl Stored {
-    /// The answer as it is kept; `None` for one that must not be. What it says itself about caching plays no part: the
-    /// clouds' control planes say `no-cache` or `no-store` on everything, Azure's resource manager for one.
-    pub(crate) fn pack(reply: &Reply) -> Option<Self> {
-        let Reply { status, headers, body } = reply;
-        let is_kept = matches!(*status, StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::GONE);
+    /// Packs an answer. None for one that must not be stored. Its own cache directives play no part: the control planes
+    /// of clouds send `no-cache` or `no-store` with every answer, Azure's resource manager for one.
+    pub(crate) fn pack(reply: &WholeResponse) -> Option<Self> {
+        let WholeResponse { status, headers, body } = reply;
+        let is_storable = matches!(*status, StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::GONE);
         let varies = headers.get_all(VARY).iter().any(|value| value.as_bytes().contains(&b'*'));
-        if !is_kept || varies || body.len() > LONGEST {
+        if !is_storable || varies || body.len() > LONGEST {
             return None;
         }
         let validator =
@@ -78,7 +78,7 @@ impl Stored {
                 .filter(|_| *status == StatusCode::OK);
         let plain = joined(headers, body)?;
         let packed = lz4_flex::compress(&plain);
-        // Less than an eighth isn't worth unpacking it each time.
+        // Saving less than an eighth is not worth unpacking it each time.
         let block = if packed.len() < plain.len() / 8 * 7 {
             Block::Compressed { packed, length: plain.len(), plain: Mutex::default() }
         } else {
@@ -87,14 +87,14 @@ impl Stored {
         Some(Self { status: *status, validator, block })
     }
 
-    /// The answer as it was.
-    pub(crate) fn unpack(&self) -> Reply {
+    /// Unpacks the answer.
+    pub(crate) fn unpack(&self) -> WholeResponse {
         let plain = match &self.block {
             Block::Plain(plain) => plain.clone(),
             Block::Compressed { packed, length, plain } => {
-                // Whoever comes meanwhile waits for what he would do as well.
+                // Other readers wait meanwhile; they would do the same work.
                 let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
-                Bytes::from_owner(Shared(plain.upgrade().unwrap_or_else(|| {
+                Bytes::from_owner(SharedPlain(plain.upgrade().unwrap_or_else(|| {
                     let unpacked = lz4_flex::decompress(packed, *length);
                     let unpacked = Arc::new(Plain(unpacked.expect("what was compressed here can be read")));
                     *plain = Arc::downgrade(&unpacked);
@@ -103,20 +103,20 @@ impl Stored {
             }
         };
         let (headers, body) = parted(plain).expect("what was joined here can be parted");
-        Reply { status: self.status, headers, body }
+        WholeResponse { status: self.status, headers, body }
     }
 
-    /// Whether it says that there is nothing.
+    /// Whether it says that something is absent.
     pub(crate) fn is_absence(&self) -> bool {
         self.status != StatusCode::OK
     }
 
-    /// With which header the cloud can be asked whether it is still right.
+    /// The header with which the cloud can be asked whether the answer is still right.
     pub(crate) fn validator(&self) -> Option<&(HeaderName, HeaderValue)> {
         self.validator.as_ref()
     }
 
-    /// What it takes in memory, in bytes, without this struct.
+    /// The memory that it takes, in bytes, without this struct.
     pub(crate) fn size(&self) -> usize {
         let validator = self.validator.as_ref().map_or(0, |(_, value)| value.len());
         let block = match &self.block {
@@ -127,8 +127,8 @@ impl Stored {
     }
 }
 
-/// The lines of the head, each with the lengths of its name and its value, none, then the body. `None` for a head that
-/// is longer than any that is read.
+/// Joins head and body: each header with the lengths of name and value, a zero, then the body. None for a head that is
+/// too long.
 fn joined(headers: &HeaderMap, body: &Bytes) -> Option<Bytes> {
     let mut plain = BytesMut::with_capacity(body.len() + crate::headers::size(headers) + 4);
     for (name, value) in headers {
@@ -154,7 +154,7 @@ fn parted(mut plain: Bytes) -> Option<(HeaderMap, Bytes)> {
             return None;
         }
         let name = HeaderName::from_bytes(&plain.split_to(name)).ok()?;
-        // Copied: a slice would keep the whole block alive as long as the head.
+        // Copied: a slice would keep the whole block alive.
         headers.append(name, HeaderValue::from_bytes(&plain.split_to(value)).ok()?);
     }
 }
@@ -165,16 +165,16 @@ mod tests {
 
     use super::*;
 
-    fn reply(status: u16, lines: &[(&'static str, &str)], body: impl Into<Bytes>) -> Reply {
+    fn reply(status: u16, lines: &[(&'static str, &str)], body: impl Into<Bytes>) -> WholeResponse {
         let line = |(name, value): &(&'static str, &str)| {
             (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         };
         let headers = lines.iter().map(line).collect();
-        Reply { status: StatusCode::from_u16(status).unwrap(), headers, body: body.into() }
+        WholeResponse { status: StatusCode::from_u16(status).unwrap(), headers, body: body.into() }
     }
 
     #[test]
-    fn only_answers_that_are_one_for_everybody_and_final_are_kept() {
+    fn only_final_answers_that_do_not_vary_are_stored() {
         let long = vec![b'x'; LONGEST + 1];
         let rows = [
             ("a good one", reply(200, &[], "a"), true),
@@ -192,13 +192,13 @@ mod tests {
             ("too many", reply(429, &[], "a"), false),
             ("broken", reply(500, &[], "a"), false),
         ];
-        for (name, reply, is_kept) in rows {
-            assert_eq!(Stored::pack(&reply).is_some(), is_kept, "{name}");
+        for (name, reply, is_storable) in rows {
+            assert_eq!(Stored::pack(&reply).is_some(), is_storable, "{name}");
         }
     }
 
     #[test]
-    fn the_cloud_is_asked_again_by_the_etag_or_else_by_the_date() {
+    fn an_answer_is_revalidated_by_etag_or_else_by_date() {
         let date = "Sat, 28 Nov 2026 08:00:00 GMT";
         let rows = [
             (
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_compresses_well_is_kept_small() {
+    fn a_compressible_answer_is_stored_compressed() {
         let page = "{\"name\": \"machine\", \"state\": \"running\"},".repeat(1000);
         let stored = Stored::pack(&reply(200, &[], page.clone())).unwrap();
         assert!(stored.size() < page.len() / 20, "{} of {}", stored.size(), page.len());
@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_kept_comes_back_as_it_was(
+        fn a_stored_answer_is_unpacked_as_it_was(
             lines in proptest::collection::vec(("[a-z][a-z0-9-]{0,20}", "[ -~]{0,40}"), 0..20),
             body in proptest::collection::vec(any::<u8>(), 0..2000),
             times in 1..4_usize,
@@ -239,7 +239,7 @@ mod tests {
             }
             headers.remove(VARY);
             let body = Bytes::from(body.repeat(times));
-            let before = Reply { status: StatusCode::OK, headers, body };
+            let before = WholeResponse { status: StatusCode::OK, headers, body };
             let after = Stored::pack(&before).unwrap().unpack();
             prop_assert_eq!(&after.headers, &before.headers);
             prop_assert_eq!((&after.body, after.status), (&before.body, before.status));

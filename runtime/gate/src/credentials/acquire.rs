@@ -1,5 +1,5 @@
-//! One attempt to acquire a credential: its sources are read, and where it is a token, its endpoint is asked. Nothing is
-//! remembered between attempts, so what an operator changes anywhere counts from the next one on.
+//! One attempt to acquire a credential: its sources are read, and for a token its endpoint is asked. Nothing is cached
+//! between attempts, so the next one sees all changes by the operator.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -13,42 +13,42 @@ use tokio::time::timeout;
 use zeroize::Zeroizing;
 
 use crate::credentials::assertion::Claims;
-use crate::credentials::declared::{Credential, CredentialKind, OAuthClient};
 use crate::credentials::endpoint::Endpoint;
 use crate::credentials::sigv4::Signer;
+use crate::credentials::spec::{Credential, CredentialKind, OAuthClient};
 use crate::credentials::token::Token;
-use crate::credentials::value::Value;
+use crate::credentials::value::CredentialValue;
 use crate::credentials::{assertion, oauth};
 use crate::network::Network;
 use crate::secret::Secret;
 
-/// What isn't there by then won't come.
+/// The longest an attempt may take.
 pub(crate) const LONGEST_TRY: Duration = Duration::from_secs(10);
 
-/// What an attempt brought.
+/// What an attempt acquired.
 pub(crate) struct Acquired {
-    pub(crate) value: Value,
-    /// How long it lives from when the attempt began; none for ever.
+    pub(crate) value: CredentialValue,
+    /// How long it is valid after the begin of the attempt. None if it does not expire.
     pub(crate) lifetime: Option<Duration>,
 }
 
-/// Why an attempt brought nothing. Holds no secret and nothing that an endpoint could have put there.
+/// Why an attempt failed. Contains no secret and no text of the endpoint.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Failure {
-    /// The value of the label `result` in metrics: one of a fixed set.
+pub(crate) struct AcquireError {
+    /// The value of the `result` label in metrics: one of a fixed set.
     pub(crate) result: &'static str,
     pub(crate) cause: String,
-    /// When the endpoint wants to be asked again, if it says so.
+    /// How long the endpoint asks to wait, if it says so.
     pub(crate) retry_after: Option<Duration>,
 }
 
-impl Failure {
+impl AcquireError {
     pub(crate) fn new(result: &'static str, cause: impl Into<String>) -> Self {
         Self { result, cause: cause.into(), retry_after: None }
     }
 }
 
-/// How one credential is acquired.
+/// Acquires one credential.
 pub(crate) struct Acquirer {
     kind: CredentialKind,
     endpoint: Option<Endpoint>,
@@ -60,37 +60,37 @@ impl Acquirer {
         let mut network = network.clone();
         if let CredentialKind::ManagedIdentity { endpoint, .. } = &kind {
             addresses.extend(endpoint.literal().map(IpNet::from));
-            // A proxy would be given its own machine's identity.
+            // Through a proxy, the metadata service would return the identity of the proxy's host.
             network = Arc::new(Network { proxy: None, ..(*network).clone() });
         }
         let endpoint = kind.endpoint().map(|(_, url)| Endpoint::new(url, addresses, network));
         Self { kind, endpoint }
     }
 
-    pub(crate) async fn acquire(&self) -> Result<Acquired, Failure> {
+    pub(crate) async fn acquire(&self) -> Result<Acquired, AcquireError> {
         timeout(LONGEST_TRY, self.attempt())
             .await
-            .unwrap_or_else(|_| Err(Failure::new("timeout", "it took longer than 10 s")))
+            .unwrap_or_else(|_| Err(AcquireError::new("timeout", "acquiring took longer than 10 s")))
     }
 
-    async fn attempt(&self) -> Result<Acquired, Failure> {
+    async fn attempt(&self) -> Result<Acquired, AcquireError> {
         let lasting = match &self.kind {
             CredentialKind::ClientSecret { client, secret } => {
                 let form = oauth::with_secret(client, &read(secret).await?);
-                return self.token(Question::Form(form)).await;
+                return self.token(TokenRequest::Form(form)).await;
             }
             CredentialKind::ClientCertificate { client, certificate, key } => {
                 let assertion = assertion(client, certificate, key).await?;
-                return self.token(Question::Form(oauth::with_assertion(client, &assertion))).await;
+                return self.token(TokenRequest::Form(oauth::with_assertion(client, &assertion))).await;
             }
             CredentialKind::WorkloadIdentity { client, token } => {
                 let assertion = read(token).await?;
                 let form = oauth::with_assertion(client, assertion.expose_secret());
-                return self.token(Question::Form(form)).await;
+                return self.token(TokenRequest::Form(form)).await;
             }
             CredentialKind::ManagedIdentity { endpoint: _, resource, client_id } => {
                 return self
-                    .token(Question::Metadata(oauth::metadata_query(resource, client_id.as_deref())))
+                    .token(TokenRequest::Metadata(oauth::metadata_query(resource, client_id.as_deref())))
                     .await;
             }
             CredentialKind::Bearer { token } => bearer(token).await,
@@ -103,79 +103,86 @@ impl Acquirer {
                     None => None,
                 };
                 Signer::new(region, service, id, key, token)
-                    .map(|signer| Value::Signature(Arc::new(signer)))
-                    .ok_or_else(|| unfit(access_key_id, "an access key's ID, or its session's token is none"))
+                    .map(|signer| CredentialValue::Signature(Arc::new(signer)))
+                    .ok_or_else(|| {
+                        unfit(access_key_id, "a valid access key ID, or the session token is invalid")
+                    })
             }
         };
         Ok(Acquired { value: lasting?, lifetime: None })
     }
 
-    async fn token(&self, question: Question) -> Result<Acquired, Failure> {
-        let endpoint = self.endpoint.as_ref().expect("whatever asks for a token has an endpoint");
+    async fn token(&self, question: TokenRequest) -> Result<Acquired, AcquireError> {
+        let endpoint = self.endpoint.as_ref().expect("each kind that acquires a token has an endpoint");
         let Token { token, lifetime } = match question {
-            Question::Form(form) => endpoint.post(form).await?,
-            Question::Metadata(query) => endpoint.get(query).await?,
+            TokenRequest::Form(form) => endpoint.post(form).await?,
+            TokenRequest::Metadata(query) => endpoint.get(query).await?,
         };
-        let value = Value::bearer(token.expose_secret())
-            .ok_or_else(|| Failure::new("malformed", "the token endpoint gave a token that can't be sent"))?;
+        let value = CredentialValue::bearer(token.expose_secret()).ok_or_else(|| {
+            AcquireError::new(
+                "malformed",
+                "the token endpoint returned a token that is not valid in a header",
+            )
+        })?;
         Ok(Acquired { value, lifetime: Some(lifetime) })
     }
 }
 
-enum Question {
+enum TokenRequest {
     Form(Zeroizing<String>),
     Metadata(String),
 }
 
-/// Reads a secret, without the white space around it: editors and `echo` end files with a new line.
-async fn read(source: &Secret) -> Result<SecretString, Failure> {
+/// Reads a secret, without the white space around it: editors and `echo` end files with a newline.
+async fn read(source: &Secret) -> Result<SecretString, AcquireError> {
     let read = source.read().await;
-    let value = read.map_err(|error| Failure::new("source", format!("{source} can't be read: {error}")))?;
+    let value =
+        read.map_err(|error| AcquireError::new("source", format!("{source} can't be read: {error}")))?;
     match value.expose_secret().trim() {
-        "" => Err(Failure::new("source", format!("{source} is empty"))),
+        "" => Err(AcquireError::new("source", format!("{source} is empty"))),
         trimmed => Ok(SecretString::from(trimmed)),
     }
 }
 
-fn unfit(source: &Secret, what: &str) -> Failure {
-    Failure::new("source", format!("{source} doesn't hold {what}"))
+fn unfit(source: &Secret, what: &str) -> AcquireError {
+    AcquireError::new("source", format!("{source} doesn't hold {what}"))
 }
 
-async fn bearer(token: &Secret) -> Result<Value, Failure> {
-    let value = Value::bearer(read(token).await?.expose_secret());
-    value.ok_or_else(|| unfit(token, "a token: it has characters besides the visible ones of ASCII"))
+async fn bearer(token: &Secret) -> Result<CredentialValue, AcquireError> {
+    let value = CredentialValue::bearer(read(token).await?.expose_secret());
+    value.ok_or_else(|| unfit(token, "a valid token: only visible ASCII characters are allowed"))
 }
 
-async fn basic(username: &str, password: &Secret) -> Result<Value, Failure> {
-    let value = Value::basic(username, read(password).await?.expose_secret());
-    value.ok_or_else(|| unfit(password, "a password that can be sent"))
+async fn basic(username: &str, password: &Secret) -> Result<CredentialValue, AcquireError> {
+    let value = CredentialValue::basic(username, read(password).await?.expose_secret());
+    value.ok_or_else(|| unfit(password, "a password that is valid in a header"))
 }
 
-async fn header(name: &HeaderName, source: &Secret) -> Result<Value, Failure> {
+async fn header(name: &HeaderName, source: &Secret) -> Result<CredentialValue, AcquireError> {
     let text = Zeroizing::new(read(source).await?.expose_secret().to_owned());
-    Value::header(name.clone(), text)
-        .ok_or_else(|| unfit(source, "the value of a header: it has control characters"))
+    CredentialValue::header(name.clone(), text)
+        .ok_or_else(|| unfit(source, "a valid header value: control characters are not allowed"))
 }
 
 async fn assertion(
     client: &OAuthClient,
     certificate: &Secret,
     key: &Secret,
-) -> Result<Zeroizing<String>, Failure> {
+) -> Result<Zeroizing<String>, AcquireError> {
     let (chain, pem) = (read(certificate).await?, read(key).await?);
     let audience = client.token_url.to_string();
     let id = identity()?;
     let claims =
         Claims { audience: &audience, client_id: &client.client_id, id: &id, now: SystemTime::now() };
     let signed = assertion::sign(claims, chain.expose_secret(), pem.expose_secret());
-    signed.map_err(|cause| Failure::new("source", format!("in {certificate} and {key}: {cause}")))
+    signed.map_err(|cause| AcquireError::new("source", format!("in {certificate} and {key}: {cause}")))
 }
 
-/// A name that no other assertion has.
-fn identity() -> Result<String, Failure> {
+/// A unique name for an assertion.
+fn identity() -> Result<String, AcquireError> {
     let mut bytes = [0_u8; 16];
     let filled = SystemRandom::new().fill(&mut bytes);
-    filled.map_err(|_| Failure::new("source", "the system gives no random numbers"))?;
+    filled.map_err(|_| AcquireError::new("source", "the operating system provides no random numbers"))?;
     Ok(bytes.iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a string can't fail");
         text
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_source_holds_is_trimmed_and_checked_and_never_repeated() {
+    async fn a_secret_is_trimmed_and_checked_and_never_repeated() {
         let bearer = |value| CredentialKind::Bearer { token: secret(value) };
         let basic = |value| CredentialKind::Basic { username: "u".into(), password: secret(value) };
         let header =
@@ -239,15 +246,15 @@ mod tests {
             (bearer(" \n"), Some("file x is empty")),
             (
                 bearer("planted planted"),
-                Some("file x doesn't hold a token: it has characters besides the visible ones of ASCII"),
+                Some("file x doesn't hold a valid token: only visible ASCII characters are allowed"),
             ),
             (
                 header("planted\r\nplanted"),
-                Some("file x doesn't hold the value of a header: it has control characters"),
+                Some("file x doesn't hold a valid header value: control characters are not allowed"),
             ),
             (
                 aws("planted planted"),
-                Some("file x doesn't hold an access key's ID, or its session's token is none"),
+                Some("file x doesn't hold a valid access key ID, or the session token is invalid"),
             ),
         ];
         for (kind, expected) in rows {
@@ -257,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_source_that_does_not_answer_is_given_up() {
+    async fn a_source_without_answer_is_given_up() {
         #[derive(Debug)]
         struct Silent;
         impl fmt::Display for Silent {
@@ -272,6 +279,6 @@ mod tests {
         }
         let kind = CredentialKind::Bearer { token: Arc::new(Silent) };
         let failure = Acquirer { kind, endpoint: None }.acquire().await.err().unwrap();
-        assert_eq!(failure.cause, "it took longer than 10 s");
+        assert_eq!(failure.cause, "acquiring took longer than 10 s");
     }
 }

@@ -1,9 +1,9 @@
-//! The assertion with which a client proves that it holds a certificate's key (RFC 7523), in the form that Microsoft
-//! Entra documents: PS256, the certificate named by its SHA-256 thumbprint, and sent along with its chain, for
+//! The assertion with which a client proves that it holds the key of a certificate (RFC 7523), in the form that
+//! Microsoft Entra documents: PS256, with the SHA-256 thumbprint of the certificate. The chain is sent along for
 //! applications that trust an issuer and a subject instead of one certificate.
 //!
-//! Signed with ring, which TLS brings anyway: the crate `jsonwebtoken` would bring a second library of cryptography, and
-//! of its work only these few lines are needed.
+//! Signed with ring, which TLS needs anyway: the crate `jsonwebtoken` would add a second cryptography library for these
+//! few lines.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,21 +17,24 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Entra recommends 5 to 10 minutes; clocks may differ by some of that.
+/// Entra recommends 5 to 10 minutes; clock differences take some of that.
 const LIFETIME: Duration = Duration::from_mins(10);
 
-/// What an assertion says.
+/// The claims of an assertion.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claims<'a> {
     /// The token endpoint's URL.
     pub(crate) audience: &'a str,
     pub(crate) client_id: &'a str,
-    /// Names this assertion; no two have the same.
+    /// The unique name of this assertion.
     pub(crate) id: &'a str,
     pub(crate) now: SystemTime,
 }
 
-/// Signs an assertion. The failure is what is wrong with certificate or key, as a sentence without them.
+/// Signs an assertion.
+///
+/// # Errors
+/// What is wrong with certificate or key, as a sentence that contains neither.
 pub(crate) fn sign(
     claims: Claims<'_>,
     certificates: &str,
@@ -39,8 +42,8 @@ pub(crate) fn sign(
 ) -> Result<Zeroizing<String>, &'static str> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates.as_bytes())
         .collect::<Result<_, _>>()
-        .map_err(|_| "the certificate isn't in PEM")?;
-    let leaf = chain.first().ok_or("there is no certificate in PEM")?;
+        .map_err(|_| "the certificate is not valid PEM")?;
+    let leaf = chain.first().ok_or("there is no PEM certificate")?;
     let key = key_pair(key)?;
 
     let chain: Vec<_> = chain.iter().map(|certificate| BASE64_STANDARD.encode(certificate)).collect();
@@ -57,20 +60,20 @@ pub(crate) fn sign(
 
     let mut signature = vec![0; key.public().modulus_len()];
     key.sign(&RSA_PSS_SHA256, &SystemRandom::new(), signed.as_bytes(), &mut signature)
-        .map_err(|_| "the key signs nothing")?;
+        .map_err(|_| "the key can't sign")?;
     Ok(Zeroizing::new([signed, BASE64_URL_SAFE_NO_PAD.encode(signature)].join(".")))
 }
 
 fn key_pair(pem: &str) -> Result<RsaKeyPair, &'static str> {
-    let mut key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| "there is no key in PEM")?;
+    let mut key = PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| "there is no PEM key")?;
     let pair = match &key {
         PrivateKeyDer::Pkcs8(key) => RsaKeyPair::from_pkcs8(key.secret_pkcs8_der()),
         PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
-        _ => return Err("the key is no RSA key"),
+        _ => return Err("the key is not an RSA key"),
     };
     key.zeroize();
-    // What the library says of a key is about its form.
-    pair.map_err(|_| "the key is no RSA key of 2048 to 4096 bits")
+    // The library's error is about the form of the key.
+    pair.map_err(|_| "the key is not an RSA key of 2048 to 4096 bits")
 }
 
 #[cfg(test)]
@@ -89,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn an_assertion_names_the_certificate_and_is_over_after_ten_minutes() {
+    fn an_assertion_names_the_certificate_and_expires_after_ten_minutes() {
         let certificate = certificate();
         let assertion = sign(CLAIMS, &certificate.pem(), KEY).unwrap();
         let parts: Vec<_> = assertion.split('.').collect();
@@ -112,14 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_or_no_rsa_key_is_said_without_it() {
+    fn an_invalid_certificate_or_key_is_reported_without_its_content() {
         let certificate = certificate().pem();
         let elliptic = rcgen::KeyPair::generate().unwrap().serialize_pem();
         for (certificate, key, expected) in [
-            ("", KEY, "there is no certificate in PEM"),
-            (KEY, KEY, "there is no certificate in PEM"),
-            (certificate.as_str(), "", "there is no key in PEM"),
-            (&certificate, &elliptic, "the key is no RSA key of 2048 to 4096 bits"),
+            ("", KEY, "there is no PEM certificate"),
+            (KEY, KEY, "there is no PEM certificate"),
+            (certificate.as_str(), "", "there is no PEM key"),
+            (&certificate, &elliptic, "the key is not an RSA key of 2048 to 4096 bits"),
         ] {
             assert_eq!(sign(CLAIMS, certificate, key).err(), Some(expected));
         }

@@ -1,4 +1,4 @@
-//! What metrics say of credentials. Every label is from the operator's document or from a fixed set.
+//! The metrics of credentials. Every label comes from the operator's document or a fixed set.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +17,7 @@ pub(crate) struct CredentialMetrics {
     expiry: Family<CredentialLabels, Gauge<f64, AtomicU64>>,
 }
 
-/// Which credential.
+/// A credential.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct CredentialLabels {
     pub(crate) provider: Arc<str>,
@@ -36,24 +36,24 @@ impl CredentialMetrics {
         let metrics = Self::default();
         registry.register(
             "pileus_gate_credential_acquisitions",
-            "Attempts to acquire a credential; of looks at a value that is used as it is, those that found a new one or failed",
+            "Attempts to acquire a credential; for static values, only reads that found a new one or failed",
             metrics.acquisitions.clone(),
         );
         registry.register_with_unit(
             "pileus_gate_credential_expiry",
-            "Unix time at which a token expires, or expired",
+            "Unix time at which a token expires or expired",
             Unit::Seconds,
             metrics.expiry.clone(),
         );
         metrics
     }
 
-    pub(crate) fn attempted(&self, labels: &CredentialLabels, result: &'static str) {
+    pub(crate) fn count_attempt(&self, labels: &CredentialLabels, result: &'static str) {
         let CredentialLabels { provider, credential } = labels.clone();
         self.acquisitions.get_or_create(&ResultLabels { provider, credential, result }).inc();
     }
 
-    pub(crate) fn expires(&self, labels: &CredentialLabels, until: SystemTime) {
+    pub(crate) fn set_expiry(&self, labels: &CredentialLabels, until: SystemTime) {
         let unix = until.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.expiry.get_or_create(labels).set(unix.as_secs_f64().round());
     }

@@ -1,13 +1,13 @@
-//! How a client asks for a token: the forms of OAuth 2.0's client credentials, and the query of Azure's metadata service.
+//! Token requests: the forms of OAuth 2.0 client credentials, and the query of Azure's metadata service.
 
 use secrecy::{ExposeSecret, SecretString};
 use url::form_urlencoded::Serializer;
 use zeroize::Zeroizing;
 
-use crate::credentials::declared::OAuthClient;
+use crate::credentials::spec::OAuthClient;
 
-/// More than the longest secret or assertion takes with all of it percent-encoded, so that a form never grows and leaves
-/// copies behind.
+/// More than the longest secret or assertion takes with percent-encoding, so that a form never grows and leaves copies
+/// behind.
 const CAPACITY: usize = 4 * 64 * 1024;
 
 const ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_encoded_as_a_form_wants_it() {
+    fn secrets_are_form_encoded() {
         let token_url = "https://login.example/token".parse().unwrap();
         let client =
             OAuthClient { token_url, client_id: "id".into(), scope: "https://a.example/.default".into() };

@@ -1,8 +1,8 @@
-//! AWS Signature Version 4, as AWS documents it ("Create a signed AWS API request"). A signature is over all of a request:
-//! that it fits here shows that nothing behind this stage changes one.
+//! AWS Signature Version 4, as AWS documents it ("Create a signed AWS API request"). A signature is over the whole
+//! request: that it is valid shows that no later stage changes a request.
 //!
-//! Own code, since the official crate brings a second implementation of HMAC and SHA-256, and a dozen crates of the SDK
-//! that it was made for, to save what is some hundred lines with ring.
+//! Own code: the official crate adds a second implementation of HMAC and SHA-256 and a dozen crates of its SDK, to save
+//! some hundred lines on top of ring.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -30,7 +30,7 @@ pub(crate) struct Signer {
     token: Option<HeaderValue>,
 }
 
-/// Whether it signs the same.
+/// Whether it makes the same signatures.
 impl PartialEq for Signer {
     fn eq(&self, other: &Self) -> bool {
         let Self { region, service, id, key, token } = self;
@@ -42,7 +42,7 @@ impl PartialEq for Signer {
     }
 }
 
-/// What is signed, in the parts of AWS's canonical request.
+/// The parts of AWS's canonical request, which is signed.
 struct Canonical<'a> {
     method: &'a str,
     path: &'a str,
@@ -53,7 +53,7 @@ struct Canonical<'a> {
 }
 
 impl Signer {
-    /// None if the key's ID or the token can't stand in a header.
+    /// None if the key's ID or the token is not valid in a header.
     pub(crate) fn new(
         region: &str,
         service: &str,
@@ -70,7 +70,7 @@ impl Signer {
         id_is_sound.then_some(Self { region, service, id, key, token })
     }
 
-    /// Signs the request with all headers that AWS wants signed: the host, the kind of content and its own.
+    /// Signs the request with all headers that AWS wants signed: the host, the content type and its own.
     pub(crate) fn sign(&self, request: &mut http::Request<Bytes>, now: SystemTime) {
         let time = time(now);
         let content = hex(digest::digest(&digest::SHA256, request.body()).as_ref());
@@ -111,7 +111,7 @@ impl Signer {
         let path = canonical_path(path, service == "s3");
         let mut text = format!("{method}\n{path}\n{}\n", canonical_query(query));
         for (name, value) in *headers {
-            // AWS takes several spaces for one.
+            // AWS treats several spaces as one.
             let words: Vec<_> = value.split_ascii_whitespace().collect();
             text.extend([name, ":", &words.join(" "), "\n"]);
         }
@@ -142,7 +142,7 @@ fn time(now: SystemTime) -> String {
     time.unwrap_or_default().strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
-/// As the HTTP library will write it.
+/// As the HTTP library writes it.
 fn host(uri: &Uri) -> String {
     let host = uri.host().unwrap_or_default();
     match uri.port_u16() {
@@ -153,8 +153,8 @@ fn host(uri: &Uri) -> String {
     }
 }
 
-/// The path, encoded once more: what a percent sign stands for is the service's affair. Only S3's keys are taken as they
-/// stand, with their empty segments.
+/// The path, encoded once more: the service decides what a percent sign means. Only S3 takes keys as they are, with
+/// empty segments.
 fn canonical_path(path: &str, is_s3: bool) -> String {
     let mut canonical = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -168,7 +168,7 @@ fn canonical_path(path: &str, is_s3: bool) -> String {
     canonical
 }
 
-/// The query's parameters in order, in the one encoding that AWS knows.
+/// The sorted query parameters, in the one encoding that AWS accepts.
 fn canonical_query(query: &str) -> String {
     let encoded = |text: &str| {
         text.bytes().fold(String::new(), |mut encoded, byte| {
@@ -211,10 +211,10 @@ mod tests {
         Signer::new("us-east-1", service, "AKIDEXAMPLE".into(), key.into(), token.map(Into::into)).unwrap()
     }
 
-    /// A request in a line, a header besides, its body, and the signature.
+    /// A request line, an additional header, the body, and the signature.
     type Case = (&'static str, Option<(&'static str, &'static str)>, &'static str, &'static str);
 
-    /// Cases of the suite that AWS publishes for its own implementations.
+    /// Cases of the test suite that AWS publishes.
     const SUITE: [Case; 12] = [
         ("GET /", None, "", "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"),
         ("POST /", None, "", "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b"),
@@ -261,7 +261,7 @@ mod tests {
     ];
 
     #[test]
-    fn signatures_are_those_of_the_suite_of_aws() {
+    fn signatures_match_the_aws_test_suite() {
         for (line, added, body, expected) in SUITE {
             let (method, target) = line.split_once(' ').unwrap();
             let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -284,7 +284,7 @@ mod tests {
     const STS_TOKEN: &str = "AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicRXmxfpSPfIeoIYRqTflfKD8YUuwthAx7mSEI/qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabIQwj2ICCR/oLxBA==";
 
     #[test]
-    fn a_request_is_signed_with_its_body_its_token_and_the_headers_of_aws() {
+    fn a_signature_covers_the_body_the_token_and_the_aws_headers() {
         let mut request = http::Request::post("https://ec2.example:8443/?Action=B&Action=A")
             .header("x-amz-target", "Service.Action")
             .header("content-type", "text/plain")
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_or_a_token_that_can_not_stand_in_a_header_makes_no_signer() {
+    fn an_id_or_token_invalid_in_a_header_makes_no_signer() {
         let signer = |id: &str, token: &str| Signer::new("r", "s", id.into(), "k".into(), Some(token.into()));
         assert!(signer("AKID", "token").is_some());
         assert!(signer("AK\nID", "token").is_none() && signer("AKID", "to\nken").is_none());

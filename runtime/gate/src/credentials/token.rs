@@ -1,5 +1,5 @@
-//! What token endpoints answer. Of a refusal only what is on a list gets into messages: an endpoint may repeat all that
-//! it was sent, the secret included, in any text of its answer.
+//! The answers of token endpoints. Of a refusal, messages contain only listed words: an endpoint may repeat all that it
+//! was sent, the secret included, in any text of its answer.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,12 +7,12 @@ use http::StatusCode;
 use secrecy::SecretString;
 use serde::Deserialize;
 
-/// What a token lives that doesn't say: short, and a cloud that refuses it earlier gets another.
+/// The lifetime of a token that names none: short, and a cloud that refuses it earlier gets another.
 const UNSAID: Duration = Duration::from_mins(5);
-/// One that says more is renewed each day nonetheless.
+/// The longest lifetime: a token is renewed each day at least.
 const LONGEST: Duration = Duration::from_hours(24);
 
-/// The refusals of RFC 6749, OpenID Connect and Microsoft Entra. Others are left out of messages.
+/// The errors of RFC 6749, OpenID Connect and Microsoft Entra. Messages leave out others.
 const ERRORS: &[&str] = &[
     "access_denied",
     "consent_required",
@@ -32,14 +32,14 @@ const ERRORS: &[&str] = &[
     "unsupported_response_type",
 ];
 
-/// A token, and how long it lives from when it was asked for.
+/// A token, and how long it is valid after it was requested.
 pub(crate) struct Token {
     pub(crate) token: SecretString,
     pub(crate) lifetime: Duration,
 }
 
 #[derive(Deserialize)]
-struct Granted {
+struct TokenGrant {
     access_token: SecretString,
     token_type: Option<String>,
     expires_in: Option<Number>,
@@ -69,19 +69,23 @@ impl Number {
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Refused {
+struct TokenRefusal {
     error: Option<String>,
-    /// Microsoft Entra's, which its documentation explains one by one.
+    /// Error codes of Microsoft Entra, whose documentation explains each.
     error_codes: Vec<u32>,
 }
 
-/// Reads the answer with a token. The failure is what is wrong with it, as a verb phrase.
+/// Reads an answer with a token.
+///
+/// # Errors
+/// What is wrong with it, as a verb phrase.
 pub(crate) fn read(body: &[u8], now: SystemTime) -> Result<Token, &'static str> {
-    // The library's own message would repeat parts of the answer.
-    let granted: Granted = serde_json::from_slice(body).map_err(|_| "isn't JSON with an `access_token`")?;
-    let Granted { access_token, token_type, expires_in, expires_on } = granted;
+    // The library's error would repeat parts of the answer.
+    let granted: TokenGrant =
+        serde_json::from_slice(body).map_err(|_| "is not JSON with an `access_token`")?;
+    let TokenGrant { access_token, token_type, expires_in, expires_on } = granted;
     if token_type.is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
-        return Err("holds a token that isn't of the type Bearer");
+        return Err("has a token that is not of type Bearer");
     }
     let said = expires_in.and_then(|number| number.seconds());
     let until = || {
@@ -90,18 +94,18 @@ pub(crate) fn read(body: &[u8], now: SystemTime) -> Result<Token, &'static str> 
     };
     let lifetime = said.or_else(until).unwrap_or(UNSAID).min(LONGEST);
     if lifetime.is_zero() {
-        return Err("holds a token that is over already");
+        return Err("has a token that has expired");
     }
     Ok(Token { token: access_token, lifetime })
 }
 
-/// What an answer without a token says of itself: its status, and what of its body is safe to repeat.
+/// What is safe to repeat of an answer without a token: its status and listed words of its body.
 pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> String {
-    let Refused { error, error_codes } = serde_json::from_slice(body).unwrap_or_default();
+    let TokenRefusal { error, error_codes } = serde_json::from_slice(body).unwrap_or_default();
     let redirects = if status.is_redirection() { ", a redirect, which isn't followed" } else { "" };
     let known = ERRORS.iter().find(|known| error.as_deref() == Some(**known));
     let known = known.map(|known| format!(": {known}")).unwrap_or_default();
-    // Its codes have up to 8 digits, and there is one a refusal as a rule.
+    // Error codes have up to 8 digits, and a refusal usually has one.
     let codes = error_codes.iter().filter(|code| **code < 100_000_000).take(2);
     let codes: Vec<_> = codes.map(|code| format!(" AADSTS{code}")).collect();
     format!("answered {}{redirects}{known}{}", status.as_u16(), codes.concat())
@@ -124,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_lifetime_is_read_in_all_its_spellings() {
-        let over = Err("holds a token that is over already");
+        let over = Err("has a token that has expired");
         for (fields, expected) in [
             ("", Ok(300)),
             (r#", "expires_in": 3599"#, Ok(3599)),
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_bearer_token_is_refused_without_a_word_of_it() {
+    fn an_answer_without_a_bearer_token_is_rejected_without_its_content() {
         for body in [
             "",
             "<html>",
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_repeats_only_what_is_known() {
+    fn a_refusal_repeats_only_listed_words() {
         for (status, body, expected) in [
             (
                 401,

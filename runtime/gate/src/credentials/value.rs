@@ -1,5 +1,5 @@
-//! What is put into requests. It has no `Debug`; what of it lies in our own memory is overwritten when the last request
-//! that carries it is gone. The HTTP and TLS libraries' buffers aren't ours.
+//! The value that is attached to requests. It has no `Debug`. Its memory is overwritten when the last request that
+//! carries it is gone, except in the buffers of the HTTP and TLS libraries.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,21 +11,20 @@ use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use zeroize::Zeroizing;
 
+use crate::credentials::sigv4::Signer;
 use crate::secret::sensitive;
 
-use crate::credentials::sigv4::Signer;
-
-/// A credential in the form in which it is attached. Clones share the secret.
+/// A credential as it is attached to requests. Clones share the secret.
 #[derive(Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum CredentialValue {
     /// This header.
     Header(HeaderName, HeaderValue),
-    /// A signature made with this.
+    /// A signature of this signer.
     Signature(Arc<Signer>),
 }
 
-impl Value {
-    /// A bearer token. None if it isn't one: RFC 6750 allows visible characters of ASCII only.
+impl CredentialValue {
+    /// A bearer token. None if it is not valid: RFC 6750 allows only visible ASCII characters.
     pub(crate) fn bearer(token: &str) -> Option<Self> {
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return None;
@@ -40,12 +39,12 @@ impl Value {
         Self::header(AUTHORIZATION, Zeroizing::new(["Basic ", encoded.as_str()].concat()))
     }
 
-    /// A header. None if it can't have that value.
+    /// A header. None if the value is not valid.
     pub(crate) fn header(name: HeaderName, value: Zeroizing<String>) -> Option<Self> {
         sensitive(value).map(|value| Self::Header(name, value))
     }
 
-    /// Puts the credential into a request that isn't changed any more after this.
+    /// Attaches the credential to a request, which must not change afterwards.
     pub(crate) fn attach(&self, request: &mut http::Request<Bytes>, now: SystemTime) {
         match self {
             Self::Header(name, value) => {
@@ -60,20 +59,20 @@ impl Value {
 mod tests {
     use super::*;
 
-    fn attached(value: &Value) -> HeaderValue {
+    fn attached(value: &CredentialValue) -> HeaderValue {
         let mut request = http::Request::new(Bytes::new());
         request.headers_mut().insert(AUTHORIZATION, HeaderValue::from_static("the provider's"));
         value.attach(&mut request, SystemTime::UNIX_EPOCH);
-        assert_eq!(request.headers().len(), 1, "in the place of whatever stood there");
+        assert_eq!(request.headers().len(), 1, "in place of the earlier header");
         request.headers()[AUTHORIZATION].clone()
     }
 
     #[test]
-    fn a_credential_takes_the_place_of_the_header_and_shows_itself_to_nobody() {
-        let bearer = attached(&Value::bearer("planted").unwrap());
+    fn a_credential_replaces_the_header_and_is_never_shown() {
+        let bearer = attached(&CredentialValue::bearer("planted").unwrap());
         assert_eq!(bearer, "Bearer planted");
         // RFC 7617, 2.
-        let basic = attached(&Value::basic("Aladdin", "open sesame").unwrap());
+        let basic = attached(&CredentialValue::basic("Aladdin", "open sesame").unwrap());
         assert_eq!(basic, "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
         for value in [bearer, basic] {
             assert!(value.is_sensitive() && !format!("{value:?}").contains(value.to_str().unwrap()));
@@ -81,9 +80,9 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_a_header_or_a_token_is_none() {
+    fn an_invalid_header_or_token_is_none() {
         for token in ["", "two words", "new\nline", "ümlaut"] {
-            assert!(Value::bearer(token).is_none(), "{token:?}");
+            assert!(CredentialValue::bearer(token).is_none(), "{token:?}");
         }
         assert!(sensitive(Zeroizing::new("a\r\nb: c".to_owned())).is_none());
     }

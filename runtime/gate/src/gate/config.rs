@@ -47,7 +47,7 @@ impl Config {
             let at = move |(field, error): (&str, Error)| {
                 Problem::at(format!("spec.credentials[{index}].{field}"), error.to_string())
             };
-            credential.mistakes().into_iter().map(at)
+            credential.problems().into_iter().map(at)
         });
         let problems: Vec<_> = rules::problems(rules).chain(of_limits).chain(of_credentials).collect();
         if problems.is_empty() { Ok(()) } else { Err(Error::Config { problems }) }

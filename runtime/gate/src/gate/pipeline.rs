@@ -15,7 +15,7 @@ use tracing::Instrument;
 use super::prepare::PreparedRequest;
 use super::{Gate, Inner};
 use crate::body::Body;
-use crate::cache::{self, Flight, Read, View};
+use crate::cache::{self, Fetch, Read, View};
 use crate::deadlines::Deadlines;
 use crate::echo::EchoDetector;
 use crate::error::{Error, Phase};
@@ -136,8 +136,8 @@ impl Inner {
             return self.carry(request, record, || {}).await;
         };
         let deadlines = *deadlines;
-        let carry = |flight| {
-            let carried = Arc::clone(&self).carry_shared(request, record.hand_over(Duty::None), flight);
+        let carry = |fetch| {
+            let carried = Arc::clone(&self).carry_shared(request, record.hand_over(Duty::None), fetch);
             tokio::spawn(carried).abort_handle()
         };
         self.cache.read(&read, view, &deadlines, &self.shutdown, carry).await
@@ -148,17 +148,17 @@ impl Inner {
         self: Arc<Self>,
         mut request: Box<PreparedRequest>,
         mut record: Record,
-        mut flight: Flight,
+        mut fetch: Fetch,
     ) {
-        if let Some((name, value)) = flight.validator() {
+        if let Some((name, value)) = fetch.validator() {
             request.headers.insert(name, value);
         }
-        match self.carry(request, &mut record, || flight.leaves()).await {
+        match self.carry(request, &mut record, || fetch.on_sent()).await {
             // Boxed for the same reason as the exchange.
-            Ok(response) => Box::pin(flight.respond(response, record, &self.shutdown)).await,
+            Ok(response) => Box::pin(fetch.on_response(response, record, &self.shutdown)).await,
             Err(error) => {
                 record.fail(&error);
-                flight.fail(error);
+                fetch.on_failure(error);
             }
         }
     }

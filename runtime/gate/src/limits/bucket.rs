@@ -523,7 +523,7 @@ mod tests {
         assert_eq!(
             bucket.available_at(now, 1.0),
             now + PROBE,
-            "an answer that is lost doesn't hold the others back for ever"
+            "an answer that is lost doesn't hold the others back forever"
         );
         bucket.on_finished(tokens[0]);
         assert_eq!(bucket.available_at(now, 1.0), now);

@@ -102,7 +102,7 @@ impl BucketSlot {
 /// All buckets.
 #[derive(Debug)]
 pub(crate) struct Buckets {
-    /// What the limits let through at ceilings, by [`LimitId`].
+    /// The highest rates of the limits, by [`LimitId`].
     ceilings: Vec<Rate>,
     slots: Vec<Option<BucketSlot>>,
     free: Vec<BucketId>,

@@ -315,7 +315,7 @@ mod tests {
         let mut world = World::new();
         assert_eq!(world.refuse(&[2, 0], 1, None), [0; 0]);
         assert_eq!(world.capacity.pauses.count(world.now), 1);
-        assert_eq!(world.refuse(&[2, 0], 1, None), [0; 0], "the same once more, from before it was closed");
+        assert_eq!(world.refuse(&[2, 0], 1, None), [0; 0], "the same once more, from before it was paused");
         assert_eq!(world.refuse(&[2, 0], 2, None), [0]);
         assert!(world.capacity.readings(world.now)[0].paused_until.is_some());
         assert!(world.capacity.readings(world.now)[2].paused_until.is_none());
@@ -337,10 +337,10 @@ mod tests {
         let wait = world.capacity.opens_at(world.now, &ids, 9, |_| 0.0) - world.now;
         assert!((0.19..0.21).contains(&wait.as_secs_f64()), "{wait:?}");
         world.refuse(&[1], 1, None);
-        assert_eq!(world.capacity.take_again(world.now, &first), None, "its resource is closed");
+        assert_eq!(world.capacity.take_again(world.now, &first), None, "its resource is paused");
         let other = world.send(&[0], 2);
         world.refuse(&[0], 3, Some(0));
-        assert_eq!(world.capacity.take_again(world.now, &other), None, "its limit is closed");
+        assert_eq!(world.capacity.take_again(world.now, &other), None, "its limit is paused");
     }
 
     #[test]
@@ -376,7 +376,7 @@ mod tests {
         let mut world = World::new();
         world.refuse(&[0], 1, None);
         world.now += Duration::from_secs(31);
-        assert_eq!(world.refuse(&[0], 1, None), [0; 0], "a lock goes on");
+        assert_eq!(world.refuse(&[0], 1, None), [0; 0], "the lock continues");
         world.now += Duration::from_secs(31);
         let probe = world.send(&[0], 1);
         world.capacity.on_answer(world.now, &probe, Feedback::default());

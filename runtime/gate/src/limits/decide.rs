@@ -91,8 +91,8 @@ impl LimiterState {
     }
 
     /// Admits a request.
-    pub(crate) fn acquire(&mut self, now: Instant, wanted: TokenRequest<'_>) -> Admission {
-        let TokenRequest { urgency, limits, resource, bytes, soft } = wanted;
+    pub(crate) fn acquire(&mut self, now: Instant, request: TokenRequest<'_>) -> Admission {
+        let TokenRequest { urgency, limits, resource, bytes, soft } = request;
         let buckets = self.capacity.buckets_of(limits, now);
         let position = |_, slot: &BucketSlot| slot.waiting.position(urgency);
         let estimate = self.capacity.estimate(now, &buckets, resource, position);
@@ -352,8 +352,8 @@ mod tests {
         ) -> Admission {
             let limits: Vec<_> = limits.iter().map(|limit| (*limit, "")).collect();
             let soft = self.now + patience;
-            let wanted = TokenRequest { urgency, limits: &limits, resource, bytes: 100, soft };
-            let verdict = self.state.acquire(self.now, wanted);
+            let request = TokenRequest { urgency, limits: &limits, resource, bytes: 100, soft };
+            let verdict = self.state.acquire(self.now, request);
             self.note();
             verdict
         }
@@ -529,10 +529,10 @@ mod tests {
             }
             let soft = world.now;
             world.now += seconds(0.001);
-            let wanted =
+            let request =
                 TokenRequest { urgency: Urgency::User, limits: &[(0, "")], resource: 7, bytes: 100, soft };
-            let told = world.state.acquire(world.now, wanted);
-            let Admission::Hold(hold) = told else { panic!("{told:?}") };
+            let admission = world.state.acquire(world.now, request);
+            let Admission::Hold(hold) = admission else { panic!("{admission:?}") };
             assert_eq!((hold.reason, hold.limit), (reason, limit), "{burst} {is_refused} {after}");
         }
     }
@@ -586,9 +586,10 @@ mod tests {
         let locked = world.goes(&[0], 7);
         assert!(world.answer(&locked, refused(10)).is_empty());
         world.goes(&[0], 8);
-        let told = world.ask_until(Urgency::User, &[0], 7, seconds(5.0));
-        let Admission::Hold(Hold { limit: None, reason: HoldReason::ResourcePaused, after }) = told else {
-            panic!("{told:?}");
+        let admission = world.ask_until(Urgency::User, &[0], 7, seconds(5.0));
+        let Admission::Hold(Hold { limit: None, reason: HoldReason::ResourcePaused, after }) = admission
+        else {
+            panic!("{admission:?}");
         };
         assert_eq!(after, seconds(10.0));
         for _ in 0..3 {
@@ -771,7 +772,7 @@ mod tests {
         fn every_request_that_stays_is_sent_and_nothing_is_lost(steps in prop::collection::vec(step(), 1..200)) {
             let mut world = World::new(&[(2.0, 5.0), (3.0, 1.0), (1.0, 10.0)]);
             run(&mut world, steps);
-            // Nobody answers from here on, so pauses end by probes that are given up.
+            // No request is answered from here on, so pauses end by probes that are given up.
             world.pass(Duration::from_hours(10));
             prop_assert_eq!(world.state.queue.len(), 0);
             prop_assert_eq!(world.state.queue.bytes(), 0);

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closed_resources_are_bounded_and_remembered_until_in_time() {
+    fn paused_resources_are_bounded_and_forgotten_in_time() {
         let now = Instant::now();
         let mut pauses = PausedResources::default();
         let most = u64::try_from(MOST).unwrap();

@@ -1,7 +1,7 @@
 //! Measures how many requests of one limit the cloud takes each second, between two of its refusals. Pure.
 //!
-//! At a hold the cloud's own bucket is empty. What the cloud takes until the next hold has flowed into that bucket
-//! since. This includes what flowed in during the pause after the first hold, unless the bucket was full before the
+//! At a refusal the cloud's own bucket is empty. What the cloud takes until the next refusal has flowed into that bucket
+//! since. This includes what flowed in during the pause after the first refusal, unless the bucket was full before the
 //! pause ended. The gate does not know the size of that bucket, so it counts about half of the pause.
 
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const MEMORY: Duration = Duration::from_mins(1);
 /// The part of a pause in which the cloud's bucket is assumed to have filled.
 const FILLING: f64 = 0.53;
-/// The seconds of inflow that the cloud's bucket is assumed to have held before the first hold.
+/// The seconds of inflow that the cloud's bucket is assumed to have held before the first refusal.
 const STORE: f64 = 0.75;
 /// The shortest time to divide by, in seconds.
 const SHORTEST: f64 = 0.01;
@@ -24,17 +24,17 @@ const BUSY: f64 = 0.8;
 pub(crate) struct Throughput {
     /// The requests that the cloud took each second.
     pub(crate) per_second: f64,
-    /// Whether the cloud takes no more than that. Unknown, and so false, at a first hold and where the client had no
+    /// Whether the cloud takes no more than that. Unknown, and so false, at a first refusal and where the client had no
     /// more to send.
     pub(crate) is_limit: bool,
 }
 
-/// The requests since the last hold.
+/// The requests since the last refusal.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ThroughputMeter {
     requests: f64,
     begun: Option<Instant>,
-    /// The seconds between the last hold and `begun`. None before the first hold.
+    /// The seconds between the last refusal and `begun`. None before the first refusal.
     paused: Option<f64>,
     refused: Option<Instant>,
 }
@@ -64,12 +64,12 @@ impl ThroughputMeter {
         self.requests = (self.requests - 1.0).max(0.0);
     }
 
-    /// Starts over after a hold.
+    /// Starts over after a refusal.
     pub(crate) fn restart(&mut self, now: Instant) {
         *self = Self { refused: Some(now), ..Self::default() };
     }
 
-    /// Measures at a hold and starts over. The refused request had this number and was sent at this time, while the
+    /// Measures at a refusal and starts over. The refused request had this number and was sent at this time, while the
     /// limit let through `allowed` requests a second. None after too few requests.
     pub(crate) fn measure(
         &mut self,
@@ -125,7 +125,7 @@ mod tests {
             }
         }
 
-        /// What a second hold shows, after a pause of this many seconds in which the bucket filled.
+        /// What a second refusal shows, after a pause of this many seconds in which the bucket filled.
         fn shown_after(&self, paused: f64) -> Throughput {
             let (mut meter, start) = (ThroughputMeter::default(), Instant::now());
             let (first, _) = self.exhaust(&mut meter, start, self.burst, self.per_second * 10.0);

@@ -127,14 +127,14 @@ async fn five_hundred_equal_reads_at_once_make_one_exchange() {
     let readers: Vec<_> = (0..500).map(|_| reading(&gate.gate, &uri)).collect();
     cloud.arrived(1).await;
     sleep(SHORT).await;
-    assert_eq!(gate.gate.cache().flights, 1);
+    assert_eq!(gate.gate.cache().fetches, 1);
     go.notify_one();
     for reader in join_all(readers).await {
         assert_eq!(reader.unwrap().unwrap(), "late");
     }
     assert_eq!(cloud.requests().len(), 1);
     assert_eq!((counted(&gate, "ok"), counted(&gate, "shared")), (1, 499));
-    assert_eq!(gate.gate.cache().flights, 0);
+    assert_eq!(gate.gate.cache().fetches, 0);
 }
 
 #[tokio::test]
@@ -272,7 +272,7 @@ async fn an_exchange_goes_on_as_long_as_a_caller_waits_for_it() {
     both.iter().for_each(tokio::task::JoinHandle::abort);
     join_all(both).await;
     timeout(plenty_of_time(), async {
-        while gate.gate.cache().flights > 0 {
+        while gate.gate.cache().fetches > 0 {
             sleep(Duration::from_millis(5)).await;
         }
     })

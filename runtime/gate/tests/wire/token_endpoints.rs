@@ -49,11 +49,11 @@ async fn a_refusing_or_misbehaving_endpoint_is_reported_without_repeating_its_re
         (json(400, &invalid), "answered 400: invalid_client"),
         (json(500, PLANTED), "answered 500"),
         (redirect, "answered 307, a redirect, which isn't followed"),
-        (json(200, PLANTED), "isn't JSON with an `access_token`"),
-        (json(200, "{}"), "isn't JSON with an `access_token`"),
-        (other_type, "a token that isn't of the type Bearer"),
-        (json(200, r#"{"access_token": "t", "expires_in": 0}"#), "a token that is over already"),
-        (unsendable, "a token that can't be sent"),
+        (json(200, PLANTED), "is not JSON with an `access_token`"),
+        (json(200, "{}"), "is not JSON with an `access_token`"),
+        (other_type, "a token that is not of type Bearer"),
+        (json(200, r#"{"access_token": "t", "expires_in": 0}"#), "a token that has expired"),
+        (unsendable, "a token that is not valid in a header"),
         (huge, "over 64 KiB"),
         (endless, "its head is over 100 lines or 64 KiB"),
         (format!("{PLANTED}\r\n\r\n"), "broke off"),
@@ -88,7 +88,7 @@ async fn a_request_waits_for_a_silent_endpoint_until_its_soft_deadline_and_names
     let gate = gate_to(&cloud, &silent, &folder);
     let begun = std::time::Instant::now();
     let refused = gate.gate.send(get(&cloud.uri("/")), within(SHORT)).await.unwrap_err();
-    assert!(refused.to_string().contains("credential main: it isn't acquired yet"), "{refused}");
+    assert!(refused.to_string().contains("credential main: it has not been acquired yet"), "{refused}");
     // It doesn't wait until the attempt at the endpoint times out.
     assert!((SHORT..Duration::from_secs(5)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }

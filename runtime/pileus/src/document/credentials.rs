@@ -48,7 +48,7 @@ pub(super) fn credential(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option
         }
     };
     let credential = Credential { name: named.unwrap_or_default(), hosts, plain, addresses, kind: kind? };
-    for (field, error) in credential.mistakes() {
+    for (field, error) in credential.problems() {
         // Problems with the hosts are reported above, also if the kind is unknown.
         if field != "hosts" {
             fields.wrong_at(field, error.to_string());

@@ -1,4 +1,4 @@
-//! The simulated cloud as a process, and a gate to it whose provider knows nothing true about its quotas.
+//! The simulated cloud as a process, and a gate to it whose provider declares wrong quotas.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,29 +16,29 @@ use serde_json::Value;
 /// How long a program may take to start on a busy machine.
 const SOON: Duration = Duration::from_mins(3);
 
-/// What a provider believes, or the cloud has: so many requests at once, and so many each second in the long run.
+/// A quota as a provider declares it or the cloud has it: requests at once, and each second in the long run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quota {
     pub(crate) burst: u32,
     pub(crate) per_second: u32,
 }
 
-/// The calls of one sort that a cloud was asked for.
+/// The calls of one kind that a cloud received.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
     pub(crate) all: u64,
     pub(crate) throttled: u64,
 }
 
-/// A running cloud. Ends when dropped.
+/// A running cloud. Stops when dropped.
 pub(crate) struct Cloud {
     base: String,
     _process: Process,
 }
 
 impl Cloud {
-    /// A cloud with so many machines and these quotas, whose answers take as long as those of a real one. `silent` says
-    /// whether they keep to themselves what is left of the quota.
+    /// Starts a cloud with this many instances and these quotas, with the latency of a real one. `silent` says whether
+    /// its answers omit the remaining quota.
     pub(crate) async fn start(machines: usize, reads: Quota, writes: Quota, silent: bool) -> Self {
         let quota = |Quota { burst, per_second }| format!(r#"{{"burst":{burst},"perSecond":{per_second}}}"#);
         let quotas = format!(r#"{{"read":{},"write":{},"silent":{silent}}}"#, quota(reads), quota(writes));
@@ -94,7 +94,7 @@ impl Cloud {
         request.body(Full::new(Bytes::from_static(body.as_bytes()))).unwrap()
     }
 
-    /// What the cloud counted of these kinds of call.
+    /// The cloud's counts of these kinds of call.
     pub(crate) async fn calls(&self, kinds: &[&str]) -> Calls {
         let counters: Value =
             serde_json::from_slice(&self.admin("GET", "/admin/counters", "").await).unwrap();

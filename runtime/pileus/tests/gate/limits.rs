@@ -1,5 +1,5 @@
-//! A cloud that lets through less than its provider believes: few of its refusals, little of its quota left unused, and
-//! no user who waits behind what nobody waits for.
+//! A cloud that lets through less than its provider declares: it refuses few requests, little of its quota stays
+//! unused, and urgent requests pass background work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ const fn quota(burst: u32, per_second: u32) -> Quota {
     Quota { burst, per_second }
 }
 
-/// What a provider believes, what its cloud really has, and what is asked of it.
+/// What a provider declares, what its cloud lets through, and the load.
 struct Case {
-    believed: [Quota; 2],
+    declared: [Quota; 2],
     hidden: [Quota; 2],
     silent: bool,
     reads: usize,
     writes: usize,
 }
 
-async fn holds(case: Case) {
-    let Case { believed: [reads, writes], hidden, silent, reads: asked, writes: written } = case;
+async fn check(case: Case) {
+    let Case { declared: [reads, writes], hidden, silent, reads: asked, writes: written } = case;
     let [most_reads, most_writes] = hidden;
     let cloud = Arc::new(Cloud::start(asked.max(written) + 10, most_reads, most_writes, silent).await);
     let gate = cloud.gate(reads, writes);
@@ -39,9 +39,9 @@ async fn holds(case: Case) {
 }
 
 #[tokio::test]
-async fn a_limit_that_nobody_tells_is_found_used_and_kept_to() {
-    holds(Case {
-        believed: [quota(500, 750), quota(100, 150)],
+async fn a_limit_that_the_cloud_does_not_publish_is_learned_and_used() {
+    check(Case {
+        declared: [quota(500, 750), quota(100, 150)],
         hidden: [quota(100, 150), quota(20, 30)],
         silent: true,
         reads: 5_000,
@@ -51,9 +51,9 @@ async fn a_limit_that_nobody_tells_is_found_used_and_kept_to() {
 }
 
 #[tokio::test]
-async fn a_limit_that_answers_tell_of_is_used_and_kept_to() {
-    holds(Case {
-        believed: [quota(500, 750), quota(100, 150)],
+async fn a_limit_that_answers_publish_is_learned_and_used() {
+    check(Case {
+        declared: [quota(500, 750), quota(100, 150)],
         hidden: [quota(100, 150), quota(20, 30)],
         silent: false,
         reads: 5_000,
@@ -64,9 +64,9 @@ async fn a_limit_that_answers_tell_of_is_used_and_kept_to() {
 
 #[tokio::test]
 #[ignore = "takes four minutes; `make test-full` runs it"]
-async fn what_azure_lets_through_is_found_used_and_kept_to() {
-    holds(Case {
-        believed: [quota(500, 100), quota(400, 40)],
+async fn azures_limits_are_learned_and_used() {
+    check(Case {
+        declared: [quota(500, 100), quota(400, 40)],
         hidden: [quota(250, 25), quota(200, 10)],
         silent: true,
         reads: 5_000,

@@ -1,4 +1,4 @@
-//! Many requests at once through a gate, as controllers send them: what is refused is sent again, until all is done.
+//! Many requests at once through a gate, as controllers send them. Refused requests are sent again until all are done.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep};
 
 use crate::cloud::{Calls, Cloud, Quota};
 
-/// Longer than anything here takes, so that nobody is turned away.
-const PATIENCE: Duration = Duration::from_mins(20);
+/// Longer than any of this takes, so that no request is held back.
+const LONG: Duration = Duration::from_mins(20);
 
-/// How often a user deletes something meanwhile, at most.
+/// The most urgent deletes during the load.
 const DELETES: usize = 10;
 
-/// What became of all requests of one sort.
+/// The results of all requests of one kind.
 #[derive(Debug)]
 pub(crate) struct Side {
     done: u32,
@@ -27,18 +27,19 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// The part of what the cloud could have taken meanwhile that it took, its full store at the beginning included.
+    /// The part of what the cloud could have accepted meanwhile that it accepted, its full burst at the beginning
+    /// included.
     pub(crate) fn goodput(&self, Quota { burst, per_second }: Quota) -> f64 {
         f64::from(self.done) / (f64::from(burst) + f64::from(per_second) * self.took.as_secs_f64())
     }
 }
 
-/// What became of a load.
+/// The results of a load.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) writes: Side,
     pub(crate) reads: Side,
-    /// How long each urgent delete took, from its sending to its answer.
+    /// How long each urgent delete took, from request to answer.
     pub(crate) deletes: Vec<Duration>,
 }
 
@@ -53,7 +54,7 @@ impl Outcome {
     }
 }
 
-/// So many machines are labelled and so many read, all at once and by nobody who waits for it, while a user deletes one
+/// Labels this many instances and reads this many, all at once and with background urgency, while a user deletes one
 /// now and then.
 pub(crate) async fn load(cloud: Arc<Cloud>, gate: Gate, writes: usize, reads: usize) -> Outcome {
     let labelled = all(writes, |n| done(&cloud, &gate, "PATCH", n, r#"{"labels":{"a":"b"}}"#));
@@ -61,11 +62,11 @@ pub(crate) async fn load(cloud: Arc<Cloud>, gate: Gate, writes: usize, reads: us
     while gate.limits().waiting[2].1 < (writes + reads) * 9 / 10 {
         sleep(Duration::from_millis(1)).await;
     }
-    // From here on the gate could send them all, and it is the cloud that decides how long it takes.
+    // From here on the gate has all requests, and the cloud decides how long they take.
     let begun = Instant::now();
     let urgent = gate.clone().with_urgency(Urgency::User);
     let mut deletes = Vec::new();
-    // Of machines that nobody else asks for.
+    // Of instances without other requests.
     let others = writes.max(reads);
     for n in others..others + DELETES {
         let asked = Instant::now();
@@ -93,7 +94,7 @@ where
     (0..count).map(one).collect()
 }
 
-/// Asks something of the machine with this number, counted from 0, until it is done. Says when it was.
+/// Sends a request about the instance with this number, counted from 0, until it succeeds. Returns when it did.
 fn done(
     cloud: &Arc<Cloud>,
     gate: &Gate,
@@ -104,14 +105,9 @@ fn done(
     let (cloud, gate, path) = (cloud.clone(), gate.clone(), format!("/v1/machines/m-{:06}", number + 1));
     async move {
         loop {
-            let soft = Instant::now() + PATIENCE;
-            let deadlines = Deadlines {
-                soft,
-                hard: soft + PATIENCE,
-                connect: None,
-                first_byte: None,
-                between_bytes: None,
-            };
+            let soft = Instant::now() + LONG;
+            let deadlines =
+                Deadlines { soft, hard: soft + LONG, connect: None, first_byte: None, between_bytes: None };
             let answer = gate.send(cloud.request(method, &path, body), deadlines).await.unwrap();
             let (head, body) = answer.into_parts();
             body.collect().await.unwrap();

@@ -1,5 +1,5 @@
-//! The gate against a cloud that is a process of its own and keeps its quotas to itself. What is compared is what the
-//! cloud let through with what it could have, so that a slow machine changes no verdict.
+//! Load tests of the gate against a cloud that is a process of its own and does not publish its quotas. They compare
+//! what the cloud accepted with what it could have accepted, so that a slow machine does not change the result.
 
 #![expect(
     clippy::unwrap_used,

@@ -36,7 +36,7 @@ pub(super) fn object(view: &View) -> Value {
     let LimitsState { limits, paused_resources, waiting, waiting_bytes } = limits;
     let waiting: Map<_, _> =
         waiting.iter().map(|(urgency, count)| (urgency.label().to_owned(), json!(count))).collect();
-    let CacheState { entries, bytes, flights, cached, shared, revalidated, missed } = cache;
+    let CacheState { entries, bytes, fetches, cached, shared, revalidated, missed } = cache;
     json!({
         "provider": provider,
         "time": at.to_string(),
@@ -46,7 +46,7 @@ pub(super) fn object(view: &View) -> Value {
         "pausedResources": paused_resources,
         "limits": limits.iter().map(limit_object).collect::<Vec<_>>(),
         "cache": {
-            "entries": entries, "bytes": bytes, "flights": flights,
+            "entries": entries, "bytes": bytes, "flights": fetches,
             "cached": cached, "shared": shared, "revalidated": revalidated, "missed": missed,
         },
         "credentials": credentials.iter().map(credential_object).collect::<Vec<_>>(),

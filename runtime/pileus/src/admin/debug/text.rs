@@ -71,7 +71,7 @@ fn limits_table(limits: &[LimitState]) -> String {
 }
 
 fn cache_table(cache: &CacheState) -> String {
-    let CacheState { entries, bytes, flights, cached, shared, revalidated, missed } = *cache;
+    let CacheState { entries, bytes, fetches, cached, shared, revalidated, missed } = *cache;
     let columns = [
         Number("ENTRIES"),
         Number("BYTES"),
@@ -81,10 +81,10 @@ fn cache_table(cache: &CacheState) -> String {
         Number("REVALIDATED"),
         Number("MISSED"),
     ];
-    let held = [entries, bytes, flights].map(|count| count.to_string());
+    let held = [entries, bytes, fetches].map(|count| count.to_string());
     let answered = [cached, shared, revalidated, missed].map(|count| count.to_string());
-    let ([entries, bytes, flights], [cached, shared, revalidated, missed]) = (held, answered);
-    table(&columns, [[entries, bytes, flights, cached, shared, revalidated, missed]])
+    let ([entries, bytes, fetches], [cached, shared, revalidated, missed]) = (held, answered);
+    table(&columns, [[entries, bytes, fetches, cached, shared, revalidated, missed]])
 }
 
 fn credentials_table(credentials: &[CredentialState]) -> String {

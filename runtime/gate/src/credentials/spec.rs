@@ -1,31 +1,27 @@
-//! Credentials as the operator writes them: what is acquired, from where, and for which hosts. Plain data; secret values
-//! stand here only as the sources that hold them.
-
-use std::fmt;
-use std::net::IpAddr;
-use std::str::FromStr;
+//! Credentials as the operator declares them: what is acquired, from where, and for which hosts. Plain data; secrets
+//! appear only as the sources that hold them.
 
 use http::{HeaderName, header};
 use ipnet::IpNet;
 
+use crate::credentials::token_url::TokenUrl;
 use crate::error::Error;
 use crate::pattern::HostPattern;
-use crate::request::{Host, Request};
 use crate::secret::Secret;
 use crate::{address, headers};
 
-/// A credential and what it is for.
+/// A credential and its hosts.
 #[derive(Debug, Clone)]
 pub struct Credential {
-    /// What metrics, logs and messages call it. No two of a provider have the same.
+    /// Its name in metrics, logs and messages. Unique within a provider.
     pub name: String,
-    /// The hosts whose requests it is attached to, at every port that a grant opens. Of several credentials for a host the
-    /// first one is.
+    /// The hosts to whose requests it is attached, at every port that a grant opens. Of several credentials for a host
+    /// the first one is used.
     pub hosts: Vec<HostPattern>,
-    /// Whether it is attached to requests without TLS as well, and its token fetched without: for tests and for networks
-    /// that nobody else is on.
+    /// Whether it is attached to requests without TLS as well, and its token fetched without: for tests and for
+    /// networks without other users.
     pub plain: bool,
-    /// The address ranges beyond the internet's that the token endpoint may resolve to.
+    /// The non-public address ranges that the token endpoint may resolve to.
     pub addresses: Vec<IpNet>,
     /// How it is acquired.
     pub kind: CredentialKind,
@@ -34,7 +30,7 @@ pub struct Credential {
 /// How a credential is acquired, and in which form it is attached.
 #[derive(Debug, Clone)]
 pub enum CredentialKind {
-    /// A token that somebody else acquires: `Authorization: Bearer TOKEN`.
+    /// A token that another program acquires: `Authorization: Bearer TOKEN`.
     Bearer {
         /// The token.
         token: Secret,
@@ -46,7 +42,7 @@ pub enum CredentialKind {
         /// The password.
         password: Secret,
     },
-    /// A header of the cloud's own.
+    /// A header of this cloud.
     Header {
         /// The header's name.
         name: HeaderName,
@@ -60,14 +56,14 @@ pub enum CredentialKind {
         /// The client's secret.
         secret: Secret,
     },
-    /// OAuth 2.0 client credentials with an assertion signed by a certificate's RSA key (RFC 7523), as Microsoft Entra
-    /// takes it.
+    /// OAuth 2.0 client credentials with an assertion signed by the RSA key of a certificate (RFC 7523), as Microsoft
+    /// Entra accepts it.
     ClientCertificate {
         /// Who is asked, for whom and for what.
         client: OAuthClient,
-        /// The certificate in PEM, its chain after it.
+        /// The PEM certificate, followed by its chain.
         certificate: Secret,
-        /// Its RSA key in PEM, PKCS#8 or PKCS#1. It may be the same source as the certificate.
+        /// Its PEM RSA key, PKCS#8 or PKCS#1. May be the same source as the certificate.
         key: Secret,
     },
     /// OAuth 2.0 client credentials with a token of the cluster as the assertion (workload identity federation).
@@ -77,16 +73,16 @@ pub enum CredentialKind {
         /// The projected token of the service account.
         token: Secret,
     },
-    /// A token of the machine's own identity, from the metadata service in the form of Azure's.
+    /// A token of the instance's own identity, from a metadata service like Azure's.
     ManagedIdentity {
-        /// The endpoint. Where its host is an address, that address may be dialed whatever it is.
+        /// The endpoint. If its host is an address, that address may be dialed even if it is not public.
         endpoint: TokenUrl,
         /// What the token is for, as in `https://management.azure.com/`.
         resource: String,
-        /// Which identity, where the machine has several.
+        /// The client ID of the identity, if the instance has several.
         client_id: Option<String>,
     },
-    /// AWS Signature Version 4, over all of the request.
+    /// AWS Signature Version 4, over the whole request.
     AwsSigV4 {
         /// The region, as in `eu-central-1`.
         region: String,
@@ -101,7 +97,7 @@ pub enum CredentialKind {
     },
 }
 
-/// An OAuth 2.0 client and the endpoint that gives it tokens.
+/// An OAuth 2.0 client and the endpoint that issues its tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OAuthClient {
     /// The token endpoint.
@@ -112,64 +108,23 @@ pub struct OAuthClient {
     pub scope: String,
 }
 
-/// The URL of an endpoint that gives tokens: scheme, host, port and path, without a user name, query and fragment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TokenUrl(pub(crate) Request);
-
-impl FromStr for TokenUrl {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |text: &str, cause| Error::Syntax {
-            kind: "token URL",
-            text: text.to_owned(),
-            cause,
-            example: "https://login.example.com/TENANT/oauth2/v2.0/token",
-        };
-        if text.contains(['?', '#', '@']) {
-            // These parts hold secrets more often than not, so nothing is repeated.
-            return Err(wrong("", "has a user name, a query or a fragment"));
-        }
-        let uri = text.parse().map_err(|_| wrong(text, "is no URL"))?;
-        Request::parse(&http::Method::POST, &uri)
-            .map(Self)
-            .map_err(|_| wrong(text, "is no URL of a path at a host, by http or https"))
-    }
-}
-
-impl fmt::Display for TokenUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.url())
-    }
-}
-
-impl TokenUrl {
-    /// The address where it stands in place of a name.
-    pub(crate) fn literal(&self) -> Option<IpAddr> {
-        match self.0.host {
-            Host::Ip(address) => Some(address),
-            Host::Name(_) => None,
-        }
-    }
-}
-
 impl Credential {
-    /// Whether its token endpoint is spoken to over TLS.
+    /// Whether its token endpoint is reached over TLS.
     pub(crate) fn speaks_tls(&self) -> bool {
         self.kind.endpoint().is_some_and(|(_, url)| url.0.tls)
     }
 
-    /// What is wrong with it, each with the field as the document calls it. A gate takes only credentials without.
-    pub fn mistakes(&self) -> Vec<(&'static str, Error)> {
-        let mut mistakes = Vec::new();
+    /// Its problems, each with the field as the document calls it. A gate accepts only credentials without problems.
+    pub fn problems(&self) -> Vec<(&'static str, Error)> {
+        let mut problems = Vec::new();
         let mut wrong = |field, text: &str, cause, example| {
-            mistakes
+            problems
                 .push((field, Error::Syntax { kind: "credential", text: text.to_owned(), cause, example }));
         };
         if self.hosts.is_empty() {
-            wrong("hosts", &self.name, "is for no host", "hosts: [management.example.com]");
+            wrong("hosts", &self.name, "has no hosts", "hosts: [management.example.com]");
         }
-        // A metadata service has no TLS, but nobody is between it and this machine.
+        // A metadata service has no TLS, but there is no network between it and this machine.
         let is_near = |field, url: &TokenUrl| {
             field == "managedIdentity.endpoint" && url.literal().is_some_and(address::is_near)
         };
@@ -182,7 +137,7 @@ impl Credential {
             CredentialKind::Basic { username, .. }
                 if username.contains(|letter: char| letter == ':' || letter.is_control()) =>
             {
-                // What follows a colon is the password more often than not.
+                // What follows a colon is often the password.
                 let name = username.split(':').next().unwrap_or_default();
                 wrong("basic.username", name, "holds a colon or a control character", "pileus");
             }
@@ -190,18 +145,18 @@ impl Credential {
                 wrong("header.name", name.as_str(), "frames or directs the request", "X-Auth-Token");
             }
             CredentialKind::AwsSigV4 { region, .. } if !is_a_name(region) => {
-                wrong("awsSigV4.region", region, "isn't a name of AWS", "eu-central-1");
+                wrong("awsSigV4.region", region, "is not a valid AWS name", "eu-central-1");
             }
             CredentialKind::AwsSigV4 { service, .. } if !is_a_name(service) => {
-                wrong("awsSigV4.service", service, "isn't a name of AWS", "ec2");
+                wrong("awsSigV4.service", service, "is not a valid AWS name", "ec2");
             }
             _ => {}
         }
-        mistakes
+        problems
     }
 }
 
-/// Whether a header says something else than who asks, so that a secret as its value can only be a slip.
+/// Whether a header can't carry a credential, so that a secret as its value can only be a mistake.
 fn is_not_a_credentials(name: &HeaderName) -> bool {
     *name == header::HOST || *name == header::CONTENT_LENGTH || headers::is_hop_by_hop(name.as_str())
 }
@@ -211,7 +166,7 @@ fn is_a_name(text: &str) -> bool {
 }
 
 impl CredentialKind {
-    /// What the document calls it.
+    /// Its name in the document.
     pub fn label(&self) -> &'static str {
         match self {
             Self::Bearer { .. } => "bearer",
@@ -225,7 +180,7 @@ impl CredentialKind {
         }
     }
 
-    /// The endpoint that gives its tokens, with the field that names it.
+    /// The token endpoint, with the field that names it.
     pub(crate) fn endpoint(&self) -> Option<(&'static str, &TokenUrl)> {
         match self {
             Self::ClientSecret { client, .. } => Some(("clientSecret.tokenURL", &client.token_url)),
@@ -261,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_named_by_its_field() {
+    fn a_problem_names_its_field() {
         let secretly = |url| CredentialKind::ClientSecret { client: client(url), secret: secret() };
         let basic = |name: &str| CredentialKind::Basic { username: name.into(), password: secret() };
         let header = |name: &str| CredentialKind::Header { name: name.parse().unwrap(), value: secret() };
@@ -297,10 +252,10 @@ mod tests {
             let shown = format!("{kind:?}");
             let hosts = vec!["api.example".parse().unwrap()];
             let credential = Credential { name: "main".into(), hosts, plain, addresses: Vec::new(), kind };
-            let fields: Vec<_> = credential.mistakes().into_iter().map(|(field, _)| field).collect();
+            let fields: Vec<_> = credential.problems().into_iter().map(|(field, _)| field).collect();
             assert_eq!(fields, Vec::from_iter(expected), "{shown} {plain}");
             let nowhere = Credential { hosts: Vec::new(), ..credential };
-            assert_eq!(nowhere.mistakes().len(), fields.len() + 1, "all at once: {shown}");
+            assert_eq!(nowhere.problems().len(), fields.len() + 1, "all at once: {shown}");
         }
     }
 
@@ -323,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_does_not_repeat_what_may_be_a_secret() {
+    fn a_problem_does_not_repeat_possible_secrets() {
         for text in
             ["https://u:hunter2@a.example/", "https://a.example/?sig=hunter2", "https://a.example/#hunter2"]
         {
@@ -333,7 +288,7 @@ mod tests {
         let kind = CredentialKind::Basic { username: "user:hunter2".into(), password: secret() };
         let hosts = vec!["api.example".parse().unwrap()];
         let credential = Credential { name: "main".into(), hosts, plain: false, addresses: Vec::new(), kind };
-        let mistakes = format!("{:?}", credential.mistakes());
-        assert!(mistakes.contains("\"user\"") && !mistakes.contains("hunter2"), "{mistakes}");
+        let problems = format!("{:?}", credential.problems());
+        assert!(problems.contains("\"user\"") && !problems.contains("hunter2"), "{problems}");
     }
 }

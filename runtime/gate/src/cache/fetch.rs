@@ -1,5 +1,5 @@
-//! An exchange with the cloud that several may wait for. It goes on as long as anybody does, whoever asked first, and ends
-//! at the deadlines of whoever asked first.
+//! A fetch: an exchange with the cloud whose answer several requests may share. It continues while any of them waits,
+//! and ends at the deadlines of the request that began it.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,12 +14,12 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::body::{BodyLimits, StreamedBody};
-use crate::cache::Shared;
-use crate::cache::decide::Landing;
-use crate::cache::gathered::{Held, MOST};
-use crate::cache::seen::FlightId;
-use crate::cache::slot::Landed;
-use crate::cache::stored::{Reply, Stored};
+use crate::cache::buffered::{BufferedBody, MOST};
+use crate::cache::history::FetchId;
+use crate::cache::shared::CacheShared;
+use crate::cache::slot::Fetched;
+use crate::cache::stored::{Stored, WholeResponse};
+use crate::cache::update::FetchResult;
 use crate::deadlines::Deadlines;
 use crate::error::{Error, Phase};
 use crate::recent::Source;
@@ -28,11 +28,11 @@ use crate::request::Host;
 use crate::response::{Response, ResponseBody};
 use crate::shutdown::Shutdown;
 
-/// What came of an exchange, for everybody who waited for it.
+/// The outcome of a fetch, for the requests that waited for it.
 #[derive(Debug, Clone)]
-pub(crate) enum Outcome {
+pub(crate) enum FetchOutcome {
     /// A response, and where it came from.
-    Response(Source, Arc<Reply>),
+    Response(Source, Arc<WholeResponse>),
     /// It failed.
     Failed(Error),
 }
@@ -41,59 +41,59 @@ pub(crate) enum Outcome {
 enum Progress {
     Waits,
     Left,
-    Ended(Outcome, Landing),
+    Ended(FetchOutcome, FetchResult),
 }
 
-/// The exchange, for whoever carries it.
+/// A fetch, for the task that carries it out.
 #[derive(Debug)]
-pub(crate) struct Flight {
-    shared: Arc<Shared>,
-    id: FlightId,
-    /// Whether somebody may wait for the sweep to end that it is a part of.
+pub(crate) struct Fetch {
+    shared: Arc<CacheShared>,
+    id: FetchId,
+    /// Whether requests may wait for the end of its paged read.
     is_page: bool,
-    /// The answer of which the cloud may say that it is still right.
+    /// The earlier answer that the cloud may confirm.
     former: Option<Arc<Stored>>,
-    keeps: bool,
+    may_store: bool,
     is_over: bool,
     progress: watch::Sender<Progress>,
 }
 
-/// The exchange, for whoever waits for it. When the last one of them is gone, it is given up.
+/// A request that waits for a fetch. The fetch is given up when the last waiter is gone.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Waiter {
     progress: watch::Receiver<Progress>,
     deadlines: Deadlines,
-    pub(crate) carried: Arc<Carried>,
+    pub(crate) task: Arc<FetchTask>,
 }
 
-/// A seat, without keeping the exchange alive.
+/// A waiter that does not keep the fetch alive.
 #[derive(Debug)]
-pub(crate) struct FreeSeat {
+pub(crate) struct WeakWaiter {
     progress: watch::Receiver<Progress>,
     deadlines: Deadlines,
-    carried: Weak<Carried>,
+    task: Weak<FetchTask>,
 }
 
-impl FreeSeat {
-    /// Takes the seat, unless everybody has left.
-    pub(crate) fn take(&self) -> Option<Seat> {
-        let Self { progress, deadlines, carried } = self;
+impl WeakWaiter {
+    /// A waiter, unless all waiters have gone.
+    pub(crate) fn take(&self) -> Option<Waiter> {
+        let Self { progress, deadlines, task } = self;
         let (progress, deadlines) = (progress.clone(), *deadlines);
-        Some(Seat { progress, deadlines, carried: carried.upgrade()? })
+        Some(Waiter { progress, deadlines, task: task.upgrade()? })
     }
 }
 
-/// Who carries an exchange.
+/// The task that carries out a fetch; aborted when dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Carried(OnceLock<AbortHandle>);
+pub(crate) struct FetchTask(OnceLock<AbortHandle>);
 
-impl Carried {
+impl FetchTask {
     pub(crate) fn by(&self, task: AbortHandle) {
         self.0.get_or_init(|| task);
     }
 }
 
-impl Drop for Carried {
+impl Drop for FetchTask {
     fn drop(&mut self) {
         if let Some(task) = self.0.get() {
             task.abort();
@@ -101,82 +101,82 @@ impl Drop for Carried {
     }
 }
 
-impl Flight {
+impl Fetch {
     pub(super) fn new(
-        shared: Arc<Shared>,
-        (id, is_page): (FlightId, bool),
+        shared: Arc<CacheShared>,
+        (id, is_page): (FetchId, bool),
         former: Option<Arc<Stored>>,
         deadlines: Deadlines,
-    ) -> (Self, Seat) {
+    ) -> (Self, Waiter) {
         let (sender, progress) = watch::channel(Progress::Waits);
-        let flight = Self { shared, id, is_page, former, keeps: false, is_over: false, progress: sender };
-        (flight, Seat { progress, deadlines, carried: Arc::default() })
+        let fetch = Self { shared, id, is_page, former, may_store: false, is_over: false, progress: sender };
+        (fetch, Waiter { progress, deadlines, task: Arc::default() })
     }
 
-    /// The header that asks whether the answer before is still right.
+    /// The header that asks whether the earlier answer is still right.
     pub(crate) fn validator(&self) -> Option<(HeaderName, HeaderValue)> {
         self.former.as_ref()?.validator().cloned()
     }
 
-    /// It leaves now.
-    pub(crate) fn leaves(&mut self) {
-        self.keeps = self.shared.change(|state, now| state.sent(now, self.id));
+    /// Notes that it is sent now.
+    pub(crate) fn on_sent(&mut self) {
+        self.may_store = self.shared.change(|state, now| state.on_sent(now, self.id));
         self.progress.send_replace(Progress::Left);
     }
 
-    /// Takes the response in and gives it to all waiting callers.
-    pub(crate) async fn respond(mut self, response: Response, mut record: Record, shutdown: &Shutdown) {
+    /// Reads the response and passes it to all waiters.
+    pub(crate) async fn on_response(mut self, response: Response, mut record: Record, shutdown: &Shutdown) {
         record.respond(response.from, response.status());
         let Response { from, head, body } = response;
         let (incoming, limits) = match body {
             ResponseBody::Stream(incoming, limits) => (incoming, limits),
             // A limit held it back.
             ResponseBody::Whole(body) => {
-                let reply = Reply { status: head.status, headers: head.headers, body };
-                return self.ends(Outcome::Response(from, Arc::new(reply)), Landed::Failure);
+                let reply = WholeResponse { status: head.status, headers: head.headers, body };
+                return self.ends(FetchOutcome::Response(from, Arc::new(reply)), Fetched::Failed);
             }
         };
         let confirmed = self.former.clone().filter(|_| head.status == StatusCode::NOT_MODIFIED);
         if confirmed.is_some() {
             record.revalidate();
         }
-        let (outcome, landed) = match self.gather(incoming, limits, record, shutdown).await {
-            Err(error) => (Outcome::Failed(error), Landed::Failure),
+        let (outcome, fetched) = match self.gather(incoming, limits, record, shutdown).await {
+            Err(error) => (FetchOutcome::Failed(error), Fetched::Failed),
             Ok(body) => match confirmed {
                 Some(former) => {
                     self.shared.lock().state.counts.revalidated += 1;
                     let reply = former.unpack().aged(Duration::ZERO);
-                    (Outcome::Response(Source::Shared, Arc::new(reply)), Landed::Good(former))
+                    (FetchOutcome::Response(Source::Shared, Arc::new(reply)), Fetched::Storable(former))
                 }
-                None => self.taken(Reply { status: head.status, headers: head.headers, body }),
+                None => self.taken(WholeResponse { status: head.status, headers: head.headers, body }),
             },
         };
-        self.ends(outcome, landed);
+        self.ends(outcome, fetched);
     }
 
-    fn taken(&self, reply: Reply) -> (Outcome, Landed) {
-        let kept = if self.keeps { Stored::pack(&reply) } else { None };
-        let landed = match kept {
-            Some(stored) => Landed::Good(Arc::new(stored)),
-            None if reply.status.as_u16() < 400 => Landed::Passing,
-            None => Landed::Failure,
+    fn taken(&self, reply: WholeResponse) -> (FetchOutcome, Fetched) {
+        let kept = if self.may_store { Stored::pack(&reply) } else { None };
+        let fetched = match kept {
+            Some(stored) => Fetched::Storable(Arc::new(stored)),
+            None if reply.status.as_u16() < 400 => Fetched::NotStorable,
+            None => Fetched::Failed,
         };
-        (Outcome::Response(Source::Shared, Arc::new(reply)), landed)
+        (FetchOutcome::Response(Source::Shared, Arc::new(reply)), fetched)
     }
 
-    /// The exchange failed.
-    pub(crate) fn fail(mut self, error: Error) {
-        self.ends(Outcome::Failed(error), Landed::Failure);
+    /// Ends it with an error.
+    pub(crate) fn on_failure(mut self, error: Error) {
+        self.ends(FetchOutcome::Failed(error), Fetched::Failed);
     }
 
-    fn ends(&mut self, outcome: Outcome, landed: Landed) {
+    fn ends(&mut self, outcome: FetchOutcome, fetched: Fetched) {
         self.is_over = true;
-        let landing = self.shared.ended(self.id, landed, self.is_page);
-        self.progress.send_replace(Progress::Ended(outcome, landing));
+        let result = self.shared.ended(self.id, fetched, self.is_page);
+        self.progress.send_replace(Progress::Ended(outcome, result));
     }
 
-    /// The whole body, which counts against what all of them may take until nobody has it any more. Those who wait for it
-    /// have no answer yet, so it is given up with the gate.
+    /// Reads the whole body, which counts against the bound of all fetches until its last reader drops it. Requests
+    /// that wait for it have no answer yet, so it is given up when the gate closes.
     async fn gather(
         &self,
         incoming: Incoming,
@@ -186,7 +186,7 @@ impl Flight {
     ) -> Result<Bytes, Error> {
         let host = limits.host.clone();
         let mut body = StreamedBody::new(incoming, limits, record);
-        let mut held = Held::new(self.shared.gathered.clone());
+        let mut held = BufferedBody::new(self.shared.buffered.clone());
         let mut closed = pin!(shutdown.closed());
         loop {
             let frame = tokio::select! {
@@ -211,34 +211,34 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for Fetch {
     fn drop(&mut self) {
         if !self.is_over {
-            self.shared.ended(self.id, Landed::Failure, self.is_page);
+            self.shared.ended(self.id, Fetched::Failed, self.is_page);
         }
     }
 }
 
-impl Seat {
-    /// The same seat for whoever comes next.
-    pub(crate) fn free(&self) -> FreeSeat {
-        let Self { progress, deadlines, carried } = self;
-        FreeSeat { progress: progress.clone(), deadlines: *deadlines, carried: Arc::downgrade(carried) }
+impl Waiter {
+    /// The same waiter for a later request.
+    pub(crate) fn free(&self) -> WeakWaiter {
+        let Self { progress, deadlines, task } = self;
+        WeakWaiter { progress: progress.clone(), deadlines: *deadlines, task: Arc::downgrade(task) }
     }
 
-    /// Waits for the end of one's own exchange.
-    pub(crate) async fn own_end(mut self) -> Result<(Outcome, Landing), Error> {
+    /// Waits for the end of its own fetch.
+    pub(crate) async fn own_end(mut self) -> Result<(FetchOutcome, FetchResult), Error> {
         ended(&mut self.progress).await
     }
 
-    /// Waits for the end of another's exchange, at most until these deadlines. `None` if it ended only because the time of
-    /// whoever began it was over, and this one has more.
+    /// Waits for the end of another's fetch, at most until these deadlines. None if the fetch ended only because of the
+    /// deadlines of the request that began it, and this one has more time.
     pub(crate) async fn end(
         mut self,
         own: &Deadlines,
         host: &Host,
-    ) -> Result<Option<(Outcome, Landing)>, Error> {
-        // At its own deadlines it ends by itself.
+    ) -> Result<Option<(FetchOutcome, FetchResult)>, Error> {
+        // At its own deadlines the fetch ends by itself.
         if own.soft < self.deadlines.soft {
             let left = self.progress.wait_for(|progress| !matches!(progress, Progress::Waits));
             timeout_at(own.soft, left)
@@ -247,7 +247,7 @@ impl Seat {
                 .map_err(|_| Error::Closed)?;
         }
         let end = ended(&mut self.progress);
-        let (outcome, landing) = if own.hard < self.deadlines.hard {
+        let (outcome, result) = if own.hard < self.deadlines.hard {
             let begun = Instant::now();
             timeout_at(own.hard, end).await.map_err(|_| Error::Timeout {
                 phase: Phase::Call,
@@ -257,16 +257,18 @@ impl Seat {
         } else {
             end.await?
         };
-        Ok((!self.is_early(&outcome, own)).then_some((outcome, landing)))
+        Ok((!self.is_early(&outcome, own)).then_some((outcome, result)))
     }
 
-    fn is_early(&self, outcome: &Outcome, own: &Deadlines) -> bool {
+    fn is_early(&self, outcome: &FetchOutcome, own: &Deadlines) -> bool {
         let longer =
             |own: Option<_>, other: Option<_>| other.is_some_and(|other| own.is_none_or(|own| own > other));
         let Deadlines { soft, hard, connect, first_byte, between_bytes } = self.deadlines;
         match outcome {
-            Outcome::Response(Source::Limit, _) | Outcome::Failed(Error::DeadlinePassed) => own.soft > soft,
-            Outcome::Failed(Error::Timeout { phase, .. }) => {
+            FetchOutcome::Response(Source::Limit, _) | FetchOutcome::Failed(Error::DeadlinePassed) => {
+                own.soft > soft
+            }
+            FetchOutcome::Failed(Error::Timeout { phase, .. }) => {
                 let has_wish = match phase {
                     Phase::Connect => longer(own.connect, connect),
                     Phase::FirstByte => longer(own.first_byte, first_byte),
@@ -280,11 +282,11 @@ impl Seat {
     }
 }
 
-async fn ended(progress: &mut watch::Receiver<Progress>) -> Result<(Outcome, Landing), Error> {
-    // Only the end of the runtime ends the task of an exchange that is waited for.
+async fn ended(progress: &mut watch::Receiver<Progress>) -> Result<(FetchOutcome, FetchResult), Error> {
+    // Only the end of the runtime ends the task of a fetch that is waited for.
     let ended = progress.wait_for(|progress| matches!(progress, Progress::Ended(..))).await;
     match &*ended.map_err(|_| Error::Closed)? {
-        Progress::Ended(outcome, landing) => Ok((outcome.clone(), *landing)),
+        Progress::Ended(outcome, result) => Ok((outcome.clone(), *result)),
         Progress::Waits | Progress::Left => Err(Error::Closed),
     }
 }

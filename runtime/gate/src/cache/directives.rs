@@ -1,7 +1,7 @@
-//! What a request itself says about being answered from a cache. Only its side of the matter: what an answer says plays
-//! no part, since the control planes of clouds say `no-cache` or `no-store` on everything. That is why the semantics of
-//! an HTTP cache as a library has them don't fit, and why doubt falls on the other side than there: a directive that
-//! can't be read is the strictest, and of two the stricter holds.
+//! The request's own cache directives (`Cache-Control`). Those of answers play no part: the control planes of clouds
+//! send `no-cache` or `no-store` with every answer. That is why a library with the semantics of an HTTP cache does not
+//! fit, and why doubt is resolved differently here: a directive that can't be read counts as the strictest, and of two
+//! the stricter holds.
 
 use std::time::{Duration, Instant};
 
@@ -10,38 +10,38 @@ use http::header::{
     CACHE_CONTROL, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, PRAGMA, RANGE,
 };
 
-/// What a request says that is for the cache alone.
+/// The directive of a request that only the cache may answer.
 const ONLY: &str = "only-if-cached";
 
-/// What a request wishes.
+/// The cache directives of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Wish {
-    /// How long ago its answer may have been asked for.
+pub(crate) struct CacheDirectives {
+    /// How long ago its answer may have been requested.
     pub(crate) max_age: Option<Duration>,
-    /// Whether it may be answered from the cache only.
+    /// Whether it may only be answered from the cache.
     pub(crate) only_if_cached: bool,
 }
 
-impl Wish {
-    /// What a request with these headers wishes; `None` if the cache isn't to know of it.
+impl CacheDirectives {
+    /// Reads the directives. None if the request bypasses the cache.
     pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
-        // The cache knows whole answers without conditions.
+        // The cache has only whole, unconditional answers.
         let own = [RANGE, IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, IF_RANGE];
         if own.iter().any(|name| headers.contains_key(name)) {
             return None;
         }
-        let mut wish = Self::default();
+        let mut directives = Self::default();
         for line in headers.get_all(CACHE_CONTROL) {
-            // Text that isn't ASCII can't be read, so it says anything.
+            // Text that is not ASCII can't be read, so it counts as the strictest directive.
             for directive in line.to_str().unwrap_or("no-store").split(',') {
-                wish.add(directive.trim())?;
+                directives.add(directive.trim())?;
             }
         }
-        // What clients said before there was the other, and some still do.
+        // The older header, which some clients still send.
         if !headers.contains_key(CACHE_CONTROL) && headers.contains_key(PRAGMA) {
-            wish.at_most(Duration::ZERO);
+            directives.at_most(Duration::ZERO);
         }
-        Some(wish)
+        Some(directives)
     }
 
     fn add(&mut self, directive: &str) -> Option<()> {
@@ -51,7 +51,7 @@ impl Wish {
             "no-cache" => self.at_most(Duration::ZERO),
             ONLY => self.only_if_cached = true,
             "max-age" => self.at_most(seconds(value)),
-            // The others are about freshness, which an answer that says nothing of it hasn't got.
+            // The others are about freshness, which an answer without directives does not have.
             _ => {}
         }
         Some(())
@@ -61,20 +61,20 @@ impl Wish {
         self.max_age = Some(self.max_age.map_or(age, |known| known.min(age)));
     }
 
-    /// Before when nothing may have been asked for that answers this request now, if it came at `arrived`.
+    /// The earliest time at which the answer to this request, which came at `arrived`, may have been requested.
     pub(crate) fn floor(&self, arrived: Instant, now: Instant) -> Option<Instant> {
         floor(self.max_age?, arrived, now)
     }
 }
 
-/// Whether a request with these headers is for the cache alone, and the cloud is never to see it.
+/// Whether only the cache may answer a request with these headers, so that it is never sent to the cloud.
 pub(crate) fn is_for_it_alone(headers: &HeaderMap) -> bool {
     let lines = headers.get_all(CACHE_CONTROL).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|directive| directive.trim().eq_ignore_ascii_case(ONLY))
 }
 
-/// Before when nothing may have been asked for that is at most this old now, or that was asked for after whoever wants
-/// it had come.
+/// The earliest time at which an answer may have been requested that is at most this old now, or was requested after
+/// its reader had arrived.
 pub(crate) fn floor(age: Duration, arrived: Instant, now: Instant) -> Option<Instant> {
     now.checked_sub(age).map(|floor| floor.min(arrived))
 }
@@ -95,7 +95,7 @@ mod tests {
 
     type Lines<'a> = &'a [(&'a str, &'a str)];
 
-    fn read(lines: Lines<'_>) -> Option<Wish> {
+    fn read(lines: Lines<'_>) -> Option<CacheDirectives> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(
@@ -103,33 +103,33 @@ mod tests {
                 HeaderValue::from_bytes(value.as_bytes()).unwrap(),
             );
         }
-        Wish::read(&headers)
+        CacheDirectives::read(&headers)
     }
 
-    fn wish(max_age: Option<u64>, only_if_cached: bool) -> Wish {
-        Wish { max_age: max_age.map(Duration::from_secs), only_if_cached }
+    fn directives(max_age: Option<u64>, only_if_cached: bool) -> CacheDirectives {
+        CacheDirectives { max_age: max_age.map(Duration::from_secs), only_if_cached }
     }
 
     #[test]
-    fn doubt_is_strict_and_the_stricter_of_two_holds() {
+    fn unreadable_directives_are_strict_and_the_stricter_of_two_holds() {
         let control = "cache-control";
-        let rows: [(Lines<'_>, Option<Wish>); 20] = [
-            (&[], Some(wish(None, false))),
-            (&[(control, "")], Some(wish(None, false))),
-            (&[(control, "max-age=30")], Some(wish(Some(30), false))),
-            (&[(control, "Max-Age = \"30\" , max-stale=5")], Some(wish(Some(30), false))),
-            (&[(control, "max-age=30, max-age=20")], Some(wish(Some(20), false))),
-            (&[(control, "max-age=30"), (control, "max-age=40")], Some(wish(Some(30), false))),
-            (&[(control, "max-age=30, no-cache")], Some(wish(Some(0), false))),
-            (&[(control, "max-age=-1")], Some(wish(Some(0), false))),
-            (&[(control, "max-age")], Some(wish(Some(0), false))),
-            (&[(control, "max-age=99999999999999999999")], Some(wish(Some(u64::MAX), false))),
-            (&[(control, "only-if-cached, max-age=9")], Some(wish(Some(9), true))),
+        let rows: [(Lines<'_>, Option<CacheDirectives>); 20] = [
+            (&[], Some(directives(None, false))),
+            (&[(control, "")], Some(directives(None, false))),
+            (&[(control, "max-age=30")], Some(directives(Some(30), false))),
+            (&[(control, "Max-Age = \"30\" , max-stale=5")], Some(directives(Some(30), false))),
+            (&[(control, "max-age=30, max-age=20")], Some(directives(Some(20), false))),
+            (&[(control, "max-age=30"), (control, "max-age=40")], Some(directives(Some(30), false))),
+            (&[(control, "max-age=30, no-cache")], Some(directives(Some(0), false))),
+            (&[(control, "max-age=-1")], Some(directives(Some(0), false))),
+            (&[(control, "max-age")], Some(directives(Some(0), false))),
+            (&[(control, "max-age=99999999999999999999")], Some(directives(Some(u64::MAX), false))),
+            (&[(control, "only-if-cached, max-age=9")], Some(directives(Some(9), true))),
             (&[(control, "no-store")], None),
             (&[(control, "max-age=9, no-store")], None),
             (&[(control, "max-age=9, é")], None),
-            (&[("pragma", "no-cache")], Some(wish(Some(0), false))),
-            (&[("pragma", "no-cache"), (control, "max-age=9")], Some(wish(Some(9), false))),
+            (&[("pragma", "no-cache")], Some(directives(Some(0), false))),
+            (&[("pragma", "no-cache"), (control, "max-age=9")], Some(directives(Some(9), false))),
             (&[("range", "bytes=0-9")], None),
             (&[("if-none-match", "\"1\"")], None),
             (&[("if-modified-since", "x")], None),
@@ -141,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_after_the_request_came_is_never_too_old_for_it() {
+    fn an_answer_requested_after_the_read_arrived_is_never_too_old() {
         let arrived = Instant::now() + Duration::from_hours(1);
         let after = |seconds| arrived + Duration::from_secs(seconds);
-        let floor = |age, now| wish(age, false).floor(arrived, now);
+        let floor = |age, now| directives(age, false).floor(arrived, now);
         assert_eq!(floor(None, after(5)), None);
         assert_eq!(floor(Some(0), after(0)), Some(arrived));
         assert_eq!(floor(Some(0), after(5)), Some(arrived));
