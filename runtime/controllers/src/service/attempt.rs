@@ -16,7 +16,8 @@ const REPORT_EVERY: u32 = 32;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flight {
     None,
-    InFlight,
+    /// It is, for the task of now.
+    Current,
     /// It is, but the Service has changed since: its result says nothing about the task of now.
     Superseded,
 }
@@ -59,7 +60,7 @@ impl Attempt {
 
     /// Work begins.
     pub(super) fn start(&mut self) {
-        self.flight = Flight::InFlight;
+        self.flight = Flight::Current;
     }
 
     /// The task is another one from now on: no failure, delay or note of the former one counts.

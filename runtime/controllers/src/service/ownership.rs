@@ -233,7 +233,7 @@ mod tests {
             (None, true, true, Demand::Nothing),
             (Some("other"), true, true, Demand::Nothing),
         ] {
-            let mut facts = ServiceFacts { is_load_balancer, is_deleting, ..ServiceFacts::balanced("a") };
+            let mut facts = ServiceFacts { is_deleting, is_load_balancer, ..ServiceFacts::balanced("a") };
             facts.service.class = class.map(str::to_owned);
             assert_eq!(Demand::of(&facts, &classes), expected, "{class:?} {is_load_balancer} {is_deleting}");
         }

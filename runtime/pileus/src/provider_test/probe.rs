@@ -233,7 +233,7 @@ impl Caller {
         });
         let mode = CloudMode::Silence;
         let mut report = || {
-            progress(&format!("calling the provider with {}, for up to {} s", mode.as_str(), hard.as_secs()))
+            progress(&format!("calling the provider with {}, for up to {} s", mode.as_str(), hard.as_secs()));
         };
         if let Some(lookups) = &mut facts.lookups {
             report();

@@ -140,7 +140,7 @@ impl Caller {
         match self.list_test_services().await {
             Ok(ours) => left.extend(ours.into_iter().map(|owned| owned.name)),
             Err(failure) => {
-                left.push(format!("unknown, because list-owned fails: {}", describe::call_failure(&failure)))
+                left.push(format!("unknown, because list-owned fails: {}", describe::call_failure(&failure)));
             }
         }
         left

@@ -122,7 +122,7 @@ impl<C: Resume> Item<C> {
     fn record(&mut self, outcome: ChangeOutcome, forgets: bool) {
         match &outcome {
             ChangeOutcome::InProgress { resume, .. } => {
-                self.change.set_resume(resume.clone().filter(|_| !forgets))
+                self.change.set_resume(resume.clone().filter(|_| !forgets));
             }
             ChangeOutcome::Failed(_) => self.failures += 1,
             ChangeOutcome::Done(_) | ChangeOutcome::Elsewhere => {}
