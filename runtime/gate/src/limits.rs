@@ -11,6 +11,9 @@
 //!   refused where nothing is declared.
 //! - Multiply by 0.7 instead: 92 % used, 0.78 % instead of 0.40 % refused.
 //! - No window: 17 % instead of 0.9 % refused when a full bucket meets a lower limit.
+//!
+//! In the load tests themselves 0.38 %, 0.28 % and (with Azure's quotas) 0.53 % of requests are refused, 94 to 99 % of the
+//! quotas are used, and the slowest urgent delete takes 0.31, 0.31 and 0.87 s.
 
 mod bucket;
 mod buckets;

@@ -26,7 +26,7 @@ pub(super) fn from_reply(from: Source, reply: &WholeResponse) -> Response {
     Response::whole(from, response)
 }
 
-/// The response to a request that wants a cached response only, when there is none.
+/// The response to a request that wants a cached response only, if the cache has no answer.
 pub(crate) fn not_cached() -> Response {
     let body = "not sent to the cloud: the request has only-if-cached and its answer is not in the cache\n";
     let mut response = http::Response::new(Bytes::from_static(body.as_bytes()));

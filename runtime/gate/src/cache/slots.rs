@@ -67,7 +67,7 @@ impl SlotTable {
         self.by_key.get_mut(&key)
     }
 
-    /// The slot of this key; a new slot if there is none.
+    /// The slot of this key; created if missing.
     pub(crate) fn make(&mut self, key: Key, scope: &Scope) -> &mut CacheSlot {
         let Self { by_key, of_scope, number, .. } = self;
         by_key.entry(key).or_insert_with(|| {

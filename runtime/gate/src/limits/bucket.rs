@@ -148,7 +148,7 @@ impl Bucket {
         Token { left: self.tokens, ..token }
     }
 
-    /// Takes a token even if there is none. The missing token must flow in before the next one is available.
+    /// Takes a token even from an empty bucket. The missing token must flow in before the next one is available.
     pub(crate) fn take_in_advance(&mut self, now: Instant) -> Token {
         self.tokens -= 1.0;
         self.window.on_sent();

@@ -1,6 +1,6 @@
 //! The buckets of all limits. A limit whose key has a `{n}` has a bucket for each value that a path brings, so a
 //! provider decides how many there are: their number is bounded here. Buckets that are the same as new ones are
-//! forgotten first. Where there is none, new values share one bucket, which is slower than necessary but never too
+//! forgotten first. Without such buckets, new values share one, which is slower than necessary but never too
 //! fast.
 
 use std::collections::HashMap;
