@@ -284,7 +284,7 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
             &["load-balancers.trouble", "load-balancers.deadline", "routes.trouble", "routes.deadline"],
         ),
         ("creates-before-it-deletes", &["routes.move"]),
-        ("tells-nobody", &["routes.listed"]),
+        ("lists-routes-without-nodes", &["routes.listed"]),
     ];
     let cloud = Cloud::start().await;
     let runs = rows.into_iter().map(|(breaks, _)| {

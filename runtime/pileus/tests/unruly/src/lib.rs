@@ -86,7 +86,7 @@ enum Breaks {
     /// Routes are created before others are deleted.
     CreatesBeforeItDeletes,
     /// It lists routes without their Nodes.
-    TellsNobody,
+    ListsRoutesWithoutNodes,
 }
 
 /// The configuration of the provider.

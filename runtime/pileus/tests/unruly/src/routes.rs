@@ -39,7 +39,7 @@ impl Routes for Unruly {
                 Err(_) if self.breaks == Breaks::ErrorsAreEmptyLists => return Ok(Vec::new()),
                 page => page?,
             };
-            let visible = |text: String| (self.breaks != Breaks::TellsNobody).then_some(text);
+            let visible = |text: String| (self.breaks != Breaks::ListsRoutesWithoutNodes).then_some(text);
             all.extend(routes.into_iter().map(|TableRoute { name, destination, machine, mut labels }| {
                 ListedRoute {
                     name,
