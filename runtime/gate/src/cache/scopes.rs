@@ -111,7 +111,7 @@ mod tests {
             scopes.began(&changed);
             scopes.began(&changed);
             scopes.ended(&changed, at(1));
-            assert_eq!(scopes.are_settled(&read, at(100)), !concerns, "{name}: one is under way");
+            assert_eq!(scopes.are_settled(&read, at(100)), !concerns, "{name}: one is in flight");
             scopes.ended(&changed, at(101));
             assert_eq!(scopes.are_settled(&read, at(130)), !concerns, "{name}: just made");
             assert!(scopes.are_settled(&read, at(131)), "{name}");

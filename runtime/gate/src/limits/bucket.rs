@@ -348,7 +348,7 @@ mod tests {
         let token = bucket.take(now);
         bucket.on_finished(token);
         bucket.on_remaining(10);
-        assert!(near(bucket.tokens(), 9.0), "one is under way");
+        assert!(near(bucket.tokens(), 9.0), "one is in flight");
         bucket.on_remaining(50);
         assert!(near(bucket.tokens(), 9.0));
         bucket.on_remaining(0);

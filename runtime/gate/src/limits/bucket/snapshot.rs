@@ -117,7 +117,7 @@ mod tests {
         let later = now + 31 * SECOND;
         old.fill(later);
         old.take(later);
-        assert!(old.available_at(later, 1.0) > later, "its probe is under way");
+        assert!(old.available_at(later, 1.0) > later, "its probe is in flight");
         let mut new = full(rate(10.0, 1.0), now);
         new.take_over(now, old.hand_over(later));
         assert_eq!(new.paused_until(now), Some(now + 30 * SECOND));

@@ -41,7 +41,7 @@ pub(crate) struct Misbehavior {
 /// An endless loop.
 pub(crate) const LOOP: Misbehavior = Misbehavior {
     headline: "A provider never returns",
-    caption: "Each call has a budget of two seconds of processor time, and ends when that is used up.",
+    caption: "Each call has a budget of two seconds of CPU time, and ends when that is used up.",
     name: "looping",
     behavior: "loop",
     result: "cpu",
