@@ -36,7 +36,7 @@ pub(crate) use upstream::TABLE as UPSTREAM_FLAGS;
 /// The exit codes, as every help ends with them.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  success; run: stopped on request, after the writes in flight had ended; plan: no changes are pending
+  0  success; run: stopped on request, after the writes in flight had ended, or 25 s; plan: no changes are pending
   1  this machine can't run pileus (a port is in use, for example); or the leader lease was lost, and another replica
      leads; or provider test was stopped
   2  the command line, the CloudProvider document or the kubeconfig is invalid

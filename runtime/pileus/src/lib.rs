@@ -6,10 +6,10 @@
 //!   kube-apiserver ──watch──▶ controllers/nodes.rs ──▶ node/queue.rs (which Node is due?), node/worker.rs
 //!                                  │ Instances::lookup, one call for all Nodes that are due
 //!                                  ▼
-//!                             host/guest.rs ─▶ call.rs ─▶ the component, in a sandbox of its own
+//!                             host/guest/instances.rs ─▶ call.rs ─▶ the component, in its own sandbox
 //!                                  ▲                          │ wasi:http
 //!                                  │                          ▼
-//!                             host/convert.rs         gate/gate.rs: rule, grant, address, dial ─▶ cloud
+//!                             host/convert.rs         gate/gate/pipeline.rs: grant, rule, cache, limit, credential, dial ─▶ cloud
 //!                                  │ Answer::Found(instance)
 //!                                  ▼
 //!   kube-apiserver ◀──patch── node/completion.rs ◀── node/plan.rs (pure)

@@ -40,7 +40,7 @@ pub(crate) struct ThroughputMeter {
 }
 
 impl ThroughputMeter {
-    /// UrgencyCounts a request that is being sent. Returns its number.
+    /// Counts a request that is being sent. Returns its number.
     pub(crate) fn count(&mut self, now: Instant) -> f64 {
         match self.begun {
             None => {
