@@ -208,7 +208,7 @@ async fn plan_previews_what_a_run_does(style: Style) {
     let wanted = planned(&plan);
     if style == Style::Shared {
         assert_eq!(wanted.len(), 2, "the shared object is written once for all: {wanted:?}");
-        assert_eq!(plan["loadBalancers"]["together"][0]["for"].as_array().unwrap().len(), 3, "{plan:#}");
+        assert_eq!(plan["loadBalancers"]["sharedWrites"][0]["for"].as_array().unwrap().len(), 3, "{plan:#}");
     }
     let written = settle(&world, style, 1).await;
     assert!(wanted.is_subset(&written), "{wanted:?} {written:?}");

@@ -285,7 +285,7 @@ async fn invalid(world: &World, style: Style) {
     let mixed =
         json!([{"name": "a", "port": 80, "protocol": "TCP"}, {"name": "b", "port": 80, "protocol": "SCTP"}]);
     let wrong = [
-        ("mixed", json!({"ports": mixed}), ["sctp", "of its own"]),
+        ("mixed", json!({"ports": mixed}), ["sctp", "of their own"]),
         (
             "annotated",
             json!({"annotations": {"simulated.pileus.dev/hostname": "maybe"}}),
