@@ -43,7 +43,7 @@ async fn a_host_without_a_grant_is_not_reached_and_the_operator_learns_what_to_g
     let run = world.start_with(&world.simulated(world.cloud.port - 1)).await;
     let port = world.cloud.port.to_string();
     let endpoint = format!("http://127.0.0.1:{port}");
-    run.logged(&["WARN", "asks for a host that no grant names", &endpoint]).await;
+    run.logged(&["WARN", "requests a host without a grant", &endpoint]).await;
     let advice = format!("add a grant with `tls: false`, `host: \"127.0.0.1\"` and `port: {port}`");
     run.logged(&["WARN", "isn't granted to provider simulated", &advice]).await;
     let message = world.event("a", "CloudInitializationFailed").await.message.unwrap();
