@@ -15,8 +15,8 @@ use crate::secret::Secret;
 /// How a gate reaches its cloud.
 #[derive(Debug, Clone, Default)]
 pub struct Connection {
-    /// A file of certificates in PEM form, which are trusted in addition to the system's. It is read once, when the gate is
-    /// made.
+    /// A file of certificates in PEM form, which are trusted in addition to the system's. It is read when the gate is made,
+    /// and again while it is used.
     pub extra_roots: Option<PathBuf>,
     /// The proxy for all connections, if the network allows no others.
     pub proxy: Option<Proxy>,
