@@ -2,6 +2,8 @@
 //! denied, and without grants every request is. The endpoints that a provider asks for play no part in the decision; they
 //! are only compared with the grants for the operator to read.
 
+mod requests;
+
 use std::fmt;
 
 use ipnet::IpNet;
@@ -10,6 +12,8 @@ use crate::error::MissingGrant;
 use crate::path::PathPrefix;
 use crate::pattern::{HostPattern, MethodPattern};
 use crate::request::{Host, Request, default_port};
+use crate::rules::Rule;
+pub use requests::{DeniedRequests, MissingPart};
 
 /// The methods and paths of one endpoint that the operator allows. An empty list allows nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +112,7 @@ impl Endpoint {
     }
 }
 
-/// The endpoints that a provider asks for, compared with its grants.
+/// What a provider asks for, compared with its grants.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Coverage {
     /// The endpoints that grants name, each with the labels of these grants. A grant may still open only some methods and
@@ -116,12 +120,14 @@ pub struct Coverage {
     pub granted: Vec<(Endpoint, Vec<String>)>,
     /// The endpoints that no grant names as a whole.
     pub missing: Vec<Endpoint>,
+    /// The requests that no grant lets through, by the provider's rules.
+    pub denied: Vec<DeniedRequests>,
 }
 
 impl Coverage {
-    /// Compares the endpoints that a provider asks for with grants.
-    pub fn new(grants: &[Grant], requested: impl IntoIterator<Item = Endpoint>) -> Self {
-        let mut coverage = Self::default();
+    /// Compares the endpoints that a provider asks for, and the requests that its rules describe, with grants.
+    pub fn new(grants: &[Grant], requested: impl IntoIterator<Item = Endpoint>, rules: &[Rule]) -> Self {
+        let mut coverage = Self { denied: requests::denied(grants, rules), ..Self::default() };
         for endpoint in requested {
             let covers = |grant: &&Grant| {
                 grant.tls == endpoint.tls && grant.port == endpoint.port && grant.host.covers(&endpoint.host)
@@ -221,7 +227,7 @@ mod tests {
             endpoint("api.example.com", Some(1)),
             plain,
         ];
-        let coverage = Coverage::new(&grants, requested.clone());
+        let coverage = Coverage::new(&grants, requested.clone(), &[]);
         let [api, org, other_port, plain] = requested;
         assert_eq!(coverage.granted, [(api, vec!["*.example.com".to_owned()])]);
         assert_eq!(coverage.missing, [org, other_port, plain]);

@@ -78,7 +78,7 @@ pub use dry_run::{DryRun, WantedWrite, WantedWrites};
 pub use error::{BlockReason, Error, MissingGrant, Phase, TunnelError};
 pub use fence::{Fence, FencedBody};
 pub use gate::{Config, Gate};
-pub use grants::{Coverage, Endpoint, Grant};
+pub use grants::{Coverage, DeniedRequests, Endpoint, Grant, MissingPart};
 pub use interceptor::{Interception, Interceptor};
 pub use limits::{Limit, LimitState, LimitsState, Rate, Urgency};
 pub use metrics::Metrics;

@@ -81,6 +81,18 @@ impl PathPattern {
         (self.open || left.next().is_none()).then_some(found)
     }
 
+    /// Whether the pattern matches a path that the prefix matches, too.
+    pub(crate) fn overlaps(&self, prefix: &PathPrefix, fold_case: bool) -> bool {
+        let wanted: Vec<_> = prefix.0.split('/').skip(1).collect();
+        let is_same = |segment: &Segment, wanted: &str| match segment {
+            Segment::Any => true,
+            Segment::Exact(exact) if fold_case => exact.eq_ignore_ascii_case(wanted),
+            Segment::Exact(exact) => exact == wanted,
+        };
+        (self.open || self.segments.len() >= wanted.len())
+            && self.segments.iter().zip(wanted).all(|(segment, wanted)| is_same(segment, wanted))
+    }
+
     fn wildcards(&self) -> usize {
         self.segments.iter().filter(|segment| **segment == Segment::Any).count()
     }

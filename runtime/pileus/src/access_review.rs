@@ -1,15 +1,20 @@
 //! Compares what a provider requests with what its document grants, for the log of a load and for `pileus inspect`.
 //! Nothing is decided here: the gate decides about each request.
 
-use pileus_gate::{Coverage, Credential, Endpoint, Limit, Rate};
+use pileus_gate::{Coverage, Credential, DeniedRequests, Endpoint, Limit, Rate, Rule};
 use pileus_host::{PublishedLimit, Settings};
 
 use crate::document::CloudProvider;
+
+/// How many kinds of denied requests are logged.
+const MAX_DENIED: usize = 20;
 
 /// The requested hosts and the limits of a provider, with what its document says about them.
 pub(crate) struct AccessReview {
     /// In the provider's order.
     pub(crate) hosts: Vec<RequestedHost>,
+    /// The provider's rules for requests that no grant lets through, each with its index and with what the grants lack.
+    pub(crate) denied: Vec<DeniedRule>,
     /// The limits that the provider declares, then those that only the document has.
     pub(crate) limits: Vec<ComparedLimit>,
     /// The document's credentials.
@@ -24,6 +29,16 @@ pub(crate) struct RequestedHost {
     pub(crate) granted_by: Vec<String>,
     /// The credentials that may be attached to requests to it; several only for a pattern.
     pub(crate) credentials: Vec<String>,
+}
+
+/// A rule for requests that no grant lets through.
+#[derive(Debug)]
+pub(crate) struct DeniedRule {
+    /// The rule's index.
+    pub(crate) index: usize,
+    pub(crate) rule: Rule,
+    /// What the grants lack.
+    pub(crate) missing: String,
 }
 
 /// A limit as the provider and the document set it. Limits that only the rules name have no rate and are left out.
@@ -41,7 +56,12 @@ impl AccessReview {
     pub(crate) fn new(settings: &Settings, document: &CloudProvider) -> Self {
         let CloudProvider { grants, credentials, limits: tightened, .. } = document;
         let requested = settings.endpoints.iter().map(|host| host.endpoint.clone());
-        let Coverage { granted, missing: _ } = Coverage::new(grants, requested.clone());
+        let Coverage { granted, missing: _, denied } =
+            Coverage::new(grants, requested.clone(), &settings.rules);
+        let denied = denied.into_iter().filter_map(|DeniedRequests { rule: index, missing }| {
+            let rule = settings.rules.get(index)?.clone();
+            Some(DeniedRule { index, rule, missing: missing.to_string() })
+        });
         let host = |endpoint: Endpoint| {
             let granted = granted.iter().find(|(granted, _)| *granted == endpoint);
             let granted_by = granted.map(|(_, labels)| labels.clone()).unwrap_or_default();
@@ -50,9 +70,15 @@ impl AccessReview {
         };
         Self {
             hosts: requested.map(host).collect(),
+            denied: denied.collect(),
             limits: compare_limits(&settings.limits, tightened),
             credentials: credentials.clone(),
         }
+    }
+
+    /// Why no grant lets the requests of the rule with this index through; none where one does.
+    pub(crate) fn denial(&self, index: usize) -> Option<&str> {
+        self.denied.iter().find(|denied| denied.index == index).map(|denied| denied.missing.as_str())
     }
 
     /// Logs the review.
@@ -63,6 +89,15 @@ impl AccessReview {
             } else {
                 tracing::info!(%provider, %endpoint, grants = ?granted_by, ?credentials, "host granted");
             }
+        }
+        for DeniedRule { rule, missing, .. } in self.denied.iter().take(MAX_DENIED) {
+            let Rule { host, method, path, effect, .. } = rule;
+            let effect = effect.label();
+            tracing::warn!(%provider, %host, %method, %path, effect, missing, "no grant lets these requests of the provider through; what needs them fails until spec.grants of the document allows them");
+        }
+        if self.denied.len() > MAX_DENIED {
+            let more = self.denied.len() - MAX_DENIED;
+            tracing::warn!(%provider, more, "more kinds of requests are not granted; see `pileus inspect --provider`");
         }
         for Credential { name, hosts, kind, .. } in &self.credentials {
             let (kind, hosts) = (kind.label(), hosts.iter().map(ToString::to_string).collect::<Vec<_>>());

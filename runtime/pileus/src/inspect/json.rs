@@ -28,7 +28,7 @@
 //!       "host": "api.example", "method": "GET", "path": "/servers/*",
 //!       "operation": {"place": {"in": "query", "name": "Action"}, "name": "Describe*"},
 //!       "effect": "read", "limits": ["reads"], "cacheScope": "servers", "foldCase": false,
-//!       "page": {"in": "query", "name": "cursor"}
+//!       "page": {"in": "query", "name": "cursor"}, "granted": true, "notGrantedBecause": null
 //!     }]
 //!   }
 //! }
@@ -39,6 +39,7 @@
 //! - `settings` is null if the provider needs a configuration that wasn't given.
 //! - `grantedBy` and `credentials` of a requested host are null without a document, and empty if no grant or credential
 //!   applies.
+//! - `granted` of a rule is null without a document, and false where no grant lets some of its requests through.
 //! - `operatorLimits` and `credentials` of the settings are those of the document.
 //! - `rules` is the length of `ruleTable`, which is in matching order and uses the words of the contract. A
 //!   `cacheScope` of null means all that the provider reads.
@@ -151,11 +152,12 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
         "credentials": access.map(|access| access.credentials.iter().map(credential).collect::<Vec<_>>()),
         "rules": declared.len(),
         "listsInPages": declared.iter().filter(|rule| rule.page.is_some()).count(),
-        "ruleTable": declared.iter().map(rule).collect::<Vec<_>>(),
+        "ruleTable": declared.iter().enumerate().map(|(index, it)| rule(it, access.map(|access| access.denial(index)))).collect::<Vec<_>>(),
     })
 }
 
-fn rule(rule: &Rule) -> Value {
+/// A rule. `denial` says why no grant lets its requests through; none without a document, and inside none where one does.
+fn rule(rule: &Rule, denial: Option<Option<&str>>) -> Value {
     let Rule { host, method, path, operation, effect, limits, cache_scope, fold_case, page } = rule;
     let place = |place: &Place| {
         let (kind, name) = rules::place(place);
@@ -174,5 +176,7 @@ fn rule(rule: &Rule) -> Value {
         "cacheScope": cache_scope.as_ref().map(KeyPattern::to_string),
         "foldCase": fold_case,
         "page": page.as_ref().map(place),
+        "granted": denial.map(|denial| denial.is_none()),
+        "notGrantedBecause": denial.flatten(),
     })
 }

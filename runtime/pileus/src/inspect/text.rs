@@ -5,9 +5,9 @@ use pileus_gate::Credential;
 use pileus_host::{Capability, Description, PublishedLimit, RequestedEndpoint, Settings, sanitize};
 
 use super::binary::{Binary, Producer};
-use super::rules::table;
+use super::rules::{effect, table};
 use super::{CodeSource, Inspection, controllers, provides};
-use crate::access_review::{ComparedLimit, RequestedHost, rate};
+use crate::access_review::{AccessReview, ComparedLimit, DeniedRule, RequestedHost, rate};
 use crate::terminal::styled;
 
 /// How many items of a list are shown after the first. A provider could hide what comes before with thousands of items.
@@ -124,6 +124,12 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
         format!("{}{access}: {}", host.endpoint, host.reason)
     };
     report.list("requests access to", &endpoints.iter().map(host).collect::<Vec<_>>());
+    if let Some(AccessReview { denied, .. }) = &inspection.access {
+        let line = |DeniedRule { rule, missing, .. }: &DeniedRule| {
+            format!("{} {}{}: {missing} ({})", rule.method, rule.host, rule.path, effect(rule.effect))
+        };
+        report.list("requests NOT GRANTED", &denied.iter().map(line).collect::<Vec<_>>());
+    }
     let limit = |limit: &PublishedLimit| {
         format!("{}: burst {}, {} per minute", limit.key, limit.capacity, limit.per_minute)
     };

@@ -1,5 +1,6 @@
 //! Checks of how a provider reads valid and invalid configurations.
 
+use pileus_gate::{Coverage, DeniedRequests, Rule};
 use pileus_host::{RequestedEndpoint, Settings};
 
 use super::check::{Check, CheckResult, NotPassed, failed, not_run};
@@ -21,8 +22,8 @@ pub(super) const CHECKS: &[Check] = &[
     },
     Check {
         id: "configuration.granted",
-        claim: "every host that the provider requests is granted",
-        matters: "requests to a host without a grant are denied",
+        claim: "every host that the provider requests is granted, and so is every request that its rules describe",
+        matters: "requests without a grant are denied",
         test: granted,
     },
     Check {
@@ -118,9 +119,9 @@ fn changes(first: &Settings, second: &Settings) -> Vec<String> {
 }
 
 fn granted(facts: &Facts) -> CheckResult {
-    let (Configured { document, coverage, .. }, _) = settings(facts)?;
+    let (Configured { document, coverage, .. }, settings) = settings(facts)?;
     if coverage.missing.is_empty() {
-        return Ok(());
+        return requests_granted(document, coverage, settings);
     }
     let missing: Vec<_> = coverage.missing.iter().map(ToString::to_string).collect();
     let flags: Vec<_> = missing.iter().map(|endpoint| format!("--grant {endpoint}")).collect();
@@ -128,6 +129,22 @@ fn granted(facts: &Facts) -> CheckResult {
         sent(document),
         format!("a request for access to {}, which no grant names", missing.join(", ")),
         format!("if this is intended, pass {} or add a grant to the document", flags.join(" ")),
+    ))
+}
+
+fn requests_granted(document: &str, coverage: &Coverage, settings: &Settings) -> CheckResult {
+    let text = |DeniedRequests { rule, missing }: &DeniedRequests| {
+        let Rule { host, method, path, .. } = settings.rules.get(*rule)?;
+        Some(format!("{method} {host}{path} ({missing})"))
+    };
+    let denied: Vec<_> = coverage.denied.iter().filter_map(text).collect();
+    if denied.is_empty() {
+        return Ok(());
+    }
+    Err(failed(
+        sent(document),
+        format!("rules for requests that no grant lets through: {}", denied.join(", ")),
+        "add the methods and paths to a grant of the document, or remove the rules",
     ))
 }
 
@@ -181,7 +198,7 @@ fn never_traps(facts: &Facts) -> CheckResult {
 
 #[cfg(test)]
 mod tests {
-    use pileus_gate::{Endpoint, Rule};
+    use pileus_gate::{Endpoint, MissingPart};
 
     use super::super::samples::{facts, outcomes};
     use super::*;
@@ -190,7 +207,7 @@ mod tests {
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
-        let rows: [(&str, Mistake); 7] = [
+        let rows: [(&str, Mistake); 8] = [
             ("configuration.same-twice", |facts| {
                 let Ok(second) = &mut facts.configured.as_mut().unwrap().answers[1] else { unreachable!() };
                 second.rules.clear();
@@ -198,6 +215,10 @@ mod tests {
             ("configuration.granted", |facts| {
                 let endpoint = Endpoint::new(true, "api.example".parse().unwrap(), None);
                 facts.configured.as_mut().unwrap().coverage.missing.push(endpoint);
+            }),
+            ("configuration.granted", |facts| {
+                let denied = DeniedRequests { rule: 0, missing: MissingPart::Path };
+                facts.configured.as_mut().unwrap().coverage.denied.push(denied);
             }),
             ("configuration.refuses-rubbish", |facts| facts.wrong_documents[0].answer = Ok(())),
             ("configuration.names-fields", |facts| facts.wrong_documents[1].answer = Ok(())),

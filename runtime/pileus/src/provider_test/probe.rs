@@ -89,7 +89,9 @@ pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> R
                     .and_then(check_rules),
             ];
             let wishes = answers[0].iter().flat_map(|settings| &settings.endpoints);
-            let coverage = Coverage::new(&subject.access.grants, wishes.map(|wish| wish.endpoint.clone()));
+            let wishes = wishes.map(|wish| wish.endpoint.clone());
+            let rules = answers[0].as_ref().map_or(&[][..], |settings| &settings.rules);
+            let coverage = Coverage::new(&subject.access.grants, wishes, rules);
             Some(Configured { document: document.clone(), answers, coverage })
         }
     };
