@@ -48,7 +48,8 @@ pub struct Options {
 pub struct Kubernetes {
     // Fields are dropped in this order: each before what it uses.
     api_server: Option<Process>,
-    etcd: Process,
+    /// None only while its data are replaced.
+    etcd: Option<Process>,
     site: Site,
     admin: Client,
 }
@@ -79,10 +80,35 @@ impl Kubernetes {
     }
 
     async fn attempt(site: Site) -> Result<Self, Error> {
-        let etcd = Process::start("etcd", &site.etcd())?;
-        etcd.await_line(|line| line.contains("ready to serve client requests"), START).await?;
+        let etcd = start_etcd(&site).await?;
         let (api_server, admin) = start_api_server(&site).await?;
-        Ok(Self { api_server: Some(api_server), etcd, site, admin })
+        Ok(Self { api_server: Some(api_server), etcd: Some(etcd), site, admin })
+    }
+
+    /// Copies all data to a folder, for [`Kubernetes::restore`]. The API server and etcd are stopped meanwhile.
+    pub async fn back_up(&mut self, folder: &Path) -> Result<(), Error> {
+        let data = self.site.etcd_data();
+        self.without_etcd(|| copy(&data, folder)).await
+    }
+
+    /// Goes back to the data of a backup, as an operator does after a loss: resource versions go back, too.
+    pub async fn restore(&mut self, folder: &Path) -> Result<(), Error> {
+        let data = self.site.etcd_data();
+        self.without_etcd(|| {
+            fs::remove_dir_all(&data).map_err(Error::file(&data))?;
+            copy(folder, &data)
+        })
+        .await
+    }
+
+    async fn without_etcd(&mut self, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+        self.stop_api_server().await?;
+        if let Some(etcd) = self.etcd.take() {
+            etcd.stop(GRACE).await?;
+        }
+        work()?;
+        self.etcd = Some(start_etcd(&self.site).await?);
+        self.start_api_server().await
     }
 
     /// Restarts the API server after [`Kubernetes::stop_api_server`], at the same address and with the same data, and
@@ -165,7 +191,8 @@ impl Kubernetes {
 
     /// Copies the logs of etcd and the API server to a folder, as `etcd.log` and `kube-apiserver.log`.
     pub fn copy_logs(&self, folder: &Path) -> Result<(), Error> {
-        self.etcd.copy_log(&folder.join("etcd.log"))?;
+        let etcd = self.etcd.as_ref();
+        etcd.map_or(Ok(()), |it| it.copy_log(&folder.join("etcd.log")))?;
         let api_server = self.api_server.as_ref();
         api_server.map_or(Ok(()), |it| it.copy_log(&folder.join("kube-apiserver.log")))
     }
@@ -177,8 +204,29 @@ impl Kubernetes {
 
     /// The process IDs of etcd and, while it runs, the API server, for measuring their resource usage.
     pub fn process_ids(&self) -> (u32, Option<u32>) {
-        (self.etcd.id(), self.api_server.as_ref().map(Process::id))
+        (self.etcd.as_ref().map_or(0, Process::id), self.api_server.as_ref().map(Process::id))
     }
+}
+
+async fn start_etcd(site: &Site) -> Result<Process, Error> {
+    let etcd = Process::start("etcd", &site.etcd())?;
+    etcd.await_line(|line| line.contains("ready to serve client requests"), START).await?;
+    Ok(etcd)
+}
+
+/// Copies a folder with all that is in it.
+fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    fs::create_dir_all(to).map_err(Error::file(to))?;
+    for entry in fs::read_dir(from).map_err(Error::file(from))? {
+        let path = entry.map_err(Error::file(from))?.path();
+        let target = to.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            copy(&path, &target)?;
+        } else {
+            fs::copy(&path, &target).map_err(Error::file(&path))?;
+        }
+    }
+    Ok(())
 }
 
 /// Starts an API server and polls until it is ready.

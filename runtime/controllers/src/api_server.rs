@@ -35,6 +35,12 @@ type Key = (&'static str, String);
 const NODES: &str = "nodes";
 const SERVICES: &str = "services";
 
+/// A former state of the API server.
+pub(crate) struct Backup {
+    objects: BTreeMap<Key, Value>,
+    version: u64,
+}
+
 #[derive(Default)]
 struct State {
     objects: BTreeMap<Key, Value>,
@@ -180,6 +186,19 @@ impl ApiServer {
         self.state().slow = Some((resource, time));
     }
 
+    /// The present state, for [`ApiServer::restore`].
+    pub(crate) fn back_up(&self) -> Backup {
+        Backup { objects: self.state().objects.clone(), version: *self.version.borrow() }
+    }
+
+    /// Goes back to an older state. As with the real one, watches that begin in the future stay silent.
+    pub(crate) fn restore(&self, backup: Backup) {
+        let mut state = self.state();
+        state.objects = backup.objects;
+        state.history.retain(|(version, _, _)| *version <= backup.version);
+        self.version.send_replace(backup.version);
+    }
+
     fn find(&self, resource: &'static str, name: &str) -> Option<Value> {
         self.state().objects.get(&(resource, name.to_owned())).cloned()
     }
@@ -211,15 +230,18 @@ impl ApiServer {
             Some((resource, None, _)) => {
                 let slow = self.state().slow.filter(|(of, _)| *of == resource);
                 tokio::time::sleep(slow.map_or(Duration::ZERO, |(_, time)| time)).await;
-                self.list(resource)
+                self.list(resource, query)
             }
             Some((resource, Some(name), target)) => self.one(&head.method, (resource, name), target, &body),
         }
     }
 
-    fn list(&self, resource: &'static str) -> Response<Body> {
+    fn list(&self, resource: &'static str, query: &str) -> Response<Body> {
         let mut state = self.state();
-        state.lists.push(resource);
+        // A list of one object only asks for the version.
+        if !query.split('&').any(|part| part == "limit=1") {
+            state.lists.push(resource);
+        }
         let items = state.objects.iter().filter(|((of, _), _)| *of == resource);
         let items: Vec<_> = items.map(|(_, object)| object.clone()).collect();
         let metadata = json!({"resourceVersion": self.version.borrow().to_string()});

@@ -1,6 +1,7 @@
 //! The error of a request to the API server, by what the controller does about it.
 
 use kube::core::Status;
+use kube::runtime::watcher;
 use pileus_cloud::Retry;
 
 /// A failed request to the API server.
@@ -49,9 +50,7 @@ impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => of_status(&status),
-            // The text of this variant itself only says that it is one.
-            kube::Error::Service(error) => Self::Unavailable(chain(&*error)),
-            other => Self::Unavailable(chain(&other)),
+            other => Self::Unavailable(describe(&other)),
         }
     }
 }
@@ -62,9 +61,9 @@ fn of_status(status: &Status) -> Error {
         // A write names the object's UID. Another UID means that another object has the name now.
         422 if has_cause(status, "metadata.uid") => Error::Gone,
         409 => Error::Conflict,
-        401 | 403 => Error::Forbidden(status.message.clone()),
-        429 | 500..=599 => Error::Unavailable(status.message.clone()),
-        _ => Error::Refused(status.message.clone()),
+        401 | 403 => Error::Forbidden(text_of(status)),
+        429 | 500..=599 => Error::Unavailable(text_of(status)),
+        _ => Error::Refused(text_of(status)),
     }
 }
 
@@ -73,16 +72,82 @@ fn has_cause(status: &Status, field: &str) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.field == field)
 }
 
-/// The text of an error with its causes. The interesting part of kube's errors is the last cause.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
+/// The text of an error with its causes, for messages. The interesting part is often the last cause. kube's own texts show an
+/// answer of the API server as Rust source code, so this function writes their texts itself.
+pub fn describe(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
     while let Some(cause) = next {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
+        let (part, is_last) = part(cause);
+        if !text.contains(&part) {
+            text = if text.is_empty() { part } else { format!("{text}: {part}") };
         }
-        next = cause.source();
+        next = cause.source().filter(|_| !is_last);
     }
     text
+}
+
+/// The text of one error of a chain, and whether its causes say the same.
+fn part(error: &(dyn std::error::Error + 'static)) -> (String, bool) {
+    if let Some(error) = error.downcast_ref::<kube::Error>() {
+        return match error {
+            kube::Error::Api(status) => (text_of(status), true),
+            // Its cause says what happened.
+            kube::Error::Service(_) => (String::new(), false),
+            other => (other.to_string(), false),
+        };
+    }
+    match error.downcast_ref::<watcher::Error>() {
+        Some(watcher::Error::InitialListFailed(_)) => ("the list failed".to_owned(), false),
+        Some(watcher::Error::WatchStartFailed(_)) => ("the watch did not start".to_owned(), false),
+        Some(watcher::Error::WatchFailed(_)) => ("the watch broke off".to_owned(), false),
+        Some(watcher::Error::WatchError(status)) => (text_of(status), true),
+        Some(error @ watcher::Error::NoResourceVersion) => (error.to_string(), true),
+        None => (error.to_string(), false),
+    }
+}
+
+/// The message of an answer of the API server; its reason or its code where it has none.
+fn text_of(status: &Status) -> String {
+    let Status { message, reason, code, .. } = status;
+    match (message.as_str(), reason.as_str()) {
+        ("", "") => format!("the API server answers with code {code}"),
+        ("", reason) => reason.to_owned(),
+        (message, _) => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_shows_an_answer_as_rust_source_code() {
+        let status =
+            |message: &str, reason: &str| Box::new(Status { code: 403, ..Status::failure(message, reason) });
+        let api = |message: &str, reason: &str| kube::Error::Api(status(message, reason));
+        let service = |text: &str| kube::Error::Service(text.to_owned().into());
+        let rows: Vec<(Box<dyn std::error::Error>, &str)> = vec![
+            (Box::new(api("nodes is forbidden", "Forbidden")), "nodes is forbidden"),
+            (Box::new(api("", "Forbidden")), "Forbidden"),
+            (Box::new(api("", "")), "the API server answers with code 403"),
+            (Box::new(service("connection refused")), "connection refused"),
+            (Box::new(watcher::Error::InitialListFailed(api("denied", "N"))), "the list failed: denied"),
+            (
+                Box::new(watcher::Error::WatchStartFailed(api("denied", "N"))),
+                "the watch did not start: denied",
+            ),
+            (Box::new(watcher::Error::WatchFailed(service("reset"))), "the watch broke off: reset"),
+            (Box::new(watcher::Error::WatchError(status("too old", "Expired"))), "too old"),
+        ];
+        for (error, expected) in rows {
+            let text = describe(&*error);
+            assert_eq!(text, expected);
+        }
+        for code in [404, 409, 401, 403, 429, 503, 422, 400] {
+            let error = kube::Error::Api(Box::new(Status { code, ..Status::failure("why", "Reason") }));
+            let text = Error::from(error).to_string();
+            assert!(!text.contains("Status") && !text.contains('{'), "{text}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::error::describe;
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
 use crate::metrics::Metrics;
@@ -212,6 +213,7 @@ impl Events {
                     Err(_elapsed) => counters.count_event("failed"),
                     Ok(Err(error)) => {
                         counters.count_event("failed");
+                        let error = describe(&error);
                         tracing::debug!(%error, reason = %event.reason, "event not sent");
                     }
                 }

@@ -39,6 +39,6 @@ mod scenarios;
 mod error;
 
 pub use deps::ControllerDeps;
-pub use error::Error;
+pub use error::{Error, describe};
 pub use health::{Health, HealthCheck};
 pub use metrics::Metrics;

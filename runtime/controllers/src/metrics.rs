@@ -19,6 +19,9 @@ pub struct Metrics {
     refreshes: Family<ResultLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
     events: Family<ResultLabels, Counter>,
+    rollbacks: Family<KindLabels, Counter>,
+    /// Whether the cluster's UID is compared before anything is deleted from the cloud for a missing object.
+    guard: Gauge,
     pub(crate) lifecycle: crate::node_lifecycle::metrics::Metrics,
     pub(crate) route: crate::route::metrics::Metrics,
     pub(crate) service: crate::service::metrics::Metrics,
@@ -32,6 +35,11 @@ struct AnswerLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabels {
     result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -52,6 +60,8 @@ impl Metrics {
             refreshes: Family::default(),
             writes: Family::default(),
             events: Family::default(),
+            rollbacks: Family::default(),
+            guard: Gauge::default(),
             lifecycle: crate::node_lifecycle::metrics::Metrics::register(registry),
             route: crate::route::metrics::Metrics::register(registry),
             service: crate::service::metrics::Metrics::register(registry),
@@ -76,6 +86,16 @@ impl Metrics {
         );
         prefix.register("writes", "Writes to Nodes, by result", metrics.writes.clone());
         registry.register("pileus_events", "Events, by result", metrics.events.clone());
+        registry.register(
+            "pileus_api_server_rollbacks",
+            "How often the API server's store was found to be older than before, by the watched kind",
+            metrics.rollbacks.clone(),
+        );
+        registry.register(
+            "pileus_cluster_guard",
+            "1 while the cluster's UID is compared before anything is deleted from the cloud for a missing object, else 0",
+            metrics.guard.clone(),
+        );
         metrics
     }
 
@@ -98,6 +118,15 @@ impl Metrics {
 
     pub(crate) fn count_write(&self, action: &'static str, result: &'static str) {
         self.writes.get_or_create(&WriteLabels { action, result }).inc();
+    }
+
+    pub(crate) fn count_rollback(&self, kind: &'static str) {
+        self.rollbacks.get_or_create(&KindLabels { kind }).inc();
+    }
+
+    /// Whether the cluster's UID is known.
+    pub fn set_cluster_guard(&self, is_known: bool) {
+        self.guard.set(i64::from(is_known));
     }
 
     pub(crate) fn count_event(&self, result: &'static str) {

@@ -61,7 +61,7 @@ pub(crate) enum PatchTarget {
 impl Nodes {
     /// No Node is known before [`Nodes::watch`] runs.
     pub fn new(client: Client, metrics: Metrics, health: &Health) -> Self {
-        let informer = Informer::new("nodes", Store::default(), health, "node-watch");
+        let informer = Informer::new("nodes", Store::default(), &metrics, health, "node-watch");
         Self { inner: Arc::new(Inner { api: Api::all(client), metrics, informer }) }
     }
 
@@ -130,9 +130,12 @@ impl Nodes {
         if found.uid == node.uid { Ok(found) } else { Err(Error::Gone) }
     }
 
-    /// Confirms that the API server still serves the cluster with this UID, see [`cluster::confirm`].
+    /// Confirms that the API server still serves the cluster with this UID, see [`cluster::confirm`], and that its store is not
+    /// older than what is known: a Node that a restored backup lacks may exist.
     pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
-        cluster::confirm(&self.inner.api.clone().into_client(), uid).await
+        let Inner { api, informer, .. } = &*self.inner;
+        let client = api.clone().into_client();
+        tokio::try_join!(cluster::confirm(&client, uid), informer.confirm_history(api)).map(drop)
     }
 
     /// Updates what is known with a Node from a response.

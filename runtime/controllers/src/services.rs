@@ -68,12 +68,17 @@ impl Services {
     ) -> Self {
         let namespaces = requirements
             .wants_namespace_labels
-            .then(|| Informer::new("namespaces", Namespaces::default(), health, "namespace-watch"));
-        let slices = requirements
-            .wants_endpoints
-            .then(|| Informer::new("endpoint slices", Slices::default(), health, "endpoint-slice-watch"));
-        let services =
-            Informer::new("services", ServiceStore::new(requirements.clone()), health, "service-watch");
+            .then(|| Informer::new("namespaces", Namespaces::default(), &metrics, health, "namespace-watch"));
+        let slices = requirements.wants_endpoints.then(|| {
+            Informer::new("endpoint slices", Slices::default(), &metrics, health, "endpoint-slice-watch")
+        });
+        let services = Informer::new(
+            "services",
+            ServiceStore::new(requirements.clone()),
+            &metrics,
+            health,
+            "service-watch",
+        );
         Self { shared: Arc::new(SharedServices { client, metrics, services, namespaces, slices }) }
     }
 
@@ -157,12 +162,15 @@ impl Services {
         self.shared.services.read(|store| store.objects.get(name).cloned())
     }
 
-    /// Confirms that the API server still serves the cluster with this UID, see [`cluster::confirm`].
+    /// Confirms that the API server still serves the cluster with this UID, see [`cluster::confirm`], and that its store is not
+    /// older than what is known: a Service that a restored backup lacks may exist, and clients may rely on its address.
     ///
     /// # Errors
-    /// As [`cluster::confirm`].
+    /// As [`cluster::confirm`] and [`Informer::confirm_history`].
     pub(crate) async fn confirm_cluster(&self, uid: Option<&str>) -> Result<(), Error> {
-        cluster::confirm(&self.shared.client, uid).await
+        let SharedServices { client, services, .. } = &*self.shared;
+        let api = Api::<Service>::all(client.clone());
+        tokio::try_join!(cluster::confirm(client, uid), services.confirm_history(&api)).map(drop)
     }
 
     /// The names, `namespace/name`, of all kept Services, by UID.

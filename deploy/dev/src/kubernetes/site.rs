@@ -37,12 +37,16 @@ impl Site {
         self.folder().join("audit.log")
     }
 
+    pub(super) fn etcd_data(&self) -> PathBuf {
+        self.folder().join("etcd")
+    }
+
     pub(super) fn etcd(&self) -> Command {
         let [own, peer] = [self.etcd_port, self.peer_port].map(|port| format!("http://127.0.0.1:{port}"));
         let mut command = Command::new(&self.programs.etcd);
         command
             .arg("--data-dir")
-            .arg(self.folder().join("etcd"))
+            .arg(self.etcd_data())
             // Test data needn't survive a power failure, and a sync can take 20 ms.
             .arg("--unsafe-no-fsync")
             .args([

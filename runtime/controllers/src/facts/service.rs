@@ -22,6 +22,9 @@ pub struct ServiceFacts {
     pub service: Service,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
+    /// How often the API server's store had gone back to an older state when it was read. Versions compare only where this is
+    /// the same.
+    pub rollbacks: u32,
     /// Whether it is being deleted.
     pub is_deleting: bool,
     /// Whether its type is LoadBalancer.
@@ -67,6 +70,7 @@ impl ServiceFacts {
         Self {
             service,
             resource_version: metadata.resource_version.unwrap_or_default(),
+            rollbacks: 0,
             is_deleting: metadata.deletion_timestamp.is_some(),
             is_load_balancer,
             finalizers: metadata.finalizers.unwrap_or_default(),
@@ -82,7 +86,7 @@ impl ServiceFacts {
 
     /// Whether this state of a Service is older than another one, as far as resource versions say (KEP-5504).
     pub(crate) fn is_older_than(&self, other: &Self) -> bool {
-        let version = |facts: &Self| facts.resource_version.parse::<u128>().ok();
+        let version = |facts: &Self| Some((facts.rollbacks, facts.resource_version.parse::<u128>().ok()?));
         version(self).zip(version(other)).is_some_and(|(version, other)| version < other)
     }
 

@@ -34,11 +34,13 @@ pub(crate) struct ObjectStore<F> {
     /// The objects of a list that isn't complete yet.
     listing: BTreeMap<String, F>,
     is_synced: bool,
+    /// Whether the next list is right even where its objects are older than the known ones.
+    accepts_older: bool,
 }
 
 impl<F> Default for ObjectStore<F> {
     fn default() -> Self {
-        Self { objects: BTreeMap::new(), listing: BTreeMap::new(), is_synced: false }
+        Self { objects: BTreeMap::new(), listing: BTreeMap::new(), is_synced: false, accepts_older: false }
     }
 }
 
@@ -90,6 +92,11 @@ impl<F: Facts> ObjectStore<F> {
         }
     }
 
+    /// The versions of all known objects mean nothing any more: the next list is right, however old its objects are.
+    pub(crate) fn forget_versions(&mut self) {
+        self.accepts_older = true;
+    }
+
     /// Begins a list, and drops what came of one that broke off.
     pub(crate) fn begin_list(&mut self) {
         self.listing.clear();
@@ -108,6 +115,7 @@ impl<F: Facts> ObjectStore<F> {
         let mut changes: Vec<_> =
             missing.iter().filter_map(|key| self.on_deleted(key, &mut on_lost)).collect();
         changes.extend(listed.into_values().filter_map(|facts| self.on_applied(facts, &mut on_lost)));
+        self.accepts_older = false;
         changes
     }
 
@@ -116,7 +124,7 @@ impl<F: Facts> ObjectStore<F> {
     pub(crate) fn on_applied(&mut self, facts: F, on_lost: impl FnOnce(&F)) -> Option<Change<F>> {
         match self.objects.get(&facts.key()) {
             Some(known) if known.uid() != facts.uid() => on_lost(known),
-            Some(known) if !is_newer(&facts, &**known) => return None,
+            Some(known) if !self.accepts_older && !is_newer(&facts, &**known) => return None,
             _ => {}
         }
         Some(self.insert(Arc::new(facts)))
@@ -195,6 +203,24 @@ mod tests {
         assert_eq!(store.all(), None);
         assert_eq!(store.finish_list(|_| ()), [present(node("a", "1"))]);
         assert_eq!(store.all().map(|all| all.len()), Some(1));
+    }
+
+    #[test]
+    fn a_list_after_the_versions_were_forgotten_is_right_however_old_it_is() {
+        let mut store = synced(&[node("a", "900"), node("b", "901"), node("c", "5")]);
+        let relist = |store: &mut ObjectStore<NodeFacts>, nodes: &[NodeFacts]| {
+            store.begin_list();
+            nodes.iter().cloned().for_each(|node| store.add_listed(node));
+            store.finish_list(|_| ())
+        };
+        let old = [node("a", "7"), node("c", "5")];
+        assert_eq!(relist(&mut store, &old), [Change::Gone("b".to_owned())]);
+        assert_eq!(store.get("a").unwrap().resource_version, "900", "the versions still count");
+        store.forget_versions();
+        assert_eq!(relist(&mut store, &old), old.clone().map(present));
+        assert_eq!(store.get("a").unwrap().resource_version, "7");
+        assert_eq!(store.on_applied(node("a", "6"), |_| ()), None, "they count again");
+        assert_eq!(store.on_applied(node("a", "8"), |_| ()), Some(present(node("a", "8"))));
     }
 
     #[test]

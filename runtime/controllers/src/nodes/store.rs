@@ -78,6 +78,10 @@ impl InformerStore for Store {
     fn objects(&self) -> &ObjectStore<NodeFacts> {
         &self.objects
     }
+
+    fn forget_versions(&mut self) {
+        self.objects.forget_versions();
+    }
 }
 
 fn read(node: Node) -> Result<NodeFacts, UnreadableNode> {

@@ -296,6 +296,48 @@ async fn after_random_events_the_cloud_has_what_the_cluster_asks_for() {
     }
 }
 
+/// Watches are silent after the API server's store went back, and nothing else says that the store did.
+#[tokio::test(start_paused = true)]
+async fn after_a_restored_backup_all_is_listed_again_and_nothing_is_deleted() {
+    let mut cluster = TestCluster::new();
+    cluster.create("old");
+    let running = cluster.start();
+    cluster.calls_during(SECOND * 10).await;
+    let backup = cluster.api.back_up();
+    for name in ["new", "newer"] {
+        cluster.create(name);
+    }
+    cluster.join("b");
+    for port in 1..50 {
+        cluster.api.change(
+            "services",
+            "shop/old",
+            &json!({"spec": {"ports": [{"port": port, "nodePort": 30080}]}}),
+        );
+    }
+    cluster.calls_during(SECOND * 60).await;
+    assert!(cluster.address("new").is_some());
+
+    cluster.api.restore(backup);
+    let changed = json!({"spec": {"ports": [{"port": 8443, "nodePort": 30080}]}});
+    cluster.api.change("services", "shop/old", &changed);
+    let calls = cluster.calls_during(SECOND * 30).await;
+    assert!(calls.contains(&"ensure old".to_owned()), "{calls:?}");
+    let calls = cluster.calls_during(AUDIT * 3).await;
+    assert!(!calls.iter().any(|call| call.contains("remove") || call.contains("delete")), "{calls:?}");
+    assert!(cluster.cloud.behind("new").is_some() && cluster.cloud.behind("newer").is_some());
+
+    // The watch works again, and after a restart the usual evidence is enough.
+    cluster.create("next");
+    assert!(cluster.calls_during(SECOND * 10).await.contains(&"ensure next".to_owned()));
+    cluster.stop.cancel();
+    drop(running.await);
+    cluster.stop = CancellationToken::new();
+    let _running = cluster.start();
+    cluster.calls_during(SECOND * 30).await;
+    assert!(cluster.cloud.behind("new").is_none() && cluster.cloud.behind("old").is_some());
+}
+
 impl TestCluster {
     fn change_something(&self, random: &mut Random, step: u64) {
         let name = format!("s{}", random.below(4));

@@ -55,6 +55,10 @@ impl InformerStore for Slices {
     fn objects(&self) -> &ObjectStore<Slice> {
         &self.0
     }
+
+    fn forget_versions(&mut self) {
+        self.0.forget_versions();
+    }
 }
 
 impl Slices {

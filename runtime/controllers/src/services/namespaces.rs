@@ -52,6 +52,10 @@ impl InformerStore for Namespaces {
     fn objects(&self) -> &ObjectStore<Labelled> {
         &self.0
     }
+
+    fn forget_versions(&mut self) {
+        self.0.forget_versions();
+    }
 }
 
 fn read(namespace: PartialObjectMeta<Namespace>) -> Labelled {

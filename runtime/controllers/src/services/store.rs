@@ -29,17 +29,19 @@ impl Facts for ServiceFacts {
 pub(super) struct ServiceStore {
     pub(super) objects: ObjectStore<ServiceFacts>,
     requirements: ServiceRequirements,
+    /// How often the API server's store went back to an older state.
+    rollbacks: u32,
 }
 
 impl ServiceStore {
     /// An empty store. `requirements` says what of a Service becomes facts.
     pub(super) fn new(requirements: ServiceRequirements) -> Self {
-        Self { objects: ObjectStore::default(), requirements }
+        Self { objects: ObjectStore::default(), requirements, rollbacks: 0 }
     }
 
     /// Reads a Service into facts.
     pub(super) fn read(&self, service: Service) -> ServiceFacts {
-        ServiceFacts::read(service, &self.requirements)
+        ServiceFacts { rollbacks: self.rollbacks, ..ServiceFacts::read(service, &self.requirements) }
     }
 
     /// The names of the Services in these namespaces.
@@ -54,9 +56,9 @@ impl InformerStore for ServiceStore {
     type Facts = ServiceFacts;
 
     fn on_event(&mut self, event: watcher::Event<Service>) -> Vec<Change<ServiceFacts>> {
-        let Self { objects, requirements } = self;
+        let Self { objects, requirements, rollbacks } = self;
         objects.on_event(event, |service, known| {
-            let facts = ServiceFacts::read(service, requirements);
+            let facts = ServiceFacts { rollbacks: *rollbacks, ..ServiceFacts::read(service, requirements) };
             let is_known = known.is_some_and(|known| known.service.uid == facts.service.uid);
             (is_known || facts.is_load_balancer || facts.has_finalizer()).then_some(facts)
         })
@@ -64,5 +66,10 @@ impl InformerStore for ServiceStore {
 
     fn objects(&self) -> &ObjectStore<ServiceFacts> {
         &self.objects
+    }
+
+    fn forget_versions(&mut self) {
+        self.rollbacks += 1;
+        self.objects.forget_versions();
     }
 }

@@ -21,6 +21,7 @@ impl ServiceFacts {
         };
         Self {
             service,
+            rollbacks: 0,
             resource_version: "1".to_owned(),
             is_deleting: false,
             is_load_balancer: true,
