@@ -1,6 +1,7 @@
 //! The admin server: `/livez`, `/readyz` and `/metrics`, and `/debug/gate` on loopback. It has a thread of its own, so
-//! that no provider, compiler or load makes a probe time out.
+//! that no provider, compiler or load makes a probe time out. `connections` bounds what its clients can take.
 
+mod connections;
 mod debug;
 
 use std::net::SocketAddr;
@@ -16,7 +17,6 @@ use pileus_controllers::Health;
 use pileus_gate::Gate;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -68,10 +68,10 @@ pub(crate) fn start(flags: &cli::AdminServer, sources: Sources) -> Result<Listen
     let serve = async move {
         let own = async {
             if let Some((listener, _)) = own {
-                serve(listener, pages).await;
+                connections::serve(listener, pages).await;
             }
         };
-        tokio::join!(serve(admin.0, router), own);
+        tokio::join!(connections::serve(admin.0, router), own);
     };
     let thread = thread::Builder::new().name("admin".to_owned());
     thread.spawn(move || runtime.block_on(serve)).map_err(Error::Machine)?;
@@ -89,21 +89,14 @@ fn bind(address: SocketAddr, flag: &'static str) -> Result<(std::net::TcpListene
     bind().map_err(|source| Error::Admin { flag, address, source })
 }
 
-async fn serve(listener: std::net::TcpListener, router: Router) {
-    let served = match TcpListener::from_std(listener) {
-        Ok(listener) => axum::serve(listener, router).await,
-        Err(error) => Err(error),
-    };
-    if let Err(error) = served {
-        tracing::error!(%error, "the admin server has failed");
-    }
-}
-
 fn router(sources: Sources, debug: Option<Router>) -> Router {
-    let index = ["/livez\n/readyz\n/metrics\n", if debug.is_some() { "/debug/gate\n" } else { "" }].concat();
+    let index = ["/livez\n/healthz\n/readyz\n/metrics\n", if debug.is_some() { "/debug/gate\n" } else { "" }]
+        .concat();
     Router::new()
         .route("/", get(async move || index))
         .route("/livez", get(|| async { "ok\n" }))
+        // The name by which upstream's probes ask.
+        .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(sources)
@@ -140,13 +133,13 @@ async fn metrics(State(sources): State<Sources>) -> Response {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
 
     use super::*;
 
-    fn start_at(admin: &str, debug: Option<&str>) -> Listening {
+    pub(super) fn start_at(admin: &str, debug: Option<&str>) -> Listening {
         let sources = Sources {
             health: Health::default(),
             leader: watch::channel(LeaderStatus::Starting).1,
@@ -160,7 +153,7 @@ mod tests {
         start(&flags, sources).unwrap()
     }
 
-    fn ask(address: SocketAddr, path: &str) -> String {
+    pub(super) fn ask(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", address.port())).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();
