@@ -1,4 +1,9 @@
-//! The connection to the API server, and the UID of the cluster.
+//! How the API server is reached, and the UID of the cluster.
+
+mod client;
+mod proxy;
+mod transport;
+mod tunnel;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,13 +14,32 @@ use http::header::USER_AGENT;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
-use tokio::time::Instant;
+use pileus_controllers::{Health, HealthCheck, Metrics, describe};
+use pileus_gate::{ExposeSecret as _, SecretString};
+use tokio::time::{Instant, timeout};
+use zeroize::Zeroizing;
 
 use crate::error::Error;
+pub(crate) use proxy::Environment;
+use proxy::Proxy;
 
 /// How long a connection to the API server may be silent while a response is pending. The server ends a watch without
 /// events within 5 minutes, so a longer silence means that the connection is lost.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
+
+/// The health check of the cluster's UID. It exists only where the UID can't be read at once.
+const UID_CHECK: &str = "cluster-uid";
+
+/// How long the request for the UID may take.
+const UID_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often the log repeats that the UID can't be read.
+const UID_LOG_PERIOD: Duration = Duration::from_mins(1);
+
+/// What follows where the UID stays unknown.
+const NO_GUARD: &str = "namespace kube-system can't be read, so cloud resources are created without the cluster's UID, and deletions \
+                        in the cloud are not guarded against an API server of another cluster: allow this service account to \
+                        get the namespace kube-system, as in deploy/rbac.yaml, and restart Pileus";
 
 /// The pause before the UID is requested again.
 const RETRY_PAUSE: Duration = Duration::from_secs(2);
@@ -24,60 +48,148 @@ const RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// until it has read the RBAC rules.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(30);
 
-/// The client configuration: the given kubeconfig, else those in `KUBECONFIG`, else the Pod's service account. Nothing
+/// How the API server is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct ClusterConfig {
+    /// What kube takes care of.
+    pub(crate) config: Config,
+    /// The proxy in between.
+    proxy: Option<Proxy>,
+    /// The file of the token. It wins over `token`.
+    token_file: Option<PathBuf>,
+    /// The token of the kubeconfig.
+    token: Option<String>,
+    /// The files of the client certificate and its key.
+    identity_files: Vec<PathBuf>,
+}
+
+/// Finds the API server: by the given kubeconfig, else by those in `KUBECONFIG`, else by the Pod's service account. Nothing
 /// is sent yet. `user_agent` identifies this process in the cluster's audit log.
 ///
 /// # Errors
 /// [`Error::Kubeconfig`] if no usable configuration is found.
-pub(crate) async fn config(path: Option<PathBuf>, user_agent: &str) -> Result<Config, Error> {
+pub(crate) async fn config(path: Option<PathBuf>, user_agent: &str) -> Result<ClusterConfig, Error> {
     let from_variable = || format!("in KUBECONFIG ({})", std::env::var("KUBECONFIG").unwrap_or_default());
     let named = path.as_ref().map_or_else(from_variable, |path| path.display().to_string());
     let invalid = |error: kube::config::KubeconfigError| {
-        Error::Kubeconfig(format!("can't use the kubeconfig {named}: {error}"))
+        Error::Kubeconfig(format!("can't use the kubeconfig {named}: {}", describe(&error)))
     };
     let kubeconfig = match &path {
         Some(path) => Some(Kubeconfig::read_from(path).map_err(invalid)?),
         None => Kubeconfig::from_env().map_err(invalid)?,
     };
-    let mut config = match kubeconfig {
-        Some(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-            .await
-            .map_err(invalid)?,
+    let mut proxy_url = None;
+    let config = match kubeconfig {
+        Some(mut kubeconfig) => {
+            let root_file = prepare(&mut kubeconfig, &mut proxy_url);
+            let options = KubeConfigOptions::default();
+            let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(invalid)?;
+            config.root_cert_file = root_file;
+            config
+        }
         None => Config::incluster()
             .map_err(|error| Error::Kubeconfig(format!("not in a Pod and no kubeconfig given: {error}")))?,
     };
-    config.read_timeout = Some(READ_TIMEOUT);
-    config.reset_reader_on_write = true;
+    let mut cluster = ClusterConfig::of(config);
+    let environment = Environment::read(|name| std::env::var(name).ok());
+    let found = proxy::of_server(&cluster.config.cluster_url, proxy_url.as_deref(), &environment);
+    if let Some((origin, proxy)) = found.map_err(Error::Proxy)? {
+        tracing::info!(%proxy, origin, "the API server is reached through a proxy");
+        cluster.proxy = Some(proxy);
+    }
     if let Ok(agent) = HeaderValue::from_str(&format!("pileus/{} ({user_agent})", env!("CARGO_PKG_VERSION")))
     {
-        config.headers.push((USER_AGENT, agent));
+        cluster.config.headers.push((USER_AGENT, agent));
     }
-    Ok(config)
+    Ok(cluster)
+}
+
+/// Prepares a kubeconfig for kube: takes out the proxy's URL of the current cluster, and removes line breaks in base64, which
+/// tools put there and Go ignores. Returns the file of the certificate authorities, which is read again while it is used.
+fn prepare(kubeconfig: &mut Kubeconfig, proxy_url: &mut Option<String>) -> Option<PathBuf> {
+    let joined = |text: &mut String| text.retain(|c| !c.is_ascii_whitespace());
+    for user in kubeconfig.auth_infos.iter_mut().filter_map(|named| named.auth_info.as_mut()) {
+        user.client_certificate_data.iter_mut().for_each(joined);
+        if let Some(key) = &mut user.client_key_data {
+            let mut text = Zeroizing::new(key.expose_secret().to_owned());
+            joined(&mut text);
+            *key = SecretString::from(text.as_str());
+        }
+    }
+    for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        cluster.certificate_authority_data.iter_mut().for_each(joined);
+    }
+    let current = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig.contexts.iter().find(|named| named.name == *current)?.context.as_ref()?;
+    let named = kubeconfig.clusters.iter().find(|named| named.name == context.cluster)?;
+    let cluster = named.cluster.as_ref()?;
+    proxy_url.clone_from(&cluster.proxy_url);
+    let file =
+        cluster.certificate_authority.as_ref().filter(|_| cluster.certificate_authority_data.is_none());
+    file.map(PathBuf::from)
+}
+
+impl ClusterConfig {
+    /// Without a proxy.
+    fn of(mut config: Config) -> Self {
+        config.read_timeout = Some(READ_TIMEOUT);
+        config.reset_reader_on_write = true;
+        config.proxy_url = None;
+        let user = &mut config.auth_info;
+        let token_file = user.token_file.take().map(PathBuf::from);
+        let token = user.token.as_ref().map(|token| token.expose_secret().trim().to_owned());
+        // kube prefers the token where there are both; client-go prefers the file.
+        user.token = token.as_deref().filter(|_| token_file.is_none()).map(SecretString::from);
+        let of = |data: bool, file: &Option<String>| file.as_ref().filter(|_| !data).map(PathBuf::from);
+        let identity_files = [
+            of(user.client_certificate_data.is_some(), &user.client_certificate),
+            of(user.client_key_data.is_some(), &user.client_key),
+        ];
+        let identity_files = identity_files.into_iter().flatten().collect();
+        Self { config, proxy: None, token_file, token, identity_files }
+    }
 }
 
 /// The UID of the namespace kube-system. It identifies the cluster, because many clusters have the same name. This
-/// function retries until the API server answers. It returns none if the API server keeps refusing: resources that are
-/// created without the UID can't be identified as this cluster's own, so a server that has just started gets time.
-pub(crate) async fn uid(client: &Client) -> Option<String> {
+/// function retries until the API server answers; a health check and the log say so meanwhile. It returns none if the API
+/// server keeps refusing: resources that are created without the UID can't be identified as this cluster's own, so a server
+/// that has just started gets time.
+pub(crate) async fn uid(client: &Client, health: &Health, metrics: &Metrics) -> Option<String> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let mut refused_since = None;
+    let (mut refused_since, mut waiting): (_, Option<(HealthCheck, Instant)>) = (None, None);
     loop {
-        match namespaces.get("kube-system").await {
-            Ok(namespace) => return namespace.metadata.uid,
-            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403 | 404) => {
-                if refused_since.get_or_insert_with(Instant::now).elapsed() >= REFUSAL_PERIOD {
-                    tracing::warn!(
-                        error = %status.message,
-                        "can't read namespace kube-system; cloud resources are created without the cluster's UID"
-                    );
-                    return None;
+        let (error, is_refused) = match timeout(UID_TIMEOUT, namespaces.get("kube-system")).await {
+            Ok(Ok(namespace)) => {
+                metrics.set_cluster_guard(true);
+                if let Some((check, _)) = waiting {
+                    tracing::info!("namespace kube-system can be read");
+                    check.pass();
                 }
-                tracing::debug!(error = %status.message, "not allowed to read namespace kube-system; retrying");
+                return namespace.metadata.uid;
             }
-            Err(error) => {
-                refused_since = None;
-                tracing::debug!(%error, "can't read namespace kube-system; retrying");
+            Ok(Err(error)) => {
+                let code = if let kube::Error::Api(status) = &error { status.code } else { 0 };
+                (describe(&error), matches!(code, 401 | 403 | 404))
             }
+            Err(_elapsed) => (format!("no answer within {} s", UID_TIMEOUT.as_secs()), false),
+        };
+        if !is_refused {
+            refused_since = None;
+        } else if refused_since.get_or_insert_with(Instant::now).elapsed() >= REFUSAL_PERIOD {
+            metrics.set_cluster_guard(false);
+            tracing::warn!(%error, "{NO_GUARD}");
+            let check = waiting.map_or_else(|| health.check(UID_CHECK, ""), |(check, _)| check);
+            check.pass_with_remark(NO_GUARD);
+            return None;
+        }
+        let now = Instant::now();
+        if waiting.as_ref().is_none_or(|(_, logged)| now.duration_since(*logged) >= UID_LOG_PERIOD) {
+            tracing::warn!(%error, "can't read namespace kube-system; the service and route controllers wait");
+            let check = waiting.map_or_else(|| health.check(UID_CHECK, ""), |(check, _)| check);
+            check.fail(format!(
+                "the service and route controllers wait: can't read namespace kube-system: {error}"
+            ));
+            waiting = Some((check, now));
         }
         tokio::time::sleep(RETRY_PAUSE).await;
     }
@@ -85,8 +197,8 @@ pub(crate) async fn uid(client: &Client) -> Option<String> {
 
 /// The API server's own address, which providers may not reach. A loopback address, as in development, is left out:
 /// loopback is denied as a whole unless a grant names it.
-pub(crate) fn addresses(cluster: &Config) -> Vec<IpAddr> {
-    let host = cluster.cluster_url.host().unwrap_or_default();
+pub(crate) fn addresses(cluster: &ClusterConfig) -> Vec<IpAddr> {
+    let host = cluster.config.cluster_url.host().unwrap_or_default();
     host.trim_start_matches('[')
         .trim_end_matches(']')
         .parse()
@@ -103,6 +215,8 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
+    use prometheus_client::encoding::text::encode;
+    use prometheus_client::registry::Registry;
     use serde_json::json;
 
     use super::*;
@@ -123,7 +237,30 @@ mod tests {
             let answer = Response::builder().status(code).body(body).unwrap();
             async move { Ok::<_, Infallible>(answer) }
         });
-        (uid(&Client::new(api, "default")).await, count.load(Ordering::Relaxed))
+        let (health, mut registry) = (Health::default(), Registry::default());
+        let metrics = Metrics::register(&mut registry);
+        let found = uid(&Client::new(api, "default"), &health, &metrics).await;
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let is_on = format!("pileus_cluster_guard {}", u8::from(found.is_some()));
+        assert!(text.contains(&is_on), "{text}");
+        let (sum, report) =
+            (refusals.iter().map(|(_, count)| count).sum::<usize>(), health.report(Instant::now()));
+        let says = match report.as_slice() {
+            [] => "nothing",
+            [(_, Ok(None))] => "ok",
+            [(_, Ok(Some(remark)))] if remark == NO_GUARD => "no guard",
+            _ => panic!("{report:?}"),
+        };
+        let expected = if found.is_none() {
+            "no guard"
+        } else if sum > 0 {
+            "ok"
+        } else {
+            "nothing"
+        };
+        assert_eq!(says, expected, "what /readyz says after {refusals:?}");
+        (found, count.load(Ordering::Relaxed))
     }
 
     #[tokio::test(start_paused = true)]

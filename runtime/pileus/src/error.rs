@@ -32,6 +32,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// The command line is invalid, or asks for help or the version.
+    #[error("{}", .0.render().to_string().trim_end())]
+    CommandLine(clap::Error),
     /// The command line has flags of other cloud-controller-managers; each with advice.
     #[error("Pileus doesn't have these flags:{}\nsee `pileus run --help` for its flags", list(.0))]
     UpstreamFlags(Vec<String>),
@@ -54,6 +57,9 @@ pub enum Error {
     /// There is no usable configuration for the API server.
     #[error("{0}; pass --kubeconfig FILE, or run in a Pod with a service account")]
     Kubeconfig(String),
+    /// The proxy to the API server can't be used.
+    #[error("can't use the proxy to the API server: {0}")]
+    Proxy(String),
     /// Nodes to release are not held.
     #[error("no node was released:{}\nsee `kubectl describe node NAME` for the condition pileus.dev/MachineAbsent of held nodes", list(.0))]
     NotHeld(Vec<String>),
@@ -126,14 +132,20 @@ const UNREACHED: &str =
 impl Error {
     /// The exit code, as `pileus --help` lists them.
     pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+
+    pub(crate) fn code(&self) -> u8 {
         use pileus_host::Error as Host;
-        ExitCode::from(match self {
+        match self {
             Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) | Self::Stopped { .. } => 1,
             Self::Flag { .. }
+            | Self::CommandLine(_)
             | Self::UpstreamFlags(_)
             | Self::DocumentUnreadable { .. }
             | Self::Document { .. }
-            | Self::Kubeconfig(_) => 2,
+            | Self::Kubeconfig(_)
+            | Self::Proxy(_) => 2,
             Self::Gate { source, .. } => match &**source {
                 pileus_gate::Error::Roots { .. } => 1,
                 pileus_gate::Error::ExtraRoots { .. } => 2,
@@ -162,17 +174,8 @@ impl Error {
                 | Host::Mismatch(_) => 3,
                 Host::Info { .. } | Host::Description(_) | Host::Configuration(_) | Host::Settings(_) => 4,
             },
-        })
+        }
     }
-}
-
-/// An error with its causes; kube's errors have the details in their last cause.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| {
-        let cause = cause.to_string();
-        if text.contains(&cause) { text } else { format!("{text}: {cause}") }
-    })
 }
 
 fn list(problems: &[impl ToString]) -> String {

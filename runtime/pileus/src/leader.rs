@@ -12,7 +12,6 @@
 //! ```
 
 mod api;
-mod client;
 mod decide;
 mod elector;
 mod metrics;
@@ -23,15 +22,14 @@ use std::fmt;
 use std::thread;
 use std::time::Duration;
 
-use kube::{Client, Config};
 use pileus_gate::Fence;
 use prometheus_client::registry::Registry;
 use tokio::sync::{oneshot, watch};
 
 use crate::cli::LeaderElection;
+use crate::cluster::ClusterConfig;
 use crate::error::Error;
 use api::LeaseApi;
-pub(crate) use client::fenced;
 use elector::Elector;
 use metrics::Metrics;
 use observation::Candidate;
@@ -156,7 +154,7 @@ impl Election {
     ///
     /// # Errors
     /// [`Error::Machine`] if the thread can't be started.
-    pub(crate) fn start(self, mut cluster: Config, jitter: fn() -> f64) -> Result<Leadership, Error> {
+    pub(crate) fn start(self, mut cluster: ClusterConfig, jitter: fn() -> f64) -> Result<Leadership, Error> {
         let Self { flags, identity, term, status, metrics } = self;
         let watched = status.subscribe();
         if !flags.leader_elect {
@@ -170,15 +168,15 @@ impl Election {
             retry_period: flags.leader_elect_retry_period,
         };
         let timeout = candidate.timeout();
-        cluster.connect_timeout = Some(timeout);
+        cluster.config.connect_timeout = Some(timeout);
         // The election decides itself when to retry.
-        cluster.default_retry = false;
+        cluster.config.default_retry = false;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Machine)?;
         let (end, ended) = oneshot::channel();
         let shared = term.clone();
         let elect = async move {
-            match Client::try_from(cluster) {
+            match cluster.client(Fence::default()) {
                 Ok(client) => {
                     let (namespace, name) =
                         (&flags.leader_elect_resource_namespace, &flags.leader_elect_resource_name);

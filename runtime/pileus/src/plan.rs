@@ -19,9 +19,9 @@ mod text;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use kube::Client;
 use pileus_cloud::{Cluster, OwnedLoadBalancer};
 use pileus_controllers::route;
+use pileus_gate::Fence;
 use prometheus_client::registry::Registry;
 
 use crate::document::CloudProvider;
@@ -54,10 +54,10 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     let secrets = Secrets::default();
     let document = CloudProvider::read(&path, &secrets)?;
     let config = cluster::config(kubeconfig, "plan").await?;
-    let client = Client::try_from(config.clone()).map_err(|error| Error::Kubeconfig(error.to_string()))?;
-    secrets.connect(client.clone(), &config.default_namespace);
+    let client = config.client(Fence::default())?;
+    secrets.connect(client.clone(), &config.config.default_namespace);
     // Before anything that takes time, so that a wrong address of the API server is reported at once.
-    cluster.uid = snapshot::cluster_uid(&client, &config.cluster_url).await?;
+    cluster.uid = snapshot::cluster_uid(&client, &config.config.cluster_url).await?;
     let settings = PlanSettings { cluster, routes, classes: document.classes.clone() };
     let metrics = Metrics::register(&mut Registry::default());
     let provider = DryRunProvider::load(document, compiled, cluster::addresses(&config), &metrics).await?;

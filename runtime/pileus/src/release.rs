@@ -1,10 +1,11 @@
 //! `pileus release-deletion`: releases held Nodes for deletion. Nodes are held when too many instances disappear at
 //! once; with this command the operator confirms that the instances are gone for good.
 
+use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client};
 use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::well_known::ANNOTATION_RELEASE_DELETION;
+use pileus_gate::Fence;
 use serde_json::json;
 
 use crate::error::Error;
@@ -13,9 +14,8 @@ use crate::{cli, cluster};
 /// Releases the given Nodes, or all that are held. Nothing is released if one of the names is wrong.
 pub(crate) async fn run(arguments: cli::ReleaseDeletion) -> Result<(), Error> {
     let config = cluster::config(arguments.kubeconfig, "release-deletion").await?;
-    let what = format!("list nodes at {}", config.cluster_url);
-    let client = Client::try_from(config).map_err(|error| Error::Kubeconfig(error.to_string()))?;
-    let api = Api::<Node>::all(client);
+    let what = format!("list nodes at {}", config.config.cluster_url);
+    let api = Api::<Node>::all(config.client(Fence::default())?);
     let failed = |error: kube::Error| Error::Cluster { what, source: error.into() };
     let listed = api.list(&ListParams::default()).await.map_err(failed)?;
     let nodes: Vec<_> = listed.items.into_iter().filter_map(|node| NodeFacts::read(node).ok()).collect();

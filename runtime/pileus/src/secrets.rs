@@ -115,7 +115,7 @@ fn refusal(error: &kube::Error, namespace: &str, name: &str) -> io::Error {
             io::ErrorKind::NotFound,
             format!("Secret {namespace}/{name} does not exist; create it, or name another one"),
         ),
-        _ => io::Error::other(crate::error::chain(error)),
+        _ => io::Error::other(pileus_controllers::describe(error)),
     }
 }
 

@@ -2,27 +2,28 @@
 
 mod controllers;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use kube::Config;
 use pileus_controllers::Health;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
-use pileus_gate::Gate;
+use pileus_gate::{Gate, Grant};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::{ClusterConfig, Environment};
 use crate::document::CloudProvider;
 use crate::error::Error;
 use crate::leader::{Election, Leadership, LeaseEnd};
 use crate::metrics::Metrics;
 use crate::secrets::Secrets;
 use crate::signals::stop_on_signal;
-use crate::{admin, cli, cluster, credentials, leader, provider, telemetry};
+use crate::{admin, cli, cluster, credentials, provider, telemetry};
 use controllers::{Controllers, Parts};
 
 /// How long the process waits for writes that began before the stop. A Pod's grace period is 30 s.
@@ -39,6 +40,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let secrets = Secrets::default();
     let route = arguments.route_controller.route(arguments.cluster())?;
     let document = CloudProvider::read(&arguments.provider, &secrets)?;
+    log_overruled(&document, &Environment::read(|name| std::env::var(name).ok()));
     let service = arguments.service_controller.service(arguments.cluster(), document.classes.clone());
     let settings = controllers::Settings { nodes: arguments.node_controllers, service, route };
 
@@ -59,9 +61,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     admin::start(&arguments.admin_server, shown)?;
 
     let fence = election.fence();
-    let client = leader::fenced(cluster.clone(), fence.clone())
-        .map_err(|error| Error::Kubeconfig(error.to_string()))?;
-    secrets.connect(client.clone(), &cluster.default_namespace);
+    let client = cluster.client(fence.clone())?;
+    secrets.connect(client.clone(), &cluster.config.default_namespace);
     let denied = cluster::addresses(&cluster);
     let loading = provider::load(document, arguments.compiled, denied, fence, &metrics);
     // To load a large component may take longer than a Pod's grace period.
@@ -78,8 +79,16 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
         .load_balancers
         .is_some()
         .then(|| Services::new(client.clone(), metrics.clone(), &health, &provider.service_requirements));
-    let parts =
-        Parts { client, nodes: nodes.clone(), services: services.clone(), provider, gate, metrics, host };
+    let parts = Parts {
+        client,
+        nodes: nodes.clone(),
+        services: services.clone(),
+        provider,
+        gate,
+        metrics,
+        health,
+        host,
+    };
     let (controllers, events) = Controllers::assemble(parts, settings)?;
     // A replica that stands by watches, too: when it is elected, it knows all Nodes and Services.
     let watch_services = OptionFuture::from(services.as_ref().map(|all| all.watch(CancellationToken::new())));
@@ -94,15 +103,33 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     Ok(())
 }
 
+/// Logs the proxy variables that name another way to the cloud than the document, which alone decides.
+fn log_overruled(document: &CloudProvider, environment: &Environment) {
+    let proxy = document.connection.proxy.as_ref().map(|proxy| proxy.url.to_string());
+    let of = |grant: &Grant| {
+        let host = grant.host.to_string().replace('*', "any");
+        environment.overruled(grant.tls, &host, grant.port, proxy.as_deref())
+    };
+    let variables: BTreeSet<_> = document.grants.iter().filter_map(of).collect();
+    for variable in variables {
+        let proxy = proxy.as_deref().unwrap_or("none");
+        tracing::warn!(
+            variable,
+            proxy,
+            "this environment variable doesn't apply to the cloud: spec.connection.proxy of the document decides"
+        );
+    }
+}
+
 /// Runs the controllers once this replica is elected, and gives up the lease when they have ended.
 async fn lead_and_work(
     election: Election,
-    cluster: Config,
+    cluster: ClusterConfig,
     controllers: Controllers,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let gate = controllers.gate();
-    tracing::info!(api_server = %cluster.cluster_url, identity = election.identity(), "ready to lead");
+    tracing::info!(api_server = %cluster.config.cluster_url, identity = election.identity(), "ready to lead");
     let Some(leadership) = lead(election, cluster, stop).await? else { return Ok(()) };
     // The former leader may just have spent what the limits allow.
     gate.empty_limits();
@@ -119,7 +146,7 @@ async fn lead_and_work(
 /// Takes part in the election until this replica leads. `None` where it is stopped before.
 async fn lead(
     election: Election,
-    cluster: Config,
+    cluster: ClusterConfig,
     stop: &CancellationToken,
 ) -> Result<Option<Leadership>, Error> {
     let leadership = election.start(cluster, jitter)?;

@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Resource as _};
+use pileus_controllers::describe;
 use tokio::sync::mpsc;
 
 use super::observation::LeaseRecord;
-use crate::error::chain;
 
 /// Reads, writes and watches one Lease.
 #[derive(Clone)]
@@ -142,8 +142,8 @@ async fn send<T>(timeout: Duration, request: impl Future<Output = kube::Result<T
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => {
             Err(LeaseError::Missing(status.message.clone()))
         }
-        Ok(Err(error)) => Err(LeaseError::Failed(chain(&error))),
-        Err(_elapsed) => Err(LeaseError::Failed(format!("no answer within {timeout:?}"))),
+        Ok(Err(error)) => Err(LeaseError::Failed(describe(&error))),
+        Err(_elapsed) => Err(LeaseError::Failed(format!("no answer within {} s", timeout.as_secs_f64()))),
     }
 }
 

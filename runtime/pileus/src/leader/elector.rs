@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use pileus_controllers::describe;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -158,7 +159,7 @@ impl Elector {
         status.send_if_modified(|status| {
             let has_changed = *status != now;
             if has_changed && let LeaderStatus::Standby(Some(leader)) = &now {
-                tracing::info!(%leader, "status by");
+                tracing::info!(%leader, "standing by");
             }
             *status = now;
             has_changed
@@ -169,7 +170,7 @@ impl Elector {
         self.term.end();
         self.metrics.master_status.set(0);
         let why = match loss {
-            Loss::Expired => format!("not renewed within {:?}", self.candidate.renew_deadline),
+            Loss::Expired => format!("not renewed within {} s", self.candidate.renew_deadline.as_secs_f64()),
             Loss::Taken(holder) if holder.is_empty() => "its holder was removed by another client".to_owned(),
             Loss::Taken(holder) => format!("{holder} holds it now"),
         };
@@ -225,7 +226,9 @@ impl Elector {
         self.events.spawn(async move {
             match tokio::time::timeout(EVENT_TIMEOUT, recorder.publish(&event, &lease)).await {
                 Ok(Ok(())) | Err(_) => {}
-                Ok(Err(error)) => tracing::debug!(%error, "event about the lease not sent"),
+                Ok(Err(error)) => {
+                    tracing::debug!(error = %describe(&error), "event about the lease not sent")
+                }
             }
         });
     }

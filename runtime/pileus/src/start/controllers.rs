@@ -5,11 +5,10 @@ use std::time::Duration;
 use futures::future::{OptionFuture, join_all};
 use kube::Client;
 use pileus_cloud::Provider;
-use pileus_controllers::ControllerDeps;
 use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
-use pileus_controllers::{node, node_lifecycle, route, service};
+use pileus_controllers::{ControllerDeps, Health, node, node_lifecycle, route, service};
 use pileus_gate::Gate;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +39,7 @@ pub(super) struct Parts {
     pub(super) provider: Provider,
     pub(super) gate: Gate,
     pub(super) metrics: pileus_controllers::Metrics,
+    pub(super) health: Health,
     /// The name of this machine or Pod.
     pub(super) host: String,
 }
@@ -56,6 +56,8 @@ pub(super) struct Controllers {
     provider: String,
     /// The sink of events about the provider's credentials.
     events: Events,
+    metrics: pileus_controllers::Metrics,
+    health: Health,
 }
 
 /// The tasks that send events. They outlive the controllers, so that the last events still get out.
@@ -67,7 +69,7 @@ impl Controllers {
     /// # Errors
     /// [`Error::NothingToDo`] where no controller remains.
     pub(super) fn assemble(parts: Parts, settings: Settings) -> Result<(Self, EventTasks), Error> {
-        let Parts { client, nodes, services, provider, gate, metrics, host } = parts;
+        let Parts { client, nodes, services, provider, gate, metrics, health, host } = parts;
         let mut tasks = Vec::new();
         let mut events_of = |component| {
             let (events, task) = Events::start(client.clone(), component, &host, metrics.clone());
@@ -97,7 +99,8 @@ impl Controllers {
         if node.is_none() && node_lifecycle.is_none() && service.is_none() && route.is_none() {
             return Err(Error::NothingToDo { provider });
         }
-        let controllers = Self { client, node, node_lifecycle, service, route, gate, provider, events };
+        let controllers =
+            Self { client, node, node_lifecycle, service, route, gate, provider, events, metrics, health };
         Ok((controllers, EventTasks(tasks)))
     }
 
@@ -108,7 +111,8 @@ impl Controllers {
 
     /// Runs all controllers until each of them has ended after the stop.
     pub(super) async fn run(self, stop: &CancellationToken) {
-        let Self { client, node, node_lifecycle, service, route, gate, provider, events } = self;
+        let Self { client, node, node_lifecycle, service, route, gate, provider, events, metrics, health } =
+            self;
         let stopped = || stop.clone();
         let nodes = OptionFuture::from(node.map(|node| node.run(stopped())));
         let node_lifecycles = OptionFuture::from(node_lifecycle.map(|lifecycle| lifecycle.run(stopped())));
@@ -117,7 +121,9 @@ impl Controllers {
             if service.is_none() && route.is_none() {
                 return;
             }
-            let Some(uid) = stop.run_until_cancelled(cluster::uid(&client)).await else { return };
+            let Some(uid) = stop.run_until_cancelled(cluster::uid(&client, &health, &metrics)).await else {
+                return;
+            };
             let service = service.map(|service| service.of_cluster(uid.clone()).run(stopped()));
             let route = route.map(|route| route.of_cluster(uid.clone()).run(stopped()));
             tokio::join!(OptionFuture::from(service), OptionFuture::from(route));

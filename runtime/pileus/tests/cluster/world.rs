@@ -31,6 +31,8 @@ pub(crate) struct World {
     pub(crate) client: Client,
     /// Flags of each Pileus that is started from now on, beside those that it can't do without.
     pub(crate) flags: Vec<&'static str>,
+    /// Environment variables of each Pileus that is started from now on.
+    pub(crate) variables: Vec<(&'static str, String)>,
     folder: TempDir,
 }
 
@@ -51,7 +53,14 @@ impl World {
         let kubernetes = kubernetes.unwrap();
         kubernetes.apply_role().await.unwrap();
         let client = kubernetes.admin();
-        Self { kubernetes, cloud, client, flags: Vec::new(), folder: TempDir::new().unwrap() }
+        Self {
+            kubernetes,
+            cloud,
+            client,
+            flags: Vec::new(),
+            variables: Vec::new(),
+            folder: TempDir::new().unwrap(),
+        }
     }
 
     /// Starts Pileus with the simulated provider and all that it asks for, and waits until it is ready.
@@ -84,12 +93,13 @@ impl World {
         self.start_by(document, &path).await
     }
 
-    async fn start_by(&self, document: &Value, kubeconfig: &Path) -> Run {
+    /// As [`World::start_with`], with this kubeconfig.
+    pub(crate) async fn start_by(&self, document: &Value, kubeconfig: &Path) -> Run {
         let [path, new] = ["provider.yaml", "new.yaml"].map(|name| self.folder.path().join(name));
         // Every JSON document is YAML. Another replica may be about to read it.
         std::fs::write(&new, document.to_string()).unwrap();
         std::fs::rename(&new, &path).unwrap();
-        Run::start(&path, kubeconfig, &self.flags).await
+        Run::start(&path, kubeconfig, &self.flags, &self.variables).await
     }
 
     /// The port of the API server.
@@ -232,13 +242,14 @@ pub(crate) fn document(package: &str, configuration: &Value, grants: &Value) -> 
 }
 
 impl Run {
-    async fn start(document: &Path, kubeconfig: &Path, flags: &[&str]) -> Self {
+    async fn start(document: &Path, kubeconfig: &Path, flags: &[&str], variables: &[(&str, String)]) -> Self {
         // One for all tests, so that the same component isn't compiled again and again.
         let compiled = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
         let mut command = Command::new(env!("CARGO_BIN_EXE_pileus"));
         command.arg("run").arg("--provider").arg(document).arg("--kubeconfig").arg(kubeconfig);
         command.args(["--admin-address", "127.0.0.1:0"]).arg("--compiled-code").arg(compiled);
         command.args(flags).env_remove("PILEUS_LOG");
+        command.envs(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let process = Process::start("pileus", &command).unwrap();
         let line = process.await_line(|line| line.contains("serving /livez"), SOON).await.unwrap();
         let address = line.rsplit("address=").next().unwrap();

@@ -1,48 +1,51 @@
-//! The Kubernetes client of the controllers: kube's client with a fence directly before the socket.
+//! The Kubernetes client: kube's layers with a fence directly before the socket.
 //!
 //! kube's own builder adds layers outside of its stack, before a request has waited for a connection, a token and a
 //! retry. The fence must come after these, so this module builds the stack from kube's layers.
 
-use axum::http::{Method, Request};
-use hyper_timeout::TimeoutConnector;
-use hyper_util::client::legacy;
-use hyper_util::rt::TokioExecutor;
+use std::sync::Arc;
+
+use http::{Method, Request};
+use kube::Client;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ConfigExt as _};
-use kube::{Client, Config};
+use pileus_controllers::describe;
 use pileus_gate::{Fence, FencedBody};
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
-/// A client that sends changes only while the fence is open. Events are always sent: they change no other object, and
-/// the last ones say why a process ended.
-///
-/// # Errors
-/// If the configuration has invalid credentials or certificates.
-pub(crate) fn fenced(config: Config, fence: Fence) -> kube::Result<Client> {
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector()?);
-    connector.set_connect_timeout(config.connect_timeout);
-    connector.set_read_timeout(config.read_timeout);
-    connector.set_write_timeout(config.write_timeout);
-    connector.set_reset_reader_on_write(config.reset_reader_on_write);
-    let http = legacy::Client::builder(TokioExecutor::new()).build(connector);
-    let retry = config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry()));
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(retry)
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .map_err(BoxError::from)
-        .map_request(move |request: Request<Body>| {
-            let fence = if changes(request.method(), request.uri().path()) {
-                fence.clone()
-            } else {
-                Fence::default()
-            };
-            request.map(|body| FencedBody::new(body, fence))
-        })
-        .service(http);
-    Ok(Client::new(service, config.default_namespace))
+use super::ClusterConfig;
+use super::transport::Transport;
+use crate::error::Error;
+
+impl ClusterConfig {
+    /// A client that sends changes only while the fence is open. Events are always sent: they change no other object, and
+    /// the last ones say why a process ended.
+    ///
+    /// # Errors
+    /// [`Error::Kubeconfig`] where the configuration has invalid credentials or certificates.
+    pub(crate) fn client(&self, fence: Fence) -> Result<Client, Error> {
+        let config = &self.config;
+        let invalid = |error: kube::Error| Error::Kubeconfig(describe(&error));
+        let transport = Transport::new(Arc::new(self.clone())).map_err(Error::Kubeconfig)?;
+        let retry = config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry()));
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(retry)
+            .option_layer(config.auth_layer().map_err(invalid)?)
+            .layer(config.extra_headers_layer().map_err(invalid)?)
+            .map_err(BoxError::from)
+            .map_request(move |request: Request<Body>| {
+                let fence = if changes(request.method(), request.uri().path()) {
+                    fence.clone()
+                } else {
+                    Fence::default()
+                };
+                request.map(|body| FencedBody::new(body, fence))
+            })
+            .service(transport);
+        Ok(Client::new(service, config.default_namespace.clone()))
+    }
 }
 
 fn changes(method: &Method, path: &str) -> bool {
@@ -62,7 +65,8 @@ mod tests {
     async fn received_bytes(method: Method, path: &str, body: &str, fence: Fence) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = format!("http://{}", listener.local_addr().unwrap());
-        let client = fenced(Config::new(server.parse().unwrap()), fence).unwrap();
+        let config = ClusterConfig::of(kube::Config::new(server.parse().unwrap()));
+        let client = config.client(fence).unwrap();
         let request = Request::builder().method(method).uri(path).body(body.as_bytes().to_vec()).unwrap();
         let serve = async {
             let mut received = [0; 1024];
