@@ -267,7 +267,8 @@ impl Drop for Record {
         metrics.requests.get_or_create(&labels).inc();
         self.span.in_scope(|| {
             tracing::debug!(
-                %provider, %grant, effect, result, sent, received, stripped, elapsed = ?summary.took,
+                %provider, %grant, effect, result, sent, received, stripped,
+                elapsed_ms = summary.took.as_secs_f64() * 1e3,
                 outlived = summary.outlived_caller,
                 "request to the cloud finished",
             );

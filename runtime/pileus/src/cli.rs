@@ -59,14 +59,15 @@ pub struct Pileus {
 }
 
 impl Pileus {
-    /// Parses a command line. Help, the version and clap's own errors end the process here, with an exit code.
+    /// Parses a command line.
     ///
     /// # Errors
-    /// [`Error::UpstreamFlags`] for flags that only other cloud-controller-managers have.
+    /// [`Error::UpstreamFlags`] for flags that only other cloud-controller-managers have, [`Error::CommandLine`] for other
+    /// mistakes, and where it asks for help or the version.
     pub fn from_arguments(arguments: &[OsString]) -> Result<Self, Error> {
         Self::try_parse_from(arguments).map_err(|error| {
             let advice = upstream::advice(&error, arguments.iter().filter_map(|argument| argument.to_str()));
-            if advice.is_empty() { error.exit() } else { Error::UpstreamFlags(advice) }
+            if advice.is_empty() { Error::CommandLine(error) } else { Error::UpstreamFlags(advice) }
         })
     }
 }

@@ -42,17 +42,37 @@ mod start;
 mod telemetry;
 mod terminal;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use error::Error;
 
-use cli::{Command, Pileus, ProviderCommand};
+use cli::{Command, LogFormat, Pileus, ProviderCommand};
+
+/// Runs a command line, and writes its error in the format of the log.
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    let format = telemetry::format(arguments);
+    telemetry::log_panics(format);
+    match Pileus::from_arguments(arguments).and_then(run) {
+        Ok(code) => code,
+        // Help and the version, which clap writes to standard output.
+        Err(Error::CommandLine(error)) if !error.use_stderr() => error.exit(),
+        Err(Error::CommandLine(error)) if format == LogFormat::Text => error.exit(),
+        Err(error) => {
+            telemetry::write_error(format, &error.to_string(), error.code());
+            ExitCode::from(error.code())
+        }
+    }
+}
+
+/// Writes an error in the format of the log, and returns the exit code 1.
+pub fn fail(arguments: &[OsString], error: &str) -> ExitCode {
+    telemetry::write_error(telemetry::format(arguments), error, 1);
+    ExitCode::FAILURE
+}
 
 /// Runs a command.
-///
-/// # Errors
-/// The error to show to the user, which has an exit code.
-pub fn run(pileus: Pileus) -> Result<ExitCode, Error> {
+fn run(pileus: Pileus) -> Result<ExitCode, Error> {
     match pileus.command {
         Command::Run(arguments) => {
             // Before any secret is read.

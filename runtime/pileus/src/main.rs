@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use pileus::cli::Pileus;
 use tikv_jemallocator::Jemalloc;
 
 /// A leader allocates pages of lists and batches of answers, which glibc keeps where it can't return them in one piece:
@@ -13,16 +12,12 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
     // kube, hyper and the gate share one TLS implementation, which must be installed before the first connection.
-    if rustls::crypto::ring::default_provider().install_default().is_err() {
-        eprintln!("pileus: can't install the TLS implementation: another one is installed already");
-        return ExitCode::FAILURE;
-    }
     let arguments: Vec<_> = std::env::args_os().collect();
-    match Pileus::from_arguments(&arguments).and_then(pileus::run) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("pileus: {error}");
-            error.exit_code()
-        }
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        return pileus::fail(
+            &arguments,
+            "can't install the TLS implementation: another one is installed already",
+        );
     }
+    pileus::main(&arguments)
 }

@@ -79,7 +79,7 @@ pub(crate) async fn prepare(
     tracing::info!(
         provider = %name, component = %description.name, version = %description.version,
         digest = %component.digest, contract = %component.contract, capabilities = ?component.capabilities,
-        code_from = source, took_ms = took.as_millis(), "provider loaded"
+        code_from = source, took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "provider loaded"
     );
     let description = description.with_one_at_a_time(&settings.one_at_a_time);
     AccessReview::new(&settings, &document).log(&name);

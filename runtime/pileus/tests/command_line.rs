@@ -722,3 +722,35 @@ async fn a_closed_pipe_is_not_an_error() {
         assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{output:?}");
     }
 }
+
+/// Every line on standard error is a JSON object, whatever ends the process; numbers are numbers.
+#[tokio::test]
+async fn json_logs_are_json_to_the_last_line() {
+    let bench = Bench::new();
+    bench.write("broken.yaml", "{");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = listener.local_addr().unwrap().to_string();
+    let run = ["run", "--provider", "provider.yaml", "--kubeconfig", "kubeconfig", "--log-format", "json"];
+    let with = |more: &[&'static str]| [run.as_slice(), more].concat();
+    let taken_address = [run.as_slice(), &["--admin-address", &taken]].concat();
+    let rows: [(&[&str], i32); 7] = [
+        (&["run", "--log-format=json"], 2),
+        (&with(&["--nonsense"]), 2),
+        (&with(&["--cloud-provider=azure"]), 2),
+        (&with(&["--log-filter", "a=b=c"]), 2),
+        (&with(&["--cluster-cidr", "nonsense"]), 2),
+        (&["run", "--log-format", "json", "--provider", "broken.yaml"], 2),
+        (&taken_address, 1),
+    ];
+    for (arguments, code) in rows {
+        let said = bench.call(arguments).await;
+        assert_eq!(said.code, Some(code), "{arguments:?}: {said:#?}");
+        let lines: Vec<Value> = said.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let last = lines.last().unwrap();
+        assert_eq!((&last["level"], &last["exit_code"]), (&json!("ERROR"), &json!(code)), "{last}");
+        assert!(last["error"].as_str().is_some_and(|error| error.len() > 10), "{last}");
+        assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["message"].is_string()));
+    }
+    let help = bench.call(&["run", "--log-format", "json", "--help"]).await;
+    assert!(help.code == Some(0) && help.stdout.contains("Usage") && help.stderr.is_empty(), "{help:?}");
+}

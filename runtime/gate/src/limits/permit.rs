@@ -45,7 +45,7 @@ impl Permit {
             let limit = table.label(Some(paused.limit));
             let Rate { burst, per_second } = paused.learned;
             tracing::info!(
-                %provider, %limit, paused_for = ?rounded(paused.lasts), burst, per_second,
+                %provider, %limit, paused_seconds = rounded(paused.lasts).as_secs_f64(), burst, per_second,
                 "throttled by the cloud; limit paused and lowered"
             );
             metrics.closed(provider, limit);

@@ -43,8 +43,8 @@ pub struct Run {
     pub log_format: LogFormat,
 
     /// Log these entries: a level, or levels of modules, as in `info,pileus_gate=debug,provider=trace`. The Kubernetes
-    /// client is off by default because Pileus logs the result of each request itself
-    #[arg(long, value_name = "FILTER", default_value = "info,kube_client=off", env = "PILEUS_LOG")]
+    /// client (kube_client, kube_runtime) is off unless it is named, because Pileus logs the result of each request itself
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "PILEUS_LOG")]
     pub log_filter: String,
 
     /// The cache of compiled code.
