@@ -4,7 +4,8 @@ function end_file() { if (file != "" && count > files) printf "%s has %d lines b
 FNR == 1 { end_file(); file = FILENAME; count = 0; tests = 0; pending = 0; name = "" }
 tests { next }
 pending && /^(pub(\([a-z]+\))? )?mod [a-z_0-9]+ \{/ { tests = 1; count--; next }
-{ pending = /^#\[cfg\(test\)\]$/; count++ }
+# Other attributes may stand between the two.
+{ pending = /^#\[cfg\(test\)\]$/ || (pending && /^#\[.*\]$/); count++ }
 name == "" && /^ *(pub(\([a-z: ]+\))? )?(const )?(async )?(unsafe )?(extern "C" )?fn [a-z_0-9]+/ && !/;$/ && !/\}$/ {
   match($0, /^ */); indent = RLENGTH; start = FNR
   name = $0; sub(/^.*fn /, "", name); sub(/[^a-z_0-9].*/, "", name)
