@@ -108,15 +108,8 @@ fn metrics() -> String {
     let metrics = Metrics::register(&mut registry);
     let _election = Election::new(election_flags(), "host", 0, &mut registry).unwrap();
     let config = pileus_gate::Config {
-        provider: "provider".to_owned(),
-        grants: Vec::new(),
-        rules: Vec::new(),
         limits: vec![Limit::new("reads", 1, 1.0).unwrap()],
-        tightened: Vec::new(),
-        credentials: Vec::new(),
-        denied_ranges: Vec::new(),
-        fence: pileus_gate::Fence::default(),
-        connection: pileus_gate::Connection::default(),
+        ..pileus_gate::Config::new("provider")
     };
     let _gate = pileus_gate::Gate::new(config, &metrics.gate).unwrap();
     let mut families = BTreeMap::new();

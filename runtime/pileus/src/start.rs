@@ -194,17 +194,7 @@ mod tests {
     use super::*;
 
     fn gate() -> Gate {
-        let config = pileus_gate::Config {
-            provider: "test".to_owned(),
-            grants: Vec::new(),
-            rules: Vec::new(),
-            limits: Vec::new(),
-            tightened: Vec::new(),
-            credentials: Vec::new(),
-            denied_ranges: Vec::new(),
-            fence: pileus_gate::Fence::default(),
-            connection: pileus_gate::Connection::default(),
-        };
+        let config = pileus_gate::Config::new("test");
         Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
     }
 

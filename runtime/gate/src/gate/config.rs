@@ -36,6 +36,21 @@ pub struct Config {
 }
 
 impl Config {
+    /// A configuration that allows nothing, for the provider of this name.
+    pub fn new(provider: &str) -> Self {
+        Self {
+            provider: provider.to_owned(),
+            grants: Vec::new(),
+            rules: Vec::new(),
+            limits: Vec::new(),
+            tightened: Vec::new(),
+            credentials: Vec::new(),
+            denied_ranges: Vec::new(),
+            fence: Fence::default(),
+            connection: Connection::default(),
+        }
+    }
+
     /// Checks that parts which are each valid are consistent.
     ///
     /// # Errors

@@ -105,15 +105,8 @@ mod tests {
 
     fn gate() -> Gate {
         let config = pileus_gate::Config {
-            provider: "test".to_owned(),
-            grants: Vec::new(),
-            rules: Vec::new(),
             limits: vec![pileus_gate::Limit::new("reads", 10, 1.0).unwrap()],
-            tightened: Vec::new(),
-            credentials: Vec::new(),
-            denied_ranges: Vec::new(),
-            fence: pileus_gate::Fence::default(),
-            connection: pileus_gate::Connection::default(),
+            ..pileus_gate::Config::new("test")
         };
         Gate::new(config, &pileus_gate::Metrics::register(&mut Registry::default())).unwrap()
     }
