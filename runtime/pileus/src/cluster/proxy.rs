@@ -66,7 +66,10 @@ impl Proxy {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let has_host = |url: &Url| url.has_host() && url.host_str().is_some_and(|host| !host.is_empty());
         let url = Url::parse(text).ok().filter(has_host);
-        let url = url.or_else(|| Url::parse(&format!("http://{text}")).ok().filter(has_host));
+        let plain = || {
+            Url::parse(&format!("http://{text}")).ok().filter(|url| !text.contains("://") && has_host(url))
+        };
+        let url = url.or_else(plain);
         let url = url.ok_or("not a URL; write it as in http://proxy.corp:3128")?;
         let (scheme, default_port) = match url.scheme() {
             "http" => (ProxyScheme::Http, 80),
