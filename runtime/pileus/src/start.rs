@@ -79,21 +79,25 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
         .load_balancers
         .is_some()
         .then(|| Services::new(client.clone(), metrics.clone(), &health, &provider.service_requirements));
-    let parts = Parts {
-        client,
-        nodes: nodes.clone(),
-        services: services.clone(),
-        provider,
-        gate,
-        metrics,
-        health,
-        host,
-    };
+    let parts = Parts { client, nodes, services, provider, gate, metrics, health, host };
+    watch_and_work(parts, settings, election, cluster, &credentials, &stop).await
+}
+
+/// Watches the cluster, and runs the controllers while this replica leads.
+async fn watch_and_work(
+    parts: Parts,
+    settings: controllers::Settings,
+    election: Election,
+    cluster: ClusterConfig,
+    credentials: &credentials::CredentialConditions,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let (nodes, services) = (parts.nodes.clone(), parts.services.clone());
     let (controllers, events) = Controllers::assemble(parts, settings)?;
     // A replica that stands by watches, too: when it is elected, it knows all Nodes and Services.
     let watch_services = OptionFuture::from(services.as_ref().map(|all| all.watch(CancellationToken::new())));
     tokio::select! {
-        worked = lead_and_work(election, cluster, controllers, &stop) => worked?,
+        worked = lead_and_work(election, cluster, controllers, stop) => worked?,
         () = nodes.watch(CancellationToken::new()) => {}
         Some(()) = watch_services => {}
         () = credentials.update() => {}

@@ -723,7 +723,7 @@ async fn a_closed_pipe_is_not_an_error() {
     }
 }
 
-/// Every line on standard error is a JSON object, whatever ends the process; numbers are numbers.
+/// Every line on standard error is a JSON object, for each end of the process; numbers are numbers.
 #[tokio::test]
 async fn json_logs_are_json_to_the_last_line() {
     let bench = Bench::new();

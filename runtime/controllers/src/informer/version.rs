@@ -78,7 +78,7 @@ mod tests {
                 2,
             ),
             ("no numbers", &[Seen("a"), Present(&[], "b"), Present(&[], "")], 0),
-            ("no number any more", &[Seen("7"), Present(&[], "")], 0),
+            ("an empty version", &[Seen("7"), Present(&[], "")], 0),
         ];
         for (name, steps, expected) in rows {
             let (mut newest, mut noticed) = (NewestVersion::default(), 0);

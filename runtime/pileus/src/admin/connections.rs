@@ -1,5 +1,5 @@
-//! The connections of the admin server. Whoever can reach it may hold a bounded number of connections for a bounded time, so
-//! that descriptors are left for the API server, the cloud and the Lease. Probes still get through: a new connection is
+//! The connections of the admin server. Its clients hold a bounded number of connections for a bounded time, so that
+//! descriptors are left for the API server, the cloud and the Lease. Probes still get through: a new connection is
 //! accepted even if all places are taken, and closes the oldest connection of the address that has the most.
 
 use std::collections::{BTreeMap, HashMap};
