@@ -1,7 +1,7 @@
 //! Leader election: one of several replicas leads, and the others stand by.
 //!
 //! `decide` chooses the next action from an `observation` of the Lease, and `api` carries it out. `term` tells the rest
-//! of the process whether it may write, and `client` fences writes to the API server. The election has a thread, a
+//! of the process whether it may write, and the cluster's client fences writes by that. The election has a thread, a
 //! runtime and a client of its own, so that no provider, compiler or load delays a renewal.
 //!
 //! ```text

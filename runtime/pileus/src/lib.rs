@@ -14,7 +14,7 @@
 //!                                  ▼
 //!   kube-apiserver ◀──patch── node/completion.rs ◀── node/plan.rs (pure)
 //!        ▲
-//!        └ leader/client.rs: sends a write only while this replica leads
+//!        └ cluster/client.rs: sends a write only while this replica leads
 //! ```
 //!
 //! This is the only crate that depends on all others; `start` composes them.
