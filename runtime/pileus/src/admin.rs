@@ -133,13 +133,13 @@ async fn metrics(State(sources): State<Sources>) -> Response {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::TcpStream;
 
     use super::*;
 
-    pub(super) fn start_at(admin: &str, debug: Option<&str>) -> Listening {
+    fn start_at(admin: &str, debug: Option<&str>) -> Listening {
         let sources = Sources {
             health: Health::default(),
             leader: watch::channel(LeaderStatus::Starting).1,
@@ -153,7 +153,7 @@ pub(crate) mod tests {
         start(&flags, sources).unwrap()
     }
 
-    pub(super) fn ask(address: SocketAddr, path: &str) -> String {
+    fn ask(address: SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", address.port())).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
         let mut answer = String::new();

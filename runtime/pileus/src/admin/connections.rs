@@ -69,7 +69,9 @@ async fn accept(listener: TcpListener, router: Router, max: usize) {
         let accepted = tokio::select! {
             Some(ended) = tasks.join_next_with_id() => {
                 let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-                by_task.remove(&id).map(|number| open.remove(&number));
+                if let Some(number) = by_task.remove(&id) {
+                    open.remove(&number);
+                }
                 continue;
             }
             accepted = listener.accept() => accepted,

@@ -4,6 +4,7 @@
 //! `net/http`. `HTTPS_PROXY` is for `https` and `HTTP_PROXY` for `http`, `NO_PROXY` lists what is reached directly, each
 //! also in lower case, and this machine is always reached directly. `ALL_PROXY` has no meaning in Go, so it has none here.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -79,7 +80,7 @@ impl Proxy {
         };
         let decoded = |text: &str| {
             let text = percent_decode_str(text).decode_utf8();
-            text.map(|text| text.into_owned()).map_err(|_| "its login is not UTF-8 text".to_owned())
+            text.map(Cow::into_owned).map_err(|_| "its login is not UTF-8 text".to_owned())
         };
         let login = if url.username().is_empty() && url.password().is_none() {
             None

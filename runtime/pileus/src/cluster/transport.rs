@@ -1,7 +1,6 @@
 //! The connections to the API server: through the proxy, with the client certificate and the token as their files have
 //! them now. Tools replace these files while the process runs, so they are read again.
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};

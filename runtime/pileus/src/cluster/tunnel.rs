@@ -1,7 +1,6 @@
 //! Opens a tunnel to the API server through a proxy, by `CONNECT` (RFC 9110) or SOCKS version 5 (RFC 1928, RFC 1929). What
 //! follows in the tunnel is TLS with the API server.
 
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -145,6 +145,13 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
         json!({"name": name, "kind": kind.label(), "hosts": hosts, "plain": plain})
     };
     let access = inspection.access.as_ref();
+    let rule_of = |(index, declared): (usize, &Rule)| {
+        let mut object = rule(declared);
+        let denial = access.map(|access| access.denial(index));
+        object["granted"] = json!(denial.map(|denial| denial.is_none()));
+        object["notGrantedBecause"] = json!(denial.flatten());
+        object
+    };
     json!({
         "requestedHosts": endpoints.iter().map(host).collect::<Vec<_>>(),
         "limits": limits.iter().map(limit).collect::<Vec<_>>(),
@@ -152,12 +159,11 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
         "credentials": access.map(|access| access.credentials.iter().map(credential).collect::<Vec<_>>()),
         "rules": declared.len(),
         "listsInPages": declared.iter().filter(|rule| rule.page.is_some()).count(),
-        "ruleTable": declared.iter().enumerate().map(|(index, it)| rule(it, access.map(|access| access.denial(index)))).collect::<Vec<_>>(),
+        "ruleTable": declared.iter().enumerate().map(rule_of).collect::<Vec<_>>(),
     })
 }
 
-/// A rule. `denial` says why no grant lets its requests through; none without a document, and inside none where one does.
-fn rule(rule: &Rule, denial: Option<Option<&str>>) -> Value {
+fn rule(rule: &Rule) -> Value {
     let Rule { host, method, path, operation, effect, limits, cache_scope, fold_case, page } = rule;
     let place = |place: &Place| {
         let (kind, name) = rules::place(place);
@@ -176,7 +182,5 @@ fn rule(rule: &Rule, denial: Option<Option<&str>>) -> Value {
         "cacheScope": cache_scope.as_ref().map(KeyPattern::to_string),
         "foldCase": fold_case,
         "page": page.as_ref().map(place),
-        "granted": denial.map(|denial| denial.is_none()),
-        "notGrantedBecause": denial.flatten(),
     })
 }
