@@ -49,8 +49,21 @@ impl Grant {
         self.tls == tls && self.port == port && self.host.matches(host)
     }
 
-    fn opens_path(&self, path: &str) -> bool {
-        self.paths.iter().any(|prefix| prefix.matches(path))
+    /// Whether it allows this canonical path; if it doesn't, what it lacks.
+    fn opens_path(&self, path: &str) -> Result<(), MissingGrant> {
+        let mut unclear = None;
+        for prefix in &self.paths {
+            match prefix.covers(path) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(cause) => unclear = Some(cause),
+            }
+        }
+        let grant = self.label();
+        Err(match unclear {
+            Some(cause) => MissingGrant::Reading { grant, cause },
+            None => MissingGrant::Path { grant },
+        })
     }
 }
 
@@ -72,9 +85,14 @@ pub(crate) fn decide<'a, G: AsRef<Grant>>(grants: &'a [G], request: &Request) ->
         if !grant.names(*tls, host, *port) {
             continue;
         }
-        if !grant.opens_path(path) {
-            if matches!(missing, MissingGrant::Endpoint { .. }) {
-                missing = MissingGrant::Path { grant: grant.label() };
+        if let Err(lack) = grant.opens_path(path) {
+            let is_nearer = matches!(
+                (&missing, &lack),
+                (MissingGrant::Endpoint { .. }, _)
+                    | (MissingGrant::Path { .. }, MissingGrant::Reading { .. })
+            );
+            if is_nearer {
+                missing = lack;
             }
             continue;
         }
@@ -182,6 +200,7 @@ mod tests {
             (Method::PUT, "https://other.example.com/subscriptions/1", Err("method")),
             (Method::GET, "https://api.example.com/subscriptions/12", Err("path")),
             (Method::GET, "https://api.example.com/", Err("path")),
+            (Method::GET, "https://api.example.com/subscriptions/1/%252e%252e/2", Err("reading")),
             (Method::GET, "https://example.com/subscriptions/1", Err("endpoint")),
             (Method::GET, "https://api.example.com:8443/subscriptions/1", Err("endpoint")),
             (Method::GET, "http://api.example.com/subscriptions/1", Err("endpoint")),
@@ -193,6 +212,7 @@ mod tests {
             let found = decision(&grants, &method, uri).map_err(|missing| match missing {
                 MissingGrant::Endpoint { .. } => "endpoint",
                 MissingGrant::Path { .. } => "path",
+                MissingGrant::Reading { .. } => "reading",
                 MissingGrant::Method { .. } => "method",
             });
             assert_eq!(found.as_deref().map_err(|lack| *lack), expected, "{method} {uri}");

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::request::canonical_path;
+use crate::request::{canonical_path, check_single_reading};
 
 /// A path and everything below it: `/subscriptions/1` matches itself and `/subscriptions/1/vms`, but not
 /// `/subscriptions/12`.
@@ -18,9 +18,20 @@ use crate::request::canonical_path;
 pub struct PathPrefix(String);
 
 impl PathPrefix {
-    /// Whether a canonical path is the prefix or lies below it.
-    pub(crate) fn matches(&self, path: &str) -> bool {
-        path.strip_prefix(self.0.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    /// Whether a canonical path is the prefix or lies below it, for every server. The prefix `/` covers every path.
+    ///
+    /// # Errors
+    /// Why some servers might see another path, as a verb phrase.
+    pub(crate) fn covers(&self, path: &str) -> Result<bool, &'static str> {
+        match path.strip_prefix(self.0.as_str()) {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => {
+                if !self.0.is_empty() {
+                    check_single_reading(rest)?;
+                }
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
     }
 }
 
@@ -71,14 +82,15 @@ impl PathPattern {
             let given = left.next()?;
             match segment {
                 Segment::Any if given.is_empty() => return None,
-                Segment::Any if fold_case => found.push(given.to_ascii_lowercase()),
-                Segment::Any => found.push(given.to_owned()),
+                Segment::Any => found.push(given),
                 Segment::Exact(exact) if fold_case && exact.eq_ignore_ascii_case(given) => {}
                 Segment::Exact(exact) if exact == given => {}
                 Segment::Exact(_) => return None,
             }
         }
-        (self.open || left.next().is_none()).then_some(found)
+        // Copied only where the whole path matches: a provider may have a thousand rules, and send long paths.
+        let copy = |found: &str| if fold_case { found.to_ascii_lowercase() } else { found.to_owned() };
+        (self.open || left.next().is_none()).then(|| found.into_iter().map(copy).collect())
     }
 
     /// Whether the pattern matches a path that the prefix matches, too.
@@ -263,7 +275,13 @@ mod tests {
             ("/a%2fb", "/a%2Fb/c", true),
         ];
         for (prefix, path, expected) in rows {
-            assert_eq!(prefix.parse::<PathPrefix>().unwrap().matches(path), expected, "{prefix} for {path}");
+            let covers = prefix.parse::<PathPrefix>().unwrap().covers(path);
+            assert_eq!(covers, Ok(expected), "{prefix} for {path}");
+        }
+        for path in ["/a/b%2Fc", "/a/%252e%252e/b", "/a/b;c", "/a/%C0%AE"] {
+            assert!("/a".parse::<PathPrefix>().unwrap().covers(path).is_err(), "{path}");
+            assert_eq!("/".parse::<PathPrefix>().unwrap().covers(path), Ok(true), "{path}");
+            assert_eq!("/b".parse::<PathPrefix>().unwrap().covers(path), Ok(false), "{path}");
         }
     }
 

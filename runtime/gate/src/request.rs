@@ -87,6 +87,13 @@ impl Request {
         path: &str,
         query: Option<&str>,
     ) -> Result<Self, Error> {
+        // Lengths first: nothing reads a text that may have megabytes.
+        if authority.len() > MAX_AUTHORITY {
+            return Err(malformed("host", "", "is longer than 512 bytes"));
+        }
+        if path.len() + query.map_or(0, str::len) > MAX_TARGET {
+            return Err(malformed("URI", "", "is longer than 64 KiB; send the query in a body"));
+        }
         let method = canonical_method(method)?;
         let tls = match scheme {
             _ if scheme.eq_ignore_ascii_case("https") => true,
@@ -158,6 +165,12 @@ impl Request {
     }
 }
 
+/// The longest host with its port, in bytes: names have 253 at most, and those with letters outside ASCII a little more.
+const MAX_AUTHORITY: usize = 512;
+
+/// The longest path with its query, in bytes. The HTTP library sends no longer URI.
+const MAX_TARGET: usize = 64 << 10;
+
 /// The longest URL in a log or a message, in bytes: Azure's longest have some 400.
 const MAX_SHOWN: usize = 512;
 
@@ -210,8 +223,7 @@ pub(crate) fn canonical_path(path: &str) -> Result<String, &'static str> {
 fn push_code(canonical: &mut String, high: Option<u8>, low: Option<u8>) -> Result<(), &'static str> {
     let digits =
         high.zip(low).map(|(high, low)| [high, low].map(|digit| char::from(digit).to_ascii_uppercase()));
-    let values = digits
-        .map(|digits| digits.map(|digit| digit.to_digit(16).and_then(|value| u8::try_from(value).ok())));
+    let values = high.zip(low).map(|(high, low)| [high, low].map(hexadecimal));
     let (Some([first, second]), Some([Some(high), Some(low)])) = (digits, values) else {
         return Err("holds a % without two hexadecimal digits; write %25");
     };
@@ -234,6 +246,50 @@ fn has_dot_segment(canonical: &str) -> bool {
         .replace("%3B", ";")
         .split('/')
         .any(|segment| matches!(segment.split(';').next(), Some("." | "..")))
+}
+
+/// Why a server might see another path than this canonical one, or than the prefix of one that a grant names, if it might.
+/// Servers differ in how often they decode, in what they take for a separator, in what they drop, and in which letters
+/// outside ASCII they turn into others.
+///
+/// # Errors
+/// What the path holds, as a verb phrase.
+pub(crate) fn check_single_reading(canonical: &str) -> Result<(), &'static str> {
+    let is_dots =
+        |segment: &str| segment.contains('.') && segment.replace("%20", "").trim_matches('.').is_empty();
+    if canonical.split('/').any(is_dots) {
+        return Err("holds a segment of dots and spaces");
+    }
+    let mut outside = Vec::new();
+    let mut left = canonical.as_bytes();
+    while let [first, rest @ ..] = left {
+        left = rest;
+        let byte = match (first, rest) {
+            (b'%', [high, low, rest @ ..]) => {
+                left = rest;
+                hexadecimal(*high).zip(hexadecimal(*low)).map_or(b'%', |(high, low)| high * 16 + low)
+            }
+            (b';', _) => b';',
+            _ => b'-',
+        };
+        match byte {
+            0x80.. => outside.push(byte),
+            b'%' => return Err("holds an encoded %"),
+            b'/' | b'\\' => return Err("holds an encoded slash or backslash"),
+            b';' => return Err("holds a ;, encoded or not"),
+            b'?' | b'#' => return Err("holds an encoded ? or #"),
+            _ => outside.push(b'-'),
+        }
+    }
+    // Overlong forms aren't UTF-8. A mark such as a full-width slash becomes an ASCII one in some servers; a letter doesn't.
+    match std::str::from_utf8(&outside) {
+        Ok(text) if text.chars().all(|letter| letter.is_ascii() || letter.is_alphanumeric()) => Ok(()),
+        _ => Err("holds codes that are no UTF-8 or no letter"),
+    }
+}
+
+fn hexadecimal(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
 fn canonical_method(method: &Method) -> Result<Method, Error> {
@@ -427,6 +483,69 @@ mod tests {
                 None => assert!(matches!(found, Err(Error::Malformed { .. })), "{path}: {found:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_path_that_some_server_reads_as_another_has_no_single_reading() {
+        for path in [
+            "/%2561",
+            "/%252e%252e/b",
+            "/%25252e",
+            "/a%2Fb",
+            "/a%5cb",
+            "/a;b=c",
+            "/a%3bb",
+            "/a%3Fb",
+            "/a%23b",
+            "/..%20/b",
+            "/.%20./b",
+            "/.../b",
+            "/%c0%ae%c0%ae/b",
+            "/%c0%af",
+            "/%e0%80%af",
+            "/%f0%80%80%ae",
+            "/%c1%9c",
+            "/%ff",
+            "/%e4",
+            "/%ef%bc%8e%ef%bc%8e/b",
+            "/%ef%bc%8fb",
+            "/%e2%88%95b",
+            "/%ef%bc%85%32e",
+            "/%e2%80%a5/b",
+            "/%c2%a0",
+        ] {
+            let canonical = canonical_path(path).unwrap();
+            assert!(check_single_reading(&canonical).is_err(), "{path}");
+        }
+        for path in [
+            "/",
+            "/a/b/",
+            "/a//b",
+            "/a%20b",
+            "/a.b..c",
+            "/a:act",
+            "/a@b,c",
+            "/%c3%a4",
+            "/%e6%97%a5",
+            "/a%2Bb",
+            "/*",
+        ] {
+            let canonical = canonical_path(path).unwrap();
+            assert_eq!(check_single_reading(&canonical), Ok(()), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_host_or_a_target_over_its_length_is_refused_before_it_is_read() {
+        let long = "a.".repeat(8 << 20);
+        let begun = std::time::Instant::now();
+        assert!(parse(&long, "/").is_err());
+        assert!(parse("a.example", &format!("/{long}")).is_err());
+        let query = Request::from_parts(&Method::GET, "https", "a.example", "/", Some(&long));
+        assert!(query.is_err());
+        assert!(begun.elapsed() < std::time::Duration::from_millis(50), "{:?}", begun.elapsed());
+        assert!(parse(&format!("{}example:443", "a.".repeat(100)), "/").is_ok());
+        assert!(parse("a.example", &format!("/{}", "a".repeat(60_000))).is_ok());
     }
 
     #[test]

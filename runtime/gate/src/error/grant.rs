@@ -19,6 +19,13 @@ pub enum MissingGrant {
         /// The label of the first grant that names the endpoint.
         grant: String,
     },
+    /// A grant names the endpoint and a prefix of the path, but some servers would see another path.
+    Reading {
+        /// The label of the first such grant.
+        grant: String,
+        /// What the path holds, as a verb phrase.
+        cause: &'static str,
+    },
     /// A grant names endpoint and path, but none of these allows the method.
     Method {
         /// The label of the first grant that names endpoint and path.
@@ -38,6 +45,11 @@ impl fmt::Display for MissingGrant {
                 f,
                 "grant {grant} doesn't allow this path; to allow it, add a prefix of it to `paths` of the grant in the \
                  CloudProvider document"
+            ),
+            Self::Reading { grant, cause } => write!(
+                f,
+                "the path {cause}, so some servers might see a path that grant {grant} doesn't allow; the provider must send \
+                 another, or `paths` of the grant must hold `/`, which allows every path"
             ),
             Self::Method { grant } => write!(
                 f,

@@ -261,3 +261,50 @@ async fn row_06_a_path_that_reads_in_two_ways_never_reaches_a_wire() {
     let host = format!("host: {NAME}:{}", cloud.port);
     assert!(lines.starts_with("GET /a/b?c=%64 HTTP/1.1\r\n") && lines.contains(&host), "{lines}");
 }
+
+#[tokio::test]
+async fn row_23_a_grant_of_a_path_carries_only_what_every_server_sees_below_it() {
+    let cloud = Cloud::answering(OK).await;
+    let below = Grant { paths: vec!["/allowed".parse().unwrap()], ..cloud.grant() };
+    let below = Watched::new(vec![below]);
+    let climbs = |up: &str| format!("/allowed/{up}/secret");
+    for path in [
+        climbs("%252e%252e"),
+        climbs("%25252e%25252e"),
+        climbs("%252E."),
+        climbs("..%252f.."),
+        climbs("%2e%2e%2f"),
+        climbs("..%5c.."),
+        climbs("..%255c.."),
+        climbs("%c0%ae%c0%ae"),
+        climbs("..%c0%af"),
+        climbs("..%c1%9c"),
+        climbs("%e0%80%ae%e0%80%ae"),
+        climbs("%ef%bc%8e%ef%bc%8e"),
+        climbs("x;/..;"),
+        climbs("..%20"),
+        climbs("..."),
+        "/allowed/a%2Fb".to_owned(),
+        "/allowed/a%5cb".to_owned(),
+        "/allowed/a;jsessionid=1".to_owned(),
+        "/allowed/a%3bb".to_owned(),
+        "/allowed/%00".to_owned(),
+        "/allowed/a%3fb".to_owned(),
+        "/allowed/%ff".to_owned(),
+        "/allowed%2fa".to_owned(),
+        "/%2561llowed".to_owned(),
+    ] {
+        let refused = below.get(&cloud.uri(&path)).await;
+        assert!(
+            matches!(refused, Err(Error::Denied { .. } | Error::Malformed { .. })),
+            "{path}: {refused:?}"
+        );
+    }
+    assert_eq!(cloud.connections(), 0);
+    for path in ["/allowed", "/allowed/a:start", "/allowed/%c3%a4%20b", "/allowed/a.b/c"] {
+        text(below.get(&cloud.uri(path)).await.unwrap()).await.unwrap();
+    }
+    let all = Watched::new(vec![cloud.grant()]);
+    text(all.get(&cloud.uri("/projects/a%2Fb;c/%252e")).await.unwrap()).await.unwrap();
+    assert!(cloud.requests().pop().unwrap().starts_with("GET /projects/a%2Fb;c/%252e HTTP"));
+}
