@@ -18,8 +18,11 @@ mod prepare;
 
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
+
 use crate::cache::{Cache, CacheState, View};
 use crate::connection::Connection;
+use crate::cpu_account::CpuAccount;
 use crate::credentials::{Credential, CredentialState, Credentials, OnReplaced};
 use crate::dry_run::DryRun;
 use crate::error::Error;
@@ -43,6 +46,7 @@ pub struct Gate {
     urgency: Urgency,
     view: Option<View>,
     interceptor: Option<Arc<dyn Interceptor>>,
+    account: Option<CpuAccount>,
 }
 
 /// The stages, and what they share.
@@ -50,7 +54,9 @@ pub struct Gate {
 struct Inner {
     provider: Arc<str>,
     upstreams: Vec<Upstream>,
-    rules: Rules,
+    rules: Arc<Rules>,
+    /// One body of a request at a time is read, if it is long, so that a provider never has more than one thread for that.
+    reading: Arc<Semaphore>,
     cache: Cache,
     limiter: Limiter,
     credentials: Credentials,
@@ -105,7 +111,8 @@ impl Gate {
         };
         let network = Arc::new(network);
         let upstreams = grants.into_iter().map(|grant| Upstream::new(grant, Arc::clone(&network))).collect();
-        let (rules, shutdown) = (Rules::new(rules)?, Shutdown::default());
+        let (rules, shutdown) = (Arc::new(Rules::new(rules)?), Shutdown::default());
+        let reading = Arc::new(Semaphore::new(1));
         let writes = Writes::new(fence, shutdown.clone());
         let cache = Cache::new(Arc::clone(&provider), metrics.cache.clone());
         let limiter = Limiter::new(Arc::clone(&provider), &rules, limits, tightened, metrics.limits.clone());
@@ -116,9 +123,20 @@ impl Gate {
         });
         let credentials = Credentials::new(credentials, &provider, &network, &metrics.credentials, &replaced);
         let records = Arc::new(Records::new(Arc::clone(&provider), metrics.requests.clone()));
-        let inner =
-            Inner { provider, upstreams, rules, cache, limiter, credentials, writes, records, shutdown };
-        Ok(Self { inner: Arc::new(inner), interceptor: None, view: None, urgency: Urgency::default() })
+        let inner = Inner {
+            provider,
+            upstreams,
+            rules,
+            reading,
+            cache,
+            limiter,
+            credentials,
+            writes,
+            records,
+            shutdown,
+        };
+        let (inner, urgency) = (Arc::new(inner), Urgency::default());
+        Ok(Self { inner, interceptor: None, view: None, account: None, urgency })
     }
 
     /// The same gate for a call of this urgency. Without it a call has the lowest.
@@ -132,6 +150,13 @@ impl Gate {
     #[must_use]
     pub fn with_view(self, view: View) -> Self {
         Self { view: Some(view), ..self }
+    }
+
+    /// The same gate for a call that is charged the CPU time of what the gate does for it in tasks and threads of its own. What
+    /// the future of [`Gate::send`] and the body of its response do themselves is for their caller to measure.
+    #[must_use]
+    pub fn with_account(self, account: CpuAccount) -> Self {
+        Self { account: Some(account), ..self }
     }
 
     /// The same gate with an interceptor, which sees each request before it is sent and may answer it.

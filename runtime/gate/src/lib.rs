@@ -23,7 +23,7 @@
 //!    http::Response                       to the provider
 //! ```
 //!
-//! `body` bounds what is carried, `deadlines` how long. `connection` and `trust` are the operator's network: proxy and
+//! `body` bounds what is carried, `deadlines` how long, and `cpu_account` counts the CPU time that a call's requests take. `connection` and `trust` are the operator's network: proxy and
 //! certificates. `shutdown` and `writes` end a gate without giving up a write halfway; see `gate` for what happens at
 //! SIGTERM.
 //!
@@ -35,6 +35,7 @@ mod address;
 mod body;
 mod cache;
 mod connection;
+mod cpu_account;
 mod credentials;
 mod deadlines;
 mod dial;
@@ -72,6 +73,7 @@ mod writes;
 pub use body::Body;
 pub use cache::{CacheState, Evidence, View};
 pub use connection::{Connection, Login, Proxy, ProxyUrl};
+pub use cpu_account::{CpuAccount, thread_clock};
 pub use credentials::{Credential, CredentialKind, CredentialState, Failing, OAuthClient, TokenUrl};
 pub use deadlines::Deadlines;
 pub use dry_run::{DryRun, WantedWrite, WantedWrites};
