@@ -96,6 +96,7 @@ pub(crate) struct StreamedBody<O> {
 
 struct Open<O> {
     incoming: Incoming,
+    has_ended: bool,
     limits: BodyLimits,
     /// Runs only while the gate waits for the cloud: a provider may take its time between two reads.
     timer: Pin<Box<Sleep>>,
@@ -107,7 +108,17 @@ struct Open<O> {
 impl<O: BodyObserver> StreamedBody<O> {
     pub(crate) fn new(incoming: Incoming, limits: BodyLimits, observer: O) -> Self {
         let timer = Box::pin(sleep_until(limits.hard));
-        Self { open: Some(Open { incoming, limits, timer, is_waiting: false, received: 0, observer }) }
+        Self {
+            open: Some(Open {
+                incoming,
+                has_ended: false,
+                limits,
+                timer,
+                is_waiting: false,
+                received: 0,
+                observer,
+            }),
+        }
     }
 
     /// Ends the body with this error, because its reader can't take the rest.
@@ -142,35 +153,49 @@ impl<O: BodyObserver + Unpin> http_body::Body for StreamedBody<O> {
 impl<O: BodyObserver> Open<O> {
     fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Error>>> {
         loop {
+            if let Some(piece) = self.limits.echo.next_piece() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+            if self.has_ended {
+                return Poll::Ready(None);
+            }
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(context) else {
                 return self.poll_timer(context).map(|error| Some(Err(error)));
             };
             self.is_waiting = false;
             let data = match frame {
-                None => {
-                    let rest = self.limits.echo.remainder();
-                    return Poll::Ready((!rest.is_empty()).then_some(Ok(rest)));
-                }
+                None => None,
                 Some(Err(cause)) => return Poll::Ready(Some(Err(self.broken(cause)))),
-                Some(Ok(frame)) => frame.into_data(),
-            };
-            let Ok(data) = data else { continue };
-            let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
-            self.observer.on_bytes(length);
-            self.received = self.received.saturating_add(length);
-            if self.received > self.limits.bytes {
-                return Poll::Ready(Some(Err(body_too_large(&self.limits.host, self.limits.bytes))));
-            }
-            match self.limits.echo.scan(data) {
-                None => {
-                    return Poll::Ready(Some(Err(Error::CredentialEchoed {
-                        host: self.limits.host.clone(),
-                    })));
+                Some(Ok(frame)) => {
+                    // Trailers.
+                    let Ok(data) = frame.into_data() else { continue };
+                    Some(data)
                 }
-                Some(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
+            };
+            if let Err(error) = self.check(data.as_ref()) {
+                return Poll::Ready(Some(Err(error)));
+            }
+            match data {
+                None => self.has_ended = true,
+                Some(data) if !self.limits.echo.is_on() => return Poll::Ready(Some(Ok(data))),
                 Some(_) => {}
             }
         }
+    }
+
+    /// Counts the next data and searches it for the credential.
+    fn check(&mut self, next: Option<&Bytes>) -> Result<(), Error> {
+        let Self { limits: BodyLimits { host, bytes, echo, .. }, observer, received, .. } = self;
+        let length = next.map_or(0, |data| u64::try_from(data.len()).unwrap_or(u64::MAX));
+        observer.on_bytes(length);
+        *received = received.saturating_add(length);
+        if received > bytes {
+            return Err(body_too_large(host, *bytes));
+        }
+        if echo.shows(next.map(AsRef::as_ref)) {
+            return Err(Error::CredentialEchoed { host: host.clone() });
+        }
+        Ok(())
     }
 
     fn poll_timer(&mut self, context: &mut Context<'_>) -> Poll<Error> {

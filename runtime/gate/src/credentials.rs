@@ -24,17 +24,18 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::StatusCode;
-use http::header::ACCEPT_ENCODING;
 use tokio::time::Instant;
 
+use crate::echo::Needles;
 use crate::error::Error;
+use crate::headers;
 use crate::network::Network;
 use crate::pattern::HostPattern;
 use crate::request::Request;
 use acquire::Acquirer;
 use metrics::CredentialLabels;
 pub(crate) use metrics::CredentialMetrics;
-use renewer::Renewer;
+use renewer::{AttachedValue, Renewer};
 pub use spec::{Credential, CredentialKind, OAuthClient};
 pub use token_url::TokenUrl;
 
@@ -123,12 +124,11 @@ impl Credentials {
         let Some(HostCredential { renewer, .. }) = self.0.iter().find(fits) else {
             return Ok((outgoing, None));
         };
-        let (number, value) = renewer.value(soft).await?;
-        // The gate searches answers for the credential, which needs them uncompressed.
-        outgoing.headers_mut().remove(ACCEPT_ENCODING);
+        let (number, AttachedValue { value, needles }) = renewer.value(soft).await?;
+        headers::make_searchable(outgoing.headers_mut());
         let bare = outgoing.clone();
-        value.attach(&mut outgoing, SystemTime::now());
-        Ok((outgoing, Some(Attached { renewer, number, bare })))
+        value.attach(&mut outgoing, SystemTime::now()).await;
+        Ok((outgoing, Some(Attached { renewer, number, bare, needles })))
     }
 }
 
@@ -138,6 +138,8 @@ pub(crate) struct Attached<'a> {
     number: u64,
     /// The request without the credential.
     bare: http::Request<Bytes>,
+    /// Find the credential in the response.
+    pub(crate) needles: Needles,
 }
 
 impl Attached<'_> {
@@ -145,13 +147,17 @@ impl Attached<'_> {
     /// other is available before the soft deadline.
     ///
     /// A 401 shows that nothing was done, so a change may be sent again as well.
-    pub(crate) async fn again(self, status: StatusCode, soft: Instant) -> Option<http::Request<Bytes>> {
-        let Self { renewer, number, bare: mut outgoing } = self;
+    pub(crate) async fn again(
+        self,
+        status: StatusCode,
+        soft: Instant,
+    ) -> Option<(http::Request<Bytes>, Needles)> {
+        let Self { renewer, number, bare: mut outgoing, needles: _ } = self;
         if status != StatusCode::UNAUTHORIZED || Instant::now() >= soft {
             return None;
         }
-        let (_, value) = renewer.newer(number, soft).await?;
-        value.attach(&mut outgoing, SystemTime::now());
-        Some(outgoing)
+        let (_, AttachedValue { value, needles }) = renewer.newer(number, soft).await?;
+        value.attach(&mut outgoing, SystemTime::now()).await;
+        Some((outgoing, needles))
     }
 }

@@ -2,152 +2,302 @@
 //! got (AWS's refusal of a wrong signature holds a session token), and a provider would read the credential there. Such a
 //! response ends with an error instead.
 //!
-//! Only the credential as it was sent is found, and only in a body that isn't compressed; so the gate asks for none when it
-//! attaches a credential. A cloud that returns the credential in another form gives it away: never grant such a path.
+//! `forms` has the forms in which a secret is found, `decoder` undoes escapes. What a provider observes must not depend on
+//! how much of a secret a response shows, or a provider could guess it byte by byte. So the end of a response is held back
+//! by a constant length, and passed on in pieces whose sizes depend on the length of the response alone.
+//!
+//! A cloud that returns the credential compressed, encrypted or in parts gives it away: never grant such a path. `README.md`
+//! lists what is not promised.
 
-use bytes::Bytes;
-use http::{HeaderMap, HeaderValue};
-use memchr::{memchr_iter, memmem};
+mod decoder;
+mod forms;
 
-/// A shorter credential may be a word of any response. Tokens and keys have 20 characters and more.
-const MIN_LENGTH: usize = 16;
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use memchr::memchr3;
 
-/// The schemes in front of a credential in a header.
-const SCHEMES: [&[u8]; 2] = [b"Bearer ", b"Basic "];
+use decoder::Decoders;
+use forms::StateID;
+pub(crate) use forms::{BLOCK, Needles};
 
-/// Searches a response for the credentials of its request.
-pub(crate) struct EchoDetector {
-    credentials: Vec<HeaderValue>,
-    /// The end of the data so far, from where a credential may begin.
-    held: Bytes,
+/// Searches the response to one request for the credential of that request.
+pub(crate) struct EchoDetector(Option<Box<Searched>>);
+
+/// A response to a request with a credential.
+struct Searched {
+    scan: Scan,
+    /// The end of what has come so far.
+    held: BytesMut,
+    has_ended: bool,
 }
 
 impl EchoDetector {
-    /// A detector for the response to a request with these headers. The gate marks its credentials as sensitive.
-    pub(crate) fn new(headers: &HeaderMap) -> Self {
-        let is_searched = |value: &&HeaderValue| value.is_sensitive() && bare(value).len() >= MIN_LENGTH;
-        let credentials = headers.values().filter(is_searched).cloned().collect();
-        Self { credentials, held: Bytes::new() }
+    /// For the response to a request that carries no credential, or one that these needles find.
+    pub(crate) fn new(needles: Option<Needles>) -> Self {
+        let searched =
+            |needles| Searched { scan: Scan::new(needles), held: BytesMut::new(), has_ended: false };
+        Self(needles.map(searched).map(Box::new))
+    }
+
+    /// Whether the request carries a credential.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Whether a header of a response shows a credential.
     pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
-        headers.values().any(|value| self.shows(value.as_bytes()))
+        let Some(searched) = &self.0 else { return false };
+        headers.iter().any(|(name, value)| {
+            [name.as_str().as_bytes(), value.as_bytes()].into_iter().any(|text| {
+                let mut scan = Scan::new(searched.scan.needles.clone());
+                scan.is_in(text) || scan.ends()
+            })
+        })
     }
 
-    fn shows(&self, bytes: &[u8]) -> bool {
-        self.credentials.iter().any(|credential| memmem::find(bytes, bare(credential)).is_some())
-    }
-
-    /// Takes the next part of a body, and returns what is surely no part of a credential; `None` if the body shows one.
-    pub(crate) fn scan(&mut self, next: Bytes) -> Option<Bytes> {
-        if self.credentials.is_empty() {
-            return Some(next);
+    /// Takes the next part of a body, or its end. Returns whether the body shows a credential; nothing of it must be passed on
+    /// then.
+    #[must_use]
+    pub(crate) fn shows(&mut self, next: Option<&[u8]>) -> bool {
+        let Some(Searched { scan, held, has_ended }) = self.0.as_deref_mut() else { return false };
+        match next {
+            Some(data) => {
+                held.extend_from_slice(data);
+                scan.is_in(data)
+            }
+            None => {
+                *has_ended = true;
+                scan.ends()
+            }
         }
-        let mut data = if self.held.is_empty() { next } else { [&*self.held, &*next].concat().into() };
-        if self.shows(&data) {
-            return None;
-        }
-        let begun = self.credentials.iter().map(|credential| begun(&data, bare(credential))).max();
-        self.held = data.split_off(data.len() - begun.unwrap_or(0));
-        Some(data)
     }
 
-    /// What was still held when the body ended.
-    pub(crate) fn remainder(&mut self) -> Bytes {
-        std::mem::take(&mut self.held)
+    /// The next piece of the body that may be passed on: a block as soon as enough came after it, and all that is left in
+    /// blocks after the end.
+    pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
+        let Searched { scan, held, has_ended } = self.0.as_deref_mut()?;
+        let held_back = if *has_ended { 0 } else { scan.needles.held_back() };
+        let length = held.len().saturating_sub(held_back).min(BLOCK);
+        let is_due = if *has_ended { length > 0 } else { length == BLOCK };
+        is_due.then(|| held.split_to(length).freeze())
     }
 }
 
-/// The credential without its scheme, since a response may show it that way.
-fn bare(value: &HeaderValue) -> &[u8] {
-    let bytes = value.as_bytes();
-    SCHEMES.iter().find_map(|scheme| bytes.strip_prefix(*scheme)).unwrap_or(bytes)
+/// Searches a text as it is and without its escapes.
+struct Scan {
+    needles: Needles,
+    raw: StateID,
+    decoded: StateID,
+    decoder: Decoders,
 }
 
-/// How many bytes at the end of the data are the beginning of a credential.
-fn begun(data: &[u8], credential: &[u8]) -> usize {
-    let Some(first) = credential.first() else { return 0 };
-    let tail = data.get(data.len().saturating_sub(credential.len() - 1)..).unwrap_or_default();
-    let mut ends = memchr_iter(*first, tail).filter_map(|start| tail.get(start..));
-    ends.find(|end| credential.starts_with(end)).map_or(0, <[u8]>::len)
+impl Scan {
+    fn new(needles: Needles) -> Self {
+        let start = needles.start();
+        Self { needles, raw: start, decoded: start, decoder: Decoders::default() }
+    }
+
+    /// Whether a secret ends in the next part of the text.
+    fn is_in(&mut self, mut data: &[u8]) -> bool {
+        let mut is_found = false;
+        while !data.is_empty() {
+            // While both readings agree, one search is enough.
+            if self.raw == self.decoded && self.decoder.is_idle() {
+                let plain = memchr3(b'%', b'\\', b'&', data).unwrap_or(data.len());
+                let (plain, rest) = data.split_at(plain);
+                for byte in plain {
+                    is_found |= self.needles.step(&mut self.raw, *byte);
+                }
+                self.decoded = self.raw;
+                data = rest;
+            }
+            if let Some((byte, rest)) = data.split_first() {
+                let Self { needles, raw, decoded, decoder } = self;
+                is_found |= needles.step(raw, *byte);
+                decoder.push(*byte, |byte| is_found |= needles.step(decoded, byte));
+                data = rest;
+            }
+        }
+        is_found
+    }
+
+    /// Whether the end of the text completes a secret.
+    fn ends(&mut self) -> bool {
+        let Self { needles, decoded, decoder, .. } = self;
+        let mut is_found = false;
+        decoder.finish(|byte| is_found |= needles.step(decoded, byte));
+        is_found
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fmt::Write;
+    use std::sync::LazyLock;
+
+    use base64::Engine;
+    use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
     use proptest::prelude::*;
-    use zeroize::Zeroizing;
 
     use super::*;
-    use crate::secret::sensitive;
 
-    fn echo(value: &str) -> EchoDetector {
-        let mut headers = HeaderMap::new();
-        headers.insert("accept", HeaderValue::from_static("application/json; of=a-provider"));
-        headers.insert("x-key", sensitive(Zeroizing::new(value.to_owned())).unwrap());
-        EchoDetector::new(&headers)
+    const SECRET: &str = "planted-hunter2/0123456789+abcdef=";
+
+    fn echo() -> EchoDetector {
+        static NEEDLES: LazyLock<Needles> = LazyLock::new(|| Needles::new([SECRET]));
+        EchoDetector::new(Some(NEEDLES.clone()))
     }
 
-    /// What of these parts is passed on, and whether all of them were.
-    fn passed(echo: &mut EchoDetector, parts: &[&str]) -> (String, bool) {
-        let mut passed = Vec::new();
-        for part in parts {
-            let Some(data) = echo.scan(Bytes::copy_from_slice(part.as_bytes())) else {
-                return (String::from_utf8(passed).unwrap(), false);
-            };
-            passed.extend_from_slice(&data);
+    /// The pieces that are passed on of a body that comes in these parts, and whether all were.
+    fn passed(parts: &[&[u8]]) -> (Vec<Bytes>, bool) {
+        let (mut echo, mut passed) = (echo(), Vec::new());
+        for part in parts.iter().copied().map(Some).chain([None]) {
+            if echo.shows(part) {
+                return (passed, false);
+            }
+            passed.extend(std::iter::from_fn(|| echo.next_piece()));
         }
-        passed.extend_from_slice(&echo.remainder());
-        (String::from_utf8(passed).unwrap(), true)
+        (passed, true)
+    }
+
+    fn each(text: &str, write: impl Fn(&mut String, char)) -> String {
+        text.chars().fold(String::new(), |mut written, letter| {
+            write(&mut written, letter);
+            written
+        })
+    }
+
+    /// The secret in the forms in which servers write it.
+    fn forms() -> Vec<String> {
+        let percent =
+            |text: &str| each(text, |all, letter| write!(all, "%{:02X}", u32::from(letter)).unwrap());
+        let some = |from: &str, to: &str| SECRET.replace(from, to);
+        vec![
+            SECRET.to_owned(),
+            format!("Authorization: Bearer {SECRET}"),
+            format!("Token {SECRET}"),
+            SECRET.to_uppercase(),
+            some("hunter", "Hunter"),
+            percent(SECRET),
+            percent(SECRET).to_lowercase(),
+            percent(&percent(SECRET)),
+            some("/", "%2f").replace('+', "%2B"),
+            some("/", "%252f"),
+            some("/", r"\/"),
+            some("/", r"\\/"),
+            each(SECRET, |all, letter| write!(all, "\\u{:04x}", u32::from(letter)).unwrap()),
+            each(SECRET, |all, letter| write!(all, "\\u{:04X}", u32::from(letter)).unwrap()),
+            each(SECRET, |all, letter| write!(all, "\\x{:02x}", u32::from(letter)).unwrap()),
+            each(SECRET, |all, letter| write!(all, "&#{};", u32::from(letter)).unwrap()),
+            each(SECRET, |all, letter| write!(all, "&#x{:X};", u32::from(letter)).unwrap()),
+            some("/", "&sol;").replace('+', "&plus;").replace('=', "&equals;"),
+            some("a", "&#97").replace('=', "&amp;#61;"),
+            some("a", "&#x25;61"),
+            percent(&some("a", "&#97;")),
+            some("a", r"%5Cu0061"),
+            BASE64_STANDARD.encode(SECRET),
+            BASE64_STANDARD.encode(format!("user:{SECRET}")),
+            BASE64_URL_SAFE_NO_PAD.encode(format!("{{\"authorization\":\"Bearer {SECRET}\"}}")),
+            percent(&BASE64_STANDARD.encode(format!("Bearer {SECRET}"))),
+            each(SECRET, |all, letter| write!(all, "{:02x}", u32::from(letter)).unwrap()),
+            each(SECRET, |all, letter| write!(all, "{:02X} ", u32::from(letter)).unwrap()),
+            each(SECRET, |all, letter| all.extend([letter, '\0'])),
+            each(SECRET, |all, letter| all.extend([letter, '\n'])),
+        ]
     }
 
     #[test]
-    fn a_credential_and_nothing_else_is_found_with_and_without_its_scheme() {
-        let rows = [
-            ("Bearer planted-0123456789", "authorization: Bearer planted-0123456789", true),
-            ("Bearer planted-0123456789", "{\"token\": \"planted-0123456789\"}", true),
-            ("Basic dXNlcjpwbGFudGVk", "dXNlcjpwbGFudGVk", true),
-            ("planted-0123456789", "Bearer planted-0123456789", true),
-            ("Bearer planted-0123456789", "Bearer planted-012345678", false),
-            ("Bearer planted-0123456789", "application/json; of=a-provider", false),
-            ("Bearer word", "word", false),
-        ];
-        for (value, answer, expected) in rows {
-            let headers = HeaderMap::from_iter([("x-got".parse().unwrap(), answer.parse().unwrap())]);
-            let mut echo = echo(value);
-            assert_eq!(echo.is_in(&headers), expected, "{value} in {answer}");
-            assert_eq!(passed(&mut echo, &[answer]).1, !expected, "{value} in {answer}");
+    fn a_credential_is_found_in_every_form_and_no_byte_of_it_is_passed_on() {
+        let before = "x".repeat(40_000);
+        for form in forms() {
+            for text in [form.clone(), format!("{before}{form}"), format!("{form}{before}")] {
+                for length in [1, 4_096, text.len()] {
+                    let (passed, is_whole) = passed(&text.as_bytes().chunks(length).collect::<Vec<_>>());
+                    let passed = passed.concat();
+                    let start = text.len().min(text.find(&form).unwrap());
+                    assert!(
+                        !is_whole && passed.len() <= start && text.as_bytes().starts_with(&passed),
+                        "{form}"
+                    );
+                }
+            }
+            let headers = HeaderMap::from_iter([(
+                "x-got".parse().unwrap(),
+                form.replace(['\0', '\n'], " ").parse().unwrap(),
+            )]);
+            assert!(echo().is_in(&headers), "{form}");
+        }
+        let name = HeaderMap::from_iter([(
+            "x-planted-hunter2-0123456789-abcdef".parse().unwrap(),
+            "1".parse().unwrap(),
+        )]);
+        assert!(echo().is_in(&name));
+    }
+
+    /// A provider that guesses sees the same whatever its guess shares with the secret.
+    #[test]
+    fn the_pieces_of_a_response_depend_on_its_length_alone() {
+        let page = |guess: &str, length: usize| {
+            let mut page = format!("<p>{guess}</p>").repeat(3);
+            page.push_str(&"y".repeat(length - page.len()));
+            page + guess
+        };
+        for length in [500, 3 * BLOCK - 1] {
+            for part in [1_000, 1 << 20] {
+                let mut seen = Vec::new();
+                // With all but the last letter; a punctuation mark after it doesn't count.
+                for shared in 0..SECRET.len() - 1 {
+                    let guess = format!("{:?<1$}", &SECRET[..shared], SECRET.len());
+                    for form in [guess.clone(), BASE64_STANDARD.encode(&guess)] {
+                        let page = page(&form, length);
+                        let (mut echo, mut sizes) = (echo(), Vec::new());
+                        for part in page.as_bytes().chunks(part).map(Some).chain([None]) {
+                            assert!(!echo.shows(part), "{guess}");
+                            let pieces = std::iter::from_fn(|| echo.next_piece());
+                            sizes.push(pieces.map(|piece| piece.len()).collect::<Vec<_>>());
+                        }
+                        assert_eq!(sizes.concat().iter().sum::<usize>(), page.len());
+                        seen.push((form.len(), sizes));
+                    }
+                }
+                seen.sort();
+                seen.dedup();
+                assert_eq!(seen.len(), 2, "one for each length: {seen:?}");
+            }
         }
     }
 
     #[test]
-    fn data_that_may_begin_a_credential_is_held_until_the_rest_decides() {
-        let mut echo = echo("planted-0123456789");
-        assert_eq!(echo.scan("a planted-".into()).unwrap(), "a ");
-        assert_eq!(echo.scan("0123".into()).unwrap(), "");
-        assert_eq!(echo.scan("4 b".into()).unwrap(), "planted-01234 b");
-        assert_eq!(echo.scan("p".into()).unwrap(), "");
-        assert_eq!(echo.remainder(), "p");
+    fn a_response_to_a_request_without_a_credential_is_not_searched() {
+        let mut echo = EchoDetector::new(None);
+        assert!(!echo.is_on() && !echo.shows(Some(SECRET.as_bytes())) && echo.next_piece().is_none());
+    }
+
+    #[test]
+    fn a_long_response_is_held_back_by_a_bounded_length() {
+        let (mut echo, part) = (echo(), vec![b'%'; 64 << 10]);
+        for _ in 0..16 {
+            assert!(!echo.shows(Some(&part)));
+            while echo.next_piece().is_some() {}
+            let held = echo.0.as_ref().unwrap().held.len();
+            assert!(held < 3 * BLOCK, "{held}");
+        }
     }
 
     proptest! {
         #[test]
-        fn a_credential_is_never_passed_on_and_everything_else_is_however_the_body_is_cut(
-            text in "[ab]{0,60}", cuts in proptest::collection::vec(0_usize..60, 0..6),
+        fn what_shows_no_credential_is_passed_on_unchanged(
+            text in r"[plantedhu2%\\&#;x\-/0-9]{0,300}", cuts in proptest::collection::vec(0_usize..300, 0..6),
         ) {
-            let secret = "abaabababaababaa";
             let mut cuts: Vec<_> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
             cuts.extend([0, text.len()]);
             cuts.sort_unstable();
-            let parts: Vec<_> = cuts.windows(2).map(|ends| &text[ends[0]..ends[1]]).collect();
-            for text in [text.clone(), format!("{text}{secret}")] {
-                let parts: Vec<_> = parts.iter().copied().chain([&text[parts.concat().len()..]]).collect();
-                let (passed, is_whole) = passed(&mut echo(secret), &parts);
-                match text.find(secret) {
-                    None => prop_assert_eq!((passed.as_str(), is_whole), (text.as_str(), true)),
-                    Some(start) => prop_assert!(!is_whole && text.starts_with(&passed) && passed.len() <= start),
-                }
-            }
+            let parts: Vec<_> = cuts.windows(2).map(|ends| &text.as_bytes()[ends[0]..ends[1]]).collect();
+            let (whole, is_whole) = passed(&parts);
+            prop_assert!(is_whole);
+            prop_assert_eq!(whole.concat(), text.as_bytes());
+            let shown = [&parts[..], &[SECRET.as_bytes()]].concat();
+            prop_assert!(!passed(&shown).1);
         }
     }
 }

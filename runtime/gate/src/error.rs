@@ -198,6 +198,16 @@ pub enum Error {
         /// The host of the request.
         host: String,
     },
+    /// The response can't be searched for the credential that the request carried. The request has had its effect.
+    #[error(
+        "response of {host} refused: it {cause}, so the gate can't search it for the credential that it attached"
+    )]
+    Unsearchable {
+        /// The host of the request.
+        host: String,
+        /// What it is, as a verb phrase.
+        cause: &'static str,
+    },
     /// The connection broke, or what came back isn't HTTP. The request may have had its effect.
     #[error("exchange with {host} broke off: {source}")]
     Protocol {
@@ -232,6 +242,7 @@ impl Error {
             Self::Closed
             | Self::ResponseTooLarge { .. }
             | Self::CredentialEchoed { .. }
+            | Self::Unsearchable { .. }
             | Self::Protocol { .. } => false,
         }
     }
@@ -259,6 +270,7 @@ impl Error {
             Self::Tls { .. } => "tls_error",
             Self::ResponseTooLarge { .. } => "response_too_large",
             Self::CredentialEchoed { .. } => "credential_shown",
+            Self::Unsearchable { .. } => "unsearchable",
             Self::Protocol { .. } => "protocol_error",
         }
     }

@@ -2,8 +2,11 @@
 //! that open metadata services, that change a request after it was checked, or that frame it. A request isn't refused for
 //! them, because SDKs set some of them on their own and must keep working; the lines are counted for the operator.
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, SET_COOKIE};
-use http::{HeaderMap, HeaderName};
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, HOST, SET_COOKIE,
+    TRANSFER_ENCODING,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::error::Error;
 
@@ -18,24 +21,86 @@ pub(crate) const GATE_HEADER: &str = "pileus-gate";
 /// Removed from requests, in addition to the hop-by-hop headers.
 const REQUEST: &[&str] = &[
     // Only the host attaches credentials.
-    "authorization",
+    "authentication",
     "cookie",
+    "cookie2",
     "x-auth-token",
-    "x-amz-security-token",
-    "x-ms-authorization-auxiliary",
-    // They prove to a metadata service that its caller isn't a confused proxy, which the gate would be.
-    "metadata",
-    "metadata-flavor",
-    "x-aws-ec2-metadata-token",
-    "x-aws-ec2-metadata-token-ttl-seconds",
-    "x-google-metadata-request",
+    "x-auth-key",
+    "x-auth-email",
+    "x-auth-user",
+    "x-subject-token",
+    "x-service-token",
+    "x-storage-token",
+    "x-storage-user",
+    "x-storage-pass",
+    "x-vault-token",
+    "x-consul-token",
+    "x-nomad-token",
+    "x-access-token",
+    "x-tc-token",
+    "x-api-key",
+    "x-api-token",
+    "x-apikey",
+    "api-key",
+    "apikey",
+    "x-goog-api-key",
+    "x-goog-iam-authority-selector",
+    "private-token",
+    "job-token",
+    "ocp-apim-subscription-key",
+    // Azure's identity endpoints of applications and clusters.
+    "secret",
+    "x-identity-header",
+    // OpenStack's proxy in front of its metadata service.
+    "x-instance-id-signature",
     // They make a server treat the request as another one than was checked.
+    "content-length",
     "forwarded",
     "x-http-method",
     "x-http-method-override",
     "x-method-override",
-    "x-original-url",
-    "x-rewrite-url",
+    "x-host",
+    "x-http-host-override",
+    "x-http-path-override",
+    "x-http-destinationurl",
+    "x-override-url",
+    "x-accel-redirect",
+    "x-sendfile",
+    // They name another client or user than the credential does.
+    "x-real-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "x-remote-user",
+    "x-remote-group",
+    "x-remote-uid",
+    "remote-user",
+];
+
+/// The same for all names that begin so. The first two are Kubernetes' impersonation.
+const REQUEST_PREFIXES: &[&str] =
+    &["impersonate-", "x-remote-extra-", "x-forwarded-", "x-forward-", "x-original-", "x-rewrite-"];
+
+/// The same for all names that hold this. Metadata services of clouds (`Metadata-Flavor`, `X-aws-ec2-metadata-token`,
+/// `Metadata-Token`) want such a header as proof that their caller isn't a confused proxy, which the gate would be.
+const REQUEST_PARTS: &[&str] =
+    &["authorization", "metadata", "security-token", "session-token", "method-override"];
+
+/// Removed from requests that carry a credential: with them a response would hold only a part of what the gate searches, or
+/// a digest of it.
+const PARTIAL: &[&str] = &[
+    "range",
+    "if-range",
+    "x-ms-range",
+    "x-amz-range",
+    "x-goog-range",
+    "request-range",
+    "a-im",
+    "want-digest",
+    "want-content-digest",
+    "want-repr-digest",
 ];
 
 /// Removed from requests and responses: they are about one connection, not about the request.
@@ -59,10 +124,61 @@ pub(crate) fn edit_request(mut headers: HeaderMap) -> Result<(HeaderMap, u64), E
     // client sets them.
     headers.remove(HOST);
     headers.remove(CONTENT_LENGTH);
-    let stripped = strip(&mut headers, |name| {
-        REQUEST.contains(&name) || name.starts_with("x-forwarded-") || is_hop_by_hop(name)
-    });
+    let stripped = strip(&mut headers, is_unwanted_of_request);
     Ok((headers, stripped))
+}
+
+fn is_unwanted_of_request(name: &str) -> bool {
+    REQUEST.contains(&name)
+        || name == HOST.as_str()
+        || REQUEST_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        || REQUEST_PARTS.iter().any(|part| name.contains(part))
+        || (name.starts_with("x-ms-") && name.contains("auth"))
+        || is_hop_by_hop(name)
+}
+
+/// A header's name as a server reads it that passes headers on as CGI does: an underscore, and in some servers every
+/// character that is no letter or digit, is the same as a dash.
+fn as_read(name: &str) -> String {
+    name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect()
+}
+
+/// Removes a header in each spelling that some server takes for it.
+pub(crate) fn remove_twins(headers: &mut HeaderMap, name: &str) {
+    let twin = as_read(name);
+    let twins: Vec<_> = headers.keys().filter(|name| as_read(name.as_str()) == twin).cloned().collect();
+    for twin in twins {
+        headers.remove(twin);
+    }
+}
+
+/// Edits a request that is about to get a credential, so that the whole response comes and can be searched for it.
+pub(crate) fn make_searchable(headers: &mut HeaderMap) {
+    strip(headers, |name| PARTIAL.contains(&name) || name == ACCEPT_ENCODING.as_str());
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// Why a response can't be searched, as a verb phrase, if it can't: it is a part, or it is coded although identity was asked
+/// for.
+pub(crate) fn unsearchable(status: StatusCode, headers: &HeaderMap) -> Option<&'static str> {
+    let is_coded = |name: HeaderName, plain: &str| {
+        let values = headers.get_all(name).iter();
+        let mut codings = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+        codings.any(|coding| {
+            let coding = coding.trim_ascii();
+            !coding.is_empty() && !coding.eq_ignore_ascii_case(plain.as_bytes())
+        })
+    };
+    if status == StatusCode::PARTIAL_CONTENT
+        || status == StatusCode::IM_USED
+        || headers.contains_key(CONTENT_RANGE)
+    {
+        Some("holds only a part of what was asked for")
+    } else if is_coded(CONTENT_ENCODING, "identity") || is_coded(TRANSFER_ENCODING, "chunked") {
+        Some("is compressed although the request asked that it isn't")
+    } else {
+        None
+    }
 }
 
 /// How many bytes headers take on the wire.
@@ -86,8 +202,7 @@ pub(crate) fn is_hop_by_hop(name: &str) -> bool {
 
 /// Removes the headers that are unwanted or that `Connection` names, and counts the lines.
 fn strip(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) -> u64 {
-    // Servers that pass headers on as CGI does read an underscore as a dash.
-    let is_unwanted = |name: &&HeaderName| unwanted(&name.as_str().replace('_', "-"));
+    let is_unwanted = |name: &&HeaderName| unwanted(&as_read(name.as_str()));
     let mut names: Vec<HeaderName> = headers.keys().filter(is_unwanted).cloned().collect();
     let connection = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     names.extend(connection.flat_map(|value| value.split(',')).filter_map(|name| name.trim().parse().ok()));
@@ -100,7 +215,6 @@ fn strip(headers: &mut HeaderMap, unwanted: impl Fn(&str) -> bool) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
     use proptest::prelude::*;
 
     use super::*;

@@ -45,8 +45,8 @@ impl Response {
     /// Takes the head of the cloud's response to a request for this host, without what a provider must not see.
     ///
     /// # Errors
-    /// [`Error::ResponseTooLarge`] if the body announces that it is; [`Error::CredentialEchoed`] if a header shows the
-    /// credential.
+    /// [`Error::ResponseTooLarge`] if the body announces that it is; [`Error::Unsearchable`] and [`Error::CredentialEchoed`]
+    /// if the request carried a credential and the body can't be searched for it, or a header shows it.
     pub(crate) fn from_cloud(
         host: &Host,
         response: http::Response<Incoming>,
@@ -59,12 +59,18 @@ impl Response {
         if incoming.size_hint().lower() > body::MAX_RESPONSE_BODY {
             return Err(body::body_too_large(&host, body::MAX_RESPONSE_BODY));
         }
+        if echo.is_on()
+            && let Some(cause) = headers::unsearchable(head.status, &head.headers)
+        {
+            return Err(Error::Unsearchable { host, cause });
+        }
         let (headers, stripped) = headers::edit_response(head.headers);
         if echo.is_in(&headers) {
             return Err(Error::CredentialEchoed { host });
         }
         head.headers = headers;
-        // The HTTP library leaves handles of the connection here, which would outlive the body.
+        // The HTTP library leaves handles of the connection here, which would outlive the body, and the reason phrase, which
+        // could show the credential.
         head.extensions = http::Extensions::new();
         record.stripped += stripped;
         let between = deadlines.clamp(deadlines.between_bytes, Instant::now());

@@ -28,6 +28,8 @@ pub(crate) const LONGEST_TRY: Duration = Duration::from_secs(10);
 /// What an attempt acquired.
 pub(crate) struct Acquired {
     pub(crate) value: CredentialValue,
+    /// What no response may show: all of the value that is secret, in clear, and what it was acquired with.
+    pub(crate) secrets: Vec<SecretString>,
     /// How long it is valid after the begin of the attempt. None if it does not expire.
     pub(crate) lifetime: Option<Duration>,
 }
@@ -74,45 +76,50 @@ impl Acquirer {
     }
 
     async fn attempt(&self) -> Result<Acquired, AcquireError> {
-        let lasting = match &self.kind {
+        let (value, secrets) = match &self.kind {
             CredentialKind::ClientSecret { client, secret } => {
-                let form = oauth::with_secret(client, &read(secret).await?);
-                return self.token(TokenRequest::Form(form)).await;
+                let secret = read(secret).await?;
+                let form = oauth::with_secret(client, &secret);
+                return self.token(TokenRequest::Form(form), Some(secret)).await;
             }
             CredentialKind::ClientCertificate { client, certificate, key } => {
                 let assertion = assertion(client, certificate, key).await?;
-                return self.token(TokenRequest::Form(oauth::with_assertion(client, &assertion))).await;
+                let form = oauth::with_assertion(client, &assertion);
+                return self.token(TokenRequest::Form(form), None).await;
             }
             CredentialKind::WorkloadIdentity { client, token } => {
                 let assertion = read(token).await?;
                 let form = oauth::with_assertion(client, assertion.expose_secret());
-                return self.token(TokenRequest::Form(form)).await;
+                return self.token(TokenRequest::Form(form), Some(assertion)).await;
             }
             CredentialKind::ManagedIdentity { endpoint: _, resource, client_id } => {
-                return self
-                    .token(TokenRequest::Metadata(oauth::metadata_query(resource, client_id.as_deref())))
-                    .await;
+                let query = oauth::metadata_query(resource, client_id.as_deref());
+                return self.token(TokenRequest::Metadata(query), None).await;
             }
-            CredentialKind::Bearer { token } => bearer(token).await,
-            CredentialKind::Basic { username, password } => basic(username, password).await,
-            CredentialKind::Header { name, value } => header(name, value).await,
+            CredentialKind::Bearer { token } => bearer(token).await?,
+            CredentialKind::Basic { username, password } => basic(username, password).await?,
+            CredentialKind::Header { name, value } => header(name, value).await?,
             CredentialKind::AwsSigV4 { region, service, access_key_id, secret_access_key, session_token } => {
                 let (id, key) = (read(access_key_id).await?, read(secret_access_key).await?);
                 let token = match session_token {
                     Some(token) => Some(read(token).await?),
                     None => None,
                 };
-                Signer::new(region, service, id, key, token)
-                    .map(|signer| CredentialValue::Signature(Arc::new(signer)))
-                    .ok_or_else(|| {
-                        unfit(access_key_id, "a valid access key ID, or the session token is invalid")
-                    })
+                let secrets = [&id, &key].into_iter().chain(&token).cloned().collect();
+                let signer = Signer::new(region, service, id, key, token).ok_or_else(|| {
+                    unfit(access_key_id, "a valid access key ID, or the session token is invalid")
+                })?;
+                (CredentialValue::Signature(Arc::new(signer)), secrets)
             }
         };
-        Ok(Acquired { value: lasting?, lifetime: None })
+        Ok(Acquired { value, secrets, lifetime: None })
     }
 
-    async fn token(&self, question: TokenRequest) -> Result<Acquired, AcquireError> {
+    async fn token(
+        &self,
+        question: TokenRequest,
+        proof: Option<SecretString>,
+    ) -> Result<Acquired, AcquireError> {
         let endpoint = self.endpoint.as_ref().expect("each kind that acquires a token has an endpoint");
         let Token { token, lifetime } = match question {
             TokenRequest::Form(form) => endpoint.post(form).await?,
@@ -124,7 +131,8 @@ impl Acquirer {
                 "the token endpoint returned a token that is not valid in a header",
             )
         })?;
-        Ok(Acquired { value, lifetime: Some(lifetime) })
+        let secrets = proof.into_iter().chain([token]).collect();
+        Ok(Acquired { value, secrets, lifetime: Some(lifetime) })
     }
 }
 
@@ -148,20 +156,32 @@ fn unfit(source: &Secret, what: &str) -> AcquireError {
     AcquireError::new("source", format!("{source} doesn't hold {what}"))
 }
 
-async fn bearer(token: &Secret) -> Result<CredentialValue, AcquireError> {
-    let value = CredentialValue::bearer(read(token).await?.expose_secret());
-    value.ok_or_else(|| unfit(token, "a valid token: only visible ASCII characters are allowed"))
+/// A value, and what of it no response may show.
+type WithSecrets = (CredentialValue, Vec<SecretString>);
+
+async fn bearer(source: &Secret) -> Result<WithSecrets, AcquireError> {
+    let token = read(source).await?;
+    let value = CredentialValue::bearer(token.expose_secret())
+        .ok_or_else(|| unfit(source, "a valid token: only visible ASCII characters are allowed"))?;
+    Ok((value, vec![token]))
 }
 
-async fn basic(username: &str, password: &Secret) -> Result<CredentialValue, AcquireError> {
-    let value = CredentialValue::basic(username, read(password).await?.expose_secret());
-    value.ok_or_else(|| unfit(password, "a password that is valid in a header"))
+async fn basic(username: &str, source: &Secret) -> Result<WithSecrets, AcquireError> {
+    let password = read(source).await?;
+    let value = CredentialValue::basic(username, password.expose_secret())
+        .ok_or_else(|| unfit(source, "a password that is valid in a header"))?;
+    // The name alone is no secret; both together are found by the password.
+    let encoded = value.without_scheme();
+    Ok((value, [Some(password), encoded].into_iter().flatten().collect()))
 }
 
-async fn header(name: &HeaderName, source: &Secret) -> Result<CredentialValue, AcquireError> {
-    let text = Zeroizing::new(read(source).await?.expose_secret().to_owned());
-    CredentialValue::header(name.clone(), text)
-        .ok_or_else(|| unfit(source, "a valid header value: control characters are not allowed"))
+async fn header(name: &HeaderName, source: &Secret) -> Result<WithSecrets, AcquireError> {
+    let whole = read(source).await?;
+    let text = Zeroizing::new(whole.expose_secret().to_owned());
+    let value = CredentialValue::header(name.clone(), text)
+        .ok_or_else(|| unfit(source, "a valid header value: control characters are not allowed"))?;
+    let bare = value.without_scheme();
+    Ok((value, [Some(whole), bare].into_iter().flatten().collect()))
 }
 
 async fn assertion(

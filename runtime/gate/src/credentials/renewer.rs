@@ -2,10 +2,12 @@
 //! progress. However many wait or were refused together, there is one attempt. `decide` decides when there is one, and
 //! whether; this module has the clock, the task and the log.
 
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -15,6 +17,7 @@ use crate::credentials::decide::{Condition, RenewalDecision, RenewalState};
 use crate::credentials::metrics::{CredentialLabels, CredentialMetrics};
 use crate::credentials::value::CredentialValue;
 use crate::credentials::{CredentialState, Failing, OnReplaced};
+use crate::echo::Needles;
 use crate::error::Error;
 
 /// Renews a credential until it is dropped.
@@ -36,13 +39,24 @@ struct RenewerShared {
 
 struct RenewalStatus {
     state: RenewalState,
-    value: Option<CredentialValue>,
+    value: Option<AttachedValue>,
     /// The cause, if the last attempt failed.
     cause: Option<String>,
 }
 
+/// A value that is attached to requests, and the search for it in their responses.
+#[derive(Clone)]
+pub(crate) struct AttachedValue {
+    pub(crate) value: CredentialValue,
+    pub(crate) needles: Needles,
+}
+
 /// A value and its number.
-pub(crate) type NumberedValue = (u64, CredentialValue);
+pub(crate) type NumberedValue = (u64, AttachedValue);
+
+/// The secrets of how many values a response is searched for: the present one and those before it, which a cloud may accept
+/// for some time and show.
+const SEARCHED_VALUES: usize = 3;
 
 impl Renewer {
     /// Starts to acquire at once. Needs a tokio runtime.
@@ -134,6 +148,7 @@ impl RenewalStatus {
 impl RenewerShared {
     async fn run(self: Arc<Self>) {
         let mut logged = Condition::New;
+        let mut searched = VecDeque::new();
         loop {
             let due = Instant::from_std(self.status.borrow().state.due());
             if Instant::now() < due {
@@ -145,21 +160,34 @@ impl RenewerShared {
             }
             let asked = Instant::now();
             let outcome = self.acquirer.acquire().await;
-            self.record(asked, outcome);
+            self.record(asked, outcome, &mut searched);
             logged = self.log_change(logged);
         }
     }
 
-    fn record(&self, asked: Instant, outcome: Result<Acquired, AcquireError>) {
+    /// Records the outcome of an attempt. `searched` has the secrets of the last values, the newest first.
+    fn record(
+        &self,
+        asked: Instant,
+        outcome: Result<Acquired, AcquireError>,
+        searched: &mut VecDeque<Vec<SecretString>>,
+    ) {
         let chance = chance();
         let result = match outcome {
-            Ok(Acquired { value, lifetime }) => {
-                let (mut is_new, mut is_first) = (false, false);
+            Ok(Acquired { value, secrets, lifetime }) => {
+                let last = self.status.borrow().value.clone();
+                let is_first = last.is_none();
+                let same = last.filter(|last| last.value == value);
+                let is_new = same.is_none();
+                let attached = same.unwrap_or_else(|| {
+                    searched.push_front(secrets);
+                    searched.truncate(SEARCHED_VALUES);
+                    let secrets = searched.iter().flatten().map(ExposeSecret::expose_secret);
+                    AttachedValue { value, needles: Needles::new(secrets) }
+                });
                 self.status.send_modify(|status| {
-                    is_first = status.value.is_none();
-                    is_new = status.value.as_ref().is_none_or(|last| *last != value);
                     status.state.on_acquired(asked.into_std(), lifetime, is_new, chance);
-                    (status.value, status.cause) = (Some(value), None);
+                    (status.value, status.cause) = (Some(attached), None);
                 });
                 if is_new && !is_first && lifetime.is_none() {
                     (self.replaced)();

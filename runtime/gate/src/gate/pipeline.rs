@@ -92,9 +92,34 @@ impl Gate {
         }
         match &self.view {
             // Boxed, or a request without a view would hold room for it.
-            Some(view) => Box::pin(Arc::clone(&self.inner).read(view, request, record)).await,
+            Some(view) => Box::pin(self.read(view, request, record)).await,
             None => self.inner.carry(request, record, || {}).await,
         }
+    }
+
+    /// Cache: answers a read under this view from the cache, or joins or starts an exchange that others may join. Any other
+    /// request passes by.
+    async fn read(
+        &self,
+        view: &View,
+        request: Box<PreparedRequest>,
+        record: &mut Record,
+    ) -> Result<Response, Error> {
+        let inner = &self.inner;
+        let PreparedRequest { canonical, headers, body, classification, urgency, deadlines, .. } = &*request;
+        let Some(read) = Read::new(canonical, headers, body, classification, (*urgency, view)) else {
+            return inner.carry(request, record, || {}).await;
+        };
+        let deadlines = *deadlines;
+        let carry = |fetch| {
+            let carried = Arc::clone(inner).carry_shared(request, record.hand_over(Duty::None), fetch);
+            match self.account.clone() {
+                Some(account) => tokio::spawn(account.measure(carried)),
+                None => tokio::spawn(carried),
+            }
+            .abort_handle()
+        };
+        inner.cache.read(&read, view, &deadlines, &inner.shutdown, carry).await
     }
 
     /// Whether a request wants a cached response only, and can't have one: it isn't a read, or has no view of the cache.
@@ -123,26 +148,6 @@ async fn intercept(
 }
 
 impl Inner {
-    /// Cache: answers a read under this view from the cache, or joins or starts an exchange that others may join. Any other
-    /// request passes by.
-    async fn read(
-        self: Arc<Self>,
-        view: &View,
-        request: Box<PreparedRequest>,
-        record: &mut Record,
-    ) -> Result<Response, Error> {
-        let PreparedRequest { canonical, headers, body, classification, urgency, deadlines, .. } = &*request;
-        let Some(read) = Read::new(canonical, headers, body, classification, (*urgency, view)) else {
-            return self.carry(request, record, || {}).await;
-        };
-        let deadlines = *deadlines;
-        let carry = |fetch| {
-            let carried = Arc::clone(&self).carry_shared(request, record.hand_over(Duty::None), fetch);
-            tokio::spawn(carried).abort_handle()
-        };
-        self.cache.read(&read, view, &deadlines, &self.shutdown, carry).await
-    }
-
     /// Carries a read for all callers who wait for its response, in a task of its own.
     async fn carry_shared(
         self: Arc<Self>,
@@ -220,21 +225,22 @@ impl Inner {
         let outgoing = outgoing(canonical, headers, body)?;
         let (outgoing, attached) =
             shutdown.abort_on_close(credentials.attach(canonical, outgoing, deadlines.soft)).await?;
+        let mut needles = attached.as_ref().map(|attached| attached.needles.clone());
         let again = attached.zip(permit.for_resend());
-        let mut echo = EchoDetector::new(outgoing.headers());
         let mut response = self.dial(&request, write, outgoing, permit, record).await?;
         if let Some((attached, again)) = again {
             let newer = attached.again(response.status(), deadlines.soft);
             let newer = shutdown.abort_on_close(async { Ok(newer.await) }).await?;
             // Must not overtake a write to its resource that was left unfinished meanwhile.
             let newer = newer.filter(|_| write.is_none_or(|write| writes.is_free(write)));
-            if let Some((outgoing, permit)) = newer.and_then(|newer| Some((newer, again.take()?))) {
+            if let Some(((outgoing, newer), permit)) = newer.and_then(|newer| Some((newer, again.take()?))) {
                 // Releases its connection before another is asked for.
                 drop(response);
-                echo = EchoDetector::new(outgoing.headers());
+                needles = Some(newer);
                 response = self.dial(&request, write, outgoing, permit, record).await?;
             }
         }
+        let echo = EchoDetector::new(needles);
         Response::from_cloud(&canonical.host, response, echo, *deadlines, record)
     }
 

@@ -23,6 +23,10 @@
 //! 18  loops, bombs and floods of the guest               a fault of its own for each, memory bounded
 //! 19  imports of sockets and of unknown interfaces       denied, refused at load
 //! 20  compiled code that was tampered with               compiled again
+//! 21  guesses of a credential that a cloud repeats       every wrong guess is answered alike
+//! 22  the credential in other forms, in parts, zipped    refused
+//! 23  paths that servers decode or cut differently       refused under a grant of paths
+//! 24  hosts, paths and bodies that are long to read      refused first, read once, charged to the call
 //! ```
 
 mod echo;
