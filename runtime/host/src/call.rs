@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use pileus_gate::{Gate, Urgency};
+use pileus_gate::{CpuAccount, Gate, Urgency};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, error_span};
@@ -17,6 +17,7 @@ use wasmtime::Store;
 use wasmtime::component::Instance;
 
 use crate::component::Component;
+use crate::cpu::CpuMeter;
 use crate::egress::{Denials, Egress};
 use crate::fault::Fault;
 use crate::limits::Limits;
@@ -103,10 +104,12 @@ where
         hard_deadline: now + options.hard,
     };
     let deadlines = [context.soft_deadline, context.hard_deadline];
-    let egress = Egress::new(options.gate, options.denials, options.function, deadlines);
-    let store = Sandbox::store(engine.wasmtime(), engine.cpu_permit(), &options.limits, context, egress);
+    let account = CpuAccount::new(options.limits.cpu);
+    let meter = CpuMeter::new(account.clone(), engine.cpu_permit());
+    let egress = Egress::new(options.gate, options.denials, options.function, deadlines, account.clone());
+    let store = Sandbox::store(engine.wasmtime(), meter, &options.limits, context, egress);
     let pre = component.pre.clone();
-    let (limit, metrics) = (options.hard, options.metrics);
+    let (limit, cpu_limit, metrics) = (options.hard, options.limits.cpu, options.metrics);
     let (provider, name) = (options.provider, options.function);
     let in_flight = metrics.call_started(&provider, name);
     let task = async move {
@@ -117,7 +120,12 @@ where
             let instance = pre.instantiate_async(&mut store).await?;
             function(&mut store, instance).await
         };
-        let done = tokio::time::timeout_at(now + limit, cpu.measure(run)).await;
+        let done = tokio::select! {
+            biased;
+            done = tokio::time::timeout_at(now + limit, cpu.measure(run)) => done,
+            // The host's work for a guest that waits.
+            () = account.exceeded() => Ok(Err(Fault::Cpu { limit: cpu_limit }.into())),
+        };
         let sandbox = store.data();
         metrics.record_usage(&provider, name, sandbox.peak_memory(), sandbox.log.dropped_lines());
         let result = match done {

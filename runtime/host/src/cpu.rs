@@ -2,7 +2,8 @@
 //!
 //! A call is a future that some thread polls from time to time. Between two polls it waits; during a poll it computes, on a
 //! thread whose CPU time the kernel counts. So the measure is exact: a guest that waits in a thousand short polls has used
-//! next to nothing, and a guest that loops beside others is charged only for its own polls.
+//! next to nothing, and a guest that loops beside others is charged only for its own polls. The tasks and threads in which
+//! the gate works for the call charge the same account.
 
 pub(crate) mod permit;
 
@@ -11,29 +12,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use pileus_gate::{CpuAccount, thread_clock};
 
 use permit::CpuPermit;
 
 /// The CPU time that one call has used. Clones measure the same call.
 #[derive(Clone)]
 pub(crate) struct CpuMeter {
-    used: Arc<UsedTime>,
-    permit: CpuPermit,
-}
-
-#[derive(Default)]
-struct UsedTime {
-    /// In finished polls, in nanoseconds.
-    finished_polls: AtomicU64,
+    account: CpuAccount,
     /// The thread's CPU clock at the beginning of the current poll, in nanoseconds.
-    poll_started: AtomicU64,
+    poll_started: Arc<AtomicU64>,
+    permit: CpuPermit,
 }
 
 impl CpuMeter {
     /// Measures a call that needs this permit to compute for longer than an epoch tick.
-    pub(crate) fn new(permit: CpuPermit) -> Self {
-        Self { used: Arc::default(), permit }
+    pub(crate) fn new(account: CpuAccount, permit: CpuPermit) -> Self {
+        Self { account, poll_started: Arc::default(), permit }
     }
 
     pub(crate) fn permit(&self) -> CpuPermit {
@@ -44,10 +39,10 @@ impl CpuMeter {
     pub(crate) async fn measure<F: Future>(self, future: F) -> F::Output {
         let mut future = pin!(future);
         std::future::poll_fn(|context| {
-            self.used.poll_started.store(thread_clock(), Ordering::Relaxed);
+            let started = nanoseconds();
+            self.poll_started.store(started, Ordering::Relaxed);
             let polled = future.as_mut().poll(context);
-            let took = thread_clock().saturating_sub(self.used.poll_started.load(Ordering::Relaxed));
-            self.used.finished_polls.fetch_add(took, Ordering::Relaxed);
+            self.account.charge(Duration::from_nanos(nanoseconds().saturating_sub(started)));
             self.permit.release();
             polled
         })
@@ -56,15 +51,13 @@ impl CpuMeter {
 
     /// The CPU time used so far. Correct only within a poll of the measured future.
     pub(crate) fn used(&self) -> Duration {
-        let current_poll = thread_clock().saturating_sub(self.used.poll_started.load(Ordering::Relaxed));
-        Duration::from_nanos(self.used.finished_polls.load(Ordering::Relaxed).saturating_add(current_poll))
+        let current_poll = nanoseconds().saturating_sub(self.poll_started.load(Ordering::Relaxed));
+        self.account.used() + Duration::from_nanos(current_poll)
     }
 }
 
-fn thread_clock() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let nanoseconds = time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec);
-    u64::try_from(nanoseconds).unwrap_or(0)
+fn nanoseconds() -> u64 {
+    u64::try_from(thread_clock().as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -74,7 +67,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_uses_no_cpu_time_and_computing_does() {
-        let cpu = CpuMeter::new(CpuPermits::new(1).for_call());
+        let cpu = CpuMeter::new(CpuAccount::new(Duration::MAX), CpuPermits::new(1).for_call());
         let work = async {
             for _ in 0..300 {
                 tokio::time::sleep(Duration::from_millis(12)).await;

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::{StatusCode, Uri};
 use http_body_util::BodyExt as _;
-use pileus_gate::{Deadlines, Error, Gate, Phase};
+use pileus_gate::{CpuAccount, Deadlines, Error, Gate, Phase};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument as _;
@@ -72,6 +72,8 @@ pub(crate) struct Egress {
     /// After it, no response is waited for. It is halfway between the deadlines of the call. So a request that was sent in
     /// time has its chance, and the guest has time left to answer, regardless of how its library handles deadlines.
     response_deadline: Instant,
+    /// Is charged for what the host does for the requests.
+    account: CpuAccount,
 }
 
 impl Egress {
@@ -81,11 +83,13 @@ impl Egress {
         denials: Denials,
         function: &'static str,
         deadlines: [Instant; 2],
+        account: CpuAccount,
     ) -> Self {
         let [soft, hard] = deadlines;
         let response_deadline = soft + hard.saturating_duration_since(soft) / 2;
         let in_flight = Arc::new(Semaphore::new(MAX_REQUESTS_IN_FLIGHT));
-        Self { gate, denials, function, in_flight, soft_deadline: soft, response_deadline }
+        let gate = gate.map(|gate| gate.with_account(account.clone()));
+        Self { gate, denials, function, in_flight, soft_deadline: soft, response_deadline, account }
     }
 
     fn deadlines(&self, options: Option<RequestOptions>) -> Deadlines {
@@ -149,7 +153,7 @@ impl WasiHttpHooks for Egress {
             Ok((response, Box::new(std::future::ready(Ok(()))) as Processed))
         };
         // A task of wasmtime's runs it, so it carries the span of its call along.
-        Box::new(send.in_current_span())
+        Box::new(self.account.clone().measure(send.in_current_span()))
     }
 }
 
@@ -158,10 +162,12 @@ const MAX_SHOWN_BYTES: usize = 512;
 
 /// The beginning of a URL, sanitized, without a user name and without the query, which may hold a secret.
 fn redacted(uri: &Uri) -> String {
-    let (scheme, authority) = (uri.scheme_str().unwrap_or_default(), uri.authority());
-    let host = authority.and_then(|authority| authority.as_str().rsplit('@').next()).unwrap_or_default();
-    let url = format!("{scheme}://{host}{}", uri.path());
-    sanitize(truncate(&url, MAX_SHOWN_BYTES))
+    let authority = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+    // Cut before it is read: a guest may name a host of megabytes. The gate refuses such a request.
+    let is_short = authority.len() <= MAX_SHOWN_BYTES;
+    let host = if is_short { authority.rsplit('@').next().unwrap_or_default() } else { "…" };
+    let (scheme, path) = (uri.scheme_str().unwrap_or_default(), truncate(uri.path(), MAX_SHOWN_BYTES));
+    sanitize(truncate(&format!("{scheme}://{host}{path}"), MAX_SHOWN_BYTES))
 }
 
 /// The error code that the guest sees. The operator sees the whole error in the gate's log and metrics.
@@ -182,7 +188,9 @@ fn to_wasi(error: &Error) -> WasiError {
         Error::Proxy { .. } => WasiError::DestinationUnavailable,
         Error::Tls { .. } => WasiError::TlsCertificateError,
         Error::ResponseTooLarge { .. } => WasiError::HttpResponseBodySize(None),
-        Error::CredentialEchoed { .. } | Error::Protocol { .. } => WasiError::HttpProtocolError,
+        Error::CredentialEchoed { .. } | Error::Unsearchable { .. } | Error::Protocol { .. } => {
+            WasiError::HttpProtocolError
+        }
         // A credential fails for reasons of the host's that pass. The others fail a load, and no request returns them.
         Error::Credential { .. }
         | Error::Syntax { .. }
@@ -230,5 +238,9 @@ mod tests {
         let uri: Uri = format!("https://cloud.example/{}", "x".repeat(60_000)).parse().unwrap();
         let shown = redacted(&uri);
         assert!(shown.len() == MAX_SHOWN_BYTES && uri.to_string().starts_with(&shown), "{}", shown.len());
+        let authority =
+            http::uri::Authority::try_from(format!("user:secret@{}", "x".repeat(16 << 20))).unwrap();
+        let uri = Uri::builder().scheme("https").authority(authority).path_and_query("/v1").build().unwrap();
+        assert_eq!(redacted(&uri), "https://…/v1");
     }
 }

@@ -43,7 +43,7 @@ impl Sandbox {
     /// Creates the store of one call: no argument, no variable, no file, no socket, and every limit set.
     pub(crate) fn store(
         engine: &wasmtime::Engine,
-        permit: CpuPermit,
+        cpu: CpuMeter,
         limits: &Limits,
         context: CallContext,
         egress: Egress,
@@ -58,7 +58,7 @@ impl Sandbox {
         http.set_field_size_limit(MAX_HEADER_BYTES);
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_HANDLES);
-        let limiter = Limiter::new(limits, permit);
+        let limiter = Limiter::new(limits, cpu);
         let sandbox = Self { wasi, http, table, egress, limiter, context, log };
 
         let mut store = Store::new(engine, sandbox);
@@ -108,7 +108,7 @@ struct Limiter {
 }
 
 impl Limiter {
-    fn new(limits: &Limits, permit: CpuPermit) -> Self {
+    fn new(limits: &Limits, cpu: CpuMeter) -> Self {
         Self {
             memory_limit: limits.memory,
             memory: 0,
@@ -116,7 +116,7 @@ impl Limiter {
             table_limit: limits.table_elements,
             table_elements: 0,
             cpu_limit: limits.cpu,
-            cpu: CpuMeter::new(permit),
+            cpu,
         }
     }
 

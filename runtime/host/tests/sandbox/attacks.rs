@@ -4,8 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use pileus_cloud::{Answer, Purpose};
-use pileus_gate::{Config, Effect, Fence, Gate, Grant, Rule};
+use pileus_gate::{
+    Classification, Config, Effect, Fence, Gate, Grant, Interception, Interceptor, Request, Rule,
+    thread_clock,
+};
 use pileus_host::{Fault, Guest, Limits};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -98,6 +102,47 @@ async fn row_01_row_02_a_guest_reaches_no_metadata_service_however_it_is_spelled
         assert!(denied[position].contains("HttpRequestDenied"), "{host}: {}", denied[position]);
         assert!(blocked[position].contains("DestinationIpProhibited"), "{host}: {}", blocked[position]);
     }
+}
+
+/// Computes for a while in the gate, as reading a request does.
+#[derive(Debug)]
+struct Spin(Duration);
+
+impl Interceptor for Spin {
+    fn intercept(&self, _: &Request, _: &[u8], _: &Classification) -> Interception {
+        let until = thread_clock() + self.0;
+        while thread_clock() < until {
+            std::hint::spin_loop();
+        }
+        Interception::Respond(http::Response::new(Bytes::new()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_24_what_the_gate_computes_for_a_guest_that_waits_is_charged_to_its_call() {
+    let cloud = Cloud::answering(OK).await;
+    let gate = Watched::new(vec![cloud.grant()]).gate;
+    let cpu = Duration::from_millis(600);
+    let attempts = json!(vec![json!({"authority": at(&cloud)}); 12]);
+    let configuration = json!({"behaviour": "attempt", "attempts": attempts});
+    for (spin, is_over) in [(Duration::ZERO, false), (cpu / 6, true)] {
+        let gate = gate.clone().with_interceptor(Arc::new(Spin(spin)));
+        let guest = guest(&gate, Limits { cpu, ..limits() }, &configuration).await;
+        let ended = guest.lookup_once(Purpose::Initialise, &[node("a")]).await;
+        let found = matches!(ended, Err(Fault::Cpu { limit }) if limit == cpu);
+        assert_eq!(found, is_over, "{spin:?}: {ended:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn row_24_a_host_or_path_of_megabytes_is_refused_before_it_is_read() {
+    let gate = Watched::new(Vec::new());
+    let long = "a.".repeat(1 << 20);
+    let attempts =
+        json!([{"authority": long}, {"authority": "a.test", "path": format!("/{}", "a/".repeat(30_000))}]);
+    let outcomes = tried(&gate.gate, &attempts).await.unwrap();
+    assert!(outcomes[0].contains("HttpRequestUriInvalid"), "{}", outcomes[0]);
+    assert!(outcomes[1].contains("HttpRequestDenied"), "a path of 60 KB is read: {}", outcomes[1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
