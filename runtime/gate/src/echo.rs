@@ -234,7 +234,7 @@ mod tests {
         assert!(echo().is_in(&name));
     }
 
-    /// A provider that guesses sees the same whatever its guess shares with the secret.
+    /// A provider that guesses sees the same for every wrong guess.
     #[test]
     fn the_pieces_of_a_response_depend_on_its_length_alone() {
         let page = |guess: &str, length: usize| {

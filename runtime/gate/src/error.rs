@@ -239,11 +239,8 @@ impl Error {
             | Self::Proxy { .. }
             | Self::Tls { .. } => true,
             Self::Timeout { phase, .. } => *phase == Phase::Connect,
-            Self::Closed
-            | Self::ResponseTooLarge { .. }
-            | Self::CredentialEchoed { .. }
-            | Self::Unsearchable { .. }
-            | Self::Protocol { .. } => false,
+            Self::Closed | Self::ResponseTooLarge { .. } | Self::Protocol { .. } => false,
+            Self::CredentialEchoed { .. } | Self::Unsearchable { .. } => false,
         }
     }
 
