@@ -2,8 +2,7 @@
 //! turns each into the error code that the provider sees, and its message tells the operator what to do next. No message
 //! holds a query, a header value or a part of a body, since these carry secrets.
 //!
-//! The small reason types in the modules below belong to this one, so that the stages depend on their errors and not the
-//! other way round.
+//! The small reason types below are a part of it, so that stages depend on their errors and not the other way round.
 
 mod address;
 mod grant;
@@ -239,8 +238,11 @@ impl Error {
             | Self::Proxy { .. }
             | Self::Tls { .. } => true,
             Self::Timeout { phase, .. } => *phase == Phase::Connect,
-            Self::Closed | Self::ResponseTooLarge { .. } | Self::Protocol { .. } => false,
-            Self::CredentialEchoed { .. } | Self::Unsearchable { .. } => false,
+            Self::Closed
+            | Self::ResponseTooLarge { .. }
+            | Self::CredentialEchoed { .. }
+            | Self::Unsearchable { .. }
+            | Self::Protocol { .. } => false,
         }
     }
 

@@ -32,7 +32,7 @@ impl Decoders {
     pub(super) fn finish(&mut self, mut emit: impl FnMut(u8)) {
         for number in 0..self.0.len() {
             // No escape holds a NUL, so it ends one that may be complete.
-            push(&mut self.0[number..], 0, &mut emit);
+            push(self.0.get_mut(number..).unwrap_or_default(), 0, &mut emit);
         }
     }
 }
@@ -82,8 +82,10 @@ impl Decoder {
                 Step::Whole(character) => queue.push(character),
                 Step::Before(character) => queue.extend([byte, character]),
                 Step::More | Step::Literal => {
-                    emit(pending[0]);
-                    queue.extend(pending.iter().skip(1).rev());
+                    if let Some((first, others)) = pending.split_first() {
+                        emit(*first);
+                        queue.extend(others.iter().rev());
+                    }
                 }
             }
             pending.clear();
@@ -115,10 +117,9 @@ fn read(escape: &[u8]) -> Step {
 /// So many digits of this base, all of which are the number of a character.
 fn digits_of(digits: &[u8], count: usize, base: u32) -> Step {
     match number(digits, base) {
-        None if digits.is_empty() => Step::More,
-        None => Step::Literal,
-        Some(_) if digits.len() < count => Step::More,
-        Some(code) => Step::Whole(character(code)),
+        None if !digits.is_empty() => Step::Literal,
+        Some(code) if digits.len() >= count => Step::Whole(character(code)),
+        Some(_) | None => Step::More,
     }
 }
 
@@ -130,9 +131,8 @@ fn braced(digits: &[u8]) -> Step {
     };
     match number(inner, 16) {
         Some(code) if is_closed => Step::Whole(character(code)),
-        _ if inner.is_empty() && !is_closed => Step::More,
-        Some(_) => Step::More,
-        None => Step::Literal,
+        None if is_closed || !inner.is_empty() => Step::Literal,
+        Some(_) | None => Step::More,
     }
 }
 

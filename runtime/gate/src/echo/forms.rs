@@ -78,33 +78,23 @@ impl Needles {
     /// Reads a byte of a response. Returns whether a secret ends here.
     #[inline]
     pub(super) fn step(&self, state: &mut StateID, byte: u8) -> bool {
-        let letter = FOLDED[usize::from(byte)];
-        if letter == 0 {
-            return false;
-        }
+        let Some(letter) = folded(byte) else { return false };
         let automaton = &self.0.automaton;
         *state = automaton.next_state(Anchored::No, *state, letter);
         automaton.is_special(*state) && automaton.is_match(*state)
     }
 }
 
-/// Letters in lower case and digits; 0 for all other bytes.
-const FOLDED: [u8; 256] = {
-    let mut folded = [0; 256];
-    let mut byte = 0_u8;
-    while byte < 0x80 {
-        if byte.is_ascii_alphanumeric() {
-            folded[byte as usize] = byte.to_ascii_lowercase();
-        }
-        byte += 1;
-    }
-    folded
-};
+/// A letter in lower case or a digit; `None` for all other bytes.
+#[inline]
+fn folded(byte: u8) -> Option<u8> {
+    byte.is_ascii_alphanumeric().then(|| byte.to_ascii_lowercase())
+}
 
 fn fold(bytes: &[u8]) -> Zeroizing<Vec<u8>> {
-    let mut folded = Zeroizing::new(Vec::with_capacity(bytes.len()));
-    folded.extend(bytes.iter().map(|byte| FOLDED[usize::from(*byte)]).filter(|letter| *letter != 0));
-    folded
+    let mut text = Zeroizing::new(Vec::with_capacity(bytes.len()));
+    text.extend(bytes.iter().filter_map(|byte| folded(*byte)));
+    text
 }
 
 /// The forms of a secret, folded; none if it is too short.
@@ -137,7 +127,8 @@ fn decoded(secret: &[u8]) -> Zeroizing<Vec<u8>> {
 fn hexadecimal(secret: &[u8]) -> Zeroizing<Vec<u8>> {
     let mut text = Zeroizing::new(Vec::with_capacity(2 * secret.len()));
     for byte in secret {
-        text.extend([byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]));
+        let digits = [byte >> 4, byte & 15].map(usize::from);
+        text.extend(digits.iter().filter_map(|digit| b"0123456789abcdef".get(*digit)));
     }
     text
 }

@@ -153,9 +153,9 @@ async fn row_21_every_wrong_guess_of_the_credential_is_answered_alike() {
 #[tokio::test]
 async fn row_22_a_password_in_clear_and_a_credential_before_its_renewal_are_found() {
     let folder = tempfile::tempdir().unwrap();
-    let cloud = answering(|number, _| match number {
-        1 => json(401, "{}"),
-        _ => json(403, &format!("{{\"refused\": \"{}\"}}", SECRET.replace('/', "\\/"))),
+    let cloud = answering(|number, _| {
+        let shown = json(403, &format!("{{\"refused\": \"{}\"}}", SECRET.replace('/', "\\/")));
+        if number == 1 { json(401, "{}") } else { shown }
     })
     .await;
     let basic = CredentialKind::Basic { username: "user".into(), password: file(&folder, "basic", SECRET) };
@@ -169,9 +169,9 @@ async fn row_22_a_password_in_clear_and_a_credential_before_its_renewal_are_foun
         assert!(matches!(shown, Err(Error::CredentialEchoed { .. })), "{shown:?}");
     }
     // The cloud refuses the value that the operator replaced, and still shows it.
-    let renewed = answering(|_, request| match request.contains("another-value") {
-        true => json(403, &format!("not {SECRET}")),
-        false => json(401, "{}"),
+    let renewed = answering(|_, request| {
+        let is_new = request.contains("another-value");
+        if is_new { json(403, &format!("not {SECRET}")) } else { json(401, "{}") }
     })
     .await;
     let source = file(&folder, "header", SECRET);
