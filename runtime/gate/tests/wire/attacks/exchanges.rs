@@ -235,7 +235,7 @@ async fn row_15_a_token_of_one_provider_is_not_sent_for_another() {
             hosts: vec![NAME.parse().unwrap()],
             plain: true,
             addresses: Vec::new(),
-            kind: CredentialKind::Bearer { token: std::sync::Arc::new(SecretFile::new(path)) },
+            kind: CredentialKind::Bearer { token: Arc::new(SecretFile::new(path)) },
         };
         let credentials = if has_token { vec![credential] } else { Vec::new() };
         let (provider, grants) = (provider.to_owned(), vec![cloud.grant()]);
