@@ -298,7 +298,8 @@ mod tests {
     fn a_host_with_only_refused_addresses_is_blocked_and_the_message_says_why() {
         let filter = filter("*.example.com", &[], addresses(&["127.0.0.1", "fe80::1"]));
         let text = permitted(&filter, "api.example.com").unwrap_err().to_string();
-        let reasons = "127.0.0.1 is loopback, fe80::1 is link-local";
+        let reasons =
+            "127.0.0.1 is loopback, fe80::1 is link-local, which only a range of that single address opens";
         assert!(text.contains(reasons) && text.contains("`addresses` of grant *.example.com"), "{text}");
     }
 

@@ -70,6 +70,7 @@ mod trust;
 mod upstream;
 mod writes;
 
+pub use address::check_output;
 pub use body::Body;
 pub use cache::{CacheState, Evidence, View};
 pub use connection::{Connection, Login, Proxy, ProxyUrl};

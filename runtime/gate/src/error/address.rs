@@ -10,7 +10,7 @@ pub enum BlockReason {
     Metadata,
     /// This machine.
     Loopback,
-    /// The links of this machine.
+    /// The links of this machine, where clouds put their metadata services. Only a range of this single address opens it.
     LinkLocal,
     /// A private network, which includes those of nodes and Pods.
     Private,
@@ -18,6 +18,8 @@ pub enum BlockReason {
     Shared,
     /// A group of machines.
     Multicast,
+    /// All machines of a link.
+    Broadcast,
     /// Not the address of any machine; systems take it for this machine.
     Unspecified,
     /// Reserved for examples and measurements.
@@ -33,12 +35,13 @@ pub enum BlockReason {
 impl fmt::Display for BlockReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Metadata => "a metadata service, which only a range of that single address opens",
+            Self::Metadata => "a metadata service",
             Self::Loopback => "loopback",
             Self::LinkLocal => "link-local",
             Self::Private => "private",
             Self::Shared => "in the carriers' shared range",
             Self::Multicast => "multicast",
+            Self::Broadcast => "broadcast",
             Self::Unspecified => "unspecified",
             Self::Documentation => "for documentation",
             Self::Tunnel => "a tunnel to an IPv4 address",
@@ -57,6 +60,9 @@ impl fmt::Display for Blocked<'_> {
         for (position, (address, reason)) in self.0.iter().take(8).enumerate() {
             let separator = if position == 0 { "" } else { ", " };
             write!(f, "{separator}{address} is {reason}")?;
+            if matches!(reason, BlockReason::Metadata | BlockReason::LinkLocal) {
+                f.write_str(", which only a range of that single address opens")?;
+            }
         }
         Ok(())
     }

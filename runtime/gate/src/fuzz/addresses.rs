@@ -7,8 +7,26 @@ use ipnet::IpNet;
 
 use crate::address::permit;
 
-const METADATA: [&str; 6] =
-    ["168.63.129.16", "169.254.169.254", "100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"];
+const METADATA: [&str; 18] = [
+    "168.63.129.16/32",
+    "100.80.80.80/32",
+    "100.96.0.96/32",
+    "100.100.100.200/32",
+    "192.0.0.192/32",
+    "192.80.8.124/32",
+    "169.254.169.0/24",
+    "169.254.170.2/32",
+    "169.254.170.23/32",
+    "169.254.0.23/32",
+    "169.254.10.10/32",
+    "169.254.16.9/32",
+    "169.254.42.42/32",
+    "fd00:ec2::/32",
+    "fd20:ce::254/128",
+    "fd00:c1::a9fe:a9fe/128",
+    "fd00:42::42/128",
+    "fd00:a9fe:a9fe::1/128",
+];
 
 /// The input is words: an address, the ranges that a grant opens, and after a `!` the ranges that the host denies.
 pub(super) fn hold(data: &[u8]) {
@@ -31,17 +49,24 @@ fn may_be_dialled(address: IpAddr, granted: &[IpNet], denied: &[IpNet]) -> bool 
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(address, IpAddr::V4),
         IpAddr::V4(_) => address,
     };
-    let (inner, is_translated) = match address {
-        IpAddr::V4(_) => (None, false),
-        IpAddr::V6(v6) => end_of(v6),
+    let (ends, is_translated) = match address {
+        IpAddr::V4(_) => (Vec::new(), false),
+        IpAddr::V6(v6) => ends_of(v6),
     };
-    if within(denied, address) || inner.is_some_and(|inner| within(denied, IpAddr::V4(inner))) {
+    if within(denied, address) || ends.iter().any(|end| within(denied, IpAddr::V4(*end))) {
         return false;
     }
-    let judged = inner.filter(|_| is_translated).map_or(address, IpAddr::V4);
-    if METADATA.iter().any(|metadata| metadata.parse() == Ok(judged)) {
-        let alone = |range: &IpNet| range.prefix_len() == range.max_prefix_len() && range.addr() == judged;
-        return granted.iter().any(alone);
+    let alone = |address: IpAddr| {
+        let is_it = |range: &IpNet| range.prefix_len() == range.max_prefix_len() && range.addr() == address;
+        granted.iter().any(is_it)
+    };
+    let is_closed = |end: &Ipv4Addr| is_narrow(IpAddr::V4(*end)) && !alone(IpAddr::V4(*end));
+    if ends.iter().any(is_closed) && !alone(address) {
+        return false;
+    }
+    let judged = ends.first().filter(|_| is_translated).map_or(address, |end| IpAddr::V4(*end));
+    if is_narrow(judged) {
+        return alone(judged);
     }
     let is_global = match judged {
         IpAddr::V4(v4) => is_global_v4(v4),
@@ -50,22 +75,38 @@ fn may_be_dialled(address: IpAddr, granted: &[IpNet], denied: &[IpNet]) -> bool 
     is_global || within(granted, address) || within(granted, judged)
 }
 
-/// The IPv4 address at which traffic to an IPv6 address ends, and whether it gets there by the well-known translation (RFC
-/// 6052), which reaches the internet. The others are local translation, 6to4, Teredo and IPv4-compatible addresses.
-fn end_of(address: Ipv6Addr) -> (Option<Ipv4Addr>, bool) {
-    let bits = u128::from(address);
-    let v4 = |bits: u128| Ipv4Addr::from(u32::try_from(bits & 0xffff_ffff).unwrap_or(0));
-    if bits >> 32 == 0x64_ff9b << 64 {
-        (Some(v4(bits)), true)
-    } else if bits >> 80 == 0x64_ff9b_0001 || bits >> 32 == 0 {
-        (Some(v4(bits)), false)
-    } else if bits >> 112 == 0x2002 {
-        (Some(v4(bits >> 80)), false)
-    } else if bits >> 96 == 0x2001_0000 {
-        (Some(v4(!bits)), false)
-    } else {
-        (None, false)
+/// Whether only the single address opens it: metadata services and the link.
+fn is_narrow(address: IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    let is_in = |range: &&str| range.parse::<IpNet>().is_ok_and(|range| range.contains(&address));
+    is_link_local || METADATA.iter().any(|range| is_in(&range)) || address.to_string() == "fd00:100::100:200"
+}
+
+/// The IPv4 addresses at which traffic to an IPv6 address may end, and whether it gets there by the well-known translation
+/// (RFC 6052), which reaches the internet. The others are local translation, 6to4, Teredo, ISATAP, SIIT and IPv4-compatible
+/// addresses.
+fn ends_of(address: Ipv6Addr) -> (Vec<Ipv4Addr>, bool) {
+    let octets = address.octets();
+    let at = |places: [usize; 4]| Ipv4Addr::from(places.map(|place| octets.get(place).copied().unwrap_or(0)));
+    let mut ends = Vec::new();
+    match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, ..] => return (vec![at([12, 13, 14, 15])], true),
+        [0, 0, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => ends.push(at([12, 13, 14, 15])),
+        [0x64, 0xff9b, 1, ..] => {
+            ends.push(at([12, 13, 14, 15]));
+            ends.extend([[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12]].map(at));
+        }
+        [0x2001, 0, ..] => ends.push(Ipv4Addr::from(at([12, 13, 14, 15]).octets().map(|octet| !octet))),
+        segments => {
+            ends.extend((segments[0] == 0x2002).then(|| at([2, 3, 4, 5])));
+            let is_isatap = matches!(segments[4..6], [0 | 0x200, 0x5efe]);
+            ends.extend(is_isatap.then(|| at([12, 13, 14, 15])));
+        }
     }
+    (ends, false)
 }
 
 fn is_global_v4(address: Ipv4Addr) -> bool {
