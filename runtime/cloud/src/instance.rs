@@ -34,6 +34,8 @@ pub struct Instance {
     pub labels: Vec<(String, String)>,
     /// Whether it runs.
     pub state: InstanceState,
+    /// What the provider said and can't be taken, as sentences for people that say which fact and why. The other facts hold.
+    pub left_out: Vec<String>,
 }
 
 /// Why an instance is looked up. It decides how fresh and how direct the answer must be.

@@ -154,6 +154,7 @@ pub(crate) fn instance(id: &str, state: InstanceState) -> Instance {
         addresses: Vec::new(),
         labels: Vec::new(),
         state,
+        left_out: Vec::new(),
     }
 }
 

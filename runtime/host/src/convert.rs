@@ -4,20 +4,20 @@
 //! fails the build where it needs a decision. A provider's answers are not trusted: IDs are parsed, texts are sanitized and
 //! truncated.
 
+mod instance;
 mod load_balancers;
+mod names;
 mod routes;
 mod status;
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use pileus_cloud::{
-    Address, AddressKind, Answer, Cluster, Error, ErrorKind, Instance, InstanceState, NodeReference,
-    ProviderId, Purpose,
-};
+use pileus_cloud::{Address, AddressKind, Answer, Cluster, Error, ErrorKind, NodeReference, Purpose};
 
 use crate::bindings::{instances, types};
 use crate::sanitize::{excerpt, is_control, sanitize_message, truncate};
+use instance::instance_from_wit;
 pub(crate) use load_balancers::{
     owned_from_wit, service_change_to_wit, service_outcome_from_wit, service_to_wit, target_to_wit,
 };
@@ -86,21 +86,24 @@ fn address_to_wit(address: &Address) -> types::Address {
     types::Address { kind, value: value.clone() }
 }
 
-/// Returns IP addresses in canonical form and checks names. The API server accepts any text, and a Node with an invalid
-/// address would lose its taint although it can't be reached.
-fn address_from_wit(address: types::Address) -> Result<Address, String> {
-    let types::Address { kind, value } = address;
-    let kind = match kind {
+const fn address_kind_from_wit(kind: types::AddressKind) -> AddressKind {
+    match kind {
         types::AddressKind::Hostname => AddressKind::Hostname,
         types::AddressKind::InternalIp => AddressKind::InternalIp,
         types::AddressKind::ExternalIp => AddressKind::ExternalIp,
         types::AddressKind::InternalDns => AddressKind::InternalDns,
         types::AddressKind::ExternalDns => AddressKind::ExternalDns,
-    };
+    }
+}
+
+/// The next hop of a listed route, which is only compared with Nodes: an IP address in canonical form, or a name.
+fn hop_from_wit(address: types::Address) -> Result<Address, String> {
+    let types::Address { kind, value } = address;
+    let kind = address_kind_from_wit(kind);
     let value = match kind {
         AddressKind::InternalIp | AddressKind::ExternalIp => {
             let ip = value.parse::<IpAddr>();
-            ip.map_err(|_| format!("invalid IP address {:?}", sanitize_message(&value)))?.to_string()
+            ip.map_err(|_| format!("invalid IP address {:?}", excerpt(&value)))?.to_canonical().to_string()
         }
         AddressKind::Hostname | AddressKind::InternalDns | AddressKind::ExternalDns => checked_name(value)?,
     };
@@ -120,7 +123,7 @@ fn checked_name(value: String) -> Result<String, String> {
 
 /// Converts the answer about one Node. `schemes` are those of the provider: an instance with another scheme is an error.
 pub(crate) fn answer_from_wit(
-    node: &str,
+    node: &NodeReference,
     answer: instances::Answer,
     schemes: &[String],
 ) -> Result<Answer, Error> {
@@ -131,53 +134,6 @@ pub(crate) fn answer_from_wit(
         instances::Answer::Unmanaged => Ok(Answer::Unmanaged),
         instances::Answer::Failed(error) => Err(error_from_wit(error)),
     }
-}
-
-fn instance_from_wit(node: &str, instance: types::Instance, schemes: &[String]) -> Result<Instance, Error> {
-    let types::Instance {
-        provider_id,
-        instance_type,
-        zone,
-        region,
-        addresses,
-        labels,
-        state,
-        extra: _, // the contract defines nothing for it yet
-    } = instance;
-    let broken = |problem: String| Error::new(ErrorKind::Broken, format!("node {node}: {problem}"));
-    let provider_id = ProviderId::parse(&provider_id).map_err(|error| broken(error.to_string()))?;
-    if !schemes.iter().any(|scheme| scheme == provider_id.scheme()) {
-        let own = schemes.join(", ");
-        return Err(broken(format!("{provider_id} has another scheme than the provider's ({own})")));
-    }
-    if provider_id.as_str().contains(is_control) {
-        return Err(broken(format!(
-            "{} contains a control character",
-            sanitize_message(provider_id.as_str())
-        )));
-    }
-    let state = match state {
-        types::State::Running => InstanceState::Running,
-        types::State::Stopped => InstanceState::Stopped,
-        types::State::Unknown => InstanceState::Unknown,
-    };
-    if addresses.len() > MAX_ITEMS || labels.len() > MAX_ITEMS {
-        let (addresses, labels) = (addresses.len(), labels.len());
-        return Err(broken(format!(
-            "{addresses} addresses and {labels} labels; the limit is {MAX_ITEMS} of each"
-        )));
-    }
-    let optional =
-        |value: Option<String>| value.filter(|text| !text.is_empty()).map(checked_name).transpose();
-    Ok(Instance {
-        provider_id,
-        instance_type: optional(instance_type).map_err(broken)?,
-        zone: optional(zone).map_err(broken)?,
-        region: optional(region).map_err(broken)?,
-        addresses: addresses.into_iter().map(address_from_wit).collect::<Result<_, _>>().map_err(broken)?,
-        labels, // the node controller checks them against the API server's rules
-        state,
-    })
 }
 
 pub(crate) fn error_from_wit(error: types::Error) -> Error {
@@ -213,79 +169,24 @@ mod tests {
     use super::*;
     use crate::sanitize::MAX_MESSAGE_BYTES;
 
-    fn instance(provider_id: &str) -> types::Instance {
-        types::Instance {
-            provider_id: provider_id.to_owned(),
-            instance_type: Some("small-2".to_owned()),
-            zone: Some(String::new()),
-            region: None,
+    /// A Node whose kubelet has no `--node-ip`.
+    pub(super) fn node() -> NodeReference {
+        NodeReference {
+            name: "node-1".to_owned(),
+            uid: "u-1".to_owned(),
+            provider_id: None,
+            created_at: jiff::Timestamp::UNIX_EPOCH,
             addresses: Vec::new(),
+            node_ips: Vec::new(),
             labels: Vec::new(),
-            state: types::State::Running,
-            extra: Vec::new(),
         }
-    }
-
-    fn address(kind: types::AddressKind, value: &str) -> types::Address {
-        types::Address { kind, value: value.to_owned() }
-    }
-
-    fn read(answer: types::Instance) -> Result<Instance, Error> {
-        let answer = answer_from_wit("node-1", instances::Answer::Found(answer), &["simulated".to_owned()]);
-        answer.map(|answer| match answer {
-            Answer::Found(instance) => instance,
-            other => panic!("{other:?}"),
-        })
-    }
-
-    #[test]
-    fn an_instance_with_another_providers_scheme_is_an_error() {
-        let of = |id: &str| read(instance(id));
-        let known = of("simulated://m-1").unwrap();
-        assert_eq!((known.zone, known.region), (None, None), "an empty zone is unknown");
-        for id in ["azure://m-1", "m-1", "", "simulated://", "simulated://m-\u{202e}1"] {
-            let error = of(id).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Broken, "{id}");
-            assert!(error.message.contains("node-1"), "{error}");
-        }
-    }
-
-    #[test]
-    fn addresses_are_checked_and_in_canonical_form() {
-        use types::AddressKind::{ExternalIp, Hostname, InternalDns, InternalIp};
-        let with = |address| types::Instance { addresses: vec![address], ..instance("simulated://m-1") };
-        for (kind, given, taken) in [
-            (InternalIp, "10.0.0.1", Some("10.0.0.1")),
-            (ExternalIp, "2001:DB8:0:0::1", Some("2001:db8::1")),
-            (InternalIp, "", None),
-            (InternalIp, "10.0.0.1/24", None),
-            (InternalIp, "not an ip", None),
-            (Hostname, "node-1", Some("node-1")),
-            (Hostname, "", None),
-            (InternalDns, "node 1", None),
-        ] {
-            let read = read(with(address(kind, given))).map(|instance| instance.addresses[0].value.clone());
-            assert_eq!(read.ok().as_deref(), taken, "{given:?}");
-        }
-    }
-
-    #[test]
-    fn an_instance_with_too_many_or_too_long_facts_is_refused() {
-        let many = |count: usize| vec![address(types::AddressKind::InternalIp, "10.0.0.1"); count];
-        let of = |count| read(types::Instance { addresses: many(count), ..instance("simulated://m-1") });
-        assert!(of(MAX_ITEMS).is_ok());
-        assert_eq!(of(MAX_ITEMS + 1).unwrap_err().kind, ErrorKind::Broken);
-        let labels = vec![("a".to_owned(), "b".to_owned()); MAX_ITEMS + 1];
-        assert!(read(types::Instance { labels, ..instance("simulated://m-1") }).is_err());
-        let zone = Some("z".repeat(MAX_NAME_BYTES + 1));
-        assert!(read(types::Instance { zone, ..instance("simulated://m-1") }).is_err());
     }
 
     #[test]
     fn a_wait_is_neither_too_short_nor_too_long() {
         for (given, taken) in [(0, MIN_WAIT), (5000, Duration::from_secs(5)), (u64::MAX, MAX_WAIT)] {
             assert_eq!(
-                answer_from_wit("a", instances::Answer::Pending(given), &[]),
+                answer_from_wit(&node(), instances::Answer::Pending(given), &[]),
                 Ok(Answer::Pending(taken))
             );
         }

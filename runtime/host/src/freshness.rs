@@ -92,6 +92,7 @@ mod tests {
             addresses: Vec::new(),
             labels: Vec::new(),
             state: InstanceState::Stopped,
+            left_out: Vec::new(),
         })
     }
 

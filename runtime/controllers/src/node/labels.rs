@@ -154,6 +154,7 @@ mod tests {
             addresses: Vec::new(),
             labels: pairs(labels),
             state: InstanceState::Running,
+            left_out: Vec::new(),
         }
     }
 

@@ -159,6 +159,7 @@ mod tests {
             addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.1")],
             labels: vec![("rack".to_owned(), "7".to_owned())],
             state: InstanceState::Running,
+            left_out: Vec::new(),
         }
     }
 

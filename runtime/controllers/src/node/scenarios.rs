@@ -140,6 +140,7 @@ fn instance(addresses: Addresses) -> Instance {
         addresses: addresses.iter().map(|(kind, value)| Address::new(*kind, *value)).collect(),
         labels: Vec::new(),
         state: InstanceState::Running,
+        left_out: Vec::new(),
     }
 }
 

@@ -353,6 +353,7 @@ mod tests {
                 addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.1")],
                 labels: Vec::new(),
                 state: InstanceState::Running,
+                left_out: Vec::new(),
             };
             let cloud = Cloud {
                 lookups: Arc::default(),

@@ -14,6 +14,9 @@ use crate::sanitize::{excerpt, is_control, sanitize_message};
 /// The most warnings of a change that are kept. Each becomes an event.
 const MAX_WARNINGS: usize = 8;
 
+/// The most sentences about what was left out of a status.
+const MAX_LEFT_OUT: usize = 4;
+
 pub(crate) fn target_to_wit(target: &Target) -> load_balancers::Target {
     let Target { node, uid, provider_id, addresses, zone, labels } = target;
     load_balancers::Target {
@@ -153,22 +156,28 @@ fn owned_to_wit(owned: &OwnedLoadBalancer) -> load_balancers::Owned {
     }
 }
 
-/// Converts a load balancer that the cloud has for a Service. One that is invalid fails the whole list, so that nothing is
-/// removed because of it.
-pub(crate) fn owned_from_wit(owned: load_balancers::Owned) -> Result<OwnedLoadBalancer, Error> {
+/// Converts a load balancer that the cloud has for a Service. One that is invalid doesn't spoil the list: it is reported as one
+/// whose cluster can't be told, which is never removed.
+pub(crate) fn owned_from_wit(owned: load_balancers::Owned) -> OwnedLoadBalancer {
     if let Some(problem) = problem(&owned) {
-        let name = excerpt(&owned.name);
-        return Err(Error::new(ErrorKind::Broken, format!("load balancer {name:?}: {problem}")));
+        let name = format!("{} ({problem})", excerpt(&owned.name));
+        return OwnedLoadBalancer {
+            cluster_uid: None,
+            service_uid: None,
+            service: None,
+            name,
+            extra: Vec::new(),
+        };
     }
     let load_balancers::Owned { cluster_uid, service_uid, service, name, extra } = owned;
     let optional = |uid: Option<String>| uid.filter(|uid| !uid.is_empty());
-    Ok(OwnedLoadBalancer {
+    OwnedLoadBalancer {
         cluster_uid: optional(cluster_uid),
         service_uid: optional(service_uid),
         service,
         name,
         extra,
-    })
+    }
 }
 
 fn problem(owned: &load_balancers::Owned) -> Option<String> {
@@ -191,15 +200,7 @@ pub(crate) fn service_outcome_from_wit(
     outcome: load_balancers::Outcome,
 ) -> Result<ServiceProgress, Error> {
     match outcome {
-        load_balancers::Outcome::Done(load_balancers::Done { status, warnings, extra: _ }) => {
-            let status = status_from_wit(status);
-            Ok(ServiceProgress::Done {
-                status: status
-                    .map_err(|problem| Error::new(ErrorKind::Broken, format!("{service}: {problem}")))?,
-                // Too many warnings don't make a change that is done an error: the rest is dropped.
-                warnings: warnings.iter().take(MAX_WARNINGS).map(|text| sanitize_message(text)).collect(),
-            })
-        }
+        load_balancers::Outcome::Done(done) => done_from_wit(service, done),
         load_balancers::Outcome::InProgress(progress) => {
             let (after, resume) = progress_from_wit(progress);
             Ok(ServiceProgress::InProgress { after, resume })
@@ -209,13 +210,36 @@ pub(crate) fn service_outcome_from_wit(
     }
 }
 
+/// A change that is done stays done where a part of its status or warnings can't be taken.
+///
+/// # Errors
+/// [`ErrorKind::Broken`] where nothing of the status is left: a Service without an address doesn't work.
+fn done_from_wit(service: &str, done: load_balancers::Done) -> Result<ServiceProgress, Error> {
+    let load_balancers::Done { status, warnings, extra: _ } = done;
+    let (status, left_out) = status_from_wit(status)
+        .map_err(|left_out| Error::new(ErrorKind::Broken, format!("{service}: {}", shown(&left_out))))?;
+    let own = (!left_out.is_empty())
+        .then(|| format!("left out of the status that the provider reports: {}", shown(&left_out)));
+    let warnings = warnings.into_iter().take(MAX_WARNINGS).map(|text| sanitize_message(&text));
+    Ok(ServiceProgress::Done { status, warnings: own.into_iter().chain(warnings).collect() })
+}
+
+/// The first sentences about what was left out, and how many there are.
+fn shown(left_out: &[String]) -> String {
+    let first = left_out.iter().take(MAX_LEFT_OUT).map(String::as_str).collect::<Vec<_>>().join("; ");
+    match left_out.len().saturating_sub(MAX_LEFT_OUT) {
+        0 => first,
+        others => format!("{first}; {others} more"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use pileus_cloud::{Address, AddressKind, ProviderId};
 
-    use super::super::status::{MAX_INGRESSES, MAX_PORTS, MAX_REASON_BYTES};
+    use super::super::status::{MAX_INGRESSES, MAX_PORTS, MAX_REASON_BYTES, UNKNOWN_REASON};
     use super::super::{MAX_NAME_BYTES, MAX_RESUME_BYTES};
     use super::*;
     use crate::bindings::types;
@@ -339,7 +363,7 @@ mod tests {
             assert!(format!("{action:?}").starts_with(expected), "{action:?}");
             assert_eq!(resume.as_deref(), Some("here"));
         }
-        assert_eq!(owned_from_wit(owned_to_wit(&owned())).unwrap(), owned(), "as it was listed");
+        assert_eq!(owned_from_wit(owned_to_wit(&owned())), owned(), "as it was listed");
     }
 
     #[test]
@@ -395,9 +419,14 @@ mod tests {
             (by_name(&"a".repeat(MAX_NAME_BYTES + 1)), None),
             (with_port(80, ""), Some("198.51.100.7")),
             (with_port(80, "example.com/NoQuota"), Some("198.51.100.7")),
-            (with_port(0, ""), None),
-            (with_port(80, "no quota"), None),
-            (with_port(80, &"N".repeat(MAX_REASON_BYTES + 1)), None),
+            (by_ip("168.63.129.16"), None),
+            (by_ip("64:ff9b::a9fe:a9fe"), None),
+            (by_ip("2002:7f00:1::1"), None),
+            (by_ip("fd00:ec2::254"), None),
+            (by_name("kubernetes.default.svc"), None),
+            (by_name("127.1"), None),
+            (by_name("localhost"), None),
+            (by_name(&format!("{}.example", "a".repeat(64))), None),
         ] {
             let shown = format!("{given:?}");
             let read = status(vec![given]).map(|mut status| status.remove(0).point);
@@ -425,15 +454,37 @@ mod tests {
     }
 
     #[test]
-    fn too_many_ingress_points_or_ports_are_refused() {
-        assert!(status(vec![by_ip("10.0.0.7"); MAX_INGRESSES]).is_ok());
-        assert_eq!(status(vec![by_ip("10.0.0.7"); MAX_INGRESSES + 1]).unwrap_err().kind, ErrorKind::Broken);
+    fn one_bad_entry_port_or_reason_is_left_out_with_a_warning_and_the_others_stay() {
+        let good = || by_ip("198.51.100.7");
         let with_ports = |count| load_balancers::Ingress {
             ports: vec![with_port(1, "").ports.remove(0); count],
-            ..by_ip("10.0.0.7")
+            ..good()
         };
-        assert!(status(vec![with_ports(MAX_PORTS)]).is_ok());
-        assert_eq!(status(vec![with_ports(MAX_PORTS + 1)]).unwrap_err().kind, ErrorKind::Broken);
+        for (given, points, ports, warning) in [
+            (vec![good()], 1, 0, None),
+            (vec![good(); MAX_INGRESSES], MAX_INGRESSES, 0, None),
+            (vec![with_ports(MAX_PORTS)], 1, MAX_PORTS, None),
+            (vec![by_ip("127.0.0.1"), good()], 1, 0, Some("127.0.0.1 can't be")),
+            (vec![good(), by_name("a..b")], 1, 0, Some("invalid host name \"a..b\"")),
+            (vec![good(); MAX_INGRESSES + 1], MAX_INGRESSES, 0, Some("17 ingress points: the limit is 16")),
+            (vec![with_ports(MAX_PORTS + 1)], 1, MAX_PORTS, Some("513 ports of one ingress point")),
+            (vec![with_port(0, "")], 1, 0, Some("invalid port 0")),
+            (vec![with_port(80, "no quota")], 1, 1, Some("port 80: invalid reason \"no quota\"")),
+            (vec![with_port(80, &"N".repeat(MAX_REASON_BYTES + 1))], 1, 1, Some("port 80: invalid reason")),
+        ] {
+            let shown = format!("{given:.200?}");
+            let read = service_outcome_from_wit("service a/b", done(given)).unwrap();
+            let ServiceProgress::Done { status, warnings } = read else { panic!("{read:?}") };
+            assert_eq!((status.len(), status[0].ports.len()), (points, ports), "{shown}");
+            assert_eq!(warnings.len(), usize::from(warning.is_some()), "{shown}");
+            assert!(warnings.iter().all(|text| text.contains(warning.unwrap_or_default())), "{warnings:?}");
+            assert!(warnings.iter().all(|text| text.len() <= MAX_MESSAGE_BYTES), "{warnings:?}");
+        }
+        let broken = status(vec![with_port(80, "no quota")]).unwrap().remove(0).ports.remove(0);
+        assert_eq!(broken.error.as_deref(), Some(UNKNOWN_REASON), "it never looks as if it works");
+        let all_bad = status(vec![by_ip("127.0.0.1"), by_name("localhost")]).unwrap_err();
+        assert_eq!(all_bad.kind, ErrorKind::Broken);
+        assert!(all_bad.message.contains("127.0.0.1") && all_bad.message.contains("localhost"), "{all_bad}");
     }
 
     #[test]
@@ -464,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_load_balancer_fails_the_list() {
+    fn an_invalid_load_balancer_is_only_reported() {
         let owned = || load_balancers::Owned {
             cluster_uid: Some("c".to_owned()),
             service_uid: Some(String::new()),
@@ -472,7 +523,7 @@ mod tests {
             name: "lb-1".to_owned(),
             extra: Vec::new(),
         };
-        assert_eq!(owned_from_wit(owned()).unwrap().service_uid, None, "an empty UID is unknown");
+        assert_eq!(owned_from_wit(owned()).service_uid, None, "an empty UID is unknown");
         for (what, owned) in [
             ("name", load_balancers::Owned { name: "n".repeat(MAX_TEXT_BYTES + 1), ..owned() }),
             ("shown name", load_balancers::Owned { name: "a\u{1b}[2J".to_owned(), ..owned() }),
@@ -490,9 +541,9 @@ mod tests {
             ),
             ("notes", load_balancers::Owned { extra: vec![Default::default(); MAX_ITEMS + 1], ..owned() }),
         ] {
-            let error = owned_from_wit(owned).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Broken, "{what}");
-            assert!(!error.message.contains(is_control), "{what}");
+            let OwnedLoadBalancer { cluster_uid, service_uid, service, name, extra } = owned_from_wit(owned);
+            assert_eq!((cluster_uid, service_uid, service, extra), (None, None, None, Vec::new()), "{what}");
+            assert!(name.ends_with(')') && name.len() < 200 && !name.contains(is_control), "{what}: {name}");
         }
     }
 }

@@ -4,7 +4,7 @@ use pileus_cloud::{
     Error, ErrorKind, ListedRoute, ProviderId, Route, RouteAction, RouteChange, RouteProgress,
 };
 
-use super::{MAX_ITEMS, MAX_TEXT_BYTES, address_from_wit, address_to_wit, error_from_wit, progress_from_wit};
+use super::{MAX_ITEMS, MAX_TEXT_BYTES, address_to_wit, error_from_wit, hop_from_wit, progress_from_wit};
 use crate::bindings::routes;
 use crate::sanitize::excerpt;
 
@@ -63,7 +63,7 @@ pub(crate) fn route_from_wit(route: routes::Listed) -> Result<ListedRoute, Error
         target.map(|id| ProviderId::parse(&id)).transpose().map_err(|error| broken(error.to_string()))?;
     Ok(ListedRoute {
         target,
-        addresses: addresses.into_iter().map(address_from_wit).collect::<Result<_, _>>().map_err(broken)?,
+        addresses: addresses.into_iter().map(hop_from_wit).collect::<Result<_, _>>().map_err(broken)?,
         name,
         node: node.filter(|node| !node.is_empty()),
         destination,

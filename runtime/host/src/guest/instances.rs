@@ -163,7 +163,7 @@ impl Guest {
         }
         let schemes = &self.description.provider_id_schemes;
         let read = |(node, answer): (&NodeReference, _)| {
-            convert::answer_from_wit(&node.name, answer, schemes).map_err(|error| explain(error, &denials))
+            convert::answer_from_wit(node, answer, schemes).map_err(|error| explain(error, &denials))
         };
         Ok(Ok(nodes.iter().zip(answers).map(read).collect()))
     }

@@ -160,6 +160,6 @@ impl Guest {
                 owned.len()
             )));
         }
-        Ok(owned.into_iter().map(convert::owned_from_wit).collect())
+        Ok(Ok(owned.into_iter().map(convert::owned_from_wit).collect()))
     }
 }

@@ -106,7 +106,7 @@ pub(crate) fn answer(answer: &Result<Answer, Error>) -> String {
 }
 
 pub(crate) fn instance(instance: &Instance) -> String {
-    let Instance { provider_id, instance_type, zone, region, addresses, labels, state } = instance;
+    let Instance { provider_id, instance_type, zone, region, addresses, labels, state, left_out } = instance;
     let state = match state {
         InstanceState::Running => "running",
         InstanceState::Stopped => "stopped",
@@ -116,7 +116,8 @@ pub(crate) fn instance(instance: &Instance) -> String {
     let facts = facts.iter().filter_map(|(name, fact)| Some(format!("{name} {}", fact.as_deref()?)));
     let addresses = addresses.iter().map(|address| format!("{} {}", address.kind, address.value));
     let labels = labels.iter().map(|(key, value)| format!("label {key}={value}"));
-    let all: Vec<_> = facts.chain(addresses).chain(labels).collect();
+    let left_out = left_out.iter().map(|fact| format!("left out: {fact}"));
+    let all: Vec<_> = facts.chain(addresses).chain(labels).chain(left_out).collect();
     let details = if all.is_empty() { "no details".to_owned() } else { all.join(", ") };
     format!("found {provider_id}, {state} ({details})")
 }

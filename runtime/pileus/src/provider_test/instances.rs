@@ -154,6 +154,12 @@ fn found_by_name(facts: &Facts) -> CheckResult {
         if instance.addresses.is_empty() {
             return Err(missed(call, "return its addresses, with at least one internal-ip"));
         }
+        if !instance.left_out.is_empty() {
+            return Err(missed(
+                call,
+                "return only facts that a Node can have; the host leaves the others out",
+            ));
+        }
     }
     Ok(())
 }
@@ -292,8 +298,14 @@ mod tests {
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
-        let rows: [(&str, Mistake); 12] = [
+        let rows: [(&str, Mistake); 13] = [
             ("instances.known", |facts| known(facts).alone[0].expected = Some("other://1".to_owned())),
+            ("instances.known", |facts| {
+                let alone = &mut known(facts).alone[0];
+                for call in alone.by_name.iter_mut().chain(&mut alone.by_id) {
+                    found(call).left_out.push("InternalIP \"127.0.0.1\": it is loopback".to_owned());
+                }
+            }),
             ("instances.by-id", |facts| {
                 found(known(facts).alone[0].by_id.as_mut().unwrap()).zone = Some("b".to_owned());
             }),

@@ -133,6 +133,7 @@ fn instance_named(name: &str) -> Answer {
         addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.1")],
         labels: Vec::new(),
         state: InstanceState::Running,
+        left_out: Vec::new(),
     })
 }
 
