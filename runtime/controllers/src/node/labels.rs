@@ -1,7 +1,8 @@
 //! The labels that a Node gets from its instance, and which of its labels Pileus owns: may change and remove again.
 //!
-//! Pileus owns a label that it has set itself. The annotation [`ANNOTATION_OWNED_LABELS`] records this, in the same write as
-//! the label. An editor of the annotation could claim other labels for Pileus, so Pileus never owns a key that is
+//! Pileus owns a label that it has set itself, and one that it finds with the very value that the cloud gives: the controller
+//! that managed the Node before has set it, and it would stop following the instance after a migration. The annotation
+//! [`ANNOTATION_OWNED_LABELS`] records this, in the same write as the label. An editor of the annotation could claim other labels for Pileus, so Pileus never owns a key that is
 //! reserved for Kubernetes: roles and exclusions depend on such keys, and the API server protects them from kubelets
 //! (`NodeRestriction`). Any other label the editor could change without Pileus.
 //!
@@ -18,6 +19,13 @@ use crate::well_known::{LABELS_INSTANCE_TYPE, LABELS_REGION, LABELS_ZONE, TOPOLO
 
 /// The longest name or value of a label, in bytes.
 const MAX_LENGTH: usize = 63;
+
+/// The most labels of the cloud that a Node gets: their keys, which the annotation repeats, fit into it. Of more, those whose keys
+/// come first are taken, so that the choice doesn't depend on the cloud's order.
+const MAX_LABELS: usize = 256;
+
+/// The most labels that can't be taken and are named to users.
+const MAX_INVALID: usize = 8;
 
 /// The changes to a Node's labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,32 +47,42 @@ impl LabelChanges {
 ///
 /// - Type, zone and region of the cloud replace any other value, under the current and the old key. Where the cloud gives
 ///   none, the value of the old key is copied to the current one, as upstream does.
-/// - Other labels of the cloud never replace a value that another client has set, and never take a reserved key. Labels that
-///   Pileus owns follow the cloud, and are removed when the cloud no longer has them (U-08).
+/// - Other labels of the cloud never replace a different value that another client has set, and never take a reserved key. One
+///   with the value that the cloud gives is adopted. Labels that Pileus owns follow the cloud, and are removed when the cloud
+///   no longer has them (U-08).
 pub(super) fn label_changes(node: &NodeFacts, instance: &Instance) -> LabelChanges {
     let mut changes: BTreeMap<_, _> =
         topology_labels(node, instance).map(|(key, value)| (key, Some(value))).collect();
-    let extra: BTreeMap<_, _> = instance
-        .labels
-        .iter()
-        .filter(|(key, value)| !is_reserved(key) && is_label(key, value))
-        .cloned()
-        .collect();
-    let may_own = |key: &String| node.owned_labels.contains(key) || !node.labels.contains_key(key);
-    let ours: BTreeMap<_, _> = extra.into_iter().filter(|(key, _)| may_own(key)).collect();
-    let owned: BTreeSet<_> = ours.keys().cloned().collect();
+    let may_own = |key: &str, value: &str| {
+        node.owned_labels.contains(key) || node.labels.get(key).is_none_or(|present| present == value)
+    };
+    let extra = extra_labels(instance).take(MAX_LABELS);
+    let ours: BTreeMap<_, _> = extra.filter(|(key, value)| may_own(key, value)).collect();
+    let owned: BTreeSet<_> = ours.keys().map(|key| (*key).to_owned()).collect();
     let lost = node.owned_labels.difference(&owned);
     let lost = lost.filter(|key| !is_reserved(key) && node.labels.contains_key(*key));
     changes.extend(lost.map(|key| (key.clone(), None)));
-    changes.extend(ours.into_iter().map(|(key, value)| (key, Some(value))));
+    changes.extend(ours.into_iter().map(|(key, value)| (key.to_owned(), Some(value.to_owned()))));
     changes.retain(|key, value| node.labels.get(key) != value.as_ref());
     LabelChanges { changes, owned: (owned != node.owned_labels).then_some(owned) }
 }
 
+/// The other labels of the cloud that a Node can have, by key. The last of two values wins.
+fn extra_labels(instance: &Instance) -> impl Iterator<Item = (&str, &str)> {
+    let labels = instance.labels.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let valid: BTreeMap<_, _> =
+        labels.filter(|(key, value)| !is_reserved(key) && is_label(key, value)).collect();
+    valid.into_iter()
+}
+
 /// The desired labels of type, zone and region.
 fn topology_labels(node: &NodeFacts, instance: &Instance) -> impl Iterator<Item = (String, String)> {
-    let reported: BTreeMap<_, _> =
-        reported(instance).filter(|([key, _], value)| is_label(key, value)).collect();
+    let reported = topology_facts(instance).into_iter();
+    let reported: BTreeMap<_, _> = reported
+        .filter_map(|(keys, value)| {
+            Some((keys, value.as_ref().filter(|value| !value.is_empty() && is_value(value))?))
+        })
+        .collect();
     TOPOLOGY_LABELS.into_iter().flat_map(move |keys| {
         let [current, old] = keys;
         let pairs = match (reported.get(&keys), node.labels.get(old)) {
@@ -76,13 +94,37 @@ fn topology_labels(node: &NodeFacts, instance: &Instance) -> impl Iterator<Item 
     })
 }
 
-/// What the cloud gives that can't be a label of a Node, as `key=value`.
+/// What the cloud gives that can't be a label of a Node, as sentences that say which fact and why.
 pub(super) fn invalid_labels(instance: &Instance) -> Vec<String> {
-    let topology =
-        reported(instance).map(|([key, _], value)| (key, value)).filter(|(key, value)| !is_label(key, value));
-    let extra = instance.labels.iter().map(|(key, value)| (key.as_str(), value));
-    let extra = extra.filter(|(key, value)| is_reserved(key) || !is_label(key, value));
-    topology.chain(extra).map(|(key, value)| format!("{}={}", truncated(key), truncated(value))).collect()
+    const RULE: &str =
+        "not a label value (up to 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends)";
+    let names = ["instance type", "zone", "region"];
+    let topology = names.into_iter().zip(topology_facts(instance)).filter_map(|(name, (_, value))| {
+        let value = value.as_ref().filter(|value| !value.is_empty() && !is_value(value))?;
+        Some(format!("{name} {:?}: {RULE}", truncated(value)))
+    });
+    let extra = instance.labels.iter().filter_map(|(key, value)| {
+        let why = if is_reserved(key) {
+            "the key is reserved for Kubernetes"
+        } else if !is_key(key) {
+            "not a label key"
+        } else if !is_value(value) {
+            RULE
+        } else {
+            return None;
+        };
+        Some(format!("label {:?}={:?}: {why}", truncated(key), truncated(value)))
+    });
+    let mut invalid: Vec<_> = topology.chain(extra).collect();
+    let others = invalid.len().saturating_sub(MAX_INVALID);
+    invalid.truncate(MAX_INVALID);
+    invalid.extend((others > 0).then(|| format!("{others} more labels")));
+    let valid = extra_labels(instance).count();
+    invalid.extend(
+        (valid > MAX_LABELS)
+            .then(|| format!("{} of {valid} labels: the limit is {MAX_LABELS}", valid - MAX_LABELS)),
+    );
+    invalid
 }
 
 /// The first part of a text, as long as a label could be. A text of a provider may be as large as its memory.
@@ -91,38 +133,41 @@ fn truncated(text: &str) -> &str {
 }
 
 /// Type, zone and region as the cloud reports them, each with the current and the old key of its label.
-fn reported(instance: &Instance) -> impl Iterator<Item = ([&'static str; 2], &String)> {
-    let facts = [
+fn topology_facts(instance: &Instance) -> [([&'static str; 2], &Option<String>); 3] {
+    [
         (LABELS_INSTANCE_TYPE, &instance.instance_type),
         (LABELS_ZONE, &instance.zone),
         (LABELS_REGION, &instance.region),
-    ];
-    facts
-        .into_iter()
-        .filter_map(|(keys, value)| Some((keys, value.as_ref().filter(|value| !value.is_empty())?)))
+    ]
 }
 
 /// Whether the API server accepts a label. An invalid one would make it reject the whole write, and with it the removal of the
 /// taint.
 fn is_label(key: &str, value: &str) -> bool {
-    let word = |text: &str| {
-        let ends = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        text.len() <= MAX_LENGTH
-            && ends(text.chars().next())
-            && ends(text.chars().next_back())
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    is_key(key) && is_value(value)
+}
+
+fn is_key(key: &str) -> bool {
+    let is_domain = |text: &str| {
+        let is_part = |part: &str| is_word(part) && !part.contains('_') && !part.contains(char::is_uppercase);
+        text.len() <= 253 && text.split('.').all(is_part)
     };
-    let domain = |text: &str| {
-        text.len() <= 253
-            && text
-                .split('.')
-                .all(|part| word(part) && !part.contains('_') && !part.contains(char::is_uppercase))
-    };
-    let is_key = match key.split_once('/') {
-        Some((prefix, name)) => domain(prefix) && word(name),
-        None => word(key),
-    };
-    is_key && (value.is_empty() || word(value))
+    match key.split_once('/') {
+        Some((prefix, name)) => is_domain(prefix) && is_word(name),
+        None => is_word(key),
+    }
+}
+
+fn is_value(value: &str) -> bool {
+    value.is_empty() || is_word(value)
+}
+
+fn is_word(text: &str) -> bool {
+    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    text.len() <= MAX_LENGTH
+        && is_end(text.chars().next())
+        && is_end(text.chars().next_back())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
 #[cfg(test)]
@@ -197,7 +242,15 @@ mod tests {
             ),
             ("nothing differs", &[("rack", "7")], &["rack"], &[("rack", "7")], &[], None),
             ("a label of another owner stays", &[("rack", "x")], &[], &[("rack", "7")], &[], None),
-            ("it isn't adopted where it is equal", &[("rack", "7")], &[], &[("rack", "7")], &[], None),
+            ("it is adopted where it is equal", &[("rack", "7")], &[], &[("rack", "7")], &[], Some("rack")),
+            (
+                "of the former manager's labels those that are as the cloud says",
+                &[("rack", "7"), ("row", "1"), ("team", "x")],
+                &[],
+                &[("rack", "7"), ("row", "2")],
+                &[],
+                Some("rack"),
+            ),
             ("a label that is gone everywhere is no longer owned", &[], &["rack"], &[], &[], Some("")),
             (
                 "an invalid value counts as none",
@@ -294,14 +347,76 @@ mod tests {
     }
 
     #[test]
-    fn invalid_labels_are_returned_for_the_log() {
-        let cloud = instance(&[("rack", "7"), ("k8s.io/x", "y"), ("a b", "c")]);
-        let cloud = Instance { zone: Some("eu west".to_owned()), ..cloud };
-        assert_eq!(invalid_labels(&cloud), ["topology.kubernetes.io/zone=eu west", "k8s.io/x=y", "a b=c"]);
-        assert_eq!(show(&label_changes(&node(&[], &[]), &cloud)).0, ["rack=7"]);
+    fn a_label_of_a_former_manager_follows_the_instance_once_it_was_as_the_cloud_says() {
+        let mut node = node(&[("rack", "7"), (LABELS_ZONE[0], "z"), (LABELS_ZONE[1], "z")], &[]);
+        let cloud = |rack: Pairs, zone: &str| Instance { zone: Some(zone.to_owned()), ..instance(rack) };
+        for (rack, zone, changes) in [
+            (&[("rack", "7")][..], "z", &[][..]),
+            (
+                &[("rack", "8")],
+                "y",
+                &["failure-domain.beta.kubernetes.io/zone=y", "rack=8", "topology.kubernetes.io/zone=y"],
+            ),
+            (&[], "y", &["rack-"]),
+        ] {
+            let planned = label_changes(&node, &cloud(rack, zone));
+            assert_eq!(show(&planned).0, changes);
+            for (key, value) in planned.changes {
+                match value {
+                    Some(value) => drop(node.labels.insert(key, value)),
+                    None => drop(node.labels.remove(&key)),
+                }
+            }
+            node.owned_labels = planned.owned.unwrap_or(node.owned_labels);
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_a_label_is_left_out_and_named_with_its_reason() {
+        let cloud = instance(&[("rack", "7"), ("k8s.io/x", "y"), ("a b", "c"), ("row", "Row 3")]);
+        let cloud = Instance {
+            zone: Some("Default Group".to_owned()),
+            instance_type: Some("Server Auction".to_owned()),
+            region: Some("eu".to_owned()),
+            ..cloud
+        };
+        let invalid = invalid_labels(&cloud);
+        let starts = [
+            "instance type \"Server Auction\": not a label value",
+            "zone \"Default Group\": not a label value",
+            "label \"k8s.io/x\"=\"y\": the key is reserved",
+            "label \"a b\"=\"c\": not a label key",
+            "label \"row\"=\"Row 3\": not a label value",
+        ];
+        assert_eq!(invalid.len(), starts.len(), "{invalid:?}");
+        assert!(invalid.iter().zip(starts).all(|(it, start)| it.starts_with(start)), "{invalid:?}");
+        let taken = show(&label_changes(&node(&[], &[]), &cloud)).0;
+        let expected =
+            ["failure-domain.beta.kubernetes.io/region=eu", "rack=7", "topology.kubernetes.io/region=eu"];
+        assert_eq!(taken, expected);
         let long = "ü".repeat(1_000_000);
         let cloud = Instance { labels: vec![(long.clone(), long)], ..instance(&[]) };
-        assert_eq!(invalid_labels(&cloud).iter().map(String::len).collect::<Vec<_>>(), [125]);
+        let invalid = invalid_labels(&cloud);
+        assert!(invalid.len() == 1 && invalid[0].len() < 300, "{invalid:?}");
+    }
+
+    #[test]
+    fn of_three_hundred_labels_the_same_ones_are_taken_in_any_order_of_the_cloud() {
+        let label = |n: usize| (format!("tag-{n:03}"), "x".to_owned());
+        let of = |labels: Vec<_>| Instance { labels, ..instance(&[]) };
+        let sorted = of((0..300).map(label).collect());
+        let reversed = of((0..300).rev().map(label).collect());
+        let changes = label_changes(&node(&[], &[]), &sorted);
+        assert_eq!(
+            (changes.changes.len(), &changes),
+            (MAX_LABELS, &label_changes(&node(&[], &[]), &reversed))
+        );
+        assert_eq!(invalid_labels(&sorted), ["44 of 300 labels: the limit is 256"]);
+        let invalid = of((0..300).map(|n| (format!("a b {n}"), String::new())).collect());
+        assert_eq!(
+            (invalid_labels(&invalid).len(), invalid_labels(&invalid)[MAX_INVALID].as_str()),
+            (9, "292 more labels")
+        );
     }
 
     #[test]

@@ -444,8 +444,11 @@ mod tests {
                 settle(&mut node, instance);
             }
             let zone = |key: &str| key.ends_with("/zone");
+            let is_adopted = |key: &str, value: &str| {
+                instances.iter().any(|it| it.labels.iter().any(|(of, given)| of == key && given == value))
+            };
             for (key, value) in given.labels.iter().filter(|(key, _)| !given.owned_labels.contains(*key)) {
-                prop_assert!(zone(key) || node.labels.get(key) == Some(value), "{key} changed");
+                prop_assert!(zone(key) || is_adopted(key, value) || node.labels.get(key) == Some(value), "{key} changed");
             }
             for key in given.labels.keys().filter(|key| crate::well_known::is_reserved(key)) {
                 prop_assert!(node.labels.contains_key(key), "{key} was removed");

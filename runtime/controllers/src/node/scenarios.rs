@@ -335,7 +335,7 @@ scenarios! {
         Initialized(json!({
             "metadata": {
                 "labels": with_more(topology(), json!({"app.k8snio/bar": "x", "k8snio/bar": "x"})),
-                "annotations": {"pileus.dev/owned-labels": "app.k8snio/bar,k8snio/bar"},
+                "annotations": {"pileus.dev/owned-labels": "app.k8snio/bar,equal,k8snio/bar"},
             },
             "spec": {"providerID": "fake://12345"},
             "status": {"addresses": list(ADDRESSES)},
