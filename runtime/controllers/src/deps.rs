@@ -3,6 +3,7 @@
 
 use pileus_cloud::Provider;
 
+use crate::cluster_addresses::ClusterAddresses;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::nodes::Nodes;
@@ -12,6 +13,8 @@ use crate::nodes::Nodes;
 pub struct ControllerDeps {
     /// The Nodes of the cluster.
     pub nodes: Nodes,
+    /// The addresses of the cluster itself, which no provider may give out.
+    pub addresses: ClusterAddresses,
     /// The provider that the controller calls.
     pub provider: Provider,
     /// The sink of the controller's events. Its source is the controller's name.

@@ -28,6 +28,12 @@ pub enum Reason {
     Synced,
     /// A Node can't be initialized. Upstream only logs this.
     CloudInitializationFailed,
+    /// Some of what the cloud says about a Node can't be taken. Upstream only logs this, or doesn't initialize the Node.
+    CloudFactsLeftOut,
+    /// Two Nodes have one provider ID. Upstream doesn't notice.
+    DuplicateProviderID,
+    /// Two Nodes have one internal address. Upstream doesn't notice.
+    DuplicateAddress,
     /// A Node is being deleted because its instance is gone (upstream's).
     DeletingNode,
     /// A Node whose instance is gone can't be deleted (upstream's).
@@ -71,6 +77,9 @@ impl Reason {
         match self {
             Self::Synced => "Synced",
             Self::CloudInitializationFailed => "CloudInitializationFailed",
+            Self::CloudFactsLeftOut => "CloudFactsLeftOut",
+            Self::DuplicateProviderID => "DuplicateProviderID",
+            Self::DuplicateAddress => "DuplicateAddress",
             Self::DeletingNode => "DeletingNode",
             Self::DeletingNodeFailed => "DeletingNodeFailed",
             Self::DeletionHeld => "DeletionHeld",
@@ -113,6 +122,9 @@ impl Reason {
             | Self::CredentialRestored => EventType::Normal,
             Self::CloudInitializationFailed
             | Self::CloudRefreshFailed
+            | Self::CloudFactsLeftOut
+            | Self::DuplicateProviderID
+            | Self::DuplicateAddress
             | Self::DeletingNodeFailed
             | Self::DeletionHeld
             | Self::FailedToCreateRoute
@@ -130,7 +142,10 @@ impl Reason {
         match self {
             Self::Synced | Self::CloudInitializationFailed => "Initialize",
             Self::DeletingNode | Self::DeletingNodeFailed | Self::DeletionHeld => "Delete",
-            Self::CloudRefreshFailed => "Refresh",
+            Self::CloudRefreshFailed
+            | Self::CloudFactsLeftOut
+            | Self::DuplicateProviderID
+            | Self::DuplicateAddress => "Refresh",
             Self::FailedToCreateRoute => "CreateRoute",
             Self::EnsuringLoadBalancer
             | Self::EnsuredLoadBalancer

@@ -12,7 +12,9 @@
 //!
 //! A plan is a value: it can be compared, counted and tested by applying it to a model and planning again.
 
+mod answers;
 mod cluster;
+mod cluster_addresses;
 mod deps;
 pub mod events;
 pub mod facts;
@@ -38,6 +40,7 @@ mod scenarios;
 
 mod error;
 
+pub use cluster_addresses::ClusterAddresses;
 pub use deps::ControllerDeps;
 pub use error::{Error, describe};
 pub use health::{Health, HealthCheck};

@@ -10,8 +10,10 @@ mod apply;
 mod completion;
 mod decide;
 mod labels;
+mod notices;
 mod plan;
 mod queue;
+mod screening;
 mod worker;
 
 #[cfg(test)]
@@ -23,6 +25,7 @@ use std::time::Duration;
 use pileus_cloud::{Instances, Provider};
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster_addresses::ClusterAddresses;
 use crate::deps::ControllerDeps;
 use crate::events::Events;
 use crate::metrics::Metrics;
@@ -50,6 +53,7 @@ impl Default for Settings {
 /// The node controller.
 pub struct Controller {
     nodes: Nodes,
+    addresses: ClusterAddresses,
     provider: Provider,
     instances: Arc<dyn Instances>,
     events: Events,
@@ -62,9 +66,9 @@ pub struct Controller {
 impl Controller {
     /// Builds the controller. `None` where the provider can't look up instances.
     pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
-        let ControllerDeps { nodes, provider, events, metrics, jitter } = deps;
+        let ControllerDeps { nodes, addresses, provider, events, metrics, jitter } = deps;
         let instances = provider.instances.clone()?;
-        Some(Self { nodes, provider, instances, events, metrics, settings, jitter })
+        Some(Self { nodes, addresses, provider, instances, events, metrics, settings, jitter })
     }
 
     /// Runs until `stop`, and then until no write is in flight. [`Nodes::watch`] must run at the same time.

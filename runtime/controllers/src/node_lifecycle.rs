@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info_span};
 
+use crate::answers::per_item;
 use crate::deps::ControllerDeps;
 use crate::error::Error;
 use crate::events::Events;
@@ -69,7 +70,7 @@ struct Memory {
 impl Controller {
     /// Builds the controller. `None` where the provider can't look up instances.
     pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
-        let ControllerDeps { nodes, provider, events, metrics, jitter: _ } = deps;
+        let ControllerDeps { nodes, addresses: _, provider, events, metrics, jitter: _ } = deps;
         let instances = provider.instances.clone()?;
         Some(Self { nodes, instances, provider, events, lifecycle: metrics.lifecycle, settings })
     }
@@ -134,8 +135,7 @@ impl Controller {
             let references: Vec<_> =
                 chunk.iter().map(|node| node.reference(&self.provider.node_labels)).collect();
             let answers = self.instances.lookup(purpose, &references).await;
-            let answers = answers.unwrap_or_else(|error| vec![Err(error); chunk.len()]);
-            all.extend(chunk.iter().cloned().zip(answers));
+            all.extend(chunk.iter().cloned().zip(per_item(answers, chunk.len())));
         }
         all
     }
@@ -218,6 +218,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
+    use crate::cluster_addresses::ClusterAddresses;
     use crate::health::Health;
     use crate::metrics::Metrics;
     use crate::model::instance;
@@ -382,7 +383,14 @@ mod tests {
         let provider = provider(Some(Arc::clone(&instances) as Arc<dyn Instances>));
         let nodes = Nodes::new(client.clone(), metrics.clone(), &Health::default());
         let (events, _) = Events::start(client, "test", "test", metrics.clone());
-        let deps = ControllerDeps { nodes: nodes.clone(), provider, events, metrics, jitter: || 0.0 };
+        let deps = ControllerDeps {
+            nodes: nodes.clone(),
+            addresses: ClusterAddresses::new(nodes.clone(), None, []),
+            provider,
+            events,
+            metrics,
+            jitter: || 0.0,
+        };
         let controller = Controller::new(deps, Settings::default()).unwrap();
         let stop = CancellationToken::new();
         let watching = stop.clone();

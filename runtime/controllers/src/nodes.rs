@@ -3,9 +3,11 @@
 //! The response to a write updates the known Node at once. So a controller that plans after a write plans with what the
 //! write left behind, however late the watch is.
 
+mod claims;
 mod store;
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +25,9 @@ use crate::cluster;
 use crate::error::Error;
 use crate::facts::node::{Node, NodeFacts};
 use crate::health::Health;
-use crate::informer::{self, Informer, patch_params, result_label, with_timeout};
+use crate::informer::{self, Informer, InformerStore as _, patch_params, result_label, with_timeout};
 use crate::metrics::Metrics;
+pub(crate) use claims::{Conflict, ips, is_live};
 use store::Store;
 
 /// A change to a Node that subscribers receive.
@@ -72,7 +75,7 @@ impl Nodes {
 
     /// All Nodes as they are known now. `None` before the first list is complete, which is not the same as no Node.
     pub(crate) fn all(&self) -> Option<Vec<Arc<NodeFacts>>> {
-        self.inner.informer.read(|store| store.objects.all())
+        self.inner.informer.read(|store| store.objects().all())
     }
 
     /// The Pod CIDRs of Nodes that can't be read, and so are missing in [`Nodes::all`].
@@ -83,6 +86,27 @@ impl Nodes {
     /// The provider ID of the last Node with this name that is gone, if it is remembered.
     pub(crate) fn former_instance(&self, name: &str) -> Option<ProviderId> {
         self.inner.informer.read(|store| store.former_instance(name).cloned())
+    }
+
+    /// The Node with this name.
+    pub(crate) fn get(&self, name: &str) -> Option<Arc<NodeFacts>> {
+        self.inner.informer.read(|store| store.get(name).cloned())
+    }
+
+    /// What a Node can't have, because another Node has it: the provider ID of the instance that the cloud gives for it, or one of
+    /// the internal addresses.
+    pub(crate) fn conflict(
+        &self,
+        node: &NodeFacts,
+        id: &ProviderId,
+        internal: &[IpAddr],
+    ) -> Option<Conflict> {
+        self.inner.informer.read(|store| store.claims.conflict(node, id, internal))
+    }
+
+    /// The name of a Node with this internal or external address.
+    pub(crate) fn with_address(&self, ip: IpAddr) -> Option<String> {
+        self.inner.informer.read(|store| store.claims.node_with(ip).map(str::to_owned))
     }
 
     /// Subscribes to changes, see [`Informer::subscribe`].
@@ -141,9 +165,13 @@ impl Nodes {
     /// Updates what is known with a Node from a response.
     fn on_response(&self, node: Node) -> Result<Arc<NodeFacts>, Error> {
         let facts = NodeFacts::read(node).map_err(|unreadable| Error::Refused(unreadable.to_string()))?;
-        let facts = Arc::new(facts);
-        self.inner.informer.update(|store| store.objects.on_write_response(&facts).into_iter().collect());
-        Ok(facts)
+        let mut kept = Arc::new(facts);
+        self.inner.informer.update(|store| {
+            let (now, changes) = store.on_write_response(Arc::clone(&kept));
+            kept = now;
+            changes
+        });
+        Ok(kept)
     }
 }
 

@@ -77,7 +77,7 @@ struct Memory {
 impl Controller {
     /// Builds the controller. `None` where the provider has no routes.
     pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
-        let ControllerDeps { nodes, provider, events, metrics, jitter } = deps;
+        let ControllerDeps { nodes, addresses: _, provider, events, metrics, jitter } = deps;
         let routes = provider.routes.clone()?;
         Some(Self { nodes, routes, provider, events, metrics, settings, jitter })
     }
@@ -302,6 +302,7 @@ mod tests {
 
     use super::*;
     use crate::api_server::ApiServer;
+    use crate::cluster_addresses::ClusterAddresses;
     use crate::health::Health;
     use crate::scenarios::StoredNode;
 
@@ -433,7 +434,14 @@ mod tests {
                 nodes_wait: self.nodes_wait,
                 audit_period: AUDIT,
             };
-            let deps = ControllerDeps { nodes: nodes.clone(), provider, events, metrics, jitter: || 0.0 };
+            let deps = ControllerDeps {
+                nodes: nodes.clone(),
+                addresses: ClusterAddresses::new(nodes.clone(), None, []),
+                provider,
+                events,
+                metrics,
+                jitter: || 0.0,
+            };
             let controller = Controller::new(deps, settings).unwrap();
             tokio::spawn(controller.run(self.stop.clone()));
             tokio::spawn(async move { nodes.watch(CancellationToken::new()).await });

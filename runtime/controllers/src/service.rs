@@ -78,6 +78,7 @@ use pileus_cloud::{Cluster, LoadBalancers, Provider};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster_addresses::ClusterAddresses;
 use crate::deps::ControllerDeps;
 use crate::events::Events;
 use crate::facts::service::ServiceFacts;
@@ -109,6 +110,7 @@ pub struct Settings {
 /// The service controller.
 pub struct Controller {
     nodes: Nodes,
+    addresses: ClusterAddresses,
     services: Services,
     load_balancers: Arc<dyn LoadBalancers>,
     provider: Provider,
@@ -138,9 +140,9 @@ struct InFlight {
 impl Controller {
     /// Puts the controller together; none where the provider has no load balancers.
     pub fn new(deps: ControllerDeps, services: Services, settings: Settings) -> Option<Self> {
-        let ControllerDeps { nodes, provider, events, metrics, jitter } = deps;
+        let ControllerDeps { nodes, addresses, provider, events, metrics, jitter } = deps;
         let load_balancers = provider.load_balancers.clone()?;
-        Some(Self { nodes, services, load_balancers, provider, events, metrics, settings, jitter })
+        Some(Self { nodes, addresses, services, load_balancers, provider, events, metrics, settings, jitter })
     }
 
     /// The same for a cluster whose UID is known.

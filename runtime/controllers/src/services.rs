@@ -3,11 +3,13 @@
 //! Where the provider asks for that, the labels of their namespaces and their endpoints are watched as well.
 
 mod changes;
+mod cluster_ips;
 mod endpoints;
 mod namespaces;
 mod store;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Service};
@@ -26,6 +28,7 @@ use crate::health::Health;
 use crate::informer::{Informer, InformerStore, key, patch_params, result_label, with_timeout};
 use crate::metrics::Metrics;
 pub(crate) use changes::ChangeStream;
+pub(crate) use cluster_ips::cluster_ips;
 use endpoints::Slices;
 use namespaces::Namespaces;
 use store::ServiceStore;
@@ -160,6 +163,11 @@ impl Services {
     /// The kept Service of this name, `namespace/name`.
     pub(crate) fn kept(&self, name: &str) -> Option<Arc<ServiceFacts>> {
         self.shared.services.read(|store| store.objects.get(name).cloned())
+    }
+
+    /// A Service with this ClusterIP, as `namespace/name`.
+    pub(crate) fn with_cluster_ip(&self, ip: IpAddr) -> Option<String> {
+        self.shared.services.read(|store| store.cluster_ips.service_with(ip).map(str::to_owned))
     }
 
     /// Confirms that the API server still serves the cluster with this UID, see [`cluster::confirm`], and that its store is not

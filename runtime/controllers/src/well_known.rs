@@ -50,6 +50,10 @@ pub const LABELS_ZONE: [&str; 2] = ["topology.kubernetes.io/zone", "failure-doma
 pub const LABELS_REGION: [&str; 2] =
     ["topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"];
 
+/// The labels of a Node of the control plane, which no kubelet can set. The second is from before 1.24.
+pub const LABELS_CONTROL_PLANE: [&str; 2] =
+    ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+
 /// The labels with the type, zone and region of the instance.
 pub const TOPOLOGY_LABELS: [[&str; 2]; 3] = [LABELS_INSTANCE_TYPE, LABELS_ZONE, LABELS_REGION];
 

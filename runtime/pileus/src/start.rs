@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use pileus_controllers::Health;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
+use pileus_controllers::{ClusterAddresses, Health};
 use pileus_gate::{Gate, Grant};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -63,8 +63,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let fence = election.fence();
     let client = cluster.client(fence.clone())?;
     secrets.connect(client.clone(), &cluster.config.default_namespace);
-    let denied = cluster::addresses(&cluster);
-    let loading = provider::load(document, arguments.compiled, denied, fence, &metrics);
+    let api_server = cluster::addresses(&cluster);
+    let loading = provider::load(document, arguments.compiled, api_server.clone(), fence, &metrics);
     // To load a large component may take longer than a Pod's grace period.
     let Some(loaded) = stop.run_until_cancelled(loading).await else { return Ok(()) };
     let (provider, gate) = loaded?;
@@ -79,7 +79,8 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
         .load_balancers
         .is_some()
         .then(|| Services::new(client.clone(), metrics.clone(), &health, &provider.service_requirements));
-    let parts = Parts { client, nodes, services, provider, gate, metrics, health, host };
+    let addresses = ClusterAddresses::new(nodes.clone(), services.clone(), api_server);
+    let parts = Parts { client, nodes, addresses, services, provider, gate, metrics, health, host };
     watch_and_work(parts, settings, election, cluster, &credentials, &stop).await
 }
 
@@ -93,12 +94,14 @@ async fn watch_and_work(
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let (nodes, services) = (parts.nodes.clone(), parts.services.clone());
+    let learning = parts.addresses.clone().learn(parts.client.clone());
     let (controllers, events) = Controllers::assemble(parts, settings)?;
     // A replica that stands by watches, too: when it is elected, it knows all Nodes and Services.
     let watch_services = OptionFuture::from(services.as_ref().map(|all| all.watch(CancellationToken::new())));
     tokio::select! {
         worked = lead_and_work(election, cluster, controllers, stop) => worked?,
         () = nodes.watch(CancellationToken::new()) => {}
+        () = learning => {}
         Some(()) = watch_services => {}
         () = credentials.update() => {}
     }

@@ -68,7 +68,7 @@ impl Site {
             .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
             // No client uses the API server's own Endpoints, which can't have a loopback address anyway.
             .arg("--endpoint-reconciler-type=none")
-            .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/16"])
+            .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=172.31.0.0/16"])
             .args(access::flags(self.folder()));
         if self.options.audit {
             command

@@ -55,6 +55,9 @@ pub struct NodeFacts {
     pub is_deleting: bool,
     /// `spec.providerID`.
     pub provider_id: Option<ProviderId>,
+    /// The Node that keeps this Node's provider ID where two have it. This isn't in the object: [`crate::nodes`] adds it. Then this
+    /// Node takes no part in what concerns the instance: it is no target, gets no routes and isn't initialized.
+    pub twin: Option<String>,
     /// `spec.taints`.
     pub taints: Vec<Taint>,
     /// `status.addresses`, without types that Kubernetes doesn't define.
@@ -131,6 +134,7 @@ impl NodeFacts {
             resource_version: metadata.resource_version.unwrap_or_default(),
             created_at: metadata.creation_timestamp.map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             is_deleting: metadata.deletion_timestamp.is_some(),
+            twin: None,
             taints: spec.taints,
             addresses: status.addresses.into_iter().filter_map(known).collect(),
             labels: metadata.labels.unwrap_or_default(),

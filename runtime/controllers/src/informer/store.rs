@@ -150,6 +150,11 @@ impl<F: Facts> ObjectStore<F> {
         Some(Change::Gone(key.to_owned()))
     }
 
+    /// Replaces what is kept of an object by the same version of it, with what other objects say about it.
+    pub(crate) fn amend(&mut self, facts: F) -> Change<F> {
+        self.insert(Arc::new(facts))
+    }
+
     fn insert(&mut self, facts: Arc<F>) -> Change<F> {
         self.objects.insert(facts.key(), Arc::clone(&facts));
         Change::Present(facts)

@@ -10,7 +10,6 @@ use pileus_cloud::{Answer, Instance, Purpose, Retry};
 use super::Controller;
 use super::apply::patch_request;
 use super::decide::{SyncResult, retry};
-use super::labels::invalid_labels;
 use super::plan::{Action, Blocked, Plan, plan, plan_with_routes};
 use crate::error::Error;
 use crate::events::Reason;
@@ -67,7 +66,6 @@ impl Controller {
             };
             if is_written {
                 result = result_after(result, &action);
-                log_invalid_labels(&node, instance, &action);
             }
             // Another client may have set the provider ID meanwhile. It may name another instance.
             let ours = node.provider_id.as_ref().unwrap_or(&instance.provider_id);
@@ -132,13 +130,5 @@ fn result_after(before: SyncResult, action: &Action) -> SyncResult {
         Action::Complete(completion) if completion.taints.is_some() => SyncResult::Initialized,
         _ if before == SyncResult::Initialized => before,
         _ => SyncResult::Changed,
-    }
-}
-
-/// Logs the labels that the cloud gives and the API server would not accept.
-fn log_invalid_labels(node: &NodeFacts, instance: &Instance, action: &Action) {
-    let labels = invalid_labels(instance);
-    if matches!(action, Action::Complete(_)) && !labels.is_empty() {
-        tracing::warn!(node = %node.name, ?labels, "labels of the cloud left out: keys or values that are invalid or reserved");
     }
 }

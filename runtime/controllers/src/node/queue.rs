@@ -273,6 +273,7 @@ impl NodeQueue {
         let read = self.provider.node_labels.iter().chain(&facts.owned_labels).map(String::as_str);
         let awaits_routes = self.waits_for_routes && facts.is_uninitialized();
         facts.provider_id != known.provider_id
+            || facts.twin != known.twin
             || (awaits_routes && facts.has_routes() && !known.has_routes())
             || facts.addresses != known.addresses
             || facts.node_ips != known.node_ips

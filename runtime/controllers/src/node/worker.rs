@@ -1,7 +1,7 @@
 //! The main loop of the node controller. It sends one lookup at a time for each kind of work, and passes the answers to
 //! several writers, each of which completes one Node.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,10 @@ use tracing::{Instrument as _, info_span};
 
 use super::Controller;
 use super::decide::{NextStep, SyncResult, answer_label, decide};
+use super::notices::Notices;
 use super::queue::{NodeQueue, WorkKind};
+use super::screening::Given;
+use crate::answers::per_item;
 use crate::facts::node::NodeFacts;
 use crate::nodes::{CONCURRENT_WRITES, Change, DRAIN_TIMEOUT};
 use crate::timer::sleep_until;
@@ -41,6 +44,10 @@ pub(super) struct Worker {
     refresh: Pipeline,
     /// The lookups in flight, at most one of each kind.
     lookups: JoinSet<LookupResult>,
+    /// What users have been told.
+    notices: Notices,
+    /// What the Nodes that are being written get, by name.
+    writing: HashMap<String, Given>,
     /// The Nodes that are being written.
     writes: JoinSet<(WorkKind, Arc<NodeFacts>, SyncResult)>,
 }
@@ -71,6 +78,8 @@ impl Worker {
             queue: NodeQueue::new(controller.provider.clone(), &controller.settings),
             initialize: pipeline(),
             refresh: pipeline(),
+            notices: Notices::default(),
+            writing: HashMap::new(),
             lookups: JoinSet::new(),
             writes: JoinSet::new(),
             controller: Arc::new(controller),
@@ -87,12 +96,12 @@ impl Worker {
             let next = WorkKind::ALL.into_iter().filter_map(|kind| self.next_lookup(kind)).min();
             tokio::select! {
                 () = stop.cancelled() => break,
-                Some(changes) = self.changes.recv() => self.queue.observe(changes, Instant::now()),
+                Some(changes) = self.changes.recv() => self.observe(changes, Instant::now()),
                 Some(result) = self.lookups.join_next() => self.on_lookup_result(joined(result)),
                 Some(result) = self.writes.join_next() => {
                     let (kind, node, result) = joined(result);
-                    let in_a_row = self.finish(kind, &node, &result, Instant::now(), (self.controller.jitter)());
-                    self.report(&node, &result, in_a_row);
+                    self.writing.remove(&node.name);
+                    self.finish_and_report(kind, &node, &result);
                 }
                 () = sleep_until(next) => {}
             }
@@ -151,14 +160,20 @@ impl Worker {
         pipeline.next_lookup = now + window;
         // A failure of the whole lookup is reported for Nodes that wait, but says nothing about an initialized Node.
         let is_per_node = answers.is_ok();
-        let answers = answers.unwrap_or_else(|error| {
+        if let Err(error) = &answers {
             tracing::warn!(nodes = nodes.len(), ?kind, %error, "instance lookup failed");
-            vec![Err(error); nodes.len()]
-        });
-        for (node, answer) in nodes.into_iter().zip(answers) {
+        }
+        let answers = per_item(answers, nodes.len());
+        let mut answered: Vec<_> = nodes.into_iter().zip(answers).collect();
+        // Of two Nodes that claim one instance, the older one is written first and so gets it.
+        answered.sort_by(|(a, _), (b, _)| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
+        for (node, answer) in answered {
             self.controller.metrics.count_answer(answer_label(&answer));
             match decide(&node, answer) {
-                NextStep::Write(instance) => self.pipeline_mut(kind).to_write.push_back((node, instance)),
+                NextStep::Write(instance) => {
+                    let instance = self.controller.screen(&node, *instance, &mut self.notices);
+                    self.pipeline_mut(kind).to_write.push_back((node, Box::new(instance)));
+                }
                 NextStep::Finish(result) => {
                     let in_a_row = self.finish(kind, &node, &result, now, jitter);
                     if is_per_node || node.is_uninitialized() {
@@ -179,6 +194,13 @@ impl Worker {
             // The Node may have changed since the lookup.
             match self.queue.current(kind, &looked_up) {
                 Some(node) => {
+                    let given = Given::of(&instance);
+                    if let Some(conflict) = self.controller.conflict(&node, &given, &self.writing) {
+                        let result = self.controller.refuse(&node, &conflict, &mut self.notices);
+                        self.finish_and_report(kind, &node, &result);
+                        continue;
+                    }
+                    self.writing.insert(node.name.clone(), given.claimed_by(&node));
                     let controller = Arc::clone(&self.controller);
                     // To complete a Node may take another lookup.
                     let span = info_span!("reconcile", controller = "cloud-node", ?kind, node = %node.name);
@@ -195,6 +217,17 @@ impl Worker {
         }
     }
 
+    /// Applies changes of Nodes.
+    fn observe(&mut self, changes: Vec<Change>, now: Instant) {
+        self.notices.observe(&changes);
+        self.queue.observe(changes, now);
+    }
+
+    fn finish_and_report(&mut self, kind: WorkKind, node: &NodeFacts, result: &SyncResult) {
+        let in_a_row = self.finish(kind, node, result, Instant::now(), (self.controller.jitter)());
+        self.report(node, result, in_a_row);
+    }
+
     /// Ends the work on a Node. Returns how many times in a row it ended like this, see [`NodeQueue::finish`].
     fn finish(
         &mut self,
@@ -206,7 +239,7 @@ impl Worker {
     ) -> u32 {
         // Our own writes arrive as changes, too, before their responses do.
         while let Ok(changes) = self.changes.try_recv() {
-            self.queue.observe(changes, now);
+            self.observe(changes, now);
         }
         if kind == WorkKind::Refresh {
             self.controller.metrics.count_refresh(result.label());
@@ -266,6 +299,7 @@ fn joined<T>(task: Result<T, JoinError>) -> T {
 mod tests {
     use super::*;
     use crate::api_server::ApiServer;
+    use crate::cluster_addresses::ClusterAddresses;
     use crate::deps::ControllerDeps;
     use crate::events::Events;
     use crate::health::Health;
@@ -282,6 +316,18 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_mins(30);
 
+    /// Stands for the address of each instance, see [`address_of`].
+    const OWN_ADDRESS: &str = "10.0.0.1";
+
+    /// The address of the instance of a Node.
+    fn address_of(name: &str) -> String {
+        let [high, low] = name
+            .bytes()
+            .fold(0_u16, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()))
+            .to_be_bytes();
+        format!("10.1.{high}.{low}")
+    }
+
     /// A cloud with an instance for each Node.
     #[derive(Clone)]
     struct Cloud {
@@ -292,6 +338,10 @@ mod tests {
         is_pending: Arc<Mutex<bool>>,
         /// Whether direct reads find no instance, while lists still show it.
         is_gone: Arc<Mutex<bool>>,
+        /// The instances of these Nodes are others than those of their names.
+        mistaken: Arc<Mutex<Vec<(&'static str, &'static str)>>>,
+        /// How many of its answers the cloud loses.
+        lost: Arc<Mutex<usize>>,
         refresh_takes: Duration,
     }
 
@@ -317,8 +367,20 @@ mod tests {
             }
             let instance = self.instance.lock().unwrap().clone();
             let id = |name: &str| ProviderId::parse(&format!("fake://{name}")).unwrap();
-            let found = |node: &NodeReference| Instance { provider_id: id(&node.name), ..instance.clone() };
-            Ok(nodes.iter().map(|node| Ok(Answer::Found(found(node)))).collect())
+            let mistaken = self.mistaken.lock().unwrap().clone();
+            let name = |node: &NodeReference| {
+                let other = mistaken.iter().find(|(of, _)| *of == node.name);
+                other.map_or(node.name.clone(), |(_, other)| (*other).to_owned())
+            };
+            let found = |node: &NodeReference| {
+                let mut found = Instance { provider_id: id(&name(node)), ..instance.clone() };
+                for address in found.addresses.iter_mut().filter(|address| address.value == OWN_ADDRESS) {
+                    address.value = address_of(&node.name);
+                }
+                found
+            };
+            let lost = std::mem::take(&mut *self.lost.lock().unwrap());
+            Ok(nodes.iter().skip(lost).map(|node| Ok(Answer::Found(found(node)))).collect())
         }
     }
 
@@ -350,7 +412,7 @@ mod tests {
                 instance_type: Some("small".to_owned()),
                 zone: None,
                 region: None,
-                addresses: vec![Address::new(AddressKind::InternalIp, "10.0.0.1")],
+                addresses: vec![Address::new(AddressKind::InternalIp, OWN_ADDRESS)],
                 labels: Vec::new(),
                 state: InstanceState::Running,
                 left_out: Vec::new(),
@@ -361,6 +423,8 @@ mod tests {
                 refusal: Arc::default(),
                 is_pending: Arc::default(),
                 is_gone: Arc::default(),
+                mistaken: Arc::default(),
+                lost: Arc::default(),
                 refresh_takes,
             };
             let provider = Provider {
@@ -379,7 +443,9 @@ mod tests {
             let (events, _) = Events::start(api.client(), "cloud-node-controller", "test", metrics.clone());
             let nodes = Nodes::new(api.client(), metrics.clone(), &Health::default());
             let settings = Settings { refresh_period: PERIOD, waits_for_routes };
-            let deps = ControllerDeps { nodes: nodes.clone(), provider, events, metrics, jitter: || 0.5 };
+            let addresses = ClusterAddresses::new(nodes.clone(), None, ["10.0.99.1".parse().unwrap()]);
+            let deps =
+                ControllerDeps { nodes: nodes.clone(), addresses, provider, events, metrics, jitter: || 0.5 };
             let controller = Controller::new(deps, settings).unwrap();
             let stop = CancellationToken::new();
             let watched = stop.clone();
@@ -430,7 +496,7 @@ mod tests {
         waiting(name).with(&json!({
             "metadata": {"labels": labels},
             "spec": {"providerID": format!("fake://{name}"), "taints": null},
-            "status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]},
+            "status": {"addresses": [{"type": "InternalIP", "address": address_of(name)}]},
         }))
     }
 
@@ -485,6 +551,130 @@ mod tests {
         *running.cloud.is_gone.lock().unwrap() = false;
         pass(secs(10)).await;
         running.api.get("a").assert_is(&working("a").with(&json!({"metadata": {"uid": "second"}})));
+        running.end().await;
+    }
+
+    /// The notes with this text, as `METHOD name: note`.
+    fn told(running: &Running, part: &str) -> Vec<String> {
+        running.api.notes().into_iter().filter(|note| note.contains(part)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_second_node_of_an_instance_is_refused_and_both_are_told_once() {
+        let older = json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}});
+        let younger = json!({"metadata": {"creationTimestamp": "2026-01-02T00:00:00Z"}});
+        let own_id = json!({"spec": {"providerID": "fake://own"}});
+        for (first, second, mistaken, refused) in [
+            // Both wait, and the cloud gives one instance for both.
+            (waiting("a").with(&younger), waiting("b").with(&older), vec![("a", "b")], "a"),
+            // One has the instance already, and is the younger one.
+            (working("a").with(&younger), waiting("b").with(&older), vec![("b", "a")], "b"),
+            // Kubelets say so.
+            (
+                waiting("a").with(&own_id).with(&older),
+                waiting("b").with(&own_id).with(&younger),
+                vec![("a", "own"), ("b", "own")],
+                "b",
+            ),
+            // A kubelet says so of a Node that works.
+            (
+                working("a").with(&older),
+                waiting("b").with(&younger).with(&json!({"spec": {"providerID": "fake://a"}})),
+                vec![("b", "a")],
+                "b",
+            ),
+        ] {
+            let running = Running::start([], secs(1));
+            *running.cloud.mistaken.lock().unwrap() = mistaken;
+            running.api.put(&first);
+            running.api.put(&second);
+            pass(secs(400)).await;
+            let other = if refused == "a" { "b" } else { "a" };
+            assert!(running.api.get(refused).facts().is_uninitialized(), "{refused} is refused");
+            assert!(!running.api.get(other).facts().is_uninitialized(), "{other} works");
+            let notes = told(&running, "refused");
+            assert_eq!(notes.len(), 2, "{notes:?}");
+            assert!(
+                notes.iter().any(|note| note.starts_with(&format!("POST {refused}: The node is refused"))),
+                "{notes:?}"
+            );
+            assert!(
+                notes.iter().any(|note| note.starts_with(&format!("POST {other}: Node {refused}"))),
+                "{notes:?}"
+            );
+            // The Node that keeps it is deleted.
+            running.api.delete("nodes", other);
+            pass(secs(1000)).await;
+            assert!(!running.api.get(refused).facts().is_uninitialized(), "{refused} gets it");
+            running.end().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_of_a_live_node_is_given_to_no_other() {
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let shared = json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.2"}]}});
+        let running = Running::start([working("a").with(&shared).with(&ready)], secs(1));
+        running.cloud.instance.lock().unwrap().addresses[0].value = "10.0.0.2".to_owned();
+        pass(secs(5)).await;
+        running.api.put(&waiting("b"));
+        pass(secs(60)).await;
+        assert!(running.api.get("b").facts().is_uninitialized());
+        assert_eq!(told(&running, "refused").len(), 2, "{:?}", running.api.notes());
+        running.api.put(
+            &running
+                .api
+                .get("a")
+                .with(&json!({"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}})),
+        );
+        pass(secs(600)).await;
+        assert!(!running.api.get("b").facts().is_uninitialized(), "it has moved");
+        running.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn facts_that_a_node_can_not_have_are_left_out_and_told_once() {
+        let running = Running::start([], secs(1));
+        {
+            let mut instance = running.cloud.instance.lock().unwrap();
+            instance.zone = Some("Default Group".to_owned());
+            instance.region = Some("eu".to_owned());
+            instance.addresses.push(Address::new(AddressKind::ExternalIp, "10.0.99.1"));
+            instance.left_out = vec!["236 of 300 addresses: the limit is 64".to_owned()];
+        }
+        running.api.put(&waiting("a"));
+        pass(PERIOD * 4).await;
+        let facts = running.api.get("a").facts();
+        assert!(!facts.is_uninitialized());
+        assert_eq!(facts.labels.get("topology.kubernetes.io/region").map(String::as_str), Some("eu"));
+        assert!(!facts.labels.contains_key("topology.kubernetes.io/zone"));
+        assert_eq!(facts.addresses.len(), 1, "{:?}", facts.addresses);
+        let notes = told(&running, "Left out of");
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        for part in [
+            "236 of 300 addresses",
+            "zone \"Default Group\": not a label value",
+            "10.0.99.1: it is the API server's address",
+        ] {
+            assert!(notes[0].contains(part), "{part}: {notes:?}");
+        }
+        running.cloud.instance.lock().unwrap().zone = Some("Other Group".to_owned());
+        pass(PERIOD * 2).await;
+        assert_eq!(told(&running, "Left out of").len(), 2, "another cause");
+        running.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_short_answer_loses_no_node_and_gives_none_the_answer_of_another() {
+        let running = Running::start(many(waiting, 3), secs(1));
+        *running.cloud.lost.lock().unwrap() = 1;
+        pass(secs(1)).await;
+        assert_eq!(running.api.writes(), Vec::<String>::new());
+        pass(secs(4000)).await;
+        for n in 0..3 {
+            let name = format!("n{n}");
+            running.api.get(&name).assert_is(&working(&name));
+        }
         running.end().await;
     }
 

@@ -1,7 +1,9 @@
 //! The Nodes that the informer knows. Beside the facts it remembers the Pod CIDRs of Nodes that can't be read, whose routes
-//! must stay, and the instances of Nodes that are gone, which a cloud's list may still show.
+//! must stay, and the instances of Nodes that are gone, which a cloud's list may still show. To the facts of a Node it adds
+//! whether another Node has the same provider ID.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use kube::ResourceExt as _;
@@ -9,6 +11,7 @@ use kube::runtime::watcher;
 use pileus_cloud::ProviderId;
 
 use super::Change;
+use super::claims::Claims;
 use crate::facts::node::{Node, NodeFacts, UnreadableNode};
 use crate::informer::{Facts, InformerStore, ObjectStore};
 
@@ -29,11 +32,12 @@ impl Facts for NodeFacts {
 /// All Nodes by name.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    pub(super) objects: ObjectStore<NodeFacts>,
-    /// The Pod CIDRs of Nodes that can't be read, by name.
-    unreadable: BTreeMap<String, Vec<IpNet>>,
+    objects: ObjectStore<NodeFacts>,
+    /// The Nodes that can't be read, by name.
+    unreadable: BTreeMap<String, UnreadableNode>,
     /// The same of a list that isn't complete yet.
-    listing_unreadable: BTreeMap<String, Vec<IpNet>>,
+    listing_unreadable: BTreeMap<String, UnreadableNode>,
+    pub(super) claims: Claims,
     former: FormerInstances,
 }
 
@@ -54,25 +58,26 @@ impl InformerStore for Store {
     type Facts = NodeFacts;
 
     fn on_event(&mut self, event: watcher::Event<Node>) -> Vec<Change> {
-        match event {
+        let changes = match event {
             watcher::Event::Init => {
                 self.begin_list();
                 Vec::new()
             }
             watcher::Event::InitApply(node) => {
-                match read(node) {
+                match NodeFacts::read(node) {
                     Ok(facts) => self.objects.add_listed(facts),
                     Err(unreadable) => self.add_listed_unreadable(unreadable),
                 }
                 Vec::new()
             }
             watcher::Event::InitDone => self.finish_list(),
-            watcher::Event::Apply(node) => match read(node) {
+            watcher::Event::Apply(node) => match NodeFacts::read(node) {
                 Ok(facts) => self.on_applied(facts).into_iter().collect(),
                 Err(unreadable) => self.on_unreadable(unreadable).into_iter().collect(),
             },
             watcher::Event::Delete(node) => self.on_deleted(&node.name_any()).into_iter().collect(),
-        }
+        };
+        self.settle(changes)
     }
 
     fn objects(&self) -> &ObjectStore<NodeFacts> {
@@ -84,16 +89,59 @@ impl InformerStore for Store {
     }
 }
 
-fn read(node: Node) -> Result<NodeFacts, UnreadableNode> {
-    NodeFacts::read(node).inspect_err(|UnreadableNode { name, problem, .. }| {
-        tracing::warn!(node = %name, problem, "node can't be read, so it is left alone");
-    })
-}
-
 impl Store {
     /// The Pod CIDRs of Nodes that can't be read.
     pub(super) fn unreadable_ranges(&self) -> impl Iterator<Item = IpNet> {
-        self.unreadable.values().flatten().copied()
+        self.unreadable.values().flat_map(|node| &node.pod_cidrs).copied()
+    }
+
+    /// Applies the Node in the response to a write, see [`ObjectStore::on_write_response`]. Returns the changes, and the Node as it
+    /// is kept.
+    pub(super) fn on_write_response(&mut self, facts: Arc<NodeFacts>) -> (Arc<NodeFacts>, Vec<Change>) {
+        let changes = self.objects.on_write_response(&facts).into_iter().collect();
+        let changes = self.settle(changes);
+        let kept = self
+            .objects
+            .get(&facts.name)
+            .filter(|kept| kept.uid == facts.uid && kept.resource_version == facts.resource_version);
+        (kept.cloned().unwrap_or(facts), changes)
+    }
+
+    /// The Node with this name.
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<NodeFacts>> {
+        self.objects.get(name)
+    }
+
+    /// Adds to each changed Node which other one has its provider ID, and to the changes the Nodes for which that is another one
+    /// since.
+    fn settle(&mut self, mut changes: Vec<Change>) -> Vec<Change> {
+        let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
+        for change in &changes {
+            match change {
+                Change::Present(facts) => {
+                    ids.extend(self.claims.set(facts));
+                    names.insert(facts.name.clone());
+                }
+                Change::Gone(name) => ids.extend(self.claims.remove(name)),
+            }
+        }
+        for id in &ids {
+            names.extend(self.claims.with_id(id).map(str::to_owned));
+        }
+        let mut amended = BTreeMap::new();
+        for name in names {
+            let Some(known) = self.objects.get(&name) else { continue };
+            let twin = self.claims.twin(known);
+            if known.twin.as_deref() != twin {
+                let facts = NodeFacts { twin: twin.map(str::to_owned), ..NodeFacts::clone(known) };
+                amended.insert(name, self.objects.amend(facts));
+            }
+        }
+        let is_amended =
+            |change: &Change| matches!(change, Change::Present(facts) if amended.contains_key(&facts.name));
+        changes.retain(|change| !is_amended(change));
+        changes.extend(amended.into_values());
+        changes
     }
 
     /// The instance of the last Node with this name that is gone.
@@ -107,7 +155,16 @@ impl Store {
     }
 
     fn add_listed_unreadable(&mut self, node: UnreadableNode) {
-        self.listing_unreadable.insert(node.name, node.pod_cidrs);
+        self.log_once(&node);
+        self.listing_unreadable.insert(node.name.clone(), node);
+    }
+
+    /// Logs a Node that can't be read, once for each problem: its kubelet changes it every few seconds.
+    fn log_once(&self, node: &UnreadableNode) {
+        let UnreadableNode { name, problem, .. } = node;
+        if self.unreadable.get(name).is_none_or(|known| known.problem != *problem) {
+            tracing::warn!(node = %name, problem, "node can't be read, so it is left alone");
+        }
     }
 
     fn finish_list(&mut self) -> Vec<Change> {
@@ -122,8 +179,9 @@ impl Store {
 
     /// Applies a Node that can't be read. To subscribers it is gone.
     fn on_unreadable(&mut self, node: UnreadableNode) -> Option<Change> {
+        self.log_once(&node);
         let change = self.on_deleted(&node.name);
-        self.unreadable.insert(node.name, node.pod_cidrs);
+        self.unreadable.insert(node.name.clone(), node);
         change
     }
 
@@ -184,6 +242,44 @@ mod tests {
         assert_eq!(ranges(&store), ["10.0.2.0/24"]);
         store.on_deleted("b");
         assert_eq!(ranges(&store), Vec::<String>::new());
+    }
+
+    #[test]
+    fn the_store_says_which_node_has_the_same_provider_id_and_reports_when_that_changes() {
+        let with_id = |name: &str, version: &str| NodeFacts {
+            provider_id: Some(ProviderId::parse("fake://1").unwrap()),
+            ..node(name, version)
+        };
+        let twins = |changes: &[Change]| -> Vec<(String, Option<String>)> {
+            let twin = |change: &Change| match change {
+                Change::Present(facts) => (facts.name.clone(), facts.twin.clone()),
+                Change::Gone(name) => (name.clone(), None),
+            };
+            changes.iter().map(twin).collect()
+        };
+        let pair = |name: &str, twin: Option<&str>| (name.to_owned(), twin.map(str::to_owned));
+        let mut store = synced(&[]);
+        let apply = |store: &mut Store, facts: NodeFacts| {
+            let changes = store.on_applied(facts).into_iter().collect();
+            twins(&store.settle(changes))
+        };
+        assert_eq!(apply(&mut store, with_id("b", "1")), [pair("b", None)]);
+        assert_eq!(apply(&mut store, with_id("c", "2")), [pair("c", Some("b"))]);
+        assert_eq!(apply(&mut store, with_id("c", "3")), [pair("c", Some("b"))], "a heartbeat");
+        let older = apply(&mut store, with_id("a", "4"));
+        assert_eq!(
+            older,
+            [pair("a", None), pair("b", Some("a")), pair("c", Some("a"))],
+            "by name, of the same age"
+        );
+        let (kept, _) = store.on_write_response(Arc::new(with_id("c", "5")));
+        assert_eq!(kept.twin.as_deref(), Some("a"), "also in the response to a write");
+        let going = NodeFacts { is_deleting: true, ..with_id("a", "6") };
+        assert_eq!(apply(&mut store, going), [pair("a", Some("b")), pair("b", None), pair("c", Some("b"))]);
+        let gone = store.on_deleted("b").into_iter().collect();
+        assert_eq!(twins(&store.settle(gone)), [pair("b", None), pair("a", Some("c")), pair("c", None)]);
+        let renewed = NodeFacts { uid: "second".to_owned(), ..with_id("c", "7") };
+        assert_eq!(apply(&mut store, renewed), [pair("c", None)], "the same name registers anew");
     }
 
     #[test]

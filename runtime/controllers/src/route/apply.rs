@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::plan::{KnownRoute, Plan, WantedRoute, condition, conditions, desired_route, has_condition};
 use super::{Controller, Memory, condition_key, create_key, delete_key};
+use crate::answers::per_item;
 use crate::error::Error;
 use crate::events::Reason;
 use crate::facts::node::NodeFacts;
@@ -122,7 +123,7 @@ impl Controller {
     ) -> (Vec<Result<RouteProgress, CloudError>>, bool) {
         let outcomes = self.routes.change(&self.settings.cluster, &changes).await;
         let is_answered = outcomes.is_ok();
-        let outcomes = outcomes.unwrap_or_else(|error| vec![Err(error); changes.len()]);
+        let outcomes = per_item(outcomes, changes.len());
         for outcome in &outcomes {
             self.metrics.route.count_change(action, outcome);
         }

@@ -230,9 +230,9 @@ impl PlanInputs<'_> {
 }
 
 /// Whether the instance of a Node is known: because it is initialized or, where that waits for the routes, because it has a
-/// provider ID.
+/// provider ID. That of a Node whose provider ID another one keeps isn't.
 pub(super) fn has_instance(node: &NodeFacts, nodes_wait: bool) -> bool {
-    !node.is_uninitialized() || (nodes_wait && node.provider_id.is_some())
+    node.twin.is_none() && (!node.is_uninitialized() || (nodes_wait && node.provider_id.is_some()))
 }
 
 /// Whether a range lies in one of the cluster's CIDRs (R01 to R12). Upstream only checks the first and last address. So it would
@@ -259,9 +259,10 @@ pub(super) fn desired_route(wanted: &WantedRoute) -> Route {
 /// pass. Comparing digests avoids keeping the old facts.
 pub(super) fn digest(node: &NodeFacts) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let NodeFacts { uid, provider_id, pod_cidrs, addresses, is_deleting, network_unavailable, .. } = node;
+    let NodeFacts { uid, provider_id, twin, pod_cidrs, addresses, is_deleting, network_unavailable, .. } =
+        node;
     let network = network_unavailable.as_ref().map(|condition| (&condition.status, &condition.reason));
-    (uid, provider_id, pod_cidrs, is_deleting, node.is_uninitialized(), network).hash(&mut hasher);
+    (uid, provider_id, twin, pod_cidrs, is_deleting, node.is_uninitialized(), network).hash(&mut hasher);
     for address in addresses {
         (address.kind.as_str(), &address.value).hash(&mut hasher);
     }

@@ -4,6 +4,7 @@
 //! Services that it is about, and those not forever.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use tracing::{Instrument as _, Span, info_span};
 
 use super::Controller;
 use super::work::{Call, Key, Listing, ListingReport, PendingEvent, Write};
+use crate::answers::aligned;
+use crate::cluster_addresses::{Owner, free_ingress};
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Backoff;
@@ -68,10 +71,19 @@ impl Controller {
             let (targets, is_audit) = (targets.table(), *is_audit);
             load_balancers.change(ServiceCall { cluster: &cluster, targets, known, changes, is_audit }).await
         });
-        let outcomes = outcomes.await.and_then(|outcomes| aligned(outcomes, changes));
+        let outcomes = aligned(outcomes.await, changes).map(|outcomes| self.screen(outcomes));
         self.metrics.service.count_call(&call.changes, &outcomes, started.elapsed());
         log_failures(&call, &outcomes);
         Finished::Call(call, outcomes)
+    }
+
+    /// Leaves addresses of the cluster itself out of the status that the provider reports for a Service.
+    fn screen(
+        &self,
+        outcomes: Vec<Result<ServiceProgress, CloudError>>,
+    ) -> Vec<Result<ServiceProgress, CloudError>> {
+        let owner = |ip| self.addresses.owner(ip);
+        outcomes.into_iter().map(|outcome| outcome.and_then(|it| with_free_ingress(it, owner))).collect()
     }
 
     /// Lists what the cloud has, and then the cluster's Services where the list names one that isn't known. In that order: a
@@ -212,13 +224,22 @@ async fn answer<T: Send + 'static, F: Future<Output = Result<T, CloudError>> + S
     }
 }
 
-/// Refuses an answer that has not one outcome for each change.
-fn aligned<T>(outcomes: Vec<T>, changes: usize) -> Result<Vec<T>, CloudError> {
-    if outcomes.len() == changes {
-        return Ok(outcomes);
+/// The outcome without the addresses that the cluster itself has, and with a warning about each.
+///
+/// # Errors
+/// [`ErrorKind::Broken`] where no other address is left.
+fn with_free_ingress(
+    progress: ServiceProgress,
+    owner: impl Fn(IpAddr) -> Option<Owner>,
+) -> Result<ServiceProgress, CloudError> {
+    let ServiceProgress::Done { status, mut warnings } = progress else { return Ok(progress) };
+    let given = status.len();
+    let (status, left_out) = free_ingress(status, owner);
+    if status.is_empty() && given > 0 {
+        return Err(CloudError::new(ErrorKind::Broken, left_out.join("; ")));
     }
-    let message = format!("{} outcomes for {changes} changes", outcomes.len());
-    Err(CloudError::new(ErrorKind::Broken, message))
+    warnings.extend(left_out);
+    Ok(ServiceProgress::Done { status, warnings })
 }
 
 /// Logs the failures of a call for debugging: those of Services are events, and logged with those. Orphans have no object to

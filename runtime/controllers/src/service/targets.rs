@@ -72,7 +72,7 @@ impl Targets {
 fn target(node: &NodeFacts, schemes: &[String], label_keys: &[String]) -> Option<Target> {
     let provider_id = node.provider_id.clone()?;
     let is_served = schemes.iter().any(|scheme| scheme == provider_id.scheme());
-    if !is_served || node.is_deleting || node.is_excluded() || node.is_leaving() {
+    if !is_served || node.twin.is_some() || node.is_deleting || node.is_excluded() || node.is_leaving() {
         return None;
     }
     Some(Target {

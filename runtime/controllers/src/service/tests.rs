@@ -232,7 +232,8 @@ impl TestCluster {
         let (stop, stopped) = (self.stop.clone(), self.stop.clone());
         tokio::spawn(async move { of_nodes.watch(stop).await });
         tokio::spawn(async move { of_services.watch(stopped).await });
-        let deps = ControllerDeps { nodes, provider, events, metrics, jitter: || 0.0 };
+        let addresses = ClusterAddresses::new(nodes.clone(), Some(services.clone()), []);
+        let deps = ControllerDeps { nodes, addresses, provider, events, metrics, jitter: || 0.0 };
         let controller = Controller::new(deps, services, settings).unwrap();
         tokio::spawn(controller.run(self.stop.clone()))
     }

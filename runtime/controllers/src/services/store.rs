@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher;
 use pileus_cloud::ServiceRequirements;
 
+use super::cluster_ips::ClusterIps;
 use crate::facts::service::ServiceFacts;
 use crate::informer::{Change, Facts, InformerStore, ObjectStore};
 
@@ -24,10 +25,11 @@ impl Facts for ServiceFacts {
     }
 }
 
-/// The kept Services, by `namespace/name`.
+/// The kept Services, by `namespace/name`, and the ClusterIPs of all.
 #[derive(Debug)]
 pub(super) struct ServiceStore {
     pub(super) objects: ObjectStore<ServiceFacts>,
+    pub(super) cluster_ips: ClusterIps,
     requirements: ServiceRequirements,
     /// How often the API server's store went back to an older state.
     rollbacks: u32,
@@ -36,7 +38,12 @@ pub(super) struct ServiceStore {
 impl ServiceStore {
     /// An empty store. `requirements` says what of a Service becomes facts.
     pub(super) fn new(requirements: ServiceRequirements) -> Self {
-        Self { objects: ObjectStore::default(), requirements, rollbacks: 0 }
+        Self {
+            objects: ObjectStore::default(),
+            cluster_ips: ClusterIps::default(),
+            requirements,
+            rollbacks: 0,
+        }
     }
 
     /// Reads a Service into facts.
@@ -56,7 +63,8 @@ impl InformerStore for ServiceStore {
     type Facts = ServiceFacts;
 
     fn on_event(&mut self, event: watcher::Event<Service>) -> Vec<Change<ServiceFacts>> {
-        let Self { objects, requirements, rollbacks } = self;
+        let Self { objects, cluster_ips, requirements, rollbacks } = self;
+        cluster_ips.on_event(&event);
         objects.on_event(event, |service, known| {
             let facts = ServiceFacts { rollbacks: *rollbacks, ..ServiceFacts::read(service, requirements) };
             let is_known = known.is_some_and(|known| known.service.uid == facts.service.uid);

@@ -8,7 +8,7 @@ use pileus_cloud::Provider;
 use pileus_controllers::events::Events;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
-use pileus_controllers::{ControllerDeps, Health, node, node_lifecycle, route, service};
+use pileus_controllers::{ClusterAddresses, ControllerDeps, Health, node, node_lifecycle, route, service};
 use pileus_gate::Gate;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +34,7 @@ pub(super) struct Settings {
 pub(super) struct Parts {
     pub(super) client: Client,
     pub(super) nodes: Nodes,
+    pub(super) addresses: ClusterAddresses,
     /// `None` where the provider has no load balancers.
     pub(super) services: Option<Services>,
     pub(super) provider: Provider,
@@ -69,7 +70,7 @@ impl Controllers {
     /// # Errors
     /// [`Error::NothingToDo`] where no controller remains.
     pub(super) fn assemble(parts: Parts, settings: Settings) -> Result<(Self, EventTasks), Error> {
-        let Parts { client, nodes, services, provider, gate, metrics, health, host } = parts;
+        let Parts { client, nodes, addresses, services, provider, gate, metrics, health, host } = parts;
         let mut tasks = Vec::new();
         let mut events_of = |component| {
             let (events, task) = Events::start(client.clone(), component, &host, metrics.clone());
@@ -78,6 +79,7 @@ impl Controllers {
         };
         let mut deps_of = |component| ControllerDeps {
             nodes: nodes.clone(),
+            addresses: addresses.clone(),
             provider: provider.clone(),
             events: events_of(component),
             metrics: metrics.clone(),

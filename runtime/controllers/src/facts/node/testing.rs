@@ -24,6 +24,7 @@ impl NodeFacts {
             created_at: Timestamp::UNIX_EPOCH,
             is_deleting: false,
             provider_id: None,
+            twin: None,
             taints: vec![taint],
             addresses: vec![Address::new(AddressKind::Hostname, name)],
             node_ips: NodeIps::Given(Vec::new()),
