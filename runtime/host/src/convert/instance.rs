@@ -103,12 +103,12 @@ pub(super) fn instance_from_wit(
 
 fn own_provider_id(text: &str, schemes: &[String]) -> Result<ProviderId, String> {
     let provider_id = ProviderId::parse(text).map_err(|error| error.to_string())?;
+    if text.contains(is_control) {
+        return Err(format!("{} contains a control character", sanitize_message(text)));
+    }
     if !schemes.iter().any(|scheme| scheme == provider_id.scheme()) {
         let own = schemes.join(", ");
         return Err(format!("{provider_id} has another scheme than the provider's ({own})"));
-    }
-    if text.contains(is_control) {
-        return Err(format!("{} contains a control character", sanitize_message(text)));
     }
     Ok(provider_id)
 }
@@ -231,10 +231,11 @@ mod tests {
             (None, None, vec![]),
             "an empty zone is unknown"
         );
-        for id in ["azure://m-1", "m-1", "", "simulated://", "simulated://m-\u{202e}1"] {
+        for id in ["azure://m-1", "m-1", "", "simulated://", "simulated://m-\u{202e}1", "azure://m-\u{202e}1"]
+        {
             let error = read_for(&node(), instance(id)).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Broken, "{id}");
-            assert!(error.message.contains("node-1"), "{error}");
+            assert!(error.message.contains("node-1") && !error.message.contains(is_control), "{error}");
         }
     }
 
@@ -320,6 +321,7 @@ mod tests {
         );
         assert_eq!((labels.len(), &labels[0], addresses.len()), (MAX_LABELS, &label(0), 1));
         let starts = ["zone \"zzz", "region \"a b\"", "label \"long\"", "44 of 1068 labels"];
+        assert_eq!(left_out.len(), starts.len(), "{left_out:?}");
         assert!(left_out.iter().zip(starts).all(|(it, start)| it.starts_with(start)), "{left_out:?}");
         let mut of = instance("simulated://m-1");
         of.addresses = (0..300).map(|n| address(Hostname, &format!("a b {n}"))).collect();
