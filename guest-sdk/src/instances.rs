@@ -61,7 +61,8 @@ pub enum Answer {
     /// The Node's instance.
     Found(Instance),
     /// The cloud said that the instance doesn't exist. Never answer this after an error, with a missing permission, from a
-    /// list that may be incomplete, or for an instance that is being created.
+    /// list that may be incomplete, or for an instance that is being created. The host believes it only if the cloud said so
+    /// to a read of the same call: with a 404 or 410 for each, or with a list that was read to its end.
     Absent,
     /// Not known yet. Looked up again after this time.
     Pending(Duration),

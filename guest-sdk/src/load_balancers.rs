@@ -165,7 +165,8 @@ pub enum ServiceProgress {
     },
     /// The cloud has begun, or the provider could not begin before the soft deadline.
     InProgress(InProgress),
-    /// Another controller serves the Service. The host leaves its status alone.
+    /// Another controller serves the Service. The host leaves its status alone. Ask the cloud before this answer to a deletion,
+    /// because the annotations may have changed: the host believes no deletion without an answer of the cloud.
     Elsewhere,
 }
 
@@ -188,7 +189,7 @@ impl ServiceProgress {
         self
     }
 
-    /// What was to be removed is gone.
+    /// What was to be removed is gone, and the cloud said so in this call.
     pub const fn gone() -> Self {
         Self::Done { status: Vec::new(), warnings: Vec::new() }
     }

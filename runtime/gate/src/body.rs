@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::budget::{MemoryBudget, MemoryExcess};
 use crate::echo::EchoDetector;
 use crate::error::{Error, Phase};
 
@@ -26,17 +27,20 @@ const MAX_PIECES: usize = 65_536;
 /// A page of a thousand instances is about 4 MiB.
 pub(crate) const MAX_RESPONSE_BODY: u64 = 16 << 20;
 
-/// Gathers the body of a request. Dropping the future drops what was gathered.
+/// Gathers the body of a request. Dropping the future drops what was gathered. The body counts against the budget for as
+/// long as anything has it.
 ///
 /// # Errors
-/// [`Error::BodyTooLarge`] over the caps of bytes and pieces; [`Error::Malformed`] if the sender gave up.
-pub(crate) async fn gather<B>(body: B) -> Result<Bytes, Error>
+/// [`Error::BodyTooLarge`] over the caps of bytes and pieces, and over the budget; [`Error::Malformed`] if the sender gave up.
+pub(crate) async fn gather<B>(body: B, budget: Option<&MemoryBudget>) -> Result<Bytes, Error>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
     let mut body = pin!(body);
     let mut gathered = BytesMut::new();
+    let mut charge = budget.map(|budget| budget.charge(0)).transpose().map_err(over_budget)?;
+    let mut charged = 0;
     let mut pieces = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|cause| Error::Malformed {
@@ -53,8 +57,20 @@ where
             return Err(Error::BodyTooLarge { limit: format!("{} MiB", MAX_REQUEST_BODY >> 20) });
         }
         gathered.extend_from_slice(&data);
+        let grown = gathered.capacity().saturating_sub(charged);
+        charge.as_mut().map_or(Ok(()), |charge| charge.grow(grown)).map_err(over_budget)?;
+        charged += grown;
     }
-    Ok(gathered.freeze())
+    let gathered = gathered.freeze();
+    Ok(match charge {
+        Some(charge) => charge.hold(gathered),
+        None => gathered,
+    })
+}
+
+/// The error for a body that the call has no memory left for.
+fn over_budget(MemoryExcess { limit, .. }: MemoryExcess) -> Error {
+    Error::BodyTooLarge { limit: format!("{} MiB of memory for a call", limit >> 20) }
 }
 
 /// What bounds a response's body.
@@ -231,7 +247,7 @@ mod tests {
     fn gathered(pieces: usize, length: usize) -> Result<usize, Error> {
         let piece = Bytes::from(vec![b'x'; length]);
         let frames = (0..pieces).map(|_| Ok::<_, Error>(Frame::data(piece.clone())));
-        gather(StreamBody::new(stream::iter(frames))).now_or_never().unwrap().map(|body| body.len())
+        gather(StreamBody::new(stream::iter(frames)), None).now_or_never().unwrap().map(|body| body.len())
     }
 
     #[test]
@@ -252,14 +268,14 @@ mod tests {
     fn trailers_of_a_request_are_dropped() {
         let trailers = http::HeaderMap::from_iter([(http::header::AUTHORIZATION, "x".parse().unwrap())]);
         let frames = [Ok::<_, Error>(Frame::data(Bytes::from("a"))), Ok(Frame::trailers(trailers))];
-        let body = gather(StreamBody::new(stream::iter(frames))).now_or_never().unwrap();
+        let body = gather(StreamBody::new(stream::iter(frames)), None).now_or_never().unwrap();
         assert_eq!(body.unwrap(), "a");
     }
 
     #[test]
     fn a_body_that_its_sender_gives_up_is_malformed() {
         let frames = [Ok(Frame::data(Bytes::from("a"))), Err("gone")];
-        let body = gather(StreamBody::new(stream::iter(frames))).now_or_never().unwrap();
+        let body = gather(StreamBody::new(stream::iter(frames)), None).now_or_never().unwrap();
         assert!(matches!(body, Err(Error::Malformed { part: "body", .. })), "{body:?}");
     }
 }

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use crate::budget::MemoryBudget;
 use crate::cache::{Cache, CacheState, View};
 use crate::connection::Connection;
 use crate::cpu_account::CpuAccount;
@@ -32,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::network::{self, Network, Resolve};
 use crate::recent::RecentRequest;
 use crate::record::Records;
+use crate::replies::Replies;
 use crate::rules::Rules;
 use crate::shutdown::Shutdown;
 use crate::trust;
@@ -45,6 +47,8 @@ pub struct Gate {
     inner: Arc<Inner>,
     urgency: Urgency,
     view: Option<View>,
+    replies: Option<Replies>,
+    budget: Option<MemoryBudget>,
     interceptor: Option<Arc<dyn Interceptor>>,
     account: Option<CpuAccount>,
 }
@@ -136,7 +140,7 @@ impl Gate {
             shutdown,
         };
         let (inner, urgency) = (Arc::new(inner), Urgency::default());
-        Ok(Self { inner, interceptor: None, view: None, account: None, urgency })
+        Ok(Self { inner, interceptor: None, replies: None, budget: None, view: None, account: None, urgency })
     }
 
     /// The same gate for a call of this urgency. Without it a call has the lowest.
@@ -157,6 +161,18 @@ impl Gate {
     #[must_use]
     pub fn with_account(self, account: CpuAccount) -> Self {
         Self { account: Some(account), ..self }
+    }
+
+    /// The same gate for a call whose answers are recorded here.
+    #[must_use]
+    pub fn with_replies(self, replies: Replies) -> Self {
+        Self { replies: Some(replies), ..self }
+    }
+
+    /// The same gate for a call that may hold this much memory: the bodies of its requests and of cached responses.
+    #[must_use]
+    pub fn with_budget(self, budget: MemoryBudget) -> Self {
+        Self { budget: Some(budget), ..self }
     }
 
     /// The same gate with an interceptor, which sees each request before it is sent and may answer it.

@@ -23,7 +23,10 @@
 //!    http::Response                       to the provider
 //! ```
 //!
-//! `body` bounds what is carried, `deadlines` how long, and `cpu_account` counts the CPU time that a call's requests take. `connection` and `trust` are the operator's network: proxy and
+//! `replies` says how the requests of one call were answered, for a caller that draws conclusions from what is missing.
+//!
+//! `body` bounds what is carried, `budget` what is held for a call, `cpu_account` what is computed for it, `deadlines` how
+//! long. `connection` and `trust` are the operator's network: proxy and
 //! certificates. `shutdown` and `writes` end a gate without giving up a write halfway; see `gate` for what happens at
 //! SIGTERM.
 //!
@@ -33,6 +36,7 @@
 
 mod address;
 mod body;
+mod budget;
 mod cache;
 mod connection;
 mod cpu_account;
@@ -61,6 +65,7 @@ mod problem;
 mod proxy;
 mod recent;
 mod record;
+mod replies;
 mod request;
 mod response;
 mod rules;
@@ -72,6 +77,7 @@ mod writes;
 
 pub use address::check_output;
 pub use body::Body;
+pub use budget::{MemoryBudget, MemoryCharge, MemoryExcess};
 pub use cache::{CacheState, Evidence, View};
 pub use connection::{Connection, Login, Proxy, ProxyUrl};
 pub use cpu_account::{CpuAccount, thread_clock};
@@ -90,6 +96,7 @@ pub use path::{KeyPattern, PathPattern, PathPrefix};
 pub use pattern::{HostPattern, MethodPattern, TextPattern};
 pub use problem::Problem;
 pub use recent::{RecentRequest, Source};
+pub use replies::{ExpectedReply, Replies, ReplyCounts};
 pub use request::{Host, Request};
 pub use rules::{Classification, Effect, LimitKey, Limits, Operation, Page, Place, Rule, Rules};
 pub use secrecy::{ExposeSecret, SecretString};

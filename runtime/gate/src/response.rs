@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use crate::body::{self, BodyLimits};
+use crate::budget::MemoryBudget;
 use crate::deadlines::Deadlines;
 use crate::echo::EchoDetector;
 use crate::error::Error;
@@ -76,6 +77,24 @@ impl Response {
         let between = deadlines.clamp(deadlines.between_bytes, Instant::now());
         let limits = BodyLimits { host, bytes: body::MAX_RESPONSE_BODY, between, hard: deadlines.hard, echo };
         Ok(Self { from: Source::Cloud, head, body: ResponseBody::Stream(incoming, limits) })
+    }
+
+    /// Counts a body from the cache against the budget of the call that gets it. What comes over a connection isn't held, and
+    /// what several requests get at once counts for them all.
+    ///
+    /// # Errors
+    /// [`Error::ResponseTooLarge`] over the budget.
+    pub(crate) fn charged(mut self, budget: Option<&MemoryBudget>) -> Result<Self, Error> {
+        if let (Source::Cache, Some(budget), ResponseBody::Whole(body)) = (self.from, budget, &mut self.body)
+        {
+            let charge = budget.charge(body.len()).map_err(|excess| Error::ResponseTooLarge {
+                host: "the cache".to_owned(),
+                part: "body, with all that the call holds,",
+                limit: format!("{} MiB", excess.limit >> 20),
+            })?;
+            *body = charge.hold(std::mem::take(body));
+        }
+        Ok(self)
     }
 
     /// Hands the response to the provider. Its record ends with its body.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use pileus_gate::{CpuAccount, Gate, Urgency};
+use pileus_gate::{CpuAccount, Gate, MemoryBudget, Replies, Urgency};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, error_span};
@@ -20,7 +20,7 @@ use crate::component::Component;
 use crate::cpu::CpuMeter;
 use crate::egress::{Denials, Egress};
 use crate::fault::Fault;
-use crate::limits::Limits;
+use crate::limits::{self, Limits};
 use crate::metrics::Metrics;
 use crate::sandbox::{CallContext, Sandbox};
 
@@ -33,7 +33,13 @@ pub(crate) struct CallOptions {
     pub(crate) gate: Option<Gate>,
     /// Records the first request that is denied.
     pub(crate) denials: Denials,
+    /// Records how the requests were answered.
+    pub(crate) replies: Replies,
     pub(crate) limits: Limits,
+    /// The memory that the host holds for all calls of the provider.
+    pub(crate) budget: MemoryBudget,
+    /// How many items the call is about, which bounds the answer.
+    pub(crate) items: usize,
     pub(crate) urgency: Urgency,
     /// How long the call may wait for a slot. The deadlines count from the moment it has one.
     pub(crate) slot_timeout: Duration,
@@ -41,6 +47,9 @@ pub(crate) struct CallOptions {
     pub(crate) hard: Duration,
     pub(crate) metrics: Metrics,
 }
+
+/// The answers of `info` are about as large as those about this many items: 2 MiB, of which the host may keep half.
+const INFO_ITEMS: usize = 1;
 
 impl CallOptions {
     /// For a function of `info`: it computes for a moment, without a configuration and without the network.
@@ -51,7 +60,10 @@ impl CallOptions {
             configuration: Arc::from(""),
             gate: None,
             denials: Denials::default(),
+            replies: Replies::default(),
             limits: limits.clone(),
+            budget: MemoryBudget::new(limits.host_memory),
+            items: INFO_ITEMS,
             // A start or a swap waits for it.
             urgency: Urgency::Initialise,
             slot_timeout: limits.info,
@@ -104,17 +116,31 @@ where
         hard_deadline: now + options.hard,
     };
     let deadlines = [context.soft_deadline, context.hard_deadline];
+    let budget = options.budget.split(options.limits.host_memory);
+    let answer_bytes = limits::answer_bytes(options.items);
+    let answer = budget.charge(answer_bytes).map_err(Fault::from)?;
+    let gate =
+        options.gate.map(|gate| gate.with_replies(options.replies.clone()).with_budget(budget.clone()));
+    let heads = budget.charge(0).map_err(Fault::from)?;
     let account = CpuAccount::new(options.limits.cpu);
     let meter = CpuMeter::new(account.clone(), engine.cpu_permit());
-    let egress = Egress::new(options.gate, options.denials, options.function, deadlines, account.clone());
-    let store = Sandbox::store(engine.wasmtime(), meter, &options.limits, context, egress);
+    let egress = Egress::new(
+        gate,
+        (options.denials, options.replies),
+        heads,
+        options.function,
+        deadlines,
+        account.clone(),
+    );
+    let mut store = Sandbox::store(engine.wasmtime(), meter, &options.limits, context, egress);
+    store.set_hostcall_fuel(answer_bytes);
     let pre = component.pre.clone();
     let (limit, cpu_limit, metrics) = (options.hard, options.limits.cpu, options.metrics);
     let (provider, name) = (options.provider, options.function);
     let in_flight = metrics.call_started(&provider, name);
     let task = async move {
         let _in_flight = in_flight;
-        let mut store = store;
+        let (mut store, _answer) = (store, answer);
         let cpu = store.data().cpu();
         let run = async {
             let instance = pre.instantiate_async(&mut store).await?;
@@ -123,12 +149,15 @@ where
         let done = tokio::select! {
             biased;
             done = tokio::time::timeout_at(now + limit, cpu.measure(run)) => done,
+            excess = budget.exceeded() => Ok(Err(Fault::from(excess).into())),
             // The host's work for a guest that waits.
             () = account.exceeded() => Ok(Err(Fault::Cpu { limit: cpu_limit }.into())),
         };
         let sandbox = store.data();
         metrics.record_usage(&provider, name, sandbox.peak_memory(), sandbox.log.dropped_lines());
         let result = match done {
+            // A guest that was refused memory may have caught the error.
+            Ok(_) if let Some(excess) = budget.excess() => Err(excess.into()),
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(Fault::from_wasmtime(&error, sandbox.log.stderr_tail())),
             Err(_elapsed) => Err(Fault::Deadline { limit }),

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::retained;
 use crate::sanitize::{is_control, sanitize_message};
 
 /// The most schemes of provider IDs, labels of Nodes and annotations of Services that a provider may name. The host
@@ -107,6 +108,7 @@ impl Component {
             })
         })
         .await
+        .and_then(|answer| retained::check_description(&answer).map(|()| answer))
         .map_err(|fault| Error::Info { function: "describe", fault })?;
         description(answer)
     }

@@ -3,17 +3,18 @@
 //! The HTTP client that wasmtime could provide is not compiled in, so no request can bypass the gate.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use http::{StatusCode, Uri};
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
-use pileus_gate::{CpuAccount, Deadlines, Error, Gate, Phase};
+use pileus_gate::{CpuAccount, Deadlines, Error, Gate, MemoryCharge, MemoryExcess, Phase, Replies};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tracing::Instrument as _;
 use wasmtime_wasi_http::{Error as WasiError, RequestOptions, WasiBody, WasiHttpHooks};
 
-use crate::limits::{BODY_CHUNK_BYTES, MAX_REQUESTS_IN_FLIGHT};
+use crate::limits::{BODY_CHUNK_BYTES, HEAD_OVERHEAD, MAX_REQUESTS_IN_FLIGHT};
 use crate::sanitize::{sanitize, truncate};
 
 /// The requests that a call was denied, for the error that the operator sees. The guest sees only an error code, so the
@@ -63,6 +64,11 @@ pub(crate) struct Egress {
     /// `None` for a function that must not use the network: all its requests are denied.
     gate: Option<Gate>,
     denials: Denials,
+    replies: Replies,
+    /// What the guest has built of requests that it hasn't sent: heads, and the buffers of bodies.
+    unsent: MemoryCharge,
+    /// The heads of responses, which the guest may keep longer than their bodies.
+    received: Arc<Mutex<MemoryCharge>>,
     /// The function that is called, for the log.
     function: &'static str,
     /// Bounds what the host holds for a guest by its requests in flight, not by the handles that it opens.
@@ -80,7 +86,8 @@ impl Egress {
     /// `deadlines` are the soft and the hard deadline of the call.
     pub(crate) fn new(
         gate: Option<Gate>,
-        denials: Denials,
+        (denials, replies): (Denials, Replies),
+        unsent: MemoryCharge,
         function: &'static str,
         deadlines: [Instant; 2],
         account: CpuAccount,
@@ -89,7 +96,28 @@ impl Egress {
         let response_deadline = soft + hard.saturating_duration_since(soft) / 2;
         let in_flight = Arc::new(Semaphore::new(MAX_REQUESTS_IN_FLIGHT));
         let gate = gate.map(|gate| gate.with_account(account.clone()));
-        Self { gate, denials, function, in_flight, soft_deadline: soft, response_deadline, account }
+        let mut unsent = unsent;
+        let received = Arc::new(Mutex::new(unsent.split(0)));
+        Self {
+            gate,
+            denials,
+            replies,
+            unsent,
+            received,
+            function,
+            in_flight,
+            soft_deadline: soft,
+            response_deadline,
+            account,
+        }
+    }
+
+    /// Counts a part of a request that the guest builds, until it is sent or the call ends.
+    ///
+    /// # Errors
+    /// [`MemoryExcess`], and the call ends.
+    pub(crate) fn charge_head(&mut self, bytes: usize) -> Result<(), MemoryExcess> {
+        self.unsent.grow(bytes)
     }
 
     fn deadlines(&self, options: Option<RequestOptions>) -> Deadlines {
@@ -108,7 +136,9 @@ impl Egress {
 type Processed = Box<dyn Future<Output = Result<(), WasiError>> + Send>;
 
 impl WasiHttpHooks for Egress {
+    /// Called for each body that the guest opens. A refused charge ends the call.
     fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        let _ends_the_call = self.charge_head(BODY_BUFFER_BYTES);
         BODY_CHUNK_BYTES
     }
 
@@ -119,9 +149,13 @@ impl WasiHttpHooks for Egress {
         _processed: Processed, // for WASI 0.3, where a guest reports how it processed the response
     ) -> Box<dyn Future<Output = Result<(http::Response<WasiBody>, Processed), WasiError>> + Send> {
         let (gate, denials) = (self.gate.clone(), self.denials.clone());
+        // Now, since the task that sends it may not have run when the call ends.
+        let expected = self.replies.expect();
+        let (sent, received) = (self.unsent.split(head_bytes(&request)), Arc::clone(&self.received));
         let in_flight = Arc::clone(&self.in_flight);
         let (function, deadlines) = (self.function, self.deadlines(options));
         let send = async move {
+            let sent = sent;
             let url = redacted(request.uri());
             let Some(gate) = gate else {
                 let method = truncate(request.method().as_str(), MAX_SHOWN_BYTES);
@@ -135,6 +169,7 @@ impl WasiHttpHooks for Egress {
             let permit = timeout_at(deadlines.soft, in_flight.acquire_owned()).await;
             let permit = permit.map_err(|_| to_wasi(&Error::DeadlinePassed))?;
             let permit = permit.map_err(|_| WasiError::ConnectionLimitReached)?;
+            expected.arrive();
             let response = gate.send(request, deadlines).await.map_err(|error| {
                 if matches!(error, Error::Denied { .. } | Error::AddressBlocked { .. }) {
                     denials.record_denied(url, error.to_string());
@@ -142,6 +177,10 @@ impl WasiHttpHooks for Egress {
                 to_wasi(&error)
             })?;
             denials.record_response(response.status());
+            drop(sent);
+            // Those of usual size are bounded by the handles. A refused charge ends the call.
+            let head = fields_bytes(response.headers()).saturating_sub(USUAL_HEAD_BYTES);
+            let _ends_the_call = received.lock().unwrap_or_else(PoisonError::into_inner).grow(head);
             let response = response.map(|body| {
                 let body = body.map_err(move |error| {
                     let _until_the_body_is_dropped = &permit;
@@ -155,6 +194,27 @@ impl WasiHttpHooks for Egress {
         // A task of wasmtime's runs it, so it carries the span of its call along.
         Box::new(self.account.clone().measure(send.in_current_span()))
     }
+}
+
+/// The buffer of a request's body: a chunk that waits, and one that is on its way.
+const BODY_BUFFER_BYTES: usize = 2 * BODY_CHUNK_BYTES;
+
+/// The size of a response's head below which it isn't counted, in bytes.
+const USUAL_HEAD_BYTES: usize = 4 << 10;
+
+/// What a request was charged when the guest built it, as [`crate::imports`] counts it.
+fn head_bytes(request: &http::Request<WasiBody>) -> usize {
+    let uri = request.uri();
+    let line = request.method().as_str().len()
+        + uri.authority().map_or(0, |authority| authority.as_str().len())
+        + uri.path_and_query().map_or(0, |path| path.as_str().len());
+    let body = if request.body().is_end_stream() { 0 } else { BODY_BUFFER_BYTES };
+    line + fields_bytes(request.headers()) + body
+}
+
+/// The memory of headers, in bytes.
+pub(crate) fn fields_bytes(headers: &http::HeaderMap) -> usize {
+    headers.iter().map(|(name, value)| name.as_str().len() + value.len() + HEAD_OVERHEAD).sum()
 }
 
 /// The longest URL and the longest method that are shown, in bytes: a guest may send 64 KiB.

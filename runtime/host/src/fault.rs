@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pileus_gate::MemoryExcess;
 use wasmtime::component::ResourceTableError;
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 use wasmtime_wasi::I32Exit;
@@ -30,6 +31,22 @@ pub enum Fault {
         /// The bytes that it requested.
         wanted: usize,
         /// The bytes that it may have.
+        limit: usize,
+    },
+    /// The host would have had to hold too much for the call, or for all calls of the provider together.
+    #[error("stopped when the host would have held {} MiB for it; the limit is {} MiB", .wanted.div_ceil(1 << 20), .limit >> 20)]
+    HostMemory {
+        /// The bytes that the host would have held.
+        wanted: usize,
+        /// The bytes that it may hold.
+        limit: usize,
+    },
+    /// The host would have had to keep too much of the answer for as long as the provider is loaded.
+    #[error("answered with {} KiB that the host would have to keep; the limit is {} KiB", .wanted.div_ceil(1 << 10), .limit >> 10)]
+    Retained {
+        /// The bytes that the host would have kept.
+        wanted: usize,
+        /// The bytes that it may keep.
         limit: usize,
     },
     /// The guest requested too large tables.
@@ -80,6 +97,8 @@ impl Fault {
             Self::Cpu { .. } => "cpu",
             Self::Deadline { .. } => "deadline",
             Self::Memory { .. } => "memory",
+            Self::HostMemory { .. } => "host_memory",
+            Self::Retained { .. } => "retained",
             Self::Table { .. } => "table",
             Self::StackOverflow => "stack",
             Self::Trapped { .. } => "trap",
@@ -113,6 +132,12 @@ impl Fault {
         }
         // Other errors are refusals of host functions or of the component model, which have no type in wasmtime.
         Self::Exhausted(sanitize_message(&error.root_cause().to_string()))
+    }
+}
+
+impl From<MemoryExcess> for Fault {
+    fn from(MemoryExcess { wanted, limit }: MemoryExcess) -> Self {
+        Self::HostMemory { wanted, limit }
     }
 }
 

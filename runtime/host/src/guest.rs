@@ -10,16 +10,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{Error, ErrorKind, Instances, LoadBalancers, Provider, Routes};
-use pileus_gate::{Gate, Urgency, View};
+use pileus_gate::{Gate, MemoryBudget, Replies, ReplyCounts, Urgency, View};
 use tokio::time::Instant;
 
 use crate::call::CallOptions;
 use crate::component::{Capability, Component};
 use crate::description::Description;
 use crate::egress::Denials;
+use crate::evidence;
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+
+/// The items of a list, of which nothing is known before.
+const MANY: usize = usize::MAX;
 
 /// A component with its configuration and its gate, ready for calls.
 pub struct Guest {
@@ -29,6 +33,8 @@ pub struct Guest {
     configuration: Arc<str>,
     gate: Gate,
     limits: Limits,
+    /// The memory that the host holds for all its calls.
+    budget: MemoryBudget,
     metrics: Metrics,
 }
 
@@ -44,13 +50,15 @@ impl Guest {
         metrics: &Metrics,
     ) -> Self {
         metrics.record_loaded(name, &description.version, &component);
+        let limits = Limits::default();
         Self {
             component,
             name: name.into(),
             description,
             configuration: configuration.into(),
             gate,
-            limits: Limits::default(),
+            budget: MemoryBudget::new(limits.provider_host_memory),
+            limits,
             metrics: metrics.clone(),
         }
     }
@@ -58,7 +66,7 @@ impl Guest {
     /// Replaces the limits.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
-        Self { limits, ..self }
+        Self { budget: MemoryBudget::new(limits.provider_host_memory), limits, ..self }
     }
 
     /// The provider as controllers see it.
@@ -83,11 +91,11 @@ impl Guest {
         }
     }
 
-    /// The options of a call with these soft and hard deadlines. It reads from the gate's cache what `view` allows, and
-    /// nothing without a view.
+    /// The options of a call about this many items, with these soft and hard deadlines. It reads from the gate's cache what
+    /// `view` allows, and nothing without a view.
     fn call_options(
         &self,
-        function: &'static str,
+        (function, items): (&'static str, usize),
         urgency: Urgency,
         view: Option<&View>,
         [soft, hard]: [Duration; 2],
@@ -102,13 +110,32 @@ impl Guest {
                 None => gate,
             }),
             denials: Denials::default(),
+            replies: Replies::default(),
             limits: self.limits.clone(),
+            budget: self.budget.clone(),
+            items,
             urgency,
             slot_timeout: hard,
             soft,
             hard,
             metrics: self.metrics.clone(),
         }
+    }
+
+    /// Takes a list where the cloud's replies support it. What a list lacks counts as gone.
+    fn judge_list<T>(
+        &self,
+        function: &'static str,
+        (list, replies): (Vec<T>, ReplyCounts),
+    ) -> Result<Vec<T>, Error> {
+        if evidence::supports_list(&replies) {
+            return Ok(list);
+        }
+        self.metrics.count_doubted(&self.name, function, 1);
+        let (provider, items, replies) = (&*self.name, list.len(), evidence::describe(&replies));
+        tracing::warn!(provider, function, items, replies, "list not believed");
+        let message = format!("{function} returned a list of {items}, but {replies}");
+        Err(Error::new(ErrorKind::Unavailable, message))
     }
 
     /// Counts a call by its result.
@@ -121,6 +148,23 @@ impl Guest {
         self.metrics.call_ended(&self.name, function, label, started.elapsed());
     }
 }
+
+/// An outcome of a provider.
+struct Judged<T> {
+    outcome: T,
+    /// How the cloud answered the call, where that doesn't support the outcome.
+    doubt: Option<Arc<str>>,
+}
+
+impl<T> Judged<T> {
+    /// The outcomes alone.
+    fn outcomes(judged: Vec<Result<Self, Error>>) -> Vec<Result<T, Error>> {
+        judged.into_iter().map(|judged| judged.map(|judged| judged.outcome)).collect()
+    }
+}
+
+/// A list of a provider, and how the cloud answered the call.
+type ListWithReplies<T> = Result<(Vec<T>, ReplyCounts), Error>;
 
 /// Adds which request was denied and what to grant to a provider's error, which can only say that a request was denied.
 fn explain(mut error: Error, denials: &Denials) -> Error {

@@ -1,4 +1,7 @@
 //! What a component may import: WASI 0.2, and the contract's own interfaces `logging` and `call`, which are implemented here.
+//! `heads` counts what a guest builds of requests.
+
+mod heads;
 
 use tokio::time::Instant;
 use wasmtime::component::{HasSelf, Linker};
@@ -15,6 +18,7 @@ pub(crate) fn linker(engine: &wasmtime::Engine) -> wasmtime::Result<Linker<Sandb
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
+    heads::count(&mut linker)?;
     types::add_to_linker::<_, HasSelf<Sandbox>>(&mut linker, |sandbox| sandbox)?;
     logging::add_to_linker::<_, HasSelf<Sandbox>>(&mut linker, |sandbox| sandbox)?;
     call::add_to_linker::<_, HasSelf<Sandbox>>(&mut linker, |sandbox| sandbox)?;

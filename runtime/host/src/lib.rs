@@ -17,8 +17,9 @@
 //!   one outcome for each item (convert.rs), or a Fault for the whole call (fault.rs)
 //!        │ after a Fault that the provider caused:
 //!   guest/repeat.rs, bisect.rs   repeats the batch in halves until the failing item stands alone
-//!        │ for lookups:
-//!   freshness.rs  doubts answers that rest on cached data that is too old, and looks those up again
+//!        │ for what is missing: absent instances, lists, deletions
+//!   evidence.rs   doubts answers that rest on no answer of the cloud, and asks again about those
+//!   freshness.rs  doubts lookups that rest on cached data that is too old, and looks those up again
 //! ```
 //!
 //! Before that, a component is loaded once: `component.rs` checks its imports and exports, `code.rs` gets its native code
@@ -43,6 +44,7 @@ mod digest;
 mod egress;
 mod engine;
 mod error;
+mod evidence;
 mod fault;
 mod freshness;
 mod guest;
@@ -50,6 +52,7 @@ mod guest_log;
 mod imports;
 mod limits;
 mod metrics;
+mod retained;
 mod sandbox;
 mod sanitize;
 mod settings;

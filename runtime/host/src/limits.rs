@@ -33,7 +33,31 @@ pub(crate) const MAX_COMPONENT_BYTES: u64 = 128 << 20;
 
 /// The bytes that a guest may make the host allocate at once, by the arguments or the result of one call between
 /// them: 5,000 answers of 3 KiB each.
-pub(crate) const MAX_HOSTCALL_BYTES: usize = 16 << 20;
+const MAX_HOSTCALL_BYTES: usize = 16 << 20;
+
+/// The same bytes for one item: an answer with some hundred addresses and labels, or a line for the log, has a tenth of them.
+const HOSTCALL_BYTES_OF_ITEM: usize = 1 << 20;
+
+/// The bytes that the host keeps of what a provider says about itself and of its settings, in their memory form: a thousand
+/// rules, 256 annotations with a sentence each, and a schema of half a megabyte.
+pub(crate) const MAX_RETAINED_BYTES: usize = 1 << 20;
+
+/// The longest JSON Schema, in bytes. As a tree it may take a hundred times as much. Those of large providers have 50 KiB.
+pub(crate) const MAX_SCHEMA_BYTES: usize = 256 << 10;
+
+/// The longest authority of a request, in bytes: a DNS name has at most 253 characters.
+pub(crate) const MAX_AUTHORITY_BYTES: usize = 1 << 10;
+
+/// The longest method and the longest scheme of a request, in bytes.
+pub(crate) const MAX_TOKEN_BYTES: usize = 64;
+
+/// The memory of a header line, a request or a response beside its texts, in bytes.
+pub(crate) const HEAD_OVERHEAD: usize = 128;
+
+/// The bytes that an answer about this many items may make the host allocate.
+pub(crate) fn answer_bytes(items: usize) -> usize {
+    HOSTCALL_BYTES_OF_ITEM.saturating_mul(items.saturating_add(1)).min(MAX_HOSTCALL_BYTES)
+}
 
 /// The handles that a call may hold at once. 64 requests in flight need about ten each.
 pub(crate) const MAX_HANDLES: usize = 4096;
@@ -80,6 +104,12 @@ pub(crate) const MAX_CODE_BYTES: u64 = 4 * MAX_COMPONENT_BYTES;
 pub struct Limits {
     /// The linear memory of one call, in bytes; at most 256 MiB. 64 MiB hold 5,000 instances many times over.
     pub memory: usize,
+    /// The memory that the host holds for one call besides the guest's own, in bytes: the heads of requests, bodies that are
+    /// gathered, responses, and the answer. A guest has no more than [`Limits::memory`] to make bodies from.
+    pub host_memory: usize,
+    /// The same memory of all calls of one provider together, in bytes: eight that hold all they may, or all that can run at
+    /// the same time with half of the largest answer each.
+    pub provider_host_memory: usize,
     /// The elements of all tables of one call together; at most 100,000 in one table.
     pub table_elements: usize,
     /// The CPU time of one call. Waiting doesn't count: a call may wait for its cloud ten times as long.
@@ -105,6 +135,8 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             memory: 64 << 20,
+            host_memory: 64 << 20,
+            provider_host_memory: 512 << 20,
             table_elements: 50_000,
             cpu: Duration::from_secs(2),
             lookup_soft: Duration::from_secs(10),

@@ -95,7 +95,7 @@ impl Metrics {
         prefix.register("repeats", help, metrics.repeats.clone());
         let help = "Items that a provider failed at, found by repeating their batch in parts";
         prefix.register("culprits", help, metrics.culprits.clone());
-        let help = "Answers that rested on cached data that was too old, and were looked up again";
+        let help = "Answers that the cloud's replies didn't support or that rested on too old data, and were asked for again";
         prefix.register("doubted", help, metrics.doubted.clone());
         let help = "Loads of components with a cache of compiled code, by result: hit, miss or invalid";
         prefix.register("compiled_code", help, metrics.compiled_code.clone());

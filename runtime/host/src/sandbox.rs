@@ -15,7 +15,7 @@ use crate::cpu::permit::CpuPermit;
 use crate::egress::Egress;
 use crate::fault::Fault;
 use crate::guest_log::GuestLog;
-use crate::limits::{Limits, MAX_HANDLES, MAX_HEADER_BYTES, MAX_HOSTCALL_BYTES, MAX_RANDOM_BYTES};
+use crate::limits::{Limits, MAX_HANDLES, MAX_HEADER_BYTES, MAX_RANDOM_BYTES};
 
 /// What the guest can read through the contract's `call` interface, and when the call must end.
 #[derive(Debug, Clone)]
@@ -33,7 +33,7 @@ pub(crate) struct Sandbox {
     wasi: WasiCtx,
     http: WasiHttpCtx,
     table: ResourceTable,
-    egress: Egress,
+    pub(crate) egress: Egress,
     limiter: Limiter,
     pub(crate) context: CallContext,
     pub(crate) log: GuestLog,
@@ -63,7 +63,6 @@ impl Sandbox {
 
         let mut store = Store::new(engine, sandbox);
         store.limiter(|sandbox| &mut sandbox.limiter);
-        store.set_hostcall_fuel(MAX_HOSTCALL_BYTES);
         store.set_max_component_handles(MAX_HANDLES);
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut context| {

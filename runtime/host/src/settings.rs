@@ -15,6 +15,7 @@ use crate::component::{Capability, Component};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::retained;
 use crate::sanitize::sanitize_message;
 
 /// The most rules. The host compares each request with them one after another; all of Azure's network and compute API
@@ -88,6 +89,13 @@ impl Component {
             Box::pin(async move { info.load(&mut *store, &instance)?.call_configure(store, &document).await })
         })
         .await
+        .and_then(|answer| {
+            match &answer {
+                Ok(settings) => retained::check_settings(settings)?,
+                Err(problems) => retained::check_problems(problems)?,
+            }
+            Ok(answer)
+        })
         .map_err(|fault| Error::Info { function: "configure", fault })?;
         let problem = |info::Problem { path, message }| Problem {
             path: sanitize_message(&path),

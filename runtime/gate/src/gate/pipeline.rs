@@ -24,6 +24,7 @@ use crate::interceptor::{Interception, Interceptor};
 use crate::limits::{HeldBack, Permit};
 use crate::recent::Source;
 use crate::record::{Duty, Record};
+use crate::replies::PendingReply;
 use crate::response::Response;
 use crate::rules::Effect;
 use crate::upstream::{behind, outgoing};
@@ -58,8 +59,14 @@ impl Gate {
         let request = Box::new(request);
         async move {
             let mut record = self.inner.records.begin(self.urgency);
-            match self.pass(request, &deadlines, &mut record).await {
-                Ok(response) => Ok(response.deliver(record)),
+            let mut reply = PendingReply::begin(self.replies.as_ref());
+            match self.pass(request, &deadlines, &mut record, &mut reply).await {
+                Ok(response) => {
+                    let from = response.from;
+                    let response =
+                        response.charged(self.budget.as_ref()).inspect_err(|error| record.fail(error))?;
+                    Ok(reply.respond(from, response.deliver(record)))
+                }
                 Err(error) => {
                     record.fail(&error);
                     Err(error)
@@ -74,6 +81,7 @@ impl Gate {
         request: Box<http::Request<B>>,
         deadlines: &Deadlines,
         record: &mut Record,
+        reply: &mut PendingReply,
     ) -> Result<Response, Error>
     where
         B: http_body::Body<Data = Bytes>,
@@ -81,6 +89,8 @@ impl Gate {
     {
         // Boxed, so that a request that waits doesn't hold room for its preparation.
         let request = Box::pin(self.prepare(request, deadlines, record)).await?;
+        let PreparedRequest { canonical, headers, body, classification, .. } = &*request;
+        reply.set_request(canonical, headers, body, classification, &self.inner.rules);
         // Before the interceptor, which must not see what the cloud wouldn't.
         if self.can_only_miss(&request) {
             return Ok(cache::not_cached());

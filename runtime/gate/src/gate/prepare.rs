@@ -9,6 +9,7 @@ use http::HeaderMap;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Gate, Inner};
+use crate::budget::MemoryBudget;
 use crate::cpu_account::CpuAccount;
 use crate::deadlines::Deadlines;
 use crate::error::Error;
@@ -83,7 +84,7 @@ impl Gate {
         record.set_grant(&upstream.label);
 
         // Some APIs name the operation in the body. The body of a request without a grant isn't worth the memory.
-        let body = gather_until(deadlines.soft, body).await?;
+        let body = gather_until(deadlines.soft, body, self.budget.as_ref()).await?;
         let (headers, classification) = self.classify(&canonical, headers, &body, deadlines.soft).await?;
         record.set_effect(classification.effect);
 
@@ -143,12 +144,12 @@ fn canonicalize<B>(
 }
 
 /// Gathers the body while new requests are still taken. A request whose body was late isn't sent.
-async fn gather_until<B>(soft: Instant, body: B) -> Result<Bytes, Error>
+async fn gather_until<B>(soft: Instant, body: B, budget: Option<&MemoryBudget>) -> Result<Bytes, Error>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
-    let body = timeout_at(soft, body::gather(body)).await.map_err(|_| Error::DeadlinePassed)??;
+    let body = timeout_at(soft, body::gather(body, budget)).await.map_err(|_| Error::DeadlinePassed)??;
     // A body that was ready at once beats the timer.
     if Instant::now() >= soft { Err(Error::DeadlinePassed) } else { Ok(body) }
 }
@@ -165,8 +166,8 @@ mod tests {
         let never = http_body_util::StreamBody::new(futures::stream::pending::<
             Result<http_body::Frame<Bytes>, Error>,
         >());
-        assert!(matches!(gather_until(soft, never).await, Err(Error::DeadlinePassed)));
+        assert!(matches!(gather_until(soft, never, None).await, Err(Error::DeadlinePassed)));
         let ready = Full::new(Bytes::from("ready"));
-        assert!(matches!(gather_until(Instant::now(), ready).await, Err(Error::DeadlinePassed)));
+        assert!(matches!(gather_until(Instant::now(), ready, None).await, Err(Error::DeadlinePassed)));
     }
 }

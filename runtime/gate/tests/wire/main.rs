@@ -12,6 +12,7 @@ mod fence;
 mod limits;
 mod proxy;
 mod recent;
+mod replies;
 mod token_endpoints;
 mod writes;
 

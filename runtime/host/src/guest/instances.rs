@@ -1,19 +1,21 @@
 //! Lookups of instances: one call about all Nodes. More calls follow where the provider fails at a Node, and one more for
-//! answers that rest on cached data that is too old to support them.
+//! answers that the cloud's replies don't support, or that rest on cached data that is too old to.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use jiff::Timestamp;
-use pileus_cloud::{Answer, Error, Instances, NodeReference, Purpose};
+use pileus_cloud::{Answer, Error, Instance, InstanceState, Instances, NodeReference, Purpose};
 use pileus_gate::{Urgency, View};
 use tokio::time::Instant;
 
 use super::repeat::{FailedBatch, Outcomes};
-use super::{Guest, explain};
+use super::{Guest, Judged, explain};
 use crate::call::{CallOptions, call};
 use crate::convert;
+use crate::evidence::{self, LookupSummary};
 use crate::fault::Fault;
 use crate::freshness::{self, LookupEvidence};
 use crate::limits::Limits;
@@ -46,12 +48,13 @@ impl Instances for Guest {
         if !doubtful.is_empty() {
             self.lookup_again(purpose, doubtful, began.elapsed()).await;
         }
-        Ok(answers)
+        Ok(Judged::outcomes(answers))
     }
 }
 
 impl Guest {
-    /// Looks up instances as [`Instances::lookup`] does, but in one call that reads nothing from the cache.
+    /// Looks up instances as [`Instances::lookup`] does, but in one call that reads nothing from the cache, and whose answers
+    /// aren't doubted.
     ///
     /// # Errors
     /// The [`Fault`] where the call brings no answers.
@@ -61,7 +64,8 @@ impl Guest {
         nodes: &[NodeReference],
     ) -> Result<Outcomes<Answer>, Fault> {
         let Limits { lookup_soft: soft, lookup_hard: hard, .. } = self.limits;
-        self.call_lookup(LookupCall { purpose, nodes, view: None, soft, hard }).await
+        let answers = self.call_lookup(LookupCall { purpose, nodes, view: None, soft, hard }).await?;
+        Ok(answers.map(Judged::outcomes))
     }
 
     async fn lookup_or_repeat(
@@ -69,7 +73,7 @@ impl Guest {
         purpose: Purpose,
         nodes: &[NodeReference],
         view: &View,
-    ) -> Outcomes<Answer> {
+    ) -> Outcomes<Judged<Answer>> {
         let lookup = self.lookup_call(purpose, nodes, view);
         match self.counted_lookup(lookup).await {
             Ok(answers) => answers,
@@ -98,11 +102,11 @@ impl Guest {
     }
 
     /// Looks up Nodes once more, without cached data, in the time that is left of a lookup that has taken `took`. Where that
-    /// brings no better evidence, an absent Node becomes pending.
+    /// brings no better evidence, the Node becomes pending.
     async fn lookup_again(
         &self,
         purpose: Purpose,
-        doubtful: Vec<(&mut Result<Answer, Error>, &NodeReference)>,
+        doubtful: Vec<(&mut Result<Judged<Answer>, Error>, &NodeReference)>,
         took: Duration,
     ) {
         let (answers, nodes): (Vec<_>, Vec<_>) =
@@ -112,39 +116,62 @@ impl Guest {
         let lookup = self.lookup_call(purpose, &nodes, &view);
         let [soft, hard] = [lookup.soft, lookup.hard].map(|time| time.saturating_sub(took));
         if soft.is_zero() {
-            return answers.into_iter().for_each(absent_to_pending);
+            self.log_doubt(&nodes, answers.iter().map(|answer| &**answer));
+            return answers.into_iter().for_each(to_pending);
         }
         let new = match self.counted_lookup(LookupCall { soft, hard, ..lookup }).await {
             Ok(Ok(new)) => new,
-            Ok(Err(error)) => vec![Err(error); nodes.len()],
-            Err(fault) => vec![Err(self.error(LOOKUP, &fault)); nodes.len()],
+            Ok(Err(error)) => nodes.iter().map(|_| Err(error.clone())).collect(),
+            Err(fault) => nodes.iter().map(|_| Err(self.error(LOOKUP, &fault))).collect(),
         };
         let evidence = LookupEvidence::new(&view.evidence(), began, Instant::now(), Timestamp::now());
+        self.log_doubt(&nodes, new.iter());
         for ((answer, node), new) in answers.into_iter().zip(&nodes).zip(new) {
             *answer = new;
             if is_doubtful(answer, node, &evidence) {
-                absent_to_pending(answer);
+                to_pending(answer);
             }
         }
     }
 
-    async fn counted_lookup(&self, lookup: LookupCall<'_>) -> Result<Outcomes<Answer>, Fault> {
+    /// Logs that answers aren't believed, because the cloud didn't say so.
+    fn log_doubt<'a>(
+        &self,
+        nodes: &[NodeReference],
+        answers: impl Iterator<Item = &'a Result<Judged<Answer>, Error>>,
+    ) {
+        let doubt = |answer: &'a Result<Judged<Answer>, Error>| answer.as_ref().ok()?.doubt.as_deref();
+        let mut doubted =
+            nodes.iter().zip(answers.map(doubt)).filter_map(|(node, doubt)| Some((node, doubt?)));
+        if let Some((node, doubt)) = doubted.next() {
+            let (provider, count) = (&*self.name, 1 + doubted.count());
+            tracing::warn!(
+                provider,
+                node = node.name,
+                count,
+                replies = doubt,
+                "absent or stopped instances not believed: the provider got no answer of the cloud that says so"
+            );
+        }
+    }
+
+    async fn counted_lookup(&self, lookup: LookupCall<'_>) -> Result<Outcomes<Judged<Answer>>, Fault> {
         let started = Instant::now();
         let result = self.call_lookup(lookup).await;
         self.count(LOOKUP, started, &result);
         result
     }
 
-    async fn call_lookup(&self, lookup: LookupCall<'_>) -> Result<Outcomes<Answer>, Fault> {
+    async fn call_lookup(&self, lookup: LookupCall<'_>) -> Result<Outcomes<Judged<Answer>>, Fault> {
         let LookupCall { purpose, nodes, view, soft, hard } = lookup;
         let Some(instances) = self.component.instances.clone() else {
             return Err(Fault::Contract("it exports no instances".to_owned()));
         };
         let options = CallOptions {
             slot_timeout: self.limits.lookup_hard,
-            ..self.call_options(LOOKUP, urgency(purpose), view, [soft, hard])
+            ..self.call_options((LOOKUP, nodes.len()), urgency(purpose), view, [soft, hard])
         };
-        let denials = options.denials.clone();
+        let (denials, replies) = (options.denials.clone(), options.replies.clone());
         let wit_nodes: Vec<_> = nodes.iter().map(convert::node_to_wit).collect();
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {
@@ -165,19 +192,37 @@ impl Guest {
         let read = |(node, answer): (&NodeReference, _)| {
             convert::answer_from_wit(node, answer, schemes).map_err(|error| explain(error, &denials))
         };
-        Ok(Ok(nodes.iter().zip(answers).map(read).collect()))
+        let answers = nodes.iter().zip(answers).map(read).collect::<Vec<_>>();
+        let (replies, summary) = (replies.counts(), LookupSummary::new(nodes, &answers));
+        let supports_absent = evidence::supports_absent(&replies, purpose, summary);
+        let supports_stopped = purpose != Purpose::Confirm || evidence::supports_stopped(&replies);
+        let doubt: Arc<str> = evidence::describe(&replies).into();
+        let judge = |outcome| {
+            let is_supported = match &outcome {
+                Answer::Absent => supports_absent,
+                Answer::Found(Instance { state: InstanceState::Stopped, .. }) => supports_stopped,
+                Answer::Found(_) | Answer::Pending(_) | Answer::Unmanaged => true,
+            };
+            Judged { outcome, doubt: (!is_supported).then(|| Arc::clone(&doubt)) }
+        };
+        Ok(Ok(answers.into_iter().map(|answer| answer.map(judge)).collect()))
     }
 }
 
-/// Turns an absence without fresh evidence into `pending`, so that the Node is looked up again soon.
-fn absent_to_pending(answer: &mut Result<Answer, Error>) {
-    if let Ok(Answer::Absent) = answer {
-        *answer = Ok(Answer::Pending(freshness::RETRY_AFTER));
+/// Turns an answer without evidence into `pending`, so that the Node is looked up again soon.
+fn to_pending(answer: &mut Result<Judged<Answer>, Error>) {
+    if let Ok(Judged { outcome: outcome @ (Answer::Absent | Answer::Found(_)), .. }) = answer {
+        *outcome = Answer::Pending(freshness::RETRY_AFTER);
     }
 }
 
-fn is_doubtful(answer: &Result<Answer, Error>, node: &NodeReference, evidence: &LookupEvidence) -> bool {
-    answer.as_ref().is_ok_and(|answer| !evidence.supports(answer, node.created_at))
+fn is_doubtful(
+    answer: &Result<Judged<Answer>, Error>,
+    node: &NodeReference,
+    evidence: &LookupEvidence,
+) -> bool {
+    let Ok(Judged { outcome, doubt }) = answer else { return false };
+    doubt.is_some() || !evidence.supports(outcome, node.created_at)
 }
 
 /// A Node that joins, or whose instance may be gone, is urgent. Facts of other Nodes may be refreshed a little later.

@@ -1,20 +1,23 @@
 //! Changes and lists of load balancers: one call about all changes. More calls follow where the provider fails at one of
-//! them.
+//! them, and one more for deletions that the cloud's replies don't support.
+
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use pileus_cloud::{
-    Cluster, Error, LoadBalancers, OwnedLoadBalancer, Service, ServiceAction, ServiceCall, ServiceChange,
-    ServiceProgress,
+    Cluster, Error, ErrorKind, LoadBalancers, OwnedLoadBalancer, Service, ServiceAction, ServiceCall,
+    ServiceChange, ServiceProgress,
 };
 use pileus_gate::Urgency;
 use tokio::time::Instant;
 
 use super::repeat::{FailedBatch, Outcomes};
-use super::{Guest, explain};
+use super::{Guest, Judged, ListWithReplies, MANY, explain};
 use crate::bindings::load_balancers;
 use crate::call::call;
 use crate::convert;
+use crate::evidence::{self, ChangeSummary};
 use crate::fault::Fault;
 
 const CHANGE: &str = "change-load-balancers";
@@ -26,25 +29,14 @@ const MAX_OWNED: usize = 20_000;
 #[async_trait]
 impl LoadBalancers for Guest {
     async fn change(&self, call: ServiceCall<'_>) -> Outcomes<ServiceProgress> {
-        match self.counted_service_call(call, 1).await {
-            Ok(outcomes) => outcomes,
-            Err(fault) if fault.is_caused_by_provider() && call.changes.len() > 1 => {
-                let hard = self.limits.change_hard;
-                let batch = FailedBatch { function: CHANGE, items: call.changes, name, hard };
-                // Changes of other parts don't become `known` Services: the provider may fail at its failing item there as
-                // well, and then no part could be told from another.
-                let call_part = |changes, deadline_divisor| {
-                    self.counted_service_call(ServiceCall { changes, ..call }, deadline_divisor).boxed()
-                };
-                Ok(self.repeat_in_parts(batch, fault, call_part).await)
-            }
-            Err(fault) => Err(self.error(CHANGE, &fault)),
-        }
+        let outcomes = self.change_or_repeat(call).await?;
+        Ok(self.judge_removals(call, outcomes).await)
     }
 
     async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<OwnedLoadBalancer>, Error> {
         let started = Instant::now();
-        let result = self.list_owned_once(cluster).await;
+        let result = self.call_list_owned(cluster).await;
+        let result = result.map(|owned| owned.and_then(|owned| self.judge_list(LIST, owned)));
         self.count(LIST, started, &result);
         result.unwrap_or_else(|fault| Err(self.error(LIST, &fault)))
     }
@@ -69,6 +61,70 @@ impl Guest {
         self.component.load_balancers.clone().ok_or_else(missing)
     }
 
+    async fn change_or_repeat(&self, call: ServiceCall<'_>) -> Outcomes<Judged<ServiceProgress>> {
+        match self.counted_service_call(call, 1).await {
+            Ok(outcomes) => outcomes,
+            Err(fault) if fault.is_caused_by_provider() && call.changes.len() > 1 => {
+                let hard = self.limits.change_hard;
+                let batch = FailedBatch { function: CHANGE, items: call.changes, name, hard };
+                // Changes of other parts don't become `known` Services: the provider may fail at its failing item there as
+                // well, and then no part could be told from another.
+                let call_part = |changes, deadline_divisor| {
+                    self.counted_service_call(ServiceCall { changes, ..call }, deadline_divisor).boxed()
+                };
+                Ok(self.repeat_in_parts(batch, fault, call_part).await)
+            }
+            Err(fault) => Err(self.error(CHANGE, &fault)),
+        }
+    }
+
+    /// Makes removals once more, by themselves, that are said to be done and that the replies of their call don't support:
+    /// among others nothing tells whose requests failed. What isn't supported then is an error, so that the Service keeps
+    /// its finalizer.
+    async fn judge_removals(
+        &self,
+        call: ServiceCall<'_>,
+        outcomes: Vec<Result<Judged<ServiceProgress>, Error>>,
+    ) -> Vec<Result<ServiceProgress, Error>> {
+        let (mut outcomes, total) = (outcomes, call.changes.len());
+        let is_doubted = |(_, outcome): &(usize, &Result<Judged<_>, _>)| {
+            outcome.as_ref().is_ok_and(|outcome: &Judged<_>| outcome.doubt.is_some())
+        };
+        let doubted: Vec<_> =
+            outcomes.iter().enumerate().filter(is_doubted).map(|(place, _)| place).collect();
+        if !doubted.is_empty() {
+            self.metrics.count_doubted(&self.name, CHANGE, doubted.len());
+        }
+        if !doubted.is_empty() && doubted.len() < total {
+            let changes: Vec<_> =
+                doubted.iter().filter_map(|place| call.changes.get(*place).cloned()).collect();
+            let again = match self.counted_service_call(ServiceCall { changes: &changes, ..call }, 1).await {
+                Ok(Ok(again)) => again,
+                Ok(Err(error)) => changes.iter().map(|_| Err(error.clone())).collect(),
+                Err(fault) => changes.iter().map(|_| Err(self.error(CHANGE, &fault))).collect(),
+            };
+            for (place, outcome) in doubted.into_iter().zip(again) {
+                if let Some(place) = outcomes.get_mut(place) {
+                    *place = outcome;
+                }
+            }
+        }
+        let believed = |(outcome, change): (Result<Judged<ServiceProgress>, Error>, &ServiceChange)| {
+            let Judged { outcome, doubt } = outcome?;
+            let Some(doubt) = doubt else { return Ok(outcome) };
+            let message =
+                format!("{}: the provider says that nothing is left of it, but {doubt}", name(change));
+            tracing::warn!(
+                provider = &*self.name,
+                change = name(change),
+                replies = &*doubt,
+                "removal not believed"
+            );
+            Err(Error::new(ErrorKind::Unavailable, message))
+        };
+        outcomes.into_iter().zip(call.changes).map(believed).collect()
+    }
+
     /// Makes changes as [`LoadBalancers::change`] does, but in one call.
     ///
     /// # Errors
@@ -77,14 +133,14 @@ impl Guest {
         &self,
         call: ServiceCall<'_>,
     ) -> Result<Outcomes<ServiceProgress>, Fault> {
-        self.call_change_services(call, 1).await
+        Ok(self.call_change_services(call, 1).await?.map(Judged::outcomes))
     }
 
     async fn counted_service_call(
         &self,
         service_call: ServiceCall<'_>,
         deadline_divisor: u32,
-    ) -> Result<Outcomes<ServiceProgress>, Fault> {
+    ) -> Result<Outcomes<Judged<ServiceProgress>>, Fault> {
         let started = Instant::now();
         let result = self.call_change_services(service_call, deadline_divisor).await;
         self.count(CHANGE, started, &result);
@@ -95,7 +151,7 @@ impl Guest {
         &self,
         service_call: ServiceCall<'_>,
         deadline_divisor: u32,
-    ) -> Result<Outcomes<ServiceProgress>, Fault> {
+    ) -> Result<Outcomes<Judged<ServiceProgress>>, Fault> {
         let ServiceCall { cluster, targets, known, changes, is_audit } = service_call;
         let (load_balancers, wit_cluster) = (self.load_balancers()?, convert::cluster_to_wit(cluster));
         let wit_targets: Vec<_> = targets.iter().map(convert::target_to_wit).collect();
@@ -105,8 +161,8 @@ impl Guest {
             [self.limits.load_balancers_soft / deadline_divisor, self.limits.change_hard / deadline_divisor];
         let urgency = if is_audit { Urgency::Background } else { Urgency::User };
         // Reads nothing from the cache, because a provider must edit the current state.
-        let options = self.call_options(CHANGE, urgency, None, deadlines);
-        let denials = options.denials.clone();
+        let options = self.call_options((CHANGE, changes.len()), urgency, None, deadlines);
+        let (denials, replies) = (options.denials.clone(), options.replies.clone());
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {
                 let load_balancers = load_balancers.load(&mut *store, &instance)?;
@@ -128,10 +184,19 @@ impl Guest {
             convert::service_outcome_from_wit(&name(change), outcome)
                 .map_err(|error| explain(error, &denials))
         };
-        Ok(Ok(changes.iter().zip(outcomes).map(read).collect()))
+        let outcomes: Vec<_> = changes.iter().zip(outcomes).map(read).collect();
+        let (replies, summary) = (replies.counts(), ChangeSummary::new(changes, &outcomes));
+        let doubt: Option<Arc<str>> =
+            (!evidence::supports_removal(&replies, summary)).then(|| evidence::describe(&replies).into());
+        let judge = |(change, outcome): (&ServiceChange, Result<_, Error>)| {
+            let outcome = outcome?;
+            let doubt = doubt.clone().filter(|_| evidence::claims_removal(change, &outcome));
+            Ok(Judged { outcome, doubt })
+        };
+        Ok(Ok(changes.iter().zip(outcomes).map(judge).collect()))
     }
 
-    /// Lists load balancers as [`LoadBalancers::list_owned`] does.
+    /// Lists load balancers as [`LoadBalancers::list_owned`] does, but believes every list.
     ///
     /// # Errors
     /// The [`Fault`] where the call brings no list.
@@ -139,11 +204,15 @@ impl Guest {
         &self,
         cluster: &Cluster,
     ) -> Result<Result<Vec<OwnedLoadBalancer>, Error>, Fault> {
+        Ok(self.call_list_owned(cluster).await?.map(|(owned, _)| owned))
+    }
+
+    async fn call_list_owned(&self, cluster: &Cluster) -> Result<ListWithReplies<OwnedLoadBalancer>, Fault> {
         let (load_balancers, wit_cluster) = (self.load_balancers()?, convert::cluster_to_wit(cluster));
         let deadlines = [self.limits.lookup_soft, self.limits.lookup_hard];
         // Reads nothing from the cache, because a listed load balancer may be removed. No user waits for it.
-        let options = self.call_options(LIST, Urgency::Background, None, deadlines);
-        let denials = options.denials.clone();
+        let options = self.call_options((LIST, MANY), Urgency::Background, None, deadlines);
+        let (denials, replies) = (options.denials.clone(), options.replies.clone());
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {
                 load_balancers.load(&mut *store, &instance)?.call_list_owned(store, &wit_cluster).await
@@ -160,6 +229,7 @@ impl Guest {
                 owned.len()
             )));
         }
-        Ok(Ok(owned.into_iter().map(convert::owned_from_wit).collect()))
+        let owned = owned.into_iter().map(convert::owned_from_wit).collect();
+        Ok(Ok((owned, replies.counts())))
     }
 }

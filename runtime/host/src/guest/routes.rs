@@ -8,7 +8,7 @@ use pileus_gate::Urgency;
 use tokio::time::Instant;
 
 use super::repeat::{FailedBatch, Outcomes};
-use super::{Guest, explain};
+use super::{Guest, ListWithReplies, MANY, explain};
 use crate::bindings::routes;
 use crate::call::call;
 use crate::convert;
@@ -24,7 +24,8 @@ const MAX_ROUTES: usize = 20_000;
 impl Routes for Guest {
     async fn list(&self, cluster: &Cluster) -> Result<Vec<ListedRoute>, Error> {
         let started = Instant::now();
-        let result = self.list_routes_once(cluster).await;
+        let result = self.call_list(cluster).await;
+        let result = result.map(|routes| routes.and_then(|routes| self.judge_list(LIST, routes)));
         self.count(LIST, started, &result);
         result.unwrap_or_else(|fault| Err(self.error(LIST, &fault)))
     }
@@ -59,7 +60,7 @@ impl Guest {
         self.component.routes.clone().ok_or_else(missing)
     }
 
-    /// Lists routes as [`Routes::list`] does.
+    /// Lists routes as [`Routes::list`] does, but believes every list.
     ///
     /// # Errors
     /// The [`Fault`] where the call brings no list.
@@ -67,11 +68,15 @@ impl Guest {
         &self,
         cluster: &Cluster,
     ) -> Result<Result<Vec<ListedRoute>, Error>, Fault> {
+        Ok(self.call_list(cluster).await?.map(|(routes, _)| routes))
+    }
+
+    async fn call_list(&self, cluster: &Cluster) -> Result<ListWithReplies<ListedRoute>, Fault> {
         let (routes, wit_cluster) = (self.routes()?, convert::cluster_to_wit(cluster));
         let deadlines = [self.limits.lookup_soft, self.limits.lookup_hard];
         // Reads nothing from the cache, because changes are planned from the list. They wait for it, so it is urgent.
-        let options = self.call_options(LIST, Urgency::User, None, deadlines);
-        let denials = options.denials.clone();
+        let options = self.call_options((LIST, MANY), Urgency::User, None, deadlines);
+        let (denials, replies) = (options.denials.clone(), options.replies.clone());
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move { routes.load(&mut *store, &instance)?.call_list(store, &wit_cluster).await })
         })
@@ -86,7 +91,8 @@ impl Guest {
                 listed.len()
             )));
         }
-        Ok(listed.into_iter().map(convert::route_from_wit).collect())
+        let routes: Result<_, _> = listed.into_iter().map(convert::route_from_wit).collect();
+        Ok(routes.map(|routes| (routes, replies.counts())))
     }
 
     /// Makes changes as [`Routes::change`] does, but in one call.
@@ -123,7 +129,7 @@ impl Guest {
         let wit_changes: Vec<_> = changes.iter().map(convert::route_change_to_wit).collect();
         let deadlines =
             [self.limits.change_soft / deadline_divisor, self.limits.change_hard / deadline_divisor];
-        let options = self.call_options(CHANGE, Urgency::User, None, deadlines);
+        let options = self.call_options((CHANGE, changes.len()), Urgency::User, None, deadlines);
         let denials = options.denials.clone();
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {

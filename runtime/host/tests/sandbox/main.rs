@@ -13,6 +13,7 @@ mod cloud;
 mod code_cache;
 mod compiler;
 mod deadline;
+mod evidence;
 mod fixture;
 mod loading;
 mod services;

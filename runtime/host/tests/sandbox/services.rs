@@ -117,7 +117,7 @@ async fn an_invalid_list_is_an_error() {
         assert_eq!(error.kind, ErrorKind::Broken, "{behaviour}");
         assert!(error.message.contains(expected), "{error}");
     }
-    let listed = behaving("echo", None).await.0.list_owned(&cluster()).await.unwrap();
+    let listed = behaving("echo", None).await.0.list_owned_once(&cluster()).await.unwrap().unwrap();
     assert_eq!(listed[0].name, "lb-1");
 }
 

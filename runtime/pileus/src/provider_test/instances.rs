@@ -208,12 +208,28 @@ pub(super) fn repeats(facts: &Facts) -> CheckResult {
 fn absent(facts: &Facts) -> CheckResult {
     let call = &lookups(facts)?.missing;
     match call.answers() {
-        Some([Ok(Answer::Absent)]) => Ok(()),
+        Some([Ok(Answer::Absent)]) => was_asked(call),
         _ => Err(missed(
             call,
             "answer absent if the cloud says that the instance doesn't exist: with a 404, or a complete list without it",
         )),
     }
+}
+
+/// The host believes an absent instance only if the cloud answered a read of the same call.
+fn was_asked(call: &LookupCall) -> CheckResult {
+    let is_read = |request: &SeenRequest| match request.effect {
+        Effect::Read => true,
+        Effect::Write => ["GET ", "HEAD "].iter().any(|method| request.line.starts_with(method)),
+        Effect::OperationPoll => false,
+    };
+    if call.requests.iter().any(is_read) {
+        return Ok(());
+    }
+    Err(missed(
+        call,
+        "read the instance or a list before you answer absent: the host doesn't believe it otherwise",
+    ))
 }
 
 fn confirm(facts: &Facts) -> CheckResult {
@@ -239,7 +255,7 @@ fn gone(facts: &Facts) -> CheckResult {
     let call =
         call.ok_or_else(|| not_run("the provider ID of an instance that is gone: pass --gone PROVIDER-ID"))?;
     match call.answers() {
-        Some([Ok(Answer::Absent)]) => Ok(()),
+        Some([Ok(Answer::Absent)]) => was_asked(call),
         _ => Err(missed(call, "answer absent if the cloud says that it has no instance with this ID")),
     }
 }
@@ -298,7 +314,7 @@ mod tests {
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
-        let rows: [(&str, Mistake); 13] = [
+        let rows: [(&str, Mistake); 15] = [
             ("instances.known", |facts| known(facts).alone[0].expected = Some("other://1".to_owned())),
             ("instances.known", |facts| {
                 let alone = &mut known(facts).alone[0];
@@ -326,6 +342,11 @@ mod tests {
             }),
             ("instances.gone", |facts| {
                 lookups_of(facts).gone.as_mut().unwrap().outcome = answers([Ok(Answer::Unmanaged)]);
+            }),
+            ("instances.absent", |facts| lookups_of(facts).missing.requests.clear()),
+            ("instances.gone", |facts| {
+                let gone = lookups_of(facts).gone.as_mut().unwrap();
+                gone.requests.iter_mut().for_each(|request| request.effect = Effect::OperationPoll);
             }),
             ("instances.foreign-id", |facts| {
                 lookups_of(facts).foreign.outcome = answers([Ok(Answer::Absent)]);

@@ -248,7 +248,7 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ["instances.foreign-id"].into_iter().chain(FAULTS).filter(|id| *id != "trouble.not-found").collect();
     let traps_in_trouble: Vec<_> =
         ["instances.foreign-id", "instances.largest-batch"].into_iter().chain(FAULTS).collect();
-    let rows: [(&str, &[&str]); 33] = [
+    let rows: [(&str, &[&str]); 34] = [
         ("nothing", &[]),
         ("takes-rubbish", &["configuration.names-fields"]),
         ("traps-on-rubbish", &["configuration.never-traps"]),
@@ -267,6 +267,7 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ("writes", &["instances.read-only"]),
         ("no-rules", &["instances.read-only", "load-balancers.read-only", "routes.read-only"]),
         ("confirms-by-list", &["instances.confirm"]),
+        ("confirms-unasked", &["instances.confirm", "instances.gone"]),
         ("never-gone", &["instances.gone"]),
         ("half-a-list", &["trouble.halfway"]),
         ("ignores-the-deadline", &["trouble.silence", "load-balancers.deadline"]),
@@ -276,7 +277,10 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ("always-writes", &["load-balancers.no-write", "load-balancers.targets"]),
         ("keeps-targets", &["load-balancers.targets"]),
         ("forgets-others", &["load-balancers.known"]),
-        ("keeps-what-is-deleted", &["load-balancers.delete", "load-balancers.trouble"]),
+        (
+            "keeps-what-is-deleted",
+            &["load-balancers.delete", "load-balancers.gone", "load-balancers.trouble"],
+        ),
         ("gone-is-an-error", &["load-balancers.gone", "load-balancers.orphan", "routes.gone"]),
         ("errors-are-empty-lists", &["load-balancers.whole-list", "routes.whole-list"]),
         (

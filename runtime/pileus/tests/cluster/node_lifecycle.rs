@@ -14,7 +14,7 @@ use tokio::time;
 
 use crate::SOON;
 use crate::node::{is_uninitialised, set_ready, taints};
-use crate::world::{Run, World, release};
+use crate::world::{Run, World, document, release};
 
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const MACHINE_ABSENT: &str = "pileus.dev/MachineAbsent";
@@ -63,6 +63,37 @@ fn held(node: &Node) -> Option<String> {
 
 async fn names(world: &World) -> BTreeSet<String> {
     world.nodes().await.iter().map(kube::ResourceExt::name_any).collect()
+}
+
+/// A provider that answers that an instance is absent whenever a request fails.
+#[tokio::test]
+async fn a_provider_that_takes_errors_for_absence_costs_no_node() {
+    let world = world().await;
+    let endpoint = format!("http://127.0.0.1:{}", world.cloud.port);
+    let grant = json!({
+        "host": "127.0.0.1", "port": world.cloud.port, "tls": false, "addresses": ["127.0.0.1"],
+    });
+    let configuration = json!({"endpoint": endpoint, "breaks": "errors-are-absent"});
+    let run = world.start_with(&document("unruly-provider", &configuration, &json!([grant]))).await;
+    run.ready().await;
+    let all = ["alive", "others-1", "others-2", "others-3", "others-4"];
+    let ids = grown_up(&world, &all).await;
+    set_ready(&world.client, "alive", "Unknown").await;
+    for faults in [
+        json!({"errors": {"share": 1, "status": 500}}),
+        json!({"throttle": {"share": 1}}),
+        json!({"lost": {"share": 1, "kinds": ["list", "get"]}}),
+    ] {
+        let before = run.metric("pileus_provider_doubted_total", &[]).await;
+        world.cloud.set_faults(faults.clone()).await;
+        run.reaches("pileus_provider_doubted_total", before + 1).await;
+        passes(&run, 2).await;
+        assert_eq!(names(&world).await.len(), all.len(), "{faults}");
+    }
+    run.logged(&["not believed", "node=\"alive\""]).await;
+    world.cloud.set_faults(json!({})).await;
+    world.cloud.delete(&ids[0]).await;
+    await_absence(&world.client, "alive", SOON).await.unwrap();
 }
 
 #[tokio::test]

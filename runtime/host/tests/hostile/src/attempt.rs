@@ -31,6 +31,12 @@ pub(crate) struct Attempt {
     trailers: bool,
     /// The timeout of each stage, in nanoseconds.
     timeout: Option<u64>,
+    /// The name of the only Node that the request is for. None means all.
+    only: Option<String>,
+    /// How many bytes of the response's body are read. None means all.
+    reads: Option<u64>,
+    /// Whether the request is left in flight, instead of waiting for its response.
+    leaves: bool,
 }
 
 impl Default for Attempt {
@@ -46,6 +52,9 @@ impl Default for Attempt {
             endless: false,
             trailers: false,
             timeout: None,
+            only: None,
+            reads: None,
+            leaves: false,
         }
     }
 }
@@ -53,7 +62,7 @@ impl Default for Attempt {
 /// A request that was handed to the host, and its body.
 pub(crate) struct StartedRequest {
     answer: FutureIncomingResponse,
-    body: Option<OutgoingBody>,
+    pub(crate) body: Option<OutgoingBody>,
 }
 
 impl Attempt {
@@ -66,22 +75,46 @@ impl Attempt {
         Self { method, scheme, authority, path, ..Self::default() }
     }
 
+    /// The request for a Node: `NAME` in its path is replaced. A request for another Node isn't sent.
+    pub(crate) fn about(&self, name: &str) -> Option<Self> {
+        let is_about = self.only.as_ref().is_none_or(|only| only == name);
+        is_about.then(|| Self { path: self.path.replace("NAME", name), ..self.clone() })
+    }
+
     /// Tries the request, and returns its status and body, or the error that refused it.
     pub(crate) fn outcome(&self) -> String {
         let begun = match self.begin() {
             Ok(begun) => begun,
             Err(refusal) => return refusal,
         };
+        if self.leaves {
+            std::mem::forget(begun);
+            return "left in flight".to_owned();
+        }
         if let Some(body) = begun.body {
             self.send(body);
         }
         match answer(&begun.answer) {
-            Ok(response) => match read(&response) {
+            Ok(response) => match self.read(&response) {
                 Ok(bytes) => format!("{} {}", response.status(), String::from_utf8_lossy(&bytes)),
                 Err(code) => format!("{code:?}"),
             },
             Err(code) => format!("{code:?}"),
         }
+    }
+
+    /// Reads as much of a body as configured.
+    fn read(&self, response: &IncomingResponse) -> Result<Vec<u8>, ErrorCode> {
+        let Some(wanted) = self.reads else { return read(response) };
+        let broken = |()| ErrorCode::InternalError(None);
+        let body: IncomingBody = response.consume().map_err(broken)?;
+        let stream = body.stream().map_err(broken)?;
+        let mut bytes = Vec::new();
+        while let Some(left) = wanted.checked_sub(bytes.len() as u64).filter(|left| *left > 0) {
+            let Ok(chunk) = stream.blocking_read(left) else { break };
+            bytes.extend(chunk);
+        }
+        Ok(bytes)
     }
 
     /// Hands the request to the host, without waiting.
@@ -96,6 +129,7 @@ impl Attempt {
             "GET" => Method::Get,
             "PUT" => Method::Put,
             "POST" => Method::Post,
+            "DELETE" => Method::Delete,
             other => Method::Other(other.to_owned()),
         };
         let scheme = match self.scheme.as_str() {

@@ -4,12 +4,15 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use pileus_guest::bindings::pileus::provider::logging;
-use pileus_guest::{Answer, Effect, Endpoint, Error, Instance, NodeReference, Rule, Settings, http};
+use pileus_guest::{
+    Answer, Effect, Endpoint, Error, Instance, InstanceState, NodeReference, Rule, Settings, http,
+};
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{Fields, OutgoingRequest, Scheme};
 
 use crate::Behavior;
 use crate::attempt::{self, Attempt};
+use crate::hoard;
 
 /// The length of a text that exceeds every limit, and still fits well into a guest's memory.
 const LONG: usize = 1 << 20;
@@ -39,6 +42,8 @@ pub(crate) async fn misbehave(
         | Behavior::IpModes
         | Behavior::ManyOwned
         | Behavior::AskInConfigure
+        | Behavior::HugeSettings
+        | Behavior::HugeProblems
         | Behavior::WrongSettings => Ok(Answer::Found(instance)),
         Behavior::Loop | Behavior::LoopInConfigure => forever(),
         Behavior::Recurse => Ok(Answer::Found(Instance { zone: Some(recurse(1).to_string()), ..instance })),
@@ -75,9 +80,27 @@ pub(crate) async fn misbehave(
             let opened = attempts.first().map_or(0, |attempt| attempt::hoard(attempt, 1000));
             Ok(Answer::Found(Instance { zone: Some(opened.to_string()), ..instance }))
         }
+        Behavior::Heads => hoard::heads(),
+        Behavior::FieldSets => hoard::field_sets(),
+        Behavior::FieldCopies => hoard::field_copies(),
+        Behavior::UnsentBodies => hoard::unsent_bodies(),
+        Behavior::ManyBodies => {
+            let written = attempts.first().map_or(0, hoard::many_bodies);
+            Ok(Answer::Found(Instance { zone: Some(written.to_string()), ..instance }))
+        }
         Behavior::Abandon => {
             attempt::abandon(attempts);
             Ok(Answer::Found(instance))
+        }
+        Behavior::FailOpen | Behavior::FailAside => {
+            let name = instance.provider_id.rsplit('/').next().unwrap_or_default();
+            for attempt in attempts.iter().filter_map(|attempt| attempt.about(name)) {
+                black_box(attempt.outcome());
+            }
+            if behaviour == Behavior::FailOpen {
+                return Ok(Answer::Absent);
+            }
+            Ok(Answer::Found(Instance { state: InstanceState::Stopped, ..instance }))
         }
         Behavior::Peek => Ok(Answer::Found(Instance { labels: peek(), ..instance })),
     }

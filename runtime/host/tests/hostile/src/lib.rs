@@ -3,6 +3,7 @@
 
 mod attempt;
 mod behavior;
+mod hoard;
 mod leak;
 mod load_balancers;
 
@@ -71,6 +72,25 @@ enum Behavior {
     Hoard,
     /// Starts the configured requests, and answers while they are in flight.
     Abandon,
+    /// Builds requests with long heads without end, and sends none.
+    Heads,
+    /// Builds header fields without end.
+    FieldSets,
+    /// Copies header fields without end.
+    FieldCopies,
+    /// Opens requests with bodies without end, writes into each, and sends none.
+    UnsentBodies,
+    /// Sends the first configured request as often as handles allow, and writes into all bodies in turn.
+    ManyBodies,
+    /// Returns settings with the longest texts.
+    HugeSettings,
+    /// Returns as many problems with its configuration as it can.
+    HugeProblems,
+    /// Tries the configured requests, and takes every outcome for an answer: instances are absent, lists are empty, and what
+    /// is to be deleted is gone.
+    FailOpen,
+    /// As `fail-open`, but every instance is stopped, and each Service is another controller's.
+    FailAside,
     /// Prints everything that it can see, including its memory, sends it to its cloud, and answers with it.
     Leak,
     /// Panics with everything that it can see.
@@ -119,20 +139,26 @@ impl Provider for Hostile {
     type Configuration = Configuration;
 
     fn describe() -> Description {
-        Description::new("hostile", env!("CARGO_PKG_VERSION")).provider_id_scheme("hostile")
+        let described = Description::new("hostile", env!("CARGO_PKG_VERSION")).provider_id_scheme("hostile");
+        hoard::describe(described)
     }
 
     fn configure(configuration: Configuration) -> Result<Self, Vec<Problem>> {
         let Configuration { behaviour, only, cloud, bytes, attempts } = configuration;
         match behaviour {
             Behavior::LoopInConfigure => forever(),
+            Behavior::HugeProblems => Err(hoard::problems()),
             Behavior::AskInConfigure => Err(vec![Problem::new("cloud", send_while_configuring())]),
             _ => Ok(Self { behaviour, only, cloud, bytes, attempts }),
         }
     }
 
     fn settings(&self) -> Settings {
-        if self.behaviour == Behavior::WrongSettings { wrong_settings() } else { Settings::default() }
+        match self.behaviour {
+            Behavior::WrongSettings => wrong_settings(),
+            Behavior::HugeSettings => hoard::settings(),
+            _ => Settings::default(),
+        }
     }
 }
 

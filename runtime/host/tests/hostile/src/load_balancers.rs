@@ -18,6 +18,10 @@ impl LoadBalancers for Hostile {
         let owned = |name: String| OwnedLoadBalancer { name, ..OwnedLoadBalancer::default() };
         match self.behaviour {
             Behavior::HugeAnswer => Ok(vec![owned(long())]),
+            Behavior::FailOpen | Behavior::FailAside => {
+                misbehave(self.behaviour, &self.attempts, Instance::default()).await?;
+                Ok(Vec::new())
+            }
             Behavior::ManyOwned => Ok((0..MANY).map(|number| owned(number.to_string())).collect()),
             behaviour => {
                 misbehave(behaviour, &self.attempts, Instance::default()).await?;
@@ -61,9 +65,13 @@ impl Hostile {
             Behavior::NoAddress => Ok(ServiceProgress::done([Ingress::ip("lb.example")])),
             Behavior::HugeAnswer => Ok(ServiceProgress::Done {
                 status: vec![Ingress::ip("198.51.100.7")],
-                warnings: (0..12).map(|_| long()).collect(),
+                warnings: (0..12).map(|_| "x".repeat(64 << 10)).collect(),
             }),
-            behaviour => misbehave(behaviour, &self.attempts, Instance::default()).await.map(|_| done),
+            behaviour => {
+                let about = Instance { provider_id: service.name.clone(), ..Instance::default() };
+                misbehave(behaviour, &self.attempts, about).await?;
+                Ok(if behaviour == Behavior::FailAside { ServiceProgress::Elsewhere } else { done })
+            }
         }
     }
 }

@@ -137,6 +137,10 @@ pub(in super::super) fn test_listed<C: Changing>(facts: &Facts) -> CheckResult {
     let step = if scenario.list(Step::Make, "").is_ok() { Step::Make } else { Step::Again };
     let call = scenario.call(step, C::CREATED)?;
     let listed = scenario.list(step, C::CREATED)?;
+    if scenario.lists.iter().any(|(_, list)| list.items.is_ok() && list.requests.is_empty()) {
+        let advice = "read the list from the cloud in the same call: the host doesn't believe it otherwise";
+        return Err(wrong_list::<C>(call, listed, advice));
+    }
     match keys.iter().find(|key| !has::<C>(listed, cluster, key)) {
         Some(key) => Err(wrong_list::<C>(call, listed, C::listing_advice(cluster, key))),
         None => Ok(()),
@@ -175,6 +179,11 @@ fn test_gone<C: Changing>(facts: &Facts) -> CheckResult {
     }
     for call in calls {
         done(call, "answer done if the cloud says that the object doesn't exist, as with a 404")?;
+        if call.requests.is_empty() {
+            let advice =
+                "ask the cloud before you answer done: the host doesn't believe a deletion otherwise";
+            return Err(call.missed(advice));
+        }
     }
     Ok(())
 }
@@ -212,7 +221,7 @@ mod tests {
     /// A mistake for each shared check, in the observations of one capability.
     macro_rules! mistakes {
         ($of:ident, $group:literal) => {{
-            let rows: [(&str, Mistake); 9] = [
+            let rows: [(&str, Mistake); 10] = [
                 (concat!($group, ".one-each"), |it| {
                     let contract = Fault::Contract("change answered 1 times about 2 items".to_owned());
                     fault(&mut it.$of, CloudMode::NotFound).call.outcomes = Err(CallFailure::Fault(contract));
@@ -220,6 +229,7 @@ mod tests {
                 (concat!($group, ".delete"), |it| call(&mut it.$of, Step::Delete).outcomes = Ok(broken())),
                 (concat!($group, ".delete"), |it| drop(list(&mut it.$of, Step::Delete).pop())),
                 (concat!($group, ".gone"), |it| call(&mut it.$of, Step::DeleteAgain).outcomes = Ok(broken())),
+                (concat!($group, ".gone"), |it| call(&mut it.$of, Step::DeleteAgain).requests.clear()),
                 (concat!($group, ".left"), |it| {
                     let scenario = it.$of.as_mut().unwrap().scenario.as_mut().unwrap();
                     scenario.left.push("second".to_owned());

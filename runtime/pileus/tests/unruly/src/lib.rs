@@ -57,6 +57,8 @@ enum Breaks {
     NoRules,
     /// It confirms deletions from a list.
     ConfirmsByList,
+    /// It confirms deletions without asking the cloud.
+    ConfirmsUnasked,
     /// Deleted instances are unmanaged.
     NeverGone,
     /// An incomplete list counts as complete.
@@ -198,6 +200,9 @@ impl Instances for Unruly {
 
 impl Unruly {
     async fn find(&self, purpose: Purpose, node: &NodeReference) -> Result<Option<Machine>, Error> {
+        if purpose == Purpose::Confirm && self.breaks == Breaks::ConfirmsUnasked {
+            return Ok(None);
+        }
         let by_list = purpose == Purpose::Confirm && self.breaks == Breaks::ConfirmsByList;
         match node.provider_id.as_deref().map(|id| (id, id.strip_prefix("unruly://"))) {
             Some((_, Some(id))) if by_list => {
