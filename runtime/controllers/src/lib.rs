@@ -30,6 +30,7 @@ pub mod route;
 mod schedule;
 pub mod service;
 pub mod services;
+mod task;
 mod timer;
 pub mod well_known;
 

@@ -1,13 +1,14 @@
 //! The lifecycle controller taints a Node whose instance is stopped, and deletes a Node whose instance is gone.
 //!
 //! It works in passes. A pass looks up all Nodes together that aren't ready, since a list costs the cloud the same for one Node
-//! as for a thousand. A Node is deleted only after a direct read has confirmed that its instance is gone, and not while so
+//! as for a thousand. A lookup that hangs delays only its own Nodes. A Node is deleted only after a direct read has confirmed that its instance is gone, and not while so
 //! many are gone at once that it may be an error (`breaker`).
 
 mod apply;
 mod breaker;
 #[cfg(test)]
 mod histories;
+mod lookups;
 pub(crate) mod metrics;
 mod plan;
 mod planner;
@@ -18,19 +19,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pileus_cloud::{Instances, Provider, Purpose};
+use pileus_cloud::{Instances, Provider};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info_span};
 
-use crate::answers::per_item;
 use crate::deps::ControllerDeps;
 use crate::error::Error;
 use crate::events::Events;
-use crate::facts::node::NodeFacts;
 use crate::nodes::{Nodes, write_each};
+use lookups::{Answered, Lookups};
 use plan::{Action, NodeWrite};
-use planner::{Findings, LifecyclePlanner, NodeAnswer, Now};
+use planner::{Findings, LifecyclePlanner, Now};
+
+/// How long a pass waits for the next answer before it holds and deletes Nodes on the answers that it has. A lookup is given more
+/// time by the host.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the operator has set for the controller.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +66,7 @@ pub struct Controller {
 /// What is kept between passes.
 struct Memory {
     planner: LifecyclePlanner,
+    lookups: Lookups,
     started: Instant,
     /// The number of passes with failed lookups since the last pass without.
     failures: u32,
@@ -78,7 +83,8 @@ impl Controller {
     /// Runs until `stop`, and then until no write is in flight.
     pub async fn run(self, stop: CancellationToken) {
         let planner = LifecyclePlanner::new(self.provider.clone(), self.settings.taints_out_of_service);
-        let mut memory = Memory { planner, started: Instant::now(), failures: 0 };
+        let lookups = Lookups::new(Arc::clone(&self.instances), &self.provider);
+        let mut memory = Memory { planner, lookups, started: Instant::now(), failures: 0 };
         // Wait for the first list of Nodes. Otherwise the first pass would see no Node, and the next one come a period later.
         let mut nodes = self.nodes.subscribe();
         let mut wait = stop.run_until_cancelled(nodes.recv()).await.map(drop);
@@ -91,16 +97,28 @@ impl Controller {
         self.lifecycle.reset_gauges();
     }
 
+    /// Makes one pass. Writes that help a Node are made as soon as its answer is there. Holds and deletions come last, since the
+    /// breaker looks at all Nodes.
     async fn pass(&self, memory: &mut Memory, stop: &CancellationToken) {
+        let mut findings = Findings::default();
+        while let Some(answered) = memory.lookups.try_next() {
+            memory.on_answered(&mut findings, answered);
+        }
         let Some(nodes) = self.nodes.all() else { return };
+        let help = memory.planner.plan_help(&nodes, &findings, memory.now());
+        self.write(memory, help, stop).await;
         let candidates = memory.planner.candidates(&nodes, memory.now());
         self.lifecycle.set_candidates(candidates.len());
-        let Some(findings) = stop.run_until_cancelled(self.find(memory, candidates)).await else { return };
+        memory.lookups.begin(candidates);
+        if self.find(memory, &mut findings, stop).await.is_none() {
+            return;
+        }
         memory.report(&self.provider.name, findings.first_error.as_ref());
         // The Nodes may have changed during the lookups, so the plan reads them again.
         let Some(nodes) = self.nodes.all() else { return };
-        let plan = memory.planner.plan(&nodes, &findings, memory.now());
+        let mut plan = memory.planner.plan(&nodes, &findings, memory.now());
         self.lifecycle.record_plan(&plan, findings.contradicted, memory.planner.unknown());
+        plan.actions.retain(|action| !action.write.helps());
         let holds = plan.actions.iter().filter(|action| matches!(action.write, NodeWrite::Hold(_))).count();
         if holds > 0 {
             let (gone, total) = (plan.breaker.gone, plan.breaker.total);
@@ -113,31 +131,29 @@ impl Controller {
         self.lifecycle.count_pass();
     }
 
-    /// Looks up the candidates, and reads directly those that need it.
-    async fn find(&self, memory: &mut Memory, candidates: Vec<Arc<NodeFacts>>) -> Findings {
-        let mut findings = Findings::default();
-        if candidates.is_empty() {
-            return findings;
+    /// Looks up the candidates, and reads directly those that need it. A lookup that hangs is left to later passes. `None` after
+    /// `stop`.
+    async fn find(
+        &self,
+        memory: &mut Memory,
+        findings: &mut Findings,
+        stop: &CancellationToken,
+    ) -> Option<()> {
+        memory.lookups.start();
+        while memory.lookups.is_pass_unfinished() {
+            let next = tokio::time::timeout(ANSWER_TIMEOUT, memory.lookups.next());
+            let Ok(Some(answered)) = stop.run_until_cancelled(next).await? else { break };
+            let mut looked_up = memory.on_answered(findings, answered);
+            while let Some(answered) = memory.lookups.try_next() {
+                looked_up.extend(memory.on_answered(findings, answered));
+            }
+            // Before the writes, so that no lookup waits for them.
+            memory.lookups.start();
+            let nodes: Vec<_> = looked_up.iter().filter_map(|name| self.nodes.get(name)).collect();
+            let help = memory.planner.plan_help(&nodes, findings, memory.now());
+            self.write(memory, help, stop).await;
         }
-        let answers = self.look_up(Purpose::Refresh, candidates).await;
-        let to_confirm = memory.planner.on_lookup(&mut findings, answers, memory.now());
-        let nodes = to_confirm.iter().map(|(node, _)| Arc::clone(node)).collect();
-        let answers = self.look_up(Purpose::Confirm, nodes).await;
-        memory.planner.on_confirmation(&mut findings, &to_confirm, answers, memory.now());
-        findings
-    }
-
-    /// Looks up instances in as few calls as the provider allows. Returns an answer for each Node, in the same order. Where a call
-    /// fails as a whole, each of its Nodes gets the error.
-    async fn look_up(&self, purpose: Purpose, nodes: Vec<Arc<NodeFacts>>) -> Vec<NodeAnswer> {
-        let mut all = Vec::with_capacity(nodes.len());
-        for chunk in nodes.chunks(self.provider.largest_lookup_batch.max(1)) {
-            let references: Vec<_> =
-                chunk.iter().map(|node| node.reference(&self.provider.node_labels)).collect();
-            let answers = self.instances.lookup(purpose, &references).await;
-            all.extend(chunk.iter().cloned().zip(per_item(answers, chunk.len())));
-        }
-        all
+        Some(())
     }
 
     /// Makes the writes in this order, several at a time. After `stop` no write begins, and those in flight are awaited.
@@ -157,6 +173,19 @@ impl Controller {
 impl Memory {
     fn now(&self) -> Now {
         Now { wall: Timestamp::now(), uptime: self.started.elapsed() }
+    }
+
+    /// Applies the answers of a lookup. Returns the names of its Nodes.
+    fn on_answered(&mut self, findings: &mut Findings, answered: Answered) -> Vec<String> {
+        let Answered { listed, answers, .. } = answered;
+        let (names, now) = (answers.iter().map(|(node, _)| node.name.clone()).collect(), self.now());
+        if listed.is_empty() {
+            let to_confirm = self.planner.on_lookup(findings, answers, now);
+            self.lookups.confirm(to_confirm);
+        } else {
+            self.planner.on_confirmation(findings, &listed, answers, now);
+        }
+        names
     }
 
     fn on_write_result(&mut self, action: &Action, written: &Result<(), Error>) {
@@ -211,7 +240,7 @@ mod tests {
     use http::{Method, Request, Response};
     use http_body_util::BodyExt as _;
     use kube::client::Body;
-    use pileus_cloud::{Answer, InstanceState, NodeReference};
+    use pileus_cloud::{Answer, InstanceState, NodeReference, Purpose};
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
     use tokio::sync::Semaphore;
@@ -219,6 +248,7 @@ mod tests {
 
     use super::*;
     use crate::cluster_addresses::ClusterAddresses;
+    use crate::facts::node::NodeFacts;
     use crate::health::Health;
     use crate::metrics::Metrics;
     use crate::model::instance;
@@ -304,7 +334,9 @@ mod tests {
     struct FakeInstances {
         calls: Mutex<Vec<(Purpose, usize)>>,
         state: fn(Purpose, &str) -> Option<InstanceState>,
-        hangs: bool,
+        /// A call about a Node of this name hangs.
+        hangs: Option<&'static str>,
+        hung: Mutex<usize>,
     }
 
     #[async_trait]
@@ -315,7 +347,8 @@ mod tests {
             nodes: &[NodeReference],
         ) -> Result<Vec<Result<Answer, pileus_cloud::Error>>, pileus_cloud::Error> {
             self.calls.lock().unwrap().push((purpose, nodes.len()));
-            if self.hangs {
+            if nodes.iter().any(|node| Some(&*node.name) == self.hangs) {
+                *self.hung.lock().unwrap() += 1;
                 pending::<()>().await;
             }
             let answer = |node: &NodeReference| {
@@ -405,7 +438,7 @@ mod tests {
     }
 
     fn instances(state: fn(Purpose, &str) -> Option<InstanceState>) -> FakeInstances {
-        FakeInstances { calls: Mutex::default(), state, hangs: false }
+        FakeInstances { calls: Mutex::default(), state, hangs: None, hung: Mutex::default() }
     }
 
     #[tokio::test(start_paused = true)]
@@ -492,7 +525,8 @@ mod tests {
             (Err(Error::Refused("no right".to_owned())), false, 4),
         ] {
             let planner = LifecyclePlanner::new(provider(None), false);
-            let mut memory = Memory { planner, started: Instant::now(), failures: 0 };
+            let lookups = Lookups::new(Arc::new(instances(|_, _| None)), &provider(None));
+            let mut memory = Memory { planner, lookups, started: Instant::now(), failures: 0 };
             for node in &deleted {
                 let action = Action { node: Arc::clone(node), write: NodeWrite::Delete { is_released } };
                 memory.on_write_result(&action, &written);
@@ -546,8 +580,54 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_lookup_that_hangs_delays_only_its_own_nodes() {
+        // The first call of a pass is about n0 and others, and the last one about n97 and n98.
+        let running = start(
+            250,
+            1000,
+            FakeInstances {
+                hangs: Some("n0"),
+                ..instances(|_, name| match name {
+                    "n97" => Some(InstanceState::Stopped),
+                    "n98" => None,
+                    _ => Some(InstanceState::Running),
+                })
+            },
+        );
+        a_moment().await;
+        assert_eq!(running.api.written(&Method::PATCH)[0].0, "/api/v1/nodes/n97", "tainted at once");
+        assert_eq!(running.api.written(&Method::DELETE), []);
+        tokio::time::sleep(ANSWER_TIMEOUT).await;
+        assert_eq!(
+            running.api.written(&Method::DELETE)[0].0,
+            "/api/v1/nodes/n98",
+            "without the hanging answer"
+        );
+        tokio::time::sleep(Settings::default().period * 10).await;
+        assert_eq!(*running.instances.hung.lock().unwrap(), 1, "its Nodes are not looked up again meanwhile");
+        let passes = "pileus_node_lifecycle_passes_total 11";
+        assert!(running.metrics().contains(passes), "{}", running.metrics());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_lookups_run_at_once_than_a_cloud_can_take() {
+        let instances = instances(|_, _| Some(InstanceState::Running));
+        let nodes: Vec<_> = (0..9).map(|n| Arc::new(NodeFacts::registered(&format!("n{n}")))).collect();
+        let one_by_one = Provider { largest_lookup_batch: 1, ..provider(None) };
+        let mut lookups = Lookups::new(Arc::new(instances), &one_by_one);
+        lookups.begin(nodes);
+        for left in [5, 4, 3, 2, 1, 0, 0, 0, 0] {
+            lookups.start();
+            assert!(lookups.is_pass_unfinished());
+            assert_eq!(lookups.waiting(), left);
+            assert!(lookups.next().await.is_some());
+        }
+        assert!(!lookups.is_pass_unfinished());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_lookup_that_hangs_does_not_delay_the_stop() {
-        let running = start(1, 0, FakeInstances { hangs: true, ..instances(|_, _| None) });
+        let running = start(1, 0, FakeInstances { hangs: Some("n0"), ..instances(|_, _| None) });
         a_moment().await;
         assert_eq!(running.instances.calls.lock().unwrap().len(), 1);
         running.stop.cancel();

@@ -70,6 +70,8 @@ pub struct NodeFacts {
     pub owned_labels: BTreeSet<String>,
     /// The status of the condition `Ready`.
     pub readiness: Readiness,
+    /// Since when the condition `Ready` has its status. `None` where there is no such condition.
+    pub readiness_since: Option<Timestamp>,
     /// Whether its deletion is on hold: [`CONDITION_MACHINE_ABSENT`] is true.
     pub is_held: bool,
     /// The UID in [`ANNOTATION_RELEASE_DELETION`].
@@ -123,6 +125,9 @@ impl NodeFacts {
                 Some("False") => Readiness::False,
                 _ => Readiness::Unknown,
             },
+            readiness_since: find("Ready")
+                .and_then(|condition| condition.last_transition_time.as_ref())
+                .map(|time| time.0),
             is_held: condition(CONDITION_MACHINE_ABSENT) == Some("True"),
             release_deletion: annotation(ANNOTATION_RELEASE_DELETION).cloned(),
             pod_cidrs: parse_cidrs(&spec.pod_cidrs),
@@ -146,6 +151,12 @@ impl NodeFacts {
     /// Whether the Node waits to be initialized.
     pub fn is_uninitialized(&self) -> bool {
         self.taints.iter().any(|taint| taint.key == TAINT_UNINITIALIZED)
+    }
+
+    /// Whether the provider has never found an instance for the Node: it waits to be initialized, and has no label that comes from an
+    /// instance. With `--wait-for-routes` a Node keeps the taint for a while after its labels are set.
+    pub fn never_had_instance(&self) -> bool {
+        self.is_uninitialized() && self.owned_labels.is_empty()
     }
 
     /// Whether the cloud has a route for each of its Pod CIDRs, as the route controller reports in the condition.
@@ -238,7 +249,10 @@ mod tests {
             "status": {
                 "addresses": [{"type": "Hostname", "address": "a"}, {"type": "Quantum", "address": "?"}],
                 "conditions": [
-                    {"type": "Ready", "status": "False", "reason": "KubeletNotReady"},
+                    {
+                        "type": "Ready", "status": "False", "reason": "KubeletNotReady",
+                        "lastTransitionTime": "2026-01-02T03:04:06Z",
+                    },
                     {"type": CONDITION_MACHINE_ABSENT, "status": "True"},
                 ],
                 "images": [{"names": ["x"], "sizeBytes": 1}],
@@ -247,6 +261,7 @@ mod tests {
         .unwrap();
         assert_eq!(facts.owned_labels, ["a.example/x", "b.example/y"].map(str::to_owned).into());
         assert_eq!(facts.readiness, Readiness::False);
+        assert_eq!(facts.readiness_since.unwrap().to_string(), "2026-01-02T03:04:06Z");
         assert_eq!(
             facts.pod_cidrs.iter().map(ToString::to_string).collect::<Vec<_>>(),
             ["10.1.0.0/24", "2001:db8::/64"]
@@ -267,7 +282,7 @@ mod tests {
         let facts = read(serde_json::json!({"metadata": {"name": "a"}})).unwrap();
         assert!(!facts.is_uninitialized() && !facts.is_deleting);
         assert_eq!(facts.provider_id, None);
-        assert_eq!(facts.readiness, Readiness::Unknown);
+        assert_eq!((facts.readiness, facts.readiness_since), (Readiness::Unknown, None));
         assert!(!facts.is_held && facts.owned_labels.is_empty() && facts.release_deletion.is_none());
     }
 

@@ -26,7 +26,7 @@ pub(super) struct Breaker {
 }
 
 /// The state of the breaker in one pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct BreakerState {
     /// Whether deletions are on hold.
     pub(super) is_open: bool,

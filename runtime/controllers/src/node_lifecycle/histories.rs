@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use pileus_cloud::{InstanceState, Provider, ProviderId, Purpose};
 
-use super::plan::{Action, NodeWrite};
+use super::plan::{self, Action, NodeWrite};
 use super::planner::{Findings, LifecyclePlanner, NodeAnswer, Now};
 use crate::error::Error;
 use crate::facts::node::{NodeFacts, Readiness, Taint};
@@ -304,6 +304,7 @@ impl World {
         let instance = self.cloud.instance(node);
         assert!(self.may_lie || instance.is_none(), "{node:?} has an instance: {instance:?}");
         assert!(is_ours(node) && node.readiness != Readiness::True && !node.is_deleting, "{node:?}");
+        assert!(is_released || !plan::is_joining(node, self.wall()), "{node:?} may get an instance");
         assert_eq!(is_released, node.is_held, "a Node on hold waits for its release");
         assert!(!is_released || node.release_deletion.as_deref() == Some(node.uid.as_str()), "{node:?}");
         let now = self.now();
@@ -321,7 +322,8 @@ impl World {
         (self.is_busy, self.may_lie) = (false, false);
         self.cloud.faults = Faults::default();
         self.cloud.list_catches_up();
-        for _ in 0..30 {
+        // Longer than a Node is kept that never had an instance.
+        for _ in 0..70 {
             self.time += Duration::from_secs(10);
             self.nodes_follow_their_instances();
             self.pass();

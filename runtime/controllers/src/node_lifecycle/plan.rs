@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::breaker::BreakerState;
 use crate::facts::node::{NodeFacts, Readiness, Taint};
@@ -17,6 +17,10 @@ use crate::well_known::{TAINT_AUTOSCALER_DELETES, TAINT_OUT_OF_SERVICE, TAINT_SH
 /// The value of the out-of-service taint that Pileus sets. Kubernetes' documentation tells operators to use `nodeshutdown`, and
 /// a taint that an operator has set is the operator's to remove.
 pub(super) const OUT_OF_SERVICE_VALUE: &str = "pileus-shutdown";
+
+/// How long a Node that never had an instance is kept after its kubelet has fallen silent. Its name may differ from the
+/// instance's, which an operator can correct (U-31).
+const JOIN_GRACE: SignedDuration = SignedDuration::from_mins(10);
 
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
@@ -58,6 +62,16 @@ pub(super) enum NodeWrite {
     },
 }
 
+impl NodeWrite {
+    /// Whether the write helps the Node, and so needs no decision of the breaker.
+    pub(super) const fn helps(&self) -> bool {
+        match self {
+            Self::SetTaints(_) | Self::EndHold => true,
+            Self::Hold(_) | Self::Delete { .. } => false,
+        }
+    }
+}
+
 /// The decision about a Node, before the breaker is evaluated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
@@ -83,6 +97,7 @@ pub(super) fn decide(
         return match (node.is_held, is_released(node)) {
             (_, true) => Decision::Write(NodeWrite::Delete { is_released: true }),
             (true, false) => Decision::KeepHeld,
+            (false, false) if is_joining(node, now) => Decision::Nothing,
             (false, false) => Decision::ConfirmedGone,
         };
     }
@@ -103,6 +118,17 @@ pub(super) fn decide(
         (true, false) => Decision::KeepHeld,
         (true, true) => Decision::Write(NodeWrite::EndHold),
     }
+}
+
+/// Whether a Node never had an instance and is kept all the same: while its kubelet reports, which is the status `False` of the
+/// condition `Ready`, and for [`JOIN_GRACE`] after that. A kubelet that has never reported is silent since the Node's creation.
+pub(super) fn is_joining(node: &NodeFacts, now: Timestamp) -> bool {
+    let silent_since = node.readiness_since.map_or(node.created_at, |since| since.max(node.created_at));
+    let is_expected = match node.readiness {
+        Readiness::True | Readiness::False => true,
+        Readiness::Unknown => now.duration_since(silent_since) < JOIN_GRACE,
+    };
+    node.never_had_instance() && is_expected
 }
 
 /// Whether this very Node is released for deletion: by an operator while it was on hold, or by the cluster autoscaler, which
@@ -197,6 +223,7 @@ fn is_our_out_of_service(taint: &Taint) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pileus_cloud::ProviderId;
     use proptest::prelude::*;
 
     const NOW: Timestamp = Timestamp::constant(1_767_323_045, 0);
@@ -258,6 +285,50 @@ mod tests {
             assert_eq!(decision(|_| {}), bare, "{row}");
             assert_eq!(decision(|node| node.taints = vec![shutdown()]), tainted, "{row}, tainted");
             assert_eq!(decision(|node| node.is_held = true), held, "{row}, held");
+        }
+    }
+
+    #[test]
+    fn a_node_that_never_had_an_instance_is_kept_while_its_kubelet_reports_and_ten_minutes_more() {
+        use Readiness::{False, Unknown};
+        let minutes_ago = |minutes| NOW - SignedDuration::from_mins(minutes);
+        let (joins, gone) = (Decision::Nothing, Decision::ConfirmedGone);
+        for (row, readiness, created, since, expected) in [
+            ("reports", False, 2, Some(1), &joins),
+            ("reports for hours", False, 600, Some(590), &joins),
+            ("has reported nothing yet", Unknown, 2, None, &joins),
+            ("has reported nothing for 10 minutes", Unknown, 10, None, &gone),
+            ("is silent since a minute", Unknown, 600, Some(1), &joins),
+            ("is silent since 9 minutes", Unknown, 600, Some(9), &joins),
+            ("is silent since 10 minutes", Unknown, 600, Some(10), &gone),
+            ("has a clock that is behind", Unknown, 2, Some(600), &joins),
+            ("has a clock that is ahead", Unknown, 2, Some(-600), &joins),
+        ] {
+            let facts = |node: NodeFacts| NodeFacts {
+                readiness,
+                created_at: minutes_ago(created),
+                readiness_since: since.map(minutes_ago),
+                ..node
+            };
+            let named = ProviderId::parse("fake://typo").ok();
+            for provider_id in [None, named] {
+                let waits = facts(NodeFacts { provider_id, ..NodeFacts::registered("a") });
+                assert_eq!(decide(&waits, ABSENT, false, NOW), *expected, "{row}");
+                let released = NodeFacts {
+                    taints: vec![
+                        taint(TAINT_AUTOSCALER_DELETES, None, NO_SCHEDULE, None),
+                        waits.taints[0].clone(),
+                    ],
+                    ..waits.clone()
+                };
+                let delete = Decision::Write(NodeWrite::Delete { is_released: true });
+                assert_eq!(decide(&released, ABSENT, false, NOW), delete, "{row}, released");
+                let owned_labels = BTreeSet::from(["topology.kubernetes.io/zone".to_owned()]);
+                let had_one = NodeFacts { owned_labels, ..waits };
+                assert_eq!(decide(&had_one, ABSENT, false, NOW), gone, "{row}, with an instance before");
+            }
+            let works = facts(node(|_| {}));
+            assert_eq!(decide(&works, ABSENT, false, NOW), gone, "{row}, initialized");
         }
     }
 

@@ -1,7 +1,7 @@
 //! The lifecycle controller without its network: which Nodes a pass looks up, what the answers mean, and what to write.
 //!
-//! A pass calls `candidates`, looks these Nodes up, calls `on_lookup`, looks the suspects up directly, calls `on_confirmation`,
-//! and finally `plan`. An old answer may say that an instance exists, but never that it is gone. A write that deletes a Node or
+//! A pass calls `candidates` and looks these Nodes up in several calls. After each it calls `on_lookup`, looks the suspects up
+//! directly, and calls `on_confirmation`; `plan_help` has the writes that need no other answer. Finally it calls `plan`. An old answer may say that an instance exists, but never that it is gone. A write that deletes a Node or
 //! lifts its hold rests on a direct read that began after the lookup.
 //!
 //! Pure: the clocks are arguments.
@@ -115,8 +115,10 @@ impl LifecyclePlanner {
         for (node, answer) in answers {
             let Some(answer) = self.definite(findings, &node, answer, now) else { continue };
             let needs_read = match finding(&answer, false) {
-                // A Node on hold that isn't released is only looked up to find out whether its instance is back.
-                None => !node.is_held || plan::is_released(&node),
+                None if plan::is_released(&node) => true,
+                // A Node on hold that isn't released is only looked up to find out whether its instance is back, and one that
+                // never had an instance to find out whether it has one now.
+                None => !node.is_held && !plan::is_joining(&node, now.wall),
                 Some(_) if node.is_held => true,
                 Some(found) => {
                     findings.record(&node, found);
@@ -160,22 +162,41 @@ impl LifecyclePlanner {
         }
     }
 
-    /// Plans the writes for all Nodes as they are now. A finding counts only for a Node that would be looked up again with the
-    /// same reference.
+    /// Plans the writes that help these Nodes as they are now. They need not wait for the answers about other Nodes.
+    pub(super) fn plan_help(&self, nodes: &[Arc<NodeFacts>], findings: &Findings, now: Now) -> Vec<Action> {
+        let mut actions = plan::plan(&self.decisions(nodes, findings, now), BreakerState::default());
+        actions.retain(|action| action.write.helps());
+        actions
+    }
+
+    /// The decisions about the provider's Nodes as they are now. A finding counts only for a Node that would be looked up again
+    /// with the same reference.
+    fn decisions(
+        &self,
+        nodes: &[Arc<NodeFacts>],
+        findings: &Findings,
+        now: Now,
+    ) -> Vec<(Arc<NodeFacts>, Decision)> {
+        let decision = |node: &Arc<NodeFacts>| {
+            let labels = &self.provider.node_labels;
+            let is_same = |looked_up: &NodeFacts| looked_up.reference(labels) == node.reference(labels);
+            let known = findings.known.get(&node.uid).filter(|(looked_up, _)| is_same(looked_up));
+            let finding = known.map(|(_, finding)| *finding);
+            (Arc::clone(node), plan::decide(node, finding, self.wants_out_of_service, now.wall))
+        };
+        nodes.iter().filter(|node| self.is_ours(node)).map(decision).collect()
+    }
+
+    /// Plans all writes, for all Nodes as they are now.
     pub(super) fn plan(&self, nodes: &[Arc<NodeFacts>], findings: &Findings, now: Now) -> Plan {
-        let ours = nodes.iter().filter(|node| self.is_ours(node));
-        let decisions: Vec<_> = ours
-            .map(|node| {
-                let labels = &self.provider.node_labels;
-                let is_same = |looked_up: &NodeFacts| looked_up.reference(labels) == node.reference(labels);
-                let known = findings.known.get(&node.uid).filter(|(looked_up, _)| is_same(looked_up));
-                let finding = known.map(|(_, finding)| *finding);
-                (Arc::clone(node), plan::decide(node, finding, self.wants_out_of_service, now.wall))
-            })
-            .collect();
-        let present = decisions.iter().map(|(node, _)| node.uid.as_str()).collect();
+        let decisions = self.decisions(nodes, findings, now);
+        // A Node that never had an instance says nothing about the others.
+        let counts = |node: &NodeFacts| node.is_held || !plan::is_joining(node, now.wall);
+        let present = decisions.iter().filter(|(node, _)| counts(node));
+        let present = present.map(|(node, _)| node.uid.as_str()).collect();
         let is_suspect = |(node, decision): &&(Arc<NodeFacts>, Decision)| {
             *decision == Decision::Nothing
+                && counts(node)
                 && node.readiness != Readiness::True
                 && self.suspects.contains(&node.uid)
         };
@@ -407,6 +428,23 @@ mod tests {
         let (_, _, read) =
             pass(&mut LifecyclePlanner::new(provider(), true), &[moving], at(0), stopped, |_| ABSENT);
         assert!(read.is_empty(), "stopped, and its Pods move already");
+    }
+
+    #[test]
+    fn nodes_that_never_had_an_instance_cost_no_read_and_say_nothing_about_others() {
+        let joining = |name: &str| NodeFacts { created_at: at(0).wall, ..NodeFacts::registered(name) };
+        let mut all: Vec<_> = (0..40).map(|n| joining(&format!("j{n}"))).collect();
+        all.extend(nodes(8).into_iter().map(|node| NodeFacts { readiness: Readiness::True, ..node }));
+        let mut planner = LifecyclePlanner::new(provider(), false);
+        let mut round = |all: &[NodeFacts], seconds| {
+            let (plan, looked_up, read) = pass(&mut planner, all, at(seconds), |_| ABSENT, |_| ABSENT);
+            (looked_up.len(), read.len(), counts(&plan), (plan.breaker.gone, plan.breaker.total))
+        };
+        assert_eq!(round(&all, 61), (40, 0, (0, 0), (0, 8)));
+        all.iter_mut().skip(40).take(4).for_each(|node| node.readiness = Readiness::Unknown);
+        assert_eq!(round(&all, 71), (44, 4, (0, 4), (4, 8)), "half of the others are gone");
+        assert_eq!(round(&all[..3], 599), (3, 0, (0, 0), (0, 0)));
+        assert_eq!(round(&all[..3], 600), (3, 3, (3, 0), (3, 3)), "after ten minutes of silence");
     }
 
     #[test]

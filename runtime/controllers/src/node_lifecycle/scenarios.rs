@@ -115,10 +115,12 @@ fn l14_without_a_provider_id_a_stopped_instance_is_found_by_name() {
     assert!(taints(unnamed(Readiness::False), &Ok(found(InstanceState::Stopped))));
 }
 
-/// Upstream gets an empty instance ID. Here the provider answers `absent`.
+/// Upstream gets an empty instance ID. Here the provider answers `absent`. The Node never had an instance, so it is kept while its
+/// kubelet reports (U-31).
 #[test]
 fn l15_without_a_provider_id_and_without_an_instance_a_node_is_deleted() {
-    assert!(deletes(unnamed(Readiness::False), &ABSENT));
+    assert!(deletes(unnamed(Readiness::Unknown), &ABSENT));
+    assert_eq!(writes(unnamed(Readiness::False), &ABSENT), None);
 }
 
 #[test]
@@ -175,5 +177,5 @@ fn l26_an_empty_provider_id_is_invalid() {
 fn l27_l28_not_found_is_an_answer_and_an_error_is_never_not_found() {
     let words = Err(Error::new(ErrorKind::Invalid, "instance not found"));
     assert_eq!(writes(unnamed(Readiness::False), &words), None);
-    assert!(deletes(unnamed(Readiness::False), &ABSENT));
+    assert!(deletes(node(Readiness::False), &ABSENT));
 }

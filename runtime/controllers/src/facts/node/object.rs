@@ -73,6 +73,8 @@ pub(super) struct Condition {
     pub(super) status: String,
     #[serde(default)]
     pub(super) reason: String,
+    #[serde(rename = "lastTransitionTime")]
+    pub(super) last_transition_time: Option<Time>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

@@ -31,6 +31,7 @@ impl NodeFacts {
             labels: BTreeMap::new(),
             owned_labels: BTreeSet::new(),
             readiness: Readiness::Unknown,
+            readiness_since: None,
             is_held: false,
             release_deletion: None,
             pod_cidrs: Vec::new(),
