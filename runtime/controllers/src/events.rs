@@ -34,6 +34,8 @@ pub enum Reason {
     DuplicateProviderID,
     /// Two Nodes have one internal address. Upstream doesn't notice.
     DuplicateAddress,
+    /// A Node has no instance, although it works or waits to be initialized. Upstream says nothing.
+    InstanceNotFound,
     /// A Node is being deleted because its instance is gone (upstream's).
     DeletingNode,
     /// A Node whose instance is gone can't be deleted (upstream's).
@@ -80,6 +82,7 @@ impl Reason {
             Self::CloudFactsLeftOut => "CloudFactsLeftOut",
             Self::DuplicateProviderID => "DuplicateProviderID",
             Self::DuplicateAddress => "DuplicateAddress",
+            Self::InstanceNotFound => "InstanceNotFound",
             Self::DeletingNode => "DeletingNode",
             Self::DeletingNodeFailed => "DeletingNodeFailed",
             Self::DeletionHeld => "DeletionHeld",
@@ -121,6 +124,7 @@ impl Reason {
             | Self::UpdatedLoadBalancer
             | Self::CredentialRestored => EventType::Normal,
             Self::CloudInitializationFailed
+            | Self::InstanceNotFound
             | Self::CloudRefreshFailed
             | Self::CloudFactsLeftOut
             | Self::DuplicateProviderID
@@ -143,6 +147,7 @@ impl Reason {
             Self::Synced | Self::CloudInitializationFailed => "Initialize",
             Self::DeletingNode | Self::DeletingNodeFailed | Self::DeletionHeld => "Delete",
             Self::CloudRefreshFailed
+            | Self::InstanceNotFound
             | Self::CloudFactsLeftOut
             | Self::DuplicateProviderID
             | Self::DuplicateAddress => "Refresh",
@@ -223,7 +228,8 @@ impl Events {
                     continue;
                 }
                 let recorder = recorders.recorder(&event, now);
-                match tokio::time::timeout(SEND_TIMEOUT, recorder.publish(&event, &object)).await {
+                let sent = tokio::time::timeout(SEND_TIMEOUT, recorder.publish(&event, &object)).await;
+                match sent {
                     Ok(Ok(())) => counters.count_event("sent"),
                     Err(_elapsed) => counters.count_event("failed"),
                     Ok(Err(error)) => {

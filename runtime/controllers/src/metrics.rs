@@ -9,12 +9,15 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::node::missing::Cause;
+
 /// The metric families of the controllers. Clones share their values.
 #[derive(Clone)]
 pub struct Metrics {
     taint_removal_delay: Histogram,
     initial_sync_delay: Histogram,
     waiting: Gauge,
+    missing: Family<CauseLabels, Gauge>,
     answers: Family<AnswerLabels, Counter>,
     refreshes: Family<ResultLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
@@ -30,6 +33,11 @@ pub struct Metrics {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AnswerLabels {
     answer: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CauseLabels {
+    cause: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,6 +64,7 @@ impl Metrics {
             taint_removal_delay: upstream(),
             initial_sync_delay: upstream(),
             waiting: Gauge::default(),
+            missing: Family::default(),
             answers: Family::default(),
             refreshes: Family::default(),
             writes: Family::default(),
@@ -78,6 +87,11 @@ impl Metrics {
         );
         let prefix = registry.sub_registry_with_prefix("pileus_node");
         prefix.register("waiting", "Nodes that wait to be initialized", metrics.waiting.clone());
+        prefix.register(
+            "without_instance",
+            "Nodes for which the provider has no instance, by cause",
+            metrics.missing.clone(),
+        );
         prefix.register("lookup_answers", "Answers of the cloud about single Nodes", metrics.answers.clone());
         prefix.register(
             "refreshes",
@@ -106,6 +120,11 @@ impl Metrics {
 
     pub(crate) fn set_waiting_nodes(&self, count: usize) {
         self.waiting.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn set_missing_instances(&self, cause: Cause, count: usize) {
+        let gauge = self.missing.get_or_create(&CauseLabels { cause: cause.as_str() });
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn count_answer(&self, answer: &'static str) {

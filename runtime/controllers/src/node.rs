@@ -10,9 +10,11 @@ mod apply;
 mod completion;
 mod decide;
 mod labels;
+pub(crate) mod missing;
 mod notices;
 mod plan;
 mod queue;
+mod report;
 mod screening;
 mod worker;
 

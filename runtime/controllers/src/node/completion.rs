@@ -1,9 +1,7 @@
-//! Brings one Node up to date with its instance, write by write, and reports the result to users.
+//! Brings one Node up to date with its instance, write by write.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::api::Patch;
 use pileus_cloud::{Answer, Instance, Purpose, Retry};
 
@@ -12,7 +10,6 @@ use super::apply::patch_request;
 use super::decide::{SyncResult, retry};
 use super::plan::{Action, Blocked, Plan, plan, plan_with_routes};
 use crate::error::Error;
-use crate::events::Reason;
 use crate::facts::node::NodeFacts;
 
 /// The most writes to a Node before other Nodes get a writer. Two complete a Node; more are needed only where the Node keeps
@@ -91,36 +88,6 @@ impl Controller {
         let answers = self.instances.lookup(Purpose::Confirm, &[reference]).await;
         let is_same = |answer: &Answer| matches!(answer, Answer::Found(found) if found.provider_id == instance.provider_id);
         matches!(answers.as_deref(), Ok([Ok(answer)]) if is_same(answer))
-    }
-
-    /// Reports that the work on a Node has failed, for the `failures`th time in a row.
-    pub(super) fn report_failure(&self, node: &NodeFacts, failures: u32, retry: Retry, why: &str) {
-        // Reports the 1st, 2nd, 4th, 8th … failure: users see it soon, and neither the log nor the API server is flooded.
-        if !failures.is_power_of_two() {
-            return;
-        }
-        if node.is_uninitialized() {
-            tracing::warn!(node = %node.name, failures, reason = why, "node not initialized");
-            let note = format!("The node is not initialized yet: {why}");
-            self.events.record_for_node(node, Reason::CloudInitializationFailed, note);
-        } else if matches!(retry, Retry::Slowly | Retry::Uncertain) {
-            tracing::warn!(node = %node.name, failures, reason = why, "node not refreshed");
-            let note = format!("The node is not updated from its cloud instance: {why}");
-            self.events.record_for_node(node, Reason::CloudRefreshFailed, note);
-        } else {
-            // A cloud that fails for a while says nothing about an initialized Node.
-            tracing::debug!(node = %node.name, failures, reason = why, "node not refreshed");
-        }
-    }
-
-    /// Reports that a Node has lost its uninitialized taint.
-    pub(super) fn report_initialized(&self, node: &NodeFacts) {
-        let age = Timestamp::now().duration_since(node.created_at);
-        let age = Duration::try_from(age).unwrap_or_default();
-        self.metrics.observe_initialization(age);
-        let provider_id = node.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
-        tracing::info!(node = %node.name, provider_id, age_seconds = age.as_secs(), "node initialized");
-        self.events.record_for_node(node, Reason::Synced, "Node synced successfully".to_owned());
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use pileus_cloud::{Answer, Error, ErrorKind, Instance, Retry};
 
+use super::missing::looked_for;
 use super::plan::Blocked;
 use super::queue::NextLookup;
 use crate::facts::node::NodeFacts;
@@ -65,14 +66,26 @@ pub(super) fn decide(node: &NodeFacts, answer: Result<Answer, Error>) -> NextSte
         Ok(Answer::Found(instance)) => return NextStep::Write(Box::new(instance)),
         // The cloud may not list a new instance yet.
         Ok(Answer::Absent) if node.is_uninitialized() => {
-            SyncResult::Failed(Retry::WithBackoff, "the cloud has no instance for it".to_owned())
+            SyncResult::Failed(Retry::WithBackoff, no_instance(node))
         }
         // Nothing says that a Node without a provider ID belongs to this cloud. For others, the lifecycle controller confirms
-        // that the instance is gone.
+        // that the instance is gone. Where neither happens, `missing` reports it.
         Ok(Answer::Absent | Answer::Unmanaged) => SyncResult::Unchanged,
         Ok(Answer::Pending(after)) => SyncResult::Pending(after),
         Err(error) => SyncResult::Failed(error.kind.retry(), error.message),
     })
+}
+
+/// Why a Node that waits isn't initialized: what was looked for, and what to do.
+fn no_instance(node: &NodeFacts) -> String {
+    let what_to_do = match node.provider_id {
+        Some(_) => "correct its kubelet's --provider-id",
+        None => "give it the name of its instance, or start its kubelet with --provider-id",
+    };
+    format!(
+        "the cloud has no instance with {}; unless the instance is still being created, {what_to_do}",
+        looked_for(node)
+    )
 }
 
 /// The answer as a metric label.
@@ -100,12 +113,28 @@ pub(super) fn retry(node: &NodeFacts, blocked: &Blocked) -> Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pileus_cloud::ProviderId;
+
+    #[test]
+    fn a_waiting_node_without_an_instance_is_told_what_was_looked_for() {
+        for (provider_id, parts) in [
+            (None, ["the name \"a\"", "--provider-id"]),
+            (Some("fake://typo"), ["the provider ID fake://typo", "correct its kubelet's --provider-id"]),
+        ] {
+            let provider_id = provider_id.map(|id| ProviderId::parse(id).unwrap());
+            let node = NodeFacts { provider_id, ..NodeFacts::registered("a") };
+            let NextStep::Finish(SyncResult::Failed(_, why)) = decide(&node, Ok(Answer::Absent)) else {
+                panic!("it fails");
+            };
+            assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+        }
+    }
 
     #[test]
     fn only_a_waiting_node_fails_for_lack_of_an_instance() {
         let waits = NodeFacts::registered("a");
         let works = NodeFacts { taints: Vec::new(), ..NodeFacts::registered("a") };
-        let absent = SyncResult::Failed(Retry::WithBackoff, "the cloud has no instance for it".to_owned());
+        let absent = SyncResult::Failed(Retry::WithBackoff, no_instance(&waits));
         let pending = Answer::Pending(Duration::from_secs(7));
         let error = |kind| Err(Error::new(kind, "why"));
         let failed = |retry| SyncResult::Failed(retry, "why".to_owned());

@@ -268,7 +268,7 @@ scenarios! {
     /// absent instance gives the Node nothing. The lifecycle controller confirms whether it is really gone.
     n11_a_node_whose_instance_is_absent_waits:
         tainted(&json!({"spec": {"providerID": "fake://12345"}})), Ok(Answer::Absent) =>
-        Failed("the cloud has no instance for it");
+        Failed("the cloud has no instance with the provider ID fake://12345");
 
     /// Upstream removes the taint of a Node that can't be reached (U-06).
     n12_a_node_without_any_address_waits:

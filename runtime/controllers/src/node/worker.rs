@@ -5,21 +5,23 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, Instance, Retry};
+use pileus_cloud::{Answer, Error, ErrorKind, Instance, Instances, NodeReference, Purpose};
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info_span};
 
 use super::Controller;
 use super::decide::{NextStep, SyncResult, answer_label, decide};
+use super::missing::{Cause, MissingInstances};
 use super::notices::Notices;
 use super::queue::{NodeQueue, WorkKind};
 use super::screening::Given;
 use crate::answers::per_item;
-use crate::facts::node::NodeFacts;
+use crate::facts::node::{NodeFacts, Readiness};
 use crate::nodes::{CONCURRENT_WRITES, Change, DRAIN_TIMEOUT};
+use crate::task::joined;
 use crate::timer::sleep_until;
 
 /// The pause after a lookup before the next one, in which Nodes to initialize are gathered. A Node that joins alone is looked
@@ -31,15 +33,12 @@ const BATCH_WINDOW: Duration = Duration::from_millis(100);
 /// list each 10 seconds.
 const REFRESH_BATCH_WINDOW: Duration = Duration::from_secs(10);
 
-/// How many times in a row the cloud may ask to come back later, or routes may be missing, before an event reports it. That
-/// is normal while an instance starts.
-const PENDING_LIMIT: u32 = 8;
-
 /// The state of the running controller.
 pub(super) struct Worker {
     controller: Arc<Controller>,
     changes: mpsc::UnboundedReceiver<Vec<Change>>,
     queue: NodeQueue,
+    missing: MissingInstances,
     initialize: Pipeline,
     refresh: Pipeline,
     /// The lookups in flight, at most one of each kind.
@@ -76,6 +75,7 @@ impl Worker {
         Self {
             changes: controller.nodes.subscribe(),
             queue: NodeQueue::new(controller.provider.clone(), &controller.settings),
+            missing: MissingInstances::default(),
             initialize: pipeline(),
             refresh: pipeline(),
             notices: Notices::default(),
@@ -93,7 +93,8 @@ impl Worker {
                 self.start_lookup(kind);
             }
             self.start_writes();
-            let next = WorkKind::ALL.into_iter().filter_map(|kind| self.next_lookup(kind)).min();
+            let lookups = WorkKind::ALL.into_iter().filter_map(|kind| self.next_lookup(kind));
+            let next = lookups.chain(self.missing.next_foreign()).min();
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(changes) = self.changes.recv() => self.observe(changes, Instant::now()),
@@ -105,7 +106,10 @@ impl Worker {
                 }
                 () = sleep_until(next) => {}
             }
-            self.controller.metrics.set_waiting_nodes(self.queue.uninitialized());
+            for node in self.missing.take_foreign(Instant::now()) {
+                self.controller.report_missing(&node, Cause::ForeignProvider);
+            }
+            self.set_gauges();
         }
         self.lookups.abort_all();
         // Nodes whose writes haven't begun are left to the next start.
@@ -139,7 +143,10 @@ impl Worker {
         let labels = self.controller.provider.node_labels.clone();
         let lookup = async move {
             let references: Vec<_> = nodes.iter().map(|node| node.reference(&labels)).collect();
-            let answers = instances.lookup(kind.purpose(), &references).await;
+            let mut answers = instances.lookup(kind.purpose(), &references).await;
+            if let Ok(answers) = &mut answers {
+                confirm_absent(&*instances, &nodes, &references, answers).await;
+            }
             LookupResult { kind, is_full: nodes.len() == most, nodes, answers }
         };
         self.lookups.spawn(lookup.instrument(span));
@@ -169,6 +176,9 @@ impl Worker {
         answered.sort_by(|(a, _), (b, _)| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
         for (node, answer) in answered {
             self.controller.metrics.count_answer(answer_label(&answer));
+            if let Some(cause) = self.missing.on_answer(&node, &answer) {
+                self.controller.report_missing(&node, cause);
+            }
             match decide(&node, answer) {
                 NextStep::Write(instance) => {
                     let instance = self.controller.screen(&node, *instance, &mut self.notices);
@@ -177,7 +187,7 @@ impl Worker {
                 NextStep::Finish(result) => {
                     let in_a_row = self.finish(kind, &node, &result, now, jitter);
                     if is_per_node || node.is_uninitialized() {
-                        self.report(&node, &result, in_a_row);
+                        self.controller.report(&node, &result, in_a_row);
                     }
                 }
             }
@@ -220,12 +230,23 @@ impl Worker {
     /// Applies changes of Nodes.
     fn observe(&mut self, changes: Vec<Change>, now: Instant) {
         self.notices.observe(&changes);
+        for change in &changes {
+            self.missing.observe(change, &self.controller.provider, now);
+        }
         self.queue.observe(changes, now);
     }
 
     fn finish_and_report(&mut self, kind: WorkKind, node: &NodeFacts, result: &SyncResult) {
         let in_a_row = self.finish(kind, node, result, Instant::now(), (self.controller.jitter)());
-        self.report(node, result, in_a_row);
+        self.controller.report(node, result, in_a_row);
+    }
+
+    fn set_gauges(&self) {
+        let metrics = &self.controller.metrics;
+        metrics.set_waiting_nodes(self.queue.uninitialized());
+        for cause in Cause::ALL {
+            metrics.set_missing_instances(cause, self.missing.count(cause));
+        }
     }
 
     /// Ends the work on a Node. Returns how many times in a row it ended like this, see [`NodeQueue::finish`].
@@ -247,30 +268,6 @@ impl Worker {
         self.queue.finish(kind, node, result.next_lookup(), now, jitter)
     }
 
-    /// Reports the result to users, by event and log.
-    fn report(&self, node: &NodeFacts, result: &SyncResult, in_a_row: u32) {
-        match result {
-            SyncResult::Initialized => self.controller.report_initialized(node),
-            SyncResult::Failed(retry, why) => self.controller.report_failure(node, in_a_row, *retry, why),
-            SyncResult::Pending(after) if in_a_row >= PENDING_LIMIT => {
-                let why = "the cloud keeps asking to retry later";
-                self.controller.report_failure(node, in_a_row, Retry::After(*after), why);
-            }
-            // The route controller reports routes that can't be created. It reports nothing where there are none to create.
-            SyncResult::AwaitsRoutes if in_a_row >= PENDING_LIMIT => {
-                let why = match node.pod_cidrs[..] {
-                    [] => "it has no spec.podCIDRs, so there are no routes to create",
-                    _ => "the cloud has no route to its Pods yet",
-                };
-                self.controller.report_failure(node, in_a_row, Retry::WithBackoff, why);
-            }
-            SyncResult::Unchanged
-            | SyncResult::Changed
-            | SyncResult::Pending(_)
-            | SyncResult::AwaitsRoutes => {}
-        }
-    }
-
     const fn pipeline(&self, kind: WorkKind) -> &Pipeline {
         match kind {
             WorkKind::Initialize => &self.initialize,
@@ -286,13 +283,30 @@ impl Worker {
     }
 }
 
-/// The result of a task. A panic in a task is a defect of ours. It ends the controller, and with it the process, because the
-/// Node of that task would otherwise never be looked up again.
-fn joined<T>(task: Result<T, JoinError>) -> T {
-    task.unwrap_or_else(|error| match error.try_into_panic() {
-        Ok(panic) => std::panic::resume_unwind(panic),
-        Err(cancelled) => unreachable!("no task is cancelled while the loop runs: {cancelled}"),
-    })
+/// Replaces each answer that the instance of a working Node is absent with that of a direct read. A list may be wrong, and such
+/// a Node has a kubelet that reports.
+async fn confirm_absent(
+    instances: &dyn Instances,
+    nodes: &[Arc<NodeFacts>],
+    references: &[NodeReference],
+    answers: &mut [Result<Answer, Error>],
+) {
+    let is_doubtful = |node: &NodeFacts| {
+        node.readiness == Readiness::True && node.provider_id.is_some() && !node.is_uninitialized()
+    };
+    let (doubted, sought): (Vec<_>, Vec<_>) = (nodes.iter().zip(references).zip(answers))
+        .filter(|((node, _), answer)| is_doubtful(node) && **answer == Ok(Answer::Absent))
+        .map(|((_, reference), answer)| (answer, reference.clone()))
+        .unzip();
+    if sought.is_empty() {
+        return;
+    }
+    let read = instances.lookup(Purpose::Confirm, &sought).await;
+    let mut read = read.unwrap_or_else(|error| vec![Err(error); sought.len()]).into_iter();
+    for answer in doubted {
+        *answer =
+            read.next().unwrap_or_else(|| Err(Error::new(ErrorKind::Broken, "no answer about the node")));
+    }
 }
 
 #[cfg(test)]
@@ -307,9 +321,7 @@ mod tests {
     use crate::node::Settings;
     use crate::nodes::Nodes;
     use crate::scenarios::StoredNode;
-    use pileus_cloud::{
-        Address, AddressKind, InstanceState, Instances, NodeReference, Provider, ProviderId, Purpose,
-    };
+    use pileus_cloud::{Address, AddressKind, InstanceState, Provider, ProviderId};
     use prometheus_client::registry::Registry;
     use serde_json::json;
     use std::sync::Mutex;
@@ -342,6 +354,8 @@ mod tests {
         mistaken: Arc<Mutex<Vec<(&'static str, &'static str)>>>,
         /// How many of its answers the cloud loses.
         lost: Arc<Mutex<usize>>,
+        /// The names of the Nodes that lists lack.
+        unlisted: Arc<Mutex<Vec<&'static str>>>,
         refresh_takes: Duration,
     }
 
@@ -380,7 +394,12 @@ mod tests {
                 found
             };
             let lost = std::mem::take(&mut *self.lost.lock().unwrap());
-            Ok(nodes.iter().skip(lost).map(|node| Ok(Answer::Found(found(node)))).collect())
+            let unlisted = self.unlisted.lock().unwrap().clone();
+            let is_listed = |node: &NodeReference| {
+                purpose == Purpose::Confirm || !unlisted.iter().any(|name| *name == node.name)
+            };
+            let answer = |node| if is_listed(node) { Answer::Found(found(node)) } else { Answer::Absent };
+            Ok(nodes.iter().skip(lost).map(|node| Ok(answer(node))).collect())
         }
     }
 
@@ -425,6 +444,7 @@ mod tests {
                 is_gone: Arc::default(),
                 mistaken: Arc::default(),
                 lost: Arc::default(),
+                unlisted: Arc::default(),
                 refresh_takes,
             };
             let provider = Provider {
@@ -720,7 +740,7 @@ mod tests {
         let changed = json!({"metadata": {"labels": {"node.kubernetes.io/instance-type": "huge"}}});
         running.api.put(&working("a").with(&changed));
         pass(secs(120)).await;
-        let trouble = Error::new(pileus_cloud::ErrorKind::Unavailable, "the cloud does not answer");
+        let trouble = Error::new(ErrorKind::Unavailable, "the cloud does not answer");
         *running.cloud.refusal.lock().unwrap() = Some(trouble);
         running.api.put(&working("a").with(&changed));
         pass(secs(2)).await;
@@ -851,7 +871,7 @@ mod tests {
         let running = Running::start(many(working, 50), secs(1));
         pass(secs(60)).await;
         running.lookups();
-        let trouble = Error::new(pileus_cloud::ErrorKind::Unavailable, "the cloud does not answer");
+        let trouble = Error::new(ErrorKind::Unavailable, "the cloud does not answer");
         *running.cloud.refusal.lock().unwrap() = Some(trouble);
         running.api.put(&waiting("new"));
         pass(PERIOD).await;
@@ -893,6 +913,48 @@ mod tests {
         pass(secs(1700)).await;
         assert_eq!(running.lookups().len(), 1, "an operator has to act first");
         running.end().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ready_node_whose_instance_is_gone_is_reported_once_after_a_direct_read() {
+        let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+        let run =
+            Running::start([working("a").with(&ready), working("b").with(&ready), working("c")], secs(1));
+        *run.cloud.unlisted.lock().unwrap() = vec!["a", "c"];
+        for (is_gone, notes, missing) in
+            [(false, 0, 0), (true, 1, 1), (true, 1, 1), (false, 1, 0), (true, 2, 1)]
+        {
+            *run.cloud.is_gone.lock().unwrap() = is_gone;
+            run.lookups();
+            pass(PERIOD).await;
+            assert_eq!(run.lookups(), [(Purpose::Refresh, 3), (Purpose::Confirm, 1)], "c isn't ready");
+            let events = run.api.notes();
+            let told = events
+                .iter()
+                .filter(|note| note.contains("a: The cloud has no instance with the provider ID"));
+            assert_eq!((told.count(), events.len()), (notes, notes), "{events:?}");
+            let counts = run.counts("pileus_node_without_instance");
+            assert!(counts.contains(&format!("cause=\"absent\"}} {missing}")), "{counts:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_no_lookup_can_help_is_reported() {
+        let bare = working("bare").with(&json!({"spec": {"providerID": null}}));
+        let foreign = waiting("foreign").with(&json!({"spec": {"providerID": "other://7"}}));
+        let run = Running::start([bare, foreign], secs(1));
+        *run.cloud.unlisted.lock().unwrap() = vec!["bare"];
+        pass(secs(29)).await;
+        assert_eq!(run.api.notes().len(), 1, "{:?}", run.api.notes());
+        pass(secs(2)).await;
+        let notes = run.api.notes();
+        assert!(notes[0].contains("bare: The cloud has no instance with the name \"bare\""), "{notes:?}");
+        assert!(
+            notes[1].contains("foreign: The node waits to be initialized, but its provider ID"),
+            "{notes:?}"
+        );
+        pass(PERIOD * 3).await;
+        assert_eq!(run.api.notes().len(), 2, "once");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,0 +1,277 @@
+//! The Nodes that have no instance, by cause. Each cause is reported once: a Node that works, and one that no provider serves, may
+//! otherwise be without an instance for weeks, and no operator would know.
+//!
+//! Pure: the clock is an argument.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pileus_cloud::{Answer, Error, Provider};
+use tokio::time::Instant;
+
+use crate::facts::node::{NodeFacts, Readiness};
+use crate::nodes::Change;
+
+/// How long a Node with another provider's ID may wait to be initialized before it is reported. Where the cluster has a second
+/// cloud-controller-manager, that one initializes the Node.
+const FOREIGN_DELAY: Duration = Duration::from_secs(30);
+
+/// Why a Node has no instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The Node has no provider ID, and the cloud has no instance by its name.
+    NotFound,
+    /// The cloud has no instance with the Node's provider ID.
+    Absent,
+    /// The Node waits to be initialized, but its provider ID belongs to another provider.
+    ForeignProvider,
+    /// The Node waits to be initialized, but the provider doesn't manage its instance.
+    Unmanaged,
+}
+
+/// The Nodes without an instance.
+#[derive(Debug, Default)]
+pub(super) struct MissingInstances {
+    /// The cause by the name of the Node, with its UID.
+    causes: BTreeMap<String, (String, Cause)>,
+    /// The Nodes with another provider's ID that wait to be initialized, and when each is to be reported.
+    foreign: BTreeMap<String, (Arc<NodeFacts>, Instant)>,
+}
+
+impl Cause {
+    /// All causes.
+    pub(crate) const ALL: [Self; 4] = [Self::NotFound, Self::Absent, Self::ForeignProvider, Self::Unmanaged];
+
+    /// The cause as a metric label.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::Absent => "absent",
+            Self::ForeignProvider => "foreign_provider",
+            Self::Unmanaged => "unmanaged",
+        }
+    }
+
+    /// What users read: what was looked for, and what to do.
+    pub(super) fn note(self, node: &NodeFacts, provider: &Provider) -> String {
+        let (sought, name) = (looked_for(node), &provider.name);
+        match self {
+            Self::NotFound => format!(
+                "The cloud has no instance with {sought}, so provider {name} neither updates this node nor sends it traffic. Give \
+                 the node the name of its instance, or start its kubelet with --provider-id"
+            ),
+            Self::Absent => format!(
+                "The cloud has no instance with {sought}: it is gone, or another one was made in its place. If this node still \
+                 works, delete it and restart its kubelet, which registers it anew"
+            ),
+            Self::ForeignProvider => format!(
+                "The node waits to be initialized, but its provider ID is of another provider: found {sought}, and provider {name} \
+                 serves {}://. Correct the kubelet's --provider-id, or run the cloud-controller-manager of the other provider",
+                provider.schemes.join("://, ")
+            ),
+            Self::Unmanaged => format!(
+                "The node waits to be initialized, but provider {name} does not manage its instance; looked for {sought}. Start \
+                 its kubelet without --cloud-provider=external, or correct what the provider finds it by"
+            ),
+        }
+    }
+}
+
+/// What the instance of a Node was looked up by, in words.
+pub(super) fn looked_for(node: &NodeFacts) -> String {
+    match &node.provider_id {
+        Some(id) => format!("the provider ID {id}"),
+        None => format!("the name {:?}", node.name),
+    }
+}
+
+impl MissingInstances {
+    /// Applies a change of a Node, of any provider.
+    pub(super) fn observe(&mut self, change: &Change, provider: &Provider, now: Instant) {
+        let node = match change {
+            Change::Present(node) if !node.is_deleting => node,
+            Change::Present(node) => return self.forget(&node.name),
+            Change::Gone(name) => return self.forget(name),
+        };
+        let known = self.causes.get(&node.name).map(|(uid, _)| uid);
+        if known.or(self.foreign.get(&node.name).map(|(of, _)| &of.uid)).is_some_and(|uid| *uid != node.uid) {
+            self.forget(&node.name);
+        }
+        if node.is_uninitialized() && !provider.serves(node.provider_id.as_ref()) {
+            let entry = self.foreign.entry(node.name.clone());
+            entry.or_insert_with(|| (Arc::clone(node), now + FOREIGN_DELAY)).0 = Arc::clone(node);
+        } else if self.foreign.remove(&node.name).is_some() {
+            self.causes.remove(&node.name);
+        }
+    }
+
+    /// Applies an answer of the cloud. An absent instance of a ready Node must be confirmed. Returns the cause if it is to be
+    /// reported.
+    pub(super) fn on_answer(&mut self, node: &NodeFacts, answer: &Result<Answer, Error>) -> Option<Cause> {
+        let waits = node.is_uninitialized();
+        let cause = match answer {
+            Ok(Answer::Absent) if node.provider_id.is_none() => Cause::NotFound,
+            Ok(Answer::Absent) if waits || node.readiness == Readiness::True => Cause::Absent,
+            Ok(Answer::Unmanaged) if waits => Cause::Unmanaged,
+            Ok(Answer::Found(_) | Answer::Unmanaged) => {
+                self.causes.remove(&node.name);
+                return None;
+            }
+            // The lifecycle controller deletes a Node that isn't ready and has no instance. No other answer says anything.
+            Ok(Answer::Absent | Answer::Pending(_)) | Err(_) => return None,
+        };
+        // That a Node which waits has no instance is a failure of its initialization, and reported as such.
+        let is_reported = waits && cause != Cause::Unmanaged;
+        (self.insert(node, cause) && !is_reported).then_some(cause)
+    }
+
+    /// The Nodes that have waited too long for another provider, once each.
+    pub(super) fn take_foreign(&mut self, now: Instant) -> Vec<Arc<NodeFacts>> {
+        let is_due = |(_, at): &&(Arc<NodeFacts>, Instant)| *at <= now;
+        let due: Vec<_> = self.foreign.values().filter(is_due).map(|(node, _)| Arc::clone(node)).collect();
+        due.into_iter().filter(|node| self.insert(node, Cause::ForeignProvider)).collect()
+    }
+
+    /// When [`MissingInstances::take_foreign`] next has a Node.
+    pub(super) fn next_foreign(&self) -> Option<Instant> {
+        let waiting = self.foreign.iter().filter(|(name, _)| !self.causes.contains_key(*name));
+        waiting.map(|(_, (_, at))| *at).min()
+    }
+
+    /// The number of Nodes with this cause.
+    pub(super) fn count(&self, cause: Cause) -> usize {
+        self.causes.values().filter(|(_, of)| *of == cause).count()
+    }
+
+    /// Stores the cause of a Node. Returns whether it is new.
+    fn insert(&mut self, node: &NodeFacts, cause: Cause) -> bool {
+        let new = (node.uid.clone(), cause);
+        self.causes.insert(node.name.clone(), new.clone()).is_none_or(|known| known != new)
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.causes.remove(name);
+        self.foreign.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pileus_cloud::{ErrorKind, InstanceState, ProviderId};
+
+    use crate::model::instance;
+
+    fn provider() -> Provider {
+        Provider {
+            name: "model".to_owned(),
+            schemes: vec!["model".to_owned()],
+            node_labels: Vec::new(),
+            largest_lookup_batch: 1,
+            service_requirements: pileus_cloud::ServiceRequirements::default(),
+            load_balancers: None,
+            largest_route_batch: 1,
+            routes: None,
+            instances: None,
+        }
+    }
+
+    fn node(id: Option<&str>, waits: bool, readiness: Readiness) -> NodeFacts {
+        let mut node = NodeFacts { readiness, ..NodeFacts::registered("a") };
+        node.provider_id = id.map(|id| ProviderId::parse(id).unwrap());
+        if !waits {
+            node.taints.clear();
+        }
+        node
+    }
+
+    #[test]
+    fn each_cause_is_counted_and_reported_once_until_it_ends() {
+        use Readiness::{False, True, Unknown};
+        let found = || Ok(Answer::Found(instance("model://1", InstanceState::Running)));
+        let own = Some("model://1");
+        // Whether the Node waits to be initialized, the answer, the cause, and whether it is reported here.
+        for (id, waits, readiness, answer, cause, is_reported) in [
+            (None, false, True, Answer::Absent, Some(Cause::NotFound), true),
+            (None, false, False, Answer::Absent, Some(Cause::NotFound), true),
+            (None, true, False, Answer::Absent, Some(Cause::NotFound), false),
+            (own, true, Unknown, Answer::Absent, Some(Cause::Absent), false),
+            (own, true, True, Answer::Absent, Some(Cause::Absent), false),
+            (own, false, True, Answer::Absent, Some(Cause::Absent), true),
+            (own, false, False, Answer::Absent, None, false),
+            (own, false, Unknown, Answer::Absent, None, false),
+            (own, true, True, Answer::Unmanaged, Some(Cause::Unmanaged), true),
+            (None, true, False, Answer::Unmanaged, Some(Cause::Unmanaged), true),
+            (own, false, True, Answer::Unmanaged, None, false),
+            (None, false, True, Answer::Unmanaged, None, false),
+            (own, true, True, Answer::Pending(Duration::ZERO), None, false),
+        ] {
+            let (node, row) =
+                (node(id, waits, readiness), format!("{id:?} {waits} {readiness:?} {answer:?}"));
+            let mut missing = MissingInstances::default();
+            let reported = cause.filter(|_| is_reported);
+            assert_eq!(missing.on_answer(&node, &Ok(answer.clone())), reported, "{row}");
+            assert_eq!(missing.on_answer(&node, &Ok(answer.clone())), None, "{row}, again");
+            let fails = Err(Error::new(ErrorKind::Unavailable, "why"));
+            assert_eq!(missing.on_answer(&node, &fails), None, "{row}, failed");
+            let counted = |missing: &MissingInstances| {
+                Cause::ALL.into_iter().flat_map(|of| vec![of; missing.count(of)]).collect::<Vec<_>>()
+            };
+            assert_eq!(counted(&missing), Vec::from_iter(cause), "{row}");
+            assert_eq!(missing.on_answer(&node, &found()), None, "{row}, found");
+            assert_eq!(counted(&missing), [], "{row}, found");
+            assert_eq!(missing.on_answer(&node, &Ok(answer)), reported, "{row}, a second time");
+            missing.observe(&Change::Gone("a".to_owned()), &provider(), Instant::now());
+            assert_eq!(counted(&missing), [], "{row}, gone");
+        }
+    }
+
+    #[test]
+    fn a_waiting_node_of_another_provider_is_reported_once_after_a_while() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let foreign = || node(Some("other://7"), true, Readiness::True);
+        type Edit = fn(&mut NodeFacts);
+        let rows: [(&str, Edit, bool); 6] = [
+            ("it stays", |_| {}, true),
+            ("a heartbeat", |node| node.readiness = Readiness::False, true),
+            ("another one initializes it", |node| node.taints.clear(), false),
+            ("it is deleted", |node| node.is_deleting = true, false),
+            ("it registers anew", |node| node.uid = "another".to_owned(), false),
+            ("it is ours", |node| node.provider_id = ProviderId::parse("model://7").ok(), false),
+        ];
+        for (row, change, is_reported) in rows {
+            let (mut missing, provider) = (MissingInstances::default(), provider());
+            missing.observe(&Change::Present(Arc::new(foreign())), &provider, start);
+            assert_eq!(missing.next_foreign(), Some(after(30)), "{row}");
+            let mut changed = foreign();
+            change(&mut changed);
+            missing.observe(&Change::Present(Arc::new(changed.clone())), &provider, after(20));
+            assert!(missing.take_foreign(after(29)).is_empty(), "{row}");
+            assert_eq!(missing.take_foreign(after(30)).len(), usize::from(is_reported), "{row}");
+            assert!(missing.take_foreign(after(31)).is_empty(), "{row}: once");
+            assert_eq!(missing.count(Cause::ForeignProvider), usize::from(is_reported), "{row}");
+            changed.taints.clear();
+            missing.observe(&Change::Present(Arc::new(changed)), &provider, after(60));
+            assert_eq!((missing.count(Cause::ForeignProvider), missing.next_foreign()), (0, None), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_note_says_what_was_looked_for_and_what_to_do() {
+        for (cause, id, parts) in [
+            (Cause::NotFound, None, ["the name \"a\"", "--provider-id"]),
+            (
+                Cause::Absent,
+                Some("model://1"),
+                ["the provider ID model://1", "delete it and restart its kubelet"],
+            ),
+            (Cause::ForeignProvider, Some("other://1"), ["the provider ID other://1", "serves model://"]),
+            (Cause::Unmanaged, None, ["the name \"a\"", "without --cloud-provider=external"]),
+        ] {
+            let note = cause.note(&node(id, true, Readiness::True), &provider());
+            assert!(parts.iter().all(|part| note.contains(part)), "{note}");
+        }
+    }
+}
