@@ -25,13 +25,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{Instances, Provider};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster_addresses::ClusterAddresses;
 use crate::deps::ControllerDeps;
 use crate::events::Events;
 use crate::metrics::Metrics;
-use crate::nodes::Nodes;
+use crate::nodes::{CONCURRENT_WRITES, Nodes};
 use worker::Worker;
 
 /// What the operator has set for the controller.
@@ -63,6 +64,10 @@ pub struct Controller {
     settings: Settings,
     /// See [`ControllerDeps::jitter`].
     jitter: fn() -> f64,
+    /// A permit for each write in flight. Nodes get them in turn, so that the second write to a Node follows the first at once only
+    /// where no other Node waits. Directly after a write the API server's cache still has the former version, and it makes the
+    /// next write twice. No write begins once this is closed.
+    permits: Semaphore,
 }
 
 impl Controller {
@@ -70,7 +75,8 @@ impl Controller {
     pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
         let ControllerDeps { nodes, addresses, provider, events, metrics, jitter } = deps;
         let instances = provider.instances.clone()?;
-        Some(Self { nodes, addresses, provider, instances, events, metrics, settings, jitter })
+        let permits = Semaphore::new(CONCURRENT_WRITES);
+        Some(Self { nodes, addresses, provider, instances, events, metrics, settings, jitter, permits })
     }
 
     /// Runs until `stop`, and then until no write is in flight. [`Nodes::watch`] must run at the same time.

@@ -47,6 +47,7 @@ impl Controller {
                 }
                 Plan::Write(action) => action,
             };
+            let Ok(permit) = self.permits.acquire().await else { return (node, result) };
             writes += 1;
             tracing::debug!(node = %node.name, ?action, "writing");
             let request = patch_request(&node, &action);
@@ -56,6 +57,7 @@ impl Controller {
                 Err(Error::Conflict) if writes < MAX_WRITES => (false, self.nodes.read(&node).await),
                 written => (true, written),
             };
+            drop(permit);
             let now = match now {
                 Ok(now) => now,
                 Err(Error::Gone) => return (node, SyncResult::Unchanged),

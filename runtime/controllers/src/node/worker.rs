@@ -33,6 +33,11 @@ const BATCH_WINDOW: Duration = Duration::from_millis(100);
 /// list each 10 seconds.
 const REFRESH_BATCH_WINDOW: Duration = Duration::from_secs(10);
 
+/// The most Nodes that are being written, by the kind of work that may be begun below. Those that join need two writes each, and
+/// take turns: see [`Controller`]'s permits.
+const MOST_WRITERS: [(WorkKind, usize); 2] =
+    [(WorkKind::Initialize, 4 * CONCURRENT_WRITES), (WorkKind::Refresh, CONCURRENT_WRITES)];
+
 /// The state of the running controller.
 pub(super) struct Worker {
     controller: Arc<Controller>,
@@ -112,6 +117,7 @@ impl Worker {
             self.set_gauges();
         }
         self.lookups.abort_all();
+        self.controller.permits.close();
         // Nodes whose writes haven't begun are left to the next start.
         let drained =
             tokio::time::timeout(DRAIN_TIMEOUT, async { while self.writes.join_next().await.is_some() {} });
@@ -120,10 +126,12 @@ impl Worker {
         }
     }
 
-    /// When the next lookup of this kind may start. `None` while one is in flight.
+    /// When the next lookup of this kind may start. `None` while one is in flight, and while Nodes of the last one wait for a
+    /// writer: those that are due meanwhile are gathered.
     fn next_lookup(&self, kind: WorkKind) -> Option<Instant> {
         let pipeline = self.pipeline(kind);
-        let due = self.queue.next_due(kind).filter(|_| !pipeline.is_looking_up);
+        let is_free = !pipeline.is_looking_up && pipeline.to_write.is_empty();
+        let due = self.queue.next_due(kind).filter(|_| is_free);
         due.map(|due| due.max(pipeline.next_lookup))
     }
 
@@ -196,11 +204,7 @@ impl Worker {
 
     /// Starts writers up to the limit, for initializations first.
     fn start_writes(&mut self) {
-        while self.writes.len() < CONCURRENT_WRITES {
-            let waiting = WorkKind::ALL
-                .into_iter()
-                .find_map(|kind| Some((kind, self.pipeline_mut(kind).to_write.pop_front()?)));
-            let Some((kind, (looked_up, instance))) = waiting else { return };
+        while let Some((kind, (looked_up, instance))) = self.next_to_write() {
             // The Node may have changed since the lookup.
             match self.queue.current(kind, &looked_up) {
                 Some(node) => {
@@ -225,6 +229,16 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// The next Node to write, if there is room for one more of its kind.
+    fn next_to_write(&mut self) -> Option<(WorkKind, (Arc<NodeFacts>, Box<Instance>))> {
+        let has_room = |most: usize| self.writes.len() < most;
+        let kinds = MOST_WRITERS.map(|(kind, most)| has_room(most).then_some(kind));
+        kinds
+            .into_iter()
+            .flatten()
+            .find_map(|kind| Some((kind, self.pipeline_mut(kind).to_write.pop_front()?)))
     }
 
     /// Applies changes of Nodes.
@@ -955,6 +969,36 @@ mod tests {
         );
         pass(PERIOD * 3).await;
         assert_eq!(run.api.notes().len(), 2, "once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nodes_take_turns_so_that_no_write_directly_follows_one_to_the_same_node() {
+        let running = Running::start(many(waiting, 200), secs(1));
+        pass(secs(5)).await;
+        let writes = running.api.writes();
+        assert_eq!(writes.len(), 400);
+        let gap = |n: &usize| {
+            let name = format!("PATCH n{n}");
+            let of = |write: &str| writes.iter().position(|other| other == write).unwrap();
+            of(&name) - of(&format!("{name}/status"))
+        };
+        let apart = (0..200).filter(|n| gap(n) >= 2 * CONCURRENT_WRITES).count();
+        assert!(apart > 150, "{apart} of 200; the last ones have no others to wait for");
+        let alone = Running::start([waiting("a")], secs(1));
+        pass(Duration::from_millis(60)).await;
+        assert_eq!(alone.api.writes().len(), 2, "a node that joins alone waits for nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nodes_that_join_while_all_writers_are_busy_are_gathered() {
+        let running = Running::start(many(waiting, 800), secs(1));
+        for n in 0..100 {
+            pass(Duration::from_millis(2)).await;
+            running.api.put(&waiting(&format!("late{n}")));
+        }
+        pass(secs(5)).await;
+        assert_eq!(running.lookups(), [(Purpose::Initialise, 500), (Purpose::Initialise, 400)]);
+        assert_eq!(running.api.writes().len(), 1800);
     }
 
     #[tokio::test(start_paused = true)]
