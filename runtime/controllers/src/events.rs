@@ -167,8 +167,15 @@ impl Reason {
     }
 }
 
-/// The length of the queue: one event each for a thousand Nodes that join at once.
-const QUEUE: usize = 1000;
+/// The length of the queue: one event each for so many Nodes that join at once.
+const QUEUE: usize = 5000;
+
+/// How many times as long as the last event took the sender waits before the next one, if that reports no problem. An event costs
+/// the API server nearly as much as a write that a user waits for, so events leave it most of its time.
+const PAUSE_FACTOR: u32 = 4;
+
+/// The longest such pause.
+const MAX_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long the API server may take to accept an event.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
@@ -237,6 +244,10 @@ impl Events {
                         let error = describe(&error);
                         tracing::debug!(%error, reason = %event.reason, "event not sent");
                     }
+                }
+                // A process that ends doesn't wait.
+                if matches!(event.type_, EventType::Normal) && !waiting.is_closed() {
+                    tokio::time::sleep((now.elapsed() * PAUSE_FACTOR).min(MAX_PAUSE)).await;
                 }
             }
         });
@@ -336,6 +347,35 @@ mod tests {
         sending.await.unwrap();
         let notes = api.notes();
         assert_eq!((notes.len(), notes.last().unwrap().as_str()), (26, "POST a: at last"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_leave_the_api_server_most_of_its_time_until_the_process_ends() {
+        let api = ApiServer::new();
+        let metrics = Metrics::register(&mut Registry::default());
+        let (events, sending) = Events::start(api.client(), "test", "test", metrics);
+        let record = |from: usize, count: usize, reason: Reason| {
+            for n in from..from + count {
+                let node = NodeFacts::registered(&n.to_string());
+                events.record_for_node(&node, reason, "why".to_owned());
+            }
+        };
+        // A request takes 5 ms.
+        record(0, 1000, Reason::Synced);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let sent = api.notes().len();
+        assert!((35..=41).contains(&sent), "{sent}");
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(api.notes().len(), 1000, "none is dropped");
+        record(0, 100, Reason::CloudInitializationFailed);
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        assert_eq!(api.notes().len(), 1100, "a problem is reported without a pause");
+        record(1000, 1000, Reason::Synced);
+        let last = Instant::now();
+        drop(events);
+        sending.await.unwrap();
+        assert!(last.elapsed() < Duration::from_millis(5100), "{:?}", last.elapsed());
+        assert_eq!(api.notes().len(), 2100);
     }
 
     #[tokio::test]
