@@ -7,7 +7,6 @@
 mod store;
 mod version;
 
-use std::pin::pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -112,7 +111,7 @@ impl<S: InformerStore> Informer<S> {
     /// Lists and watches the objects until `stop`. Where the API server's store turns out to be older than what this process
     /// has seen, everything is listed again.
     pub(crate) async fn watch(&self, api: Api<S::Object>, stop: &CancellationToken) {
-        let mut ask = pin!(self.ask_for_versions(&api));
+        let mut ask = Box::pin(self.ask_for_versions(&api));
         loop {
             let config = watcher::Config::default().page_size(PAGE_SIZE);
             // The stream has some kilobytes, which would be a part of every future that holds this one.

@@ -249,7 +249,7 @@ mod tests {
         let idle = send(address, b"");
         let slow = send(address, b"GET /healthz HTTP/1.1\r\nx-slow: ");
         let kept = send(address, b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n");
-        let long = send(address, &[b"GET /healthz HTTP/1.1\r\nx: ", [b'x'; 20_000].as_slice()].concat());
+        let long = send(address, &[b"GET /healthz HTTP/1.1\r\nx: ", vec![b'x'; 20_000].as_slice()].concat());
         assert!(lives(long) < HEAD_TIMEOUT / 2, "a head over the limit");
         for (name, stream) in [("idle", idle), ("a slow head", slow), ("kept alive", kept)] {
             let lived = lives(stream);

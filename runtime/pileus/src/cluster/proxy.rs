@@ -230,6 +230,8 @@ fn excepts(entry: &str, host: &str, ip: Option<IpAddr>, port: u16) -> bool {
 mod tests {
     use super::*;
 
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+
     fn environment(variables: &[(&str, &str)]) -> Environment {
         Environment::read(|name| {
             variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
@@ -239,7 +241,7 @@ mod tests {
     #[test]
     fn the_kubeconfig_decides_before_the_environment_and_upper_case_before_lower_case() {
         let (https, http) = (("HTTPS_PROXY", "http://a:1"), ("HTTP_PROXY", "http://b:2"));
-        let rows: &[(&str, Option<&str>, &[(&str, &str)], Option<&str>)] = &[
+        let rows: &[(&str, Option<&str>, Variables<'_>, Option<&str>)] = &[
             ("https://api.corp:6443", None, &[], None),
             ("https://api.corp:6443", None, &[https, http], Some("http://a:1")),
             ("http://api.corp:6443", None, &[https, http], Some("http://b:2")),
@@ -278,7 +280,7 @@ mod tests {
     #[test]
     fn a_variable_is_overruled_where_it_names_another_way_to_the_cloud() {
         let (https, no_proxy) = (("HTTPS_PROXY", "http://a:1"), ("NO_PROXY", ".corp"));
-        let rows: &[(&str, &[(&str, &str)], Option<&str>, Option<&str>)] = &[
+        let rows: &[(&str, Variables<'_>, Option<&str>, Option<&str>)] = &[
             ("api.example.com", &[], None, None),
             ("api.example.com", &[], Some("http://a:1"), None),
             ("api.example.com", &[https], None, Some("HTTPS_PROXY")),

@@ -89,7 +89,7 @@ impl Transport {
             match read_token(path) {
                 Ok(token) => state.token = Some(token),
                 Err(error) => {
-                    tracing::warn!(%error, "can't read the API server's token again; using the last one")
+                    tracing::warn!(%error, "can't read the API server's token again; using the last one");
                 }
             }
         }
@@ -230,7 +230,9 @@ mod tests {
     /// `Bearer good`.
     fn serve(server: &rcgen::CertifiedKey<rcgen::KeyPair>, clients: &[&rcgen::Certificate]) -> u16 {
         let mut roots = RootCertStore::empty();
-        clients.iter().for_each(|client| roots.add(client.der().clone()).unwrap());
+        for client in clients {
+            roots.add(client.der().clone()).unwrap();
+        }
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
         let key = PrivateKeyDer::try_from(server.signing_key.serialize_der()).unwrap();
         let config = ServerConfig::builder()

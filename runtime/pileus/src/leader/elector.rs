@@ -227,7 +227,7 @@ impl Elector {
             match tokio::time::timeout(EVENT_TIMEOUT, recorder.publish(&event, &lease)).await {
                 Ok(Ok(())) | Err(_) => {}
                 Ok(Err(error)) => {
-                    tracing::debug!(error = %describe(&error), "event about the lease not sent")
+                    tracing::debug!(error = %describe(&error), "event about the lease not sent");
                 }
             }
         });
