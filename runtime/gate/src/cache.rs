@@ -32,9 +32,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::deadlines::Deadlines;
+use crate::effect::Effect;
 use crate::error::Error;
 use crate::response::Response;
-use crate::rules::{Classification, Effect};
+use crate::rules::Classification;
 use crate::shutdown::Shutdown;
 use decide::{CacheCore, CacheCounts};
 pub(crate) use directives::is_for_it_alone;

@@ -1,8 +1,8 @@
 //! A dry run: what a provider would change, found out by letting it try. Reads and polls of operations are carried as
 //! usual; a request that may change something is answered here, instead of the cloud, and recorded.
 //!
-//! The provider's own rules say what is a read, except for methods by which no cloud reads. A `POST` that its rules call a
-//! read is carried, since many clouds list by it.
+//! What is a read is decided as for any other request (`effect`). So a `POST` that the provider's rules call a read is carried,
+//! since many clouds list by it: a dry run is a preview, and no control over a provider that lies.
 //!
 //! A provider can't tell a dry run from a cloud that refuses writes. So it does what it would do up to its first write;
 //! what it would do with the response stays unknown. What is kept is bounded and holds no secret: no header, no query value
@@ -16,10 +16,11 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 use url::form_urlencoded;
 
+use crate::effect::Effect;
 use crate::headers::GATE_HEADER;
 use crate::interceptor::{Interception, Interceptor};
 use crate::request::Request;
-use crate::rules::{Classification, Effect};
+use crate::rules::Classification;
 
 /// How much of a body is kept: a load balancer with a few ports and a page of targets.
 const MAX_BODY: usize = 8 << 10;
@@ -94,9 +95,8 @@ impl DryRun {
 impl Interceptor for DryRun {
     fn intercept(&self, request: &Request, body: &[u8], classification: &Classification) -> Interception {
         match classification.effect {
-            // The rules are the provider's own, and a dry run shows what they lead to.
-            Effect::Read | Effect::OperationPoll if request.can_be_a_read() => Interception::Forward,
-            _ => {
+            Effect::Read | Effect::OperationPoll => Interception::Forward,
+            Effect::Write => {
                 self.record(request, body);
                 Interception::Respond(response())
             }

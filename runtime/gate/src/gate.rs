@@ -17,6 +17,7 @@ mod pipeline;
 mod prepare;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
@@ -182,8 +183,7 @@ impl Gate {
     }
 
     /// The same gate for a dry run: it answers each request that may change something with 503 and a header `Pileus-Gate:
-    /// dry-run`, and records it. Reads and polls of operations are carried as usual, if both the rules and the method of a
-    /// request say that it is one. A dry run allows nothing that the gate doesn't allow.
+    /// dry-run`, and records it. Reads and polls of operations are carried as usual. A dry run allows nothing that the gate doesn't allow.
     #[must_use]
     pub fn dry_run(self) -> (Self, DryRun) {
         let dry_run = DryRun::default();
@@ -205,10 +205,10 @@ impl Gate {
         self.inner.writes.wait_until_none().await;
     }
 
-    /// Empties all limits, so that they fill from now on as those of a new gate do: for a leader whose predecessor may have
-    /// used them up just now.
-    pub fn empty_limits(&self) {
-        self.inner.limiter.empty();
+    /// Lets all limits hold what has filled since a predecessor sent its last request, this long ago. The limits of a new gate
+    /// are empty. For a leader, whose predecessor may have used them up.
+    pub fn refill_limits(&self, idle: Duration) {
+        self.inner.limiter.refill(idle);
     }
 
     /// Takes over from another gate of the same provider: what its limits have learned, what the cloud has closed for it,

@@ -86,7 +86,7 @@ const REQUEST_PREFIXES: &[&str] =
 /// The same for all names that hold this. Metadata services of clouds (`Metadata-Flavor`, `X-aws-ec2-metadata-token`,
 /// `Metadata-Token`) want such a header as proof that their caller isn't a confused proxy, which the gate would be.
 const REQUEST_PARTS: &[&str] =
-    &["authorization", "metadata", "security-token", "session-token", "method-override"];
+    &["authorization", "metadata", "security-token", "session-token", "method", "-override"];
 
 /// Removed from requests that carry a credential: with them a response would hold only a part of what the gate searches, or
 /// a digest of it.
@@ -252,6 +252,10 @@ mod tests {
             ("X-HTTP-Method-Override", "DELETE"),
             ("X-HTTP-Method", "DELETE"),
             ("X-Method-Override", "DELETE"),
+            ("X-Original-Method", "DELETE"),
+            ("Method-Override", "DELETE"),
+            ("X-HTTP-Verb-Override", "DELETE"),
+            ("_Method", "DELETE"),
             ("X-Original-URL", "/admin"),
             ("X-Rewrite-URL", "/admin"),
             ("Proxy-Authorization", "Basic x"),

@@ -10,7 +10,7 @@
 //!    http::Request                        from the provider
 //! 1  canonical form   request, headers    one reading of the URL; credentials of the provider are removed
 //! 2  grant            grants              which of the operator's grants allows it; none: denied
-//! 3  rule             rules               read, write or poll of an operation; its limits and cache scope
+//! 3  rule             rules, effect       read, write or poll of an operation; its limits and cache scope
 //!    PreparedRequest
 //!    (interceptor)    interceptor         a dry run (dry_run) or a test may answer here
 //! 4  cache            cache               reads only: a kept response, or one exchange for equal requests
@@ -45,6 +45,7 @@ mod deadlines;
 mod dial;
 mod dry_run;
 mod echo;
+mod effect;
 mod error;
 mod failure_log;
 mod families;
@@ -84,12 +85,13 @@ pub use cpu_account::{CpuAccount, thread_clock};
 pub use credentials::{Credential, CredentialKind, CredentialState, Failing, OAuthClient, TokenUrl};
 pub use deadlines::Deadlines;
 pub use dry_run::{DryRun, WantedWrite, WantedWrites};
+pub use effect::Effect;
 pub use error::{BlockReason, Error, MissingGrant, Phase, TunnelError};
 pub use fence::{Fence, FencedBody};
 pub use gate::{Config, Gate};
 pub use grants::{Coverage, DeniedRequests, Endpoint, Grant, MissingPart};
 pub use interceptor::{Interception, Interceptor};
-pub use limits::{Limit, LimitState, LimitsState, Rate, Urgency};
+pub use limits::{Limit, LimitScope, LimitState, LimitsState, Rate, RequestKind, Urgency, uncounted};
 pub use metrics::Metrics;
 pub use network::Resolve;
 pub use path::{KeyPattern, PathPattern, PathPrefix};
@@ -98,6 +100,6 @@ pub use problem::Problem;
 pub use recent::{RecentRequest, Source};
 pub use replies::{ExpectedReply, Replies, ReplyCounts};
 pub use request::{Host, Request};
-pub use rules::{Classification, Effect, LimitKey, Limits, Operation, Page, Place, Rule, Rules};
+pub use rules::{Classification, LimitKey, Limits, Operation, Page, Place, Rule, Rules, contradictions};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use secret::{Secret, SecretFile, SecretSource};

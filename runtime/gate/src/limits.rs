@@ -42,20 +42,22 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::effect::Effect;
 use crate::error::Error;
 use crate::request::Request;
-use crate::rules::{Classification, Effect, Rules};
-use decide::{LimiterState, TokenRequest};
+use crate::rules::{Classification, Rules};
+use decide::TokenRequest;
 pub(crate) use feedback::retry_after;
 pub(crate) use hold::HeldBack;
 use hold::{Hold, HoldReason};
-pub use limit::{Limit, LimitState, LimitsState, Rate};
+pub use limit::{Limit, LimitScope, LimitState, LimitsState, Rate, RequestKind};
 pub(crate) use metrics::LimitMetrics;
 use pauses::Resource;
 pub(crate) use permit::Permit;
 use shared::{Acquisition, LimiterShared};
 use table::LimitTable;
 pub(crate) use table::problems;
+pub use table::uncounted;
 pub use urgency::Urgency;
 
 /// Hashes resources to names that neither a cloud nor a provider can predict. All gates share it, so that paused
@@ -92,9 +94,9 @@ impl Limiter {
         Self { shared: LimiterShared::new(provider, table, metrics) }
     }
 
-    /// Empties all buckets.
-    pub(crate) fn empty(&self) {
-        self.shared.change(LimiterState::empty);
+    /// Lets all buckets hold what has filled since the last request of a predecessor, this long ago.
+    pub(crate) fn refill(&self, idle: Duration) {
+        self.shared.change(|state, now| state.refill(now, idle));
     }
 
     /// The present state of the limits.
@@ -113,7 +115,7 @@ impl Limiter {
         soft: Instant,
     ) -> impl Future<Output = Result<Result<Permit, HeldBack>, Error>> + Send + use<'_> {
         let LimitRequest { request, classification, urgency, bytes } = request;
-        let limits = self.shared.table.of(&classification.limits, &request.host);
+        let limits = self.shared.table.of(classification, request);
         let resource = resource(request, classification);
         let tokens = TokenRequest { urgency, limits: &limits, resource, bytes, soft: soft.into_std() };
         let (begun, acquisition) = (Instant::now(), self.shared.acquire(tokens));

@@ -13,13 +13,13 @@ use tracing::field::Empty;
 use tracing::{Span, debug_span};
 
 use crate::body::BodyObserver;
+use crate::effect::Effect;
 use crate::error::Error;
 use crate::failure_log::FailureLog;
 use crate::families::ProviderLabels;
 use crate::limits::Urgency;
 use crate::recent::{RecentRequest, RecentRequests, Source};
 use crate::request::Request;
-use crate::rules::Effect;
 pub(crate) use metrics::RequestMetrics;
 use metrics::{GrantLabels, RequestLabels};
 

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use http::{Method, Uri};
 
+use crate::effect;
 use crate::error::Error;
 use canonical::is_visible;
 pub(crate) use canonical::{canonical_path, check_single_reading};
@@ -152,10 +153,10 @@ impl Request {
         url
     }
 
-    /// Whether its method allows that it changes nothing. A GET changes nothing; for a POST only a rule can tell, since some
-    /// APIs read by it. A provider's rule is wrong if it calls a PUT, a PATCH or a DELETE a read.
-    pub fn can_be_a_read(&self) -> bool {
-        self.method.is_safe() || self.method == Method::POST
+    /// Whether it changes nothing by its method, and its query names no other method. Only such a request leaves a replica that
+    /// doesn't lead.
+    pub fn is_safe(&self) -> bool {
+        effect::is_safe(&self.method) && !self.query.as_deref().is_some_and(effect::names_writing_method)
     }
 
     /// Scheme, host, port and path for logs and messages. The query stays out: it may carry a secret.

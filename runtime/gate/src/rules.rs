@@ -9,34 +9,13 @@ use std::collections::HashMap;
 
 use http::{HeaderMap, HeaderName};
 
+use crate::effect::Effect;
 use crate::error::Error;
 use crate::path::{KeyPattern, PathPattern};
 use crate::pattern::{HostPattern, MethodPattern, TextPattern};
 use crate::problem::Problem;
 use crate::request::Request;
 use fields::{Fields, Wanted};
-
-/// What a request does in the cloud.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Effect {
-    /// Changes nothing: may be answered from a cache and repeated.
-    Read,
-    /// Changes something: never repeated unless it surely never left.
-    Write,
-    /// Asks for the state of an operation: changes nothing, but a change is still in progress.
-    OperationPoll,
-}
-
-impl Effect {
-    /// The value of the `effect` label in metrics.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::OperationPoll => "operation_poll",
-        }
-    }
-}
 
 /// Where a request names its operation.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -78,7 +57,7 @@ pub struct Rule {
     pub path: PathPattern,
     /// Matches the operation, if method and path don't identify it.
     pub operation: Option<Operation>,
-    /// What the requests do.
+    /// What the requests do. Only a GET, HEAD, OPTIONS or POST may be something else than a write.
     pub effect: Effect,
     /// The limits that they count against.
     pub limits: Vec<KeyPattern>,
@@ -177,6 +156,7 @@ impl Rules {
     /// Says what a request with these headers and this body does. It reads the query once, and the body once in each of the
     /// two forms that rules ask for.
     pub fn classify(&self, request: &Request, headers: &HeaderMap, body: &[u8]) -> Classification {
+        let method = (&request.method, request.query.as_deref());
         let mut named = Named::new(&self.wanted, request, headers, body);
         for rule in &self.rules {
             if !rule.host.matches(&request.host) || !rule.method.matches(&request.method) {
@@ -186,19 +166,21 @@ impl Rules {
             if rule.operation.as_ref().is_some_and(|operation| !named.is(operation)) {
                 continue;
             }
+            let effect = Effect::decide(method, headers, body, Some(rule.effect));
             return Classification {
-                effect: rule.effect,
+                effect,
                 limits: Limits::Keys(rule.limits.iter().map(|key| LimitKey::new(key, &segments)).collect()),
                 cache_scope: rule.cache_scope.as_ref().map(|scope| scope.fill(&segments)),
                 fold_case: rule.fold_case,
-                page: rule.page.as_ref().map(|place| {
+                page: rule.page.as_ref().filter(|_| effect == Effect::Read).map(|place| {
                     let is_first = !named.has(place);
                     Box::new(Page { place: place.clone(), is_first })
                 }),
             };
         }
         let limits = Limits::AllOfHost;
-        Classification { effect: Effect::Write, limits, cache_scope: None, fold_case: false, page: None }
+        let effect = Effect::decide(method, headers, body, None);
+        Classification { effect, limits, cache_scope: None, fold_case: false, page: None }
     }
 }
 
@@ -214,6 +196,29 @@ pub(crate) fn problems(rules: &[Rule]) -> impl Iterator<Item = Problem> {
             Some(Problem::at(format!("settings.rules[{index}].{field}"), error.to_string()))
         })
     })
+}
+
+/// The rules that call requests reads which write by their method, with their place in the provider's settings. The gate
+/// doesn't follow them there.
+pub fn contradictions(rules: &[Rule]) -> Vec<Problem> {
+    let contradiction = |(index, rule): (usize, &Rule)| {
+        let said = match rule.effect {
+            Effect::Read => "read",
+            Effect::OperationPoll => "operation-poll",
+            Effect::Write => return None,
+        };
+        let message = match &rule.method {
+            MethodPattern::Any => format!(
+                "calls requests of every method {said}; all but GET, HEAD, OPTIONS and POST stay writes"
+            ),
+            MethodPattern::Exact(method) if ["GET", "HEAD", "OPTIONS", "POST"].contains(&method.as_str()) => {
+                return None;
+            }
+            MethodPattern::Exact(method) => format!("calls {method} requests {said}; they stay writes"),
+        };
+        Some(Problem::at(format!("settings.rules[{index}].effect"), message))
+    };
+    rules.iter().enumerate().filter_map(contradiction).collect()
 }
 
 /// What one request names. Each place is read once, even if many rules ask for it: the rules for an API with one path have

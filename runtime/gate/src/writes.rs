@@ -77,6 +77,19 @@ impl Writes {
         let _ended = tasks.wait_for(|tasks| *tasks == 0).await;
     }
 
+    /// The fence of a request that isn't a write. Only the provider says that its POST changes nothing, so a POST leaves no
+    /// replica that doesn't lead.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] while the fence is closed.
+    pub(crate) fn fence_of_read(&self, request: &Request) -> Result<Fence, Error> {
+        match request.is_safe() {
+            true => Ok(Fence::default()),
+            false if self.fence.is_open() => Ok(self.fence.clone()),
+            false => Err(Error::Fenced),
+        }
+    }
+
     /// What other writes have to know of a request, which holds so many bytes.
     pub(crate) fn write(
         &self,

@@ -1,7 +1,7 @@
 //! Compares what a provider requests with what its document grants, for the log of a load and for `pileus inspect`.
 //! Nothing is decided here: the gate decides about each request.
 
-use pileus_gate::{Coverage, Credential, DeniedRequests, Endpoint, Limit, Rate, Rule};
+use pileus_gate::{Coverage, Credential, DeniedRequests, Endpoint, Limit, Problem, Rate, Rule};
 use pileus_host::{PublishedLimit, Settings};
 
 use crate::document::CloudProvider;
@@ -19,6 +19,16 @@ pub(crate) struct AccessReview {
     pub(crate) limits: Vec<ComparedLimit>,
     /// The document's credentials.
     pub(crate) credentials: Vec<Credential>,
+    /// What the provider's settings say and the gate doesn't follow.
+    pub(crate) warnings: Vec<Problem>,
+}
+
+/// What settings say and the gate doesn't follow: rules that call a write a read, and limits that no rule counts against.
+pub(crate) fn warnings(settings: &Settings) -> Vec<Problem> {
+    let limits: Vec<_> = settings.limits.iter().map(|published| published.limit.clone()).collect();
+    let mut warnings = pileus_gate::contradictions(&settings.rules);
+    warnings.extend(pileus_gate::uncounted(&settings.rules, &limits));
+    warnings
 }
 
 /// A host that a provider requests access to.
@@ -49,6 +59,8 @@ pub(crate) struct ComparedLimit {
     pub(crate) declared: Option<Rate>,
     /// The highest rate that the document allows.
     pub(crate) allowed: Option<Rate>,
+    /// The requests that the document's match names; `None` for a limit by the provider's key.
+    pub(crate) requests: Option<String>,
 }
 
 impl AccessReview {
@@ -73,6 +85,7 @@ impl AccessReview {
             denied: denied.collect(),
             limits: compare_limits(&settings.limits, tightened),
             credentials: credentials.clone(),
+            warnings: warnings(settings),
         }
     }
 
@@ -103,9 +116,12 @@ impl AccessReview {
             let (kind, hosts) = (kind.label(), hosts.iter().map(ToString::to_string).collect::<Vec<_>>());
             tracing::info!(%provider, credential = %name, %kind, ?hosts, "credential configured");
         }
-        for ComparedLimit { key, declared, allowed } in &self.limits {
+        for ComparedLimit { key, declared, allowed, requests } in &self.limits {
             let (declared, allowed) = (declared.map(rate), allowed.map(rate));
-            tracing::info!(%provider, limit = %key, declared, allowed, "limit configured");
+            tracing::info!(%provider, limit = %key, declared, allowed, requests, "limit configured");
+        }
+        for problem in &self.warnings {
+            tracing::warn!(%provider, %problem, "the gate doesn't follow the provider's settings");
         }
     }
 }
@@ -118,13 +134,15 @@ pub(crate) fn rate(Rate { burst, per_second }: Rate) -> String {
 fn compare_limits(declared: &[PublishedLimit], tightened: &[Limit]) -> Vec<ComparedLimit> {
     let both = declared.iter().map(|PublishedLimit { limit, .. }| {
         let allowed = tightened.iter().find(|tightened| tightened.is_the_same_as(limit)).map(Limit::rate);
-        ComparedLimit { key: limit.key().to_string(), declared: Some(limit.rate()), allowed }
+        let (key, declared) = (limit.key().to_string(), Some(limit.rate()));
+        ComparedLimit { key, declared, allowed, requests: None }
     });
     let is_new = |tightened: &&Limit| !declared.iter().any(|it| it.limit.is_the_same_as(tightened));
     let new = tightened.iter().filter(is_new).map(|limit| ComparedLimit {
         key: limit.key().to_string(),
         declared: None,
         allowed: Some(limit.rate()),
+        requests: limit.scope().map(ToString::to_string),
     });
     both.chain(new).collect()
 }

@@ -17,10 +17,17 @@
 //!       methods: [GET]                  # default all
 //!       paths: [/v1/]                   # default all
 //!       addresses: [127.0.0.0/8]        # required for loopback and private addresses
-//!   limits:                             # lower limits than the provider declares, by the same keys
-//!     reads:
+//!   limits:                             # of requests that leave
+//!     reads:                            # by a key of the provider's rules: a lower limit than it declares
 //!       burst: 100                      # tokens that may be saved up
 //!       perSecond: 2.5                  # refill rate
+//!     all-changes:                      # by a match: whatever the provider declares
+//!       burst: 10
+//!       perSecond: 1
+//!       match:
+//!         requests: writes              # all, reads or writes; default all
+//!         host: api.example.com         # default all
+//!         path: /v1/**                  # default all; without regard to case
 //!   credentials:                        # attached to requests; the provider never sees them
 //!     - name: main
 //!       hosts: [management.azure.com]   # attached to requests to these hosts, over TLS
@@ -53,6 +60,7 @@ mod credentials;
 #[cfg(test)]
 mod examples;
 mod fields;
+mod limits;
 
 use std::path::{Path, PathBuf};
 
@@ -78,7 +86,7 @@ pub(crate) struct CloudProvider {
     pub(crate) configuration: String,
     /// What the provider may reach.
     pub(crate) grants: Vec<Grant>,
-    /// The operator's limits, which can only lower those that the provider declares.
+    /// The operator's limits: lower ones than the provider declares, and those with a match of their own.
     pub(crate) limits: Vec<Limit>,
     /// The credentials that the gate attaches to requests.
     pub(crate) credentials: Vec<Credential>,
@@ -132,7 +140,7 @@ impl CloudProvider {
         let before = spec.problems();
         let grants: Vec<_> = spec.objects("grants", grant).into_iter().flatten().collect();
         let grants_are_valid = spec.problems() == before;
-        let limits = spec.named("limits", limit).into_iter().flatten().collect();
+        let limits = spec.named("limits", limits::limit).into_iter().flatten().collect();
         let before = spec.problems();
         let credentials = spec.objects("credentials", |fields| credentials::credential(fields, origin));
         let credentials: Vec<_> = credentials.into_iter().flatten().collect();
@@ -145,9 +153,16 @@ impl CloudProvider {
         spec.end();
         document.end();
         match (name, component) {
-            (Some(name), Some(component)) if problems.is_empty() => {
-                Ok(Self { name, component, configuration, grants, limits, credentials, connection, classes })
-            }
+            (Some(name), Some(component)) if problems.is_empty() => Ok(Self {
+                name,
+                component,
+                configuration,
+                grants,
+                limits,
+                credentials,
+                connection,
+                classes,
+            }),
             _ => Err(problems),
         }
     }
@@ -161,25 +176,6 @@ fn grant(fields: &mut Fields<'_>) -> Option<Grant> {
     let paths = fields.list("paths", &["/"], parsed::<PathPrefix>);
     let addresses = fields.list("addresses", &[], cidr);
     Some(Grant { tls, host: host?, port, methods, paths, addresses })
-}
-
-fn limit(key: &str, fields: &mut Fields<'_>) -> Option<Limit> {
-    let (least, most) = (Limit::BURSTS.start(), Limit::BURSTS.end());
-    let whole = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
-    let burst = fields.number("burst", &format!("a whole number from {least} to {most}"), |value| {
-        whole(value).filter(|value| Limit::BURSTS.contains(value))
-    });
-    let (least, most) = (Limit::RATES.start(), Limit::RATES.end());
-    let per_second = fields.number("perSecond", &format!("a number from {least} to {most}"), |value| {
-        value.as_f64().filter(|value| Limit::RATES.contains(value))
-    });
-    match Limit::new(key, burst?, per_second?) {
-        Ok(limit) => Some(limit),
-        Err(error) => {
-            fields.wrong(error.to_string());
-            None
-        }
-    }
 }
 
 fn cidr(text: &str) -> Result<IpNet, String> {
@@ -235,6 +231,8 @@ fn first_line(error: &impl ToString) -> String {
 
 #[cfg(test)]
 mod tests {
+    use pileus_gate::{LimitScope, RequestKind};
+
     use super::*;
 
     const VALID: &str = "
@@ -259,6 +257,8 @@ spec:
   limits:
     reads: {burst: 100, perSecond: 2.5}
     'vm/{1}': {burst: 3, perSecond: 1}
+    all: {burst: 5, perSecond: 1, match: {}}
+    changes: {burst: 5, perSecond: 1, match: {requests: writes, host: '*.example.com', path: /v1/*/x}}
   credentials:
     - name: main
       hosts: [api.example.com]
@@ -290,7 +290,18 @@ spec:
         let [first, second] = document.grants.as_slice() else { panic!("two grants") };
         assert_eq!((first.tls, first.port, first.methods.len(), first.addresses.len()), (false, 8080, 1, 2));
         assert_eq!((second.tls, second.port, second.methods.len(), second.paths.len()), (true, 443, 1, 1));
-        let limits = [Limit::new("reads", 100, 2.5).unwrap(), Limit::new("vm/{1}", 3, 1.0).unwrap()];
+        let matched = |name, scope| Limit::new(name, 5, 1.0).unwrap().of_requests(scope).unwrap();
+        let changes = LimitScope {
+            kind: RequestKind::Writes,
+            host: Some("*.example.com".parse().unwrap()),
+            path: Some("/v1/*/x".parse().unwrap()),
+        };
+        let limits = [
+            Limit::new("reads", 100, 2.5).unwrap(),
+            Limit::new("vm/{1}", 3, 1.0).unwrap(),
+            matched("all", LimitScope::default()),
+            matched("changes", changes),
+        ];
         assert_eq!(document.limits, limits);
         let [credential] = document.credentials.as_slice() else { panic!("one credential") };
         assert_eq!(

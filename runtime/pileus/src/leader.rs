@@ -19,6 +19,7 @@ mod observation;
 mod term;
 
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -85,9 +86,14 @@ pub(crate) struct Election {
     metrics: Metrics,
 }
 
+/// How long a former leader had certainly done nothing when this process became leader; `None` within if there was none. It is
+/// set before the status says that this process leads.
+type PredecessorIdle = Arc<OnceLock<Option<Duration>>>;
+
 /// A running election. Waits for the lead, and for its loss.
 pub(crate) struct Leadership {
     term: LeaseTerm,
+    predecessor_idle: PredecessorIdle,
     status: watch::Receiver<LeaderStatus>,
     campaign: Campaign,
 }
@@ -156,10 +162,11 @@ impl Election {
     /// [`Error::Machine`] if the thread can't be started.
     pub(crate) fn start(self, mut cluster: ClusterConfig, jitter: fn() -> f64) -> Result<Leadership, Error> {
         let Self { flags, identity, term, status, metrics } = self;
-        let watched = status.subscribe();
+        let (watched, predecessor_idle) = (status.subscribe(), PredecessorIdle::default());
         if !flags.leader_elect {
             status.send_replace(LeaderStatus::Leading);
-            return Ok(Leadership { term, status: watched, campaign: Campaign::Disabled(status) });
+            let campaign = Campaign::Disabled(status);
+            return Ok(Leadership { term, predecessor_idle, status: watched, campaign });
         }
         let candidate = Candidate {
             identity,
@@ -174,7 +181,7 @@ impl Election {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Machine)?;
         let (end, ended) = oneshot::channel();
-        let shared = term.clone();
+        let shared = (term.clone(), Arc::clone(&predecessor_idle));
         let elect = async move {
             match cluster.client(Fence::default()) {
                 Ok(client) => {
@@ -189,7 +196,8 @@ impl Election {
         };
         let thread = thread::Builder::new().name("leader".to_owned());
         thread.spawn(move || runtime.block_on(elect)).map_err(Error::Machine)?;
-        Ok(Leadership { term, status: watched, campaign: Campaign::Running { end, timeout } })
+        let campaign = Campaign::Running { end, timeout };
+        Ok(Leadership { term, predecessor_idle, status: watched, campaign })
     }
 }
 
@@ -208,6 +216,12 @@ impl Leadership {
             Ok(_) => Ok(()),
             Err(_gone) => Err(gone()),
         }
+    }
+
+    /// How long a former leader had certainly done nothing when this process became leader. `None` if there was none. Without
+    /// leader election nothing is known, so it may just have worked.
+    pub(crate) fn predecessor_idle(&self) -> Option<Duration> {
+        self.predecessor_idle.get().copied().unwrap_or(Some(Duration::ZERO))
     }
 
     /// Waits until the Lease is lost, and returns the error with which the process ends.

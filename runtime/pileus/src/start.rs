@@ -138,8 +138,7 @@ async fn lead_and_work(
     let gate = controllers.gate();
     tracing::info!(api_server = %cluster.config.cluster_url, identity = election.identity(), "ready to lead");
     let Some(leadership) = lead(election, cluster, stop).await? else { return Ok(()) };
-    // The former leader may just have spent what the limits allow.
-    gate.empty_limits();
+    refill_limits(&gate, leadership.predecessor_idle());
     tracing::info!("starting controllers");
     let end = tokio::select! {
         biased;
@@ -148,6 +147,18 @@ async fn lead_and_work(
     };
     leadership.end(end).await;
     Ok(())
+}
+
+/// Lets the limits start with what has flowed in since the former leader can have sent anything.
+fn refill_limits(gate: &Gate, idle: Option<Duration>) {
+    gate.refill_limits(idle.unwrap_or(Duration::MAX));
+    match idle {
+        None => tracing::info!("limits start full, because no replica has led before"),
+        Some(idle) => tracing::info!(
+            predecessor_idle_s = idle.as_secs(),
+            "limits start with what has flowed in since the former leader stopped"
+        ),
+    }
 }
 
 /// Takes part in the election until this replica leads. `None` where it is stopped before.

@@ -330,7 +330,7 @@ async fn all_mismatches_between_a_document_and_its_provider_are_reported() {
     document["spec"]["limits"] = json!({"raeds": limit, "reads": limit, "wirtes": limit});
     bench.write("provider.yaml", document.to_string());
     let parts = [
-        "\n  spec.limits.raeds: the provider has no such limit; `pileus inspect` shows those",
+        "\n  spec.limits.raeds: the provider has no such limit; its rules have the keys ",
         "\n  spec.limits.wirtes: the provider has no such limit",
     ];
     for command in [&RUN[..], &inspect] {
@@ -676,7 +676,10 @@ async fn inspect_has_the_same_values_in_text_and_json() {
     assert_eq!(settings["operatorLimits"], json!([]));
     let settings = told(with_credentials().to_string()).await;
     assert_eq!(settings["requestedHosts"][0]["credentials"], json!(["main"]));
-    assert_eq!(settings["operatorLimits"], json!([{"key": "reads", "burst": 5.0, "perSecond": 1.5}]));
+    assert_eq!(
+        settings["operatorLimits"],
+        json!([{"key": "reads", "burst": 5.0, "perSecond": 1.5, "requests": null}])
+    );
     let credential = json!({"name": "main", "kind": "bearer", "hosts": ["cloud.example"], "plain": true});
     assert_eq!(settings["credentials"], json!([credential]));
 }

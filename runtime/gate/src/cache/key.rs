@@ -172,7 +172,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::rules::{Effect, Limits};
+    use crate::effect::Effect;
+    use crate::rules::Limits;
 
     fn classification(fold_case: bool, page: Option<Page>) -> Classification {
         let page = page.map(Box::new);

@@ -8,9 +8,10 @@ use crate::cache::directives::CacheDirectives;
 use crate::cache::key::{Keys, List};
 use crate::cache::scopes::Scope;
 use crate::cache::view::View;
+use crate::effect::Effect;
 use crate::limits::Urgency;
 use crate::request::{Host, Request};
-use crate::rules::{Classification, Effect};
+use crate::rules::Classification;
 
 /// The longest body of a request that the cache can answer, in bytes. A query of an API that reads by POST has some
 /// kilobytes.

@@ -4,8 +4,9 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use crate::cache::{DESCRIBING, Keys};
+use crate::effect::Effect;
 use crate::request::Request;
-use crate::rules::{Classification, Effect, Limits, Page, Place};
+use crate::rules::{Classification, Limits, Page, Place};
 
 struct Asked {
     request: Request,

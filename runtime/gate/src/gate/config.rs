@@ -23,13 +23,13 @@ pub struct Config {
     pub rules: Vec<Rule>,
     /// The limits of the cloud, as the provider declares them.
     pub limits: Vec<Limit>,
-    /// The operator's stricter limits, with the same keys.
+    /// The operator's limits: stricter ones with the same keys, and those with a scope of their own.
     pub tightened: Vec<Limit>,
     /// The credentials. The first one for the host of a request is attached to it.
     pub credentials: Vec<Credential>,
     /// Addresses that are never dialed, regardless of grants: the API server's own.
     pub denied_ranges: Vec<IpNet>,
-    /// While it is closed, no write is sent.
+    /// While it is closed, no write is sent, and no POST.
     pub fence: Fence,
     /// How the gate reaches the cloud.
     pub connection: Connection,

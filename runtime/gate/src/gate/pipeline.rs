@@ -18,15 +18,14 @@ use crate::body::Body;
 use crate::cache::{self, Fetch, Read, View};
 use crate::deadlines::Deadlines;
 use crate::echo::EchoDetector;
+use crate::effect::Effect;
 use crate::error::{Error, Phase};
-use crate::fence::Fence;
 use crate::interceptor::{Interception, Interceptor};
 use crate::limits::{HeldBack, Permit};
 use crate::recent::Source;
 use crate::record::{Duty, Record};
 use crate::replies::PendingReply;
 use crate::response::Response;
-use crate::rules::Effect;
 use crate::upstream::{behind, outgoing};
 use crate::writes::{self, Write};
 
@@ -35,7 +34,8 @@ impl Gate {
     ///
     /// Guarantees:
     /// - Nothing is sent that no grant allows, and nothing to an address that its grant doesn't open.
-    /// - Nothing is sent after the soft deadline or over a limit, and no write while the fence is closed.
+    /// - Nothing is sent after the soft deadline or over a limit. While the fence is closed, only GET, HEAD and OPTIONS are sent,
+    ///   and none that a rule calls a write.
     /// - A request that a limit doesn't let through in time is answered 429 here, with a header `Pileus-Gate` that no
     ///   response of a cloud has.
     /// - Dropping the future or the body closes what was opened for the request. Only a write whose sending has begun is
@@ -255,7 +255,7 @@ impl Inner {
     }
 
     /// Dial: sends the request and waits for the head of the response. A write goes by `writes`, which finishes it even if
-    /// its caller goes or the gate is closed; a read ends with either.
+    /// its caller goes or the gate is closed; a read ends with either. A read by POST stays behind the fence.
     async fn dial(
         &self,
         request: &PreparedRequest,
@@ -283,7 +283,8 @@ impl Inner {
                 carry.instrument(span).await
             }
             None => {
-                self.shutdown.abort_on_close(exchange(Fence::default(), *deadlines)).instrument(span).await
+                let fence = self.writes.fence_of_read(canonical)?;
+                self.shutdown.abort_on_close(exchange(fence, *deadlines)).instrument(span).await
             }
         }
     }
@@ -298,6 +299,7 @@ mod tests {
 
     use super::*;
     use crate::connection::Connection;
+    use crate::fence::Fence;
     use crate::gate::Config;
     use crate::grants::Grant;
     use crate::metrics::Metrics;

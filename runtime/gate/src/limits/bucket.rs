@@ -77,6 +77,11 @@ impl Bucket {
         self.tokens = self.tokens.min(0.0);
     }
 
+    /// Adds what flows in during this time.
+    pub(crate) fn fill_for(&mut self, span: Duration) {
+        self.tokens = (self.tokens + self.inflow(span)).min(self.room());
+    }
+
     /// Fills the bucket up to this time. All other functions expect that this was done.
     pub(crate) fn fill(&mut self, now: Instant) {
         let span = now.saturating_duration_since(self.filled).as_secs_f64();

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::limits::bucket::Bucket;
 use crate::limits::limit::Rate;
@@ -109,6 +109,8 @@ pub(crate) struct Buckets {
     known: HashMap<(LimitId, Arc<str>), BucketId>,
     /// Since when buckets that do not exist yet count as filling.
     empty: Instant,
+    /// How long they had been filling then.
+    idle: Duration,
     /// When buckets were last forgotten.
     swept: Instant,
 }
@@ -117,7 +119,7 @@ impl Buckets {
     /// Creates buckets that are empty now.
     pub(crate) fn new(ceilings: Vec<Rate>, now: Instant) -> Self {
         let (slots, free, known) = (Vec::new(), Vec::new(), HashMap::new());
-        let mut buckets = Self { ceilings, slots, free, known, empty: now, swept: now };
+        let mut buckets = Self { ceilings, slots, free, known, empty: now, idle: Duration::ZERO, swept: now };
         for limit in 0..buckets.ceilings.len() {
             // The bucket without a value always exists.
             buckets.make(limit, "".into(), now);
@@ -125,10 +127,13 @@ impl Buckets {
         buckets
     }
 
-    /// Empties all buckets, including those that do not exist yet.
-    pub(crate) fn empty(&mut self, now: Instant) {
-        self.empty = now;
-        self.slots.iter_mut().flatten().for_each(|slot| slot.bucket.empty(now));
+    /// Lets all buckets, including those that do not exist yet, hold what has filled in this time since they were empty.
+    pub(crate) fn refill(&mut self, now: Instant, idle: Duration) {
+        (self.empty, self.idle) = (now, idle);
+        for slot in self.slots.iter_mut().flatten() {
+            slot.bucket.empty(now);
+            slot.bucket.fill_for(idle);
+        }
     }
 
     /// The bucket of a limit for this value, filled up to this time.
@@ -166,10 +171,12 @@ impl Buckets {
 
     fn make(&mut self, limit: LimitId, value: Arc<str>, now: Instant) -> BucketId {
         let ceiling = self.ceilings.get(limit).copied().unwrap_or(Rate::UNDECLARED);
+        let mut bucket = Bucket::new(ceiling, self.empty, now);
+        bucket.fill_for(self.idle);
         let slot = BucketSlot {
             limit,
             value: value.clone(),
-            bucket: Bucket::new(ceiling, self.empty, now),
+            bucket,
             waiting: UrgencyCounts::default(),
             passed: UrgencyCounts::default(),
             recent_refusals: Vec::new(),
@@ -216,8 +223,6 @@ impl Buckets {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn rates(per_second: f64) -> Vec<Rate> {
@@ -270,10 +275,14 @@ mod tests {
         let later = now + Duration::from_mins(1);
         let full = buckets.of(1, "a", later);
         assert!(buckets.get(full).unwrap().bucket.free(later) >= 2.0);
-        buckets.empty(later);
-        for value in ["a", "b"] {
-            let empty = buckets.of(1, value, later);
-            assert!(buckets.get(empty).unwrap().bucket.free(later) < 1.0, "{value}");
+        // A burst of 2 at 1 a second.
+        for (idle, expected) in [(0, 0.0), (1, 1.0), (2, 2.0), (u64::MAX, 2.0)] {
+            buckets.refill(later, Duration::from_secs(idle));
+            for value in ["a".to_owned(), format!("new-{idle}")] {
+                let id = buckets.of(1, &value, later);
+                let free = buckets.get(id).unwrap().bucket.free(later);
+                assert!((free - expected).abs() < 0.01, "{value} after {idle} s: {free}");
+            }
         }
     }
 }

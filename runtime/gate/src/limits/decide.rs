@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::limits::buckets::{BucketId, BucketSlot, LimitId};
 use crate::limits::capacity::{Capacity, PausedLimit, TokenSet};
@@ -83,9 +83,10 @@ impl LimiterState {
         Self { capacity, queue, due: BTreeSet::new(), served: Vec::new(), next: None }
     }
 
-    /// Empties all buckets: a predecessor may have spent what they held.
-    pub(crate) fn empty(&mut self, now: Instant) {
-        self.capacity.buckets.empty(now);
+    /// Lets all buckets hold what has filled since a predecessor sent its last request, this long ago. It may have spent what
+    /// they held.
+    pub(crate) fn refill(&mut self, now: Instant, idle: Duration) {
+        self.capacity.buckets.refill(now, idle);
         self.hold_back_late(now);
         self.serve(now);
     }
@@ -429,7 +430,7 @@ mod tests {
             world.goes(&[0], 0);
         }
         world.waits(Urgency::User, &[0]);
-        world.state.empty(world.now);
+        world.state.refill(world.now, Duration::ZERO);
         world.pass(seconds(0.9));
         assert_eq!(world.gone.len(), 1);
     }

@@ -1,11 +1,15 @@
 //! A limit as it is declared and as it is shown: plain data.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::effect::{self, Effect};
 use crate::error::Error;
 use crate::limits::urgency::Urgency;
-use crate::path::KeyPattern;
+use crate::path::{KeyPattern, PathPattern};
+use crate::pattern::HostPattern;
+use crate::request::Request;
 
 /// How many requests a limit lets through.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,11 +31,81 @@ impl Rate {
     }
 }
 
-/// A limit with its numbers, as a provider declares it or an operator tightens it.
+/// A limit with its numbers, as a provider declares it or an operator sets it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limit {
     pub(super) key: KeyPattern,
     pub(super) rate: Rate,
+    /// The requests that count against it; `None` where the provider's rules say it, by the key.
+    pub(super) scope: Option<LimitScope>,
+}
+
+/// The requests that count against a limit of an operator, whatever the provider declares.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LimitScope {
+    /// By what they do.
+    pub kind: RequestKind,
+    /// By their host; `None` for all.
+    pub host: Option<HostPattern>,
+    /// By their path, without regard to case, since some clouds have none; `None` for all.
+    pub path: Option<PathPattern>,
+}
+
+/// Requests by what they do. A request counts as both where its method and the provider's rule differ, so no rule takes it out
+/// of a limit: a POST that a rule calls a read is a read and a write here, and so is a GET that a rule calls a write.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RequestKind {
+    /// All of them.
+    #[default]
+    All,
+    /// GET, HEAD and OPTIONS, and what a rule calls a read or a poll.
+    Reads,
+    /// All other methods, and what is a write by a rule or without one.
+    Writes,
+}
+
+impl RequestKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::All, Self::Reads, Self::Writes];
+
+    /// Its name in a document.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Reads => "reads",
+            Self::Writes => "writes",
+        }
+    }
+}
+
+impl LimitScope {
+    /// Whether a request with this effect counts.
+    pub(crate) fn holds(&self, request: &Request, effect: Effect) -> bool {
+        let is_kind = match self.kind {
+            RequestKind::All => true,
+            RequestKind::Reads => effect::is_safe(&request.method) || effect != Effect::Write,
+            RequestKind::Writes => !request.is_safe() || effect == Effect::Write,
+        };
+        is_kind
+            && self.host.as_ref().is_none_or(|host| host.matches(&request.host))
+            && self.path.as_ref().is_none_or(|path| path.matches(&request.path, true).is_some())
+    }
+}
+
+impl fmt::Display for LimitScope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            RequestKind::All => "all requests",
+            kind => kind.as_str(),
+        })?;
+        if let Some(host) = &self.host {
+            write!(f, " to {host}")?;
+        }
+        if let Some(path) = &self.path {
+            write!(f, " at {path}")?;
+        }
+        Ok(())
+    }
 }
 
 impl Limit {
@@ -57,7 +131,24 @@ impl Limit {
         if !Self::RATES.contains(&per_second) {
             return Err(wrong("has a rate that isn't in 0.001 to 100000 per second"));
         }
-        Ok(Self { key: key.parse()?, rate: Rate { burst: f64::from(burst), per_second } })
+        Ok(Self { key: key.parse()?, rate: Rate { burst: f64::from(burst), per_second }, scope: None })
+    }
+
+    /// The same limit for these requests instead of those that the provider's rules count by the key. The key is its name.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`] for a key with a `{n}`, which only a rule can fill.
+    pub fn of_requests(self, scope: LimitScope) -> Result<Self, Error> {
+        if self.key.is_plain() {
+            return Ok(Self { scope: Some(scope), ..self });
+        }
+        let (text, cause) = (self.key.to_string(), "has a {n}, which only a rule of the provider can fill");
+        Err(Error::Syntax { kind: "limit", text, cause, example: "all-requests" })
+    }
+
+    /// The requests that count against it; `None` where the provider's rules say it.
+    pub fn scope(&self) -> Option<&LimitScope> {
+        self.scope.as_ref()
     }
 
     /// Its key.
@@ -113,7 +204,59 @@ pub struct LimitsState {
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
+
+    #[test]
+    fn no_rule_takes_a_request_out_of_a_limit_of_the_operator() {
+        use RequestKind::{All, Reads, Writes};
+        // By method and effect, the kinds that it counts as.
+        for (method, effect, kinds) in [
+            (Method::GET, Effect::Read, &[All, Reads][..]),
+            (Method::GET, Effect::OperationPoll, &[All, Reads]),
+            (Method::GET, Effect::Write, &[All, Reads, Writes]),
+            (Method::POST, Effect::Read, &[All, Reads, Writes]),
+            (Method::POST, Effect::OperationPoll, &[All, Reads, Writes]),
+            (Method::POST, Effect::Write, &[All, Writes]),
+            (Method::DELETE, Effect::Write, &[All, Writes]),
+        ] {
+            let request = Request::parse(&method, &"https://a.example/b".parse().unwrap()).unwrap();
+            let counts = |kind: &RequestKind| {
+                LimitScope { kind: *kind, ..LimitScope::default() }.holds(&request, effect)
+            };
+            let found: Vec<_> = RequestKind::ALL.into_iter().filter(counts).collect();
+            assert_eq!(found, kinds, "{method} {effect:?}");
+        }
+    }
+
+    #[test]
+    fn a_scope_holds_requests_by_host_and_path_whatever_their_case() {
+        let scope = |host: &str, path: &str| LimitScope {
+            host: (!host.is_empty()).then(|| host.parse().unwrap()),
+            path: (!path.is_empty()).then(|| path.parse().unwrap()),
+            ..LimitScope::default()
+        };
+        let holds = |scope: &LimitScope, uri: &str| {
+            scope.holds(&Request::parse(&Method::GET, &uri.parse().unwrap()).unwrap(), Effect::Read)
+        };
+        for (host, path, uri, expected) in [
+            ("", "", "https://a.example/b", true),
+            ("a.example", "", "https://A.example:8443/b", true),
+            ("*.example", "/b/*/c", "https://a.example/b/1/c", true),
+            ("", "/vms/**", "https://a.example/VMs/1/%73tart", true),
+            ("", "/vms/**", "https://a.example/vms", true),
+            ("b.example", "", "https://a.example/b", false),
+            ("", "/vms/*", "https://a.example/vms/1/start", false),
+            ("a.example", "/vms/**", "https://b.example/vms/1", false),
+        ] {
+            assert_eq!(holds(&scope(host, path), uri), expected, "{host} {path} {uri}");
+        }
+        let all = scope("*.example", "/vms/**");
+        assert_eq!(all.to_string(), "all requests to *.example at /vms/**");
+        let limit = |key| Limit::new(key, 1, 1.0).unwrap().of_requests(all.clone());
+        assert!(limit("vms").is_ok() && limit("vms/{1}").is_err());
+    }
 
     #[test]
     fn invalid_numbers_are_rejected() {

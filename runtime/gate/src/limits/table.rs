@@ -1,19 +1,19 @@
 //! The limits of one provider: those that its rules name, with the numbers that the provider declares and the operator
 //! tightens. All keys are known from the start, so that metrics can use them as labels.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::limits::buckets::LimitId;
 use crate::limits::capacity::LimitReading;
 use crate::limits::decide::LimiterState;
-use crate::limits::limit::{Limit, LimitState, LimitsState, Rate};
+use crate::limits::limit::{Limit, LimitScope, LimitState, LimitsState, Rate};
 use crate::limits::urgency::Urgency;
 use crate::path::KeyPattern;
 use crate::pattern::HostPattern;
 use crate::problem::Problem;
-use crate::request::Host;
-use crate::rules::{Limits, Rule, Rules};
+use crate::request::Request;
+use crate::rules::{Classification, Limits, Rule, Rules};
 
 /// The most limits of a provider: each has series in metrics. Azure publishes about 30.
 const MOST: usize = 256;
@@ -26,25 +26,74 @@ struct LimitEntry {
     hosts: Vec<HostPattern>,
     declared: Option<Rate>,
     configured: Option<Rate>,
+    /// The requests that count, for a limit of the operator's own.
+    scope: Option<LimitScope>,
 }
 
-/// Problems of limits that are each valid: the provider has too many, or the operator names one that the provider does
-/// not have and that would hold nothing back.
+/// The most keys that a message lists.
+const SHOWN: usize = 20;
+
+/// Problems of limits that are each valid: the provider has too many, or the operator names one against which no request
+/// would count.
 pub(crate) fn problems(rules: &[Rule], declared: &[Limit], operator: &[Limit]) -> Vec<Problem> {
-    let declared = declared.iter().map(|limit| &limit.key);
-    let keys = declared.chain(rules.iter().flat_map(|rule| &rule.limits));
-    let names: HashSet<_> = keys.map(KeyPattern::name).collect();
-    let unknown =
-        operator.iter().filter(|limit| !names.contains(&limit.key.name())).map(|Limit { key, .. }| {
-            let message =
-                "the provider has no such limit; `pileus inspect` shows those that its rules and limits name";
-            Problem::at(format!("spec.limits.{key}"), message)
-        });
-    let too_many = (names.len() > MOST).then(|| {
-        let message = format!("rules and limits name {} limits; at most {MOST} are allowed", names.len());
+    let counted = counted(rules);
+    let declared: HashSet<_> = declared.iter().map(|limit| limit.key.name()).collect();
+    let wrong = operator.iter().filter_map(|Limit { key, scope, .. }| {
+        let (is_counted, is_declared) = (counted.contains(&key.name()), declared.contains(&key.name()));
+        let message = match scope {
+            Some(_) if is_counted || is_declared => {
+                "the provider has a limit of this name; choose another one for a limit with a match"
+                    .to_owned()
+            }
+            None if is_declared && !is_counted => {
+                format!(
+                    "the provider declares this limit, but no rule of it counts a request against it; {}",
+                    keys(&counted)
+                )
+            }
+            None if !is_counted => {
+                format!("the provider has no such limit; {}", keys(&counted))
+            }
+            _ => return None,
+        };
+        Some(Problem::at(format!("spec.limits.{key}"), message))
+    });
+    let names = counted.iter().chain(&declared).collect::<HashSet<_>>().len();
+    let too_many = (names > MOST).then(|| {
+        let message = format!("rules and limits name {names} limits; at most {MOST} are allowed");
         Problem::at("settings.limits", message)
     });
-    too_many.into_iter().chain(unknown).collect()
+    too_many.into_iter().chain(wrong).collect()
+}
+
+/// The names of the limits that rules count requests against.
+fn counted(rules: &[Rule]) -> BTreeSet<String> {
+    rules.iter().flat_map(|rule| &rule.limits).map(KeyPattern::name).collect()
+}
+
+/// Says which keys exist.
+fn keys(counted: &BTreeSet<String>) -> String {
+    let shown: Vec<_> = counted.iter().take(SHOWN).map(String::as_str).collect();
+    let (shown, more) = (shown.join(", "), counted.len().saturating_sub(SHOWN));
+    let exist = match (counted.len(), more) {
+        (0, _) => "its rules have no keys".to_owned(),
+        (_, 0) => format!("its rules have the keys {shown}"),
+        _ => format!("its rules have the keys {shown} and {more} more"),
+    };
+    format!("{exist}; a limit with a match needs none")
+}
+
+/// The declared limits that no rule counts a request against. Only requests that no rule matches count against them.
+pub fn uncounted(rules: &[Rule], declared: &[Limit]) -> Vec<Problem> {
+    let counted = counted(rules);
+    let unnamed = declared.iter().enumerate().filter(|(_, limit)| !counted.contains(&limit.key.name()));
+    unnamed
+        .map(|(index, Limit { key, .. })| {
+            let message =
+                format!("no rule counts a request against the limit {key}, so it limits none of them");
+            Problem::at(format!("settings.limits[{index}].key"), message)
+        })
+        .collect()
 }
 
 /// The limits of a provider.
@@ -60,7 +109,7 @@ impl LimitTable {
     pub(crate) fn new(rules: &Rules, declared: Vec<Limit>, operator: Vec<Limit>) -> Self {
         let mut known = Self { limits: Vec::new(), by_name: HashMap::new(), none: "none".into() };
         let lesser = |rate: Rate, other: Option<Rate>| Some(other.map_or(rate, |other| other.least(rate)));
-        for Limit { key, rate } in declared {
+        for Limit { key, rate, .. } in declared {
             let one = known.find_or_add(&key);
             one.declared = lesser(rate, one.declared);
         }
@@ -72,9 +121,10 @@ impl LimitTable {
                 }
             }
         }
-        for Limit { key, rate } in operator {
+        for Limit { key, rate, scope } in operator {
             let one = known.find_or_add(&key);
             one.configured = lesser(rate, one.configured);
+            one.scope = scope;
         }
         known
     }
@@ -87,6 +137,7 @@ impl LimitTable {
                 hosts: Vec::new(),
                 declared: None,
                 configured: None,
+                scope: None,
             });
             self.limits.len() - 1
         });
@@ -102,22 +153,32 @@ impl LimitTable {
         self.limits.iter().map(most).collect()
     }
 
-    /// The limits that a request counts against, each with the value that selects its bucket.
-    pub(crate) fn of<'a>(&self, limits: &'a Limits, host: &Host) -> Vec<(LimitId, &'a str)> {
-        match limits {
+    /// The limits that a request counts against, each with the value that selects its bucket: those that the provider's rules
+    /// name, and those of the operator that match it.
+    pub(crate) fn of<'a>(
+        &self,
+        classification: &'a Classification,
+        request: &Request,
+    ) -> Vec<(LimitId, &'a str)> {
+        let entries = || self.limits.iter().enumerate();
+        let is_matched = |one: &LimitEntry| {
+            one.scope.as_ref().is_some_and(|scope| scope.holds(request, classification.effect))
+        };
+        let matched = entries().filter(|(_, one)| is_matched(one)).map(|(id, _)| (id, ""));
+        match &classification.limits {
             Limits::Keys(keys) => {
                 let found = |key: &'a crate::rules::LimitKey| {
                     Some((*self.by_name.get(&key.limit)?, key.bucket.as_str()))
                 };
-                keys.iter().filter_map(found).collect()
+                keys.iter().filter_map(found).chain(matched).collect()
             }
             Limits::AllOfHost => {
                 let is_of_host = |one: &LimitEntry| {
-                    let named = one.hosts.iter().any(|pattern| pattern.matches(host));
-                    one.is_plain && (named || one.hosts.is_empty())
+                    let named = one.hosts.iter().any(|pattern| pattern.matches(&request.host));
+                    one.is_plain && one.scope.is_none() && (named || one.hosts.is_empty())
                 };
-                let all = self.limits.iter().enumerate().filter(|(_, one)| is_of_host(one));
-                all.map(|(id, _)| (id, "")).collect()
+                let all = entries().filter(|(_, one)| is_of_host(one));
+                all.map(|(id, _)| (id, "")).chain(matched).collect()
             }
         }
     }
@@ -158,8 +219,12 @@ impl LimitTable {
 
 #[cfg(test)]
 mod tests {
+    use http::Method;
+
     use super::*;
-    use crate::rules::{Effect, LimitKey, Rule};
+    use crate::effect::Effect;
+    use crate::limits::limit::RequestKind;
+    use crate::rules::{LimitKey, Rule};
 
     fn rule(host: &str, limits: &[&str]) -> Rule {
         Rule {
@@ -200,16 +265,70 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_limit_that_the_provider_does_not_have_is_a_problem() {
-        let operator = limits(&[("unused", 1), ("raeds", 1), ("each/{9}", 1), ("other/{1}", 1)]);
-        let told: Vec<_> = problems(&rules(), &limits(&[("unused", 1)]), &operator)
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        let expected =
-            ["spec.limits.raeds: the provider has no such limit", "spec.limits.other/{1}: the provider"];
-        assert!(told.iter().zip(expected).all(|(told, expected)| told.starts_with(expected)), "{told:#?}");
-        assert_eq!(told.len(), expected.len(), "{told:#?}");
+    fn an_operator_limit_that_no_request_counts_against_is_a_problem() {
+        let declared = limits(&[("unused", 1), ("reads", 1)]);
+        let by_key = |key: &str| Limit::new(key, 1, 1.0).unwrap();
+        let matched = |key: &str| by_key(key).of_requests(LimitScope::default()).unwrap();
+        let told = |rules: &[Rule], limit: Limit| {
+            let told: Vec<_> = problems(rules, &declared, &[limit]).iter().map(ToString::to_string).collect();
+            told.join("\n")
+        };
+        let exist = "its rules have the keys each/{}, other, reads; a limit with a match needs none";
+        for (limit, expected) in [
+            (by_key("reads"), String::new()),
+            (by_key("each/{9}"), String::new()),
+            (by_key("raeds"), format!("spec.limits.raeds: the provider has no such limit; {exist}")),
+            (by_key("other/{1}"), format!("spec.limits.other/{{1}}: the provider has no such limit; {exist}")),
+            (
+                by_key("unused"),
+                format!("spec.limits.unused: the provider declares this limit, but no rule of it counts a request against it; {exist}"),
+            ),
+            (matched("everything"), String::new()),
+            (
+                matched("reads"),
+                "spec.limits.reads: the provider has a limit of this name; choose another one for a limit with a match".to_owned(),
+            ),
+            (
+                matched("unused"),
+                "spec.limits.unused: the provider has a limit of this name; choose another one for a limit with a match".to_owned(),
+            ),
+        ] {
+            assert_eq!(told(&rules(), limit.clone()), expected, "{limit:?}");
+        }
+        assert!(told(&[], by_key("a")).contains("its rules have no keys"));
+        let many: Vec<_> = (10..40).map(|number| format!("k{number}")).collect();
+        let many = rule("a.example", &many.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(told(&[many], by_key("a")).contains("k29 and 10 more"));
+    }
+
+    #[test]
+    fn a_declared_limit_that_no_rule_counts_against_is_told() {
+        let declared = limits(&[("reads", 1), ("unused", 1), ("each/{7}", 1)]);
+        let told: Vec<_> = uncounted(&rules(), &declared).iter().map(ToString::to_string).collect();
+        let expected = "settings.limits[1].key: no rule counts a request against the limit unused, so it limits none of them";
+        assert_eq!(told, [expected]);
+    }
+
+    #[test]
+    fn a_limit_with_a_match_counts_what_it_matches_whatever_the_rules_say() {
+        let scope = |kind| LimitScope { kind, ..LimitScope::default() };
+        let matched = |key: &str, kind| Limit::new(key, 1, 1.0).unwrap().of_requests(scope(kind)).unwrap();
+        let operator = vec![matched("all", RequestKind::All), matched("writes", RequestKind::Writes)];
+        let known = LimitTable::new(&Rules::new(rules()).unwrap(), Vec::new(), operator);
+        let request = |method| Request::parse(&method, &"https://a.example/".parse().unwrap()).unwrap();
+        let key = LimitKey { limit: "reads".to_owned(), bucket: String::new() };
+        for (limits, method, effect, expected) in [
+            (Limits::Keys(Vec::new()), Method::GET, Effect::Read, &["all"][..]),
+            (Limits::Keys(Vec::new()), Method::POST, Effect::Read, &["all", "writes"]),
+            (Limits::Keys(vec![key]), Method::GET, Effect::Read, &["reads", "all"]),
+            (Limits::AllOfHost, Method::GET, Effect::Write, &["reads", "all", "writes"]),
+        ] {
+            let classification =
+                Classification { effect, limits, cache_scope: None, fold_case: false, page: None };
+            let found = known.of(&classification, &request(method.clone()));
+            let found: Vec<_> = found.iter().map(|(id, _)| known.label(Some(*id)).to_string()).collect();
+            assert_eq!(found, expected, "{method} {classification:?}");
+        }
     }
 
     #[test]
@@ -225,7 +344,12 @@ mod tests {
     fn a_request_that_no_rule_matches_counts_against_every_plain_limit_of_its_host() {
         let known = known(&[("unused", 1)], &[]);
         let labels = |limits: &Limits, host: &str| {
-            let found = known.of(limits, &Host::parse(host).unwrap());
+            let uri = format!("https://{host}/");
+            let request = Request::parse(&Method::GET, &uri.parse().unwrap()).unwrap();
+            let (effect, limits) = (Effect::Write, limits.clone());
+            let classification =
+                Classification { effect, limits, cache_scope: None, fold_case: false, page: None };
+            let found = known.of(&classification, &request);
             found
                 .iter()
                 .map(|(id, bucket)| format!("{} {bucket}", known.label(Some(*id))))

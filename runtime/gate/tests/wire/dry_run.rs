@@ -57,6 +57,7 @@ async fn reads_and_polls_reach_the_cloud_and_no_write_does() {
         (Method::HEAD, "/v1/a", false),
         (Method::DELETE, "/v1/a", false),
         (Method::POST, "/v1/a", false),
+        (Method::GET, "/v1/a?_method=DELETE", false),
         // The rules are wrong about these.
         (Method::PATCH, "/v1/wrong", false),
         (Method::DELETE, "/v1/wrong", false),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Method;
 use http_body_util::Full;
-use pileus_gate::{Effect, Error, Fence, Rule};
+use pileus_gate::{Effect, Error, Fence, Rule, View};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
@@ -104,6 +104,70 @@ async fn behind_a_closed_fence_reads_go_on_and_changes_are_not_even_connected() 
     assert_eq!(cloud.connections(), 0);
     assert_eq!(text(gate.get(&cloud.uri("/a")).await.unwrap()).await.unwrap(), "ok");
     assert!(gate.metrics().contains(r#"effect="write",result="fenced"} 5"#), "{}", gate.metrics());
+}
+
+/// Rules of a provider that calls everything harmless.
+fn lax(effect: Effect) -> Vec<Rule> {
+    reads().into_iter().map(|rule| Rule { method: "*".parse().unwrap(), effect, ..rule }).collect()
+}
+
+#[tokio::test]
+async fn no_rule_opens_a_closed_fence() {
+    for effect in [Effect::Read, Effect::OperationPoll] {
+        let cloud = Cloud::answering(OK).await;
+        let names = Answers::new(&[&["127.0.0.1"]]);
+        let gate = Watched::with(vec![cloud.grant()], names, lax(effect), Fence::new(|| false));
+        for method in ["PUT", "PATCH", "DELETE", "POST", "MERGE", "PURGE"] {
+            for view in [None, Some(View::at_most(Duration::from_mins(1)))] {
+                let method = Method::from_bytes(method.as_bytes()).unwrap();
+                let gate = view.map_or_else(|| gate.gate.clone(), |view| gate.gate.clone().with_view(view));
+                let refused = gate.send(request(&cloud, &method, ""), plenty()).await;
+                assert!(matches!(refused, Err(Error::Fenced)), "{method} as {effect:?}: {refused:?}");
+            }
+        }
+        let disguised = http::Request::get(cloud.uri("/a?_method=DELETE")).body(Full::default()).unwrap();
+        let refused = gate.gate.send(disguised, plenty()).await;
+        assert!(matches!(refused, Err(Error::Fenced)), "{refused:?}");
+        assert_eq!(cloud.connections(), 0);
+        for method in [Method::GET, Method::HEAD, Method::OPTIONS] {
+            gate.gate.send(request(&cloud, &method, ""), plenty()).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_read_by_post_that_waits_while_the_fence_closes_is_not_sent() {
+    let (closed, mut watch) = mpsc::unbounded_channel();
+    let cloud = Cloud::serving(move |mut stream, _| {
+        let closed = closed.clone();
+        async move { closed.send(stream.read(&mut [0; 64]).await.unwrap_or(0)).unwrap() }
+    })
+    .await;
+    let is_open = Arc::new(AtomicBool::new(true));
+    let resolver = Arc::new(Closing { is_open: is_open.clone() });
+    let gate = Watched::with(vec![cloud.grant()], resolver, lax(Effect::Read), fence(&is_open));
+    let refused = gate.gate.send(request(&cloud, &Method::POST, "query"), plenty()).await;
+    assert!(matches!(refused, Err(Error::Fenced)), "{refused:?}");
+    assert_eq!(timeout(SOON, watch.recv()).await.unwrap(), Some(0), "connected, and closed without a byte");
+}
+
+#[tokio::test]
+async fn what_a_rule_calls_a_read_is_never_answered_from_the_cache_if_it_writes() {
+    let cloud = Cloud::answering(OK).await;
+    let names = Answers::new(&[&["127.0.0.1"]]);
+    let gate = Watched::with(vec![cloud.grant()], names, lax(Effect::Read), Fence::default());
+    let view = View::at_most(Duration::from_mins(1));
+    let gate = gate.gate.clone().with_view(view);
+    let sent = async |method: &Method| {
+        let before = cloud.requests().len();
+        for _ in 0..3 {
+            text(gate.send(request(&cloud, method, ""), plenty()).await.unwrap()).await.unwrap();
+        }
+        cloud.requests().len() - before
+    };
+    for (method, expected) in [(Method::GET, 1), (Method::POST, 1), (Method::PUT, 3), (Method::DELETE, 3)] {
+        assert_eq!(sent(&method).await, expected, "{method}");
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::join_all;
 use http_body_util::Full;
-use pileus_gate::{Body, Config, Deadlines, Effect, Error, Limit, Rule, Urgency};
+use pileus_gate::{Body, Config, Deadlines, Effect, Error, Limit, LimitScope, RequestKind, Rule, Urgency};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -358,4 +358,85 @@ async fn ten_thousand_requests_that_wait_take_less_than_32_mib() {
     println!("{taken} KiB, {} bytes of them bodies and headers", state.waiting_bytes);
     assert!(taken < 32 << 10, "{taken} KiB");
     assert_eq!(state.waiting[2], (Urgency::Background, 10_000));
+}
+
+/// A provider that declares a limit and names it in no rule, so that nothing counts against it.
+fn evasive(cloud: &Cloud, method: &str, effect: Effect, tightened: Vec<Limit>) -> Config {
+    let rule = Rule {
+        host: NAME.parse().unwrap(),
+        method: method.parse().unwrap(),
+        path: "/**".parse().unwrap(),
+        operation: None,
+        effect,
+        limits: Vec::new(),
+        cache_scope: None,
+        fold_case: false,
+        page: None,
+    };
+    let limits = vec![Limit::new("quota", 1_000, 1_000.0).unwrap()];
+    Config { grants: vec![cloud.grant()], rules: vec![rule], limits, tightened, ..nothing() }
+}
+
+#[tokio::test]
+async fn a_limit_by_a_key_that_nothing_counts_against_is_refused() {
+    let cloud = Cloud::answering(OK).await;
+    let quota = vec![Limit::new("quota", 2, 0.001).unwrap()];
+    let refused = evasive(&cloud, "*", Effect::Read, quota).check().unwrap_err().to_string();
+    assert!(
+        refused.contains("spec.limits.quota: the provider declares this limit, but no rule"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn an_operators_limit_with_a_match_binds_whatever_the_provider_declares() {
+    let scope = |kind, host: &str, path: &str| LimitScope {
+        kind,
+        host: Some(host.parse().unwrap()),
+        path: Some(path.parse().unwrap()),
+    };
+    let everything = || LimitScope::default();
+    let rows = [
+        // A rule without limits, and a request without a rule.
+        ("GET", Effect::Read, "GET", "/a", everything(), true),
+        ("GET", Effect::Write, "GET", "/a", everything(), true),
+        ("PUT", Effect::Read, "GET", "/a", everything(), true),
+        ("*", Effect::Read, "POST", "/a", scope(RequestKind::Writes, NAME, "/**"), true),
+        ("*", Effect::Read, "DELETE", "/a", scope(RequestKind::Writes, "*.test", "/*"), true),
+        ("*", Effect::Write, "GET", "/a", scope(RequestKind::Reads, NAME, "/A/**"), true),
+        ("*", Effect::OperationPoll, "GET", "/a", scope(RequestKind::Reads, NAME, "/a"), true),
+        ("*", Effect::Read, "GET", "/a", scope(RequestKind::Writes, NAME, "/**"), false),
+        ("*", Effect::Read, "GET", "/a", scope(RequestKind::All, "other.test", "/**"), false),
+        ("*", Effect::Read, "GET", "/a", scope(RequestKind::All, NAME, "/b/**"), false),
+    ];
+    for (rule, effect, method, path, scope, binds) in rows {
+        let cloud = Cloud::answering(OK).await;
+        let limit = Limit::new("mine", 2, 0.001).unwrap().of_requests(scope.clone()).unwrap();
+        let config = evasive(&cloud, rule, effect, vec![limit]);
+        let gate = Watched::of(config, Answers::new(&[&["127.0.0.1"]])).gate;
+        gate.refill_limits(Duration::MAX);
+        for _ in 0..50 {
+            let request = http::Request::builder().method(method).uri(cloud.uri(path));
+            let answer = gate.send(request.body(Full::new(Bytes::new())).unwrap(), plenty()).await.unwrap();
+            assert!(binds || own(&answer).is_none(), "{rule} {effect:?} {method} {scope}");
+            let _whole = text(answer).await;
+        }
+        let passed = cloud.requests().len();
+        assert_eq!(passed, if binds { 2 } else { 50 }, "{rule} {effect:?} {method} {scope}");
+    }
+}
+
+#[tokio::test]
+async fn limits_hold_what_has_flowed_in_since_a_predecessor_stopped() {
+    for (idle, expected) in [(Duration::ZERO, 0), (seconds(20.0), 2), (Duration::MAX, 5)] {
+        let cloud = Cloud::answering(OK).await;
+        let gate = gate(&cloud, 5, 0.1).gate;
+        gate.refill_limits(idle);
+        let within_a_second = || within(Duration::from_secs(1));
+        let mut passed = 0;
+        while own(&gate.send(get(&cloud.uri("/a")), within_a_second()).await.unwrap()).is_none() {
+            passed += 1;
+        }
+        assert_eq!(passed, expected, "{idle:?}");
+    }
 }

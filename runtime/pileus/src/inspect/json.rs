@@ -21,8 +21,9 @@
 //!   "settings": {
 //!     "requestedHosts": [{"endpoint": "https://api.example:443", "reason": "…", "grantedBy": ["api.example"], "credentials": ["main"]}],
 //!     "limits": [{"key": "reads", "capacity": 100, "perMinute": 600}],
-//!     "operatorLimits": [{"key": "reads", "burst": 50, "perSecond": 5}],
+//!     "operatorLimits": [{"key": "reads", "burst": 50, "perSecond": 5, "requests": null}],
 //!     "credentials": [{"name": "main", "kind": "bearer", "hosts": ["api.example"], "plain": false}],
+//!     "notFollowed": [{"path": "settings.rules[3].effect", "message": "…"}],
 //!     "rules": 4, "listsInPages": 1,
 //!     "ruleTable": [{
 //!       "host": "api.example", "method": "GET", "path": "/servers/*",
@@ -41,16 +42,20 @@
 //!   applies.
 //! - `granted` of a rule is null without a document, and false where no grant lets some of its requests through.
 //! - `operatorLimits` and `credentials` of the settings are those of the document.
+//! - `requests` of an operator's limit says which requests its match names; null for a limit by the provider's key.
+//! - `notFollowed` is what the settings say and the gate doesn't follow.
 //! - `rules` is the length of `ruleTable`, which is in matching order and uses the words of the contract. A
 //!   `cacheScope` of null means all that the provider reads.
 
-use pileus_gate::{Credential, KeyPattern, Operation, Place, Rate, Rule};
-use pileus_host::{Annotation, Capability, Description, PublishedLimit, RequestedEndpoint, Settings};
+use pileus_gate::{Credential, KeyPattern, Operation, Place, Problem, Rate, Rule};
+use pileus_host::{
+    Annotation, Capability, Description, PublishedLimit, RequestedEndpoint, Settings, sanitize,
+};
 use serde_json::{Value, json};
 
 use super::binary::Producer;
 use super::{CodeSource, Inspection, controllers, provides, rules};
-use crate::access_review::ComparedLimit;
+use crate::access_review::{ComparedLimit, warnings};
 
 /// The object for an inspection.
 pub(super) fn object(inspection: &Inspection) -> Value {
@@ -137,9 +142,10 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
         })
     };
     let limit = |PublishedLimit { key, capacity, per_minute, limit: _ }: &PublishedLimit| json!({"key": key, "capacity": capacity, "perMinute": per_minute});
-    let operator_limit = |ComparedLimit { key, declared: _, allowed }: &ComparedLimit| {
-        allowed.map(|Rate { burst, per_second }| json!({"key": key, "burst": burst, "perSecond": per_second}))
+    let operator_limit = |ComparedLimit { key, declared: _, allowed, requests }: &ComparedLimit| {
+        allowed.map(|Rate { burst, per_second }| json!({"key": key, "burst": burst, "perSecond": per_second, "requests": requests}))
     };
+    let warning = |Problem { path, message }: &Problem| json!({"path": path, "message": sanitize(message)});
     let credential = |Credential { name, hosts, plain, addresses: _, kind }: &Credential| {
         let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
         json!({"name": name, "kind": kind.label(), "hosts": hosts, "plain": plain})
@@ -157,6 +163,7 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
         "limits": limits.iter().map(limit).collect::<Vec<_>>(),
         "operatorLimits": access.map(|access| access.limits.iter().filter_map(operator_limit).collect::<Vec<_>>()),
         "credentials": access.map(|access| access.credentials.iter().map(credential).collect::<Vec<_>>()),
+        "notFollowed": warnings(settings).iter().map(warning).collect::<Vec<_>>(),
         "rules": declared.len(),
         "listsInPages": declared.iter().filter(|rule| rule.page.is_some()).count(),
         "ruleTable": declared.iter().enumerate().map(rule_of).collect::<Vec<_>>(),

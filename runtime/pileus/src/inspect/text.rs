@@ -7,7 +7,7 @@ use pileus_host::{Capability, Description, PublishedLimit, RequestedEndpoint, Se
 use super::binary::{Binary, Producer};
 use super::rules::{effect, table};
 use super::{CodeSource, Inspection, controllers, provides};
-use crate::access_review::{AccessReview, ComparedLimit, DeniedRule, RequestedHost, rate};
+use crate::access_review::{AccessReview, ComparedLimit, DeniedRule, RequestedHost, rate, warnings};
 use crate::terminal::styled;
 
 /// How many items of a list are shown after the first. A provider could hide what comes before with thousands of items.
@@ -135,7 +135,10 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     };
     report.list("declared limits", &limits.iter().map(limit).collect::<Vec<_>>());
     let operator_limits = inspection.access.iter().flat_map(|access| &access.limits);
-    let operator_limits = operator_limits.filter_map(|ComparedLimit { key, declared, allowed }| {
+    let operator_limits = operator_limits.filter_map(|ComparedLimit { key, declared, allowed, requests }| {
+        if let Some(requests) = requests {
+            return Some(format!("{key}: {} ({requests})", rate((*allowed)?)));
+        }
         let declared = declared.map_or_else(|| "nothing".to_owned(), rate);
         Some(format!("{key}: {} (the provider declares {declared})", rate((*allowed)?)))
     });
@@ -147,6 +150,10 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
         format!("{name}: {}, for {}{plain}", kind.label(), hosts.join(", "))
     });
     report.list("credentials", &credentials.collect::<Vec<_>>());
+    let warnings: Vec<_> = warnings(settings).iter().map(ToString::to_string).collect();
+    if !warnings.is_empty() {
+        report.list("NOT FOLLOWED", &warnings);
+    }
     let lists = rules.iter().filter(|rule| rule.page.is_some()).count();
     let lists = if lists > 0 { format!(", {lists} for paged lists") } else { String::new() };
     let about = format!("{} request rules{lists}; the first match applies", rules.len());

@@ -14,7 +14,7 @@ use super::decide::{ElectionAction, Loss, decide, release};
 use super::metrics::Metrics;
 use super::observation::{Candidate, LeaseRecord, Observation};
 use super::term::{BootTime, LeaseTerm};
-use super::{EVENT_TIMEOUT, LeaderStatus, LeaseEnd};
+use super::{EVENT_TIMEOUT, LeaderStatus, LeaseEnd, PredecessorIdle};
 
 /// The source of the events, as upstream names it.
 const COMPONENT: &str = "cloud-controller-manager";
@@ -29,6 +29,7 @@ pub(super) struct Elector {
     leases: LeaseApi,
     changes: mpsc::Receiver<LeaseChange>,
     term: LeaseTerm,
+    predecessor_idle: PredecessorIdle,
     metrics: Metrics,
     /// Why the last request failed, until a request succeeds or an event arrives.
     last_error: Option<String>,
@@ -45,7 +46,7 @@ impl Elector {
         client: Client,
         leases: LeaseApi,
         candidate: Candidate,
-        term: LeaseTerm,
+        (term, predecessor_idle): (LeaseTerm, PredecessorIdle),
         metrics: Metrics,
         jitter: fn() -> f64,
     ) -> Self {
@@ -58,7 +59,19 @@ impl Elector {
         let observation = Observation::none(BootTime::now());
         let events = JoinSet::new();
         let last_error = None;
-        Self { candidate, observation, leases, changes, term, metrics, last_error, recorder, events, jitter }
+        Self {
+            candidate,
+            observation,
+            leases,
+            changes,
+            term,
+            predecessor_idle,
+            metrics,
+            last_error,
+            recorder,
+            events,
+            jitter,
+        }
     }
 
     /// Competes for the Lease and renews it, until it is lost or the process leaves the election.
@@ -126,6 +139,10 @@ impl Elector {
     /// The API server has accepted a write of this process.
     fn on_write(&mut self, sent: BootTime, (version, record): (String, LeaseRecord)) {
         let is_new = self.observation.led_since.is_none();
+        if is_new {
+            let idle = self.observation.predecessor_idle(&self.candidate, sent, Timestamp::now());
+            self.predecessor_idle.get_or_init(|| idle);
+        }
         self.observation.on_write(sent, version, record, &self.candidate);
         self.term.extend_until(sent + self.candidate.renew_deadline);
         if is_new {

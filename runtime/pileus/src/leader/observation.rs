@@ -14,6 +14,10 @@ pub(super) const RELEASED: i32 = 1;
 /// The spread of a candidate's retries: it waits 1 to 2.2 retry periods, as in client-go.
 pub(crate) const JITTER: f64 = 1.2;
 
+/// By how much the clocks of two replicas may differ when the time in a record is compared. Where they differ by more, a limit
+/// starts with too much once.
+const CLOCK_SKEW: Duration = Duration::from_secs(1);
+
 /// A process that competes for the Lease.
 #[derive(Debug, Clone)]
 pub(crate) struct Candidate {
@@ -162,6 +166,30 @@ impl Observation {
         }
     }
 
+    /// How long a former leader has certainly done nothing, if this candidate takes the Lease now. `None` if none has ever held
+    /// it, as far as is known. A leader that hasn't released the Lease may have worked until it expired. `wall` is compared with
+    /// the time in the record, for what happened before the candidate looked.
+    pub(crate) fn predecessor_idle(
+        &self,
+        candidate: &Candidate,
+        now: BootTime,
+        wall: Timestamp,
+    ) -> Option<Duration> {
+        let (record, works_on) = match &self.lease {
+            LeaseState::Unknown | LeaseState::Absent => return None,
+            LeaseState::Present { record, .. } if record.is_released() => (record, Duration::ZERO),
+            LeaseState::Present { record, .. } | LeaseState::Gone(record) => {
+                (record, record.duration(candidate))
+            }
+        };
+        let seen = now.since(self.changed_at);
+        let written = record.renewed.map_or(Duration::ZERO, |renewed| {
+            let ago = wall.duration_since(renewed);
+            Duration::try_from(ago).unwrap_or_default().saturating_sub(CLOCK_SKEW)
+        });
+        Some(seen.max(written).saturating_sub(works_on))
+    }
+
     /// Replaces the known Lease. Returns whether its content has changed.
     fn replace(&mut self, found: Option<(String, LeaseRecord)>, now: BootTime) -> bool {
         let old = match &self.lease {
@@ -187,8 +215,7 @@ impl Observation {
             LeaseState::Unknown | LeaseState::Absent => BootTime(Duration::ZERO),
             LeaseState::Present { record, .. } if record.is_released() => BootTime(Duration::ZERO),
             LeaseState::Present { record, .. } | LeaseState::Gone(record) => {
-                let written = Duration::from_secs(u64::try_from(record.seconds).unwrap_or_default());
-                self.changed_at + written.max(candidate.lease_duration).min(MAX_LEASE_DURATION)
+                self.changed_at + record.duration(candidate)
             }
         }
     }
@@ -229,6 +256,12 @@ impl Candidate {
 impl LeaseRecord {
     fn is_released(&self) -> bool {
         self.holder.is_empty() && self.seconds == RELEASED
+    }
+
+    /// How long after its last change the Lease is held.
+    fn duration(&self, candidate: &Candidate) -> Duration {
+        let written = Duration::from_secs(u64::try_from(self.seconds).unwrap_or_default());
+        written.max(candidate.lease_duration).min(MAX_LEASE_DURATION)
     }
 }
 
@@ -301,6 +334,37 @@ mod tests {
         known.on_failure(&candidate(), seconds(2.0), 1.0);
         known.on_read(Some(("6".to_owned(), held("a"))), &candidate(), seconds(4.0), 1.0);
         assert_eq!(known.due, seconds(4.0), "held by the candidate itself");
+    }
+
+    #[test]
+    fn a_predecessor_is_idle_since_it_released_the_lease_or_the_lease_expired() {
+        let wall: Timestamp = "2026-11-28T12:00:00Z".parse().unwrap();
+        let renewed = |ago: i64, record: LeaseRecord| LeaseRecord {
+            renewed: Some(wall - jiff::SignedDuration::from_secs(ago)),
+            ..record
+        };
+        let released = || LeaseRecord { seconds: RELEASED, ..held("") };
+        // The record at the first read, how long ago that was, and how long the predecessor has been idle.
+        for (record, read_ago, expected) in [
+            (None, 5.0, None),
+            (Some(released()), 0.0, Some(0)),
+            (Some(released()), 5.0, Some(5)),
+            (Some(renewed(3, released())), 0.0, Some(2)),
+            (Some(renewed(3600, released())), 1.0, Some(3599)),
+            (Some(renewed(-60, released())), 1.0, Some(1)), // the clocks differ
+            (Some(renewed(0, held("b"))), 15.0, Some(0)),
+            (Some(renewed(0, held("b"))), 20.0, Some(5)),
+            (Some(renewed(3600, held("b"))), 15.0, Some(3584)),
+            (Some(renewed(3600, LeaseRecord { seconds: 600, ..held("b") })), 600.0, Some(2999)),
+        ] {
+            let known = read(record.clone(), 0.0);
+            let idle = known.predecessor_idle(&candidate(), seconds(read_ago), wall);
+            assert_eq!(idle.map(|idle| idle.as_secs()), expected, "{record:?} read {read_ago} s ago");
+        }
+        let mut known = read(Some(held("b")), 0.0);
+        known.on_watch_event("6", None, &candidate(), seconds(1.0), 0.0);
+        let idle = known.predecessor_idle(&candidate(), seconds(17.0), wall);
+        assert_eq!(idle, Some(Duration::from_secs(1)), "deleted");
     }
 
     #[test]

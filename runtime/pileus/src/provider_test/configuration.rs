@@ -1,6 +1,6 @@
 //! Checks of how a provider reads valid and invalid configurations.
 
-use pileus_gate::{Coverage, DeniedRequests, Rule};
+use pileus_gate::{Coverage, DeniedRequests, Problem, Rule};
 use pileus_host::{RequestedEndpoint, Settings};
 
 use super::check::{Check, CheckResult, NotPassed, failed, not_run};
@@ -25,6 +25,18 @@ pub(super) const CHECKS: &[Check] = &[
         claim: "every host that the provider requests is granted, and so is every request that its rules describe",
         matters: "requests without a grant are denied",
         test: granted,
+    },
+    Check {
+        id: "configuration.effects",
+        claim: "no rule calls a request a read that writes by its method",
+        matters: "the gate treats a PUT, PATCH or DELETE as a write whatever a rule says, so the provider's reads would be fenced",
+        test: effects,
+    },
+    Check {
+        id: "configuration.counted-limits",
+        claim: "a rule counts requests against each limit that the settings declare",
+        matters: "a limit that no rule names limits nothing, and an operator can't lower it",
+        test: counted_limits,
     },
     Check {
         id: "configuration.refuses-rubbish",
@@ -148,6 +160,33 @@ fn requests_granted(document: &str, coverage: &Coverage, settings: &Settings) ->
     ))
 }
 
+fn effects(facts: &Facts) -> CheckResult {
+    let (Configured { document, .. }, settings) = settings(facts)?;
+    not_followed(
+        document,
+        &pileus_gate::contradictions(&settings.rules),
+        "give rules that say read or operation-poll a method of GET, HEAD, OPTIONS or POST",
+    )
+}
+
+fn counted_limits(facts: &Facts) -> CheckResult {
+    let (Configured { document, .. }, settings) = settings(facts)?;
+    let limits: Vec<_> = settings.limits.iter().map(|published| published.limit.clone()).collect();
+    not_followed(
+        document,
+        &pileus_gate::uncounted(&settings.rules, &limits),
+        "name the key in the limits of the rules whose requests count against it, or leave the limit out",
+    )
+}
+
+fn not_followed(document: &str, problems: &[Problem], advice: &str) -> CheckResult {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let received: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    Err(failed(sent(document), received.join("; "), advice))
+}
+
 fn rejects(facts: &Facts, about: impl Fn(&Expected) -> bool) -> CheckResult {
     let tested: Vec<_> = facts.wrong_documents.iter().filter(|case| about(&case.expected)).collect();
     if tested.is_empty() {
@@ -198,7 +237,8 @@ fn never_traps(facts: &Facts) -> CheckResult {
 
 #[cfg(test)]
 mod tests {
-    use pileus_gate::{Endpoint, MissingPart};
+    use pileus_gate::{Effect, Endpoint, Limit, MissingPart};
+    use pileus_host::PublishedLimit;
 
     use super::super::samples::{facts, outcomes};
     use super::*;
@@ -207,7 +247,7 @@ mod tests {
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
-        let rows: [(&str, Mistake); 8] = [
+        let rows: [(&str, Mistake); 11] = [
             ("configuration.same-twice", |facts| {
                 let Ok(second) = &mut facts.configured.as_mut().unwrap().answers[1] else { unreachable!() };
                 second.rules.clear();
@@ -219,6 +259,24 @@ mod tests {
             ("configuration.granted", |facts| {
                 let denied = DeniedRequests { rule: 0, missing: MissingPart::Path };
                 facts.configured.as_mut().unwrap().coverage.denied.push(denied);
+            }),
+            ("configuration.effects", |facts| {
+                for answer in &mut facts.configured.as_mut().unwrap().answers {
+                    answer.as_mut().unwrap().rules[0].method = "DELETE".parse().unwrap();
+                }
+            }),
+            ("configuration.effects", |facts| {
+                for answer in &mut facts.configured.as_mut().unwrap().answers {
+                    let rule = &mut answer.as_mut().unwrap().rules[0];
+                    (rule.method, rule.effect) = ("*".parse().unwrap(), Effect::OperationPoll);
+                }
+            }),
+            ("configuration.counted-limits", |facts| {
+                for answer in &mut facts.configured.as_mut().unwrap().answers {
+                    let limit = Limit::new("unnamed", 1, 1.0).unwrap();
+                    let (key, capacity, per_minute) = ("unnamed".to_owned(), 1, 60);
+                    answer.as_mut().unwrap().limits.push(PublishedLimit { key, capacity, per_minute, limit });
+                }
             }),
             ("configuration.refuses-rubbish", |facts| facts.wrong_documents[0].answer = Ok(())),
             ("configuration.names-fields", |facts| facts.wrong_documents[1].answer = Ok(())),
@@ -246,7 +304,12 @@ mod tests {
         let problem = ("endpoint".to_owned(), "is missing".to_owned());
         facts.configured.as_mut().unwrap().answers[0] = Err(Rejection::Problems(vec![problem]));
         assert_eq!(outcomes(&facts, "failed"), ["configuration.accepted"]);
-        let rest = ["configuration.same-twice", "configuration.granted"];
+        let rest = [
+            "configuration.same-twice",
+            "configuration.granted",
+            "configuration.effects",
+            "configuration.counted-limits",
+        ];
         assert_eq!(outcomes(&facts, "not run"), rest);
         facts.configured = None;
         assert_eq!(outcomes(&facts, "failed"), [""; 0]);

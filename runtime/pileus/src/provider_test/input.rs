@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use pileus_gate::{Connection, Credential, Grant};
+use pileus_gate::{Connection, Credential, Grant, Limit};
 use serde_json::Value;
 
 use crate::document::CloudProvider;
@@ -18,10 +18,12 @@ pub(crate) struct TestInput {
     pub(crate) access: Access,
 }
 
-/// Grants, credentials and connection.
+/// What a document says about the way to the cloud.
 #[derive(Default)]
 pub(crate) struct Access {
     pub(crate) grants: Vec<Grant>,
+    /// The operator's limits.
+    pub(crate) limits: Vec<Limit>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) connection: Connection,
 }
@@ -40,9 +42,16 @@ impl TestInput {
         let read = |path| CloudProvider::read(path, &Secrets::default());
         match (document.map(read).transpose()?, component) {
             (Some(document), component) => {
-                let CloudProvider { component: own, configuration, grants, credentials, connection, .. } =
-                    document;
-                let access = Access { grants, credentials, connection };
+                let CloudProvider {
+                    component: own,
+                    configuration,
+                    grants,
+                    limits,
+                    credentials,
+                    connection,
+                    ..
+                } = document;
+                let access = Access { grants, limits, credentials, connection };
                 let component = component.unwrap_or(own);
                 Ok(Self { component, configuration: Some(configuration), access })
             }

@@ -41,7 +41,12 @@ async fn the_page_of_the_gate_shows_its_limits_and_the_last_requests() {
     let gauge = format!("pileus_gate_limit_tokens{{provider=\"simulated\",limit={}}}", limit["key"]);
     let metrics = run.page("/metrics").await.body;
     assert!(metrics.contains(&gauge), "{gauge}: {metrics}");
+    // None has led before, so nothing of the limits can be spent.
+    run.logged(&["limits start full"]).await;
     assert!(run.stop().await.success());
+    let next = world.start().await;
+    next.logged(&["limits start with what has flowed in", "predecessor_idle_s="]).await;
+    assert!(next.stop().await.success());
 }
 
 #[tokio::test]
