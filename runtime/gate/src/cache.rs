@@ -23,6 +23,7 @@ mod slots;
 mod stored;
 mod update;
 mod view;
+mod waiter;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,13 +35,13 @@ use tokio::time::{Instant, timeout_at};
 use crate::deadlines::Deadlines;
 use crate::effect::Effect;
 use crate::error::Error;
+use crate::request::Host;
 use crate::response::Response;
 use crate::rules::Classification;
 use crate::shutdown::Shutdown;
 use decide::{CacheCore, CacheCounts};
 pub(crate) use directives::is_for_it_alone;
 pub(crate) use fetch::Fetch;
-use fetch::FetchOutcome;
 #[cfg(any(test, fuzzing))]
 pub(crate) use key::{DESCRIBING, Keys};
 pub(crate) use metrics::CacheMetrics;
@@ -50,7 +51,9 @@ pub(crate) use reply::not_cached;
 use scopes::Scope;
 use shared::{CacheShared, Lookup};
 use slots::CacheTotals;
+use update::FetchResult;
 pub use view::{Evidence, View};
+use waiter::{FetchOutcome, Waiter};
 
 /// The state of a gate's cache at some time, and its counts since the gate was created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -108,7 +111,8 @@ impl Cache {
     }
 
     /// Answers a read from the cache, by a fetch in flight, or by a fetch of its own, for which `carry` starts a task.
-    /// Dropping the future gives up its part in the fetch, and the fetch itself if no other request waits for it.
+    /// Dropping the future gives up its part in the fetch, and the fetch itself if no other request waits for it, unless it
+    /// has been waited for until its caller's time was up: then it goes on for the next call.
     ///
     /// # Errors
     /// Those of the fetch, and [`Error::DeadlinePassed`].
@@ -121,10 +125,11 @@ impl Cache {
         carry: impl FnOnce(Fetch) -> AbortHandle,
     ) -> Result<Response, Error> {
         let arrived = Instant::now();
+        let mut avoided = None;
         loop {
             let mut changed = pin!(self.0.changed.notified());
             changed.as_mut().enable();
-            let (query, asked) = self.0.lookup(read, view, arrived, deadlines);
+            let (query, asked) = self.0.lookup(read, view, (arrived, avoided), deadlines);
             let (end, is_own) = match asked {
                 Lookup::Stored(page) => {
                     let age = Instant::now().saturating_duration_since(Instant::from_std(page.sent));
@@ -138,15 +143,23 @@ impl Cache {
                 }
                 Lookup::Lead(fetch, waiter) => {
                     waiter.task.by(carry(fetch));
-                    (waiter.own_end().await?, true)
+                    let end = waiter.end(deadlines, &read.host).await?;
+                    (end.ok_or(Error::DeadlinePassed)?, true)
                 }
-                // Boxed: otherwise every future would reserve room for it.
-                Lookup::Join(waiter) => match Box::pin(waiter.end(deadlines, &read.host)).await? {
-                    Some(end) => (end, false),
-                    // The next fetch is its own, or that of another request with more time.
-                    None if Instant::now() < deadlines.soft => continue,
-                    None => return Err(Error::DeadlinePassed),
-                },
+                // A further page belongs to the paged read of the fetch.
+                Lookup::Join(id, waiter) => {
+                    let is_first = query.list.is_none_or(|list| list.is_first);
+                    let until = waiter.waits_until(arrived, deadlines).filter(|_| is_first);
+                    // Boxed: otherwise every future would reserve room for it.
+                    match Box::pin(join(waiter, until, deadlines, &read.host)).await? {
+                        Joined::End(end) => (end, false),
+                        Joined::Early => continue,
+                        Joined::LeftBehind => {
+                            avoided = Some(id);
+                            continue;
+                        }
+                    }
+                }
             };
             let (outcome, result) = end;
             CacheCore::record(&query, result, &mut view.history(), is_own);
@@ -155,6 +168,39 @@ impl Cache {
                 FetchOutcome::Failed(error) => Err(error),
             };
         }
+    }
+}
+
+/// How the wait for the fetch of another request ended.
+enum Joined {
+    /// With the end of the fetch.
+    End((FetchOutcome, FetchResult)),
+    /// The fetch ended at the deadlines of the request that began it. The next one is its own, or that of another request with
+    /// more time.
+    Early,
+    /// The fetch has been waited for long enough.
+    LeftBehind,
+}
+
+/// Waits for the fetch of another request, and for one that was left behind only until `until`.
+async fn join(
+    waiter: Waiter,
+    until: Option<Instant>,
+    deadlines: &Deadlines,
+    host: &Host,
+) -> Result<Joined, Error> {
+    let end = waiter.end(deadlines, host);
+    let end = match until {
+        Some(until) => match timeout_at(until, end).await {
+            Ok(end) => end?,
+            Err(_) => return Ok(Joined::LeftBehind),
+        },
+        None => end.await?,
+    };
+    match end {
+        Some(end) => Ok(Joined::End(end)),
+        None if Instant::now() < deadlines.soft => Ok(Joined::Early),
+        None => Err(Error::DeadlinePassed),
     }
 }
 

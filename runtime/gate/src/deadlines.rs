@@ -4,6 +4,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+/// How long a read that has been sent for the cache goes on after the deadline of its caller, for the next call. Clouds that are
+/// slow answer within a minute; after two minutes most servers and proxies give up.
+pub(crate) const LINGER: Duration = Duration::from_mins(2);
+
 /// The deadlines of a request, and the timeouts of its stages where the sender sets them.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
@@ -25,6 +29,11 @@ impl Deadlines {
     pub(crate) fn of_write(self, longest: Duration, now: Instant) -> Self {
         let connect = self.clamp(self.connect, now);
         Self { hard: now + connect + longest, connect: Some(connect), first_byte: Some(longest), ..self }
+    }
+
+    /// The same for a read for the cache, whose answer may serve others than its caller.
+    pub(crate) fn of_shared_read(self) -> Self {
+        Self { hard: self.hard + LINGER, first_byte: None, ..self }
     }
 
     /// How long a stage with this timeout may take.

@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn only_parts_of_a_call_that_timed_out_have_shorter_deadlines_and_never_less_than_an_eighth() {
-        let timed_out = Fault::Deadline { limit: Duration::from_secs(20) };
+        let timed_out = Fault::Deadline { limit: Duration::from_secs(20), unanswered: None };
         let divisors = |fault| {
             let repeated = search(64, &BTreeSet::from([0]), &fault).2;
             let with_failing = repeated.iter().filter(|part| part.items.start == 0);

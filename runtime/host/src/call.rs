@@ -116,6 +116,7 @@ where
         hard_deadline: now + options.hard,
     };
     let deadlines = [context.soft_deadline, context.hard_deadline];
+    let unanswered = options.denials.unanswered.clone();
     let budget = options.budget.split(options.limits.host_memory);
     let answer_bytes = limits::answer_bytes(options.items);
     let answer = budget.charge(answer_bytes).map_err(Fault::from)?;
@@ -160,7 +161,7 @@ where
             Ok(_) if let Some(excess) = budget.excess() => Err(excess.into()),
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(error)) => Err(Fault::from_wasmtime(&error, sandbox.log.stderr_tail())),
-            Err(_elapsed) => Err(Fault::Deadline { limit }),
+            Err(_elapsed) => Err(Fault::Deadline { limit, unanswered: unanswered.explain() }),
         };
         // The store is dropped before the slot, so that the pool has room for the call that gets the slot next.
         drop(store);

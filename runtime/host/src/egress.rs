@@ -16,11 +16,16 @@ use wasmtime_wasi_http::{Error as WasiError, RequestOptions, WasiBody, WasiHttpH
 
 use crate::limits::{BODY_CHUNK_BYTES, HEAD_OVERHEAD, MAX_REQUESTS_IN_FLIGHT};
 use crate::sanitize::{sanitize, truncate};
+use crate::unanswered::UnansweredRequests;
 
 /// The requests that a call was denied, for the error that the operator sees. The guest sees only an error code, so the
 /// gate's message, which says what to grant, takes this way. Clones share one record.
 #[derive(Clone, Default)]
-pub(crate) struct Denials(Arc<DenialRecord>);
+pub(crate) struct Denials {
+    denied: Arc<DenialRecord>,
+    /// The requests without an answer in time, of which the guest sees only that its time is up.
+    pub(crate) unanswered: UnansweredRequests,
+}
 
 #[derive(Default)]
 struct DenialRecord {
@@ -38,23 +43,23 @@ struct DeniedRequest {
 impl Denials {
     /// Which request was denied first, and why.
     pub(crate) fn reason(&self) -> Option<&str> {
-        self.0.first.get().map(|denied| denied.reason.as_str())
+        self.denied.first.get().map(|denied| denied.reason.as_str())
     }
 
     /// The same as an explanation of a provider's error with this message. `None` where the error may come from the cloud.
     pub(crate) fn explain(&self, message: &str) -> Option<&str> {
-        let is_ours = |url: &str| message.contains(url) || !self.0.by_cloud.load(Ordering::Relaxed);
-        self.0.first.get().filter(|denied| is_ours(&denied.url)).map(|denied| denied.reason.as_str())
+        let is_ours = |url: &str| message.contains(url) || !self.denied.by_cloud.load(Ordering::Relaxed);
+        self.denied.first.get().filter(|denied| is_ours(&denied.url)).map(|denied| denied.reason.as_str())
     }
 
     /// Records a denial. Returns whether it is the first.
     fn record_denied(&self, url: String, reason: String) -> bool {
-        self.0.first.set(DeniedRequest { url, reason }).is_ok()
+        self.denied.first.set(DeniedRequest { url, reason }).is_ok()
     }
 
     fn record_response(&self, status: StatusCode) {
         if matches!(status.as_u16(), 401 | 403 | 407) {
-            self.0.by_cloud.store(true, Ordering::Relaxed);
+            self.denied.by_cloud.store(true, Ordering::Relaxed);
         }
     }
 }
@@ -170,7 +175,16 @@ impl WasiHttpHooks for Egress {
             let permit = permit.map_err(|_| to_wasi(&Error::DeadlinePassed))?;
             let permit = permit.map_err(|_| WasiError::ConnectionLimitReached)?;
             expected.arrive();
-            let response = gate.send(request, deadlines).await.map_err(|error| {
+            let unanswered = denials.unanswered.clone();
+            let method = truncate(request.method().as_str(), MAX_SHOWN_BYTES);
+            let (line, begun) = (format!("{method} {url}"), Instant::now());
+            let waits = unanswered.wait_for(line.clone());
+            let response = gate.send(request, deadlines).await;
+            waits.end();
+            let response = response.map_err(|error| {
+                if let Error::Timeout { after, .. } = &error {
+                    unanswered.record(&line, *after);
+                }
                 if matches!(error, Error::Denied { .. } | Error::AddressBlocked { .. }) {
                     denials.record_denied(url, error.to_string());
                 }
@@ -184,6 +198,9 @@ impl WasiHttpHooks for Egress {
             let response = response.map(|body| {
                 let body = body.map_err(move |error| {
                     let _until_the_body_is_dropped = &permit;
+                    if matches!(error, Error::Timeout { .. }) {
+                        unanswered.record(&line, begun.elapsed());
+                    }
                     to_wasi(&error)
                 });
                 body.boxed_unsync()

@@ -20,10 +20,12 @@ pub enum Fault {
         limit: Duration,
     },
     /// The call took too long, mostly by waiting.
-    #[error("stopped at its deadline of {}", human(.limit))]
+    #[error("stopped at its deadline of {}{}", human(.limit), cause(.unanswered.as_deref()))]
     Deadline {
         /// How long the call may take.
         limit: Duration,
+        /// Which request had no answer, and for how long; `None` if each had one.
+        unanswered: Option<String>,
     },
     /// The guest requested too much memory.
     #[error("stopped when it requested {} MiB of memory; the limit is {} MiB", .wanted.div_ceil(1 << 20), .limit >> 20)]
@@ -148,6 +150,10 @@ fn human(duration: &Duration) -> String {
     } else {
         format!("{} ms", duration.as_millis())
     }
+}
+
+fn cause(unanswered: Option<&str>) -> String {
+    unanswered.map(|unanswered| format!("; {unanswered}")).unwrap_or_default()
 }
 
 fn trap_text(trap: Trap, stderr_tail: Option<&str>) -> String {

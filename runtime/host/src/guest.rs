@@ -21,6 +21,7 @@ use crate::evidence;
 use crate::fault::Fault;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use repeat::Outcomes;
 
 /// The items of a list, of which nothing is known before.
 const MANY: usize = usize::MAX;
@@ -138,9 +139,16 @@ impl Guest {
         Err(Error::new(ErrorKind::Unavailable, message))
     }
 
-    /// Counts a call by its result.
-    fn count<T>(&self, function: &'static str, started: Instant, result: &Result<Result<T, Error>, Fault>) {
+    /// Counts a call by its result. `is_cut_short` says that the call left something open because a request had no answer.
+    fn count<T>(
+        &self,
+        function: &'static str,
+        started: Instant,
+        result: &Result<Result<T, Error>, Fault>,
+        is_cut_short: bool,
+    ) {
         let label = match result {
+            Ok(Ok(_)) if is_cut_short => "unanswered",
             Ok(Ok(_)) => "ok",
             Ok(Err(error)) => error.kind.as_str(),
             Err(fault) => fault.label(),
@@ -166,11 +174,25 @@ impl<T> Judged<T> {
 /// A list of a provider, and how the cloud answered the call.
 type ListWithReplies<T> = Result<(Vec<T>, ReplyCounts), Error>;
 
-/// Adds which request was denied and what to grant to a provider's error, which can only say that a request was denied.
+/// Whether a call left an outcome open because a request had no answer in time.
+fn is_cut_short<T>(
+    result: &Result<Outcomes<T>, Fault>,
+    denials: &Denials,
+    is_open: impl Fn(&Result<T, Error>) -> bool,
+) -> bool {
+    let has_open = matches!(result, Ok(Ok(outcomes)) if outcomes.iter().any(&is_open));
+    has_open && denials.unanswered.explain().is_some()
+}
+
+/// Adds which request was denied and what to grant to a provider's error, which can only say that a request was denied. Or which
+/// request had no answer, since the provider only knows that its time is up.
 fn explain(mut error: Error, denials: &Denials) -> Error {
-    if error.kind == ErrorKind::Denied
-        && let Some(reason) = denials.explain(&error.message)
-    {
+    let reason = match error.kind {
+        ErrorKind::Denied => denials.explain(&error.message).map(str::to_owned),
+        ErrorKind::Unavailable | ErrorKind::Throttled(_) => denials.unanswered.explain(),
+        ErrorKind::Conflict | ErrorKind::Invalid | ErrorKind::Broken => None,
+    };
+    if let Some(reason) = reason {
         error.message = format!("{}: {reason}", error.message);
     }
     error

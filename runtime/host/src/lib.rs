@@ -57,6 +57,7 @@ mod sandbox;
 mod sanitize;
 mod settings;
 mod slots;
+mod unanswered;
 
 pub use code::CodeOrigin;
 pub use code_cache::CodeCache;

@@ -124,8 +124,10 @@ pub struct Limits {
     /// where a cloud's rate limit makes a thousand changes wait, each call returns those that were made meanwhile. Where
     /// Services share an object, one call writes it and the next reports the result, so a user waits for two calls.
     pub load_balancers_soft: Duration,
-    /// The hard deadline of changes of either. A later call asks again about a change that takes a cloud longer.
+    /// The hard deadline of changes of routes. A later call asks again about a change that takes a cloud longer.
     pub change_hard: Duration,
+    /// The hard deadline of changes of load balancers.
+    pub load_balancers_hard: Duration,
     /// The deadline of a call of `info`, which computes and never waits: five times its CPU time, because other work may
     /// want the machine too.
     pub info: Duration,
@@ -144,6 +146,7 @@ impl Default for Limits {
             change_soft: Duration::from_secs(20),
             load_balancers_soft: Duration::from_secs(5),
             change_hard: Duration::from_mins(1),
+            load_balancers_hard: Duration::from_mins(1),
             info: Duration::from_secs(10),
         }
     }

@@ -63,7 +63,8 @@ impl Metrics {
     /// Creates and registers the families.
     pub fn register(registry: &mut Registry) -> Self {
         // From a call without a request to the longest hard deadline.
-        let seconds = || Histogram::new([0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0]);
+        let seconds =
+            || Histogram::new([0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 60.0, 300.0]);
         // From the memory of a small guest at its start, doubling up to the limit.
         let bytes = || Histogram::new((20..=28).map(|power| f64::from(1_u32 << power)));
         let metrics = Self {
@@ -129,7 +130,7 @@ impl Metrics {
         InFlightGuard(calls)
     }
 
-    /// Records a call that has ended. `result` is `ok`, or the label of a fault or of an error kind.
+    /// Records a call that has ended. `result` is `ok`, `unanswered`, or the label of a fault or of an error kind.
     pub(crate) fn call_ended(&self, provider: &str, function: &str, result: &'static str, took: Duration) {
         let (provider, function) = (provider.to_owned(), function.to_owned());
         let labels = FunctionLabels { provider: provider.clone(), function: function.clone() };

@@ -222,6 +222,7 @@ mod tests {
             credentials: Vec::new(),
             connection: pileus_gate::Connection::default(),
             classes: Vec::new(),
+            call_limits: pileus_host::Limits::default(),
         };
         let compared = AccessReview::new(&settings, &document).limits;
         let burst = |rate: Option<Rate>| rate.map(|rate| rate.burst);

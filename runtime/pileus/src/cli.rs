@@ -20,6 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::error::Error;
 pub use admin_server::AdminServer;
+pub(crate) use duration::duration;
 pub use inspect::Inspect;
 pub use leader_election::LeaderElection;
 pub(crate) use leader_election::MAX_LEASE_DURATION;

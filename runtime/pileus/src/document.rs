@@ -48,6 +48,10 @@
 //!   connection:                         # how to connect to the cloud
 //!     caBundle: /etc/ssl/corporate.pem  # certificates to trust besides the system's
 //!     proxy: {url: http://proxy.corp:3128, username: pileus, password: {file: /etc/pileus/proxy}, addresses: [10.0.0.0/8]}
+//!   deadlines:                          # of calls to the provider, from 1s to 5m; these are the defaults
+//!     lookup: {soft: 10s, hard: 20s}    # of instances, and lists of routes and load balancers
+//!     routes: {soft: 20s, hard: 60s}    # changes
+//!     loadBalancers: {soft: 5s, hard: 60s}
 //!   loadBalancerClasses:                # serve Services of these classes, besides those without a class
 //!     - example.com/internal
 //! ```
@@ -57,6 +61,7 @@
 
 mod connection;
 mod credentials;
+mod deadlines;
 #[cfg(test)]
 mod examples;
 mod fields;
@@ -66,6 +71,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use pileus_gate::{Connection, Credential, Grant, HostPattern, Limit, MethodPattern, PathPrefix, Problem};
+use pileus_host::Limits;
 use serde_json::Value;
 
 use crate::error::Error;
@@ -94,6 +100,8 @@ pub(crate) struct CloudProvider {
     pub(crate) connection: Connection,
     /// The load balancer classes that it serves, besides Services without a class.
     pub(crate) classes: Vec<String>,
+    /// What a call to the provider may use, with the document's deadlines.
+    pub(crate) call_limits: Limits,
 }
 
 /// What references in a document are resolved with.
@@ -150,6 +158,7 @@ impl CloudProvider {
         }
         let connection = connection::connection(&mut spec, origin);
         let classes = spec.list("loadBalancerClasses", &[], class);
+        let call_limits = deadlines::deadlines(&mut spec);
         spec.end();
         document.end();
         match (name, component) {
@@ -162,6 +171,7 @@ impl CloudProvider {
                 credentials,
                 connection,
                 classes,
+                call_limits,
             }),
             _ => Err(problems),
         }
@@ -231,6 +241,8 @@ fn first_line(error: &impl ToString) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use pileus_gate::{LimitScope, RequestKind};
 
     use super::*;
@@ -314,6 +326,48 @@ spec:
         let proxy = proxy.unwrap();
         assert_eq!((proxy.url.to_string().as_str(), proxy.addresses.len()), ("http://proxy.corp:3128", 1));
         assert!(proxy.login.is_some());
+    }
+
+    #[test]
+    fn deadlines_have_defaults_and_are_in_order() {
+        let read = |deadlines: &str| {
+            let text = VALID.replace("  connection:", &format!("  deadlines: {deadlines}\n  connection:"));
+            parse(&text, "")
+                .map(|document| document.call_limits)
+                .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        };
+        let default = Limits::default();
+        let seconds = Duration::from_secs;
+        for (text, expected) in [
+            ("{}", default.clone()),
+            (
+                "{lookup: {soft: 40s, hard: 1m30s}}",
+                Limits { lookup_soft: seconds(40), lookup_hard: seconds(90), ..default.clone() },
+            ),
+            ("{lookup: {hard: 5m}}", Limits { lookup_hard: seconds(300), ..default.clone() }),
+            (
+                "{routes: {soft: 1s}, loadBalancers: {hard: 2m}}",
+                Limits { change_soft: seconds(1), load_balancers_hard: seconds(120), ..default },
+            ),
+        ] {
+            assert_eq!(read(text), Ok(expected), "{text}");
+        }
+        let order = "the hard deadline of";
+        for (text, expected) in [
+            ("{lookup: {soft: 20s}}", "spec.deadlines.lookup: the hard deadline of 20 s must be"),
+            ("{lookup: {hard: 5s}}", order),
+            ("{loadBalancers: {soft: 59500ms}}", order),
+            ("{routes: {hard: 6m}}", "spec.deadlines.routes.hard: 6m is out of range"),
+            ("{routes: {soft: 0}}", "spec.deadlines.routes.soft: expected a string"),
+            ("{routes: {soft: 500ms}}", "out of range; choose a deadline from 1s to 5m"),
+            ("{routes: {soft: never}}", "invalid duration"),
+            ("{lookups: {soft: 1s}}", "spec.deadlines.lookups: unknown field; known fields are"),
+            ("{lookup: {softly: 1s}}", "spec.deadlines.lookup.softly: unknown field"),
+            ("5s", "spec.deadlines: expected fields"),
+        ] {
+            let found = read(text).unwrap_err();
+            assert!(found.contains(expected), "{text}: {found}");
+        }
     }
 
     #[test]

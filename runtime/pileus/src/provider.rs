@@ -20,6 +20,7 @@ pub(crate) struct LoadedProvider {
     pub(crate) component: Component,
     pub(crate) description: Description,
     configuration: String,
+    limits: Limits,
     pub(crate) gate: Gate,
 }
 
@@ -31,8 +32,9 @@ impl LoadedProvider {
 
     /// The provider as controllers call it.
     pub(crate) fn provider(self, metrics: &Metrics) -> Provider {
-        let Self { name, component, description, configuration, gate } = self;
-        Guest::new(component, &name, description, &configuration, gate, &metrics.host).provider()
+        let Self { name, component, description, configuration, limits, gate } = self;
+        let guest = Guest::new(component, &name, description, &configuration, gate, &metrics.host);
+        guest.with_limits(limits).provider()
     }
 }
 
@@ -66,7 +68,7 @@ pub(crate) async fn prepare(
 ) -> Result<LoadedProvider, Error> {
     let (name, configuration) = (document.name.clone(), document.configuration.clone());
     let failed = |source| Error::Provider { provider: name.clone(), source };
-    let limits = Limits::default();
+    let limits = document.call_limits.clone();
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
     let bytes = pileus_host::read_component(&document.component).await.map_err(failed)?;
     let component = Component::load(&engine, bytes).await.map_err(failed)?;
@@ -87,7 +89,7 @@ pub(crate) async fn prepare(
     let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };
     let invalid_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
     let gate = Gate::new(config, &metrics.gate).map_err(invalid_gate)?;
-    Ok(LoadedProvider { name, component, description, configuration, gate })
+    Ok(LoadedProvider { name, component, description, configuration, limits, gate })
 }
 
 /// The configuration of the gate, as far as document and settings determine it.

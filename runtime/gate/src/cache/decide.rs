@@ -10,6 +10,7 @@ use crate::cache::query::{CacheDecision, CacheQuery};
 use crate::cache::scopes::Scopes;
 use crate::cache::slot::{FetchRecord, Page};
 use crate::cache::slots::{EvictReason, SlotTable};
+use crate::deadlines::LINGER;
 
 /// What one provider's cache holds, and the fetches in flight.
 #[derive(Debug, Default)]
@@ -62,13 +63,11 @@ impl CacheCore {
         let slot = self.slots.get(key);
         let stored = slot.and_then(|slot| {
             let paged_read = slot.paged_read.as_ref()?;
-            Some((
-                paged_read.id,
-                paged_read.begun,
-                paged_read.first_page(query.key, query.floor, now)?.clone(),
-            ))
+            Some((paged_read.id, paged_read.begun, paged_read.first_page(query, now)?.clone()))
         });
-        let joined = slot.and_then(|slot| slot.next).filter(|id| self.may_join(*id, query, query.floor));
+        let is_new = |sent: Instant| query.accepts(sent, Some(sent + LINGER));
+        let next = slot.and_then(|slot| slot.next).filter(|id| query.avoided != Some(*id));
+        let joined = next.filter(|id| self.may_join(*id, query, is_new));
         match (stored, joined) {
             // A new paged read that was sent will soon replace the stored one, in the middle of its readers.
             (Some((id, begun, page)), joined)
@@ -136,7 +135,7 @@ impl CacheCore {
         };
         history.set_position(list, ListPosition::Own { at: Some(at) });
         match self.slots.get(query.key).and_then(|slot| slot.next) {
-            Some(next) if self.may_join(next, query, Some(at)) => self.join(next),
+            Some(next) if self.may_join(next, query, |sent| sent >= at) => self.join(next),
             _ => self.lead(now, query, query.key, None, false),
         }
     }
@@ -167,7 +166,7 @@ impl CacheCore {
             .get(&query.key)
             .and_then(|fetch| Some((*fetch, self.fetches.get(fetch)?.sent)));
         match fetch {
-            Some((fetch, _)) if self.may_join(fetch, query, Some(at)) => Some(self.join(fetch)),
+            Some((fetch, _)) if self.may_join(fetch, query, |sent| sent >= at) => Some(self.join(fetch)),
             // It was requested before the page that this view already has.
             Some((_, Some(_sent))) => None,
             _ if paged_read.is_open(now) => Some(self.lead(now, query, list, Some(id), true)),
@@ -188,10 +187,10 @@ impl CacheCore {
 
     /// Whether a read may join this fetch: it was not requested too early, and is not held up more than the read itself
     /// would be.
-    fn may_join(&self, id: FetchId, query: &CacheQuery, floor: Option<Instant>) -> bool {
+    fn may_join(&self, id: FetchId, query: &CacheQuery, is_new: impl Fn(Instant) -> bool) -> bool {
         self.fetches.get(&id).is_some_and(|fetch| match fetch.sent {
             None => fetch.urgency <= query.urgency,
-            Some(sent) => floor.is_none_or(|floor| sent >= floor),
+            Some(sent) => is_new(sent),
         })
     }
 
@@ -283,11 +282,11 @@ mod tests {
 
     /// Plays a script. Returns how each read was answered: `L1` by its own fetch 1 (`L1?` if it may be confirmed), `J1`
     /// by fetch 1 of another, `S3` from the cache 3 s after the request, `W` not yet, `N` not at all. At the end come
-    /// the views with torn lists.
+    /// the views with torn lists. A view in upper case accepts the answers of a slow cloud.
     ///
     /// `u=9` makes a view of at most 9 s, `u=!` a fresh one, `-u` ends it. `u.a` reads `a` (of scope s, as are the
     /// lists `l` and `m`; `b` is of scope t, `e` of everything), `u.l2` the second page of `l`; `^` is urgent, `*` from
-    /// the cache only, `%` has waited long enough.
+    /// the cache only, `%` has waited long enough; `#` avoids the latest fetch.
     /// `>1` fetch 1 is sent, `1+` is answered, `1-` with 404, `1=` with 304, `1~` with an answer that can't be stored,
     /// `1x` fails. `+5` lets 5 s pass. `s(` begins a change in scope s and `s)` ends it; `(` and `)` one of everything.
     fn play(script: &str) -> String {
@@ -367,6 +366,7 @@ mod tests {
                 Key(key)
             };
             let (what, is_patient) = what.strip_suffix('%').map_or((what, true), |what| (what, false));
+            let (what, is_impatient) = what.strip_suffix('#').map_or((what, false), |what| (what, true));
             let list = what.split_at(1);
             let list = (!list.1.is_empty()).then(|| List { key: key(list.0), is_first: list.1 == "1" });
             let scope = match what {
@@ -379,6 +379,8 @@ mod tests {
                 list,
                 scope,
                 floor: view.age.map_or(Some(view.made), |age| floor(age, self.now, self.now)),
+                accepts_slow: name.is_ascii_uppercase() && view.age.is_some(),
+                avoided: is_impatient.then_some(self.state.latest),
                 urgency: if urgent { Urgency::User } else { Urgency::Background },
                 only_stored,
                 wait_until: self.now + if is_patient { Duration::from_secs(10) } else { Duration::ZERO },
@@ -488,6 +490,34 @@ mod tests {
             ("s( s) u=! u.l1 >1 1+ u.l2 >2 +1 v=! v.l1 >3 3+ v.l2", "L1 L2 L3 L4"),
             ("s( s) u=! u.l1 >1 +40 1+ u.l2 >2 2+ v=60 v.l1", "L1 L2 L3"),
             ("u=! u.l1 >1 1~ u.l2 >2 2+ v=60 v.l1", "L1 L2 L3"),
+        ];
+        for (script, expected) in rows {
+            assert_eq!(play(script), expected, "{script}");
+        }
+    }
+
+    #[test]
+    fn what_a_slow_cloud_answers_late_serves_the_next_calls() {
+        let rows = [
+            // A fetch that a former call has left serves a call that would find it too old.
+            ("A=5 A.a >1 +25 -A B=5 B.a +5 1+ B.a +5 C=5 C.a +1 C.a", "L1 J1 S30 S35 L2?"),
+            ("A=5 A.a >1 +125 B=5 B.a +1 C=5 C.a", "L1 J1 L2"),
+            // It doesn't wait for it for ever, and the one that comes first serves.
+            ("A=5 A.a >1 +20 -A B=5 B.a +5 B.a#% >2 +5 1+ C=5 C.a", "L1 J1 L2 S30"),
+            ("A=5 A.a >1 +20 -A B=5 B.a +5 B.a#% C=5 C.a >2 2+ C.a 1x C.a", "L1 J1 L2 J2 S0 S0"),
+            ("A=5 A.l1 >1 +20 -A B=5 B.l1 +5 B.l1#% >2 2+ B.l2 >3 3+ 1+ C=5 C.l1 C.l2", "L1 J1 L2 L3 S0 S0"),
+            // An answer that came at once is as old as ever.
+            ("A=5 A.a >1 1+ +5 A.a +1 B=5 B.a", "L1 S5 L2?"),
+            ("A=5 A.a >1 +4 1+ +1 A.a +1 B=5 B.a", "L1 S5 L2?"),
+            // A fresh view takes nothing from before.
+            ("A=! A.a >1 +30 1+ B=! B.a", "L1 L2?"),
+            ("A=! A.a >1 +1 B=! B.a", "L1 L2"),
+            // A list of slow pages: each call gets one page further.
+            (
+                "A=30 A.l1 >1 +15 -A +15 1+ B=30 B.l1 B.l2 >2 +15 -B +15 2+ C=30 C.l1 C.l2 C.l3 >3 3+ +29 D=30 D.l1 D.l2 D.l3",
+                "L1 S30 L2 S60 S30 L3 S89 S59 S29",
+            ),
+            ("A=30 A.l1 >1 +15 -A +15 1+ +31 B=30 B.l1", "L1 L2?"),
         ];
         for (script, expected) in rows {
             assert_eq!(play(script), expected, "{script}");

@@ -283,6 +283,8 @@ impl World {
             list: what.list(),
             scope: what.scope(),
             floor: bound.max(fresh.then_some(arrived)),
+            avoided: None,
+            accepts_slow: view.is_multiple_of(2) && reader.bound.is_some() && !fresh,
             urgency: if urgent { Urgency::User } else { Urgency::Background },
             only_stored,
             wait_until,
@@ -389,12 +391,13 @@ impl World {
             );
         }
         let What::Page { list, offset } = *what else {
-            assert!(query.floor.is_none_or(|floor| sent >= floor), "it is too old");
+            assert!(query.accepts_slow || query.floor.is_none_or(|floor| sent >= floor), "it is too old");
             return;
         };
         let listing = reader.lists.entry(list).or_default();
         if offset == 0 {
-            *listing = Listing { floor: query.floor, begun: Some(sent), ..Listing::default() };
+            let floor = query.floor.filter(|_| !query.accepts_slow);
+            *listing = Listing { floor, begun: Some(sent), ..Listing::default() };
         }
         assert!(listing.floor.is_none_or(|floor| sent >= floor), "it is too old");
         let (items, more) = text.split_once('|').unwrap();

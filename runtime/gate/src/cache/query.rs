@@ -18,12 +18,26 @@ pub(crate) struct CacheQuery {
     pub(crate) scope: Scope,
     /// The earliest time at which its answer may have been requested.
     pub(crate) floor: Option<Instant>,
+    /// Whether the age of an answer that took long counts from when it came. Otherwise no answer of a slow cloud would ever be
+    /// new enough.
+    pub(crate) accepts_slow: bool,
+    /// A fetch that it doesn't join: one of a former call, for which it has waited long enough.
+    pub(crate) avoided: Option<FetchId>,
     pub(crate) urgency: Urgency,
     /// Whether it may only be answered from the cache.
     pub(crate) only_stored: bool,
     /// Until when it may wait for another's paged read to end.
     pub(crate) wait_until: Instant,
     pub(crate) owner_alive: CallAlive,
+}
+
+impl CacheQuery {
+    /// Whether an answer that was requested at `sent` isn't too old. `came` is when it came if it took long, or by when it
+    /// comes at the latest.
+    pub(crate) fn accepts(&self, sent: Instant, came: Option<Instant>) -> bool {
+        let is_new = |floor| sent >= floor || (self.accepts_slow && came.is_some_and(|came| came >= floor));
+        self.floor.is_none_or(is_new)
+    }
 }
 
 /// How a read is answered.

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
 
 use crate::cache::decide::CacheCore;
-use crate::cache::fetch::{Fetch, Waiter, WeakWaiter};
+use crate::cache::fetch::Fetch;
 use crate::cache::history::FetchId;
 use crate::cache::key::Keys;
 use crate::cache::metrics::CacheMetrics;
@@ -18,6 +18,7 @@ use crate::cache::slot::{Fetched, Page};
 use crate::cache::slots::CacheTotals;
 use crate::cache::update::FetchResult;
 use crate::cache::view::View;
+use crate::cache::waiter::{MOST_LINGERING, Waiter, WeakWaiter};
 use crate::deadlines::Deadlines;
 
 /// The most memory of a gate's cache, in bytes: some thousand pages of a hundred instances each, compressed.
@@ -32,6 +33,8 @@ pub(super) struct CacheShared {
     pub(super) changed: Arc<Notify>,
     /// The memory of all answers that are being read, in bytes.
     pub(super) buffered: Arc<AtomicUsize>,
+    /// The room for fetches that go on without a caller.
+    pub(super) lingering: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -45,7 +48,7 @@ pub(super) struct CacheInner {
 /// How a read is answered.
 pub(super) enum Lookup {
     Stored(Page),
-    Join(Waiter),
+    Join(FetchId, Waiter),
     Lead(Fetch, Waiter),
     Wait(Instant),
     Nothing,
@@ -56,7 +59,8 @@ impl CacheShared {
         let (waiters, reported) = (HashMap::new(), CacheTotals::default());
         let inner = CacheInner { state: CacheCore::new(MOST), waiters, reported };
         let (inner, changed, buffered) = (Mutex::new(inner), Arc::default(), Arc::default());
-        Self { provider, metrics, inner, changed, buffered }
+        let lingering = Arc::new(Semaphore::new(MOST_LINGERING));
+        Self { provider, metrics, inner, changed, buffered, lingering }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, CacheInner> {
@@ -82,7 +86,7 @@ impl CacheShared {
         self: &Arc<Self>,
         read: &Read,
         view: &View,
-        arrived: Instant,
+        (arrived, avoided): (Instant, Option<FetchId>),
         deadlines: &Deadlines,
     ) -> (CacheQuery, Lookup) {
         let now = Instant::now();
@@ -92,6 +96,8 @@ impl CacheShared {
             list: *list,
             scope: scope.clone(),
             floor: view.floor(arrived, now).max(directives.floor(arrived.into_std(), now.into_std())),
+            accepts_slow: view.accepts_slow() && directives.max_age.is_none(),
+            avoided,
             urgency: *urgency,
             only_stored: directives.only_if_cached,
             // The other half is for its own paged read.
@@ -106,13 +112,16 @@ impl CacheShared {
                 CacheDecision::Nothing => Lookup::Nothing,
                 CacheDecision::Wait(until) => Lookup::Wait(Instant::from_std(until)),
                 CacheDecision::Lead(id, former) => {
-                    let (fetch, waiter) = Fetch::new(self.clone(), (id, list.is_some()), former, *deadlines);
+                    let (fetch, waiter) = {
+                        let deadlines = deadlines.of_shared_read();
+                        Fetch::new(self.clone(), (id, list.is_some()), former, deadlines)
+                    };
                     inner.waiters.insert(id, waiter.free());
                     Lookup::Lead(fetch, waiter)
                 }
                 CacheDecision::Join(id) => {
                     if let Some(waiter) = inner.waiters.get(&id).and_then(WeakWaiter::take) {
-                        Lookup::Join(waiter)
+                        Lookup::Join(id, waiter)
                     } else {
                         // All requests that waited for it have just gone.
                         inner.waiters.remove(&id);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::cache::history::{CallAlive, FetchId};
 use crate::cache::key::Key;
+use crate::cache::query::CacheQuery;
 use crate::cache::scopes::Scope;
 use crate::cache::stored::Stored;
 use crate::limits::Urgency;
@@ -17,6 +18,9 @@ const ABSENCE: Duration = Duration::from_secs(5);
 /// How long after its last page a paged read may be continued. A provider reads a page and requests the next within
 /// milliseconds.
 const PAUSE: Duration = Duration::from_secs(2);
+
+/// An answer that takes this long is slow: it may have taken all the time of the call that requested it.
+pub(crate) const SLOW: Duration = Duration::from_secs(5);
 
 /// The memory of an answer beside its block, in bytes: its place in two maps.
 const OVERHEAD: usize = 320;
@@ -41,25 +45,34 @@ pub(crate) struct PagedRead {
     pub(crate) fetches: HashMap<Key, FetchId>,
     /// When its last page was answered.
     last: Instant,
+    /// How long the cloud took for its slowest page.
+    slowest: Duration,
     owner_alive: CallAlive,
 }
 
 impl PagedRead {
     pub(crate) fn new(id: FetchId, key: Key, first: Page, owner_alive: CallAlive, now: Instant) -> Self {
-        let (begun, pages) = (first.sent, HashMap::from([(key, first)]));
-        Self { id, begun, first: key, pages, fetches: HashMap::new(), last: now, owner_alive }
+        let begun = first.sent;
+        let (slowest, pages) = (now.saturating_duration_since(begun), HashMap::from([(key, first)]));
+        Self { id, begun, first: key, pages, fetches: HashMap::new(), last: now, slowest, owner_alive }
     }
 
     /// Its first page, if it has this key and is not too old.
-    pub(crate) fn first_page(&self, key: Key, floor: Option<Instant>, now: Instant) -> Option<&Page> {
-        let page = self.pages.get(&key).filter(|_| self.first == key)?;
+    pub(crate) fn first_page(&self, query: &CacheQuery, now: Instant) -> Option<&Page> {
+        let page = self.pages.get(&query.key).filter(|_| self.first == query.key)?;
         let is_over = page.stored.is_absence() && now >= page.sent + ABSENCE;
-        (!is_over && floor.is_none_or(|floor| self.begun >= floor)).then_some(page)
+        let came = (self.slowest >= SLOW).then_some(self.last);
+        (!is_over && query.accepts(self.begun, came)).then_some(page)
     }
 
     /// Whether it may be continued: while a page is being fetched, and a moment longer.
     pub(crate) fn is_open(&self, now: Instant) -> bool {
-        !self.fetches.is_empty() || now < self.last + PAUSE
+        !self.fetches.is_empty() || now < self.last + self.pause()
+    }
+
+    /// A call that a slow page has taken all its time is followed by another, which may take as long to come.
+    fn pause(&self) -> Duration {
+        if self.slowest >= SLOW { PAUSE.max(self.slowest) } else { PAUSE }
     }
 
     /// Until when a caller that prefers a new paged read should wait, at most until `wait_until`, because the call that
@@ -82,11 +95,12 @@ impl PagedRead {
     }
 
     /// Notes that the fetch of a further page has ended.
-    pub(crate) fn on_fetch_end(&mut self, key: Key, fetch: FetchId, now: Instant) {
+    pub(crate) fn on_fetch_end(&mut self, key: Key, fetch: FetchId, sent: Instant, now: Instant) {
         if self.fetches.get(&key) == Some(&fetch) {
             self.fetches.remove(&key);
         }
         self.last = now;
+        self.slowest = self.slowest.max(now.saturating_duration_since(sent));
     }
 }
 
@@ -221,7 +235,7 @@ impl CacheSlot {
         let mut paged_read =
             self.paged_read.as_mut().filter(|paged_read| fetch.continues == Some(paged_read.id));
         if let Some(paged_read) = &mut paged_read {
-            paged_read.on_fetch_end(fetch.page, id, now);
+            paged_read.on_fetch_end(fetch.page, id, fetch.sent.unwrap_or(now), now);
         }
         match (fetched, paged_read) {
             (Fetched::Failed, _) => ReadPart::Failure,

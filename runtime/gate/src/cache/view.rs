@@ -51,7 +51,9 @@ impl View {
         Self::new(AgeBound::Since(Instant::now()))
     }
 
-    /// Reads nothing that was requested longer ago than this at the time of the read.
+    /// Reads nothing that was requested longer ago than this at the time of the read. The age of an answer that took 5 s or more
+    /// counts from when it came, and a read under way is joined: a call that has no time left leaves its read to the next.
+    /// [`Evidence::oldest`] is always the time of the request.
     pub fn at_most(age: Duration) -> Self {
         Self::new(AgeBound::AtMost(age))
     }
@@ -73,6 +75,11 @@ impl View {
             AgeBound::Since(made) => Some(made.into_std()),
             AgeBound::AtMost(age) => floor(age, arrived.into_std(), now.into_std()),
         }
+    }
+
+    /// Whether the age of an answer that took long counts from when it came.
+    pub(crate) fn accepts_slow(&self) -> bool {
+        matches!(self.0.bound, AgeBound::AtMost(_))
     }
 
     pub(crate) fn history(&self) -> MutexGuard<'_, ViewHistory> {

@@ -39,7 +39,8 @@ impl Gate {
     /// - A request that a limit doesn't let through in time is answered 429 here, with a header `Pileus-Gate` that no
     ///   response of a cloud has.
     /// - Dropping the future or the body closes what was opened for the request. Only a write whose sending has begun is
-    ///   finished, for up to a minute; later writes to the same resource wait for it.
+    ///   finished, for up to a minute; later writes to the same resource wait for it. A read for the cache whose caller had no
+    ///   more time goes on for up to two minutes, and the next call joins it.
     /// - Each request is counted once.
     ///
     /// Needs a tokio runtime with time and I/O.
@@ -112,7 +113,7 @@ impl Gate {
     async fn read(
         &self,
         view: &View,
-        request: Box<PreparedRequest>,
+        mut request: Box<PreparedRequest>,
         record: &mut Record,
     ) -> Result<Response, Error> {
         let inner = &self.inner;
@@ -122,6 +123,7 @@ impl Gate {
         };
         let deadlines = *deadlines;
         let carry = |fetch| {
+            request.deadlines = deadlines.of_shared_read();
             let carried = Arc::clone(inner).carry_shared(request, record.hand_over(Duty::None), fetch);
             match self.account.clone() {
                 Some(account) => tokio::spawn(account.measure(carried)),

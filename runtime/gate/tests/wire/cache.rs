@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 use http_body_util::Full;
-use pileus_gate::{Body, Config, Effect, Error, Gate, Limit, Place, Rule, Urgency, View};
+use pileus_gate::{Body, Config, Effect, Error, Gate, Limit, Phase, Place, Rule, Urgency, View};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -290,25 +290,110 @@ fn plenty_of_time() -> Duration {
 }
 
 #[tokio::test]
-async fn a_caller_with_more_time_than_the_first_one_sends_its_own_request() {
+async fn a_caller_with_more_time_than_the_first_one_gets_the_answer_to_its_request() {
     let (cloud, go) = holding().await;
     let gate = gate(&cloud);
     let uri = cloud.uri("/a/b");
     let short = gate.gate.clone().with_view(View::at_most(MINUTE));
-    let short = short.send(get(&uri), within(Duration::from_secs(2)));
+    let short = async {
+        let refused = short.send(get(&uri), within(Duration::from_secs(2))).await;
+        go.notify_one();
+        refused
+    };
     let long = async {
         cloud.arrived(1).await;
         read(&gate.gate, &uri, &View::at_most(MINUTE)).await
     };
-    let goes = async {
-        cloud.arrived(2).await;
-        // One for the request that was given up, one for the other.
-        go.notify_one();
-        go.notify_waiters();
+    let (short, long) = tokio::join!(short, long);
+    assert!(matches!(short, Err(Error::Timeout { phase: Phase::FirstByte, .. })), "{short:?}");
+    assert_eq!((long.as_str(), cloud.requests().len()), ("late", 1));
+}
+
+/// A cloud that answers with a body of ten bytes, one each time that the test lets it.
+async fn dripping() -> (Cloud, Arc<Notify>) {
+    let go = Arc::new(Notify::new());
+    let drops = go.clone();
+    let cloud = Cloud::serving(move |mut stream, seen| {
+        let drops = drops.clone();
+        async move {
+            while seen.request(&mut stream).await.is_some() {
+                let _sent = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n").await;
+                for _ in 0..10 {
+                    drops.notified().await;
+                    let _sent = stream.write_all(b".").await;
+                }
+            }
+        }
+    })
+    .await;
+    (cloud, go)
+}
+
+/// A call that has 1.5 s, and reads what is at most this old.
+async fn impatient(gate: &Gate, uri: &str, age: Duration) -> Result<String, Error> {
+    let gate = gate.clone().with_view(View::at_most(age));
+    text(gate.send(get(uri), within(Duration::from_millis(1_500))).await?).await
+}
+
+#[tokio::test]
+async fn a_read_that_its_caller_has_no_time_for_serves_the_next_call() {
+    let (cloud, go) = dripping().await;
+    let gate = gate(&cloud);
+    let uri = cloud.uri("/a/b");
+    let first = impatient(&gate.gate, &uri, Duration::from_secs(1)).await;
+    assert!(matches!(first, Err(Error::Timeout { phase: Phase::Call, .. })), "{first:?}");
+    assert_eq!(gate.gate.cache().fetches, 1, "it goes on");
+    let drips = async {
+        for _ in 0..10 {
+            go.notify_one();
+            sleep(Duration::from_millis(20)).await;
+        }
     };
-    let (short, long, ()) = tokio::join!(short, long, goes);
-    assert!(matches!(short, Err(Error::Timeout { .. })), "{short:?}");
-    assert_eq!(long, "late");
+    // The fetch is older than what the next call reads from the cache, but there is no other.
+    let (next, ()) = tokio::join!(impatient(&gate.gate, &uri, Duration::from_millis(100)), drips);
+    assert_eq!((next.unwrap().as_str(), cloud.requests().len()), ("..........", 1));
+    assert_eq!(gate.gate.cache().fetches, 0);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_is_asked_for_again() {
+    // The first request has no answer, on a connection that stays open.
+    let count = Arc::new(AtomicUsize::new(0));
+    let cloud = answering(move |_| {
+        let is_first = count.fetch_add(1, Ordering::SeqCst) == 0;
+        async move {
+            if is_first {
+                std::future::pending::<()>().await;
+            }
+            ok("", "here")
+        }
+    })
+    .await;
+    let gate = gate(&cloud);
+    let uri = cloud.uri("/a/b");
+    assert!(impatient(&gate.gate, &uri, MINUTE).await.is_err());
+    assert_eq!(impatient(&gate.gate, &uri, MINUTE).await.unwrap(), "here");
+    assert_eq!(cloud.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn few_reads_go_on_without_a_caller_and_none_in_a_closed_gate() {
+    let (cloud, _go) = holding().await;
+    let gate = gate(&cloud);
+    let uris: Vec<_> = (0..40).map(|number| cloud.uri(&format!("/a/{number}"))).collect();
+    let all = uris.iter().map(|uri| impatient(&gate.gate, uri, MINUTE));
+    assert!(join_all(all).await.iter().all(Result::is_err));
+    let left = async |expected: usize| {
+        let waits = timeout(plenty_of_time(), async {
+            while gate.gate.cache().fetches != expected {
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+        assert!(waits.await.is_ok(), "{} instead of {expected}", gate.gate.cache().fetches);
+    };
+    left(16).await;
+    gate.gate.close();
+    left(0).await;
 }
 
 #[tokio::test]

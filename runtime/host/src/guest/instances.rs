@@ -7,14 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::FutureExt as _;
 use jiff::Timestamp;
-use pileus_cloud::{Answer, Error, Instance, InstanceState, Instances, NodeReference, Purpose};
+use pileus_cloud::{Answer, Error, ErrorKind, Instance, InstanceState, Instances, NodeReference, Purpose};
 use pileus_gate::{Urgency, View};
 use tokio::time::Instant;
 
 use super::repeat::{FailedBatch, Outcomes};
-use super::{Guest, Judged, explain};
+use super::{Guest, Judged, explain, is_cut_short};
 use crate::call::{CallOptions, call};
 use crate::convert;
+use crate::egress::Denials;
 use crate::evidence::{self, LookupSummary};
 use crate::fault::Fault;
 use crate::freshness::{self, LookupEvidence};
@@ -64,7 +65,8 @@ impl Guest {
         nodes: &[NodeReference],
     ) -> Result<Outcomes<Answer>, Fault> {
         let Limits { lookup_soft: soft, lookup_hard: hard, .. } = self.limits;
-        let answers = self.call_lookup(LookupCall { purpose, nodes, view: None, soft, hard }).await?;
+        let lookup = LookupCall { purpose, nodes, view: None, soft, hard };
+        let answers = self.call_lookup(lookup, &Denials::default()).await?;
         Ok(answers.map(Judged::outcomes))
     }
 
@@ -156,22 +158,30 @@ impl Guest {
     }
 
     async fn counted_lookup(&self, lookup: LookupCall<'_>) -> Result<Outcomes<Judged<Answer>>, Fault> {
-        let started = Instant::now();
-        let result = self.call_lookup(lookup).await;
-        self.count(LOOKUP, started, &result);
+        let (started, denials) = (Instant::now(), Denials::default());
+        let mut result = self.call_lookup(lookup, &denials).await;
+        if let (Ok(Ok(answers)), Some(reason)) = (&mut result, denials.unanswered.explain()) {
+            answers.iter_mut().for_each(|answer| pending_to_unavailable(answer, &reason));
+        }
+        self.count(LOOKUP, started, &result, is_cut_short(&result, &denials, Result::is_err));
         result
     }
 
-    async fn call_lookup(&self, lookup: LookupCall<'_>) -> Result<Outcomes<Judged<Answer>>, Fault> {
+    async fn call_lookup(
+        &self,
+        lookup: LookupCall<'_>,
+        denials: &Denials,
+    ) -> Result<Outcomes<Judged<Answer>>, Fault> {
         let LookupCall { purpose, nodes, view, soft, hard } = lookup;
         let Some(instances) = self.component.instances.clone() else {
             return Err(Fault::Contract("it exports no instances".to_owned()));
         };
         let options = CallOptions {
             slot_timeout: self.limits.lookup_hard,
+            denials: denials.clone(),
             ..self.call_options((LOOKUP, nodes.len()), urgency(purpose), view, [soft, hard])
         };
-        let (denials, replies) = (options.denials.clone(), options.replies.clone());
+        let replies = options.replies.clone();
         let wit_nodes: Vec<_> = nodes.iter().map(convert::node_to_wit).collect();
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {
@@ -182,7 +192,7 @@ impl Guest {
         .await?;
         let answers = match answered {
             Ok(answers) => answers,
-            Err(error) => return Ok(Err(explain(convert::error_from_wit(error), &denials))),
+            Err(error) => return Ok(Err(explain(convert::error_from_wit(error), denials))),
         };
         if answers.len() != nodes.len() {
             let (sent, received) = (nodes.len(), answers.len());
@@ -190,7 +200,7 @@ impl Guest {
         }
         let schemes = &self.description.provider_id_schemes;
         let read = |(node, answer): (&NodeReference, _)| {
-            convert::answer_from_wit(node, answer, schemes).map_err(|error| explain(error, &denials))
+            convert::answer_from_wit(node, answer, schemes).map_err(|error| explain(error, denials))
         };
         let answers = nodes.iter().zip(answers).map(read).collect::<Vec<_>>();
         let (replies, summary) = (replies.counts(), LookupSummary::new(nodes, &answers));
@@ -206,6 +216,13 @@ impl Guest {
             Judged { outcome, doubt: (!is_supported).then(|| Arc::clone(&doubt)) }
         };
         Ok(Ok(answers.into_iter().map(|answer| answer.map(judge)).collect()))
+    }
+}
+
+/// Turns `pending` into an error where a request had no answer: the cloud is late, and doesn't ask to come back later.
+fn pending_to_unavailable(answer: &mut Result<Judged<Answer>, Error>, reason: &str) {
+    if let Ok(Judged { outcome: Answer::Pending(_), .. }) = answer {
+        *answer = Err(Error::new(ErrorKind::Unavailable, reason));
     }
 }
 

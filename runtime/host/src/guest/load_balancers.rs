@@ -13,12 +13,14 @@ use pileus_gate::Urgency;
 use tokio::time::Instant;
 
 use super::repeat::{FailedBatch, Outcomes};
-use super::{Guest, Judged, ListWithReplies, MANY, explain};
+use super::{Guest, Judged, ListWithReplies, MANY, explain, is_cut_short};
 use crate::bindings::load_balancers;
-use crate::call::call;
+use crate::call::{CallOptions, call};
 use crate::convert;
+use crate::egress::Denials;
 use crate::evidence::{self, ChangeSummary};
 use crate::fault::Fault;
+use crate::limits::Limits;
 
 const CHANGE: &str = "change-load-balancers";
 const LIST: &str = "list-owned";
@@ -37,7 +39,7 @@ impl LoadBalancers for Guest {
         let started = Instant::now();
         let result = self.call_list_owned(cluster).await;
         let result = result.map(|owned| owned.and_then(|owned| self.judge_list(LIST, owned)));
-        self.count(LIST, started, &result);
+        self.count(LIST, started, &result, false);
         result.unwrap_or_else(|fault| Err(self.error(LIST, &fault)))
     }
 }
@@ -65,7 +67,7 @@ impl Guest {
         match self.counted_service_call(call, 1).await {
             Ok(outcomes) => outcomes,
             Err(fault) if fault.is_caused_by_provider() && call.changes.len() > 1 => {
-                let hard = self.limits.change_hard;
+                let hard = self.limits.load_balancers_hard;
                 let batch = FailedBatch { function: CHANGE, items: call.changes, name, hard };
                 // Changes of other parts don't become `known` Services: the provider may fail at its failing item there as
                 // well, and then no part could be told from another.
@@ -133,7 +135,7 @@ impl Guest {
         &self,
         call: ServiceCall<'_>,
     ) -> Result<Outcomes<ServiceProgress>, Fault> {
-        Ok(self.call_change_services(call, 1).await?.map(Judged::outcomes))
+        Ok(self.call_change_services(call, 1, &Denials::default()).await?.map(Judged::outcomes))
     }
 
     async fn counted_service_call(
@@ -141,9 +143,17 @@ impl Guest {
         service_call: ServiceCall<'_>,
         deadline_divisor: u32,
     ) -> Result<Outcomes<Judged<ServiceProgress>>, Fault> {
-        let started = Instant::now();
-        let result = self.call_change_services(service_call, deadline_divisor).await;
-        self.count(CHANGE, started, &result);
+        let (started, denials) = (Instant::now(), Denials::default());
+        let result = self.call_change_services(service_call, deadline_divisor, &denials).await;
+        let is_open = |outcome: &Result<Judged<_>, _>| {
+            let in_progress = |judged: &Judged<_>| matches!(judged.outcome, ServiceProgress::InProgress { .. });
+            outcome.as_ref().map_or(true, in_progress)
+        };
+        let is_cut_short = is_cut_short(&result, &denials, is_open);
+        if is_cut_short && let Some(reason) = denials.unanswered.explain() {
+            tracing::warn!(provider = %self.name, function = CHANGE, %reason, "call ended before the cloud answered");
+        }
+        self.count(CHANGE, started, &result, is_cut_short);
         result
     }
 
@@ -151,18 +161,22 @@ impl Guest {
         &self,
         service_call: ServiceCall<'_>,
         deadline_divisor: u32,
+        denials: &Denials,
     ) -> Result<Outcomes<Judged<ServiceProgress>>, Fault> {
         let ServiceCall { cluster, targets, known, changes, is_audit } = service_call;
         let (load_balancers, wit_cluster) = (self.load_balancers()?, convert::cluster_to_wit(cluster));
         let wit_targets: Vec<_> = targets.iter().map(convert::target_to_wit).collect();
         let wit_known: Vec<_> = known.iter().map(convert::service_to_wit).collect();
         let wit_changes: Vec<_> = changes.iter().map(convert::service_change_to_wit).collect();
-        let deadlines =
-            [self.limits.load_balancers_soft / deadline_divisor, self.limits.change_hard / deadline_divisor];
+        let Limits { load_balancers_soft: soft, load_balancers_hard: hard, .. } = self.limits;
+        let deadlines = [soft / deadline_divisor, hard / deadline_divisor];
         let urgency = if is_audit { Urgency::Background } else { Urgency::User };
         // Reads nothing from the cache, because a provider must edit the current state.
-        let options = self.call_options((CHANGE, changes.len()), urgency, None, deadlines);
-        let (denials, replies) = (options.denials.clone(), options.replies.clone());
+        let options = CallOptions {
+            denials: denials.clone(),
+            ..self.call_options((CHANGE, changes.len()), urgency, None, deadlines)
+        };
+        let replies = options.replies.clone();
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {
                 let load_balancers = load_balancers.load(&mut *store, &instance)?;
@@ -172,7 +186,7 @@ impl Guest {
         .await?;
         let outcomes = match answered {
             Ok(outcomes) => outcomes,
-            Err(error) => return Ok(Err(explain(convert::error_from_wit(error), &denials))),
+            Err(error) => return Ok(Err(explain(convert::error_from_wit(error), denials))),
         };
         if outcomes.len() != changes.len() {
             let (sent, received) = (changes.len(), outcomes.len());
@@ -181,8 +195,7 @@ impl Guest {
             )));
         }
         let read = |(change, outcome): (&ServiceChange, _)| {
-            convert::service_outcome_from_wit(&name(change), outcome)
-                .map_err(|error| explain(error, &denials))
+            convert::service_outcome_from_wit(&name(change), outcome).map_err(|error| explain(error, denials))
         };
         let outcomes: Vec<_> = changes.iter().zip(outcomes).map(read).collect();
         let (replies, summary) = (replies.counts(), ChangeSummary::new(changes, &outcomes));

@@ -8,10 +8,11 @@ use pileus_gate::Urgency;
 use tokio::time::Instant;
 
 use super::repeat::{FailedBatch, Outcomes};
-use super::{Guest, ListWithReplies, MANY, explain};
+use super::{Guest, ListWithReplies, MANY, explain, is_cut_short};
 use crate::bindings::routes;
-use crate::call::call;
+use crate::call::{CallOptions, call};
 use crate::convert;
+use crate::egress::Denials;
 use crate::fault::Fault;
 
 const CHANGE: &str = "change-routes";
@@ -26,7 +27,7 @@ impl Routes for Guest {
         let started = Instant::now();
         let result = self.call_list(cluster).await;
         let result = result.map(|routes| routes.and_then(|routes| self.judge_list(LIST, routes)));
-        self.count(LIST, started, &result);
+        self.count(LIST, started, &result, false);
         result.unwrap_or_else(|fault| Err(self.error(LIST, &fault)))
     }
 
@@ -104,7 +105,7 @@ impl Guest {
         cluster: &Cluster,
         changes: &[RouteChange],
     ) -> Result<Outcomes<RouteProgress>, Fault> {
-        self.call_change(cluster, changes, 1).await
+        self.call_change(cluster, changes, 1, &Denials::default()).await
     }
 
     async fn counted_change(
@@ -113,9 +114,15 @@ impl Guest {
         changes: &[RouteChange],
         deadline_divisor: u32,
     ) -> Result<Outcomes<RouteProgress>, Fault> {
-        let started = Instant::now();
-        let result = self.call_change(cluster, changes, deadline_divisor).await;
-        self.count(CHANGE, started, &result);
+        let (started, denials) = (Instant::now(), Denials::default());
+        let result = self.call_change(cluster, changes, deadline_divisor, &denials).await;
+        let is_open =
+            |outcome: &Result<_, _>| matches!(outcome, Err(_) | Ok(RouteProgress::InProgress { .. }));
+        let is_cut_short = is_cut_short(&result, &denials, is_open);
+        if is_cut_short && let Some(reason) = denials.unanswered.explain() {
+            tracing::warn!(provider = %self.name, function = CHANGE, %reason, "call ended before the cloud answered");
+        }
+        self.count(CHANGE, started, &result, is_cut_short);
         result
     }
 
@@ -124,13 +131,16 @@ impl Guest {
         cluster: &Cluster,
         changes: &[RouteChange],
         deadline_divisor: u32,
+        denials: &Denials,
     ) -> Result<Outcomes<RouteProgress>, Fault> {
         let (routes, wit_cluster) = (self.routes()?, convert::cluster_to_wit(cluster));
         let wit_changes: Vec<_> = changes.iter().map(convert::route_change_to_wit).collect();
         let deadlines =
             [self.limits.change_soft / deadline_divisor, self.limits.change_hard / deadline_divisor];
-        let options = self.call_options((CHANGE, changes.len()), Urgency::User, None, deadlines);
-        let denials = options.denials.clone();
+        let options = CallOptions {
+            denials: denials.clone(),
+            ..self.call_options((CHANGE, changes.len()), Urgency::User, None, deadlines)
+        };
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {
                 let routes = routes.load(&mut *store, &instance)?;
@@ -140,13 +150,13 @@ impl Guest {
         .await?;
         let outcomes = match answered {
             Ok(outcomes) => outcomes,
-            Err(error) => return Ok(Err(explain(convert::error_from_wit(error), &denials))),
+            Err(error) => return Ok(Err(explain(convert::error_from_wit(error), denials))),
         };
         if outcomes.len() != changes.len() {
             let (sent, received) = (changes.len(), outcomes.len());
             return Err(Fault::Contract(format!("change returned {received} outcomes about {sent} routes")));
         }
         let outcomes = outcomes.into_iter().map(convert::route_outcome_from_wit);
-        Ok(Ok(outcomes.map(|outcome| outcome.map_err(|error| explain(error, &denials))).collect()))
+        Ok(Ok(outcomes.map(|outcome| outcome.map_err(|error| explain(error, denials))).collect()))
     }
 }

@@ -53,7 +53,7 @@ async fn row_18_every_misbehavior_has_its_own_fault_and_the_engine_keeps_working
             matches!(fault, Fault::Trapped { stderr_tail: Some(words), .. }
                 if words.contains("behavior.rs") && words.contains("hostile panic about hostile://a"))
         }),
-        ("sleep", short, |fault| *fault == Fault::Deadline { limit: short().lookup_hard }),
+        ("sleep", short, |fault| *fault == Fault::Deadline { limit: short().lookup_hard, unanswered: None }),
         ("stdout-flood", limits, |fault| matches!(fault, Fault::Cpu { .. })),
         ("log-flood", limits, |fault| matches!(fault, Fault::Cpu { .. } | Fault::Exhausted(_))),
         ("huge-answer", roomy, |fault| matches!(fault, Fault::Exhausted(_))),

@@ -95,7 +95,7 @@ async fn waiting_for_a_slot_does_not_shorten_the_call() {
     let answer = lookup(&napper, Purpose::Initialise).await;
     assert!(matches!(answer, Ok(Ok(Answer::Found(_)))), "up to 3 s for a slot, 600 ms of naps: {answer:?}");
     while let Some(end) = sleepers.join_next().await {
-        assert_eq!(end.unwrap().unwrap_err(), Fault::Deadline { limit: long });
+        assert_eq!(end.unwrap().unwrap_err(), Fault::Deadline { limit: long, unanswered: None });
     }
 }
 

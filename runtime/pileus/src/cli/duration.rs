@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Parses a duration of Go: a sequence of numbers with units from `ns` to `h`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("invalid duration {text:?} (write it as in 15s, 1m30s or 500ms)");
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if rest == "0" {

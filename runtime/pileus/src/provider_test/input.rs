@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use pileus_gate::{Connection, Credential, Grant, Limit};
+use pileus_host::Limits;
 use serde_json::Value;
 
 use crate::document::CloudProvider;
@@ -26,6 +27,8 @@ pub(crate) struct Access {
     pub(crate) limits: Vec<Limit>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) connection: Connection,
+    /// What a call may use, with the deadlines of the document.
+    pub(crate) call_limits: Limits,
 }
 
 impl TestInput {
@@ -49,9 +52,10 @@ impl TestInput {
                     limits,
                     credentials,
                     connection,
+                    call_limits,
                     ..
                 } = document;
-                let access = Access { grants, limits, credentials, connection };
+                let access = Access { grants, limits, credentials, connection, call_limits };
                 let component = component.unwrap_or(own);
                 Ok(Self { component, configuration: Some(configuration), access })
             }

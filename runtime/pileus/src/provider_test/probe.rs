@@ -54,7 +54,7 @@ pub(crate) struct Subject {
 /// # Errors
 /// [`Error::Gate`] for invalid grants or rules, [`Error::Stopped`] if the user stopped changes.
 pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> Result<Facts, Error> {
-    let limits = Limits::default();
+    let limits = subject.access.call_limits.clone();
     let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
     let component = &subject.component;
     progress("calling describe");
@@ -137,7 +137,7 @@ fn caller(
     metrics: &Metrics,
 ) -> Result<Caller, Error> {
     let Subject { component, configuration: _, access, nodes, gone, unknown_node, change_permit } = subject;
-    let Access { grants, limits: tightened, credentials, connection } = access;
+    let Access { grants, limits: tightened, credentials, connection, call_limits } = access;
     let provider = description.name.clone();
     let config = pileus_gate::Config {
         provider: provider.clone(),
@@ -161,6 +161,7 @@ fn caller(
     let wants_known = description.service_facts.known;
     let scheme = description.provider_id_schemes.first().cloned().unwrap_or_default();
     let guest = Guest::new(component, &provider, description, configuration, gate, metrics);
+    let guest = guest.with_limits(call_limits);
     Ok(Caller { guest, cloud, nodes, gone, unknown_node, scheme, wants_known, cluster, change_permit })
 }
 
@@ -233,6 +234,7 @@ impl Caller {
             change_soft: SHORT_DEADLINE,
             load_balancers_soft: SHORT_DEADLINE,
             change_hard: hard,
+            load_balancers_hard: hard,
             ..normal
         });
         let mode = CloudMode::Silence;

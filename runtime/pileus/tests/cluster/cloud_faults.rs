@@ -77,3 +77,49 @@ async fn two_hundred_nodes_at_once_take_at_most_two_lists() {
     assert!(sweeps <= most && lists.len() - sweeps <= 3, "{lists:#?}");
     assert!(run.stop().await.success());
 }
+
+/// The event of a Node whose lookup had no answer names the request, and the metric doesn't count the call as ok.
+async fn is_told(world: &World, run: &Run, node: &str, had_no_answer_for: &str) {
+    let event = world.event(node, "CloudInitializationFailed").await;
+    let message = event.message.unwrap();
+    assert!(message.contains("GET http://127.0.0.1:") && message.contains("/v1/machines"), "{message}");
+    assert!(message.contains(&format!("had no answer for {had_no_answer_for}")), "{message}");
+    run.logged(&["node not initialized", "/v1/machines", "had no answer for"]).await;
+    run.counted("pileus_provider_calls_total", &[r#"result="unanswered""#]).await;
+    assert_eq!(run.metric("pileus_provider_calls_total", &[r#"result="ok""#]).await, 0);
+}
+
+#[tokio::test]
+async fn a_node_joins_although_each_list_takes_longer_than_a_lookup() {
+    let world = World::new().await;
+    let mut history = world.history().await;
+    world.cloud.create(json!({"name": "a"})).await;
+    world.cloud.set_faults(json!({"latency": {"fixedMs": 30_000}})).await;
+    world.register([node("a")]).await;
+    let begun = Instant::now();
+    let run = start(&world).await;
+    // Fifteen seconds, less what the call took to begin.
+    is_told(&world, &run, "a", "1").await;
+    history.initialised(&["a"]).await;
+    // The list of the first lookup serves a later one.
+    assert!(begun.elapsed().as_secs() < 60, "{:?}", begun.elapsed());
+    assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn a_node_joins_with_deadlines_that_fit_a_slow_cloud() {
+    let world = World::new().await;
+    let mut history = world.history().await;
+    world.cloud.create(json!({"name": "a"})).await;
+    world.cloud.set_faults(json!({"latency": {"fixedMs": 30_000}})).await;
+    world.register([node("a")]).await;
+    let mut document = world.simulated(world.cloud.port);
+    document["spec"]["grants"][0]["paths"] = json!(["/v1/machines"]);
+    document["spec"]["deadlines"] = json!({"lookup": {"soft": "60s", "hard": "1m30s"}});
+    let run = world.start_with(&document).await;
+    run.ready().await;
+    history.initialised(&["a"]).await;
+    assert_eq!(world.cloud.lists("ok").await, 1, "no lookup was given up");
+    assert!(world.events("a").await.iter().all(|event| event.reason.as_deref() == Some("Synced")));
+    assert!(run.stop().await.success());
+}
