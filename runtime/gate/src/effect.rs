@@ -2,7 +2,7 @@
 //! Fence, cache, repeats, dry run, drain and metrics follow it. Pure.
 //!
 //! A rule may make a request stricter: a GET may be a write. Only a POST may be laxer than its method, since some APIs read
-//! by it. Every other method writes, whatever a rule says: a provider must not talk its way past the fence. Nor may a query or
+//! by it. Every other method writes, regardless of the rule: a provider must not talk its way past the fence. Nor may a query or
 //! a form that tells the server to take the request for another method.
 
 use http::header::CONTENT_TYPE;

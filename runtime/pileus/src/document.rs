@@ -21,7 +21,7 @@
 //!     reads:                            # by a key of the provider's rules: a lower limit than it declares
 //!       burst: 100                      # tokens that may be saved up
 //!       perSecond: 2.5                  # refill rate
-//!     all-changes:                      # by a match: whatever the provider declares
+//!     all-changes:                      # by a match: regardless of the provider
 //!       burst: 10
 //!       perSecond: 1
 //!       match:

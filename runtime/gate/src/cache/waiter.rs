@@ -1,4 +1,4 @@
-//! The requests that wait for a fetch, and what becomes of a fetch that none waits for any more.
+//! The requests that wait for a fetch. A fetch that none of them has the time to wait for goes on for the next call.
 
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;

@@ -40,7 +40,7 @@ pub struct Limit {
     pub(super) scope: Option<LimitScope>,
 }
 
-/// The requests that count against a limit of an operator, whatever the provider declares.
+/// The requests that count against a limit of an operator, regardless of what the provider declares.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LimitScope {
     /// By what they do.

@@ -29,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "configuration.effects",
         claim: "no rule calls a request a read that writes by its method",
-        matters: "the gate treats a PUT, PATCH or DELETE as a write whatever a rule says, so the provider's reads would be fenced",
+        matters: "the gate treats a PUT, PATCH or DELETE as a write regardless of its rule, so the provider's reads would be fenced",
         test: effects,
     },
     Check {

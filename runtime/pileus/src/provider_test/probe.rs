@@ -153,7 +153,6 @@ fn caller(
     let registry = &mut prometheus_client::registry::Registry::default();
     let gate = Gate::new(config, &pileus_gate::Metrics::register(registry))
         .map_err(|source| Error::Gate { provider: provider.clone(), source: Box::new(source) })?;
-    // A test comes once, and not after a leader that has spent what the limits allow.
     gate.refill_limits(Duration::MAX);
     let cloud = Cloud::new();
     let gate = gate.with_interceptor(std::sync::Arc::new(cloud.clone()));
