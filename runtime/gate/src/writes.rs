@@ -83,10 +83,12 @@ impl Writes {
     /// # Errors
     /// [`Error::Fenced`] while the fence is closed.
     pub(crate) fn fence_of_read(&self, request: &Request) -> Result<Fence, Error> {
-        match request.is_safe() {
-            true => Ok(Fence::default()),
-            false if self.fence.is_open() => Ok(self.fence.clone()),
-            false => Err(Error::Fenced),
+        if request.is_safe() {
+            Ok(Fence::default())
+        } else if self.fence.is_open() {
+            Ok(self.fence.clone())
+        } else {
+            Err(Error::Fenced)
         }
     }
 
