@@ -37,7 +37,9 @@ impl UnansweredRequests {
 
     /// Records that a request had no answer, or only a part of it, for this long.
     pub(crate) fn record(&self, request: &str, after: Duration) {
-        self.change(|record| drop(record.first.get_or_insert_with(|| (request.to_owned(), after))));
+        self.change(|record| {
+            record.first.get_or_insert_with(|| (request.to_owned(), after));
+        });
     }
 
     /// Which request had no answer, and for how long. `None` if each had one.
