@@ -75,7 +75,7 @@ fn missing(grants: &[Grant], rule: &Rule) -> Option<MissingPart> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Effect;
+    use crate::effect::Effect;
 
     fn grant(host: &str, methods: &[&str], paths: &[&str]) -> Grant {
         Grant {
