@@ -146,7 +146,8 @@ impl Guest {
         let (started, denials) = (Instant::now(), Denials::default());
         let result = self.call_change_services(service_call, deadline_divisor, &denials).await;
         let is_open = |outcome: &Result<Judged<_>, _>| {
-            let in_progress = |judged: &Judged<_>| matches!(judged.outcome, ServiceProgress::InProgress { .. });
+            let in_progress =
+                |judged: &Judged<_>| matches!(judged.outcome, ServiceProgress::InProgress { .. });
             outcome.as_ref().map_or(true, in_progress)
         };
         let is_cut_short = is_cut_short(&result, &denials, is_open);
