@@ -25,6 +25,7 @@ mod joining;
 mod leader;
 mod node;
 mod node_lifecycle;
+mod outputs;
 mod plan;
 mod planted;
 mod providers;
