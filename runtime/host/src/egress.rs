@@ -182,9 +182,7 @@ impl WasiHttpHooks for Egress {
             let response = gate.send(request, deadlines).await;
             waits.end();
             let response = response.map_err(|error| {
-                if let Error::Timeout { after, .. } = &error {
-                    unanswered.record(&line, *after);
-                }
+                unanswered.on_error(&line, begun, &error);
                 if matches!(error, Error::Denied { .. } | Error::AddressBlocked { .. }) {
                     denials.record_denied(url, error.to_string());
                 }
@@ -198,9 +196,7 @@ impl WasiHttpHooks for Egress {
             let response = response.map(|body| {
                 let body = body.map_err(move |error| {
                     let _until_the_body_is_dropped = &permit;
-                    if matches!(error, Error::Timeout { .. }) {
-                        unanswered.record(&line, begun.elapsed());
-                    }
+                    unanswered.on_error(&line, begun, &error);
                     to_wasi(&error)
                 });
                 body.boxed_unsync()

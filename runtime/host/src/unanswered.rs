@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use pileus_gate::{Error, Phase};
 use tokio::time::Instant;
 
 /// The requests of one call without an answer. Clones share one record.
@@ -35,8 +36,14 @@ impl UnansweredRequests {
         })
     }
 
-    /// Records that a request had no answer, or only a part of it, for this long.
-    pub(crate) fn record(&self, request: &str, after: Duration) {
+    /// Records that a request that began at this time had no answer, or only a part of it, if this error says so.
+    pub(crate) fn on_error(&self, request: &str, begun: Instant, error: &Error) {
+        let Error::Timeout { phase, after, .. } = error else { return };
+        let is_for_head = matches!(phase, Phase::Connect | Phase::FirstByte);
+        self.record(request, if is_for_head { *after } else { begun.elapsed() });
+    }
+
+    fn record(&self, request: &str, after: Duration) {
         self.change(|record| {
             record.first.get_or_insert_with(|| (request.to_owned(), after));
         });

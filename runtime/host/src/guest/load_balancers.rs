@@ -145,10 +145,9 @@ impl Guest {
     ) -> Result<Outcomes<Judged<ServiceProgress>>, Fault> {
         let (started, denials) = (Instant::now(), Denials::default());
         let result = self.call_change_services(service_call, deadline_divisor, &denials).await;
-        let is_open = |outcome: &Result<Judged<_>, _>| {
-            let in_progress =
-                |judged: &Judged<_>| matches!(judged.outcome, ServiceProgress::InProgress { .. });
-            outcome.as_ref().map_or(true, in_progress)
+        let is_open = |judged: &Result<Judged<ServiceProgress>, Error>| match judged {
+            Ok(Judged { outcome, .. }) => matches!(outcome, ServiceProgress::InProgress { .. }),
+            Err(_) => true,
         };
         let is_cut_short = is_cut_short(&result, &denials, is_open);
         if is_cut_short && let Some(reason) = denials.unanswered.explain() {

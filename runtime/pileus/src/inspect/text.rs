@@ -150,10 +150,7 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
         format!("{name}: {}, for {}{plain}", kind.label(), hosts.join(", "))
     });
     report.list("credentials", &credentials.collect::<Vec<_>>());
-    let warnings: Vec<_> = warnings(settings).iter().map(ToString::to_string).collect();
-    if !warnings.is_empty() {
-        report.list("NOT FOLLOWED", &warnings);
-    }
+    add_warnings(report, settings);
     let lists = rules.iter().filter(|rule| rule.page.is_some()).count();
     let lists = if lists > 0 { format!(", {lists} for paged lists") } else { String::new() };
     let about = format!("{} request rules{lists}; the first match applies", rules.len());
@@ -168,6 +165,13 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     }
     if rules.len() > shown.len() {
         report.line("", &format!("and {} more (see --json)", rules.len() - shown.len()));
+    }
+}
+
+fn add_warnings(report: &mut Report, settings: &Settings) {
+    let warnings: Vec<_> = warnings(settings).iter().map(ToString::to_string).collect();
+    if !warnings.is_empty() {
+        report.list("NOT FOLLOWED", &warnings);
     }
 }
 
