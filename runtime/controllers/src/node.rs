@@ -16,6 +16,7 @@ mod plan;
 mod queue;
 mod report;
 mod screening;
+mod work_kind;
 mod worker;
 
 #[cfg(test)]
@@ -75,6 +76,7 @@ impl Controller {
     pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
         let ControllerDeps { nodes, addresses, provider, events, metrics, jitter } = deps;
         let instances = provider.instances.clone()?;
+        nodes.confirmations().expect_answers();
         let permits = Semaphore::new(CONCURRENT_WRITES);
         Some(Self { nodes, addresses, provider, instances, events, metrics, settings, jitter, permits })
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use pileus_cloud::{Instances, Provider};
+use pileus_cloud::{Answer, Instances, Provider};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, info_span};
@@ -102,6 +102,7 @@ impl Controller {
     async fn pass(&self, memory: &mut Memory, stop: &CancellationToken) {
         let mut findings = Findings::default();
         while let Some(answered) = memory.lookups.try_next() {
+            self.record(&answered);
             memory.on_answered(&mut findings, answered);
         }
         let Some(nodes) = self.nodes.all() else { return };
@@ -131,6 +132,18 @@ impl Controller {
         self.lifecycle.count_pass();
     }
 
+    /// Records what direct reads say: a Node without an instance takes no traffic.
+    fn record(&self, answered: &Answered) {
+        let confirmations = self.nodes.confirmations();
+        for (node, answer) in answered.answers.iter().filter(|_| !answered.listed.is_empty()) {
+            match answer {
+                Ok(Answer::Found(instance)) => confirmations.record_found(node, &instance.provider_id),
+                Ok(Answer::Absent) => confirmations.record_absent(node, true),
+                _ => {}
+            }
+        }
+    }
+
     /// Looks up the candidates, and reads directly those that need it. A lookup that hangs is left to later passes. `None` after
     /// `stop`.
     async fn find(
@@ -143,8 +156,10 @@ impl Controller {
         while memory.lookups.is_pass_unfinished() {
             let next = tokio::time::timeout(ANSWER_TIMEOUT, memory.lookups.next());
             let Ok(Some(answered)) = stop.run_until_cancelled(next).await? else { break };
+            self.record(&answered);
             let mut looked_up = memory.on_answered(findings, answered);
             while let Some(answered) = memory.lookups.try_next() {
+                self.record(&answered);
                 looked_up.extend(memory.on_answered(findings, answered));
             }
             // Before the writes, so that no lookup waits for them.
@@ -240,7 +255,7 @@ mod tests {
     use http::{Method, Request, Response};
     use http_body_util::BodyExt as _;
     use kube::client::Body;
-    use pileus_cloud::{Answer, InstanceState, NodeReference, Purpose};
+    use pileus_cloud::{InstanceState, NodeReference, Purpose};
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
     use tokio::sync::Semaphore;

@@ -4,6 +4,7 @@
 //! write left behind, however late the watch is.
 
 mod claims;
+mod confirmations;
 mod store;
 
 use std::collections::HashSet;
@@ -28,6 +29,7 @@ use crate::health::Health;
 use crate::informer::{self, Informer, InformerStore as _, patch_params, result_label, with_timeout};
 use crate::metrics::Metrics;
 pub(crate) use claims::{Conflict, ips, is_live};
+pub(crate) use confirmations::Confirmations;
 use store::Store;
 
 /// A change to a Node that subscribers receive.
@@ -50,6 +52,7 @@ struct Inner {
     api: Api<Node>,
     metrics: Metrics,
     informer: Informer<Store>,
+    confirmations: Confirmations,
 }
 
 /// Where a patch of a Node goes.
@@ -65,7 +68,8 @@ impl Nodes {
     /// No Node is known before [`Nodes::watch`] runs.
     pub fn new(client: Client, metrics: Metrics, health: &Health) -> Self {
         let informer = Informer::new("nodes", Store::default(), &metrics, health, "node-watch");
-        Self { inner: Arc::new(Inner { api: Api::all(client), metrics, informer }) }
+        let confirmations = Confirmations::default();
+        Self { inner: Arc::new(Inner { api: Api::all(client), metrics, informer, confirmations }) }
     }
 
     /// Lists and watches the Nodes until `stop`.
@@ -112,6 +116,11 @@ impl Nodes {
     /// The name of a Node with this internal or external address.
     pub(crate) fn with_address(&self, ip: IpAddr) -> Option<String> {
         self.inner.informer.read(|store| store.claims.node_with(ip).map(str::to_owned))
+    }
+
+    /// What the cloud has said about the instances of the Nodes.
+    pub(crate) fn confirmations(&self) -> &Confirmations {
+        &self.inner.confirmations
     }
 
     /// Subscribes to changes, see [`Informer::subscribe`].

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Provider, Purpose, Retry};
+use pileus_cloud::{Provider, Retry};
 use tokio::time::Instant;
 
 use super::Settings;
+use super::work_kind::WorkKind;
 use crate::facts::node::NodeFacts;
 use crate::nodes::Change;
 use crate::schedule::{Backoff, Schedule};
@@ -29,33 +30,6 @@ const CHANGE_INTERVAL_WAITING: Duration = Duration::from_secs(1);
 
 /// The first delay before a failed refresh is retried, so that a cloud that fails gets time to recover.
 const REFRESH_RETRY: Duration = Duration::from_secs(10);
-
-/// What a Node is looked up for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WorkKind {
-    /// The Node waits to be initialized, or has no provider ID (U-26).
-    Initialize,
-    /// The Node is initialized and follows its instance.
-    Refresh,
-}
-
-impl WorkKind {
-    /// Both kinds, the urgent one first.
-    pub(super) const ALL: [Self; 2] = [Self::Initialize, Self::Refresh];
-
-    /// The kind of work that a Node needs.
-    pub(super) fn of(node: &NodeFacts) -> Self {
-        if node.is_uninitialized() || node.provider_id.is_none() { Self::Initialize } else { Self::Refresh }
-    }
-
-    /// The purpose that the provider is given.
-    pub(super) const fn purpose(self) -> Purpose {
-        match self {
-            Self::Initialize => Purpose::Initialise,
-            Self::Refresh => Purpose::Refresh,
-        }
-    }
-}
 
 /// When a Node is looked up again, unless it changes before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,16 +87,21 @@ impl NodeQueue {
         }
     }
 
-    /// Applies changes of Nodes. The first call has all Nodes of the cluster, and starts the first sweep.
+    /// All Nodes that the provider serves.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &NodeFacts> {
+        self.nodes.values().map(|entry| &*entry.facts)
+    }
+
+    /// Applies changes of Nodes. The first call has all Nodes of the cluster, and starts the first sweep. A Node that appears
+    /// later is looked up at once even if it is initialized: before that it takes no traffic.
     pub(super) fn observe(&mut self, changes: Vec<Change>, now: Instant) {
-        let refresh_at = if self.first_sweep.is_none() { now } else { self.sweep_after(now) };
         self.first_sweep = self.first_sweep.or(Some(now));
         for change in changes {
             match change {
                 Change::Present(facts)
                     if !facts.is_deleting && self.provider.serves(facts.provider_id.as_ref()) =>
                 {
-                    self.on_present(&facts, now, refresh_at);
+                    self.on_present(&facts, now);
                 }
                 Change::Present(facts) => self.on_gone(&facts.name),
                 Change::Gone(name) => self.on_gone(&name),
@@ -132,7 +111,7 @@ impl NodeQueue {
 
     /// Applies a Node that is new or has changed. A change of a busy Node is only stored: most such changes are our own writes,
     /// and [`NodeQueue::finish`] compares the Node when its work has ended.
-    fn on_present(&mut self, facts: &Arc<NodeFacts>, now: Instant, refresh_at: Instant) {
+    fn on_present(&mut self, facts: &Arc<NodeFacts>, now: Instant) {
         let is_busy = self.initialize.is_busy(&facts.name) || self.refresh.is_busy(&facts.name);
         let known = self.store(Arc::clone(facts));
         match known {
@@ -142,7 +121,7 @@ impl NodeQueue {
                     self.enqueue_changed(facts, now);
                 }
             }
-            _ => self.enqueue_new(facts, now, refresh_at),
+            _ => self.enqueue_new(facts, now, now),
         }
     }
 
@@ -383,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_joins_waits_for_the_next_sweep_with_all_others() {
+    fn an_initialized_node_that_joins_is_looked_up_at_once_and_then_at_sweeps_with_all_others() {
         let (mut queue, start) = queue(&[working("a"), working("b")]);
         assert_eq!(
             taken(&mut queue, WorkKind::Refresh, start),
@@ -395,7 +374,10 @@ mod tests {
             later += secs(100); // a long sweep
             queue.finish(WorkKind::Refresh, &working(name), NextLookup::AtSweep, later, 0.5);
         }
-        see(&mut queue, &[working("c")], start + secs(1000));
+        let joined = start + secs(1000);
+        see(&mut queue, &[working("c")], joined);
+        assert_eq!(taken(&mut queue, WorkKind::Refresh, joined), ["c"]);
+        queue.finish(WorkKind::Refresh, &working("c"), NextLookup::AtSweep, joined, 0.5);
         assert_eq!(queue.next_due(WorkKind::Refresh), Some(start + PERIOD));
         assert_eq!(taken(&mut queue, WorkKind::Refresh, start + PERIOD), ["a", "b", "c"]);
         let end = start + PERIOD * 3 + secs(1);

@@ -1,11 +1,13 @@
 //! The main loop of the node controller. It sends one lookup at a time for each kind of work, and passes the answers to
 //! several writers, each of which completes one Node.
 
+mod verification;
+
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, ErrorKind, Instance, Instances, NodeReference, Purpose};
+use pileus_cloud::{Answer, Error, Instance};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,13 +18,15 @@ use super::Controller;
 use super::decide::{NextStep, SyncResult, answer_label, decide};
 use super::missing::{Cause, MissingInstances};
 use super::notices::Notices;
-use super::queue::{NodeQueue, WorkKind};
+use super::queue::NodeQueue;
 use super::screening::Given;
+use super::work_kind::WorkKind;
 use crate::answers::per_item;
-use crate::facts::node::{NodeFacts, Readiness};
+use crate::facts::node::NodeFacts;
 use crate::nodes::{CONCURRENT_WRITES, Change, DRAIN_TIMEOUT};
 use crate::task::joined;
 use crate::timer::sleep_until;
+use verification::confirm_absent;
 
 /// The pause after a lookup before the next one, in which Nodes to initialize are gathered. A Node that joins alone is looked
 /// up at once. Of a hundred that join within a second, every two or three would otherwise cost a list, since a lookup is
@@ -44,6 +48,8 @@ pub(super) struct Worker {
     changes: mpsc::UnboundedReceiver<Vec<Change>>,
     queue: NodeQueue,
     missing: MissingInstances,
+    /// Whether the first Nodes have come.
+    has_begun: bool,
     initialize: Pipeline,
     refresh: Pipeline,
     /// The lookups in flight, at most one of each kind.
@@ -81,6 +87,7 @@ impl Worker {
             changes: controller.nodes.subscribe(),
             queue: NodeQueue::new(controller.provider.clone(), &controller.settings),
             missing: MissingInstances::default(),
+            has_begun: false,
             initialize: pipeline(),
             refresh: pipeline(),
             notices: Notices::default(),
@@ -179,6 +186,7 @@ impl Worker {
             tracing::warn!(nodes = nodes.len(), ?kind, %error, "instance lookup failed");
         }
         let answers = per_item(answers, nodes.len());
+        self.record(kind, &nodes, &answers, is_per_node);
         let mut answered: Vec<_> = nodes.into_iter().zip(answers).collect();
         // Of two Nodes that claim one instance, the older one is written first and so gets it.
         answered.sort_by(|(a, _), (b, _)| (a.created_at, &a.name).cmp(&(b.created_at, &b.name)));
@@ -241,15 +249,6 @@ impl Worker {
             .find_map(|kind| Some((kind, self.pipeline_mut(kind).to_write.pop_front()?)))
     }
 
-    /// Applies changes of Nodes.
-    fn observe(&mut self, changes: Vec<Change>, now: Instant) {
-        self.notices.observe(&changes);
-        for change in &changes {
-            self.missing.observe(change, &self.controller.provider, now);
-        }
-        self.queue.observe(changes, now);
-    }
-
     fn finish_and_report(&mut self, kind: WorkKind, node: &NodeFacts, result: &SyncResult) {
         let in_a_row = self.finish(kind, node, result, Instant::now(), (self.controller.jitter)());
         self.controller.report(node, result, in_a_row);
@@ -297,32 +296,6 @@ impl Worker {
     }
 }
 
-/// Replaces each answer that the instance of a working Node is absent with that of a direct read. A list may be wrong, and such
-/// a Node has a kubelet that reports.
-async fn confirm_absent(
-    instances: &dyn Instances,
-    nodes: &[Arc<NodeFacts>],
-    references: &[NodeReference],
-    answers: &mut [Result<Answer, Error>],
-) {
-    let is_doubtful = |node: &NodeFacts| {
-        node.readiness == Readiness::True && node.provider_id.is_some() && !node.is_uninitialized()
-    };
-    let (doubted, sought): (Vec<_>, Vec<_>) = (nodes.iter().zip(references).zip(answers))
-        .filter(|((node, _), answer)| is_doubtful(node) && **answer == Ok(Answer::Absent))
-        .map(|((_, reference), answer)| (answer, reference.clone()))
-        .unzip();
-    if sought.is_empty() {
-        return;
-    }
-    let read = instances.lookup(Purpose::Confirm, &sought).await;
-    let mut read = read.unwrap_or_else(|error| vec![Err(error); sought.len()]).into_iter();
-    for answer in doubted {
-        *answer =
-            read.next().unwrap_or_else(|| Err(Error::new(ErrorKind::Broken, "no answer about the node")));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -335,7 +308,10 @@ mod tests {
     use crate::node::Settings;
     use crate::nodes::Nodes;
     use crate::scenarios::StoredNode;
-    use pileus_cloud::{Address, AddressKind, InstanceState, Provider, ProviderId};
+    use pileus_cloud::{
+        Address, AddressKind, ErrorKind, InstanceState, Instances, NodeReference, Provider, ProviderId,
+        Purpose,
+    };
     use prometheus_client::registry::Registry;
     use serde_json::json;
     use std::sync::Mutex;
