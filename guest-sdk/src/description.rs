@@ -83,7 +83,7 @@ impl Annotation {
     }
 }
 
-/// Optional data about Services that the provider reads. Each flag costs the host memory or a watch, so all are off by
+/// Optional data about Services that the provider reads. Most flags cost the host memory or a watch, so all are off by
 /// default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceFacts {
@@ -93,6 +93,9 @@ pub struct ServiceFacts {
     pub endpoints: bool,
     /// The Services of the cluster that aren't being changed.
     pub known: bool,
+    /// Services with ports that have no node port. Set it if the load balancers send traffic to Pods, or to the Service's own
+    /// port on the Nodes. Without it the host refuses such a Service.
+    pub missing_node_ports: bool,
 }
 
 /// What a provider is. The SDK adds the configuration's schema, from

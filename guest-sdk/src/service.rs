@@ -130,7 +130,8 @@ pub struct ServicePort {
     pub protocol: Protocol,
     /// The port that clients connect to.
     pub port: u16,
-    /// The port on every Node that leads to the Service. None if `spec.allocateLoadBalancerNodePorts` is false.
+    /// The port on every Node that leads to the Service. None if `spec.allocateLoadBalancerNodePorts` is false, which only a provider
+    /// with [`ServiceFacts::missing_node_ports`](crate::ServiceFacts::missing_node_ports) gets.
     pub node_port: Option<u16>,
     /// `appProtocol`, if the user set it.
     pub app_protocol: Option<String>,

@@ -160,11 +160,12 @@ pub(crate) fn description(
 }
 
 fn service_facts(facts: ServiceFacts) -> info::ServiceFacts {
-    let ServiceFacts { namespace_labels, endpoints, known } = facts;
+    let ServiceFacts { namespace_labels, endpoints, known, missing_node_ports } = facts;
     let flags = [
         (namespace_labels, info::ServiceFacts::NAMESPACE_LABELS),
         (endpoints, info::ServiceFacts::ENDPOINTS),
         (known, info::ServiceFacts::KNOWN),
+        (missing_node_ports, info::ServiceFacts::MISSING_NODE_PORTS),
     ];
     flags
         .into_iter()
@@ -311,6 +312,7 @@ mod tests {
             (ServiceFacts { namespace_labels: true, ..none }, info::ServiceFacts::NAMESPACE_LABELS),
             (ServiceFacts { endpoints: true, ..none }, info::ServiceFacts::ENDPOINTS),
             (ServiceFacts { known: true, ..none }, info::ServiceFacts::KNOWN),
+            (ServiceFacts { missing_node_ports: true, ..none }, info::ServiceFacts::MISSING_NODE_PORTS),
         ] {
             assert_eq!(service_facts(facts), expected, "{facts:?}");
         }

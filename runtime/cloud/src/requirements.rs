@@ -1,5 +1,7 @@
 //! What a provider requires of calls about Services: their size, and the data that they carry.
 
+use std::time::Duration;
+
 /// The type of an annotation's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnnotationType {
@@ -48,6 +50,10 @@ pub struct ServiceRequirements {
     pub wants_endpoints: bool,
     /// Whether the provider reads [`ServiceCall::known`](crate::ServiceCall::known).
     pub wants_known: bool,
+    /// Whether the provider serves ports without a node port. Others are refused before they reach it.
+    pub takes_missing_node_ports: bool,
+    /// How long a call takes at most, with the repetitions of a call that failed. After that it is lost.
+    pub longest_call: Duration,
 }
 
 impl Default for ServiceRequirements {
@@ -60,6 +66,8 @@ impl Default for ServiceRequirements {
             wants_namespace_labels: false,
             wants_endpoints: false,
             wants_known: false,
+            takes_missing_node_ports: false,
+            longest_call: Duration::from_mins(8),
         }
     }
 }

@@ -59,13 +59,20 @@ pub struct ServiceFacts {
     pub endpoints: bool,
     /// The Services of the cluster that a call doesn't change.
     pub known: bool,
+    /// Services with ports that have no node port.
+    pub missing_node_ports: bool,
 }
 
 impl ServiceFacts {
     /// The names of those that it reads, as in the contract.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        let Self { namespace_labels, endpoints, known } = self;
-        let all = [("namespace-labels", namespace_labels), ("endpoints", endpoints), ("known", known)];
+        let Self { namespace_labels, endpoints, known, missing_node_ports } = self;
+        let all = [
+            ("namespace-labels", namespace_labels),
+            ("endpoints", endpoints),
+            ("known", known),
+            ("missing-node-ports", missing_node_ports),
+        ];
         all.into_iter().filter_map(|(name, is_read)| is_read.then_some(name))
     }
 }
@@ -140,7 +147,7 @@ impl Description {
     /// Which facts the provider wants with Services, and how it wants to be called about them.
     pub fn service_requirements(&self) -> ServiceRequirements {
         let shape = self.call_shape(Capability::LoadBalancers);
-        let ServiceFacts { namespace_labels, endpoints, known } = self.service_facts;
+        let ServiceFacts { namespace_labels, endpoints, known, missing_node_ports } = self.service_facts;
         let annotation = |annotation: &Annotation| (annotation.name.clone(), annotation.value);
         ServiceRequirements {
             largest_batch: shape.largest_batch.max(1) as usize,
@@ -149,6 +156,8 @@ impl Description {
             wants_namespace_labels: namespace_labels,
             wants_endpoints: endpoints,
             wants_known: known,
+            takes_missing_node_ports: missing_node_ports,
+            ..ServiceRequirements::default()
         }
     }
 }
@@ -258,6 +267,7 @@ fn service_facts(flags: info::ServiceFacts) -> ServiceFacts {
         namespace_labels: flags.contains(info::ServiceFacts::NAMESPACE_LABELS),
         endpoints: flags.contains(info::ServiceFacts::ENDPOINTS),
         known: flags.contains(info::ServiceFacts::KNOWN),
+        missing_node_ports: flags.contains(info::ServiceFacts::MISSING_NODE_PORTS),
     }
 }
 
@@ -361,7 +371,9 @@ mod tests {
         };
         let described = info::Description {
             service_annotations: vec![named("example.com/port_*_open")],
-            service_facts: info::ServiceFacts::KNOWN | info::ServiceFacts::ENDPOINTS,
+            service_facts: info::ServiceFacts::KNOWN
+                | info::ServiceFacts::ENDPOINTS
+                | info::ServiceFacts::MISSING_NODE_PORTS,
             call_shapes: vec![shape],
             ..answer()
         };
@@ -372,9 +384,14 @@ mod tests {
             wants_namespace_labels: false,
             wants_endpoints: true,
             wants_known: true,
+            takes_missing_node_ports: true,
+            ..ServiceRequirements::default()
         };
         let description = description(described).unwrap();
         assert_eq!(description.service_requirements(), expected);
-        assert_eq!(description.service_facts.names().collect::<Vec<_>>(), ["endpoints", "known"]);
+        assert_eq!(
+            description.service_facts.names().collect::<Vec<_>>(),
+            ["endpoints", "known", "missing-node-ports"]
+        );
     }
 }

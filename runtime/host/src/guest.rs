@@ -9,7 +9,7 @@ mod routes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Error, ErrorKind, Instances, LoadBalancers, Provider, Routes};
+use pileus_cloud::{Error, ErrorKind, Instances, LoadBalancers, Provider, Routes, ServiceRequirements};
 use pileus_gate::{Gate, MemoryBudget, Replies, ReplyCounts, Urgency, View};
 use tokio::time::Instant;
 
@@ -85,7 +85,10 @@ impl Guest {
             node_labels: guest.description.node_labels.clone(),
             largest_lookup_batch,
             instances: has_instances.then(|| Arc::clone(&guest) as Arc<dyn Instances>),
-            service_requirements: guest.description.service_requirements(),
+            service_requirements: ServiceRequirements {
+                longest_call: guest.limits.change_hard * repeat::LONGEST_CALL,
+                ..guest.description.service_requirements()
+            },
             load_balancers: has_load_balancers.then(|| Arc::clone(&guest) as Arc<dyn LoadBalancers>),
             largest_route_batch,
             routes: has_routes.then(|| Arc::clone(&guest) as Arc<dyn Routes>),

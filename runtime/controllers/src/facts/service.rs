@@ -3,17 +3,22 @@
 //! All that a provider may see is read once, into the record that the provider gets. An invalid Service isn't passed on in
 //! parts: without one of its source ranges a load balancer would be open to other clients than the user wants.
 
+mod annotations;
+mod feasibility;
+
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1 as core;
 use pileus_cloud::{
-    AnnotationType, Ingress, IngressPoint, IpFamily, IpMode, PortStatus, Protocol, Service, ServicePort,
-    ServiceRequirements, SessionAffinity, TargetSelection, TrafficPolicy,
+    Ingress, IngressPoint, IpFamily, IpMode, PortStatus, Protocol, Service, ServicePort, ServiceRequirements,
+    SessionAffinity, TargetSelection, TrafficPolicy,
 };
 
 use crate::well_known::{ANNOTATION_SOURCE_RANGES, FINALIZER_LOAD_BALANCER};
+use annotations::{annotations, unread_annotations};
+use feasibility::{compare_families, require_node_ports};
 
 /// What the service controller knows of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +42,8 @@ pub struct ServiceFacts {
     /// Its problems, a sentence each that says what to do. For an invalid Service the cloud is asked for nothing but its
     /// deletion.
     pub problems: Vec<String>,
+    /// What of it has no effect, a sentence each. The load balancer is made all the same.
+    pub warnings: Vec<String>,
 }
 
 impl ServiceFacts {
@@ -46,7 +53,14 @@ impl ServiceFacts {
         let (mut spec, mut problems) = (spec.unwrap_or_default(), Vec::new());
         let all = metadata.annotations.unwrap_or_default();
         let is_load_balancer = spec.type_.as_deref() == Some("LoadBalancer");
+        let mut warnings = Vec::new();
+        if is_load_balancer {
+            unread_annotations(&all, requirements, &mut warnings);
+        }
         let ports = ports(std::mem::take(&mut spec.ports), &mut problems);
+        if is_load_balancer && !requirements.takes_missing_node_ports {
+            require_node_ports(&ports, &mut problems);
+        }
         let ingress = status.and_then(|status| status.load_balancer).and_then(|status| status.ingress);
         let service = Service {
             namespace: metadata.namespace.unwrap_or_default(),
@@ -60,12 +74,18 @@ impl ServiceFacts {
             annotations: annotations(all, requirements, &mut problems),
             class: spec.load_balancer_class,
             ports,
-            requested_ip: spec.load_balancer_ip.filter(|text| !text.is_empty()),
+            requested_ip: spec
+                .load_balancer_ip
+                .map(|text| text.trim().to_owned())
+                .filter(|text| !text.is_empty()),
             families: spec.ip_families.iter().flatten().filter_map(|text| family(text)).collect(),
             endpoints: Vec::new(),
             targets: TargetSelection::All,
             status: ingress.into_iter().flatten().flat_map(ingress_entries).collect(),
         };
+        if is_load_balancer {
+            compare_families(&service, &mut problems, &mut warnings);
+        }
         problems.truncate(MAX_PROBLEMS);
         Self {
             service,
@@ -76,6 +96,7 @@ impl ServiceFacts {
             finalizers: metadata.finalizers.unwrap_or_default(),
             local_endpoints: BTreeMap::new(),
             problems,
+            warnings,
         }
     }
 
@@ -201,65 +222,6 @@ fn ranges(texts: &[&str], field: &str, problems: &mut Vec<String>) -> Vec<IpNet>
         }
     }
     ranges
-}
-
-/// The annotations that `requirements` names, in the order of their keys. Booleans are in canonical form, so that a provider
-/// compares with one word, and another spelling is no change.
-fn annotations(
-    all: BTreeMap<String, String>,
-    requirements: &ServiceRequirements,
-    problems: &mut Vec<String>,
-) -> Vec<(String, String)> {
-    let mut named = Vec::new();
-    for (key, mut value) in all {
-        let Some((_, kind)) =
-            requirements.annotations.iter().find(|(pattern, _)| matches_pattern(pattern, &key))
-        else {
-            continue;
-        };
-        let expected = match kind {
-            AnnotationType::Boolean => match boolean(&value) {
-                Some(is) => {
-                    value = is.to_string();
-                    None
-                }
-                None => Some("true or false"),
-            },
-            AnnotationType::Integer if value.parse::<i64>().is_err() => Some("a whole number"),
-            AnnotationType::RangeList if !value.trim().is_empty() => {
-                let texts: Vec<&str> = value.split(',').collect();
-                ranges(&texts, &format!("annotation {key}"), problems);
-                None
-            }
-            _ => None,
-        };
-        if let Some(expected) = expected {
-            problems.push(format!("annotation {key} has an invalid value {}: use {expected}", shown(&value)));
-        }
-        named.push((key, value));
-    }
-    named
-}
-
-/// A boolean as the users of other controllers write it: what Go's `strconv.ParseBool` accepts, which most controllers use,
-/// and the two words in any case, as Azure's controller accepts.
-fn boolean(text: &str) -> Option<bool> {
-    let is = |words: [&str; 3]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
-    match text {
-        _ if is(["true", "t", "1"]) => Some(true),
-        _ if is(["false", "f", "0"]) => Some(false),
-        _ => None,
-    }
-}
-
-/// Whether a pattern matches a key. A pattern has at most one `*`, which stands for at least one character.
-fn matches_pattern(pattern: &str, key: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == key,
-        Some((before, after)) => {
-            key.len() > before.len() + after.len() && key.starts_with(before) && key.ends_with(after)
-        }
-    }
 }
 
 /// How much of an invalid value a message shows, in bytes: more than a CIDR has.

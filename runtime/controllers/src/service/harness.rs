@@ -30,6 +30,7 @@ pub(super) fn requirements() -> ServiceRequirements {
     ServiceRequirements {
         largest_batch: 1000,
         allows_concurrent_calls: true,
+        takes_missing_node_ports: true,
         ..ServiceRequirements::default()
     }
 }

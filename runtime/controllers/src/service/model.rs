@@ -89,6 +89,7 @@ impl Simulation {
             allows_concurrent_calls: chance.percent(50),
             wants_endpoints: chance.percent(50),
             wants_known: chance.percent(50),
+            takes_missing_node_ports: true,
             ..ServiceRequirements::default()
         };
         let settings = Settings {

@@ -205,6 +205,7 @@ impl TestCluster {
             largest_batch: 1000,
             allows_concurrent_calls: true,
             wants_namespace_labels: true,
+            takes_missing_node_ports: true,
             ..ServiceRequirements::default()
         };
         let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
@@ -488,7 +489,11 @@ async fn after_any_kind_of_failure_the_service_is_retried_and_others_are_served(
         ("it fails as a whole", Planned::FailsAsAWhole, SECOND * 10),
         ("it has no outcome for the change", Planned::HasNoOutcome, SECOND * 120),
         ("it panics", Planned::Panics, SECOND * 120),
-        ("it never answers", Planned::NeverAnswers, apply::CALL_TIMEOUT + SECOND * 120),
+        (
+            "it never answers",
+            Planned::NeverAnswers,
+            ServiceRequirements::default().longest_call + SECOND * 120,
+        ),
         ("its change fails", Planned::Fails(ErrorKind::Unavailable), SECOND * 10),
     ] {
         let cluster = TestCluster::new();

@@ -16,6 +16,10 @@ use crate::fault::Fault;
 /// answers about other Nodes. It must not be longer, because the next call waits until this one has ended.
 const MAX_REPEAT_TIME: u32 = 3;
 
+/// How many hard deadlines a call may take at most: the wait for its turn and the call itself, the time in which parts are
+/// started, and the wait and the call of the last part; one more is slack.
+pub(super) const LONGEST_CALL: u32 = 2 + MAX_REPEAT_TIME + 2 + 1;
+
 /// One outcome for each item, or an error because none could be considered.
 pub(super) type Outcomes<T> = Result<Vec<Result<T, Error>>, Error>;
 

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use pileus_cloud::AnnotationType;
 
 impl ServiceFacts {
     /// A Service of type LoadBalancer that a user has just created in the namespace `default`.
@@ -28,6 +29,7 @@ impl ServiceFacts {
             finalizers: Vec::new(),
             local_endpoints: BTreeMap::new(),
             problems: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -48,7 +50,7 @@ fn requirements() -> ServiceRequirements {
 fn read(spec: Value, annotations: Value) -> ServiceFacts {
     let mut service = json!({
         "metadata": {"namespace": "default", "name": "web", "uid": "u", "annotations": annotations},
-        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]},
     });
     for (key, value) in spec.as_object().unwrap() {
         service["spec"][key] = value.clone();
@@ -149,12 +151,12 @@ fn every_field_that_a_provider_may_see_is_read() {
             "labels": {"b": "2", "a": "1"}, "annotations": {"x/name": "n", "other": "?"},
         },
         "spec": {
-            "type": "LoadBalancer", "loadBalancerClass": "c", "loadBalancerIP": "192.0.2.7",
+            "type": "LoadBalancer", "loadBalancerClass": "c", "loadBalancerIP": " 192.0.2.7\n",
             "ipFamilies": ["IPv6", "IPv4"], "sessionAffinity": "ClientIP",
             "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 7}},
             "ports": [
                 {"name": "p", "port": 80, "nodePort": 30080, "protocol": "UDP", "appProtocol": "x"},
-                {"port": 81, "nodePort": 0, "targetPort": "http"},
+                {"port": 81, "nodePort": 30081, "targetPort": "http"},
             ],
         },
         "status": {"loadBalancer": {"ingress": [
@@ -189,7 +191,7 @@ fn every_field_that_a_provider_may_see_is_read() {
         class: Some("c".to_owned()),
         ports: vec![
             port("p", Protocol::Udp, 80, Some(30080), Some("x")),
-            port("", Protocol::Tcp, 81, None, None),
+            port("", Protocol::Tcp, 81, Some(30081), None),
         ],
         affinity: SessionAffinity::ClientIp(Duration::from_secs(7)),
         requested_ip: Some("192.0.2.7".to_owned()),
@@ -228,7 +230,7 @@ fn each_problem_says_what_to_use_instead() {
         ),
         (port(json!({"port": 0x1_0050})), json!({}), Some("invalid port 65616: use 1 to 65535")),
         (
-            port(json!({"port": 80, "protocol": "QUIC"})),
+            port(json!({"port": 80, "protocol": "QUIC", "nodePort": 30080})),
             json!({}),
             Some("port 80 has an invalid protocol QUIC: use TCP, UDP or SCTP"),
         ),
@@ -306,4 +308,125 @@ fn an_older_state_is_recognized_where_versions_are_numbers() {
     {
         assert_eq!(at(version).is_older_than(&at(other)), is_older, "{version} {other}");
     }
+}
+
+#[test]
+fn a_service_without_node_ports_is_refused_unless_the_provider_takes_it() {
+    for (ports, missing) in [
+        (json!([{"port": 80}]), Some("80")),
+        (json!([{"port": 80, "nodePort": 0}]), Some("80")),
+        (json!([{"port": 80, "nodePort": 30080}, {"port": 443}]), Some("443")),
+        (json!([{"port": 80}, {"port": 443}]), Some("80, 443")),
+        (json!([{"port": 80, "nodePort": 30080}]), None),
+    ] {
+        for (kind, takes_them) in [("LoadBalancer", false), ("LoadBalancer", true), ("ClusterIP", false)] {
+            let service = json!({
+                "metadata": {"name": "web"},
+                "spec": {"type": kind, "ports": ports, "allocateLoadBalancerNodePorts": false},
+            });
+            let requirements = ServiceRequirements { takes_missing_node_ports: takes_them, ..requirements() };
+            let facts = ServiceFacts::read(serde_json::from_value(service).unwrap(), &requirements);
+            match missing.filter(|_| kind == "LoadBalancer" && !takes_them) {
+                Some(missing) => {
+                    let expected = format!("port {missing} has no node port");
+                    assert!(facts.problems.len() == 1 && facts.problems[0].starts_with(&expected), "{ports}");
+                }
+                None => assert_eq!(facts.problems, Vec::<String>::new(), "{ports} {kind}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_family_that_no_client_may_use_is_refused_or_told() {
+    // The families, the ranges, the requested address, and whether that is a problem or a warning about which family.
+    for (families, ranges, ip, problem, warning) in [
+        (&["IPv4"][..], &["2001:db8::/32"][..], "", Some("no IPv4 range"), None),
+        (&["IPv6"], &["10.0.0.0/8", "192.0.2.0/24"], "", Some("no IPv6 range"), None),
+        (&["IPv4"], &["2001:db8::/32", " 10.0.0.0/8 "], "", None, None),
+        (&["IPv4", "IPv6"], &["10.0.0.0/8"], "", None, Some("by IPv6")),
+        (&["IPv6", "IPv4"], &["2001:db8::/32"], "", None, Some("by IPv4")),
+        (&["IPv4", "IPv6"], &["10.0.0.0/8", "::/0"], "", None, None),
+        (&["IPv4", "IPv6"], &[], "", None, None),
+        (&[], &["10.0.0.0/8"], "", None, None),
+        (&["IPv4"], &[], "2001:db8::1", Some("is an IPv6 address"), None),
+        (&["IPv6"], &[], " 192.0.2.1 ", Some("is an IPv4 address"), None),
+        (&["IPv4", "IPv6"], &[], "2001:db8::1", None, None),
+        (&["IPv4"], &[], "a name", None, None),
+    ] {
+        for by_annotation in [false, true] {
+            let mut spec = json!({"ipFamilies": families, "loadBalancerIP": ip});
+            let mut annotations = json!({});
+            if by_annotation {
+                annotations = json!({ANNOTATION_SOURCE_RANGES: ranges.join(",")});
+            } else {
+                spec["loadBalancerSourceRanges"] = json!(ranges);
+            }
+            let facts = read(spec, annotations);
+            let case = format!("{families:?} {ranges:?} {ip}: {:?} {:?}", facts.problems, facts.warnings);
+            for (found, expected) in [(&facts.problems, problem), (&facts.warnings, warning)] {
+                assert_eq!(found.len(), usize::from(expected.is_some()), "{case}");
+                assert!(expected.is_none_or(|text| found[0].contains(text)), "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_requested_address_is_trimmed() {
+    for (text, expected) in
+        [(" 192.0.2.7", Some("192.0.2.7")), ("192.0.2.7\n", Some("192.0.2.7")), ("  ", None)]
+    {
+        let facts = read(json!({"loadBalancerIP": text}), json!({}));
+        assert_eq!(facts.service.requested_ip.as_deref(), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn an_annotation_without_effect_is_told_with_the_nearest_that_has_one() {
+    let annotations =
+        ["example.com/internal", "example.com/address-name", "example.com/port_*_open", "plain"];
+    let annotations = annotations.map(|key| (key.to_owned(), AnnotationType::Text)).to_vec();
+    let declared = ServiceRequirements { annotations, ..ServiceRequirements::default() };
+    let none = ServiceRequirements::default();
+    for (key, requirements, nearest) in [
+        ("example.com/internal", &declared, None),
+        ("example.com/port_80_open", &declared, None),
+        ("example.com/intrenal", &declared, Some("example.com/internal")),
+        ("example.com/address-nam", &declared, Some("example.com/address-name")),
+        ("example.com/quite-another", &declared, Some("example.com/")),
+        ("exmaple.com/internal", &declared, Some("example.com/internal")),
+        ("plian", &declared, Some("plain")),
+        ("service.beta.kubernetes.io/azure-load-balancer-internal", &declared, Some("example.com/internal")),
+        ("service.beta.kubernetes.io/aws-load-balancer-scheme", &declared, Some("example.com/")),
+        ("service.beta.kubernetes.io/do-loadbalancer-name", &none, Some("reads no annotations")),
+        ("service.beta.kubernetes.io/oci-load-balancer-internal", &none, Some("reads no annotations")),
+        ("networking.gke.io/load-balancer-type", &declared, Some("example.com/")),
+        ("cloud.google.com/load-balancer-type", &declared, Some("example.com/")),
+        ("load-balancer.hetzner.cloud/use-private-ip", &declared, Some("example.com/")),
+        ("kubectl.kubernetes.io/last-applied-configuration", &declared, None),
+        ("meta.helm.sh/release-name", &declared, None),
+        ("argocd.argoproj.io/sync-wave", &declared, None),
+        ("external-dns.alpha.kubernetes.io/hostname", &declared, None),
+        ("service.kubernetes.io/topology-mode", &declared, None),
+        (ANNOTATION_SOURCE_RANGES, &declared, None),
+        ("prometheus.io/scrape", &declared, None),
+    ] {
+        for kind in ["LoadBalancer", "ClusterIP"] {
+            let service = json!({
+                "metadata": {"name": "web", "annotations": {key: "10.0.0.0/8"}},
+                "spec": {"type": kind, "ports": [{"port": 80, "nodePort": 30080}]},
+            });
+            let facts = ServiceFacts::read(serde_json::from_value(service).unwrap(), requirements);
+            let expected = nearest.filter(|_| kind == "LoadBalancer");
+            assert_eq!(facts.warnings.len(), usize::from(expected.is_some()), "{key}: {:?}", facts.warnings);
+            let is_named = |text: &str| facts.warnings[0].contains(key) && facts.warnings[0].contains(text);
+            assert!(expected.is_none_or(is_named), "{key}: {:?}", facts.warnings);
+        }
+    }
+    let many: BTreeMap<_, _> =
+        (0..2000).map(|number| (format!("example.com/{number}{}", "x".repeat(50)), String::new())).collect();
+    let mut warnings = Vec::new();
+    unread_annotations(&many, &declared, &mut warnings);
+    assert_eq!(warnings.len(), 8);
 }
