@@ -23,9 +23,6 @@ use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Backoff;
 
-/// How long a call may take. A call that fails is repeated in parts, up to 32 times of a minute each; this is longer.
-pub(super) const CALL_TIMEOUT: Duration = Duration::from_mins(45);
-
 /// The most names in one log line.
 const MAX_NAMES: usize = 10;
 
@@ -66,7 +63,8 @@ impl Controller {
         // What the provider and the gate log about this call is in this span.
         let span = info_span!("reconcile", controller = "service", priority, changes);
         span.in_scope(|| tracing::debug!("changing load balancers"));
-        let outcomes = answer(Arc::clone(&self.load_balancers), span, async move |load_balancers| {
+        let limit = self.provider.service_requirements.longest_call;
+        let outcomes = answer(Arc::clone(&self.load_balancers), limit, span, async move |load_balancers| {
             let Call { keys: _, changes, known, targets, is_audit, priority: _ } = &*made;
             let (targets, is_audit) = (targets.table(), *is_audit);
             load_balancers.change(ServiceCall { cluster: &cluster, targets, known, changes, is_audit }).await
@@ -93,7 +91,8 @@ impl Controller {
         let list =
             async move |load_balancers: Arc<dyn LoadBalancers>| load_balancers.list_owned(&cluster).await;
         let span = info_span!("reconcile", controller = "service", priority = "list");
-        let owned = answer(Arc::clone(&self.load_balancers), span, list).await;
+        let limit = self.provider.service_requirements.longest_call;
+        let owned = answer(Arc::clone(&self.load_balancers), limit, span, list).await;
         self.metrics.service.count_list(owned.as_ref().err());
         let owned = match owned {
             Ok(owned) => owned,
@@ -209,16 +208,16 @@ impl Controller {
 /// The answer of a provider that is called in a task of its own.
 async fn answer<T: Send + 'static, F: Future<Output = Result<T, CloudError>> + Send + 'static>(
     load_balancers: Arc<dyn LoadBalancers>,
+    limit: Duration,
     span: Span,
     call: impl FnOnce(Arc<dyn LoadBalancers>) -> F,
 ) -> Result<T, CloudError> {
     let task = AbortOnDropHandle::new(tokio::spawn(call(load_balancers).instrument(span)));
-    match timeout(CALL_TIMEOUT, task).await {
+    match timeout(limit, task).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(panic)) => Err(CloudError::new(ErrorKind::Broken, format!("the call was aborted: {panic}"))),
         Err(_elapsed) => {
-            let minutes = CALL_TIMEOUT.as_secs() / 60;
-            let message = format!("the call did not end within {minutes} minutes");
+            let message = format!("the call did not end within {} s", limit.as_secs());
             Err(CloudError::new(ErrorKind::Unavailable, message))
         }
     }
