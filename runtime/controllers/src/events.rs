@@ -46,6 +46,8 @@ pub enum Reason {
     CloudRefreshFailed,
     /// A Node lacks a route for its Pods (upstream's).
     FailedToCreateRoute,
+    /// Another client keeps replacing the condition `NetworkUnavailable` of a Node.
+    NetworkConditionContested,
     /// A Service's load balancer is being created or changed (upstream's).
     EnsuringLoadBalancer,
     /// A Service's load balancer is as desired (upstream's).
@@ -56,6 +58,8 @@ pub enum Reason {
     LoadBalancerPending,
     /// The provider warns about a Service whose load balancer is as desired.
     LoadBalancerWarning,
+    /// A Node is left out of a Service's load balancer, because the cloud refuses it.
+    LoadBalancerTargetRefused,
     /// A Service's load balancer is being deleted (upstream's).
     DeletingLoadBalancer,
     /// A Service's load balancer is gone (upstream's).
@@ -88,11 +92,13 @@ impl Reason {
             Self::DeletionHeld => "DeletionHeld",
             Self::CloudRefreshFailed => "CloudRefreshFailed",
             Self::FailedToCreateRoute => "FailedToCreateRoute",
+            Self::NetworkConditionContested => "NetworkConditionContested",
             Self::EnsuringLoadBalancer => "EnsuringLoadBalancer",
             Self::EnsuredLoadBalancer => "EnsuredLoadBalancer",
             Self::SyncLoadBalancerFailed => "SyncLoadBalancerFailed",
             Self::LoadBalancerPending => "LoadBalancerPending",
             Self::LoadBalancerWarning => "LoadBalancerWarning",
+            Self::LoadBalancerTargetRefused => "LoadBalancerTargetRefused",
             Self::DeletingLoadBalancer => "DeletingLoadBalancer",
             Self::DeletedLoadBalancer => "DeletedLoadBalancer",
             Self::DeleteLoadBalancerFailed => "DeleteLoadBalancerFailed",
@@ -132,8 +138,10 @@ impl Reason {
             | Self::DeletingNodeFailed
             | Self::DeletionHeld
             | Self::FailedToCreateRoute
+            | Self::NetworkConditionContested
             | Self::SyncLoadBalancerFailed
             | Self::LoadBalancerWarning
+            | Self::LoadBalancerTargetRefused
             | Self::DeleteLoadBalancerFailed
             | Self::UpdateLoadBalancerFailed
             | Self::UnAvailableLoadBalancer
@@ -152,11 +160,13 @@ impl Reason {
             | Self::DuplicateProviderID
             | Self::DuplicateAddress => "Refresh",
             Self::FailedToCreateRoute => "CreateRoute",
+            Self::NetworkConditionContested => "SetCondition",
             Self::EnsuringLoadBalancer
             | Self::EnsuredLoadBalancer
             | Self::SyncLoadBalancerFailed
             | Self::LoadBalancerPending
             | Self::LoadBalancerWarning
+            | Self::LoadBalancerTargetRefused
             | Self::UnAvailableLoadBalancer => "EnsureLoadBalancer",
             Self::DeletingLoadBalancer | Self::DeletedLoadBalancer | Self::DeleteLoadBalancerFailed => {
                 "DeleteLoadBalancer"

@@ -17,6 +17,7 @@
 //! | calls wait by urgency, and go together | `work_queue.rs`, `batch.rs` |
 //! | the provider is called | `apply.rs` |
 //! | the outcome changes what the cloud is believed to have | `reconciler/outcomes.rs`, `cloud_state.rs`, `recent_intents.rs` |
+//! | a target that the cloud refuses is left out | `refusals.rs` |
 //! | a failure is backed off, an operation in progress polled | `attempt.rs` |
 //! | users get events | `event_log.rs` |
 //!
@@ -58,6 +59,7 @@ pub mod preview;
 mod recent_intents;
 mod reconciler;
 mod record;
+mod refusals;
 #[cfg(test)]
 mod scenarios;
 mod targets;
@@ -176,6 +178,8 @@ impl Controller {
         if nodes.recv().await.is_none() {
             return;
         }
+        let mut confirmed = self.nodes.confirmations().subscribe();
+        self.await_confirmations().await;
         let (mut targets, mut computed_at) = (Arc::new(self.targets()), Instant::now());
         reconciler.observe_targets(Arc::clone(&targets), computed_at);
         let mut targets_due = None;
@@ -198,6 +202,9 @@ impl Controller {
                     }
                     None => return,
                 },
+                Ok(()) = confirmed.changed() => {
+                    targets_due.get_or_insert(computed_at + TARGETS_INTERVAL);
+                }
                 Some((uid, written)) = in_flight.writes.next() => {
                     reconciler.on_write_result(&uid, written.as_ref(), Instant::now(), (self.jitter)());
                 }
@@ -269,7 +276,9 @@ impl Controller {
 
     fn targets(&self) -> Targets {
         let Provider { schemes, node_labels, .. } = &self.provider;
-        Targets::of(&self.nodes.all().unwrap_or_default(), schemes, node_labels)
+        let nodes = self.nodes.all().unwrap_or_default();
+        let unconfirmed = self.nodes.confirmations().unusable(nodes.iter().map(|node| &**node));
+        Targets::of_confirmed(&nodes, unconfirmed, schemes, node_labels)
     }
 }
 

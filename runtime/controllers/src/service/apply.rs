@@ -23,6 +23,10 @@ use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Backoff;
 
+/// How long the first targets wait for the cloud to confirm the instances of the Nodes. With a cloud that doesn't answer, all
+/// Nodes of the first list count after that.
+const CONFIRMATION_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The most names in one log line.
 const MAX_NAMES: usize = 10;
 
@@ -54,6 +58,16 @@ pub(super) struct Read {
 }
 
 impl Controller {
+    /// Waits until the cloud has said which Nodes have an instance, as far as it answers in time.
+    pub(super) async fn await_confirmations(&self) {
+        let first_answers = self.nodes.confirmations().first_answers();
+        if timeout(CONFIRMATION_TIMEOUT, first_answers).await.is_err() {
+            tracing::warn!(
+                "the instances of some nodes are not confirmed yet; load balancers keep these nodes"
+            );
+        }
+    }
+
     /// Calls the provider to change load balancers.
     pub(super) async fn call(self: Arc<Self>, call: Call) -> Finished {
         let call = Arc::new(call);

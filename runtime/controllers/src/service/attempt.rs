@@ -53,6 +53,11 @@ impl Attempt {
         self.flight != Flight::None
     }
 
+    /// Whether the Service has changed since the work in flight began.
+    pub(super) fn is_superseded(&self) -> bool {
+        self.flight == Flight::Superseded
+    }
+
     /// Whether the cloud has begun, so that the next call only asks about its progress.
     pub(super) fn is_in_progress(&self) -> bool {
         self.operation.is_some()

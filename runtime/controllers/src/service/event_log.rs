@@ -10,10 +10,14 @@ use pileus_cloud::{Error as CloudError, ErrorKind, ServiceProgress};
 
 use super::plan::Step;
 use super::record::Record;
+use super::refusals::Member;
 use super::targets::Targets;
 use super::work::{PendingEvent, Write};
 use crate::events::Reason;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
+
+/// The most events about refused targets at a time.
+const MAX_REFUSED: usize = 5;
 
 /// What users have been told about one Service, so that nothing is repeated needlessly.
 #[derive(Debug, Default)]
@@ -27,6 +31,8 @@ pub(super) struct Reported {
     is_blocked: bool,
     /// The provider's warnings of last time.
     warnings: Vec<String>,
+    /// The warnings about the Service itself that were reported and still apply.
+    own_warnings: Vec<String>,
 }
 
 /// What users have been told about one task.
@@ -97,6 +103,7 @@ impl EventLog {
         outcome: &Result<ServiceProgress, CloudError>,
     ) {
         let is_audit = record.step == Step::Ensure { is_audit: true };
+        let is_current = !record.attempt.is_superseded();
         match outcome {
             Ok(ServiceProgress::Done { status, warnings }) => {
                 if !is_audit || record.is_new_status(status) {
@@ -112,10 +119,10 @@ impl EventLog {
                 record.reported.warnings.clone_from(warnings);
             }
             // Users don't wait for targets.
-            Ok(ServiceProgress::InProgress { .. }) if record.step != Step::UpdateTargets => {
+            Ok(ServiceProgress::InProgress { .. }) if is_current && record.step != Step::UpdateTargets => {
                 self.record_pending(record, "The cloud is working on the load balancer");
             }
-            Err(error) if !is_audit && matches!(error.kind, ErrorKind::Throttled(Some(_))) => {
+            Err(error) if is_current && !is_audit && matches!(error.kind, ErrorKind::Throttled(Some(_))) => {
                 self.record_pending(record, format!("The cloud asks to wait: {error}"));
             }
             _ => {}
@@ -175,6 +182,25 @@ impl EventLog {
              deleted: {error}"
         );
         self.push(record, Reason::SyncLoadBalancerFailed, note);
+    }
+
+    /// A Service that wants a load balancer was observed. Each of its warnings is reported once while it applies.
+    pub(super) fn record_own_warnings(&mut self, record: &mut Record) {
+        let warnings = record.facts.warnings.clone();
+        for warning in warnings.iter().filter(|warning| !record.reported.own_warnings.contains(warning)) {
+            self.push(record, Reason::LoadBalancerWarning, warning);
+        }
+        record.reported.own_warnings = warnings;
+    }
+
+    /// These targets are left out of the load balancer, each with what the cloud has said.
+    pub(super) fn record_refused_targets(&mut self, record: &Record, targets: &[(Member, String)]) {
+        for (Member { node, provider_id, .. }, why) in targets.iter().take(MAX_REFUSED) {
+            let note = format!(
+                "Node {node} is left out of the load balancer, since the cloud refuses its instance {provider_id}: {why}"
+            );
+            self.push(record, Reason::LoadBalancerTargetRefused, note);
+        }
     }
 
     fn push(&mut self, record: &Record, reason: Reason, note: impl Into<String>) {

@@ -4,6 +4,7 @@
 //! when, and with which others. Work leaves as values, and its result changes the record again. For one Service at most one
 //! piece of work is in flight (U-11), and two Services of the same name are served one after the other.
 
+mod beginnings;
 mod outcomes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,13 +15,13 @@ use pileus_cloud::ServiceRequirements;
 use tokio::time::Instant;
 
 use super::Settings;
-use super::batch::{Batch, endpoints};
 use super::event_log::EventLog;
 use super::orphans::Orphans;
-use super::plan::{PlanContext, Step, plan};
+use super::plan::{PlanContext, Step, is_same_spec, plan};
 use super::record::Record;
+use super::refusals::Refusals;
 use super::targets::Targets;
-use super::work::{Call, Key, PendingEvent, Summary, Work};
+use super::work::{Key, PendingEvent, Summary, Work};
 use super::work_queue::{CallLimits, Priority, WorkQueue};
 use crate::facts::service::ServiceFacts;
 
@@ -39,6 +40,7 @@ pub(super) struct Reconciler {
     writes: BTreeMap<String, Instant>,
     queue: WorkQueue,
     orphans: Orphans,
+    refusals: Refusals,
     next_audit: Instant,
     /// When [`Reconciler::next`] was last called.
     last_next: Instant,
@@ -62,6 +64,7 @@ impl Reconciler {
             writes: BTreeMap::new(),
             queue,
             orphans: Orphans::new(settings.cluster.uid.clone(), now),
+            refusals: Refusals::default(),
             next_audit: now + settings.audit_period,
             last_next: now,
             event_log: EventLog::default(),
@@ -74,7 +77,12 @@ impl Reconciler {
         self.observe_others_gone(&facts.key(), uid, now);
         match self.records.get_mut(uid) {
             Some(record) if facts.is_older_than(&record.facts) => return,
-            Some(record) => record.observe(facts, &self.classes, now),
+            Some(record) => {
+                if !is_same_spec(&record.facts, facts) {
+                    self.refusals.on_spec_changed(self.queue.subject(uid));
+                }
+                record.observe(facts, &self.classes, now);
+            }
             None => {
                 let mut record = Record::new(facts, &self.classes, self.orphans.is_expected(uid), now);
                 if !self.orphans.has_listed {
@@ -83,6 +91,9 @@ impl Reconciler {
                 self.records.insert(uid.clone(), record);
                 self.names.entry(facts.key()).or_default().insert(uid.clone());
             }
+        }
+        if let Some(record) = self.records.get_mut(uid).filter(|record| record.is_wanted(&self.classes)) {
+            self.event_log.record_own_warnings(record);
         }
         self.replan(uid, now);
     }
@@ -114,6 +125,9 @@ impl Reconciler {
         self.last_next = now;
         let mut work = self.start_writes(now);
         let Some(targets) = self.targets.clone() else { return work };
+        if self.refusals.expire(now) {
+            self.replan_all(now);
+        }
         if self.next_audit <= now {
             self.next_audit = now + self.audit_period.mul_f64(1.0 + jitter / 10.0);
             self.orphans.schedule_list(now);
@@ -121,6 +135,7 @@ impl Reconciler {
             self.replan_all(now);
         }
         while let Some((priority, keys)) = self.queue.next(now) {
+            let (targets, keys) = self.with_same_targets(priority, keys, &targets);
             work.push(Work::Call(self.start_call(priority, keys, &targets, now)));
         }
         if self.orphans.is_list_due(now) && self.queue.can_list(now) {
@@ -136,7 +151,8 @@ impl Reconciler {
         let write = self.writes.values().min().copied();
         let Some(_) = self.targets else { return write };
         let list = self.orphans.list_due().filter(|at| self.queue.can_list(self.last_next.max(*at)));
-        [write, self.queue.next_wake(), list, Some(self.next_audit)].into_iter().flatten().min()
+        let expiry = self.refusals.next_expiry();
+        [write, self.queue.next_wake(), list, expiry, Some(self.next_audit)].into_iter().flatten().min()
     }
 
     /// Returns the events since the last time.
@@ -149,7 +165,8 @@ impl Reconciler {
         let mut summary = Summary::default();
         for record in self.records.values() {
             let is_wanted = record.is_wanted(&self.classes);
-            let is_believed = matches!(record.step, Step::Idle | Step::Ensure { is_audit: true });
+            let is_believed = matches!(record.step, Step::Idle | Step::Ensure { is_audit: true })
+                && record.facts.problems.is_empty();
             summary.wanted += usize::from(is_wanted);
             summary.settled += usize::from(is_wanted && is_believed && record.cloud.is_confirmed());
             summary.leaving += usize::from(record.step == Step::Delete);
@@ -172,51 +189,6 @@ impl Reconciler {
         }
     }
 
-    fn start_writes(&mut self, now: Instant) -> Vec<Work> {
-        let due = self.writes.extract_if(.., |_, ready_at| *ready_at <= now).map(|(uid, _)| uid);
-        let mut work = Vec::new();
-        for uid in due {
-            if let Some(record) = self.records.get_mut(&uid)
-                && let Step::Write(write) = &record.step
-            {
-                record.attempt.start();
-                work.push(Work::Write { facts: Arc::clone(&record.facts), write: write.clone() });
-            }
-        }
-        work
-    }
-
-    fn start_call(
-        &mut self,
-        priority: Priority,
-        keys: Vec<Key>,
-        targets: &Arc<Targets>,
-        now: Instant,
-    ) -> Call {
-        let batch = Batch { requirements: &self.requirements, targets };
-        let (records, orphans, event_log) = (&mut self.records, &mut self.orphans, &mut self.event_log);
-        let start = |key: Key| {
-            let change = match &key {
-                Key::Service(uid) => {
-                    let record = records.get_mut(uid)?;
-                    let change = batch.change(record);
-                    event_log.record_started(record, targets);
-                    record.on_call_started(targets, endpoints(&change.action), now);
-                    change
-                }
-                Key::Orphan(name) => orphans.start_removal(name)?,
-            };
-            Some((key, change))
-        };
-        let (keys, changes): (Vec<_>, Vec<_>) = keys.into_iter().filter_map(start).unzip();
-        let mut known = Vec::new();
-        if self.requirements.wants_known {
-            known = batch.known(&self.records, &self.classes, &keys);
-        }
-        let is_audit = priority == Priority::Audit;
-        Call { keys, changes, known, targets: Arc::clone(targets), is_audit, priority }
-    }
-
     fn replan_all(&mut self, now: Instant) {
         for uid in self.records.keys().cloned().collect::<Vec<_>>() {
             self.replan(&uid, now);
@@ -232,7 +204,8 @@ impl Reconciler {
         let name = record.facts.key();
         let has_name = |other: &Record| !other.is_present && other.facts.service.uid != uid;
         let is_name_taken = self.of_name(&name).any(has_name);
-        let targets = self.targets.as_ref().map(|targets| targets.digest());
+        let subject = self.queue.subject(uid);
+        let targets = self.targets.as_ref().map(|all| self.refusals.targets(subject, all).digest());
         let step = plan(record, PlanContext { classes: &self.classes, targets, is_name_taken });
         self.writes.remove(uid);
         self.queue.remove(&Key::Service(uid.to_owned()));
@@ -271,6 +244,7 @@ impl Reconciler {
     /// Forgets a Service; others of its name may wait for that.
     fn forget(&mut self, uid: &str, name: &str, now: Instant) {
         self.records.remove(uid);
+        self.refusals.forget(uid);
         let Some(uids) = self.names.get_mut(name) else { return };
         uids.remove(uid);
         let left: Vec<_> = uids.iter().cloned().collect();

@@ -3,9 +3,10 @@
 //! As upstream, a Node takes no traffic while it is being deleted, while its label excludes it, or when the cluster
 //! autoscaler is about to remove it. Its readiness doesn't matter: the load balancer's own health checks know sooner
 //! (KEP-3458). Better than upstream: a Node without an instance isn't sent, and a change of a Node's instance, addresses or
-//! zone updates load balancers (U-19).
+//! zone updates load balancers (U-19). A Node whose instance the cloud hasn't confirmed isn't sent either, since a cloud may
+//! refuse the whole change for it: see `nodes/confirmations.rs`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
@@ -20,6 +21,8 @@ use crate::nodes::Change;
 pub(super) struct Targets {
     table: Vec<Target>,
     rows: HashMap<String, u32>,
+    /// The UIDs of the Nodes that were left out since the cloud hasn't confirmed their instances.
+    unconfirmed: HashSet<String>,
     digest: u64,
 }
 
@@ -27,7 +30,22 @@ impl Targets {
     /// The targets among these Nodes, for a provider with these schemes of provider IDs that reads labels with these keys.
     pub(super) fn of(nodes: &[Arc<NodeFacts>], schemes: &[String], label_keys: &[String]) -> Self {
         let target = |node: &Arc<NodeFacts>| target(node, schemes, label_keys);
-        let mut table: Vec<_> = nodes.iter().filter_map(target).collect();
+        Self::from(nodes.iter().filter_map(target).collect())
+    }
+
+    /// The same without the Nodes of these UIDs, whose instances the cloud hasn't confirmed.
+    pub(super) fn of_confirmed(
+        nodes: &[Arc<NodeFacts>],
+        unconfirmed: HashSet<String>,
+        schemes: &[String],
+        label_keys: &[String],
+    ) -> Self {
+        let confirmed = nodes.iter().filter(|node| !unconfirmed.contains(&node.uid));
+        let table = confirmed.filter_map(|node| target(node, schemes, label_keys)).collect();
+        Self { unconfirmed, ..Self::from(table) }
+    }
+
+    fn from(mut table: Vec<Target>) -> Self {
         table.sort_unstable_by(|a, b| a.node.cmp(&b.node));
         let mut hasher = DefaultHasher::new();
         for Target { node, uid, provider_id, addresses, zone, labels } in &table {
@@ -37,17 +55,23 @@ impl Targets {
             }
         }
         let rows = (0..).zip(&table).map(|(row, target)| (target.node.clone(), row)).collect();
-        Self { digest: hasher.finish(), table, rows }
+        Self { digest: hasher.finish(), table, rows, unconfirmed: HashSet::new() }
     }
 
     /// Whether a change of a Node changes the targets. Most changes, such as heartbeats, don't.
     pub(super) fn are_changed_by(&self, change: &Change, schemes: &[String], label_keys: &[String]) -> bool {
         let (name, now) = match change {
+            Change::Present(node) if self.unconfirmed.contains(&node.uid) => (&node.name, None),
             Change::Present(node) => (&node.name, target(node, schemes, label_keys)),
             Change::Gone(name) => (name, None),
         };
         let row = self.rows.get(name).and_then(|row| usize::try_from(*row).ok());
         row.and_then(|row| self.table.get(row)) != now.as_ref()
+    }
+
+    /// Those of the targets that fulfill a condition.
+    pub(super) fn filtered(&self, is_kept: impl Fn(&Target) -> bool) -> Self {
+        Self::from(self.table.iter().filter(|target| is_kept(target)).cloned().collect())
     }
 
     /// The targets, in the order of the Nodes' names.

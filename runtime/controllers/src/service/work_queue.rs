@@ -140,6 +140,11 @@ impl WorkQueue {
         Some((priority, keys))
     }
 
+    /// What a refusal of targets is about: one Service, or all Services where they share an object.
+    pub(super) fn subject<'a>(&self, uid: &'a str) -> Option<&'a str> {
+        (!self.is_serial()).then_some(uid)
+    }
+
     /// A call with this priority has ended.
     pub(super) fn on_call_ended(&mut self, priority: Priority) {
         if let Some(count) = self.in_flight.get_mut(&priority) {

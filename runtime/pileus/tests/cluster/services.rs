@@ -330,3 +330,51 @@ async fn invalid(world: &World, style: Style) {
     let events = Api::<Event>::default_namespaced(world.client.clone());
     events.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
 }
+
+/// The machines behind a load balancer.
+async fn machines_behind(world: &World, style: Style) -> Vec<Vec<String>> {
+    let kind = if style == Style::Shared { Object::SharedLoadBalancer } else { Object::LoadBalancer };
+    let text = |machine: &Value| machine.as_str().unwrap_or_default().to_owned();
+    let machines = |object: &Value| object["machines"].as_array().into_iter().flatten().map(text).collect();
+    world.cloud.all(kind).await.unwrap_or_default().iter().map(machines).collect()
+}
+
+async fn have(world: &World, style: Style, balancers: usize, machines: &[String]) {
+    let expected = vec![machines.to_vec(); balancers];
+    let reached = async {
+        while machines_behind(world, style).await != expected {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    if tokio::time::timeout(crate::SOON, reached).await.is_err() {
+        assert_eq!(machines_behind(world, style).await, expected, "{style:?}");
+    }
+}
+
+/// A Node whose provider ID names a machine that never was, ready or tainted, from the start or later.
+#[tokio::test]
+async fn a_node_without_a_machine_spoils_no_load_balancer() {
+    for style in [Style::PerService, Style::Shared] {
+        let world = world().await;
+        let mut machines = join(&world, &["a", "b"]).await;
+        let wrong =
+            |name: &str, id: &str| pileus_dev::nodes::node(name).provider_id(&format!("simulated://{id}"));
+        world
+            .register([wrong("ready-before", "m-777777").initialized(), wrong("tainted-before", "m-777778")])
+            .await;
+        crate::node::set_ready(&world.client, "ready-before", "True").await;
+        let run = start(&world, style).await;
+        create(&world, "web", json!({})).await;
+        until(&world, "web", is_served).await;
+        have(&world, style, 1, &machines).await;
+        world
+            .register([wrong("ready-later", "m-777779").initialized(), wrong("tainted-later", "m-777780")])
+            .await;
+        machines.extend(join(&world, &["c"]).await);
+        create(&world, "db", json!({})).await;
+        until(&world, "db", is_served).await;
+        let balancers = if style == Style::Shared { 1 } else { 2 };
+        have(&world, style, balancers, &machines).await;
+        assert!(run.stop().await.success());
+    }
+}

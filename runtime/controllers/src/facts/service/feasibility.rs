@@ -23,7 +23,7 @@ pub(super) fn require_node_ports(ports: &[ServicePort], problems: &mut Vec<Strin
 const MAX_SHOWN_PORTS: usize = 10;
 
 /// Compares the addresses of a Service with its IP families. Without a source range of its only family no client could connect,
-/// and some clouds take no range for any.
+/// and some clouds let every client connect where the list of a family is empty.
 pub(super) fn compare_families(service: &Service, problems: &mut Vec<String>, warnings: &mut Vec<String>) {
     let Service { families, source_ranges, requested_ip, .. } = service;
     let name = |family: &IpFamily| if *family == IpFamily::Ipv4 { "IPv4" } else { "IPv6" };

@@ -1,5 +1,6 @@
 //! The results of work.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pileus_cloud::{Error as CloudError, ErrorKind, Retry, ServiceProgress};
@@ -9,6 +10,7 @@ use super::Reconciler;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::service::plan::Step;
+use crate::service::refusals::{CallReport, Verdict};
 use crate::service::work::{Call, Key, Listing, ListingReport};
 use crate::service::work_queue::Priority;
 
@@ -64,10 +66,14 @@ impl Reconciler {
         self.queue.on_call_ended(call.priority);
         let outcomes =
             outcomes.unwrap_or_else(|error| call.keys.iter().map(|_| Err(error.clone())).collect());
+        let searched = self.search_refused(call, &outcomes, now);
         let targets = call.targets.digest();
         for (key, outcome) in call.keys.iter().zip(&outcomes) {
             match key {
-                Key::Service(uid) => self.on_outcome(uid, outcome, targets, now, jitter),
+                Key::Service(uid) if searched.contains(uid) => {
+                    self.on_outcome(uid, outcome, targets, now, jitter, true);
+                }
+                Key::Service(uid) => self.on_outcome(uid, outcome, targets, now, jitter, false),
                 Key::Orphan(name) => {
                     if let Some(attempt) = self.orphans.on_outcome(name, outcome, now, jitter) {
                         let is_in_progress = attempt.is_in_progress();
@@ -79,6 +85,62 @@ impl Reconciler {
         }
     }
 
+    /// Looks for targets for which the cloud refuses the call. Returns the Services whose failure is a part of the search.
+    fn search_refused(
+        &mut self,
+        call: &Call,
+        outcomes: &[Result<ServiceProgress, CloudError>],
+        now: Instant,
+    ) -> BTreeSet<String> {
+        let (mut searched, mut is_changed) = (BTreeSet::new(), false);
+        let outcomes: Vec<_> = call
+            .keys
+            .iter()
+            .zip(outcomes)
+            .filter_map(|(key, outcome)| self.on_targets(key, outcome))
+            .collect();
+        let mut subjects: BTreeMap<Option<&str>, Vec<_>> = BTreeMap::new();
+        for (uid, outcome) in outcomes {
+            subjects.entry(self.queue.subject(uid)).or_default().push((uid, outcome));
+        }
+        for (subject, outcomes) in subjects {
+            let is_refusal =
+                |error: &CloudError| matches!(error.kind, ErrorKind::Invalid | ErrorKind::Broken);
+            let refusals = outcomes.iter().filter_map(|(uid, outcome)| Some((*uid, outcome.as_ref().err()?)));
+            let refusals: Vec<_> = refusals.filter(|(_, error)| is_refusal(error)).collect();
+            let refused: Vec<_> = refusals.iter().map(|(uid, _)| *uid).collect();
+            let is_done = |outcome: &Result<_, _>| matches!(outcome, Ok(ServiceProgress::Done { .. }));
+            let accepted = outcomes.iter().filter(|(_, outcome)| is_done(outcome)).map(|(uid, _)| *uid);
+            let accepted: Vec<_> = accepted.collect();
+            let why = refusals.first().map_or("", |(_, error)| &error.message);
+            let report = CallReport { targets: &call.targets, accepted: &accepted, refused: &refused, why };
+            let verdict = self.refusals.on_call_result(subject, report, now);
+            is_changed |= subject.is_none() && verdict != Verdict::Unrelated;
+            if verdict != Verdict::Unrelated {
+                searched.extend(refused.iter().map(|uid| (*uid).to_owned()));
+            }
+            if let Verdict::Found(targets) = verdict {
+                for uid in accepted.iter().chain(&refused) {
+                    if let Some(record) = self.records.get(*uid) {
+                        self.event_log.record_refused_targets(record, &targets);
+                    }
+                }
+            }
+        }
+        if is_changed {
+            self.replan_all(now);
+        }
+        searched
+    }
+
+    /// The UID of a Service and the outcome of its call, if that brought targets and is about the task of now.
+    fn on_targets<'a, T>(&self, key: &'a Key, outcome: &'a T) -> Option<(&'a str, &'a T)> {
+        let Key::Service(uid) = key else { return None };
+        let record = self.records.get(uid)?;
+        let brings_targets = matches!(record.step, Step::Ensure { .. } | Step::UpdateTargets);
+        (brings_targets && !record.attempt.is_superseded()).then_some((uid.as_str(), outcome))
+    }
+
     fn on_outcome(
         &mut self,
         uid: &str,
@@ -86,6 +148,7 @@ impl Reconciler {
         targets: u64,
         now: Instant,
         jitter: f64,
+        is_searched: bool,
     ) {
         let Some(record) = self.records.get_mut(uid) else { return };
         self.event_log.record_outcome(record, outcome);
@@ -105,6 +168,8 @@ impl Reconciler {
                 let targets = (record.step != Step::Delete).then_some(targets);
                 record.attempt.poll_after(*after, resume.clone(), targets, now);
             }
+            // The next call tries other targets, and users learn the result.
+            Err(_) if counts && is_searched => record.attempt.restart(now),
             Err(error) if counts && record.attempt.fail(error, now, jitter) => {
                 self.record_failure(uid, error);
             }

@@ -4,6 +4,7 @@ mod failures;
 mod lifecycle;
 mod orphans;
 mod ownership;
+mod refusals;
 mod targets;
 mod writes;
 
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::error::Error;
 use crate::service::harness::{AUDIT, FINALIZER, Harness, failure, ingress, nodes, requirements, service};
-use crate::service::work::{Listing, ListingReport};
+use crate::service::work::{Call, Listing, ListingReport};
 
 const ENSURE: &str = r#"ensure a ["n"]"#;
 const DELETING: &str = "2026-01-02T03:04:05Z";

@@ -27,6 +27,25 @@ fn a_change_during_a_call_is_sent_after_it() {
 }
 
 #[test]
+fn an_operation_of_a_former_task_is_not_reported_as_pending_for_the_present_one() {
+    let mut harness = settled(json!({}));
+    let change = |port: u16| json!({"spec": {"ports": [{"port": port, "nodePort": 30080}]}});
+    harness.change("a", change(81));
+    harness.now += Duration::from_millis(100);
+    let [Work::Call(call)] = &harness.reconciler.next(harness.now, 0.0)[..] else {
+        panic!("an ensure is due")
+    };
+    harness.change("a", change(82));
+    let pending = Ok(in_progress(3600, "of the former"));
+    harness.reconciler.on_call_result(call, Ok(vec![pending.clone()]), harness.now, 0.0);
+    harness.plan_outcome("a", pending);
+    harness.settle();
+    let pending = harness.take_events().iter().filter(|event| *event == "LoadBalancerPending a").count();
+    assert_eq!(pending, 1, "for the present task only");
+    assert!(harness.calls.len() == 1, "{:?}", harness.calls);
+}
+
+#[test]
 fn a_resume_note_returns_only_for_the_same_spec_and_targets() {
     let mut harness = settled(json!({}));
     let mut resumes = Vec::new();

@@ -57,6 +57,12 @@ fn the_summary_counts_wanted_settled_and_leaving_services() {
     assert_eq!(summary(&harness), (2, 1, 0));
     harness.change("a", json!({"spec": {"ports": [{"port": 81}]}}));
     assert_eq!(summary(&harness), (2, 0, 0));
+    harness.settle();
+    let ranges = |range: Value| json!({"spec": {"loadBalancerSourceRanges": range}});
+    harness.change("a", ranges(json!(["all"])));
+    harness.settle();
+    assert_eq!(summary(&harness), (2, 0, 0), "it has become invalid");
+    harness.change("a", ranges(json!(null)));
     harness.plan_outcome("a", Ok(in_progress(60, "note")));
     harness.change("a", json!({"metadata": {"deletionTimestamp": DELETING}}));
     harness.settle();
