@@ -51,6 +51,11 @@ pub fn route_node(mut labels: BTreeMap<String, String>, cluster: &Cluster) -> Op
     labels.remove(NODE).filter(|_| is_ours)
 }
 
+/// The UID of the cluster that a route belongs to, according to its labels.
+pub fn route_cluster(labels: &BTreeMap<String, String>) -> Option<String> {
+    labels.get(CLUSTER).cloned()
+}
+
 /// The owner of a resource, according to its labels. None if it belongs to no Service, or to another cluster.
 pub fn owned(
     name: impl Into<String>,
@@ -96,6 +101,7 @@ mod tests {
         for (maker, reader, is_ours) in rows {
             let node = route_node(for_route(&cluster(maker), &route), &cluster(reader));
             assert_eq!(node.as_deref(), is_ours.then_some("node-1"), "{maker:?} {reader:?}");
+            assert_eq!(route_cluster(&for_route(&cluster(maker), &route)).as_deref(), maker);
         }
     }
 

@@ -73,6 +73,9 @@ pub struct ListedRoute {
     pub addresses: Vec<Address>,
     /// The CIDR whose traffic the route carries.
     pub destination: String,
+    /// The UID of the cluster that the route is labeled with, if any, see
+    /// [`labels::route_cluster`](crate::labels::route_cluster). A route of another cluster is left alone.
+    pub cluster_uid: Option<String>,
     /// Whether the route leads nowhere, for example because its instance was removed.
     pub blackhole: bool,
     /// What is needed to delete exactly this route, such as an ETag. See [`Extra`].

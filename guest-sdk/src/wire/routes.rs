@@ -11,9 +11,9 @@ pub(crate) fn cluster(cluster: types::Cluster) -> Cluster {
 }
 
 pub(crate) fn listed(route: ListedRoute) -> routes::Listed {
-    let ListedRoute { name, node, target, addresses, destination, blackhole, extra } = route;
+    let ListedRoute { name, node, target, addresses, destination, cluster_uid, blackhole, extra } = route;
     let addresses = addresses.into_iter().map(address_to_wit).collect();
-    routes::Listed { name, node, target, addresses, destination, blackhole, extra }
+    routes::Listed { name, node, target, addresses, destination, cluster_uid, blackhole, extra }
 }
 
 pub(crate) fn route_change(change: routes::RouteChange) -> RouteChange {
@@ -25,11 +25,21 @@ pub(crate) fn route_change(change: routes::RouteChange) -> RouteChange {
             target,
             addresses,
             destination,
+            cluster_uid,
             blackhole,
             extra,
         }) => {
             let addresses = addresses.into_iter().map(address).collect();
-            RouteAction::Delete(ListedRoute { name, node, target, addresses, destination, blackhole, extra })
+            RouteAction::Delete(ListedRoute {
+                name,
+                node,
+                target,
+                addresses,
+                destination,
+                cluster_uid,
+                blackhole,
+                extra,
+            })
         }
         routes::Action::Create(routes::Route { name_hint, node, target, addresses, destination, extra }) => {
             let addresses = addresses.into_iter().map(address).collect();

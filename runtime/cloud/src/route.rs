@@ -36,6 +36,8 @@ pub struct ListedRoute {
     /// The CIDR whose traffic the route carries, as the cloud writes it. Kept as text for two reasons: a route whose
     /// destination is not a CIDR isn't ours, and a route is deleted exactly as it was listed.
     pub destination: String,
+    /// The UID of the cluster that the route is labeled with. A route of another cluster is left alone.
+    pub cluster_uid: Option<String>,
     /// Whether the route leads nowhere, for example because its instance was removed.
     pub is_blackhole: bool,
     /// What the provider needs to delete exactly this route.

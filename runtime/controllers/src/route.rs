@@ -6,24 +6,27 @@
 //! only if a list made for that pass shows it, and only while the cluster is still that of the start.
 
 mod apply;
+mod known;
 pub(crate) mod metrics;
 mod pending;
 mod plan;
 pub mod preview;
+mod report;
 #[cfg(test)]
 mod scenarios;
+mod truce;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pileus_cloud::{Cluster, Error, ErrorKind, Provider, Retry, RouteProgress, Routes};
+use pileus_cloud::{Cluster, Error, ErrorKind, Provider, RouteProgress, Routes};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ControllerDeps;
-use crate::events::{Events, Reason};
+use crate::events::Events;
 use crate::facts::node::NodeFacts;
 use crate::metrics::Metrics;
 use crate::nodes::{Change, Nodes};
@@ -31,6 +34,7 @@ use crate::schedule::Backoff;
 use crate::timer::sleep_until;
 use pending::{ChangeKey, PendingChanges};
 use plan::{KnownRoute, Plan, PlanInputs, WantedRoute};
+use truce::Truces;
 
 /// The pause after a pass in which changes are gathered, so that Nodes that join together get their routes together.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
@@ -72,6 +76,9 @@ struct Memory {
     pending: PendingChanges,
     /// The digest of each Node when it was last seen, by its name.
     digests: BTreeMap<String, u64>,
+    /// The UIDs of the other clusters whose routes have been logged.
+    other_clusters: BTreeSet<String>,
+    truces: Truces,
 }
 
 impl Controller {
@@ -98,11 +105,12 @@ impl Controller {
             last_pass: Instant::now(),
             pending: PendingChanges::default(),
             digests: BTreeMap::new(),
+            other_clusters: BTreeSet::new(),
+            truces: Truces::default(),
         };
-        let mut changes = self.nodes.subscribe();
-        let mut next_pass = Instant::now();
+        let (mut changes, mut confirmed) = (self.nodes.subscribe(), self.nodes.confirmations().subscribe());
         // The first pass waits for the list of all Nodes.
-        let mut is_due = false;
+        let (mut next_pass, mut is_due) = (Instant::now(), false);
         loop {
             let wake = memory.next_wake().map(|at| at.max(next_pass));
             tokio::select! {
@@ -112,6 +120,7 @@ impl Controller {
                     Some(changed) => is_due |= memory.observe(changed),
                     None => return,
                 },
+                Ok(()) = confirmed.changed(), if memory.table.is_some() => is_due = true,
                 () = sleep_until(if is_due { Some(next_pass) } else { wake }) => {
                     is_due = false;
                     self.pass(&mut memory, &stop).await;
@@ -155,30 +164,26 @@ impl Controller {
         Some((self.plan(memory)?, is_fresh))
     }
 
-    /// Records an event for each Node whose range another Node has.
-    fn report_conflicts(&self, memory: &mut Memory, plan: &Plan) {
-        for (wanted, owner) in &plan.conflicts {
-            let (key, now) = (conflict_key(wanted), Instant::now());
-            if memory.pending.is_due(&key, now) {
-                let note = format!(
-                    "Could not create route for {}: node {owner} has this Pod CIDR, too; give each node its own",
-                    wanted.range
-                );
-                self.events.record_for_node(&wanted.node, Reason::FailedToCreateRoute, note);
-                // An operator has to change one of them.
-                memory.pending.on_failure(key, now, Retry::Slowly, (self.jitter)());
-            }
-        }
-    }
-
     fn plan(&self, memory: &Memory) -> Option<Plan> {
         let (nodes, routes) = (self.nodes.all()?, memory.table.as_ref()?);
         let (schemes, cluster_ranges) = (&*self.provider.schemes, &*self.settings.cluster_ranges);
         let unreadable_ranges = &self.nodes.unreadable_ranges();
         let nodes_wait = self.settings.nodes_wait;
-        let inputs =
-            PlanInputs { nodes: &nodes, unreadable_ranges, schemes, routes, cluster_ranges, nodes_wait };
-        Some(plan::plan(inputs))
+        let cluster_uid = self.settings.cluster.uid.as_deref();
+        let inputs = PlanInputs {
+            nodes: &nodes,
+            unreadable_ranges,
+            schemes,
+            cluster_uid,
+            routes,
+            cluster_ranges,
+            nodes_wait,
+        };
+        let mut plan = plan::plan(inputs);
+        // A cloud may refuse a change of the whole table for a route to an instance that doesn't exist.
+        let unusable = self.nodes.confirmations().unusable(nodes.iter().map(|node| &**node));
+        plan.creates.retain(|wanted| !unusable.contains(&wanted.node.uid));
+        Some(plan)
     }
 
     /// Lists the cloud's table. Returns whether that succeeded. A failed list is retried by later passes, after a backoff.
@@ -192,7 +197,9 @@ impl Controller {
                     tracing::info!(routes = routes.len(), "listing routes succeeds again");
                 }
                 memory.list_failures = 0;
-                memory.table = Some(routes.into_iter().map(KnownRoute::listed).collect());
+                let routes: Vec<_> = routes.into_iter().map(KnownRoute::listed).collect();
+                self.report_other_clusters(memory, &routes);
+                memory.table = Some(routes);
                 memory.next_list = now + self.settings.audit_period.mul_f64(1.0 + (self.jitter)() / 10.0);
                 true
             }
@@ -243,6 +250,7 @@ impl Memory {
         let conflicts = plan.conflicts.iter().map(|(wanted, _)| conflict_key(wanted));
         let wanted: BTreeSet<_> = deletes.chain(creates).chain(conflicts).collect();
         let nodes: HashSet<&str> = plan.networks.iter().map(|(node, _)| &*node.uid).collect();
+        self.truces.retain(|uid| nodes.contains(uid));
         self.pending.retain(|key| match key {
             ChangeKey::Condition(uid) => nodes.contains(&**uid),
             ChangeKey::Delete(_) | ChangeKey::Create(..) | ChangeKey::Conflict(..) => wanted.contains(key),
@@ -345,6 +353,7 @@ mod tests {
             target: None,
             addresses: Vec::new(),
             destination: destination.to_owned(),
+            cluster_uid: None,
             is_blackhole: false,
             extra: vec![("etag".to_owned(), "1".to_owned())],
         }
@@ -713,5 +722,55 @@ mod tests {
         world.start();
         world.after(SECOND * 30).await;
         assert!((1..=2).contains(&world.api.writes().len()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_condition_that_is_lost_in_a_conflict_is_written_again_at_once() {
+        for conflicts in 1..4 {
+            let world = World::new(&[("a", "10.1.0.0/24")]);
+            world.api.refuse(&vec![409; conflicts]);
+            world.start();
+            // Nothing of the Node that a pass sees changes meanwhile.
+            world.after(SECOND * 2).await;
+            assert_eq!(world.network("a"), "False", "{conflicts} conflicts");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_writer_of_the_condition_is_not_answered_write_for_write() {
+        for (status, most) in [("False", 3), ("True", 12)] {
+            let world = World::new(&[("a", "10.1.0.0/24")]);
+            world.start();
+            world.after(SECOND).await;
+            for _ in 0..1800 {
+                let node = world.api.get("a");
+                let condition =
+                    json!([{"type": "NetworkUnavailable", "status": status, "reason": "PluginSays"}]);
+                world.api.put(&node.with(&json!({"status": {"conditions": condition}})));
+                world.after(SECOND).await;
+            }
+            let answers = world.api.writes().iter().filter(|write| *write == "PATCH a/status").count();
+            assert!((2..=most).contains(&answers), "{status}: {answers} answers");
+            assert_eq!(world.api.events(), ["NetworkConditionContested a"], "{status}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_route_of_another_cluster_is_neither_deleted_nor_replaced() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        let foreign =
+            |range: &str| ListedRoute { cluster_uid: Some("another".to_owned()), ..there("theirs", range) };
+        world.cloud.0.lock().unwrap().routes.extend([foreign("10.1.0.0/24"), foreign("10.9.0.0/24")]);
+        world.cloud.has("gone", "10.8.0.0/24");
+        world.start();
+        let calls = world.after(AUDIT * 3).await;
+        let changes: Vec<_> = calls.iter().filter(|call| *call != "list").collect();
+        assert_eq!(changes, ["delete 10.8.0.0/24"], "which bears no UID");
+        assert_eq!(world.network("a"), "True");
+        assert!(
+            world.api.notes().iter().any(|note| note.contains("another cluster")),
+            "{:?}",
+            world.api.notes()
+        );
     }
 }

@@ -45,6 +45,7 @@ impl Routes for Simulated {
 fn listed(route: TableRoute, cluster: &Cluster) -> ListedRoute {
     ListedRoute {
         name: route.name,
+        cluster_uid: labels::route_cluster(&route.labels),
         node: labels::route_node(route.labels, cluster),
         target: Some(format!("simulated://{}", route.machine)),
         destination: route.destination,
@@ -78,9 +79,10 @@ mod tests {
         })
     }
 
-    fn route(name: &str, node: Option<&str>) -> ListedRoute {
+    fn route(name: &str, node: Option<&str>, cluster: &str) -> ListedRoute {
         ListedRoute {
             name: name.to_owned(),
+            cluster_uid: Some(cluster.to_owned()),
             node: node.map(str::to_owned),
             target: Some("simulated://m-000001".to_owned()),
             destination: "10.0.0.0/24".to_owned(),
@@ -112,7 +114,7 @@ mod tests {
                 get(format!("{ROUTES}?limit=1000&cursor=n")).json(json!({"routes": [there("b", "other")]})),
             );
         let listed = host.list_routes::<Simulated>(&cluster()).unwrap();
-        assert_eq!(listed, [route("a", Some("node-1")), route("b", None)]);
+        assert_eq!(listed, [route("a", Some("node-1"), "c"), route("b", None, "other")]);
     }
 
     #[test]
@@ -120,7 +122,8 @@ mod tests {
         let host = cloud()
             .exchange(delete(format!("{ROUTES}/b")).status(404))
             .exchange(put(format!("{ROUTES}/a")).json(there("a", "c")));
-        let changes = [create(Some("simulated://m-000001")), change(RouteAction::Delete(route("b", None)))];
+        let changes =
+            [create(Some("simulated://m-000001")), change(RouteAction::Delete(route("b", None, "c")))];
         let outcomes = host.change_routes::<Simulated>(&cluster(), &changes).unwrap();
         assert_eq!(outcomes, [Ok(RouteProgress::Done), Ok(RouteProgress::Done)]);
         let [deleted, created] = host.requests().try_into().unwrap();
@@ -133,7 +136,7 @@ mod tests {
     #[test]
     fn a_deletion_is_in_progress_until_the_cloud_completes_it() {
         let host = cloud().exchange(delete(format!("{ROUTES}/b")).status(202));
-        let change = change(RouteAction::Delete(route("b", None)));
+        let change = change(RouteAction::Delete(route("b", None, "c")));
         let outcomes = host.change_routes::<Simulated>(&cluster(), &[change]).unwrap();
         assert!(matches!(outcomes[..], [Ok(RouteProgress::InProgress(_))]), "{outcomes:?}");
     }

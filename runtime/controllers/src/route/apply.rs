@@ -135,21 +135,28 @@ impl Controller {
     /// dropped here, so that the facts of a Node are freed as soon as newer ones arrive.
     pub(super) async fn write_conditions(&self, memory: &mut Memory, plan: Plan, stop: &CancellationToken) {
         let now = Instant::now();
-        let due = |node: &NodeFacts| memory.pending.is_due(&condition_key(node), now);
+        let due = |node: &NodeFacts, is_available| {
+            memory.pending.is_due(&condition_key(node), now) || memory.truces.is_news(node, is_available)
+        };
         let wanted = conditions(&plan, memory.table.as_deref().unwrap_or_default());
-        let wanted: Vec<_> = wanted.into_iter().filter(|(node, _)| due(node)).collect();
+        let wanted: Vec<_> =
+            wanted.into_iter().filter(|(node, is_available)| due(node, *is_available)).collect();
         drop(plan);
+        let wanted = self.without_truces(memory, wanted, now);
         let write = |(node, is_available): (Arc<NodeFacts>, bool)| async move {
             let written = self.write_condition(&node, is_available).await;
-            (node, written)
+            (node, is_available, written)
         };
         let mut failed = Vec::new();
-        let on_result = |(node, written): (Arc<NodeFacts>, Result<(), Error>)| {
+        let on_result = |(node, is_available, written): (Arc<NodeFacts>, bool, Result<(), Error>)| {
             let key = condition_key(&node);
             match written {
-                Ok(()) => memory.pending.on_done(&key),
+                Ok(()) => {
+                    memory.pending.on_done(&key);
+                    memory.truces.on_written(&node, is_available, Instant::now());
+                }
                 // The change of the Node causes the next pass.
-                Err(Error::Conflict | Error::Gone) => {}
+                Err(Error::Gone) => {}
                 Err(error) => {
                     let (retry, jitter) = (error.retry(), (self.jitter)());
                     memory.pending.on_failure(key, Instant::now(), retry, jitter);
@@ -168,9 +175,44 @@ impl Controller {
         }
     }
 
+    /// The conditions to write now: without those that another client keeps replacing.
+    fn without_truces(
+        &self,
+        memory: &mut Memory,
+        mut wanted: Vec<(Arc<NodeFacts>, bool)>,
+        now: Instant,
+    ) -> Vec<(Arc<NodeFacts>, bool)> {
+        wanted.retain(|(node, is_available)| {
+            let may_write = memory.truces.may_write(node, *is_available, now);
+            if !may_write {
+                if let Some(at) = memory.truces.next_answer(node).filter(|at| *at > now) {
+                    memory.pending.on_progress(condition_key(node), now, at - now, None);
+                }
+                if memory.truces.take_report(node) {
+                    let reason = node.network_unavailable.as_ref().map_or("", |theirs| &theirs.reason);
+                    let note = format!(
+                        "Another client replaces the condition NetworkUnavailable (with reason {reason:?}); it is written \
+                         again ever less often: turn this off in the network plugin, or start Pileus without --cluster-cidr"
+                    );
+                    self.events.record_for_node(node, Reason::NetworkConditionContested, note);
+                }
+            }
+            may_write
+        });
+        wanted
+    }
+
     async fn write_condition(&self, node: &NodeFacts, is_available: bool) -> Result<(), Error> {
-        let patch = Patch::Strategic(condition_patch(node, is_available, Timestamp::now()));
-        let now = self.nodes.patch(node, "set_network_unavailable", PatchTarget::Status, &patch).await?;
+        let patch =
+            |node: &NodeFacts| Patch::Strategic(condition_patch(node, is_available, Timestamp::now()));
+        let write = async |node: &NodeFacts| {
+            self.nodes.patch(node, "set_network_unavailable", PatchTarget::Status, &patch(node)).await
+        };
+        let now = match write(node).await {
+            // The kubelet writes the status, too. No change of the Node that matters here may follow.
+            Err(Error::Conflict) => write(&*self.nodes.read(node).await?).await?,
+            written => written?,
+        };
         // An error, because the condition would otherwise be written again in each pass.
         if has_condition(&now, is_available) {
             Ok(())

@@ -1,94 +1,24 @@
 //! Compares the desired routes with the routes in the cloud's table, and plans the changes.
 //!
-//! A route belongs to the cluster if its range lies in the cluster's CIDRs. All other routes in the table are left alone. The
-//! rules are upstream's where clouds rely on them, with these differences. A range that two Nodes claim goes to one of them, and
+//! A route belongs to the cluster if its range lies in the cluster's CIDRs and it isn't labeled with another cluster's UID. All
+//! other routes in the table are left alone: clusters with overlapping CIDRs may share a table. As long as the UID of this
+//! cluster isn't known, a labeled route is never deleted. The rules are upstream's where clouds rely on them, with these differences. A range that two Nodes claim goes to one of them, and
 //! the other gets an event. A range that a Node names twice counts once. Ranges are compared as ranges and not as texts. A route
 //! that may be correct is never replaced.
 //!
 //! Pure.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use pileus_cloud::{ListedRoute, Route};
+use pileus_cloud::Route;
 
+pub(super) use super::known::KnownRoute;
 use crate::facts::node::NodeFacts;
 use crate::well_known::REASON_ROUTE_CREATED;
-
-/// A route in the cloud's table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KnownRoute {
-    /// The route.
-    pub(super) route: ListedRoute,
-    /// Its range. `None` where the cloud's text is an invalid CIDR.
-    pub(super) destination: Option<IpNet>,
-    /// Whether the cloud has listed the route. A route that we have created since isn't known well enough to be deleted.
-    pub(super) is_listed: bool,
-}
-
-impl KnownRoute {
-    /// A route that the cloud has listed.
-    pub(super) fn listed(route: ListedRoute) -> Self {
-        let destination = route.destination.parse().ok().map(|range: IpNet| range.trunc());
-        Self { route, destination, is_listed: true }
-    }
-
-    /// A route that we have created.
-    pub(super) fn created(route: &Route) -> Self {
-        let Route { name_hint, node, target, addresses, destination } = route.clone();
-        let listed = ListedRoute {
-            name: name_hint,
-            node: Some(node),
-            target,
-            addresses,
-            destination: destination.to_string(),
-            is_blackhole: false,
-            extra: Vec::new(),
-        };
-        Self { route: listed, destination: Some(destination), is_listed: false }
-    }
-
-    /// Whether the route leads to this Node, by everything that the cloud reports. The cloud may report no next hops, or only one
-    /// of the Node's addresses.
-    pub(super) fn leads_to(&self, node: &NodeFacts) -> bool {
-        let ListedRoute { node: name, target, addresses, is_blackhole, .. } = &self.route;
-        let is_its_instance = match (target, &node.provider_id) {
-            (Some(target), Some(id)) => Some(target == id),
-            _ => None,
-        };
-        let is_named = name.as_ref().map(|name| *name == node.name);
-        let has_its_addresses = addresses.iter().all(|hop| has_address(node, &hop.value));
-        let is_its_own = match (is_named, is_its_instance) {
-            (Some(named), instance) => named && instance != Some(false),
-            (None, Some(instance)) => instance,
-            (None, None) => !addresses.is_empty(),
-        };
-        is_its_own && has_its_addresses && !is_blackhole
-    }
-
-    /// Whether the route may lead to this Node: the cloud reports only the instance, and the Node's provider ID isn't known before
-    /// it is initialized.
-    fn may_lead_to(&self, node: &NodeFacts) -> bool {
-        let ListedRoute { node: name, target, is_blackhole, .. } = &self.route;
-        let is_unknown = node.provider_id.is_none() && node.is_uninitialized();
-        is_unknown && name.is_none() && target.is_some() && !is_blackhole
-    }
-
-    /// Whether the route is meant for this Node, whether or not it is correct.
-    fn is_for(&self, node: &NodeFacts) -> bool {
-        match (&self.route.node, &self.route.target) {
-            (Some(name), _) => *name == node.name,
-            (None, Some(target)) => node.provider_id.as_ref() == Some(target),
-            (None, None) => false,
-        }
-    }
-}
-
-fn has_address(node: &NodeFacts, value: &str) -> bool {
-    node.addresses.iter().any(|address| address.value == value)
-}
 
 /// The inputs of a plan.
 #[derive(Debug, Clone, Copy)]
@@ -99,6 +29,8 @@ pub(super) struct PlanInputs<'a> {
     pub(super) unreadable_ranges: &'a HashSet<IpNet>,
     /// The schemes of provider IDs that are the provider's own.
     pub(super) schemes: &'a [String],
+    /// The UID of the cluster; none where it isn't known.
+    pub(super) cluster_uid: Option<&'a str>,
     /// The cloud's table.
     pub(super) routes: &'a [KnownRoute],
     /// The cluster's CIDRs, at most one of each family.
@@ -116,6 +48,27 @@ pub(super) struct WantedRoute {
     pub(super) range: IpNet,
 }
 
+/// What has a range that a Node wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RangeHolder {
+    /// The Node of this name.
+    Node(String),
+    /// A route of the cluster with this UID.
+    Cluster(String),
+}
+
+impl fmt::Display for RangeHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(name) => write!(f, "node {name} has the same Pod CIDR; each node needs its own"),
+            Self::Cluster(uid) => write!(
+                f,
+                "the route table has a route of another cluster for it (UID {uid}); each cluster needs its own Pod CIDRs"
+            ),
+        }
+    }
+}
+
 /// The planned changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -123,8 +76,8 @@ pub(super) struct Plan {
     pub(super) deletes: Vec<KnownRoute>,
     /// Missing routes.
     pub(super) creates: Vec<WantedRoute>,
-    /// Ranges that another Node has already, with the name of that Node.
-    pub(super) conflicts: Vec<(WantedRoute, String)>,
+    /// Ranges that a Node doesn't get, with what has them.
+    pub(super) conflicts: Vec<(WantedRoute, RangeHolder)>,
     /// By Node, all ranges that need a route for its network to be available. A Node with an empty list has lost its ranges;
     /// as with upstream, its network is unavailable.
     pub(super) networks: Vec<(Arc<NodeFacts>, Vec<IpNet>)>,
@@ -133,15 +86,19 @@ pub(super) struct Plan {
 /// Compares the desired routes with the known ones.
 pub(super) fn plan(inputs: PlanInputs<'_>) -> Plan {
     let mut by_range: HashMap<IpNet, Vec<usize>> = HashMap::new();
+    let mut foreign_ranges: HashMap<IpNet, &str> = HashMap::new();
     for (index, known) in inputs.routes.iter().enumerate() {
-        if let Some(range) = known.destination {
-            by_range.entry(range).or_default().push(index);
+        match (known.destination, known.other_cluster(inputs.cluster_uid)) {
+            (Some(range), Some(cluster)) => drop(foreign_ranges.insert(range, cluster)),
+            (Some(range), None) => by_range.entry(range).or_default().push(index),
+            (None, _) => {}
         }
     }
     let mut plan = Plan::default();
     let mut is_kept = vec![false; inputs.routes.len()];
     let owners = owners(inputs, &by_range);
-    let within = inputs.routes.iter().filter(|known| inputs.is_within(known));
+    let is_other = |known: &KnownRoute| known.other_cluster(inputs.cluster_uid).is_some();
+    let within = inputs.routes.iter().filter(|known| inputs.is_within(known) && !is_other(known));
     let is_named: HashSet<&str> = within.filter_map(|known| known.route.node.as_deref()).collect();
     for node in inputs.nodes.iter().filter(|node| inputs.serves(node)) {
         let mut needed = Vec::new();
@@ -150,7 +107,7 @@ pub(super) fn plan(inputs: PlanInputs<'_>) -> Plan {
             needed.push(*range);
             match owners.get(range) {
                 Some(owner) if owner.name != node.name => {
-                    plan.conflicts.push((wanted, owner.name.clone()));
+                    plan.conflicts.push((wanted, RangeHolder::Node(owner.name.clone())));
                     continue;
                 }
                 _ => {}
@@ -166,7 +123,12 @@ pub(super) fn plan(inputs: PlanInputs<'_>) -> Plan {
             }
             // A Node whose instance isn't known yet gets its routes later, and a Node that is being deleted gets none.
             if is_missing && has_instance(node, inputs.nodes_wait) && !node.is_deleting {
-                plan.creates.push(wanted);
+                match foreign_ranges.get(range) {
+                    Some(cluster) => {
+                        plan.conflicts.push((wanted, RangeHolder::Cluster((*cluster).to_owned())))
+                    }
+                    None => plan.creates.push(wanted),
+                }
             }
         }
         let has_lost_all = needed.is_empty() && is_named.contains(&*node.name);
@@ -177,7 +139,7 @@ pub(super) fn plan(inputs: PlanInputs<'_>) -> Plan {
     let foreign: Vec<_> = inputs.nodes.iter().filter(|node| !inputs.serves(node)).collect();
     // A route for a Node of another provider is never deleted.
     let may_delete =
-        |known: &&KnownRoute| inputs.is_within(known) && !foreign.iter().any(|node| known.is_for(node));
+        |known: &&KnownRoute| inputs.may_own(known) && !foreign.iter().any(|node| known.is_for(node));
     let unwanted = inputs.routes.iter().zip(is_kept).filter_map(|(known, kept)| (!kept).then_some(known));
     plan.deletes = unwanted.filter(may_delete).cloned().collect();
     plan
@@ -213,6 +175,12 @@ fn owners<'a>(
 impl PlanInputs<'_> {
     fn leads_to(&self, index: usize, node: &NodeFacts) -> bool {
         self.routes.get(index).is_some_and(|route| route.leads_to(node))
+    }
+
+    /// Whether a route is this cluster's to delete: see the documentation of this module.
+    fn may_own(&self, known: &KnownRoute) -> bool {
+        let label = known.route.cluster_uid.as_deref();
+        self.is_within(known) && (label.is_none() || label == self.cluster_uid)
     }
 
     /// Whether a route lies in the cluster's CIDRs, and isn't that of a Node that can't be read.
@@ -300,7 +268,7 @@ pub(super) fn condition(is_available: bool) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use pileus_cloud::{Address, AddressKind, ProviderId};
+    use pileus_cloud::{Address, AddressKind, ListedRoute, ProviderId};
     use proptest::prelude::*;
 
     use super::*;
@@ -323,6 +291,7 @@ mod tests {
             target: None,
             addresses: Vec::new(),
             destination: range.to_owned(),
+            cluster_uid: None,
             is_blackhole: false,
             extra: Vec::new(),
         })
@@ -341,10 +310,58 @@ mod tests {
             nodes,
             unreadable_ranges: &unreadable_ranges,
             schemes: &schemes,
+            cluster_uid: Some("ours"),
             routes,
             cluster_ranges: &cluster,
             nodes_wait: false,
         })
+    }
+
+    #[test]
+    fn a_route_of_another_cluster_is_left_alone_and_blocks_its_range() {
+        let (unreadable_ranges, schemes) = (HashSet::new(), ["sim".to_owned()]);
+        let cluster = ["10.0.0.0/8".parse().unwrap()];
+        let node = node("a", "10.0.1.0/24", 0);
+        let labeled = |range: &str, uid: Option<&str>, leads_to_node| {
+            to(range, |route| {
+                route.cluster_uid = uid.map(str::to_owned);
+                (route.node, route.target) = match leads_to_node {
+                    true => (Some("a".to_owned()), node.provider_id.clone()),
+                    false => (None, None),
+                };
+            })
+        };
+        // Our UID, the label, whether the route leads to the Node, and the deletions, creations and conflicts: for the range of
+        // the Node, and for one that no Node has.
+        for (ours, label, leads_to_node, its_own, unwanted) in [
+            (Some("ours"), None, true, (0, 0, 0), 1),
+            (Some("ours"), None, false, (1, 1, 0), 1),
+            (Some("ours"), Some("ours"), true, (0, 0, 0), 1),
+            (Some("ours"), Some("ours"), false, (1, 1, 0), 1),
+            (Some("ours"), Some("other"), true, (0, 0, 1), 0),
+            (Some("ours"), Some("other"), false, (0, 0, 1), 0),
+            (None, Some("other"), true, (0, 0, 0), 0),
+            (None, Some("other"), false, (0, 1, 0), 0),
+            (None, None, false, (1, 1, 0), 1),
+        ] {
+            let plan = |routes: &[KnownRoute]| {
+                plan(PlanInputs {
+                    nodes: &[Arc::clone(&node)],
+                    unreadable_ranges: &unreadable_ranges,
+                    schemes: &schemes,
+                    cluster_uid: ours,
+                    routes,
+                    cluster_ranges: &cluster,
+                    nodes_wait: false,
+                })
+            };
+            let Plan { deletes, creates, conflicts, .. } =
+                plan(&[labeled("10.0.1.0/24", label, leads_to_node)]);
+            let counts = (deletes.len(), creates.len(), conflicts.len());
+            assert_eq!(counts, its_own, "{ours:?} {label:?} {leads_to_node}");
+            let deletes = plan(&[labeled("10.0.9.0/24", label, false)]).deletes;
+            assert_eq!(deletes.len(), unwanted, "{ours:?} {label:?}");
+        }
     }
 
     #[test]
@@ -397,10 +414,16 @@ mod tests {
         let plan = planned(&[a.clone(), b.clone()], &[]);
         let wanted =
             |node: &Arc<NodeFacts>| WantedRoute { node: node.clone(), range: "10.0.1.0/24".parse().unwrap() };
-        assert_eq!((plan.creates, plan.conflicts), (vec![wanted(&b)], vec![(wanted(&a), "b".to_owned())]));
+        assert_eq!(
+            (plan.creates, plan.conflicts),
+            (vec![wanted(&b)], vec![(wanted(&a), RangeHolder::Node("b".to_owned()))])
+        );
         let has = KnownRoute::created(&desired_route(&wanted(&a)));
         let plan = planned(&[a, b.clone()], &[has]);
-        assert_eq!((plan.creates, plan.conflicts), (vec![], vec![(wanted(&b), "a".to_owned())]));
+        assert_eq!(
+            (plan.creates, plan.conflicts),
+            (vec![], vec![(wanted(&b), RangeHolder::Node("a".to_owned()))])
+        );
         assert_eq!(plan.deletes, []);
     }
 

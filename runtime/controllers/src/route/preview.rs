@@ -21,6 +21,8 @@ pub struct Inputs<'a> {
     pub unreadable_ranges: &'a HashSet<IpNet>,
     /// The schemes of provider IDs that are the provider's own.
     pub schemes: &'a [String],
+    /// The UID of the cluster; none where it isn't known.
+    pub cluster_uid: Option<&'a str>,
     /// The cluster's CIDRs, at most one of each family.
     pub cluster_ranges: &'a [IpNet],
     /// Whether Nodes wait for their routes, and so get them before they are initialized.
@@ -32,7 +34,7 @@ pub struct Inputs<'a> {
 pub struct Preview {
     /// The changes, the deletions first.
     pub changes: Vec<PlannedChange>,
-    /// Ranges that a Node doesn't get because another has them: the range, the Node, and the name of the other Node.
+    /// Ranges that a Node doesn't get because another Node or cluster has them: the range, the Node, and why.
     pub conflicts: Vec<(IpNet, String, String)>,
     /// The number of routes that are as desired.
     pub settled: usize,
@@ -93,10 +95,17 @@ impl fmt::Display for ChangeReason {
 
 /// Previews the changes from a list that the cloud has just given.
 pub fn preview(inputs: Inputs<'_>, listed: Vec<ListedRoute>) -> Preview {
-    let Inputs { nodes, unreadable_ranges, schemes, cluster_ranges, nodes_wait } = inputs;
+    let Inputs { nodes, unreadable_ranges, schemes, cluster_uid, cluster_ranges, nodes_wait } = inputs;
     let routes: Vec<_> = listed.into_iter().map(KnownRoute::listed).collect();
-    let inputs =
-        PlanInputs { nodes, unreadable_ranges, schemes, routes: &routes, cluster_ranges, nodes_wait };
+    let inputs = PlanInputs {
+        nodes,
+        unreadable_ranges,
+        schemes,
+        cluster_uid,
+        routes: &routes,
+        cluster_ranges,
+        nodes_wait,
+    };
     let Plan { deletes, creates, conflicts, networks: _ } = plan::plan(inputs);
     let mut by_range: HashMap<IpNet, &NodeFacts> = HashMap::new();
     for node in nodes {
@@ -106,7 +115,8 @@ pub fn preview(inputs: Inputs<'_>, listed: Vec<ListedRoute>) -> Preview {
     }
     let is_settled = |known: &&KnownRoute| {
         let node = known.destination.and_then(|range| by_range.get(&range));
-        node.is_some_and(|node| known.leads_to(node))
+        let is_ours = known.other_cluster(cluster_uid).is_none();
+        is_ours && node.is_some_and(|node| known.leads_to(node))
     };
     let settled = routes.iter().filter(is_settled).count();
     let occupied: HashSet<_> = deletes.iter().filter_map(|known| known.destination).collect();
@@ -119,8 +129,9 @@ pub fn preview(inputs: Inputs<'_>, listed: Vec<ListedRoute>) -> Preview {
         is_next: occupied.contains(&wanted.range),
         reason: ChangeReason::Missing { node: wanted.node.name.clone(), range: wanted.range },
     });
-    let conflicts =
-        conflicts.into_iter().map(|(wanted, owner)| (wanted.range, wanted.node.name.clone(), owner));
+    let conflicts = conflicts
+        .into_iter()
+        .map(|(wanted, owner)| (wanted.range, wanted.node.name.clone(), owner.to_string()));
     let is_waiting =
         |node: &&Arc<NodeFacts>| !plan::has_instance(node, nodes_wait) && !node.pod_cidrs.is_empty();
     Preview {
@@ -164,6 +175,7 @@ mod tests {
             target: None,
             addresses: Vec::new(),
             destination: range.to_owned(),
+            cluster_uid: None,
             is_blackhole,
             extra: Vec::new(),
         }
@@ -179,6 +191,7 @@ mod tests {
         let unreadable_ranges = HashSet::new();
         let inputs = Inputs {
             nodes: &nodes,
+            cluster_uid: None,
             unreadable_ranges: &unreadable_ranges,
             schemes: &schemes,
             cluster_ranges: &cluster_ranges,
@@ -254,6 +267,9 @@ mod tests {
         assert_eq!(preview_of_waiting(true, vec![unknown], vec![]).waiting, ["c"]);
         let preview = preview_of(vec![node("a", "10.0.1.0/24"), node("b", "10.0.1.0/24")], vec![]);
         let range = "10.0.1.0/24".parse().unwrap();
-        assert_eq!(preview.conflicts, [(range, "b".to_owned(), "a".to_owned())]);
+        assert_eq!(
+            preview.conflicts,
+            [(range, "b".to_owned(), plan::RangeHolder::Node("a".to_owned()).to_string())]
+        );
     }
 }

@@ -53,6 +53,7 @@ fn there(node: &str, destination: &str, hop: Option<&str>) -> KnownRoute {
         target: None,
         addresses: hop.map(|hop| Address::new(AddressKind::InternalIp, hop)).into_iter().collect(),
         destination: destination.to_owned(),
+        cluster_uid: None,
         is_blackhole: false,
         extra: Vec::new(),
     })
@@ -79,6 +80,7 @@ fn pass(
             nodes: &facts,
             unreadable_ranges: &unreadable_ranges,
             schemes: &[],
+            cluster_uid: None,
             routes,
             cluster_ranges: &cluster,
             nodes_wait: false,

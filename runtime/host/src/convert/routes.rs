@@ -30,13 +30,14 @@ fn route_to_wit(route: &Route) -> routes::Route {
 }
 
 fn listed_to_wit(route: &ListedRoute) -> routes::Listed {
-    let ListedRoute { name, node, target, addresses, destination, is_blackhole, extra } = route;
+    let ListedRoute { name, node, target, addresses, destination, cluster_uid, is_blackhole, extra } = route;
     routes::Listed {
         name: name.clone(),
         node: node.clone(),
         target: target.as_ref().map(ToString::to_string),
         addresses: addresses.iter().map(address_to_wit).collect(),
         destination: destination.clone(),
+        cluster_uid: cluster_uid.clone(),
         blackhole: *is_blackhole,
         extra: extra.clone(),
     }
@@ -44,11 +45,11 @@ fn listed_to_wit(route: &ListedRoute) -> routes::Listed {
 
 /// Converts a route of the cloud's table. One that is invalid fails the whole list, so that nothing is changed because of it.
 pub(crate) fn route_from_wit(route: routes::Listed) -> Result<ListedRoute, Error> {
-    let routes::Listed { name, node, target, addresses, destination, blackhole, extra } = route;
+    let routes::Listed { name, node, target, addresses, destination, cluster_uid, blackhole, extra } = route;
     let shown = excerpt(&name);
     let broken = |problem: String| Error::new(ErrorKind::Broken, format!("route {shown:?}: {problem}"));
     let notes = extra.iter().flat_map(|(key, value)| [key, value]);
-    let texts = [&name, &destination].into_iter().chain(&node).chain(notes);
+    let texts = [&name, &destination].into_iter().chain(&node).chain(&cluster_uid).chain(notes);
     if let Some(long) = texts.map(String::len).find(|length| *length > MAX_TEXT_BYTES) {
         return Err(broken(format!("a text of {long} bytes; the limit is {MAX_TEXT_BYTES}")));
     }
@@ -67,6 +68,7 @@ pub(crate) fn route_from_wit(route: routes::Listed) -> Result<ListedRoute, Error
         name,
         node: node.filter(|node| !node.is_empty()),
         destination,
+        cluster_uid: cluster_uid.filter(|uid| !uid.is_empty()),
         is_blackhole: blackhole,
         extra,
     })
@@ -104,6 +106,7 @@ mod tests {
                 value: "2001:DB8::1".to_owned(),
             }],
             destination: "10.0.0.0/24".to_owned(),
+            cluster_uid: Some("c".to_owned()),
             blackhole: true,
             extra: vec![("etag".to_owned(), "7".to_owned())],
         }
@@ -122,6 +125,10 @@ mod tests {
     #[test]
     fn an_invalid_route_fails_the_list() {
         for (name, route) in [
+            (
+                "long cluster",
+                routes::Listed { cluster_uid: Some("c".repeat(MAX_TEXT_BYTES + 1)), ..listed() },
+            ),
             ("long name", routes::Listed { name: "n".repeat(MAX_TEXT_BYTES + 1), ..listed() }),
             (
                 "long note",
@@ -132,8 +139,10 @@ mod tests {
         ] {
             assert_eq!(route_from_wit(route).unwrap_err().kind, ErrorKind::Broken, "{name}");
         }
-        let unnamed = routes::Listed { node: Some(String::new()), target: None, ..listed() };
-        assert_eq!(route_from_wit(unnamed).unwrap().node, None);
+        let empty = || Some(String::new());
+        let unnamed = routes::Listed { node: empty(), cluster_uid: empty(), target: None, ..listed() };
+        let route = route_from_wit(unnamed).unwrap();
+        assert_eq!((route.node, route.cluster_uid), (None, None));
     }
 
     #[test]

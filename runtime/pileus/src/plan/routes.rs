@@ -26,6 +26,7 @@ impl DryRunProvider {
             nodes: &snapshot.nodes,
             unreadable_ranges: &snapshot.left_alone,
             schemes: &self.provider.schemes,
+            cluster_uid: settings.cluster.uid.as_deref(),
             cluster_ranges: &settings.cluster_ranges,
             nodes_wait: settings.nodes_wait,
         };
@@ -71,11 +72,10 @@ fn outcome(outcome: Result<RouteProgress, CloudError>) -> ItemOutcome {
 }
 
 fn notes(snapshot: &ClusterSnapshot, preview: &Preview) -> Vec<String> {
-    let contested = preview.conflicts.iter().map(|(range, node, owner)| {
-        format!(
-            "node {node} gets no route for {range}: node {owner} has the same Pod CIDR; each node needs its own"
-        )
-    });
+    let contested = preview
+        .conflicts
+        .iter()
+        .map(|(range, node, why)| format!("node {node} gets no route for {range}: {why}"));
     let waiting = &preview.waiting;
     let waiting = (!waiting.is_empty()).then(|| {
         format!(

@@ -70,8 +70,10 @@ impl Changing for Routing {
         facts.routes.as_ref()
     }
 
-    fn is_of(route: &ListedRoute, _: &str, destination: &str) -> bool {
-        route.destination == destination
+    fn is_of(route: &ListedRoute, cluster: &str, destination: &str) -> bool {
+        // The host leaves a route of another cluster alone, and so would never find its own.
+        let is_foreign = route.cluster_uid.as_deref().is_some_and(|uid| uid != cluster);
+        !is_foreign && route.destination == destination
     }
 
     fn is_complete(items: &[&ListedRoute]) -> bool {
@@ -83,7 +85,8 @@ impl Changing for Routing {
 
     fn listing_advice(_: &str, destination: &str) -> String {
         format!(
-            "list one route to {destination}, with the Node stored with it or the instance that it leads to"
+            "list one route to {destination}, with the Node stored with it or the instance that it leads to, and with this \
+             cluster's UID or none"
         )
     }
 
@@ -149,6 +152,9 @@ mod tests {
             ("routes.listed", |it| {
                 let route = &mut list(&mut it.routes, Step::Again)[1];
                 (route.node, route.target) = (None, None);
+            }),
+            ("routes.listed", |it| {
+                list(&mut it.routes, Step::Again)[1].cluster_uid = Some("another".to_owned());
             }),
             ("routes.listed", |it| {
                 let route = list(&mut it.routes, Step::Again)[1].clone();

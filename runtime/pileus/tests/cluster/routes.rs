@@ -122,6 +122,37 @@ async fn routes_follow_nodes_and_nothing_is_written_twice() {
 }
 
 #[tokio::test]
+async fn two_clusters_with_one_route_table_leave_each_others_routes_alone() {
+    let (world, other) = (world().await, world().await);
+    let mine = join(&world, &["a", "b"]).await;
+    let theirs = world.cloud.create(json!({"name": "c"})).await;
+    other.register([node("c")]).await;
+    give_ranges(&other, "c", 3).await;
+    let run = world.start().await;
+    becomes(&world, &both(&mine)).await;
+    let document = world.simulated(world.cloud.port);
+    let second = other.start_with(&document).await;
+    second.ready().await;
+    let all = |machines: &[&String]| both(&machines.iter().map(|id| (*id).clone()).collect::<Vec<_>>());
+    becomes(&world, &all(&[&mine[0], &mine[1], &theirs])).await;
+    is_told(&other, "c", "False", "RouteCreated").await;
+    second.logged(&["routes of another cluster"]).await;
+    // Each cluster deletes routes of its own: a Node goes here, and all routes there.
+    Api::<Node>::all(world.client.clone()).delete("b", &DeleteParams::default()).await.unwrap();
+    becomes(&world, &all(&[&mine[0], &theirs])).await;
+    run.logged(&["routes of another cluster"]).await;
+    // A range that the other cluster has isn't taken away, and the Node's event says so.
+    let rival = world.cloud.create(json!({"name": "d"})).await;
+    other.register([node("d")]).await;
+    give_ranges(&other, "d", 1).await;
+    let event = other.event("d", "FailedToCreateRoute").await;
+    assert!(event.message.unwrap_or_default().contains("another cluster"), "of {rival}");
+    Api::<Node>::all(other.client.clone()).delete("c", &DeleteParams::default()).await.unwrap();
+    becomes(&world, &all(&[&mine[0]])).await;
+    assert!(run.stop().await.success() && second.stop().await.success());
+}
+
+#[tokio::test]
 async fn a_refused_route_is_reported_on_the_node_and_retried() {
     let world = world().await;
     world

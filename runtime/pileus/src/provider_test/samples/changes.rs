@@ -129,6 +129,7 @@ pub(super) fn routes() -> Changes<ListedRoute> {
         target: ProviderId::parse(&format!("sample://{node}")).ok(),
         addresses: Vec::new(),
         destination: destination.to_owned(),
+        cluster_uid: None,
         is_blackhole: false,
         extra: Vec::new(),
     };
