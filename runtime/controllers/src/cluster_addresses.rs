@@ -89,7 +89,7 @@ impl ClusterAddresses {
         self.own().cluster_ips.extend(service.iter().flat_map(cluster_ips));
         let slice = until_answered("endpoints", || slices.get(name)).await;
         self.own().servers.extend(slice.iter().flat_map(server_ips));
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// What has an address, if anything in the cluster has.

@@ -82,11 +82,6 @@ impl Nodes {
         self.inner.informer.read(|store| store.objects().all())
     }
 
-    /// The Node with this name, if it is known.
-    pub(crate) fn get(&self, name: &str) -> Option<Arc<NodeFacts>> {
-        self.inner.informer.read(|store| store.objects.get(name).cloned())
-    }
-
     /// The Pod CIDRs of Nodes that can't be read, and so are missing in [`Nodes::all`].
     pub(crate) fn unreadable_ranges(&self) -> HashSet<IpNet> {
         self.inner.informer.read(|store| store.unreadable_ranges().collect())

@@ -19,8 +19,7 @@ const fn v6(head: [u16; 3], last: u16, prefix: u8) -> IpNet {
 }
 
 const fn v6_host(segments: [u16; 8]) -> IpNet {
-    let [a, b, c, d, e, f, g, h] = segments;
-    IpNet::new_assert(IpAddr::V6(Ipv6Addr::new(a, b, c, d, e, f, g, h)), 128)
+    IpNet::new_assert(IpAddr::V6(Ipv6Addr::from_segments(segments)), 128)
 }
 
 /// The first range that contains an address says what it is; an address in none of them is on the internet.

@@ -60,15 +60,12 @@ impl EchoDetector {
     #[must_use]
     pub(crate) fn shows(&mut self, next: Option<&[u8]>) -> bool {
         let Some(Searched { scan, held, has_ended }) = self.0.as_deref_mut() else { return false };
-        match next {
-            Some(data) => {
-                held.extend_from_slice(data);
-                scan.is_in(data)
-            }
-            None => {
-                *has_ended = true;
-                scan.ends()
-            }
+        if let Some(data) = next {
+            held.extend_from_slice(data);
+            scan.is_in(data)
+        } else {
+            *has_ended = true;
+            scan.ends()
         }
     }
 

@@ -18,10 +18,11 @@ use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 
 use crate::body::Body;
+use crate::effect::Effect;
 use crate::error::Error;
 use crate::recent::Source;
 use crate::request::Request;
-use crate::rules::{Classification, Effect, Place, Rules};
+use crate::rules::{Classification, Place, Rules};
 
 /// The most requests that are told apart: far more than a call can send in its time. What exceeds them counts as failed.
 const MAX_REQUESTS: usize = 65_536;
@@ -215,11 +216,11 @@ impl Drop for PendingReply {
 fn reply(from: Source, status: StatusCode, is_read: bool) -> Option<Reply> {
     let reply = match (from, status.as_u16()) {
         (Source::NotCached, _) | (_, 300..400) => return None,
-        (Source::Interceptor | Source::Limit | Source::Unanswered, _) => Reply::Failed,
+        (Source::Interceptor | Source::Limit | Source::Unanswered, _)
+        | (_, 401 | 403 | 407 | 408 | 425 | 429) => Reply::Failed,
         (_, 200..300) if is_read => Reply::Incomplete,
         (_, 404 | 410) if is_read => Reply::Gone,
         (_, 200..300 | 404 | 410) => Reply::Changed,
-        (_, 401 | 403 | 407 | 408 | 425 | 429) => Reply::Failed,
         (_, 400..500) => Reply::Refused,
         _ => Reply::Failed,
     };

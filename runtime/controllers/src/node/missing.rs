@@ -229,10 +229,10 @@ mod tests {
 
     #[test]
     fn a_waiting_node_of_another_provider_is_reported_once_after_a_while() {
+        type Edit = fn(&mut NodeFacts);
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let foreign = || node(Some("other://7"), true, Readiness::True);
-        type Edit = fn(&mut NodeFacts);
         let rows: [(&str, Edit, bool); 6] = [
             ("it stays", |_| {}, true),
             ("a heartbeat", |node| node.readiness = Readiness::False, true),

@@ -240,7 +240,7 @@ impl Worker {
     }
 
     /// The next Node to write, if there is room for one more of its kind.
-    fn next_to_write(&mut self) -> Option<(WorkKind, (Arc<NodeFacts>, Box<Instance>))> {
+    fn next_to_write(&mut self) -> Option<(WorkKind, ToWrite)> {
         let has_room = |most: usize| self.writes.len() < most;
         let kinds = MOST_WRITERS.map(|(kind, most)| has_room(most).then_some(kind));
         kinds

@@ -29,7 +29,9 @@ impl ClusterIps {
                 let listed = std::mem::take(&mut self.listing);
                 self.by_service.clear();
                 self.by_ip.clear();
-                listed.into_iter().for_each(|(name, ips)| self.set(name, ips));
+                for (name, ips) in listed {
+                    self.set(name, ips);
+                }
             }
             watcher::Event::Apply(service) => self.set(key(service), cluster_ips(service)),
             watcher::Event::Delete(service) => self.remove(&key(service)),

@@ -97,11 +97,10 @@ fn read(escape: &[u8]) -> Step {
     match escape {
         [_] => Step::More,
         [b'%', b'u' | b'U', digits @ ..] => digits_of(digits, 4, 16),
-        [b'%', digits @ ..] => digits_of(digits, 2, 16),
+        [b'%', digits @ ..] | [b'\\', b'x', digits @ ..] => digits_of(digits, 2, 16),
         [b'\\', b'u', b'{', digits @ ..] => braced(digits),
         [b'\\', b'u', digits @ ..] => digits_of(digits, 4, 16),
         [b'\\', b'U', digits @ ..] => digits_of(digits, 8, 16),
-        [b'\\', b'x', digits @ ..] => digits_of(digits, 2, 16),
         [b'\\', digits @ ..] if matches!(digits, [b'0'..=b'3', ..]) => match digits_of(digits, 3, 8) {
             Step::Literal => Step::Before(0),
             step => step,

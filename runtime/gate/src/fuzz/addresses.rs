@@ -82,7 +82,7 @@ fn is_narrow(address: IpAddr) -> bool {
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     };
     let is_in = |range: &&str| range.parse::<IpNet>().is_ok_and(|range| range.contains(&address));
-    is_link_local || METADATA.iter().any(|range| is_in(&range)) || address.to_string() == "fd00:100::100:200"
+    is_link_local || METADATA.iter().any(|range| is_in(range)) || address.to_string() == "fd00:100::100:200"
 }
 
 /// The IPv4 addresses at which traffic to an IPv6 address may end, and whether it gets there by the well-known translation
@@ -94,7 +94,7 @@ fn ends_of(address: Ipv6Addr) -> (Vec<Ipv4Addr>, bool) {
     let mut ends = Vec::new();
     match address.segments() {
         [0x64, 0xff9b, 0, 0, 0, 0, ..] => return (vec![at([12, 13, 14, 15])], true),
-        [0, 0, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] => ends.push(at([12, 13, 14, 15])),
+        [0, 0, 0, 0, 0 | 0xffff, 0, ..] => ends.push(at([12, 13, 14, 15])),
         [0x64, 0xff9b, 1, ..] => {
             ends.push(at([12, 13, 14, 15]));
             ends.extend([[6, 7, 9, 10], [7, 9, 10, 11], [9, 10, 11, 12]].map(at));

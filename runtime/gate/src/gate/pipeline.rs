@@ -278,16 +278,13 @@ impl Inner {
             }
         };
         let span = record.span();
-        match write {
-            Some(write) => {
-                let of_write = deadlines.of_write(writes::MAX_WRITE_TIME, Instant::now());
-                let carry = self.writes.carry(write, record, *deadlines, |fence| exchange(fence, of_write));
-                carry.instrument(span).await
-            }
-            None => {
-                let fence = self.writes.fence_of_read(canonical)?;
-                self.shutdown.abort_on_close(exchange(fence, *deadlines)).instrument(span).await
-            }
+        if let Some(write) = write {
+            let of_write = deadlines.of_write(writes::MAX_WRITE_TIME, Instant::now());
+            let carry = self.writes.carry(write, record, *deadlines, |fence| exchange(fence, of_write));
+            carry.instrument(span).await
+        } else {
+            let fence = self.writes.fence_of_read(canonical)?;
+            self.shutdown.abort_on_close(exchange(fence, *deadlines)).instrument(span).await
         }
     }
 }
