@@ -8,7 +8,8 @@
 use std::collections::HashSet;
 
 use pileus_cloud::{
-    Answer, Error, ErrorKind, NodeReference, Purpose, ServiceAction, ServiceChange, ServiceProgress,
+    Answer, Error, ErrorKind, NodeReference, ProviderId, Purpose, ServiceAction, ServiceChange,
+    ServiceProgress,
 };
 use pileus_gate::ReplyCounts;
 
@@ -30,7 +31,7 @@ impl LookupSummary {
         for (node, answer) in nodes.iter().zip(answers) {
             match answer {
                 Ok(Answer::Absent) => {
-                    let id = node.provider_id.as_ref().map(|id| id.as_str());
+                    let id = node.provider_id.as_ref().map(ProviderId::as_str);
                     instances.insert((id, id.is_none().then_some(node.name.as_str())));
                 }
                 Ok(Answer::Found(_) | Answer::Unmanaged) => summary.found += 1,

@@ -137,6 +137,7 @@ mod tests {
 
     #[test]
     fn a_large_description_passes_and_one_that_is_made_of_one_kind_of_item_does_not() {
+        type Change = fn(&mut info::Description);
         let sentence = "x".repeat(200);
         let large = info::Description {
             configuration_schema: " ".repeat(MAX_SCHEMA_BYTES),
@@ -145,7 +146,6 @@ mod tests {
             ..description()
         };
         assert_eq!(check_description(&large), Ok(()));
-        type Change = fn(&mut info::Description);
         let rows: [Change; 6] = [
             |it| it.configuration_schema = " ".repeat(MAX_SCHEMA_BYTES + 1),
             |it| it.version = "x".repeat(MAX_RETAINED_BYTES),

@@ -62,13 +62,16 @@ pub(super) struct Worker {
     writes: JoinSet<(WorkKind, Arc<NodeFacts>, SyncResult)>,
 }
 
+/// A Node and what the cloud says about its instance.
+type ToWrite = (Arc<NodeFacts>, Box<Instance>);
+
 /// The work of one kind between the queue and the writers.
 struct Pipeline {
     is_looking_up: bool,
     /// The earliest time of the next lookup.
     next_lookup: Instant,
     /// The Nodes that wait for a writer, as they were looked up, with their instances.
-    to_write: VecDeque<(Arc<NodeFacts>, Box<Instance>)>,
+    to_write: VecDeque<ToWrite>,
 }
 
 struct LookupResult {

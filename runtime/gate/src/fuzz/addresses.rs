@@ -82,7 +82,7 @@ fn is_narrow(address: IpAddr) -> bool {
         IpAddr::V6(v6) => v6.is_unicast_link_local(),
     };
     let is_in = |range: &&str| range.parse::<IpNet>().is_ok_and(|range| range.contains(&address));
-    is_link_local || METADATA.iter().any(|range| is_in(range)) || address.to_string() == "fd00:100::100:200"
+    is_link_local || METADATA.iter().any(is_in) || address.to_string() == "fd00:100::100:200"
 }
 
 /// The IPv4 addresses at which traffic to an IPv6 address may end, and whether it gets there by the well-known translation

@@ -74,7 +74,7 @@ fn is_local(name: &str) -> bool {
 /// every Pod finds the API server.
 fn is_in_cluster(name: &str) -> bool {
     matches!(name, "kubernetes" | "kubernetes.default" | "svc" | "cluster.local")
-        || name.ends_with(".svc")
+        || name.rsplit_once('.').is_some_and(|(_, last)| last == "svc")
         || name.ends_with(".cluster.local")
         || name.split('.').skip(2).any(|label| label == "svc")
 }

@@ -87,7 +87,7 @@ fn port_from_wit(port: load_balancers::PortStatus, left_out: &mut Vec<String>) -
     let mut error = error.filter(|reason| !reason.is_empty());
     if let Some(reason) = error.as_mut().filter(|reason| !is_reason(reason)) {
         left_out.push(format!("port {port}: invalid reason {:?}, expected CamelCase", excerpt(reason)));
-        *reason = UNKNOWN_REASON.to_owned();
+        UNKNOWN_REASON.clone_into(reason);
     }
     let protocol = match protocol {
         load_balancers::Protocol::Tcp => Protocol::Tcp,

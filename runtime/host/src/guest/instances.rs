@@ -161,7 +161,9 @@ impl Guest {
         let (started, denials) = (Instant::now(), Denials::default());
         let mut result = self.call_lookup(lookup, &denials).await;
         if let (Ok(Ok(answers)), Some(reason)) = (&mut result, denials.unanswered.explain()) {
-            answers.iter_mut().for_each(|answer| pending_to_unavailable(answer, &reason));
+            for answer in &mut answers {
+                pending_to_unavailable(answer, &reason);
+            }
         }
         self.count(LOOKUP, started, &result, is_cut_short(&result, &denials, Result::is_err));
         result

@@ -114,7 +114,8 @@ async fn repeating_the_path() -> Cloud {
             let path = request.split(' ').nth(1).unwrap_or_default();
             let body = format!("{path}{}no {path}", "-".repeat(40_000));
             let head = format!("HTTP/1.1 404 No\r\ncontent-length: {}\r\n\r\n", body.len());
-            for part in [head.as_bytes(), &body.as_bytes()[..20], &body.as_bytes()[20..]] {
+            let (first, rest) = body.as_bytes().split_at(20);
+            for part in [head.as_bytes(), first, rest] {
                 if stream.write_all(part).await.is_err() {
                     return;
                 }
