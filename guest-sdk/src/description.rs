@@ -86,6 +86,7 @@ impl Annotation {
 /// Optional data about Services that the provider reads. Most flags cost the host memory or a watch, so all are off by
 /// default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the contract, each independent of the others")]
 pub struct ServiceFacts {
     /// The labels of the Service's namespace.
     pub namespace_labels: bool,

@@ -52,6 +52,7 @@ pub struct Annotation {
 
 /// What a provider reads with a Service, beyond the Service itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of the contract, each independent of the others")]
 pub struct ServiceFacts {
     /// The labels of the Service's namespace.
     pub namespace_labels: bool,

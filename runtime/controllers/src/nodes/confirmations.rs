@@ -262,7 +262,9 @@ mod tests {
             let node = node("a", is_tainted);
             let listed = if was_listed { vec![node.clone()] } else { Vec::new() };
             let confirmations = begun(&listed);
-            answers.iter().for_each(|answer| record(&confirmations, &node, answer));
+            for answer in answers {
+                record(&confirmations, &node, answer);
+            }
             assert_eq!(is_usable(&confirmations, &node), expected, "{was_listed} {is_tainted} {answers:?}");
         }
     }
@@ -297,7 +299,9 @@ mod tests {
             let confirmations = begun(&nodes);
             nodes[..absent].iter().for_each(|node| confirmations.record_absent(node, true));
             let joins: Vec<_> = (0..total).map(|number| node(&format!("new-{number}"), false)).collect();
-            joins.iter().for_each(|node| confirmations.record_absent(node, true));
+            for node in &joins {
+                confirmations.record_absent(node, true);
+            }
             let unusable = confirmations.unusable(nodes.iter().chain(&joins));
             let expected = total + if is_believed { absent } else { 0 };
             assert_eq!(unusable.len(), expected, "{absent} of {total}");

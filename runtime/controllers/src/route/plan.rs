@@ -125,7 +125,7 @@ pub(super) fn plan(inputs: PlanInputs<'_>) -> Plan {
             if is_missing && has_instance(node, inputs.nodes_wait) && !node.is_deleting {
                 match foreign_ranges.get(range) {
                     Some(cluster) => {
-                        plan.conflicts.push((wanted, RangeHolder::Cluster((*cluster).to_owned())))
+                        plan.conflicts.push((wanted, RangeHolder::Cluster((*cluster).to_owned())));
                     }
                     None => plan.creates.push(wanted),
                 }
@@ -325,9 +325,10 @@ mod tests {
         let labeled = |range: &str, uid: Option<&str>, leads_to_node| {
             to(range, |route| {
                 route.cluster_uid = uid.map(str::to_owned);
-                (route.node, route.target) = match leads_to_node {
-                    true => (Some("a".to_owned()), node.provider_id.clone()),
-                    false => (None, None),
+                (route.node, route.target) = if leads_to_node {
+                    (Some("a".to_owned()), node.provider_id.clone())
+                } else {
+                    (None, None)
                 };
             })
         };

@@ -56,7 +56,9 @@ impl InformerStore for Slices {
 
     fn on_event(&mut self, event: watcher::Event<EndpointSlice>) -> Vec<Change<Slice>> {
         let changes = self.objects.on_event(event, |slice, _| read(&slice));
-        changes.iter().for_each(|change| self.index(change));
+        for change in &changes {
+            self.index(change);
+        }
         changes
     }
 

@@ -161,7 +161,7 @@ impl Guest {
         let (started, denials) = (Instant::now(), Denials::default());
         let mut result = self.call_lookup(lookup, &denials).await;
         if let (Ok(Ok(answers)), Some(reason)) = (&mut result, denials.unanswered.explain()) {
-            for answer in &mut answers {
+            for answer in answers.iter_mut() {
                 pending_to_unavailable(answer, &reason);
             }
         }
