@@ -145,7 +145,8 @@ async fn describing(what: &str) -> Component {
     let (text, wanted) = (b"hostile provider describes:quiet", what.as_bytes());
     let places: Vec<_> = bytes.windows(text.len()).enumerate().filter(|(_, part)| part == text).collect();
     let [(place, _)] = places[..] else { panic!("{} places", places.len()) };
-    bytes[place + text.len() - wanted.len()..place + text.len()].copy_from_slice(wanted);
+    let word = bytes.get_mut(place + text.len() - wanted.len()..place + text.len()).unwrap();
+    word.copy_from_slice(wanted);
     Component::load(&engine(), bytes).await.unwrap()
 }
 

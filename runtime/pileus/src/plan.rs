@@ -63,7 +63,7 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     let provider = DryRunProvider::load(document, compiled, cluster::addresses(&config), &metrics).await?;
     let owned = provider.owned(&settings.cluster).await;
     let listed = owned.as_deref().unwrap_or_default();
-    let snapshot = ClusterSnapshot::read(&client, &provider.provider, listed, &metrics).await?;
+    let snapshot = Box::pin(ClusterSnapshot::read(&client, &provider.provider, listed, &metrics)).await?;
     let preview = preview_changes(&provider, &snapshot, &settings, owned).await;
     let text =
         if json { terminal::json(&json::object(&preview, verbose)) } else { text::report(&preview, verbose) };

@@ -81,7 +81,7 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
         .then(|| Services::new(client.clone(), metrics.clone(), &health, &provider.service_requirements));
     let addresses = ClusterAddresses::new(nodes.clone(), services.clone(), api_server);
     let parts = Parts { client, nodes, addresses, services, provider, gate, metrics, health, host };
-    watch_and_work(parts, settings, election, cluster, &credentials, &stop).await
+    Box::pin(watch_and_work(parts, settings, election, cluster, &credentials, &stop)).await
 }
 
 /// Watches the cluster, and runs the controllers while this replica leads.

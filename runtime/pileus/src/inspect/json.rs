@@ -154,8 +154,10 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
     let rule_of = |(index, declared): (usize, &Rule)| {
         let mut object = rule(declared);
         let denial = access.map(|access| access.denial(index));
-        object["granted"] = json!(denial.map(|denial| denial.is_none()));
-        object["notGrantedBecause"] = json!(denial.flatten());
+        if let Some(fields) = object.as_object_mut() {
+            fields.insert("granted".to_owned(), json!(denial.map(|denial| denial.is_none())));
+            fields.insert("notGrantedBecause".to_owned(), json!(denial.flatten()));
+        }
         object
     };
     json!({

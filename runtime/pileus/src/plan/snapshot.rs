@@ -73,7 +73,7 @@ impl ClusterSnapshot {
             let names: Vec<_> = names.collect();
             // Namespaces and endpoint slices only where the provider reads them.
             let failed = |source| self::failed("read services, namespaces and endpoint slices", source);
-            let read = with_timeout(all.once(&names)).await;
+            let read = Box::pin(with_timeout(all.once(&names))).await;
             services = read.map_err(|source| failed(with_reason(source, &health)))?;
         }
         Ok(Self { nodes, left_alone, unreadable, services, present })

@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
-        let rows: [(&str, Mistake); 9] = [
+        let rows: [(&str, Mistake); 10] = [
             ("routes.create", |it| call(&mut it.routes, Step::Make).outcomes = Ok(broken())),
             ("routes.create", |it| call(&mut it.routes, Step::Again).outcomes = Ok(broken())),
             ("routes.listed", |it| drop(list(&mut it.routes, Step::Again).pop())),
