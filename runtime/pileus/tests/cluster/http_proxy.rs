@@ -99,6 +99,9 @@ fn kubeconfig(world: &World, folder: &TempDir, proxy_url: Option<&str>) -> std::
     path
 }
 
+/// What is tried, the proxy, the kubeconfig's `proxy-url`, and the environment.
+type Row<'a> = (&'a str, &'a HttpProxy, Option<String>, Vec<(&'static str, String)>);
+
 #[tokio::test]
 async fn the_api_server_is_reached_through_a_proxy_by_all_that_pileus_sends() {
     let mut world = World::new().await;
@@ -109,7 +112,7 @@ async fn the_api_server_is_reached_through_a_proxy_by_all_that_pileus_sends() {
     let socks = HttpProxy::start(port, None, true).await;
     let url = |scheme: &str, proxy: &HttpProxy| format!("{scheme}://127.0.0.1:{}", proxy.port);
     let with_login = format!("http://me:p%40ss@127.0.0.1:{}", login.port);
-    let rows: Vec<(&str, &HttpProxy, Option<String>, Vec<(&'static str, String)>)> = vec![
+    let rows: Vec<Row> = vec![
         ("in the kubeconfig", &plain, Some(url("http", &plain)), vec![("NO_PROXY", "*".to_owned())]),
         ("with a login", &login, Some(with_login), vec![]),
         ("socks", &socks, Some(url("socks5", &socks)), vec![]),
