@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use pileus_gate::{CpuAccount, Gate, MemoryBudget, Replies, Urgency};
+use pileus_gate::{CpuAccount, Gate, MemoryBudget, MemoryCharge, Replies, Urgency};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, error_span};
@@ -19,6 +19,7 @@ use wasmtime::component::Instance;
 use crate::component::Component;
 use crate::cpu::CpuMeter;
 use crate::egress::{Denials, Egress};
+use crate::engine::Engine;
 use crate::fault::Fault;
 use crate::limits::{self, Limits};
 use crate::metrics::Metrics;
@@ -98,6 +99,38 @@ where
     call_in_span(component, options, function).instrument(span).await
 }
 
+/// What a call runs in, and what bounds it beside its time.
+struct Prepared {
+    store: Store<Sandbox>,
+    /// Holds the memory of the answer for as long as the call runs.
+    answer: MemoryCharge,
+    budget: MemoryBudget,
+    account: CpuAccount,
+}
+
+/// Builds the store of a call that begins now.
+fn prepare(engine: &Engine, options: &CallOptions, now: Instant) -> Result<Prepared, Fault> {
+    let context = CallContext {
+        configuration: Arc::clone(&options.configuration),
+        soft_deadline: now + options.soft,
+        hard_deadline: now + options.hard,
+    };
+    let deadlines = [context.soft_deadline, context.hard_deadline];
+    let budget = options.budget.split(options.limits.host_memory);
+    let answer_bytes = limits::answer_bytes(options.items);
+    let answer = budget.charge(answer_bytes).map_err(Fault::from)?;
+    let gate = options.gate.clone();
+    let gate = gate.map(|gate| gate.with_replies(options.replies.clone()).with_budget(budget.clone()));
+    let heads = budget.charge(0).map_err(Fault::from)?;
+    let account = CpuAccount::new(options.limits.cpu);
+    let meter = CpuMeter::new(account.clone(), engine.cpu_permit());
+    let records = (options.denials.clone(), options.replies.clone());
+    let egress = Egress::new(gate, records, heads, options.function, deadlines, account.clone());
+    let mut store = Sandbox::store(engine.wasmtime(), meter, &options.limits, context, egress);
+    store.set_hostcall_fuel(answer_bytes);
+    Ok(Prepared { store, answer, budget, account })
+}
+
 /// Runs the call in a task of its own, so that a guest that computes doesn't block the caller's other work, and a panic in
 /// a host function stays with the call. Dropping the future aborts the call.
 async fn call_in_span<T, F>(component: &Component, options: CallOptions, function: F) -> Result<T, Fault>
@@ -110,31 +143,8 @@ where
     let engine = &component.engine;
     let slot = engine.slots().acquire(options.urgency, options.slot_timeout).await?;
     let now = Instant::now();
-    let context = CallContext {
-        configuration: options.configuration,
-        soft_deadline: now + options.soft,
-        hard_deadline: now + options.hard,
-    };
-    let deadlines = [context.soft_deadline, context.hard_deadline];
+    let Prepared { store, answer, budget, account } = prepare(engine, &options, now)?;
     let unanswered = options.denials.unanswered.clone();
-    let budget = options.budget.split(options.limits.host_memory);
-    let answer_bytes = limits::answer_bytes(options.items);
-    let answer = budget.charge(answer_bytes).map_err(Fault::from)?;
-    let gate =
-        options.gate.map(|gate| gate.with_replies(options.replies.clone()).with_budget(budget.clone()));
-    let heads = budget.charge(0).map_err(Fault::from)?;
-    let account = CpuAccount::new(options.limits.cpu);
-    let meter = CpuMeter::new(account.clone(), engine.cpu_permit());
-    let egress = Egress::new(
-        gate,
-        (options.denials, options.replies),
-        heads,
-        options.function,
-        deadlines,
-        account.clone(),
-    );
-    let mut store = Sandbox::store(engine.wasmtime(), meter, &options.limits, context, egress);
-    store.set_hostcall_fuel(answer_bytes);
     let pre = component.pre.clone();
     let (limit, cpu_limit, metrics) = (options.hard, options.limits.cpu, options.metrics);
     let (provider, name) = (options.provider, options.function);

@@ -68,7 +68,6 @@ type ToWrite = (Arc<NodeFacts>, Box<Instance>);
 /// The work of one kind between the queue and the writers.
 struct Pipeline {
     is_looking_up: bool,
-    /// The earliest time of the next lookup.
     next_lookup: Instant,
     /// The Nodes that wait for a writer, as they were looked up, with their instances.
     to_write: VecDeque<ToWrite>,

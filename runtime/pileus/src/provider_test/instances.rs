@@ -287,18 +287,13 @@ fn read_only(facts: &Facts) -> CheckResult {
         else {
             continue;
         };
-        let (received, advice) = if *has_rule {
-            (
-                format!("{line}, which a rule declares a write"),
-                "make changes only in load-balancers and routes",
-            )
+        let (why, advice) = if *has_rule {
+            ("which a rule declares a write", "make changes only in load-balancers and routes")
         } else {
-            (
-                format!("{line}, which no rule matches, so it counts as a write"),
-                "add a rule with the effect read to the settings",
-            )
+            let advice = "add a rule with the effect read to the settings";
+            ("which no rule matches, so it counts as a write", advice)
         };
-        return Err(failed(describe::call(call), received, advice));
+        return Err(failed(describe::call(call), format!("{line}, {why}"), advice));
     }
     Ok(())
 }

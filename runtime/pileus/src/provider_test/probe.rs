@@ -283,10 +283,8 @@ impl Caller {
             format!("--allow-changes, which lets the test create {what} in the cloud and remove them")
         })?;
         if nodes.is_empty() {
-            return Err(
-                "a Node with an instance: pass --node NAME or --node NAME=PROVIDER-ID, preferably for two Nodes"
-                    .to_owned(),
-            );
+            let node = "--node NAME or --node NAME=PROVIDER-ID, preferably for two Nodes";
+            return Err(format!("a Node with an instance: pass {node}"));
         }
         Ok(permit)
     }
