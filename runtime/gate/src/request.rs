@@ -385,13 +385,17 @@ mod tests {
 
     #[test]
     fn a_host_or_a_target_over_its_length_is_refused_before_it_is_read() {
-        let long = "a.".repeat(8 << 20);
-        let begun = std::time::Instant::now();
-        assert!(parse(&long, "/").is_err());
-        assert!(parse("a.example", &format!("/{long}")).is_err());
-        let query = Request::from_parts(&Method::GET, "https", "a.example", "/", Some(&long));
-        assert!(query.is_err());
-        assert!(begun.elapsed() < std::time::Duration::from_millis(50), "{:?}", begun.elapsed());
+        // Nothing of these can be read, so that only a look at the length finds that they are too long.
+        let long = "%".repeat(8 << 20);
+        let refusals = [
+            parse(&long, "/"),
+            parse("a.example", &format!("/{long}")),
+            Request::from_parts(&Method::GET, "https", "a.example", "/", Some(&long)),
+        ];
+        for refusal in refusals {
+            let message = refusal.unwrap_err().to_string();
+            assert!(message.contains("is longer than"), "{message}");
+        }
         assert!(parse(&format!("{}example:443", "a.".repeat(100)), "/").is_ok());
         assert!(parse("a.example", &format!("/{}", "a".repeat(60_000))).is_ok());
     }

@@ -270,7 +270,7 @@ spec:
     reads: {burst: 100, perSecond: 2.5}
     'vm/{1}': {burst: 3, perSecond: 1}
     all: {burst: 5, perSecond: 1, match: {}}
-    changes: {burst: 5, perSecond: 1, match: {requests: writes, host: '*.example.com', path: /v1/*/x}}
+    changes: {burst: 5, perSecond: 1, match: {requests: writes, host: '*.example.org', path: /v1/*/x}}
   credentials:
     - name: main
       hosts: [api.example.com]
@@ -305,14 +305,14 @@ spec:
         let matched = |name, scope| Limit::new(name, 5, 1.0).unwrap().of_requests(scope).unwrap();
         let changes = LimitScope {
             kind: RequestKind::Writes,
-            host: Some("*.example.com".parse().unwrap()),
+            host: Some("*.example.org".parse().unwrap()),
             path: Some("/v1/*/x".parse().unwrap()),
         };
         let limits = [
-            Limit::new("reads", 100, 2.5).unwrap(),
-            Limit::new("vm/{1}", 3, 1.0).unwrap(),
             matched("all", LimitScope::default()),
             matched("changes", changes),
+            Limit::new("reads", 100, 2.5).unwrap(),
+            Limit::new("vm/{1}", 3, 1.0).unwrap(),
         ];
         assert_eq!(document.limits, limits);
         let [credential] = document.credentials.as_slice() else { panic!("one credential") };

@@ -483,8 +483,10 @@ impl Simulation {
 
     /// Asserts that the cloud holds what the cluster asks for, and that the Services' statuses say so. Only an audit finds
     /// what a killed process has left behind.
-    fn check(&self, is_audited: bool) {
-        let (classes, targets) = (&self.settings.classes, self.targets());
+    ///
+    /// With `is_final` a target that the cloud has refused for a while has been tried again, too.
+    fn check(&mut self, is_audited: bool, is_final: bool) {
+        let (classes, all) = (&self.settings.classes, self.targets());
         let mut expected: BTreeSet<_> =
             ["of another cluster", "of no cluster", "of no service"].map(str::to_owned).into();
         for facts in self.api.services.values() {
@@ -509,6 +511,7 @@ impl Simulation {
             }
             let there = there.unwrap_or_else(|| panic!("{facts:?} has no load balancer"));
             assert_eq!(there.shape.0, Some(DesiredSpec::of(&facts.service)), "{uid}");
+            let targets = if is_final { Arc::clone(&all) } else { self.reconciler.targets_for(uid, &all) };
             let is_local = matches!(facts.service.policy, TrafficPolicy::Local(_));
             let endpoints = if self.requirements.wants_endpoints && is_local {
                 targets.endpoints(facts)
@@ -546,14 +549,14 @@ fn play(seed: u64, chapters: usize) {
         simulation.faults = false;
         // Longer than any delay after a failure, and most often without an audit that would hide an error.
         simulation.run(simulation.now + Duration::from_mins(10));
-        simulation.check(false);
+        simulation.check(false, false);
     }
     simulation.run(simulation.now + AUDIT * 3);
     let is_audited = simulation.settings.audit_period == AUDIT;
-    simulation.check(is_audited);
+    simulation.check(is_audited, true);
     let done = (simulation.cloud.writes, simulation.api.writes, simulation.events_sent);
     simulation.run(simulation.now + AUDIT * 3);
-    simulation.check(is_audited);
+    simulation.check(is_audited, true);
     assert_eq!(
         (simulation.cloud.writes, simulation.api.writes, simulation.events_sent),
         done,

@@ -300,22 +300,37 @@ fn read_only(facts: &Facts) -> CheckResult {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::Error;
+    use pileus_cloud::{Error, Instance};
 
     use super::super::samples::{answers, facts, found, known, lookups_of, outcomes, trapped};
     use super::*;
 
     /// Each row breaks one rule in the observations of a conforming provider.
+    /// Changes the first Node's instance in all answers about it.
+    fn in_all_answers(facts: &mut Facts, change: fn(&mut Instance)) {
+        let Known { alone, mixed, reversed } = known(facts);
+        let alone = &mut alone[0];
+        alone.by_name.iter_mut().chain(&mut alone.by_id).for_each(|call| change(found(call)));
+        for call in [mixed, reversed] {
+            let LookupOutcome::Answers(answers) = &mut call.outcome else { unreachable!() };
+            for answer in answers {
+                if let Ok(Answer::Found(instance)) = answer
+                    && instance.provider_id.to_string().ends_with("node-1")
+                {
+                    change(instance);
+                }
+            }
+        }
+    }
+
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
         let rows: [(&str, Mistake); 15] = [
             ("instances.known", |facts| known(facts).alone[0].expected = Some("other://1".to_owned())),
             ("instances.known", |facts| {
-                let alone = &mut known(facts).alone[0];
-                for call in alone.by_name.iter_mut().chain(&mut alone.by_id) {
-                    found(call).left_out.push("InternalIP \"127.0.0.1\": it is loopback".to_owned());
-                }
+                let reason = "InternalIP \"127.0.0.1\": it is loopback";
+                in_all_answers(facts, |instance| instance.left_out.push(reason.to_owned()));
             }),
             ("instances.by-id", |facts| {
                 found(known(facts).alone[0].by_id.as_mut().unwrap()).zone = Some("b".to_owned());
@@ -356,22 +371,7 @@ mod tests {
                 });
             }),
             ("instances.known", |facts| {
-                for call in &mut known(facts).alone[0].by_name {
-                    found(call).addresses.clear();
-                }
-                let alone = &mut known(facts).alone[0];
-                found(alone.by_id.as_mut().unwrap()).addresses.clear();
-                let Known { mixed, reversed, .. } = known(facts);
-                for call in [mixed, reversed] {
-                    let LookupOutcome::Answers(answers) = &mut call.outcome else { unreachable!() };
-                    for answer in answers {
-                        if let Ok(Answer::Found(instance)) = answer
-                            && instance.provider_id.to_string().ends_with("node-1")
-                        {
-                            instance.addresses.clear();
-                        }
-                    }
-                }
+                in_all_answers(facts, |instance| instance.addresses.clear());
             }),
         ];
         for (expected, mistake) in rows {

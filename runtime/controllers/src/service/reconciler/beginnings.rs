@@ -12,6 +12,12 @@ use crate::service::work::{Call, Key, Work};
 use crate::service::work_queue::Priority;
 
 impl Reconciler {
+    /// The targets for the next call about a Service.
+    #[cfg(test)]
+    pub(in crate::service) fn targets_for(&mut self, uid: &str, all: &Arc<Targets>) -> Arc<Targets> {
+        self.refusals.targets(self.queue.subject(uid), all)
+    }
+
     pub(super) fn start_writes(&mut self, now: Instant) -> Vec<Work> {
         let due = self.writes.extract_if(.., |_, ready_at| *ready_at <= now).map(|(uid, _)| uid);
         let mut work = Vec::new();
