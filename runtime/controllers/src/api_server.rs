@@ -239,11 +239,13 @@ impl ApiServer {
     fn list(&self, resource: &'static str, query: &str) -> Response<Body> {
         let mut state = self.state();
         // A list of one object only asks for the version.
-        if !query.split('&').any(|part| part == "limit=1") {
+        let asks_for_version = query.split('&').any(|part| part == "limit=1");
+        if !asks_for_version {
             state.lists.push(resource);
         }
         let items = state.objects.iter().filter(|((of, _), _)| *of == resource);
-        let items: Vec<_> = items.map(|(_, object)| object.clone()).collect();
+        let most = if asks_for_version { 1 } else { usize::MAX };
+        let items: Vec<_> = items.take(most).map(|(_, object)| object.clone()).collect();
         let metadata = json!({"resourceVersion": self.version.borrow().to_string()});
         reply(200, &json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}))
     }

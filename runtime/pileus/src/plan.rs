@@ -50,7 +50,7 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     telemetry::start(cli::LogFormat::Text, &arguments.log_filter)?;
     let mut cluster = arguments.cluster();
     let cli::Plan { provider: path, kubeconfig, route_controller, json, verbose, compiled, .. } = arguments;
-    let routes = route_controller.route(cluster.clone())?;
+    let mut routes = route_controller.route(cluster.clone())?;
     let secrets = Secrets::default();
     let document = CloudProvider::read(&path, &secrets)?;
     let config = cluster::config(kubeconfig, "plan").await?;
@@ -58,6 +58,9 @@ pub(crate) async fn run(arguments: cli::Plan) -> Result<ExitCode, Error> {
     secrets.connect(client.clone(), &config.config.default_namespace);
     // Before anything that takes time, so that a wrong address of the API server is reported at once.
     cluster.uid = snapshot::cluster_uid(&client, &config.config.cluster_url).await?;
+    if let Some(routes) = &mut routes {
+        routes.cluster.uid.clone_from(&cluster.uid);
+    }
     let settings = PlanSettings { cluster, routes, classes: document.classes.clone() };
     let metrics = Metrics::register(&mut Registry::default());
     let provider = DryRunProvider::load(document, compiled, cluster::addresses(&config), &metrics).await?;

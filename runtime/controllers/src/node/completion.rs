@@ -47,7 +47,11 @@ impl Controller {
                 }
                 Plan::Write(action) => action,
             };
-            let Ok(permit) = self.permits.acquire().await else { return (node, result) };
+            let permit = self.permits.acquire().await;
+            // After the stop no Node is begun, and one that is half written is finished.
+            if permit.is_err() && writes == 0 {
+                return (node, result);
+            }
             writes += 1;
             tracing::debug!(node = %node.name, ?action, "writing");
             let request = patch_request(&node, &action);

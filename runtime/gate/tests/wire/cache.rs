@@ -382,7 +382,9 @@ async fn few_reads_go_on_without_a_caller_and_none_in_a_closed_gate() {
     let gate = gate(&cloud);
     let uris: Vec<_> = (0..40).map(|number| cloud.uri(&format!("/a/{number}"))).collect();
     let all = uris.iter().map(|uri| impatient(&gate.gate, uri, MINUTE));
-    assert!(join_all(all).await.iter().all(Result::is_err));
+    // The gate's own limits answer those that they don't let through.
+    let is_late = |answer: &Result<String, Error>| answer.as_ref().is_ok_and(|text| text == "late");
+    assert!(!join_all(all).await.iter().any(is_late));
     let left = async |expected: usize| {
         let waits = timeout(plenty_of_time(), async {
             while gate.gate.cache().fetches != expected {

@@ -88,6 +88,7 @@ async fn reads_and_polls_reach_the_cloud_and_no_write_does() {
         ("HEAD", "/v1/a"),
         ("DELETE", "/v1/a"),
         ("POST", "/v1/a"),
+        ("GET", "/v1/a?_method=DELETE"),
         ("PATCH", "/v1/wrong"),
         ("DELETE", "/v1/wrong"),
     ];

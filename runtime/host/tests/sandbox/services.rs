@@ -108,11 +108,9 @@ async fn warnings_are_limited_in_number_and_length() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_list_is_an_error() {
-    for (behaviour, expected) in [
-        ("huge-answer", "a text of 1048576 bytes; the limit is 1024"),
-        ("many-owned", "returned 20001 load balancers; the limit is 20000"),
-        ("trap", "list-owned trapped"),
-    ] {
+    for (behaviour, expected) in
+        [("many-owned", "returned 20001 load balancers; the limit is 20000"), ("trap", "list-owned trapped")]
+    {
         let error = behaving(behaviour, None).await.0.list_owned(&cluster()).await.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Broken, "{behaviour}");
         assert!(error.message.contains(expected), "{error}");

@@ -15,7 +15,7 @@ async fn the_page_of_the_gate_shows_its_limits_and_the_last_requests() {
     world.register([node("a")]).await;
     await_node(&world.client, "a", |node| !is_uninitialised(node), SOON).await.unwrap();
 
-    assert_eq!(run.page("/").await.body, "/livez\n/readyz\n/metrics\n/debug/gate\n");
+    assert_eq!(run.page("/").await.body, "/livez\n/healthz\n/readyz\n/metrics\n/debug/gate\n");
     let json = run.page("/debug/gate.json").await.json();
     assert_eq!(json["provider"], "simulated");
     // Before it asked the cloud, the provider looked what the cache has.
