@@ -738,11 +738,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_writer_of_the_condition_is_not_answered_write_for_write() {
-        for (status, most) in [("False", 3), ("True", 12)] {
+        for (status, most) in [("False", 3), ("True", 11)] {
             let world = World::new(&[("a", "10.1.0.0/24")]);
             world.start();
             world.after(SECOND).await;
-            for _ in 0..1800 {
+            for _ in 0..600 {
                 let node = world.api.get("a");
                 let condition =
                     json!([{"type": "NetworkUnavailable", "status": status, "reason": "PluginSays"}]);
