@@ -242,8 +242,11 @@ impl Story {
         let Some(machine) = self.dice.pick(&self.machines) else { return };
         let n = self.dice.roll(200);
         self.tell(format!("{} changes to {n}", machine.name));
+        // No two machines have one address.
+        let own: u32 = machine.id.trim_start_matches("m-").parse().unwrap();
+        let address = format!("10.{}.{}.{n}", 16 + own / 256, own % 256);
         let change = json!({
-            "addresses": [{"kind": "internal-ip", "value": format!("10.9.9.{n}")}],
+            "addresses": [{"kind": "internal-ip", "value": address}],
             "labels": {format!("example.com/l-{}", n % 3): format!("v-{n}")},
         });
         self.undisturbed(self.world.cloud.change(&machine.id, change)).await;
