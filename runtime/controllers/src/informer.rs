@@ -40,7 +40,7 @@ const PAGE_SIZE: u32 = 100;
 /// and looks like one of a cluster in which nothing happens. The answer has one object's metadata at most.
 ///
 /// Unit tests play hours, so there it is longer, or they would do little else.
-const VERSION_PERIOD: Duration = Duration::from_secs(if cfg!(test) { 120 } else { 15 });
+const VERSION_PERIOD: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 15 });
 
 /// The pause before the version is asked for after the watch was interrupted. A restored store interrupts all watches, and the
 /// longer the question waits, the more the versions of the new history may exceed those of the old one.

@@ -323,7 +323,7 @@ async fn after_a_restored_backup_all_is_listed_again_and_nothing_is_deleted() {
     cluster.api.restore(backup);
     let changed = json!({"spec": {"ports": [{"port": 8443, "nodePort": 30080}]}});
     cluster.api.change("services", "shop/old", &changed);
-    let calls = cluster.calls_during(SECOND * 150).await;
+    let calls = cluster.calls_during(SECOND * 650).await;
     assert!(calls.iter().any(|call| call.contains("ensure old")), "{calls:?}");
     let calls = [calls, cluster.calls_during(AUDIT * 3).await].concat();
     assert!(!calls.iter().any(|call| call.contains("remove") || call.contains("delete")), "{calls:?}");
