@@ -138,8 +138,10 @@ impl ApiServer {
 
     /// Sends a watch event that an existing object is deleted, like a server whose own view is stale.
     pub(crate) fn report_deleted(&self, resource: &'static str, name: &str) {
-        let object = self.find(resource, name).unwrap();
+        let mut object = self.find(resource, name).unwrap();
         let version = *self.version.borrow() + 1;
+        // Bears the version of its deletion, as from a real API server, or the client would ask for this event for ever.
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
         let line = format!("{}\n", json!({"type": "DELETED", "object": object}));
         self.state().history.push((version, resource, line));
         self.version.send_replace(version);
