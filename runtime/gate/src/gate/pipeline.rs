@@ -297,8 +297,6 @@ mod tests {
     use http_body_util::{BodyExt, Full};
 
     use super::*;
-    use crate::connection::Connection;
-    use crate::fence::Fence;
     use crate::gate::Config;
     use crate::grants::Grant;
     use crate::metrics::Metrics;
@@ -326,17 +324,7 @@ mod tests {
             paths: vec!["/a".parse().unwrap()],
             addresses: Vec::new(),
         };
-        let config = || Config {
-            provider: "test".to_owned(),
-            grants: vec![grant.clone()],
-            rules: Vec::new(),
-            limits: Vec::new(),
-            tightened: Vec::new(),
-            credentials: Vec::new(),
-            denied_ranges: Vec::new(),
-            fence: Fence::default(),
-            connection: Connection::default(),
-        };
+        let config = || Config { grants: vec![grant.clone()], ..Config::new("test") };
         let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
         let send_with = async |control, interception, path: &str| {
             let interceptor = Arc::new(Everything(interception));

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use pileus_gate::{Body, Config, Connection, Deadlines, Error, Fence, Gate, Grant, Metrics, Resolve, Rule};
+use pileus_gate::{Body, Config, Deadlines, Error, Fence, Gate, Grant, Metrics, Resolve, Rule};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -171,17 +171,7 @@ impl Resolve for Unresolved {
 
 /// The configuration of a provider without grants.
 pub(crate) fn nothing() -> Config {
-    Config {
-        provider: "test".to_owned(),
-        grants: Vec::new(),
-        rules: Vec::new(),
-        limits: Vec::new(),
-        tightened: Vec::new(),
-        credentials: Vec::new(),
-        denied_ranges: Vec::new(),
-        fence: Fence::default(),
-        connection: Connection::default(),
-    }
+    Config::new("test")
 }
 
 /// A gate and its metrics.
