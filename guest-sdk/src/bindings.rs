@@ -12,8 +12,8 @@ wit_bindgen::generate!({
     inline: "
         package pileus:sdk;
         world provider {
-            include pileus:provider/host@0.1.0;
-            export pileus:provider/info@0.1.0;
+            include pileus:provider/host@0.2.0;
+            export pileus:provider/info@0.2.0;
         }
     ",
     world: "pileus:sdk/provider",
@@ -40,14 +40,14 @@ pub mod instances {
         inline: "
             package pileus:sdk;
             world instances {
-                export pileus:provider/instances@0.1.0;
+                export pileus:provider/instances@0.2.0;
             }
         ",
         world: "pileus:sdk/instances",
         pub_export_macro: true,
         export_macro_name: "export_instances",
         default_bindings_module: "pileus_guest::bindings::instances",
-        with: { "pileus:provider/types@0.1.0": crate::bindings::pileus::provider::types },
+        with: { "pileus:provider/types@0.2.0": crate::bindings::pileus::provider::types },
     });
 }
 
@@ -58,14 +58,14 @@ pub mod load_balancers {
         inline: "
             package pileus:sdk;
             world load-balancers {
-                export pileus:provider/load-balancers@0.1.0;
+                export pileus:provider/load-balancers@0.2.0;
             }
         ",
         world: "pileus:sdk/load-balancers",
         pub_export_macro: true,
         export_macro_name: "export_load_balancers",
         default_bindings_module: "pileus_guest::bindings::load_balancers",
-        with: { "pileus:provider/types@0.1.0": crate::bindings::pileus::provider::types },
+        with: { "pileus:provider/types@0.2.0": crate::bindings::pileus::provider::types },
     });
 }
 
@@ -76,13 +76,13 @@ pub mod routes {
         inline: "
             package pileus:sdk;
             world routes {
-                export pileus:provider/routes@0.1.0;
+                export pileus:provider/routes@0.2.0;
             }
         ",
         world: "pileus:sdk/routes",
         pub_export_macro: true,
         export_macro_name: "export_routes",
         default_bindings_module: "pileus_guest::bindings::routes",
-        with: { "pileus:provider/types@0.1.0": crate::bindings::pileus::provider::types },
+        with: { "pileus:provider/types@0.2.0": crate::bindings::pileus::provider::types },
     });
 }

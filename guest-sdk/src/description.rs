@@ -54,6 +54,9 @@ pub enum AnnotationType {
     TextList,
     /// A list of CIDRs, separated by commas.
     RangeList,
+    /// A label selector, as in `pool in (a, b),!spot`. The host applies it: the Service's targets are the Nodes that it
+    /// selects. Several selectors of a Service all apply.
+    NodeSelector,
 }
 
 /// A Service annotation that the provider reads.
@@ -65,6 +68,9 @@ pub struct Annotation {
     pub value: AnnotationType,
     /// The value that applies without the annotation. None if its absence has a meaning of its own.
     pub default: Option<String>,
+    /// Whether the provider sets it, see [`ServiceReport::annotations`](crate::ServiceReport::annotations). Then `name` is a
+    /// key, not a pattern.
+    pub written: bool,
     /// One sentence for the user reference.
     pub description: String,
 }
@@ -72,13 +78,20 @@ pub struct Annotation {
 impl Annotation {
     /// An annotation without a default value.
     pub fn new(name: impl Into<String>, value: AnnotationType, description: impl Into<String>) -> Self {
-        Self { name: name.into(), value, default: None, description: description.into() }
+        Self { name: name.into(), value, default: None, written: false, description: description.into() }
     }
 
     /// Sets the value that applies without the annotation.
     #[must_use]
     pub fn default(mut self, value: impl Into<String>) -> Self {
         self.default = Some(value.into());
+        self
+    }
+
+    /// Says that the provider sets the annotation.
+    #[must_use]
+    pub fn written(mut self) -> Self {
+        self.written = true;
         self
     }
 }
@@ -114,7 +127,8 @@ pub struct Description {
     pub service_annotations: Vec<Annotation>,
     /// The optional data about Services that it reads.
     pub service_facts: ServiceFacts,
-    /// The keys of the Node labels that it reads. Other labels never reach it.
+    /// The keys of the Node labels that it reads with every configuration, beside those of
+    /// [`Settings::node_labels`](crate::Settings::node_labels). Other labels never reach it.
     pub node_labels: Vec<String>,
     /// How to call `instances`.
     pub instances: CallShape,

@@ -15,14 +15,16 @@ pub(crate) const AFTER_DEADLINE: Duration = Duration::from_secs(1);
 pub enum ErrorKind {
     /// The cloud throttles requests. Retried after this time, or after the host's own delay if the cloud gave none.
     Throttled(Option<Duration>),
-    /// Another client changed or locked the same object. Retried soon, with a fresh read.
-    Conflict,
+    /// Another client changed or locked the same object. Retried after this time, or soon if the cloud gave none, with a
+    /// fresh read.
+    Conflict(Option<Duration>),
     /// The cloud rejects the request. The user's object or the configuration must change first.
     Invalid,
     /// The credentials or the grants don't allow the request. Retried slowly, because an operator has to act.
     Denied,
-    /// The cloud doesn't answer, or is temporarily unable to. Retried with backoff.
-    Unavailable,
+    /// The cloud doesn't answer, or is temporarily unable to. Retried after this time, or with backoff if the cloud gave
+    /// none.
+    Unavailable(Option<Duration>),
     /// The provider doesn't understand the cloud: an unknown answer or an impossible state.
     Broken,
 }
@@ -60,9 +62,9 @@ impl Error {
         Self::new(ErrorKind::Throttled(after), message)
     }
 
-    /// See [`ErrorKind::Conflict`].
+    /// See [`ErrorKind::Conflict`]. The cloud gave no time.
     pub fn conflict(message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Conflict, message)
+        Self::new(ErrorKind::Conflict(None), message)
     }
 
     /// See [`ErrorKind::Invalid`].
@@ -80,9 +82,9 @@ impl Error {
         Self::new(ErrorKind::Denied, message)
     }
 
-    /// See [`ErrorKind::Unavailable`].
+    /// See [`ErrorKind::Unavailable`]. The cloud gave no time.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::new(ErrorKind::Unavailable, message)
+        Self::new(ErrorKind::Unavailable(None), message)
     }
 
     /// See [`ErrorKind::Broken`].

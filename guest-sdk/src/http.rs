@@ -376,7 +376,7 @@ mod tests {
             let response = get(url).send_if_cached().await.unwrap();
             response.map(|response| response.error_for_status().map_err(|error| error.kind).err())
         });
-        assert_eq!(answered, Some(Some(ErrorKind::Unavailable)));
+        assert_eq!(answered, Some(Some(ErrorKind::Unavailable(None))));
     }
 
     #[test]

@@ -62,12 +62,22 @@ pub enum Answer {
     Found(Instance),
     /// The cloud said that the instance doesn't exist. Never answer this after an error, with a missing permission, from a
     /// list that may be incomplete, or for an instance that is being created. The host believes it only if the cloud said so
-    /// to a read of the same call: with a 404 or 410 for each, or with a list that was read to its end.
+    /// to a read of the same call: with a 404, a 410 or a code that means absence for each, or with a list that was read to
+    /// its end.
     Absent,
     /// Not known yet. Looked up again after this time.
     Pending(Duration),
-    /// This provider deliberately doesn't manage the Node's instance. The host leaves the Node alone.
-    Unmanaged,
+    /// This provider deliberately doesn't manage the Node's instance, for example a machine outside of the cloud.
+    Unmanaged(Stance),
+}
+
+/// What happens to a Node whose instance the provider deliberately doesn't manage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stance {
+    /// The host leaves the Node alone. Its uninitialized taint stays for another controller.
+    LeftAlone,
+    /// The host takes the uninitialized taint off, writes nothing else, and asks again only when the Node changes.
+    Released,
 }
 
 /// A provider that looks up the instances of Nodes.
@@ -216,7 +226,7 @@ mod tests {
         async fn lookup(&self, _: Purpose, _: &NodeReference) -> Result<Answer, Error> {
             let requests = (0..300).map(|_| http::get(url("a")).send());
             futures::future::try_join_all(requests).await?;
-            Ok(Answer::Unmanaged)
+            Ok(Answer::Unmanaged(Stance::LeftAlone))
         }
 
         async fn lookup_many(
@@ -251,7 +261,7 @@ mod tests {
     impl Instances for Lister {
         async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
             http::get(url(&node.name)).send().await?.error_for_status()?;
-            Ok(Answer::Unmanaged)
+            Ok(Answer::Unmanaged(Stance::LeftAlone))
         }
 
         async fn list(&self, source: Source) -> Option<InstanceList> {
@@ -265,7 +275,7 @@ mod tests {
     #[test]
     fn many_nodes_are_looked_up_in_a_list_and_few_in_a_cached_one() {
         let list = |names: &[&str]| get(url("list")).json(names);
-        let (listed, read) = (Ok(Answer::Pending(Duration::ZERO)), Ok(Answer::Unmanaged));
+        let (listed, read) = (Ok(Answer::Pending(Duration::ZERO)), Ok(Answer::Unmanaged(Stance::LeftAlone)));
         let one = |number| get(url(&format!("node-{number}")));
         let host = Host::new().exchange(list(&["node-0", "node-3"]));
         let answers = host.lookup::<Lister>(Purpose::Refresh, &nodes(4)).unwrap();
@@ -285,7 +295,7 @@ mod tests {
         let answers = host.lookup::<Lister>(Purpose::Confirm, &nodes(2)).unwrap();
         let error = answers[0].as_ref().unwrap_err();
         assert!(error.message.starts_with("node node-0: GET http"), "{error}");
-        assert_eq!(answers[1], Ok(Answer::Unmanaged));
+        assert_eq!(answers[1], Ok(Answer::Unmanaged(Stance::LeftAlone)));
     }
 
     fn url(name: &str) -> String {
@@ -324,7 +334,7 @@ mod tests {
     fn requests_beyond_the_limit_wait() {
         let host = Host::new().exchange(get(url("a")).times(300));
         let answer = host.run(Eager.lookup(Purpose::Refresh, &NodeReference::new("a")));
-        assert_eq!(answer, Ok(Answer::Unmanaged));
+        assert_eq!(answer, Ok(Answer::Unmanaged(Stance::LeftAlone)));
         assert_eq!(host.max_in_flight(), MAX_IN_FLIGHT);
     }
 

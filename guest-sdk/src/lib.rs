@@ -32,10 +32,10 @@ mod wire;
 pub use concurrency::{map_concurrently, map_removals_first};
 pub use description::{Annotation, AnnotationType, CallShape, Capability, Description, ServiceFacts};
 pub use error::{Error, ErrorKind, Extra};
-pub use instances::{Answer, Instance, InstanceList, InstanceState, Instances, Purpose, lookup_each};
+pub use instances::{Answer, Instance, InstanceList, InstanceState, Instances, Purpose, Stance, lookup_each};
 pub use load_balancers::{
-    LoadBalancers, Resource, ResourceChange, ServiceAction, ServiceCall, ServiceChange, ServiceOutcome,
-    ServiceProgress, TargetMembers, shared,
+    LoadBalancers, Notice, Resource, ResourceChange, ServiceAction, ServiceCall, ServiceChange,
+    ServiceOutcome, ServiceProgress, ServiceReport, TargetMembers, shared,
 };
 pub use node::{Address, AddressKind, NodeReference};
 pub use operation::InProgress;
@@ -48,4 +48,7 @@ pub use service::{
     Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, OwnedLoadBalancer, PortStatus, Protocol,
     Service, ServicePort, SessionAffinity, Target, TargetSelection, Targets, TrafficPolicy,
 };
-pub use settings::{Effect, Endpoint, Limit, Operation, Place, Quota, Rule, Settings};
+pub use settings::{
+    CodePlace, CredentialHint, Effect, Endpoint, Limit, Operation, Place, Quota, Refusal, RefusalMeaning,
+    Rule, Settings,
+};

@@ -153,18 +153,70 @@ impl TargetMembers<'_> {
     }
 }
 
+/// Something to tell the user of a Service. It becomes an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Why, as a CamelCase reason of at most 64 characters that alerts and runbooks of this cloud know.
+    pub reason: String,
+    /// One sentence for people, without a secret.
+    pub message: String,
+    /// Whether it is a Warning event. Otherwise it is a Normal event.
+    pub is_warning: bool,
+}
+
+impl Notice {
+    /// A Normal event.
+    pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason: reason.into(), message: message.into(), is_warning: false }
+    }
+
+    /// A Warning event, for example because the cloud lacks something that the Service asks for.
+    pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { is_warning: true, ..Self::normal(reason, message) }
+    }
+}
+
+/// What a Service is told about its load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceReport {
+    /// The ingress that works.
+    pub status: Vec<Ingress>,
+    /// What the user should know. The host tells each once, however often it comes.
+    pub notices: Vec<Notice>,
+    /// Annotations to set on the Service, or to remove with None. Their keys are those of the description's annotations that
+    /// are [`written`](crate::Annotation::written).
+    pub annotations: Vec<(String, Option<String>)>,
+}
+
+impl ServiceReport {
+    /// A report of this ingress.
+    pub fn new(status: impl IntoIterator<Item = Ingress>) -> Self {
+        Self { status: status.into_iter().collect(), ..Self::default() }
+    }
+
+    /// Adds a notice for the user.
+    #[must_use]
+    pub fn notice(mut self, notice: Notice) -> Self {
+        self.notices.push(notice);
+        self
+    }
+
+    /// Sets an annotation on the Service, or removes it with None.
+    #[must_use]
+    pub fn annotation(mut self, key: impl Into<String>, value: Option<String>) -> Self {
+        self.annotations.push((key.into(), value));
+        self
+    }
+}
+
 /// How far a change has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceProgress {
-    /// The change is complete.
-    Done {
-        /// The Service's ingress. Empty after a deletion.
-        status: Vec<Ingress>,
-        /// Sentences for the user. They become Warning events on the Service.
-        warnings: Vec<String>,
-    },
-    /// The cloud has begun, or the provider could not begin before the soft deadline.
-    InProgress(InProgress),
+    /// The change is complete. The report has the Service's ingress; it is empty after a deletion.
+    Done(ServiceReport),
+    /// The cloud has begun, or the provider could not begin before the soft deadline. The report has the ingress that works
+    /// already. An empty one leaves the Service's status as it is.
+    InProgress(InProgress, ServiceReport),
     /// Another controller serves the Service. The host leaves its status alone. Ask the cloud before this answer to a deletion,
     /// because the annotations may have changed: the host believes no deletion without an answer of the cloud.
     Elsewhere,
@@ -176,38 +228,28 @@ pub type ServiceOutcome = Result<ServiceProgress, Error>;
 impl ServiceProgress {
     /// The change is complete, and this is the Service's ingress.
     pub fn done(status: impl IntoIterator<Item = Ingress>) -> Self {
-        Self::Done { status: status.into_iter().collect(), warnings: Vec::new() }
-    }
-
-    /// Adds a warning for the user if the condition holds, for example if the cloud lacks something that the Service asks
-    /// for.
-    #[must_use]
-    pub fn warn_if(mut self, condition: bool, sentence: &str) -> Self {
-        if let (Self::Done { warnings, .. }, true) = (&mut self, condition) {
-            warnings.push(sentence.to_owned());
-        }
-        self
+        Self::Done(ServiceReport::new(status))
     }
 
     /// What was to be removed is gone, and the cloud said so in this call.
-    pub const fn gone() -> Self {
-        Self::Done { status: Vec::new(), warnings: Vec::new() }
+    pub fn gone() -> Self {
+        Self::Done(ServiceReport::default())
     }
 
     /// The change has begun. Asked again after this time, without a note.
-    pub const fn in_progress(after: Duration) -> Self {
-        Self::InProgress(InProgress { after, resume: None })
+    pub fn in_progress(after: Duration) -> Self {
+        InProgress { after, resume: None }.into()
     }
 
     /// The change has begun. Asked again after this time, with this note.
     pub fn in_progress_with(after: Duration, note: &str) -> Self {
-        Self::InProgress(InProgress { after, resume: Some(note.to_owned()) })
+        InProgress { after, resume: Some(note.to_owned()) }.into()
     }
 }
 
 impl From<InProgress> for ServiceProgress {
     fn from(progress: InProgress) -> Self {
-        Self::InProgress(progress)
+        Self::InProgress(progress, ServiceReport::default())
     }
 }
 

@@ -55,8 +55,11 @@ pub struct NodeReference {
     /// The addresses that the kubelet's `--node-ip` asks for: none, one, or one of each family. A provider that must
     /// choose among an instance's addresses lists the matching ones.
     pub node_ips: Vec<String>,
-    /// The Node labels whose keys the provider named in its description.
+    /// The Node labels whose keys the provider named in its description or its settings.
     pub labels: Vec<(String, String)>,
+    /// `status.nodeInfo.systemUUID`: the UUID that the firmware reports, as the kubelet wrote it. Some kubelets swap the
+    /// bytes of its first three groups.
+    pub system_uuid: Option<String>,
     /// See [`Extra`].
     pub extra: Extra,
 }
@@ -73,6 +76,7 @@ impl NodeReference {
             addresses: Vec::new(),
             node_ips: Vec::new(),
             labels: Vec::new(),
+            system_uuid: None,
             extra: Extra::new(),
         }
     }

@@ -216,7 +216,7 @@ mod tests {
             ("running", 202, Ok(Some(running))),
             ("succeeded", 200, Ok(None)),
             ("forgotten", 404, Ok(None)),
-            ("failed", 500, Err(ErrorKind::Unavailable)),
+            ("failed", 500, Err(ErrorKind::Unavailable(None))),
         ];
         for (name, status, expected) in rows {
             let host = Host::new().exchange(get(URL).status(status));
@@ -274,7 +274,7 @@ mod tests {
             (operation(), begun(9, Some("/7"))),
             (delete(URL).status(204), Ok(Status::Succeeded)),
             (delete(URL).status(404), Ok(Status::Succeeded)),
-            (delete(URL).status(409), Err(ErrorKind::Conflict)),
+            (delete(URL).status(409), Err(ErrorKind::Conflict(None))),
         ];
         for (answer, expected) in rows {
             let host = Host::new().exchange(answer);

@@ -42,6 +42,8 @@ pub struct Route {
     pub target: Option<String>,
     /// The Node's addresses. The cloud may need one of them as the next hop.
     pub addresses: Vec<Address>,
+    /// The Node labels whose keys the provider named in its description or its settings.
+    pub labels: Vec<(String, String)>,
     /// The CIDR whose traffic the route carries, as in `10.244.3.0/24`.
     pub destination: String,
     /// See [`Extra`].
@@ -73,8 +75,9 @@ pub struct ListedRoute {
     pub addresses: Vec<Address>,
     /// The CIDR whose traffic the route carries.
     pub destination: String,
-    /// The UID of the cluster that the route is labeled with, if any, see
-    /// [`labels::route_cluster`](crate::labels::route_cluster). A route of another cluster is left alone.
+    /// The UID of the cluster that the route is labeled with, if any: all of it, or its beginning as in
+    /// [`OwnedLoadBalancer`](crate::OwnedLoadBalancer). See [`labels::route_cluster`](crate::labels::route_cluster). A route
+    /// of another cluster is left alone.
     pub cluster_uid: Option<String>,
     /// Whether the route leads nowhere, for example because its instance was removed.
     pub blackhole: bool,
@@ -109,6 +112,9 @@ pub enum RouteProgress {
     Done,
     /// The cloud has begun, or the provider could not begin before the soft deadline.
     InProgress(InProgress),
+    /// The route is none of the provider's: its Node's traffic reaches it without one. The host counts the route as present,
+    /// and asks again when the Node changes.
+    Elsewhere,
 }
 
 /// The outcome of a change: how far it has come, or why it failed.

@@ -67,7 +67,7 @@ pub struct Target {
     pub addresses: Vec<Address>,
     /// The Node's zone, if it has one.
     pub zone: Option<String>,
-    /// The Node labels that the provider named in its [`Description`](crate::Description).
+    /// The Node labels that the provider named in its [`Description`](crate::Description) or [`Settings`](crate::Settings).
     pub labels: Vec<(String, String)>,
     /// See [`Extra`].
     pub extra: Extra,
@@ -204,6 +204,8 @@ pub struct Service {
     pub annotations: Vec<(String, String)>,
     /// `spec.loadBalancerClass`, if set.
     pub class: Option<String>,
+    /// `metadata.finalizers`, without the host's own. By them some clouds tell which controller serves the Service.
+    pub finalizers: Vec<String>,
     /// The Service's ports, at least one.
     pub ports: Vec<ServicePort>,
     /// Which Nodes may receive its traffic.
@@ -218,7 +220,8 @@ pub struct Service {
     pub families: Vec<IpFamily>,
     /// The Service's endpoints on each Node, if the policy is `Local` and the provider asked for them.
     pub endpoints: Vec<LocalEndpoints>,
-    /// The Service's targets.
+    /// The Service's targets. The host has applied the annotations of type
+    /// [`NodeSelector`](crate::AnnotationType::NodeSelector).
     pub targets: TargetSelection,
     /// The Service's current `status.loadBalancer.ingress`.
     pub status: Vec<Ingress>,
@@ -261,6 +264,9 @@ impl Service {
 }
 
 /// A load balancer, or a part of a shared one, that the cloud says was created for a Service.
+///
+/// A UID may be its beginning, where names of the cloud have no place for all of it: at least 24 hexadecimal digits, with or
+/// without hyphens, in any case.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnedLoadBalancer {
     /// The UID of the cluster that it is labeled with. Without one it is only ever reported, never removed.

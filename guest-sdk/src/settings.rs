@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::{Capability, Extra};
+use crate::{Capability, Extra, Problem};
 
 /// A host that the provider asks to reach. The request grants nothing: the operator decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,12 +19,45 @@ pub struct Endpoint {
     pub port: Option<u16>,
     /// Why the provider needs the host, in one sentence for the operator who is asked to grant it.
     pub reason: String,
+    /// The credential that its requests need. None if they need none, or if the configuration doesn't tell.
+    pub credential: Option<CredentialHint>,
+}
+
+/// What kind of credential a host wants, with the values that are public. From it the host makes the draft of a
+/// CloudProvider document. It grants nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CredentialHint {
+    /// The kind, as the CloudProvider document names it: `bearer`, `clientSecret`, `workloadIdentity` and so on.
+    pub kind: String,
+    /// The public values by the document's field names, such as `tokenURL`, `clientID` and `scope`. Never a secret.
+    pub values: Vec<(String, String)>,
+}
+
+impl CredentialHint {
+    /// A credential of this kind, without values.
+    pub fn new(kind: impl Into<String>) -> Self {
+        Self { kind: kind.into(), values: Vec::new() }
+    }
+
+    /// Adds a public value.
+    #[must_use]
+    pub fn value(mut self, field: impl Into<String>, value: impl Into<String>) -> Self {
+        self.values.push((field.into(), value.into()));
+        self
+    }
 }
 
 impl Endpoint {
     /// A host that is reached over TLS on port 443.
     pub fn new(host: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { tls: true, host: host.into(), port: None, reason: reason.into() }
+        Self { tls: true, host: host.into(), port: None, reason: reason.into(), credential: None }
+    }
+
+    /// Says which credential requests to the host need.
+    #[must_use]
+    pub fn credential(mut self, hint: CredentialHint) -> Self {
+        self.credential = Some(hint);
+        self
     }
 }
 
@@ -154,6 +187,66 @@ pub struct Limit {
     pub capacity: u32,
     /// How many requests are added to the bucket each minute.
     pub per_minute: u32,
+    /// Where responses tell how many requests are left in this bucket: a header, and the name under which its value has the
+    /// number. With an empty name the value is the number. None leaves the bucket to the headers that the host knows.
+    pub told_by: Option<(String, String)>,
+}
+
+impl Limit {
+    /// A limit under this key, with the size of its bucket and how many requests are added to it each minute.
+    pub fn new(key: impl Into<String>, capacity: u32, per_minute: u32) -> Self {
+        Self { key: key.into(), capacity, per_minute, told_by: None }
+    }
+
+    /// Names the response header that tells how many requests are left, and the name under which its value has the number,
+    /// as in `x-ms-ratelimit-remaining-resource` and `Microsoft.Compute/HighCostGetVMScaleSet`.
+    #[must_use]
+    pub fn told_by(mut self, header: impl Into<String>, name: impl Into<String>) -> Self {
+        self.told_by = Some((header.into(), name.into()));
+        self
+    }
+}
+
+/// The part of a response that has the cloud's error code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CodePlace {
+    /// The header of this name.
+    Header(String),
+    /// The text at this path of a JSON body: names and positions, separated by dots, as in `error.errors.0.reason`.
+    Json(String),
+    /// The text of the first element of this name in an XML body.
+    Xml(String),
+}
+
+/// What a refusal means for later requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalMeaning {
+    /// The cloud throttles: the limits of the request close for a while.
+    Throttled,
+    /// The object of the request is locked, for example by an operation in progress. The path of the request closes for a
+    /// while, and no limit.
+    Locked,
+    /// The object doesn't exist. It is evidence of absence, as a 404 is.
+    Absent,
+    /// Not yet: another object has to change first. Nothing closes.
+    Later,
+    /// None of these: nothing closes, regardless of the status.
+    Other,
+}
+
+/// What a response means to the host where its status alone misleads. The first matching refusal applies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The host, as in [`Endpoint::host`].
+    pub host: String,
+    /// The status, from 400 to 599.
+    pub status: u16,
+    /// Where the code is.
+    pub place: CodePlace,
+    /// The code, or a pattern with one `*` that stands for any text.
+    pub code: String,
+    /// What it means.
+    pub meaning: RefusalMeaning,
 }
 
 /// How many requests a cloud accepts, as the operator configures it. A type for a field of a configuration.
@@ -176,6 +269,13 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The cloud's published limits.
     pub limits: Vec<Limit>,
+    /// What the cloud's refusals mean to the host.
+    pub refusals: Vec<Refusal>,
+    /// The keys of the Node labels that the provider reads with this configuration. A `*` at the end stands for any text.
+    pub node_labels: Vec<String>,
+    /// What the operator should know about the configuration although it is accepted: a field without effect, a value that
+    /// is about to go.
+    pub notices: Vec<Problem>,
     /// The capabilities of which no two calls may run at the same time.
     pub one_at_a_time: Vec<Capability>,
     /// See [`Extra`].
@@ -205,7 +305,7 @@ impl Settings {
     pub fn quota(self, key: impl Into<String>, quota: Option<Quota>) -> Self {
         match quota {
             Some(Quota { burst, per_second }) => {
-                self.limit(key, burst.get(), per_second.get().saturating_mul(60))
+                self.limit(Limit::new(key, burst.get(), per_second.get().saturating_mul(60)))
             }
             None => self,
         }
@@ -219,8 +319,26 @@ impl Settings {
     }
 
     /// Adds a limit that the cloud publishes.
-    pub fn limit(mut self, key: impl Into<String>, capacity: u32, per_minute: u32) -> Self {
-        self.limits.push(Limit { key: key.into(), capacity, per_minute });
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limits.push(limit);
+        self
+    }
+
+    /// Adds what refusals of the cloud mean, after the existing ones.
+    pub fn refusals(mut self, refusals: impl IntoIterator<Item = Refusal>) -> Self {
+        self.refusals.extend(refusals);
+        self
+    }
+
+    /// Adds the key of a Node label that the provider reads with this configuration. A `*` at the end stands for any text.
+    pub fn node_label(mut self, key: impl Into<String>) -> Self {
+        self.node_labels.push(key.into());
+        self
+    }
+
+    /// Adds something that the operator should know about the configuration although it is accepted.
+    pub fn notice(mut self, notice: Problem) -> Self {
+        self.notices.push(notice);
         self
     }
 }

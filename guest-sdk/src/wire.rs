@@ -11,9 +11,10 @@ use crate::bindings::exports::pileus::provider::info;
 use crate::bindings::instances::exports::pileus::provider::instances;
 use crate::bindings::pileus::provider::types;
 use crate::{
-    Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, Description, Effect,
-    Endpoint, Error, ErrorKind, InProgress, Instance, InstanceState, Limit, NodeReference, Operation, Place,
-    Problem, Purpose, Rule, ServiceFacts, Settings,
+    Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, CodePlace,
+    CredentialHint, Description, Effect, Endpoint, Error, ErrorKind, InProgress, Instance, InstanceState,
+    Limit, NodeReference, Operation, Place, Problem, Purpose, Refusal, RefusalMeaning, Rule, ServiceFacts,
+    Settings, Stance,
 };
 pub(crate) use load_balancers::{owned_to_wit, service, service_change, service_outcome, target};
 pub(crate) use routes::{cluster, listed, route_change, route_outcome};
@@ -36,8 +37,17 @@ pub(crate) fn purpose(purpose: instances::Purpose) -> Purpose {
 }
 
 pub(crate) fn node_reference(node: types::NodeReference) -> NodeReference {
-    let types::NodeReference { name, uid, provider_id, created_at, addresses, node_ips, labels, extra } =
-        node;
+    let types::NodeReference {
+        name,
+        uid,
+        provider_id,
+        created_at,
+        addresses,
+        node_ips,
+        labels,
+        system_uuid,
+        extra,
+    } = node;
     NodeReference {
         name,
         uid,
@@ -49,6 +59,7 @@ pub(crate) fn node_reference(node: types::NodeReference) -> NodeReference {
         addresses: addresses.into_iter().map(address).collect(),
         node_ips,
         labels,
+        system_uuid,
         extra,
     }
 }
@@ -82,7 +93,10 @@ pub(crate) fn answer(answer: Result<Answer, Error>) -> instances::Answer {
         Ok(Answer::Found(found)) => instances::Answer::Found(instance(found)),
         Ok(Answer::Absent) => instances::Answer::Absent,
         Ok(Answer::Pending(after)) => instances::Answer::Pending(milliseconds(after)),
-        Ok(Answer::Unmanaged) => instances::Answer::Unmanaged,
+        Ok(Answer::Unmanaged(stance)) => instances::Answer::Unmanaged(match stance {
+            Stance::LeftAlone => instances::Stance::LeftAlone,
+            Stance::Released => instances::Stance::Released,
+        }),
         Err(failed) => instances::Answer::Failed(error(failed)),
     }
 }
@@ -109,10 +123,10 @@ fn instance(instance: Instance) -> types::Instance {
 pub(crate) fn error(error: Error) -> types::Error {
     let kind = match error.kind {
         ErrorKind::Throttled(after) => types::ErrorKind::Throttled(after.map(milliseconds)),
-        ErrorKind::Conflict => types::ErrorKind::Conflict,
+        ErrorKind::Conflict(after) => types::ErrorKind::Conflict(after.map(milliseconds)),
         ErrorKind::Invalid => types::ErrorKind::Invalid,
         ErrorKind::Denied => types::ErrorKind::Denied,
-        ErrorKind::Unavailable => types::ErrorKind::Unavailable,
+        ErrorKind::Unavailable(after) => types::ErrorKind::Unavailable(after.map(milliseconds)),
         ErrorKind::Broken => types::ErrorKind::Broken,
     };
     types::Error { kind, message: error.message, extra: error.extra }
@@ -187,30 +201,59 @@ fn call_shape(capability: info::Capability, shape: CallShape) -> info::CallShape
 }
 
 fn annotation(annotation: Annotation) -> info::Annotation {
-    let Annotation { name, value, default, description } = annotation;
+    let Annotation { name, value, default, written, description } = annotation;
     let value = match value {
         AnnotationType::Text => info::AnnotationType::Text,
         AnnotationType::Boolean => info::AnnotationType::Boolean,
         AnnotationType::Integer => info::AnnotationType::Integer,
         AnnotationType::TextList => info::AnnotationType::TextList,
         AnnotationType::RangeList => info::AnnotationType::RangeList,
+        AnnotationType::NodeSelector => info::AnnotationType::NodeSelector,
     };
-    info::Annotation { name, value, default, description, extra: Vec::new() }
+    info::Annotation { name, value, default, written, description, extra: Vec::new() }
 }
 
 pub(crate) fn settings(settings: Settings) -> info::Settings {
-    let Settings { endpoints, rules, limits, one_at_a_time, extra } = settings;
-    let endpoint =
-        |Endpoint { tls, host, port, reason }| info::Endpoint { tls, host, port, reason, extra: Vec::new() };
-    let limit =
-        |Limit { key, capacity, per_minute }| info::Limit { key, capacity, per_minute, extra: Vec::new() };
+    let Settings { endpoints, rules, limits, refusals, node_labels, notices, one_at_a_time, extra } =
+        settings;
     info::Settings {
         endpoints: endpoints.into_iter().map(endpoint).collect(),
         rules: rules.into_iter().map(rule).collect(),
         limits: limits.into_iter().map(limit).collect(),
+        refusals: refusals.into_iter().map(refusal).collect(),
+        node_labels,
+        notices: notices.into_iter().map(problem).collect(),
         one_at_a_time: one_at_a_time.into_iter().map(capability).collect(),
         extra,
     }
+}
+
+fn endpoint(endpoint: Endpoint) -> info::Endpoint {
+    let Endpoint { tls, host, port, reason, credential } = endpoint;
+    let credential = credential.map(|CredentialHint { kind, values }| info::CredentialHint { kind, values });
+    info::Endpoint { tls, host, port, reason, credential, extra: Vec::new() }
+}
+
+fn limit(limit: Limit) -> info::Limit {
+    let Limit { key, capacity, per_minute, told_by } = limit;
+    info::Limit { key, capacity, per_minute, told_by, extra: Vec::new() }
+}
+
+fn refusal(refusal: Refusal) -> info::Refusal {
+    let Refusal { host, status, place, code, meaning } = refusal;
+    let place = match place {
+        CodePlace::Header(name) => info::CodePlace::Header(name),
+        CodePlace::Json(path) => info::CodePlace::Json(path),
+        CodePlace::Xml(element) => info::CodePlace::Xml(element),
+    };
+    let meaning = match meaning {
+        RefusalMeaning::Throttled => info::RefusalMeaning::Throttled,
+        RefusalMeaning::Locked => info::RefusalMeaning::Locked,
+        RefusalMeaning::Absent => info::RefusalMeaning::Absent,
+        RefusalMeaning::Later => info::RefusalMeaning::Later,
+        RefusalMeaning::Other => info::RefusalMeaning::Other,
+    };
+    info::Refusal { host, status, place, code, meaning }
 }
 
 fn rule(rule: Rule) -> info::Rule {
@@ -260,6 +303,7 @@ mod tests {
             }],
             node_ips: vec!["10.0.0.1".to_owned()],
             labels: vec![("k".to_owned(), "v".to_owned())],
+            system_uuid: Some("s".to_owned()),
             extra: vec![("e".to_owned(), "f".to_owned())],
         });
         let expected = NodeReference {
@@ -268,6 +312,7 @@ mod tests {
             addresses: vec![Address::new(AddressKind::ExternalDns, "a.test")],
             node_ips: vec!["10.0.0.1".to_owned()],
             labels: vec![("k".to_owned(), "v".to_owned())],
+            system_uuid: Some("s".to_owned()),
             extra: vec![("e".to_owned(), "f".to_owned())],
             ..NodeReference::new("a").with_provider_id("x://1")
         };
@@ -280,10 +325,10 @@ mod tests {
         let rows = [
             (ErrorKind::Throttled(Some(Duration::from_millis(1500))), "Throttled(Some(1500))"),
             (ErrorKind::Throttled(None), "Throttled(None)"),
-            (ErrorKind::Conflict, "Conflict"),
+            (ErrorKind::Conflict(Some(Duration::from_secs(2))), "Conflict(Some(2000))"),
             (ErrorKind::Invalid, "Invalid"),
             (ErrorKind::Denied, "Denied"),
-            (ErrorKind::Unavailable, "Unavailable"),
+            (ErrorKind::Unavailable(Some(Duration::from_secs(3))), "Unavailable(Some(3000))"),
             (ErrorKind::Broken, "Broken"),
         ];
         for (kind, expected) in rows {
@@ -326,7 +371,7 @@ mod tests {
             .cache_scope("{1}")
             .page(Place::JsonField("NextToken".to_owned()))
             .fold_case();
-        let converted = settings(Settings::default().rule(rule).limit("reads", 200, 600));
+        let converted = settings(Settings::default().rule(rule).limit(Limit::new("reads", 200, 600)));
         let shown = format!("{converted:?}");
         for part in [
             "OperationPoll",

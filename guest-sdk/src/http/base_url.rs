@@ -75,7 +75,7 @@ impl BaseUrl {
 
     /// The request for access to this host.
     pub fn endpoint(&self, reason: impl Into<String>) -> Endpoint {
-        Endpoint { tls: self.tls, host: self.host.clone(), port: self.port, reason: reason.into() }
+        Endpoint { tls: self.tls, port: self.port, ..Endpoint::new(&self.host, reason) }
     }
 
     /// A rule about requests to a path below the base URL. The path starts with a slash.

@@ -300,9 +300,9 @@ mod tests {
                 .exchange(page("version=7&limit=2", &["a"], &json!({"mark": "b"})))
                 .exchange(testing::get(format!("{DISKS}?version=7&limit=2&from=b")).status(503))
         };
-        assert_eq!(host().run(disks().list()).unwrap_err().kind, ErrorKind::Unavailable);
+        assert_eq!(host().run(disks().list()).unwrap_err().kind, ErrorKind::Unavailable(None));
         let (items, end) = host().run(disks().list_from(Source::Cloud));
-        assert_eq!((items, end.unwrap_err().kind), (vec![disk("a")], ErrorKind::Unavailable));
+        assert_eq!((items, end.unwrap_err().kind), (vec![disk("a")], ErrorKind::Unavailable(None)));
     }
 
     #[test]

@@ -297,7 +297,10 @@ mod tests {
         let host = Host::new()
             .exchange(there(&[1], "\"a\"").times(MAX_ATTEMPTS + 1))
             .exchange(testing::put(URL).status(412).times(MAX_ATTEMPTS));
-        assert_eq!(run(&host, &[1, 2, 0]), [Ok(true), Err(ErrorKind::Conflict), Err(ErrorKind::Invalid)]);
+        assert_eq!(
+            run(&host, &[1, 2, 0]),
+            [Ok(true), Err(ErrorKind::Conflict(None)), Err(ErrorKind::Invalid)]
+        );
     }
 
     #[test]
@@ -352,7 +355,7 @@ mod tests {
         let host = Host::new().exchange(there(&[1], "\"a\"")).exchange(busy);
         assert_eq!(run(&host, &[2]), [Ok(false)]);
         let ignored = Host::new().exchange(there(&[1], "\"a\"")).exchange(written(&[1]));
-        assert_eq!(run(&ignored, &[2]), [Err(ErrorKind::Conflict)]);
+        assert_eq!(run(&ignored, &[2]), [Err(ErrorKind::Conflict(None))]);
         for other in [testing::put(URL).status(204), testing::put(URL).json(json!({"operation": 7}))] {
             let host =
                 Host::new().exchange(there(&[1], "\"a\"")).exchange(other).exchange(there(&[1, 2], "\"b\""));

@@ -48,7 +48,7 @@ fn kind(code: &ErrorCode) -> ErrorKind {
         | ErrorCode::HttpResponseTimeout
         | ErrorCode::HttpProtocolError
         | ErrorCode::ConfigurationError
-        | ErrorCode::InternalError(_) => ErrorKind::Unavailable,
+        | ErrorCode::InternalError(_) => ErrorKind::Unavailable(None),
         // A retry would fail the same way: the request is invalid, or the response exceeds a limit.
         ErrorCode::HttpRequestLengthRequired
         | ErrorCode::HttpRequestBodySize(_)
@@ -83,9 +83,9 @@ mod tests {
         let rows = [
             (ErrorCode::HttpRequestDenied, ErrorKind::Denied),
             (ErrorCode::DestinationIpProhibited, ErrorKind::Denied),
-            (ErrorCode::ConnectionRefused, ErrorKind::Unavailable),
-            (ErrorCode::ConnectionReadTimeout, ErrorKind::Unavailable),
-            (ErrorCode::InternalError(Some("denied".to_owned())), ErrorKind::Unavailable),
+            (ErrorCode::ConnectionRefused, ErrorKind::Unavailable(None)),
+            (ErrorCode::ConnectionReadTimeout, ErrorKind::Unavailable(None)),
+            (ErrorCode::InternalError(Some("denied".to_owned())), ErrorKind::Unavailable(None)),
             (ErrorCode::HttpRequestUriInvalid, ErrorKind::Broken),
             (ErrorCode::HttpResponseBodySize(Some(1)), ErrorKind::Broken),
         ];
@@ -109,7 +109,7 @@ mod tests {
     fn a_timeout_is_unavailable_before_the_deadline_and_the_deadline_after_it() {
         let late = |code: &ErrorCode, left| Host::new().remaining(left).run(async { error("GET x", code) });
         let in_time = late(&ErrorCode::HttpResponseTimeout, Duration::from_millis(1));
-        assert_eq!((in_time.kind, in_time.is_past_deadline()), (ErrorKind::Unavailable, false));
+        assert_eq!((in_time.kind, in_time.is_past_deadline()), (ErrorKind::Unavailable(None), false));
         assert!(late(&ErrorCode::HttpResponseTimeout, Duration::ZERO).is_past_deadline());
         assert!(!late(&ErrorCode::ConnectionRefused, Duration::ZERO).is_past_deadline());
     }

@@ -28,9 +28,9 @@ impl Response {
     ///
     /// # Errors
     ///
-    /// The contract's error kind for the status: `throttled` for 429 with the time that `Retry-After` names,
-    /// `denied` for 401, 403 and 407, `conflict` for 409, 412 and 423, `invalid` for 400 and 422, `unavailable` for 408,
-    /// 425 and 5xx, and `broken` for all others. The message includes the cloud's own message, if it is found.
+    /// The contract's error kind for the status: `throttled` for 429, `denied` for 401, 403 and 407, `conflict` for 409,
+    /// 412 and 423, `invalid` for 400 and 422, `unavailable` for 408, 425 and 5xx, and `broken` for all others, with the
+    /// time that `Retry-After` names. The message includes the cloud's own message, if it is found.
     pub fn error_for_status(self) -> Result<Self, Error> {
         match status::kind(self.status, &self.headers, host::now()) {
             None => Ok(self),

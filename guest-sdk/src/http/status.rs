@@ -24,9 +24,9 @@ pub(super) fn kind(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> 
         200..=299 => None,
         429 => Some(ErrorKind::Throttled(retry_after(headers, now))),
         401 | 403 | 407 => Some(ErrorKind::Denied),
-        409 | 412 | 423 => Some(ErrorKind::Conflict),
+        409 | 412 | 423 => Some(ErrorKind::Conflict(retry_after(headers, now))),
         400 | 422 => Some(ErrorKind::Invalid),
-        408 | 425 | 500..=599 => Some(ErrorKind::Unavailable),
+        408 | 425 | 500..=599 => Some(ErrorKind::Unavailable(retry_after(headers, now))),
         _ => Some(ErrorKind::Broken),
     }
 }
@@ -104,15 +104,15 @@ mod tests {
             (401, Some(ErrorKind::Denied)),
             (403, Some(ErrorKind::Denied)),
             (404, Some(ErrorKind::Broken)),
-            (408, Some(ErrorKind::Unavailable)),
-            (409, Some(ErrorKind::Conflict)),
+            (408, Some(ErrorKind::Unavailable(None))),
+            (409, Some(ErrorKind::Conflict(None))),
             (410, Some(ErrorKind::Broken)),
-            (412, Some(ErrorKind::Conflict)),
+            (412, Some(ErrorKind::Conflict(None))),
             (422, Some(ErrorKind::Invalid)),
-            (423, Some(ErrorKind::Conflict)),
+            (423, Some(ErrorKind::Conflict(None))),
             (429, Some(ErrorKind::Throttled(None))),
-            (500, Some(ErrorKind::Unavailable)),
-            (503, Some(ErrorKind::Unavailable)),
+            (500, Some(ErrorKind::Unavailable(None))),
+            (503, Some(ErrorKind::Unavailable(None))),
         ];
         for (status, expected) in rows {
             let found =
@@ -140,8 +140,14 @@ mod tests {
             ("neither", &[("retry-after", "soon")], None),
         ];
         for (name, pairs, seconds) in rows {
-            let found = kind(StatusCode::TOO_MANY_REQUESTS, &headers(pairs), now);
-            assert_eq!(found, Some(ErrorKind::Throttled(seconds.map(Duration::from_secs))), "{name}");
+            let time = seconds.map(Duration::from_secs);
+            for (status, expected) in [
+                (StatusCode::TOO_MANY_REQUESTS, ErrorKind::Throttled(time)),
+                (StatusCode::CONFLICT, ErrorKind::Conflict(time)),
+                (StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Unavailable(time)),
+            ] {
+                assert_eq!(kind(status, &headers(pairs), now), Some(expected), "{name}");
+            }
         }
     }
 

@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn an_instance_is_found_by_its_id_or_else_by_its_unique_name() {
         let (first, second) = (Ok(answer(INSTANCES[0])), Ok(answer(INSTANCES[1])));
-        let unknown = || Err(ErrorKind::Unavailable);
+        let unknown = || Err(ErrorKind::Unavailable(None));
         let rows = [
             ("by ID", Some("2"), "a", second.clone(), second),
             ("by name", None, "a", first, unknown()),

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use super::{address, error, in_progress};
+use super::{address, error, milliseconds};
 use crate::bindings::load_balancers::exports::pileus::provider::load_balancers as wit;
+use crate::bindings::pileus::provider::types;
 use crate::{
-    Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, OwnedLoadBalancer, PortStatus, Protocol,
-    Service, ServiceAction, ServiceChange, ServiceOutcome, ServicePort, ServiceProgress, SessionAffinity,
-    Target, TargetSelection, TrafficPolicy,
+    InProgress, Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, Notice, OwnedLoadBalancer,
+    PortStatus, Protocol, Service, ServiceAction, ServiceChange, ServiceOutcome, ServicePort,
+    ServiceProgress, ServiceReport, SessionAffinity, Target, TargetSelection, TrafficPolicy,
 };
 
 pub(crate) fn target(target: wit::Target) -> Target {
@@ -25,6 +26,7 @@ pub(crate) fn service(service: wit::Service) -> Service {
         namespace_labels,
         annotations,
         class,
+        finalizers,
         ports,
         policy,
         affinity,
@@ -44,6 +46,7 @@ pub(crate) fn service(service: wit::Service) -> Service {
         namespace_labels,
         annotations,
         class,
+        finalizers,
         ports: ports.into_iter().map(service_port).collect(),
         policy: match policy {
             wit::TrafficPolicy::Cluster => TrafficPolicy::Cluster,
@@ -157,12 +160,31 @@ pub(crate) fn service_change(change: wit::ServiceChange) -> ServiceChange {
 
 pub(crate) fn service_outcome(outcome: ServiceOutcome) -> wit::Outcome {
     match outcome {
-        Ok(ServiceProgress::Done { status, warnings }) => {
-            let status = status.into_iter().map(ingress_to_wit).collect();
-            wit::Outcome::Done(wit::Done { status, warnings, extra: Vec::new() })
+        Ok(ServiceProgress::Done(ServiceReport { status, notices, annotations })) => {
+            wit::Outcome::Done(wit::Done {
+                status: status.into_iter().map(ingress_to_wit).collect(),
+                notices: notices.into_iter().map(notice).collect(),
+                annotations,
+                extra: Vec::new(),
+            })
         }
-        Ok(ServiceProgress::InProgress(progress)) => wit::Outcome::InProgress(in_progress(progress)),
+        Ok(ServiceProgress::InProgress(
+            InProgress { after, resume },
+            ServiceReport { status, notices, annotations },
+        )) => wit::Outcome::InProgress(wit::UnderWay {
+            after: milliseconds(after),
+            resume,
+            status: (!status.is_empty()).then(|| status.into_iter().map(ingress_to_wit).collect()),
+            notices: notices.into_iter().map(notice).collect(),
+            annotations,
+            extra: Vec::new(),
+        }),
         Ok(ServiceProgress::Elsewhere) => wit::Outcome::Elsewhere,
         Err(failed) => wit::Outcome::Failed(error(failed)),
     }
+}
+
+fn notice(notice: Notice) -> types::Notice {
+    let Notice { reason, message, is_warning } = notice;
+    types::Notice { reason, message, is_warning }
 }

@@ -41,9 +41,17 @@ pub(crate) fn route_change(change: routes::RouteChange) -> RouteChange {
                 extra,
             })
         }
-        routes::Action::Create(routes::Route { name_hint, node, target, addresses, destination, extra }) => {
+        routes::Action::Create(routes::Route {
+            name_hint,
+            node,
+            target,
+            addresses,
+            labels,
+            destination,
+            extra,
+        }) => {
             let addresses = addresses.into_iter().map(address).collect();
-            RouteAction::Create(Route { name_hint, node, target, addresses, destination, extra })
+            RouteAction::Create(Route { name_hint, node, target, addresses, labels, destination, extra })
         }
     };
     RouteChange { action, resume, extra }
@@ -53,6 +61,7 @@ pub(crate) fn route_outcome(outcome: RouteOutcome) -> routes::Outcome {
     match outcome {
         Ok(RouteProgress::Done) => routes::Outcome::Done,
         Ok(RouteProgress::InProgress(progress)) => routes::Outcome::InProgress(in_progress(progress)),
+        Ok(RouteProgress::Elsewhere) => routes::Outcome::Elsewhere,
         Err(failed) => routes::Outcome::Failed(error(failed)),
     }
 }

@@ -136,7 +136,7 @@ fn a_write_with_another_result_is_a_conflict() {
     let (action, written) =
         (ServiceAction::Ensure(service("u")), Ok((resource(3, Succeeded), HeaderMap::new())));
     let (outcome, sent) = reconcile(action, None, None, &written, &Status::Succeeded);
-    assert_eq!((outcome.unwrap_err().kind, sent.len()), (ErrorKind::Conflict, 1));
+    assert_eq!((outcome.unwrap_err().kind, sent.len()), (ErrorKind::Conflict(None), 1));
 }
 
 #[test]

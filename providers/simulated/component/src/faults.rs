@@ -201,11 +201,11 @@ impl Cluster {
         let mut all_done = true;
         for (outcome, uid) in outcomes.into_iter().flatten().zip(uids) {
             match outcome {
-                Ok(ServiceProgress::Done { .. }) if self.desired[uid].is_none() => {
+                Ok(ServiceProgress::Done(_)) if self.desired[uid].is_none() => {
                     let _ = self.desired.remove(uid);
                 }
-                Ok(ServiceProgress::Done { .. }) => {}
-                Ok(ServiceProgress::InProgress(progress)) => {
+                Ok(ServiceProgress::Done(_)) => {}
+                Ok(ServiceProgress::InProgress(progress, _)) => {
                     all_done = false;
                     self.notes.extend(progress.resume.map(|note| (uid.clone(), note)));
                 }

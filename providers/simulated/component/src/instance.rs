@@ -249,7 +249,7 @@ mod tests {
         let answers = host.lookup::<Simulated>(Purpose::Refresh, &nodes).unwrap();
         assert_eq!(answers[0], Ok(found(1, InstanceState::Running)));
         for answer in &answers[1..] {
-            assert_eq!(answer.as_ref().unwrap_err().kind, ErrorKind::Unavailable);
+            assert_eq!(answer.as_ref().unwrap_err().kind, ErrorKind::Unavailable(None));
         }
     }
 

@@ -143,7 +143,8 @@ mod tests {
 
     #[test]
     fn a_refused_change_has_the_error_kind_of_its_status() {
-        for (status, kind) in [(409, ErrorKind::Conflict), (404, ErrorKind::Broken), (403, ErrorKind::Denied)]
+        for (status, kind) in
+            [(409, ErrorKind::Conflict(None)), (404, ErrorKind::Broken), (403, ErrorKind::Denied)]
         {
             let host = cloud().exchange(put(format!("{ROUTES}/a")).status(status));
             let outcomes =

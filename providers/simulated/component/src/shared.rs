@@ -11,7 +11,8 @@ use pileus_guest::http::{HeaderMap, MemberSet};
 use pileus_guest::operation::Status;
 use pileus_guest::shared::{self, Part, SharedResource};
 use pileus_guest::{
-    Error, Ingress, IpFamily, Resource, Service, ServiceCall, ServiceOutcome, ServiceProgress,
+    Error, Ingress, IpFamily, Notice, Resource, Service, ServiceCall, ServiceOutcome, ServiceProgress,
+    ServiceReport,
 };
 use serde::{Deserialize, Serialize};
 
@@ -84,9 +85,13 @@ impl Resource<Spec<'_>> for Address {
     fn report(&self, service: &Service) -> ServiceProgress {
         let second = "a shared load balancer has one address for each Service, of one IP family";
         let hostname = "a shared load balancer has an address for each Service, but no host name";
-        ServiceProgress::done([Ingress::ip(self.value.to_string())])
-            .warn_if(service.families.len() > 1, second)
-            .warn_if(service.annotation(HOSTNAME) == Some("true"), hostname)
+        let warnings =
+            [(service.families.len() > 1, second), (service.annotation(HOSTNAME) == Some("true"), hostname)];
+        let warnings = warnings.into_iter().filter(|(applies, _)| *applies);
+        let report = ServiceReport::new([Ingress::ip(self.value.to_string())]);
+        ServiceProgress::Done(
+            warnings.fold(report, |report, (_, text)| report.notice(Notice::warning("NotSupported", text))),
+        )
     }
 }
 

@@ -100,7 +100,7 @@ async fn it_describes_itself() {
     let component = component().await;
     assert_eq!(
         (component.contract.as_str(), &component.capabilities[..]),
-        ("0.1.0", &[Capability::Instances][..])
+        ("0.2.0", &[Capability::Instances][..])
     );
     let description = component.describe(&Limits::default(), &metrics()).await.unwrap();
     assert_eq!(description.name, "simulated-python");

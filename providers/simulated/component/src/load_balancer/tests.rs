@@ -106,7 +106,7 @@ fn a_load_balancer_is_written_only_if_it_differs_from_what_its_service_asks_for(
             in_progress_with("written"),
         ),
         ("new, at once", none.clone(), None, Some(written(&so)), done()),
-        ("new, fails at once", none, None, Some(written(&failed)), Err(ErrorKind::Unavailable)),
+        ("new, fails at once", none, None, Some(written(&failed)), Err(ErrorKind::Unavailable(None))),
         ("as it should be", at("u", &so), None, None, done()),
         ("machines in another order", at("u", &json!({"machines": ["m-2", "m-1"]})), None, None, done()),
         ("being created", at("u", &json!({"state": "creating"})), None, None, in_progress_with("written")),
@@ -117,8 +117,8 @@ fn a_load_balancer_is_written_only_if_it_differs_from_what_its_service_asks_for(
         ("other labels", at("u", &json!({"labels": {}})), None, Some(written(&so)), done()),
         ("another family", at("u", &json!({"families": ["ipv6"]})), None, Some(written(&so)), done()),
         ("failed before", at("u", &failed), None, Some(written(&busy)), in_progress_with("written")),
-        ("failed meanwhile", at("u", &failed), Some("written"), None, Err(ErrorKind::Unavailable)),
-        ("refused", at("u", &other), None, Some(put(one("u")).status(409)), Err(ErrorKind::Conflict)),
+        ("failed meanwhile", at("u", &failed), Some("written"), None, Err(ErrorKind::Unavailable(None))),
+        ("refused", at("u", &other), None, Some(put(one("u")).status(409)), Err(ErrorKind::Conflict(None))),
     ];
     for (name, found, note, write, expected) in rows {
         let host = write.into_iter().fold(cloud().exchange(found), Host::exchange);
@@ -198,7 +198,7 @@ fn a_deletion_continues_until_the_resource_is_gone() {
             in_progress_with("deleted"),
         ),
         ("failed before", at("u", &failed), None, gave(202), in_progress_with("deleted")),
-        ("failed meanwhile", at("u", &failed), Some("deleted"), None, Err(ErrorKind::Unavailable)),
+        ("failed meanwhile", at("u", &failed), Some("deleted"), None, Err(ErrorKind::Unavailable(None))),
         ("not seen, deleted before", none.clone(), Some("deleted"), None, gone.clone()),
         ("not seen, written before", none.clone(), Some("written"), gave(202), in_progress_with("deleted")),
         ("not seen", none, None, gave(404), gone),

@@ -186,7 +186,7 @@ fn an_unreadable_address_and_its_frontend_stay_unchanged() {
         .exchange(get(format!("{ADDRESSES}/a")).status(503))
         .exchange(get(format!("{ADDRESSES}/b")).status(403))
         .exchange(address("c", &json!({})));
-    let expected = [Err(ErrorKind::Unavailable), Err(ErrorKind::Denied), done("c")];
+    let expected = [Err(ErrorKind::Unavailable(None)), Err(ErrorKind::Denied), done("c")];
     assert_eq!(outcomes(&host, &call), expected);
 }
 
@@ -249,13 +249,13 @@ fn a_write_that_fails_late_is_reported_to_waiting_changes_and_retried() {
         let address = if change.changes[0].is_removal() { address("b", &json!({})) } else { there() };
         let host = cloud().exchange(read(&["a"], &failed)).exchange(address.clone());
         let result = outcomes(&host, &with_note(change.clone(), FRONTEND));
-        assert_eq!(result, [Err(ErrorKind::Unavailable)]);
+        assert_eq!(result, [Err(ErrorKind::Unavailable(None))]);
         let again = written(&["a"], &json!({"state": "updating"}));
         let host = cloud().exchange(read(&["a"], &failed)).exchange(address).exchange(again);
         assert_eq!(outcomes(&host, &change), [in_progress(FRONTEND)]);
     }
     let host = cloud().exchange(get(SHARED).status(404)).exchange(address("a", &failed));
-    assert_eq!(outcomes(&host, &with_note(ensure(&["a"]), ADDRESS)), [Err(ErrorKind::Unavailable)]);
+    assert_eq!(outcomes(&host, &with_note(ensure(&["a"]), ADDRESS)), [Err(ErrorKind::Unavailable(None))]);
     let again = put(format!("{ADDRESSES}/a")).json(value("a", &json!({"state": "updating"})));
     let host = cloud().exchange(get(SHARED).status(404)).exchange(address("a", &failed)).exchange(again);
     assert_eq!(outcomes(&host, &ensure(&["a"])), [in_progress(ADDRESS)]);
@@ -268,7 +268,7 @@ fn another_requested_address_is_sent_to_the_cloud_which_may_refuse_it() {
     let host =
         cloud().exchange(read(&["a"], &json!({}))).exchange(address("a", &json!({}))).exchange(refused);
     let result = outcomes(&host, &call(vec![ServiceAction::Ensure(asks)]));
-    assert_eq!(result, [Err(ErrorKind::Conflict)]);
+    assert_eq!(result, [Err(ErrorKind::Conflict(None))]);
     assert_eq!(body(&host.requests()[2])["value"], "203.0.113.1");
 }
 
@@ -281,8 +281,8 @@ fn what_a_shared_load_balancer_lacks_is_a_warning() {
     };
     let host = cloud().exchange(read(&["a"], &json!({}))).exchange(address("a", &json!({})));
     let result = outcomes(&host, &call(vec![ServiceAction::Ensure(wants)]));
-    let [Ok(ServiceProgress::Done { warnings, .. })] = &result[..] else { panic!("{result:?}") };
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    let [Ok(ServiceProgress::Done(report))] = &result[..] else { panic!("{result:?}") };
+    assert_eq!(report.notices.len(), 2, "{report:?}");
 }
 
 #[test]
@@ -292,6 +292,6 @@ fn addresses_show_what_is_owned_and_without_a_cluster_uid_nothing_is_created() {
     let nameless = ServiceCall { cluster: Cluster::default(), ..ensure(&["a"]) };
     assert_eq!(
         cloud().change_load_balancers::<Simulated>(&nameless).unwrap_err().kind,
-        ErrorKind::Unavailable
+        ErrorKind::Unavailable(None)
     );
 }

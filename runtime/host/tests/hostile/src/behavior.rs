@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pileus_guest::bindings::pileus::provider::logging;
 use pileus_guest::{
-    Answer, Effect, Endpoint, Error, Instance, InstanceState, NodeReference, Rule, Settings, http,
+    Answer, Effect, Endpoint, Error, Instance, InstanceState, Limit, NodeReference, Rule, Settings, http,
 };
 use wasip2::http::outgoing_handler;
 use wasip2::http::types::{Fields, OutgoingRequest, Scheme};
@@ -115,7 +115,7 @@ pub(crate) fn overload(nodes: &[NodeReference]) -> Error {
 pub(crate) fn wrong_settings() -> Settings {
     let rule = |path: &str| Rule::new("https://cloud", "GET", path, Effect::Read).cache_scope("{1}");
     let settings = Settings::default().endpoint(Endpoint::new("a b", "to see what happens"));
-    let settings = settings.limit("reads", 0, 60).rule(rule("machines"));
+    let settings = settings.limit(Limit::new("reads", 0, 60)).rule(rule("machines"));
     (0..100).fold(settings, |settings, _| settings.rule(rule("/machines")))
 }
 

@@ -3,8 +3,8 @@
 use std::hint::black_box;
 
 use pileus_guest::{
-    Cluster, Error, Ingress, Instance, IpMode, LoadBalancers, OwnedLoadBalancer, ServiceAction, ServiceCall,
-    ServiceChange, ServiceOutcome, ServiceProgress,
+    Cluster, Error, Ingress, Instance, IpMode, LoadBalancers, Notice, OwnedLoadBalancer, ServiceAction,
+    ServiceCall, ServiceChange, ServiceOutcome, ServiceProgress, ServiceReport,
 };
 
 use crate::behavior::{long, misbehave};
@@ -63,10 +63,10 @@ impl Hostile {
                 Ok(ServiceProgress::done([Ingress { ip_mode, ..Ingress::ip("198.51.100.7") }]))
             }
             Behavior::NoAddress => Ok(ServiceProgress::done([Ingress::ip("lb.example")])),
-            Behavior::HugeAnswer => Ok(ServiceProgress::Done {
-                status: vec![Ingress::ip("198.51.100.7")],
-                warnings: (0..12).map(|_| "x".repeat(64 << 10)).collect(),
-            }),
+            Behavior::HugeAnswer => Ok(ServiceProgress::Done(ServiceReport {
+                notices: (0..12).map(|_| Notice::warning("Huge", "x".repeat(64 << 10))).collect(),
+                ..ServiceReport::new([Ingress::ip("198.51.100.7")])
+            })),
             behaviour => {
                 let about = Instance { provider_id: service.name.clone(), ..Instance::default() };
                 misbehave(behaviour, &self.attempts, about).await?;

@@ -29,9 +29,9 @@ STATES = {"running": types.State.RUNNING, "stopped": types.State.STOPPED}
 # The error kind for each status. A status that isn't here is `broken`: this provider doesn't understand it.
 KINDS = (
     {status: types.ErrorKind_Denied() for status in (401, 403, 407)}
-    | {status: types.ErrorKind_Conflict() for status in (409, 412, 423)}
+    | {status: types.ErrorKind_Conflict(None) for status in (409, 412, 423)}
     | {status: types.ErrorKind_Invalid() for status in (400, 422)}
-    | {status: types.ErrorKind_Unavailable() for status in (408, 425, *range(500, 600))}
+    | {status: types.ErrorKind_Unavailable(None) for status in (408, 425, *range(500, 600))}
 )
 
 
@@ -52,14 +52,16 @@ class Info(exports.Info):
         if problems:
             raise Err(problems)
         host = f"[{cloud.hostname}]" if ":" in cloud.hostname else cloud.hostname
-        access = info.Endpoint(cloud.scheme == "https", host, cloud.port, "to read the instances of Nodes", [])
+        access = info.Endpoint(cloud.scheme == "https", host, cloud.port, "to read the instances of Nodes", None, [])
         pages = {f"{cloud.path}/v1/machines": info.Place_Query("cursor"), f"{cloud.path}/v1/machines/*": None}
         read = info.Effect.READ
         rules = [
             info.Rule(host, "GET", path, None, read, ["reads"], "machines", page, False, [])
             for path, page in pages.items()
         ]
-        return info.Settings([access], rules, limits=[], one_at_a_time=[], extra=[])
+        return info.Settings(
+            [access], rules, limits=[], refusals=[], node_labels=[], notices=[], one_at_a_time=[], extra=[]
+        )
 
 
 class Instances(exports.Instances):
@@ -167,7 +169,7 @@ def body(node: NodeReference, response: http.IncomingResponse) -> bytes:
             except Err as end:
                 if isinstance(end.value, streams.StreamError_Closed):
                     return bytes(read)
-                raise error(types.ErrorKind_Unavailable(), node, "the response is incomplete")
+                raise error(types.ErrorKind_Unavailable(None), node, "the response is incomplete")
 
 
 def throttled(response: http.IncomingResponse) -> types.ErrorKind:
@@ -178,7 +180,7 @@ def throttled(response: http.IncomingResponse) -> types.ErrorKind:
 
 def no_answer(node: NodeReference, code: http.ErrorCode) -> Err:
     denied = isinstance(code, (http.ErrorCode_HttpRequestDenied, http.ErrorCode_DestinationIpProhibited))
-    kind = types.ErrorKind_Denied() if denied else types.ErrorKind_Unavailable()
+    kind = types.ErrorKind_Denied() if denied else types.ErrorKind_Unavailable(None)
     return error(kind, node, f"no response from the cloud: {type(code).__name__.removeprefix('ErrorCode_')}")
 
 

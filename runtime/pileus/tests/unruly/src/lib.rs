@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use instances::{Machine, Page};
 use pileus_guest::{
     Answer, CallShape, Description, Effect, Error, Instance, Instances, NodeReference, Place, Problem,
-    Provider, Purpose, ServiceFacts, Settings, export_provider, http, lookup_each,
+    Provider, Purpose, ServiceFacts, Settings, Stance, export_provider, http, lookup_each,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -167,7 +167,7 @@ impl Instances for Unruly {
             Ok(Some(machine)) => self.found(machine, node).await,
             Ok(None) => match self.breaks {
                 Breaks::AbsentIsAnError => Err(Error::broken(format!("node {} has no machine", node.name))),
-                Breaks::NeverGone if purpose == Purpose::Confirm => Ok(Answer::Unmanaged),
+                Breaks::NeverGone if purpose == Purpose::Confirm => Ok(Answer::Unmanaged(Stance::LeftAlone)),
                 _ => Ok(Answer::Absent),
             },
             Err(_) if self.breaks == Breaks::ErrorsAreAbsent => Ok(Answer::Absent),
