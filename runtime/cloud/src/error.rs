@@ -9,14 +9,14 @@ use std::time::Duration;
 pub enum ErrorKind {
     /// The cloud throttles requests. Retry after this time, if the cloud gave one.
     Throttled(Option<Duration>),
-    /// Another client changed or locked the same object. Retry soon.
-    Conflict,
+    /// Another client changed or locked the same object. Retry after this time, or soon if the cloud gave none.
+    Conflict(Option<Duration>),
     /// The cloud rejects the request until the user's object or the configuration changes.
     Invalid,
     /// The credentials or the grants don't allow the request.
     Denied,
-    /// The cloud doesn't answer at present.
-    Unavailable,
+    /// The cloud doesn't answer at present. Retry after this time, if the cloud gave one.
+    Unavailable(Option<Duration>),
     /// The provider failed, or doesn't understand the cloud's answer.
     Broken,
 }
@@ -26,10 +26,10 @@ impl ErrorKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Throttled(_) => "throttled",
-            Self::Conflict => "conflict",
+            Self::Conflict(_) => "conflict",
             Self::Invalid => "invalid",
             Self::Denied => "denied",
-            Self::Unavailable => "unavailable",
+            Self::Unavailable(_) => "unavailable",
             Self::Broken => "broken",
         }
     }
@@ -37,9 +37,11 @@ impl ErrorKind {
     /// When to retry.
     pub const fn retry(self) -> Retry {
         match self {
-            Self::Throttled(Some(after)) => Retry::After(after),
-            Self::Conflict => Retry::Soon,
-            Self::Throttled(None) | Self::Unavailable => Retry::WithBackoff,
+            Self::Throttled(Some(after)) | Self::Conflict(Some(after)) | Self::Unavailable(Some(after)) => {
+                Retry::After(after)
+            }
+            Self::Conflict(None) => Retry::Soon,
+            Self::Throttled(None) | Self::Unavailable(None) => Retry::WithBackoff,
             Self::Invalid | Self::Denied | Self::Broken => Retry::Slowly,
         }
     }

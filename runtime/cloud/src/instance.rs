@@ -60,6 +60,15 @@ impl Purpose {
     }
 }
 
+/// What happens to a Node whose instance the provider deliberately doesn't manage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stance {
+    /// Leave it alone. Its uninitialized taint stays for another controller.
+    LeftAlone,
+    /// Take its uninitialized taint off, and ask again only when the Node changes.
+    Released,
+}
+
 /// The result of a lookup for one Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
@@ -69,8 +78,8 @@ pub enum Answer {
     Absent,
     /// Not known yet. Look it up again after this time.
     Pending(Duration),
-    /// This provider deliberately doesn't manage the Node. Leave it alone.
-    Unmanaged,
+    /// This provider deliberately doesn't manage the Node.
+    Unmanaged(Stance),
 }
 
 /// Looks up instances.

@@ -12,6 +12,7 @@ mod ingress;
 mod instance;
 mod load_balancer;
 mod node;
+mod notice;
 mod provider;
 mod provider_id;
 mod requirements;
@@ -22,11 +23,12 @@ pub use address::{Address, AddressKind};
 pub use cluster::Cluster;
 pub use error::{Error, ErrorKind, Retry};
 pub use ingress::{Ingress, IngressPoint, IpMode, PortStatus, Protocol};
-pub use instance::{Answer, Instance, InstanceState, Instances, Purpose};
+pub use instance::{Answer, Instance, InstanceState, Instances, Purpose, Stance};
 pub use load_balancer::{
     LoadBalancers, OwnedLoadBalancer, ServiceAction, ServiceCall, ServiceChange, ServiceProgress, Target,
 };
 pub use node::NodeReference;
+pub use notice::Notice;
 pub use provider::Provider;
 pub use provider_id::{ParseProviderIdError, ProviderId};
 pub use requirements::{AnnotationType, ServiceRequirements};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use crate::{Address, Cluster, Error, Ingress, ProviderId, Service};
+use crate::{Address, Cluster, Error, Ingress, Notice, ProviderId, Service};
 
 /// A Node that may receive traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,9 +26,10 @@ pub struct Target {
 /// A load balancer, or a part of a shared one, that the cloud says was created for a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnedLoadBalancer {
-    /// The UID of the cluster that it is labeled with. Without one it is only ever reported, never removed.
+    /// The UID of the cluster that it is labeled with, or its beginning. Without one it is only ever reported, never
+    /// removed.
     pub cluster_uid: Option<String>,
-    /// The UID of the Service that it is labeled with.
+    /// The UID of the Service that it is labeled with, or its beginning.
     pub service_uid: Option<String>,
     /// The Service's namespace and name, for people.
     pub service: Option<(String, String)>,
@@ -68,8 +69,10 @@ pub enum ServiceProgress {
     Done {
         /// The Service's ingress. Empty after a deletion.
         status: Vec<Ingress>,
-        /// Warnings for the user, one sentence each.
-        warnings: Vec<String>,
+        /// What to tell the Service's user.
+        notices: Vec<Notice>,
+        /// Annotations to set on the Service, or to remove with `None`.
+        annotations: Vec<(String, Option<String>)>,
     },
     /// The cloud has begun, or the provider could not begin before its deadline. Ask again later, with the same note.
     InProgress {
@@ -77,9 +80,27 @@ pub enum ServiceProgress {
         after: Duration,
         /// The note for the next call about the same object.
         resume: Option<String>,
+        /// The ways in that work already. `None` leaves the Service's status as it is.
+        status: Option<Vec<Ingress>>,
+        /// What to tell the Service's user, each once.
+        notices: Vec<Notice>,
+        /// As in [`ServiceProgress::Done`].
+        annotations: Vec<(String, Option<String>)>,
     },
     /// Another controller serves the Service.
     Elsewhere,
+}
+
+impl ServiceProgress {
+    /// A complete change without notices or annotations.
+    pub fn done(status: Vec<Ingress>) -> Self {
+        Self::Done { status, notices: Vec::new(), annotations: Vec::new() }
+    }
+
+    /// A change that goes on, with nothing to tell yet.
+    pub fn in_progress(after: Duration, resume: Option<String>) -> Self {
+        Self::InProgress { after, resume, status: None, notices: Vec::new(), annotations: Vec::new() }
+    }
 }
 
 /// One call of [`LoadBalancers::change`].

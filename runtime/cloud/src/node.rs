@@ -22,6 +22,8 @@ pub struct NodeReference {
     pub addresses: Vec<Address>,
     /// The addresses that the kubelet's `--node-ip` asks for: none, one, or one of each family.
     pub node_ips: Vec<IpAddr>,
-    /// The Node labels whose keys the provider named in its description.
+    /// The Node labels whose keys the provider named.
     pub labels: Vec<(String, String)>,
+    /// `status.nodeInfo.systemUUID`, as the kubelet wrote it.
+    pub system_uuid: Option<String>,
 }

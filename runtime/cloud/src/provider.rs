@@ -12,7 +12,7 @@ pub struct Provider {
     pub name: String,
     /// The provider ID schemes that it serves.
     pub schemes: Vec<String>,
-    /// The keys of the Node labels that it reads.
+    /// The keys of the Node labels that it reads. A `*` at the end stands for any text.
     pub node_labels: Vec<String>,
     /// The largest number of Nodes in one lookup; at least 1.
     pub largest_lookup_batch: usize,

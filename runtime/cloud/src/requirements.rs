@@ -15,6 +15,8 @@ pub enum AnnotationType {
     TextList,
     /// CIDRs, separated by commas.
     RangeList,
+    /// A label selector, which the controller applies to the Service's targets.
+    NodeSelector,
 }
 
 impl AnnotationType {
@@ -26,6 +28,7 @@ impl AnnotationType {
             Self::Integer => "integer",
             Self::TextList => "text-list",
             Self::RangeList => "range-list",
+            Self::NodeSelector => "node-selector",
         }
     }
 }
@@ -44,6 +47,8 @@ pub struct ServiceRequirements {
     /// The annotations that the provider reads, with the types of their values. Each is a key, or a pattern with one `*`
     /// that stands for at least one character. Other annotations never reach the provider.
     pub annotations: Vec<(String, AnnotationType)>,
+    /// The keys of the annotations that the provider sets.
+    pub written_annotations: Vec<String>,
     /// Whether the provider reads [`Service::namespace_labels`](crate::Service::namespace_labels).
     pub wants_namespace_labels: bool,
     /// Whether the provider reads [`Service::endpoints`](crate::Service::endpoints).
@@ -63,6 +68,7 @@ impl Default for ServiceRequirements {
             largest_batch: 1,
             allows_concurrent_calls: false,
             annotations: Vec::new(),
+            written_annotations: Vec::new(),
             wants_namespace_labels: false,
             wants_endpoints: false,
             wants_known: false,

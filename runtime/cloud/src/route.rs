@@ -18,6 +18,8 @@ pub struct Route {
     pub target: Option<ProviderId>,
     /// The Node's addresses. The cloud may need one of them as the next hop.
     pub addresses: Vec<Address>,
+    /// The Node labels whose keys the provider named.
+    pub labels: Vec<(String, String)>,
     /// The CIDR whose traffic the route carries.
     pub destination: IpNet,
 }
@@ -36,7 +38,7 @@ pub struct ListedRoute {
     /// The CIDR whose traffic the route carries, as the cloud writes it. Kept as text for two reasons: a route whose
     /// destination is not a CIDR isn't ours, and a route is deleted exactly as it was listed.
     pub destination: String,
-    /// The UID of the cluster that the route is labeled with. A route of another cluster is left alone.
+    /// The UID of the cluster that the route is labeled with, or its beginning. A route of another cluster is left alone.
     pub cluster_uid: Option<String>,
     /// Whether the route leads nowhere, for example because its instance was removed.
     pub is_blackhole: bool,
@@ -74,6 +76,8 @@ pub enum RouteProgress {
         /// The note for the next call about the same route.
         resume: Option<String>,
     },
+    /// The Node's traffic reaches it without a route of this provider. The route counts as present until the Node changes.
+    Elsewhere,
 }
 
 /// Changes and lists routes.

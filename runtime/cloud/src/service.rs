@@ -83,6 +83,8 @@ pub struct Service {
     pub annotations: Vec<(String, String)>,
     /// `spec.loadBalancerClass`, if set.
     pub class: Option<String>,
+    /// `metadata.finalizers`, without the controller's own.
+    pub finalizers: Vec<String>,
     /// The Service's ports, at least one.
     pub ports: Vec<ServicePort>,
     /// Which Nodes may receive its traffic.
@@ -97,7 +99,7 @@ pub struct Service {
     pub families: Vec<IpFamily>,
     /// The Service's endpoints on each Node, if the policy is [`TrafficPolicy::Local`] and the provider asked for them.
     pub endpoints: Vec<LocalEndpoints>,
-    /// The Service's targets.
+    /// The Service's targets, chosen by its annotations of type [`AnnotationType::NodeSelector`](crate::AnnotationType).
     pub targets: TargetSelection,
     /// The Service's current `status.loadBalancer.ingress`.
     pub status: Vec<Ingress>,
@@ -114,6 +116,7 @@ impl Service {
             namespace_labels: Vec::new(),
             annotations: Vec::new(),
             class: None,
+            finalizers: Vec::new(),
             ports: Vec::new(),
             policy: TrafficPolicy::Cluster,
             affinity: SessionAffinity::None,

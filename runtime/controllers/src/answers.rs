@@ -31,14 +31,14 @@ mod tests {
 
     #[test]
     fn every_item_has_an_answer_and_never_that_of_another() {
-        let down = Error::new(ErrorKind::Unavailable, "down");
+        let down = Error::new(ErrorKind::Unavailable(None), "down");
         for (answers, kinds) in [
             (Ok(vec![Ok(1), Ok(2)]), [None, None]),
-            (Ok(vec![Err(down.clone()), Ok(2)]), [Some(ErrorKind::Unavailable), None]),
+            (Ok(vec![Err(down.clone()), Ok(2)]), [Some(ErrorKind::Unavailable(None)), None]),
             (Ok(vec![Ok(1)]), [Some(ErrorKind::Broken); 2]),
             (Ok(vec![]), [Some(ErrorKind::Broken); 2]),
             (Ok(vec![Ok(1), Ok(2), Ok(3)]), [Some(ErrorKind::Broken); 2]),
-            (Err(down), [Some(ErrorKind::Unavailable); 2]),
+            (Err(down), [Some(ErrorKind::Unavailable(None)); 2]),
         ] {
             let found: Vec<_> =
                 per_item(answers, 2).into_iter().map(|answer| answer.err().map(|it| it.kind)).collect();

@@ -100,7 +100,7 @@ impl Cloud {
         nodes: &[NodeReference],
     ) -> Result<Vec<Result<Answer, CloudError>>, CloudError> {
         if random.percent(self.faults.failures) {
-            return Err(CloudError::new(ErrorKind::Unavailable, "the cloud is down"));
+            return Err(CloudError::new(ErrorKind::Unavailable(None), "the cloud is down"));
         }
         Ok(nodes.iter().map(|node| self.answer(random, purpose, node)).collect())
     }
@@ -117,7 +117,7 @@ impl Cloud {
                 0 => Ok(Answer::Pending(after)),
                 1 => Err(CloudError::new(ErrorKind::Throttled(Some(after)), "slower")),
                 2 => Err(CloudError::new(ErrorKind::Broken, "not found, says this provider")),
-                _ => Err(CloudError::new(ErrorKind::Unavailable, "no answer")),
+                _ => Err(CloudError::new(ErrorKind::Unavailable(None), "no answer")),
             };
         }
         let (instances, lies) = match purpose {

@@ -261,7 +261,7 @@ impl Memory {
     fn on_outcome(&mut self, key: ChangeKey, outcome: &Result<RouteProgress, Error>, jitter: f64) -> bool {
         let now = Instant::now();
         match outcome {
-            Ok(RouteProgress::Done) => {
+            Ok(RouteProgress::Done | RouteProgress::Elsewhere) => {
                 self.pending.on_done(&key);
                 true
             }
@@ -272,7 +272,7 @@ impl Memory {
             Err(error) => {
                 let failures = self.pending.on_failure(key, now, error.kind.retry(), jitter);
                 // After a conflict the known table is wrong, so it is listed again; less often where that doesn't help.
-                if error.kind == ErrorKind::Conflict && failures.is_power_of_two() {
+                if matches!(error.kind, ErrorKind::Conflict(_)) && failures.is_power_of_two() {
                     self.next_list = now;
                 }
                 false
@@ -378,7 +378,7 @@ mod tests {
             if table.failing > 0 {
                 table.failing -= 1;
                 table.calls.push(format!("none of {}", changes.len()));
-                return Err(Error::new(ErrorKind::Unavailable, "down"));
+                return Err(Error::new(ErrorKind::Unavailable(None), "down"));
             }
             let mut one = |RouteChange { action, resume }: &RouteChange| {
                 let (verb, destination) = match action {
@@ -575,7 +575,7 @@ mod tests {
     async fn a_range_moves_from_one_node_to_another_only_once_it_is_free() {
         let world = World::new(&[("b", "10.1.0.0/24")]);
         world.cloud.has("gone", "10.1.0.0/24");
-        let error = Error::new(ErrorKind::Unavailable, "down");
+        let error = Error::new(ErrorKind::Unavailable(None), "down");
         world.cloud.answers("10.1.0.0/24", vec![Err(error)]);
         world.start();
         assert_eq!(world.after(SECOND / 4).await, ["list", "delete 10.1.0.0/24"]);
@@ -588,7 +588,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_that_fails_backs_off_alone_and_is_reported() {
         let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.1.0/24"), ("c", "10.1.2.0/24")]);
-        let error = || Err(Error::new(ErrorKind::Unavailable, "the table is locked"));
+        let error = || Err(Error::new(ErrorKind::Unavailable(None), "the table is locked"));
         world.cloud.answers("10.1.1.0/24", vec![error(), error()]);
         world.start();
         let first = world.after(SECOND / 4).await;
@@ -629,7 +629,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn after_a_conflict_the_table_is_listed_again() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
-        world.cloud.answers("10.1.0.0/24", vec![Err(Error::new(ErrorKind::Conflict, "it has changed"))]);
+        world
+            .cloud
+            .answers("10.1.0.0/24", vec![Err(Error::new(ErrorKind::Conflict(None), "it has changed"))]);
         world.start();
         assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24", "list", "create 10.1.0.0/24"]);
     }
@@ -637,7 +639,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn while_the_table_is_unknown_nothing_is_changed_or_reported() {
         let world = World::new(&[("a", "10.1.0.0/24")]);
-        let error = || Error::new(ErrorKind::Unavailable, "down");
+        let error = || Error::new(ErrorKind::Unavailable(None), "down");
         world.cloud.0.lock().unwrap().lists.extend([error(), error()]);
         world.start();
         assert_eq!(world.after(SECOND).await, ["list", "list"]);
@@ -671,7 +673,7 @@ mod tests {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         world.start();
         world.after(SECOND).await;
-        world.cloud.0.lock().unwrap().lists.push_back(Error::new(ErrorKind::Unavailable, "down"));
+        world.cloud.0.lock().unwrap().lists.push_back(Error::new(ErrorKind::Unavailable(None), "down"));
         world.join("a", "10.1.7.0/24");
         world.join("b", "10.1.0.0/24");
         assert_eq!(world.after(SECOND / 4).await, ["list", "create 10.1.7.0/24"]);
@@ -695,7 +697,7 @@ mod tests {
         let world = World::new(&[("a", "10.1.0.0/24")]);
         world
             .cloud
-            .answers("10.1.0.0/24", vec![Err(Error::new(ErrorKind::Conflict, "it is another's")); 100]);
+            .answers("10.1.0.0/24", vec![Err(Error::new(ErrorKind::Conflict(None), "it is another's")); 100]);
         world.start();
         let calls = world.after(SECOND * 600).await;
         let lists = calls.iter().filter(|call| *call == "list").count();

@@ -19,7 +19,7 @@ use crate::sandbox::Sandbox;
 use crate::sanitize::sanitize_message;
 
 /// The versions of the contract that this host accepts.
-pub const CONTRACT_VERSION: &str = "0.1";
+pub const CONTRACT_VERSION: &str = "0.2";
 
 /// What a provider can do: the interfaces of the contract besides `info`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,7 +80,7 @@ pub struct Component {
     pub digest: Digest,
     /// Its size in bytes.
     pub size: usize,
-    /// The version of the contract that it was built for, as in `0.1.0`.
+    /// The version of the contract that it was built for, as in `0.2.0`.
     pub contract: String,
     /// The interfaces that it imports, sorted.
     pub imports: Vec<String>,
@@ -203,7 +203,7 @@ fn contract_version(exports: &[String], imports: &[String]) -> Result<String, Er
     let accepted =
         |version: &str| version.strip_prefix(CONTRACT_VERSION).is_some_and(|rest| rest.starts_with('.'));
     if let Some(other) = versions().find(|version| !accepted(version)) {
-        return Err(Error::Version { found: other.to_owned(), accepted: "0.1.x" });
+        return Err(Error::Version { found: other.to_owned(), accepted: "0.2.x" });
     }
     let info = exports.iter().filter_map(|name| contract_interface(name)).find(|(name, _)| *name == "info");
     match info {
@@ -254,13 +254,13 @@ mod tests {
     fn the_contract_version_must_be_one_that_the_host_accepts() {
         let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let of = |exports: &[&str], imports: &[&str]| contract_version(&names(exports), &names(imports));
-        assert_eq!(of(&["pileus:provider/info@0.1.0"], &[]).unwrap(), "0.1.0");
-        assert_eq!(of(&["pileus:provider/info@0.1.7"], &[]).unwrap(), "0.1.7");
+        assert_eq!(of(&["pileus:provider/info@0.2.0"], &[]).unwrap(), "0.2.0");
+        assert_eq!(of(&["pileus:provider/info@0.2.7"], &[]).unwrap(), "0.2.7");
         for (exports, imports) in [
-            (&["pileus:provider/info@0.2.0"][..], &[][..]),
-            (&["pileus:provider/info@0.10.0"], &[]),
+            (&["pileus:provider/info@0.1.0"][..], &[][..]),
+            (&["pileus:provider/info@0.20.0"], &[]),
             (&["pileus:provider/info@1.0.0"], &[]),
-            (&["pileus:provider/info@0.1.0"], &["pileus:provider/call@0.2.0"]),
+            (&["pileus:provider/info@0.2.0"], &["pileus:provider/call@0.1.0"]),
         ] {
             assert!(matches!(of(exports, imports), Err(Error::Version { .. })), "{exports:?} {imports:?}");
         }
@@ -274,8 +274,8 @@ mod tests {
             ("wasi:sockets/tcp@0.2.0", true),
             ("wasi:io/streams@0.3.0", false),
             ("wasi:keyvalue/store@0.2.0", false),
-            ("pileus:provider/call@0.1.0", true),
-            ("pileus:provider/secrets@0.1.0", false),
+            ("pileus:provider/call@0.2.0", true),
+            ("pileus:provider/secrets@0.2.0", false),
             ("acme:backdoor/door", false),
         ] {
             assert_eq!(is_offered(import), offered, "{import}");

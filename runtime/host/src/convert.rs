@@ -13,7 +13,7 @@ mod status;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use pileus_cloud::{Address, AddressKind, Answer, Cluster, Error, ErrorKind, NodeReference, Purpose};
+use pileus_cloud::{Address, AddressKind, Answer, Cluster, Error, ErrorKind, NodeReference, Purpose, Stance};
 
 use crate::bindings::{instances, types};
 use crate::sanitize::{excerpt, is_control, sanitize_message, truncate};
@@ -61,7 +61,7 @@ pub(crate) fn cluster_to_wit(cluster: &Cluster) -> types::Cluster {
 }
 
 pub(crate) fn node_to_wit(node: &NodeReference) -> types::NodeReference {
-    let NodeReference { name, uid, provider_id, created_at, addresses, node_ips, labels } = node;
+    let NodeReference { name, uid, provider_id, created_at, addresses, node_ips, labels, system_uuid } = node;
     types::NodeReference {
         name: name.clone(),
         uid: uid.clone(),
@@ -70,6 +70,7 @@ pub(crate) fn node_to_wit(node: &NodeReference) -> types::NodeReference {
         addresses: addresses.iter().map(address_to_wit).collect(),
         node_ips: node_ips.iter().map(ToString::to_string).collect(),
         labels: labels.clone(),
+        system_uuid: system_uuid.clone(),
         extra: Vec::new(),
     }
 }
@@ -131,7 +132,10 @@ pub(crate) fn answer_from_wit(
         instances::Answer::Found(instance) => instance_from_wit(node, instance, schemes).map(Answer::Found),
         instances::Answer::Absent => Ok(Answer::Absent),
         instances::Answer::Pending(after) => Ok(Answer::Pending(wait(after))),
-        instances::Answer::Unmanaged => Ok(Answer::Unmanaged),
+        instances::Answer::Unmanaged(instances::Stance::LeftAlone) => {
+            Ok(Answer::Unmanaged(Stance::LeftAlone))
+        }
+        instances::Answer::Unmanaged(instances::Stance::Released) => Ok(Answer::Unmanaged(Stance::Released)),
         instances::Answer::Failed(error) => Err(error_from_wit(error)),
     }
 }
@@ -140,10 +144,10 @@ pub(crate) fn error_from_wit(error: types::Error) -> Error {
     let types::Error { kind, message, extra } = error;
     let kind = match kind {
         types::ErrorKind::Throttled(after) => ErrorKind::Throttled(after.map(wait)),
-        types::ErrorKind::Conflict => ErrorKind::Conflict,
+        types::ErrorKind::Conflict(after) => ErrorKind::Conflict(after.map(wait)),
         types::ErrorKind::Invalid => ErrorKind::Invalid,
         types::ErrorKind::Denied => ErrorKind::Denied,
-        types::ErrorKind::Unavailable => ErrorKind::Unavailable,
+        types::ErrorKind::Unavailable(after) => ErrorKind::Unavailable(after.map(wait)),
         types::ErrorKind::Broken => ErrorKind::Broken,
     };
     let mut message = sanitize_message(&message);
@@ -154,10 +158,15 @@ pub(crate) fn error_from_wit(error: types::Error) -> Error {
     Error::new(kind, message)
 }
 
-/// When to ask again, and the provider's `resume` note. A note that is too long is dropped, because it is only a hint.
+/// When to ask again, and the provider's `resume` note.
 fn progress_from_wit(progress: types::InProgress) -> (Duration, Option<String>) {
     let types::InProgress { after, resume, extra: _ } = progress;
-    (wait(after), resume.filter(|note| note.len() <= MAX_RESUME_BYTES))
+    (wait(after), kept_note(resume))
+}
+
+/// A `resume` note, unless it is too long. It is only a hint.
+fn kept_note(resume: Option<String>) -> Option<String> {
+    resume.filter(|note| note.len() <= MAX_RESUME_BYTES)
 }
 
 fn wait(milliseconds: u64) -> Duration {
@@ -179,6 +188,7 @@ mod tests {
             addresses: Vec::new(),
             node_ips: Vec::new(),
             labels: Vec::new(),
+            system_uuid: None,
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Annotation {
     pub value: AnnotationType,
     /// The default where the annotation is absent.
     pub default: Option<String>,
+    /// Whether the provider sets it.
+    pub is_written: bool,
     /// What it does.
     pub description: String,
 }
@@ -145,6 +147,12 @@ impl Description {
         self
     }
 
+    /// The keys of the annotations that the provider sets.
+    fn written_annotations(&self) -> Vec<String> {
+        let written = self.service_annotations.iter().filter(|annotation| annotation.is_written);
+        written.map(|annotation| annotation.name.clone()).collect()
+    }
+
     /// Which facts the provider wants with Services, and how it wants to be called about them.
     pub fn service_requirements(&self) -> ServiceRequirements {
         let shape = self.call_shape(Capability::LoadBalancers);
@@ -154,6 +162,7 @@ impl Description {
             largest_batch: shape.largest_batch.max(1) as usize,
             allows_concurrent_calls: shape.side_by_side,
             annotations: self.service_annotations.iter().map(annotation).collect(),
+            written_annotations: self.written_annotations(),
             wants_namespace_labels: namespace_labels,
             wants_endpoints: endpoints,
             wants_known: known,
@@ -224,7 +233,7 @@ fn description(answer: info::Description) -> Result<Description, Error> {
 }
 
 /// Whether Kubernetes may accept it as the key of a label or an annotation.
-fn is_key(key: &str) -> bool {
+pub(crate) fn is_key(key: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     !key.is_empty() && key.len() <= 317 && key.chars().all(is_allowed) // a domain of 253, a slash, a name of 63
 }
@@ -242,10 +251,17 @@ fn too_many(answer: &info::Description) -> Option<(&'static str, usize)> {
 
 /// Checks an annotation's name, because the host compares the annotations of Services with it and shows it to users.
 fn annotation(answer: info::Annotation) -> Result<Annotation, Error> {
-    let info::Annotation { name, value, default, description, extra: _ } = answer;
+    let info::Annotation { name, value, default, written, description, extra: _ } = answer;
     if !is_key(&name.replacen('*', "", 1)) {
         let problem =
             format!("invalid annotation {:?}: expected a key, or a key with one *", sanitize_message(&name));
+        return Err(Error::Description(problem));
+    }
+    if written && !is_own_key(&name) {
+        let problem = format!(
+            "annotation {:?} can't be written: expected a key with a domain outside of kubernetes.io and k8s.io, without *",
+            sanitize_message(&name)
+        );
         return Err(Error::Description(problem));
     }
     let value = match value {
@@ -254,13 +270,25 @@ fn annotation(answer: info::Annotation) -> Result<Annotation, Error> {
         info::AnnotationType::Integer => AnnotationType::Integer,
         info::AnnotationType::TextList => AnnotationType::TextList,
         info::AnnotationType::RangeList => AnnotationType::RangeList,
+        info::AnnotationType::NodeSelector => AnnotationType::NodeSelector,
     };
     Ok(Annotation {
         name,
         value,
         default: default.map(|value| sanitize_message(&value)),
+        is_written: written,
         description: sanitize_message(&description),
     })
+}
+
+/// Whether a provider may set an annotation with this key: one with a domain that isn't Kubernetes' own.
+fn is_own_key(name: &str) -> bool {
+    let is_kubernetes = |domain: &str| {
+        ["kubernetes.io", "k8s.io"]
+            .iter()
+            .any(|own| domain.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+    };
+    !name.contains('*') && name.split_once('/').is_some_and(|(domain, _)| !is_kubernetes(domain))
 }
 
 fn service_facts(flags: info::ServiceFacts) -> ServiceFacts {
@@ -300,6 +328,7 @@ mod tests {
             name: name.to_owned(),
             value: info::AnnotationType::RangeList,
             default: None,
+            written: false,
             description: String::new(),
             extra: Vec::new(),
         }

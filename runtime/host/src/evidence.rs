@@ -34,7 +34,7 @@ impl LookupSummary {
                     let id = node.provider_id.as_ref().map(ProviderId::as_str);
                     instances.insert((id, id.is_none().then_some(node.name.as_str())));
                 }
-                Ok(Answer::Found(_) | Answer::Unmanaged) => summary.found += 1,
+                Ok(Answer::Found(_) | Answer::Unmanaged(_)) => summary.found += 1,
                 Ok(Answer::Pending(_)) => summary.open += 1,
                 Err(error) => summary.open += usize::from(explains_failure(error)),
             }
@@ -108,7 +108,9 @@ pub(crate) fn supports_removal(replies: &ReplyCounts, summary: ChangeSummary) ->
 /// Whether an error may be how a provider reports a request that failed.
 fn explains_failure(error: &Error) -> bool {
     match error.kind {
-        ErrorKind::Throttled(_) | ErrorKind::Conflict | ErrorKind::Denied | ErrorKind::Unavailable => true,
+        ErrorKind::Throttled(_) | ErrorKind::Conflict(_) | ErrorKind::Denied | ErrorKind::Unavailable(_) => {
+            true
+        }
         ErrorKind::Invalid | ErrorKind::Broken => false,
     }
 }
@@ -140,7 +142,7 @@ pub(crate) fn describe(replies: &ReplyCounts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::{OwnedLoadBalancer, ProviderId, Service};
+    use pileus_cloud::{OwnedLoadBalancer, ProviderId, Service, Stance};
 
     use super::*;
 
@@ -153,6 +155,7 @@ mod tests {
             addresses: Vec::new(),
             node_ips: Vec::new(),
             labels: Vec::new(),
+            system_uuid: None,
         }
     }
 
@@ -217,10 +220,11 @@ mod tests {
             node("e", None),
             node("f", None),
         ];
-        let failed = Err(Error::new(ErrorKind::Unavailable, "it failed"));
+        let failed = Err(Error::new(ErrorKind::Unavailable(None), "it failed"));
         let absent = || Ok(Answer::Absent);
         let pending = Ok(Answer::Pending(std::time::Duration::ZERO));
-        let answers = [absent(), absent(), absent(), failed, pending, Ok(Answer::Unmanaged)];
+        let answers =
+            [absent(), absent(), absent(), failed, pending, Ok(Answer::Unmanaged(Stance::LeftAlone))];
         let expected = LookupSummary { absent: 2, found: 1, open: 2 };
         assert_eq!(LookupSummary::new(&nodes, &answers), expected);
     }
@@ -262,13 +266,13 @@ mod tests {
         let of = |action| ServiceChange { action, resume: None };
         let service = || Service::named("default", "web", "uid".to_owned());
         let changes = [ServiceAction::Delete(service()), ServiceAction::Ensure(service())].map(of);
-        let done = || Ok(ServiceProgress::Done { status: Vec::new(), warnings: Vec::new() });
-        let going = || Ok(ServiceProgress::InProgress { after: std::time::Duration::ZERO, resume: None });
+        let done = || Ok(ServiceProgress::done(Vec::new()));
+        let going = || Ok(ServiceProgress::in_progress(std::time::Duration::ZERO, None));
         let failed = |kind| Err(Error::new(kind, "it failed"));
         for (ensured, open) in [
             (done(), 0),
             (going(), 1),
-            (failed(ErrorKind::Unavailable), 1),
+            (failed(ErrorKind::Unavailable(None)), 1),
             (failed(ErrorKind::Denied), 1),
             (failed(ErrorKind::Invalid), 0), // needs no request
         ] {
@@ -287,8 +291,8 @@ mod tests {
             name: "lb".to_owned(),
             extra: Vec::new(),
         };
-        let done = || ServiceProgress::Done { status: Vec::new(), warnings: Vec::new() };
-        let going = ServiceProgress::InProgress { after: std::time::Duration::ZERO, resume: None };
+        let done = || ServiceProgress::done(Vec::new());
+        let going = ServiceProgress::in_progress(std::time::Duration::ZERO, None);
         let of = |action| ServiceChange { action, resume: None };
         let rows = [
             (ServiceAction::Delete(service()), done(), true),

@@ -60,7 +60,7 @@ impl LookupEvidence {
     /// Whether the evidence supports an answer about a Node that was created at this time.
     pub(crate) fn supports(&self, answer: &Answer, created_at: Timestamp) -> bool {
         match answer {
-            Answer::Found(_) | Answer::Unmanaged => true,
+            Answer::Found(_) | Answer::Unmanaged(_) => true,
             Answer::Absent => !self.is_torn && self.is_newer_than(created_at),
             // It was right when it was read, and stays right for as long as it says.
             Answer::Pending(after) => self.oldest.is_none_or(|age| age <= self.began || age < *after),
@@ -79,7 +79,7 @@ impl LookupEvidence {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::{Instance, InstanceState, ProviderId};
+    use pileus_cloud::{Instance, InstanceState, ProviderId, Stance};
 
     use super::*;
 
@@ -145,7 +145,7 @@ mod tests {
             (pending(1), Some(2), true), // requested by this lookup, however long that takes
             (pending(40), Some(30), true),
             (found(), Some(30), true),
-            (Answer::Unmanaged, Some(30), true),
+            (Answer::Unmanaged(Stance::LeftAlone), Some(30), true),
         ];
         for (answer, oldest, expected) in rows {
             for is_torn in [false, true] {

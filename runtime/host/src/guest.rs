@@ -139,7 +139,7 @@ impl Guest {
         let (provider, items, replies) = (&*self.name, list.len(), evidence::describe(&replies));
         tracing::warn!(provider, function, items, replies, "list not believed");
         let message = format!("{function} returned a list of {items}, but {replies}");
-        Err(Error::new(ErrorKind::Unavailable, message))
+        Err(Error::new(ErrorKind::Unavailable(None), message))
     }
 
     /// Counts a call by its result. `is_cut_short` says that the call left something open because a request had no answer.
@@ -192,8 +192,8 @@ fn is_cut_short<T>(
 fn explain(mut error: Error, denials: &Denials) -> Error {
     let reason = match error.kind {
         ErrorKind::Denied => denials.explain(&error.message).map(str::to_owned),
-        ErrorKind::Unavailable | ErrorKind::Throttled(_) => denials.unanswered.explain(),
-        ErrorKind::Conflict | ErrorKind::Invalid | ErrorKind::Broken => None,
+        ErrorKind::Unavailable(_) | ErrorKind::Throttled(_) => denials.unanswered.explain(),
+        ErrorKind::Conflict(_) | ErrorKind::Invalid | ErrorKind::Broken => None,
     };
     if let Some(reason) = reason {
         error.message = format!("{}: {reason}", error.message);

@@ -73,4 +73,4 @@ pub use guest::Guest;
 pub use limits::Limits;
 pub use metrics::Metrics;
 pub use sanitize::{is_control, sanitize};
-pub use settings::{PublishedLimit, RequestedEndpoint, Settings};
+pub use settings::{CredentialHint, PublishedLimit, RequestedEndpoint, Settings};

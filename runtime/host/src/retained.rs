@@ -27,7 +27,7 @@ pub(crate) fn check_description(answer: &info::Description) -> Result<(), Fault>
     } = answer;
     check(configuration_schema.len(), MAX_SCHEMA_BYTES)?;
     let annotation = |annotation: &info::Annotation| {
-        let info::Annotation { name, value: _, default, description, extra: _ } = annotation;
+        let info::Annotation { name, value: _, default, written: _, description, extra: _ } = annotation;
         ITEM + name.len() + default.as_ref().map_or(0, String::len) + description.len()
     };
     let texts = |texts: &[String]| texts.iter().map(|text| ITEM + text.len()).sum::<usize>();
@@ -46,7 +46,8 @@ pub(crate) fn check_description(answer: &info::Description) -> Result<(), Fault>
 /// # Errors
 /// [`Fault::Retained`].
 pub(crate) fn check_settings(answer: &info::Settings) -> Result<(), Fault> {
-    let info::Settings { endpoints, rules, limits, one_at_a_time, extra: _ } = answer;
+    let info::Settings { endpoints, rules, limits, refusals, node_labels, notices, one_at_a_time, extra: _ } =
+        answer;
     let place = |place: &info::Place| match place {
         info::Place::Query(name)
         | info::Place::Header(name)
@@ -61,11 +62,27 @@ pub(crate) fn check_settings(answer: &info::Settings) -> Result<(), Fault> {
         let page = rule.page.as_ref().map_or(0, place);
         ITEM + rule.host.len() + rule.method.len() + rule.path.len() + operation + limits + scope + page
     };
-    let bytes =
-        endpoints.iter().map(|endpoint| ITEM + endpoint.host.len() + endpoint.reason.len()).sum::<usize>()
-            + rules.iter().map(rule).sum::<usize>()
-            + limits.iter().map(|limit| ITEM + limit.key.len()).sum::<usize>()
-            + one_at_a_time.len();
+    let pair = |(name, value): &(String, String)| name.len() + value.len();
+    let endpoint = |endpoint: &info::Endpoint| {
+        let info::Endpoint { tls: _, host, port: _, reason, credential, extra: _ } = endpoint;
+        let hint = |hint: &info::CredentialHint| {
+            hint.kind.len() + hint.values.iter().map(|value| ITEM + pair(value)).sum::<usize>()
+        };
+        ITEM + host.len() + reason.len() + credential.as_ref().map_or(0, hint)
+    };
+    let limit = |limit: &info::Limit| ITEM + limit.key.len() + limit.told_by.as_ref().map_or(0, pair);
+    let refusal = |refusal: &info::Refusal| {
+        let (info::CodePlace::Header(name) | info::CodePlace::Json(name) | info::CodePlace::Xml(name)) =
+            &refusal.place;
+        ITEM + refusal.host.len() + name.len() + refusal.code.len()
+    };
+    let bytes = endpoints.iter().map(endpoint).sum::<usize>()
+        + rules.iter().map(rule).sum::<usize>()
+        + limits.iter().map(limit).sum::<usize>()
+        + refusals.iter().map(refusal).sum::<usize>()
+        + node_labels.iter().map(|key| ITEM + key.len()).sum::<usize>()
+        + problem_bytes(notices)
+        + one_at_a_time.len();
     check(bytes, MAX_RETAINED_BYTES)
 }
 
@@ -74,8 +91,11 @@ pub(crate) fn check_settings(answer: &info::Settings) -> Result<(), Fault> {
 /// # Errors
 /// [`Fault::Retained`].
 pub(crate) fn check_problems(problems: &[info::Problem]) -> Result<(), Fault> {
-    let bytes = problems.iter().map(|problem| ITEM + problem.path.len() + problem.message.len()).sum();
-    check(bytes, MAX_RETAINED_BYTES)
+    check(problem_bytes(problems), MAX_RETAINED_BYTES)
+}
+
+fn problem_bytes(problems: &[info::Problem]) -> usize {
+    problems.iter().map(|problem| ITEM + problem.path.len() + problem.message.len()).sum()
 }
 
 fn check(wanted: usize, limit: usize) -> Result<(), Fault> {
@@ -105,6 +125,9 @@ mod tests {
             endpoints: Vec::new(),
             rules: Vec::new(),
             limits: Vec::new(),
+            refusals: Vec::new(),
+            node_labels: Vec::new(),
+            notices: Vec::new(),
             one_at_a_time: Vec::new(),
             extra: Vec::new(),
         }
@@ -115,6 +138,7 @@ mod tests {
             name: "example.com/a".to_owned(),
             value: info::AnnotationType::Text,
             default: None,
+            written: false,
             description: text.to_owned(),
             extra: Vec::new(),
         }
@@ -171,13 +195,31 @@ mod tests {
             host: "cloud.example".to_owned(),
             port: None,
             reason: "x".repeat(MAX_RETAINED_BYTES),
+            credential: None,
             extra: Vec::new(),
         };
-        let limit = info::Limit { key: "x".repeat(1 << 10), capacity: 1, per_minute: 1, extra: Vec::new() };
+        let limit = info::Limit {
+            key: "x".repeat(1 << 10),
+            capacity: 1,
+            per_minute: 1,
+            told_by: None,
+            extra: Vec::new(),
+        };
+        let refusal = info::Refusal {
+            host: "cloud.example".to_owned(),
+            status: 400,
+            place: info::CodePlace::Json("x".repeat(1 << 10)),
+            code: "Throttling".to_owned(),
+            meaning: info::RefusalMeaning::Throttled,
+        };
+        let notice = info::Problem { path: String::new(), message: "x".repeat(1 << 10) };
         let many_limits = info::Rule { limits: vec!["x".repeat(1 << 10); 16], ..rule("/") };
         for answer in [
             info::Settings { endpoints: vec![endpoint], ..settings() },
             info::Settings { limits: vec![limit; 1000], ..settings() },
+            info::Settings { refusals: vec![refusal; 1000], ..settings() },
+            info::Settings { node_labels: vec!["x".repeat(1 << 10); 1000], ..settings() },
+            info::Settings { notices: vec![notice; 1000], ..settings() },
             info::Settings { rules: vec![many_limits; 100], ..settings() },
             info::Settings { rules: vec![rule(&"x".repeat(1 << 10)); 1000], ..settings() },
         ] {

@@ -12,11 +12,12 @@ use pileus_gate::{Endpoint, HostPattern, KeyPattern, Limit, Problem, Rule};
 use crate::bindings::info;
 use crate::call::{CallOptions, call};
 use crate::component::{Capability, Component};
+use crate::description::is_key;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::retained;
-use crate::sanitize::sanitize_message;
+use crate::sanitize::{excerpt, sanitize_message};
 
 /// The most rules. The host compares each request with them one after another; all of Azure's network and compute API
 /// takes some 50.
@@ -32,11 +33,17 @@ const MAX_ENDPOINTS: usize = 100;
 /// The most limits.
 const MAX_LIMITS: usize = 1_000;
 
+/// The most keys of Node labels. The host compares the labels of each Node with them.
+const MAX_NODE_LABELS: usize = 256;
+
+/// The most notices that are shown.
+const MAX_NOTICES: usize = 64;
+
 /// The longest text that is parsed, in bytes.
 const MAX_TEXT_BYTES: usize = 1 << 10;
 
 /// What a provider requests from the gate with its configuration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Settings {
     /// The endpoints that it requests access to.
     pub endpoints: Vec<RequestedEndpoint>,
@@ -44,6 +51,10 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The limits that its cloud publishes.
     pub limits: Vec<PublishedLimit>,
+    /// The keys of the Node labels that it reads with this configuration. A `*` at the end stands for any text.
+    pub node_labels: Vec<String>,
+    /// What the operator should know about the configuration although it is accepted.
+    pub notices: Vec<Problem>,
     /// The capabilities of which no two calls may run at the same time.
     pub one_at_a_time: Vec<Capability>,
 }
@@ -55,6 +66,17 @@ pub struct RequestedEndpoint {
     pub endpoint: Endpoint,
     /// Why it needs access, in the provider's words.
     pub reason: String,
+    /// The credential that its requests need, if the provider says.
+    pub credential: Option<CredentialHint>,
+}
+
+/// What kind of credential an endpoint wants, with the values that are public.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialHint {
+    /// The kind, as the CloudProvider document names it.
+    pub kind: String,
+    /// The public values by the document's field names.
+    pub values: Vec<(String, String)>,
 }
 
 /// A rate limit that a cloud publishes: a token bucket with a capacity and a rate.
@@ -97,10 +119,6 @@ impl Component {
             Ok(answer)
         })
         .map_err(|fault| Error::Info { function: "configure", fault })?;
-        let problem = |info::Problem { path, message }| Problem {
-            path: sanitize_message(&path),
-            message: sanitize_message(&message),
-        };
         match answer {
             Ok(answer) => settings(answer),
             Err(problems) if problems.is_empty() => {
@@ -117,13 +135,28 @@ impl Component {
     }
 }
 
+fn problem(info::Problem { path, message }: info::Problem) -> Problem {
+    Problem { path: sanitize_message(&path), message: sanitize_message(&message) }
+}
+
 fn settings(answer: info::Settings) -> Result<Settings, Error> {
-    let info::Settings { endpoints, rules, limits, one_at_a_time, extra: _ } = answer;
+    let info::Settings {
+        endpoints,
+        rules,
+        limits,
+        refusals: _,
+        node_labels,
+        notices,
+        one_at_a_time,
+        extra: _,
+    } = answer;
     let mut problems = Vec::new();
     let settings = Settings {
         endpoints: read_each("endpoints", MAX_ENDPOINTS, endpoints, &mut problems, endpoint),
         rules: read_each("rules", MAX_RULES, rules, &mut problems, rule::rule),
         limits: read_each("limits", MAX_LIMITS, limits, &mut problems, limit),
+        node_labels: read_each("node-labels", MAX_NODE_LABELS, node_labels, &mut problems, node_label),
+        notices: notices.into_iter().take(MAX_NOTICES).map(problem).collect(),
         // Without duplicates.
         one_at_a_time: Capability::ALL
             .into_iter()
@@ -168,7 +201,8 @@ struct ProblemCollector<'a> {
 impl ProblemCollector<'_> {
     /// Adds a problem of a field.
     fn add(&mut self, field: &str, message: &str) {
-        self.problems.push(Problem::at(format!("{}.{field}", self.path), sanitize_message(message)));
+        let path = if field.is_empty() { self.path.clone() } else { format!("{}.{field}", self.path) };
+        self.problems.push(Problem::at(path, sanitize_message(message)));
     }
 
     /// The value, or `None` and a problem.
@@ -193,13 +227,37 @@ fn check_length(text: &str) -> Result<&str, String> {
 }
 
 fn endpoint(declared: info::Endpoint, problems: &mut ProblemCollector<'_>) -> Option<RequestedEndpoint> {
-    let info::Endpoint { tls, host, port, reason, extra: _ } = declared;
+    let info::Endpoint { tls, host, port, reason, credential, extra: _ } = declared;
     let host: HostPattern = problems.parse("host", &host)?;
-    Some(RequestedEndpoint { endpoint: Endpoint::new(tls, host, port), reason: sanitize_message(&reason) })
+    let hint = |info::CredentialHint { kind, values }| CredentialHint {
+        kind: sanitize_message(&kind),
+        values: values
+            .iter()
+            .map(|(name, value)| (sanitize_message(name), sanitize_message(value)))
+            .collect(),
+    };
+    Some(RequestedEndpoint {
+        endpoint: Endpoint::new(tls, host, port),
+        reason: sanitize_message(&reason),
+        credential: credential.map(hint),
+    })
+}
+
+/// A key of a label, or the beginning of keys and a `*`.
+fn node_label(key: String, problems: &mut ProblemCollector<'_>) -> Option<String> {
+    let whole = key.strip_suffix('*').unwrap_or(&key);
+    if is_key(whole) {
+        return Some(key);
+    }
+    problems.add(
+        "",
+        &format!("invalid label key {:?}; expected a key, with a * at its end at most", excerpt(&key)),
+    );
+    None
 }
 
 fn limit(declared: info::Limit, problems: &mut ProblemCollector<'_>) -> Option<PublishedLimit> {
-    let info::Limit { key, capacity, per_minute, extra: _ } = declared;
+    let info::Limit { key, capacity, per_minute, told_by: _, extra: _ } = declared;
     let per_second = f64::from(per_minute) / 60.0;
     let (bursts, rates) = (Limit::BURSTS, Limit::RATES);
     if !bursts.contains(&capacity) {
@@ -239,6 +297,9 @@ mod tests {
             endpoints: Vec::new(),
             rules: vec![rule],
             limits: Vec::new(),
+            refusals: Vec::new(),
+            node_labels: Vec::new(),
+            notices: Vec::new(),
             one_at_a_time: Vec::new(),
             extra: Vec::new(),
         })
@@ -256,12 +317,14 @@ mod tests {
             host: host.to_owned(),
             port: None,
             reason: String::new(),
+            credential: None,
             extra: Vec::new(),
         };
         let limit = |key: &str, capacity, per_minute| info::Limit {
             key: key.to_owned(),
             capacity,
             per_minute,
+            told_by: None,
             extra: Vec::new(),
         };
         let wrong = info::Rule {
@@ -288,6 +351,9 @@ mod tests {
             endpoints: vec![endpoint("a.example"), endpoint("a b")],
             rules: vec![rule(), wrong, rule(), misfit],
             limits: vec![limit("reads", 1, 60), limit("{", 1, 60), limit("a", 0, 60), limit("b", 1, 0)],
+            refusals: Vec::new(),
+            node_labels: Vec::new(),
+            notices: Vec::new(),
             one_at_a_time: Vec::new(),
             extra: Vec::new(),
         };
@@ -333,6 +399,9 @@ mod tests {
                 endpoints: Vec::new(),
                 rules: vec![rule()],
                 limits: Vec::new(),
+                refusals: Vec::new(),
+                node_labels: Vec::new(),
+                notices: Vec::new(),
                 one_at_a_time: Vec::new(),
                 extra: Vec::new(),
             };
@@ -394,6 +463,9 @@ mod tests {
                 endpoints: Vec::new(),
                 rules,
                 limits: Vec::new(),
+                refusals: Vec::new(),
+                node_labels: Vec::new(),
+                notices: Vec::new(),
                 one_at_a_time: Vec::new(),
                 extra: Vec::new(),
             })
@@ -408,7 +480,14 @@ mod tests {
             let host = "cloud.example".to_owned();
             let mut problems = Vec::new();
             let mut problems = ProblemCollector { path: String::new(), problems: &mut problems };
-            let declared = info::Endpoint { tls, host, port, reason: String::new(), extra: Vec::new() };
+            let declared = info::Endpoint {
+                tls,
+                host,
+                port,
+                reason: String::new(),
+                credential: None,
+                extra: Vec::new(),
+            };
             endpoint(declared, &mut problems).unwrap()
         };
         assert_eq!(requested(true, None).endpoint.to_string(), "https://cloud.example:443");

@@ -210,8 +210,7 @@ mod tests {
             limit: limit(key, 9),
         };
         let limits = vec![published("reads"), published("vm/{1}")];
-        let settings =
-            Settings { endpoints: Vec::new(), rules: Vec::new(), limits, one_at_a_time: Vec::new() };
+        let settings = Settings { limits, ..Settings::default() };
         let tightened = [limit("other", 4), limit("vm/{2}", 3)];
         let document = CloudProvider {
             name: String::new(),

@@ -164,7 +164,7 @@ mod tests {
             ("wasi:cli/environment@0.2.12", false),
             ("wasi:filesystem/preopens@0.2.12", false),
             ("wasi:sockets/tcp@0.2.12", false),
-            ("pileus:provider/logging@0.1.0", true),
+            ("pileus:provider/logging@0.2.0", true),
         ] {
             assert_eq!(provides(import).is_some(), provides_something, "{import}");
         }

@@ -17,11 +17,11 @@ use tokio::time;
 
 /// A component that is fine, as far as this host offers what it imports.
 const IMPORTER: &str = r#"(component
-    (import "pileus:provider/secrets@0.1.0" (instance))
+    (import "pileus:provider/secrets@0.2.0" (instance))
     (import "wasi:http/types@0.3.0" (instance))
     (instance $i)
-    (export "pileus:provider/info@0.1.0" (instance $i))
-    (export "pileus:provider/instances@0.1.0" (instance $i)))"#;
+    (export "pileus:provider/info@0.2.0" (instance $i))
+    (export "pileus:provider/instances@0.2.0" (instance $i)))"#;
 
 /// A component that exports one interface, with nothing in it.
 fn exporter(interface: &str) -> String {
@@ -208,14 +208,14 @@ async fn invalid_components_are_rejected_with_advice() {
         (
             "version",
             component(&exporter("pileus:provider/info@0.2.0")),
-            &["pileus:provider@0.2.0", "accepts 0.1.x", "rebuild it"],
+            &["pileus:provider@0.2.0", "accepts 0.2.x", "rebuild it"],
         ),
-        ("capability", component(&exporter("pileus:provider/info@0.1.0")), &["no capability", "instances"]),
+        ("capability", component(&exporter("pileus:provider/info@0.2.0")), &["no capability", "instances"]),
         ("other", component(&exporter("acme:tool/tool@1.0.0")), &["not a provider", "acme:tool/tool@1.0.0"]),
         (
             "importer",
             component(IMPORTER),
-            &["pileus:provider/secrets@0.1.0", "wasi:http/types@0.3.0", "WASI 0.2"],
+            &["pileus:provider/secrets@0.2.0", "wasi:http/types@0.3.0", "WASI 0.2"],
         ),
     ];
     for (name, bytes, parts) in cases {
@@ -237,14 +237,14 @@ async fn control_characters_in_a_component_do_not_reach_the_terminal() {
         (0..1000).map(|number| format!(r#"(import "url=<{number}>" (func))"#)).collect::<Vec<_>>().concat();
     let long = format!(r#"(import "url=<{}>" (func))"#, "long ".repeat(10_000));
     for (name, imports) in [("bell", bell), ("many", &many), ("long", &long)] {
-        let provider = exporter("pileus:provider/info@0.1.0").replacen(
+        let provider = exporter("pileus:provider/info@0.2.0").replacen(
             "(component",
             &format!("(component {imports}"),
             1,
         );
         let provider = provider.replacen(
             "(export",
-            r#"(export "pileus:provider/instances@0.1.0" (instance $i)) (export"#,
+            r#"(export "pileus:provider/instances@0.2.0" (instance $i)) (export"#,
             1,
         );
         let file = bench.write(&format!("{name}.wasm"), wat::parse_str(provider).unwrap());
@@ -548,10 +548,10 @@ async fn inspect_shows_a_component_and_the_hosts_that_it_requests() {
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
     for part in [
         "sha256:",
-        "pileus:provider@0.1.0 (this host accepts 0.1.x)",
+        "pileus:provider@0.2.0 (this host accepts 0.2.x)",
         "instances: up to ",
-        "pileus:provider/info@0.1.0",
-        "pileus:provider/instances@0.1.0",
+        "pileus:provider/info@0.2.0",
+        "pileus:provider/instances@0.2.0",
         "wasi:http/outgoing-handler@0.2",
         "simulated://…",
         "endpoint (string, required)",
@@ -600,7 +600,7 @@ async fn inspect_has_the_same_values_in_text_and_json() {
         assert_eq!(size, std::fs::metadata(component).unwrap().len());
         assert!(text.contains(&format!("{} kB", size.div_ceil(1000))), "{text}");
         assert!(["compiler", "cache"].contains(&json["code"]["from"].as_str().unwrap()), "{json:#}");
-        assert_eq!(json["contract"], json!({"version": "0.1.0", "accepted": "0.1.x"}));
+        assert_eq!(json["contract"], json!({"version": "0.2.0", "accepted": "0.2.x"}));
         let list = |name: &str| json[name].as_array().unwrap().clone();
         assert!(list("exports").iter().all(told) && list("exports").len() == 4, "{text} {json:#}");
         for import in list("imports") {

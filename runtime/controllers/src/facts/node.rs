@@ -196,6 +196,7 @@ impl NodeFacts {
                 NodeIps::Malformed(_) => Vec::new(),
             },
             labels: self.labels_of(label_keys),
+            system_uuid: None,
         }
     }
 

@@ -61,6 +61,7 @@ impl ServiceFacts {
         if is_load_balancer && !requirements.takes_missing_node_ports {
             require_node_ports(&ports, &mut problems);
         }
+        let finalizers = metadata.finalizers.unwrap_or_default();
         let ingress = status.and_then(|status| status.load_balancer).and_then(|status| status.ingress);
         let service = Service {
             namespace: metadata.namespace.unwrap_or_default(),
@@ -73,6 +74,7 @@ impl ServiceFacts {
             source_ranges: source_ranges(&spec, &all, &mut problems),
             annotations: annotations(all, requirements, &mut problems),
             class: spec.load_balancer_class,
+            finalizers: finalizers.iter().filter(|name| *name != FINALIZER_LOAD_BALANCER).cloned().collect(),
             ports,
             requested_ip: spec
                 .load_balancer_ip
@@ -93,7 +95,7 @@ impl ServiceFacts {
             rollbacks: 0,
             is_deleting: metadata.deletion_timestamp.is_some(),
             is_load_balancer,
-            finalizers: metadata.finalizers.unwrap_or_default(),
+            finalizers,
             local_endpoints: BTreeMap::new(),
             problems,
             warnings,

@@ -70,7 +70,7 @@ pub(super) fn decide(node: &NodeFacts, answer: Result<Answer, Error>) -> NextSte
         }
         // Nothing says that a Node without a provider ID belongs to this cloud. For others, the lifecycle controller confirms
         // that the instance is gone. Where neither happens, `missing` reports it.
-        Ok(Answer::Absent | Answer::Unmanaged) => SyncResult::Unchanged,
+        Ok(Answer::Absent | Answer::Unmanaged(_)) => SyncResult::Unchanged,
         Ok(Answer::Pending(after)) => SyncResult::Pending(after),
         Err(error) => SyncResult::Failed(error.kind.retry(), error.message),
     })
@@ -94,7 +94,7 @@ pub(super) fn answer_label(answer: &Result<Answer, Error>) -> &'static str {
         Ok(Answer::Found(_)) => "found",
         Ok(Answer::Absent) => "absent",
         Ok(Answer::Pending(_)) => "pending",
-        Ok(Answer::Unmanaged) => "unmanaged",
+        Ok(Answer::Unmanaged(_)) => "unmanaged",
         Err(error) => error.kind.as_str(),
     }
 }
@@ -113,7 +113,7 @@ pub(super) fn retry(node: &NodeFacts, blocked: &Blocked) -> Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pileus_cloud::ProviderId;
+    use pileus_cloud::{ProviderId, Stance};
 
     #[test]
     fn a_waiting_node_without_an_instance_is_told_what_was_looked_for() {
@@ -141,11 +141,11 @@ mod tests {
         for (node, answer, result) in [
             (&waits, Ok(Answer::Absent), absent),
             (&works, Ok(Answer::Absent), SyncResult::Unchanged),
-            (&waits, Ok(Answer::Unmanaged), SyncResult::Unchanged),
-            (&works, Ok(Answer::Unmanaged), SyncResult::Unchanged),
+            (&waits, Ok(Answer::Unmanaged(Stance::LeftAlone)), SyncResult::Unchanged),
+            (&works, Ok(Answer::Unmanaged(Stance::LeftAlone)), SyncResult::Unchanged),
             (&waits, Ok(pending.clone()), SyncResult::Pending(Duration::from_secs(7))),
             (&works, Ok(pending), SyncResult::Pending(Duration::from_secs(7))),
-            (&waits, error(ErrorKind::Unavailable), failed(Retry::WithBackoff)),
+            (&waits, error(ErrorKind::Unavailable(None)), failed(Retry::WithBackoff)),
             (&works, error(ErrorKind::Denied), failed(Retry::Slowly)),
         ] {
             assert_eq!(decide(node, answer), NextStep::Finish(result));

@@ -113,8 +113,8 @@ impl MissingInstances {
         let cause = match answer {
             Ok(Answer::Absent) if node.provider_id.is_none() => Cause::NotFound,
             Ok(Answer::Absent) if waits || node.readiness == Readiness::True => Cause::Absent,
-            Ok(Answer::Unmanaged) if waits => Cause::Unmanaged,
-            Ok(Answer::Found(_) | Answer::Unmanaged) => {
+            Ok(Answer::Unmanaged(_)) if waits => Cause::Unmanaged,
+            Ok(Answer::Found(_) | Answer::Unmanaged(_)) => {
                 self.causes.remove(&node.name);
                 return None;
             }
@@ -159,7 +159,7 @@ impl MissingInstances {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pileus_cloud::{ErrorKind, InstanceState, ProviderId};
+    use pileus_cloud::{ErrorKind, InstanceState, ProviderId, Stance};
 
     use crate::model::instance;
 
@@ -201,10 +201,10 @@ mod tests {
             (own, false, True, Answer::Absent, Some(Cause::Absent), true),
             (own, false, False, Answer::Absent, None, false),
             (own, false, Unknown, Answer::Absent, None, false),
-            (own, true, True, Answer::Unmanaged, Some(Cause::Unmanaged), true),
-            (None, true, False, Answer::Unmanaged, Some(Cause::Unmanaged), true),
-            (own, false, True, Answer::Unmanaged, None, false),
-            (None, false, True, Answer::Unmanaged, None, false),
+            (own, true, True, Answer::Unmanaged(Stance::LeftAlone), Some(Cause::Unmanaged), true),
+            (None, true, False, Answer::Unmanaged(Stance::LeftAlone), Some(Cause::Unmanaged), true),
+            (own, false, True, Answer::Unmanaged(Stance::LeftAlone), None, false),
+            (None, false, True, Answer::Unmanaged(Stance::LeftAlone), None, false),
             (own, true, True, Answer::Pending(Duration::ZERO), None, false),
         ] {
             let (node, row) =
@@ -213,7 +213,7 @@ mod tests {
             let reported = cause.filter(|_| is_reported);
             assert_eq!(missing.on_answer(&node, &Ok(answer.clone())), reported, "{row}");
             assert_eq!(missing.on_answer(&node, &Ok(answer.clone())), None, "{row}, again");
-            let fails = Err(Error::new(ErrorKind::Unavailable, "why"));
+            let fails = Err(Error::new(ErrorKind::Unavailable(None), "why"));
             assert_eq!(missing.on_answer(&node, &fails), None, "{row}, failed");
             let counted = |missing: &MissingInstances| {
                 Cause::ALL.into_iter().flat_map(|of| vec![of; missing.count(of)]).collect::<Vec<_>>()

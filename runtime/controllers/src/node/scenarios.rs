@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::AddressKind::{self, ExternalIp, Hostname, InternalDns, InternalIp};
-use pileus_cloud::{Address, Answer, Error, ErrorKind, Instance, InstanceState, Provider, ProviderId};
+use pileus_cloud::{
+    Address, Answer, Error, ErrorKind, Instance, InstanceState, Provider, ProviderId, Stance,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -253,7 +255,7 @@ scenarios! {
 
     /// Null metadata is `unmanaged` in the contract.
     n07_null_metadata_leaves_the_node_alone:
-        tainted(&json!({})), Ok(Answer::Unmanaged) => Unchanged;
+        tainted(&json!({})), Ok(Answer::Unmanaged(Stance::LeftAlone)) => Unchanged;
 
     n08_a_node_ip_that_the_cloud_lists_is_kept:
         tainted(&node_ip("10.0.0.1")), found_at(ADDRESSES) =>
@@ -354,7 +356,7 @@ scenarios! {
         Failed("no provider ID");
 
     n22_an_error_of_the_cloud_leaves_the_node_alone:
-        tainted(&json!({})), Err(Error::new(ErrorKind::Unavailable, "the cloud does not answer")) =>
+        tainted(&json!({})), Err(Error::new(ErrorKind::Unavailable(None), "the cloud does not answer")) =>
         Failed("does not answer");
 }
 

@@ -732,7 +732,7 @@ mod tests {
         let changed = json!({"metadata": {"labels": {"node.kubernetes.io/instance-type": "huge"}}});
         running.api.put(&working("a").with(&changed));
         pass(secs(120)).await;
-        let trouble = Error::new(ErrorKind::Unavailable, "the cloud does not answer");
+        let trouble = Error::new(ErrorKind::Unavailable(None), "the cloud does not answer");
         *running.cloud.refusal.lock().unwrap() = Some(trouble);
         running.api.put(&working("a").with(&changed));
         pass(secs(2)).await;
@@ -863,7 +863,7 @@ mod tests {
         let running = Running::start(many(working, 50), secs(1));
         pass(secs(60)).await;
         running.lookups();
-        let trouble = Error::new(ErrorKind::Unavailable, "the cloud does not answer");
+        let trouble = Error::new(ErrorKind::Unavailable(None), "the cloud does not answer");
         *running.cloud.refusal.lock().unwrap() = Some(trouble);
         running.api.put(&waiting("new"));
         pass(PERIOD).await;

@@ -149,7 +149,7 @@ impl LifecyclePlanner {
     ) {
         for ((_, listed), (node, answer)) in looked_up.iter().zip(answers) {
             // A Node without an answer stays suspect, as where a cloud limits the number of direct reads.
-            if matches!(answer, Ok(Answer::Found(_) | Answer::Absent | Answer::Unmanaged)) {
+            if matches!(answer, Ok(Answer::Found(_) | Answer::Absent | Answer::Unmanaged(_))) {
                 self.suspects.remove(&node.uid);
             }
             let Some(answer) = self.definite(findings, &node, answer, now) else { continue };
@@ -249,7 +249,7 @@ impl LifecyclePlanner {
         let after = match answer {
             Ok(answer @ (Answer::Found(_) | Answer::Absent)) => return Some(answer),
             Ok(Answer::Pending(after)) => after,
-            Ok(Answer::Unmanaged) => return None,
+            Ok(Answer::Unmanaged(_)) => return None,
             Err(error) => match error.kind.retry() {
                 Retry::After(after) => after,
                 Retry::Slowly => ERROR_PAUSE,
@@ -288,7 +288,7 @@ mod tests {
     use crate::model::instance;
     use crate::node_lifecycle::plan::NodeWrite;
     use crate::well_known::{TAINT_AUTOSCALER_DELETES, TAINT_OUT_OF_SERVICE};
-    use pileus_cloud::{ErrorKind, ProviderId};
+    use pileus_cloud::{ErrorKind, ProviderId, Stance};
 
     fn provider() -> Provider {
         Provider {
@@ -456,10 +456,10 @@ mod tests {
             ("the list is wrong", ABSENT, Ok(found(InstanceState::Running)), false),
             ("the read fails", ABSENT, broken(), false),
             ("the read is pending", ABSENT, pending(), false),
-            ("the read says that it is unmanaged", ABSENT, Ok(Answer::Unmanaged), false),
+            ("the read says that it is unmanaged", ABSENT, Ok(Answer::Unmanaged(Stance::LeftAlone)), false),
             ("the list fails", broken(), ABSENT, false),
             ("the list is pending", pending(), ABSENT, false),
-            ("unmanaged", Ok(Answer::Unmanaged), ABSENT, false),
+            ("unmanaged", Ok(Answer::Unmanaged(Stance::LeftAlone)), ABSENT, false),
             ("found, may be old", Ok(found(InstanceState::Unknown)), ABSENT, false),
         ] {
             let mut planner = LifecyclePlanner::new(provider(), false);
@@ -508,7 +508,7 @@ mod tests {
             ("pending", Ok(Answer::Pending(Duration::from_secs(30))), ABSENT, 30),
             ("throttled", throttled(Some(25)), ABSENT, 25),
             ("throttled, without a time", throttled(None), ABSENT, 0),
-            ("unavailable", error(ErrorKind::Unavailable), ABSENT, 0),
+            ("unavailable", error(ErrorKind::Unavailable(None)), ABSENT, 0),
             ("denied", error(ErrorKind::Denied), ABSENT, 60),
             ("the read is pending", ABSENT, Ok(Answer::Pending(Duration::from_secs(20))), 20),
             ("the list is wrong", ABSENT, Ok(found(InstanceState::Running)), 60),
@@ -549,7 +549,7 @@ mod tests {
         let (mut planner, mut findings) = (LifecyclePlanner::new(provider(), false), Findings::default());
         let answers = ["", "first", "second"].map(|why| match why {
             "" => Ok(found(InstanceState::Running)),
-            why => Err(Error::new(ErrorKind::Unavailable, why)),
+            why => Err(Error::new(ErrorKind::Unavailable(None), why)),
         });
         let answered = nodes(3).into_iter().map(Arc::new).zip(answers).collect();
         planner.on_lookup(&mut findings, answered, at(0));
@@ -592,7 +592,7 @@ mod tests {
             ("the others are pending", slow(), 0, 10),
             ("the others fail", error(), 0, 10),
             ("the others are there", Ok(found(InstanceState::Running)), 10, 0),
-            ("the others are unmanaged", Ok(Answer::Unmanaged), 10, 0),
+            ("the others are unmanaged", Ok(Answer::Unmanaged(Stance::LeftAlone)), 10, 0),
         ] {
             let read = |node: &NodeFacts| if node.name.len() == 2 { ABSENT } else { others.clone() };
             let (plan, ..) =
@@ -714,7 +714,7 @@ mod tests {
         let mut planner = LifecyclePlanner::new(provider(), false);
         for (read, expected) in [
             (Ok(found(InstanceState::Running)), Some(NodeWrite::EndHold)),
-            (Err(Error::new(ErrorKind::Unavailable, "why")), None),
+            (Err(Error::new(ErrorKind::Unavailable(None), "why")), None),
             (ABSENT, Some(NodeWrite::Delete { is_released: true })),
         ] {
             let (plan, ..) = pass(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pileus_cloud::{Answer, Error, ErrorKind, InstanceState, Provider, ProviderId};
+use pileus_cloud::{Answer, Error, ErrorKind, InstanceState, Provider, ProviderId, Stance};
 
 use super::plan::NodeWrite;
 use super::planner::{Findings, LifecyclePlanner, Now};
@@ -168,7 +168,7 @@ fn l24_l25_without_a_provider_id_a_lookup_has_the_name() {
 #[test]
 fn l26_an_empty_provider_id_is_invalid() {
     assert!(ProviderId::parse("").is_err());
-    assert_eq!(writes(unnamed(Readiness::False), &Ok(Answer::Unmanaged)), None);
+    assert_eq!(writes(unnamed(Readiness::False), &Ok(Answer::Unmanaged(Stance::LeftAlone))), None);
 }
 
 /// Upstream distinguishes the two by the identity of the error, which wrapping loses. Here one is an answer and the other an

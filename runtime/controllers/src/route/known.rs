@@ -25,7 +25,7 @@ impl KnownRoute {
 
     /// A route that we have created.
     pub(super) fn created(route: &Route) -> Self {
-        let Route { name_hint, node, target, addresses, destination } = route.clone();
+        let Route { name_hint, node, target, addresses, labels: _, destination } = route.clone();
         let listed = ListedRoute {
             name: name_hint,
             node: Some(node),

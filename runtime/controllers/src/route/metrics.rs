@@ -60,6 +60,7 @@ impl Metrics {
         let result = match outcome {
             Ok(RouteProgress::Done) => "done",
             Ok(RouteProgress::InProgress { .. }) => "in_progress",
+            Ok(RouteProgress::Elsewhere) => "elsewhere",
             Err(error) => error.kind.as_str(),
         };
         self.changes.get_or_create(&ChangeLabels { action, result }).inc();

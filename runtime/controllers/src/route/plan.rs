@@ -219,6 +219,7 @@ pub(super) fn desired_route(wanted: &WantedRoute) -> Route {
         node: node.name.clone(),
         target: node.provider_id.clone(),
         addresses: node.addresses.clone(),
+        labels: Vec::new(),
         destination: *range,
     }
 }

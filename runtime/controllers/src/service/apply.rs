@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Error as CloudError, ErrorKind, LoadBalancers, OwnedLoadBalancer, Retry, ServiceCall, ServiceProgress,
+    Error as CloudError, ErrorKind, LoadBalancers, Notice, OwnedLoadBalancer, Retry, ServiceCall,
+    ServiceProgress,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -232,7 +233,7 @@ async fn answer<T: Send + 'static, F: Future<Output = Result<T, CloudError>> + S
         Ok(Err(panic)) => Err(CloudError::new(ErrorKind::Broken, format!("the call was aborted: {panic}"))),
         Err(_elapsed) => {
             let message = format!("the call did not end within {} s", limit.as_secs());
-            Err(CloudError::new(ErrorKind::Unavailable, message))
+            Err(CloudError::new(ErrorKind::Unavailable(None), message))
         }
     }
 }
@@ -245,14 +246,15 @@ fn with_free_ingress(
     progress: ServiceProgress,
     owner: impl Fn(IpAddr) -> Option<Owner>,
 ) -> Result<ServiceProgress, CloudError> {
-    let ServiceProgress::Done { status, mut warnings } = progress else { return Ok(progress) };
+    let ServiceProgress::Done { status, mut notices, annotations } = progress else { return Ok(progress) };
     let given = status.len();
     let (status, left_out) = free_ingress(status, owner);
     if status.is_empty() && given > 0 {
         return Err(CloudError::new(ErrorKind::Broken, left_out.join("; ")));
     }
-    warnings.extend(left_out);
-    Ok(ServiceProgress::Done { status, warnings })
+    let notice = |message| Notice { reason: "LoadBalancerWarning".to_owned(), message, is_warning: true };
+    notices.extend(left_out.into_iter().map(notice));
+    Ok(ServiceProgress::Done { status, notices, annotations })
 }
 
 /// Logs the failures of a call for debugging: those of Services are events, and logged with those. Orphans have no object to

@@ -109,7 +109,7 @@ impl Attempt {
         self.ready_at = now + Backoff::default().delay(error.kind.retry(), self.failures, jitter);
         match error.kind {
             ErrorKind::Throttled(Some(_)) => false,
-            ErrorKind::Throttled(None) | ErrorKind::Unavailable | ErrorKind::Conflict => {
+            ErrorKind::Throttled(None) | ErrorKind::Unavailable(_) | ErrorKind::Conflict(_) => {
                 self.failures.is_power_of_two()
             }
             ErrorKind::Invalid | ErrorKind::Denied | ErrorKind::Broken => {
@@ -134,8 +134,8 @@ mod tests {
         };
         let (transient, lasting) = (vec![1, 2, 4, 8, 16, 32, 64], vec![1, 2, 4, 8, 16, 32, 64, 96]);
         for (kind, expected) in [
-            (ErrorKind::Unavailable, &transient),
-            (ErrorKind::Conflict, &transient),
+            (ErrorKind::Unavailable(None), &transient),
+            (ErrorKind::Conflict(None), &transient),
             (ErrorKind::Throttled(None), &transient),
             (asked, &Vec::new()),
             (ErrorKind::Invalid, &lasting),
@@ -159,7 +159,7 @@ mod tests {
             [Some(1), Some(2), None].map(|targets| attempt.resume(targets).is_some()),
             [true, false, false]
         );
-        attempt.fail(&CloudError::new(ErrorKind::Unavailable, "x"), now, 0.0);
+        attempt.fail(&CloudError::new(ErrorKind::Unavailable(None), "x"), now, 0.0);
         assert!(attempt.resume(Some(1)).is_none() && !attempt.is_in_progress());
         attempt.poll_after(Duration::ZERO, Some("note".to_owned()), None, now);
         assert!(attempt.is_in_progress() && attempt.resume(None).is_some());
@@ -171,7 +171,7 @@ mod tests {
     fn an_operation_that_fails_each_time_at_its_end_is_started_ever_less_often() {
         let mut now = Instant::now();
         let (mut attempt, start) = (Attempt::new(now), now);
-        let error = CloudError::new(ErrorKind::Unavailable, "the operation has failed");
+        let error = CloudError::new(ErrorKind::Unavailable(None), "the operation has failed");
         let reported = (0..20).filter(|_| {
             attempt.poll_after(Duration::from_secs(5), None, None, now);
             now = attempt.ready_at;

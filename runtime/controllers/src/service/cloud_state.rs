@@ -226,7 +226,7 @@ impl CloudState {
                 }
             }
             Err(error) => {
-                let is_transient = matches!(error.kind, ErrorKind::Throttled(_) | ErrorKind::Unavailable);
+                let is_transient = matches!(error.kind, ErrorKind::Throttled(_) | ErrorKind::Unavailable(_));
                 // As upstream: an update that the cloud refuses may succeed together with the rest.
                 if *step == Step::UpdateTargets && !is_transient {
                     self.mark_doubtful();

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use pileus_cloud::{Error as CloudError, ErrorKind, ServiceProgress};
+use pileus_cloud::{Error as CloudError, ErrorKind, Notice, ServiceProgress};
 
 use super::plan::Step;
 use super::record::Record;
@@ -29,8 +29,8 @@ pub(super) struct Reported {
     /// Whether its deletion was blocked by another controller's finalizer at the last list, see
     /// [`Record::is_deletion_blocked`].
     is_blocked: bool,
-    /// The provider's warnings of last time.
-    warnings: Vec<String>,
+    /// The provider's notices of last time.
+    notices: Vec<Notice>,
     /// The warnings about the Service itself that were reported and still apply.
     own_warnings: Vec<String>,
 }
@@ -105,18 +105,18 @@ impl EventLog {
         let is_audit = record.step == Step::Ensure { is_audit: true };
         let is_current = !record.attempt.is_superseded();
         match outcome {
-            Ok(ServiceProgress::Done { status, warnings }) => {
+            Ok(ServiceProgress::Done { status, notices, .. }) => {
                 if !is_audit || record.is_new_status(status) {
                     self.record_done(record);
                 }
-                // Warnings that stay are repeated neither with each audit nor with each Node that joins or leaves.
+                // Notices that stay are repeated neither with each audit nor with each Node that joins or leaves.
                 let is_ensure = matches!(record.step, Step::Ensure { is_audit: false });
-                if is_ensure || record.reported.warnings != *warnings {
-                    for warning in warnings {
-                        self.push(record, Reason::LoadBalancerWarning, warning);
+                if is_ensure || record.reported.notices != *notices {
+                    for notice in notices {
+                        self.push(record, Reason::LoadBalancerWarning, &notice.message);
                     }
                 }
-                record.reported.warnings.clone_from(warnings);
+                record.reported.notices.clone_from(notices);
             }
             // Users don't wait for targets.
             Ok(ServiceProgress::InProgress { .. }) if is_current && record.step != Step::UpdateTargets => {

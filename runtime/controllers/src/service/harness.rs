@@ -245,8 +245,7 @@ impl Harness {
                     };
                     lines.push(line);
                     let outcome = self.planned_outcomes.get_mut(name).and_then(VecDeque::pop_front);
-                    outcomes
-                        .push(outcome.unwrap_or(Ok(ServiceProgress::Done { status, warnings: Vec::new() })));
+                    outcomes.push(outcome.unwrap_or(Ok(ServiceProgress::done(status))));
                 }
                 lines.sort();
                 self.calls.extend(lines);

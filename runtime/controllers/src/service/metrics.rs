@@ -199,10 +199,10 @@ mod tests {
             change(ServiceAction::UpdateTargets(service())),
             change(ServiceAction::Ensure(service())),
         ];
-        let error = Error::new(ErrorKind::Conflict, "");
+        let error = Error::new(ErrorKind::Conflict(None), "");
         let outcomes = Ok(vec![Ok(ServiceProgress::Elsewhere), Err(error.clone()), Err(error)]);
         metrics.count_call(&changes, &outcomes, Duration::from_secs(3));
-        let whole = Err(Error::new(ErrorKind::Unavailable, ""));
+        let whole = Err(Error::new(ErrorKind::Unavailable(None), ""));
         metrics.count_call(&changes[2..], &whole, Duration::from_secs(3));
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();

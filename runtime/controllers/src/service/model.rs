@@ -250,10 +250,10 @@ impl Simulation {
         let kinds = [
             ErrorKind::Throttled(None),
             ErrorKind::Throttled(Some(Duration::from_secs(7))),
-            ErrorKind::Conflict,
+            ErrorKind::Conflict(None),
             ErrorKind::Invalid,
             ErrorKind::Denied,
-            ErrorKind::Unavailable,
+            ErrorKind::Unavailable(None),
             ErrorKind::Broken,
         ];
         CloudError::new(self.chance.pick(&kinds).unwrap(), "by chance")

@@ -168,7 +168,7 @@ impl Orphans {
                 self.found.remove(name);
                 return None;
             }
-            Ok(ServiceProgress::InProgress { after, resume }) => {
+            Ok(ServiceProgress::InProgress { after, resume, .. }) => {
                 attempt.poll_after(*after, resume.clone(), None, now);
             }
             Err(error) => drop(attempt.fail(error, now, jitter)),

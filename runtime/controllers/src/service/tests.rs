@@ -87,7 +87,7 @@ impl Cloud {
                 Vec::new()
             }
         };
-        ServiceProgress::Done { status, warnings: Vec::new() }
+        ServiceProgress::done(status)
     }
 }
 
@@ -141,15 +141,17 @@ impl LoadBalancers for Cloud {
         drop(end);
         let outcome = |(change, planned): (&ServiceChange, &Option<Planned>)| match planned {
             Some(Planned::Panics) => panic!("the host is broken"),
-            Some(Planned::FailsAsAWhole) => Err(Err(CloudError::new(ErrorKind::Unavailable, "all down"))),
+            Some(Planned::FailsAsAWhole) => {
+                Err(Err(CloudError::new(ErrorKind::Unavailable(None), "all down")))
+            }
             Some(Planned::LosesAnswer) => {
                 self.apply(change, &nodes);
-                Ok(Err(CloudError::new(ErrorKind::Unavailable, "no answer")))
+                Ok(Err(CloudError::new(ErrorKind::Unavailable(None), "no answer")))
             }
             Some(Planned::HasNoOutcome) => Err(Ok(Vec::new())),
             Some(Planned::Fails(kind)) => Ok(Err(CloudError::new(*kind, "it is locked"))),
             Some(Planned::InProgress(note)) => {
-                Ok(Ok(ServiceProgress::InProgress { after: SECOND * 5, resume: Some((*note).to_owned()) }))
+                Ok(Ok(ServiceProgress::in_progress(SECOND * 5, Some((*note).to_owned()))))
             }
             _ => Ok(Ok(self.apply(change, &nodes))),
         };
@@ -371,7 +373,7 @@ impl TestCluster {
                 let all = [
                     Planned::Takes(takes),
                     Planned::InProgress("note"),
-                    Planned::Fails(ErrorKind::Conflict),
+                    Planned::Fails(ErrorKind::Conflict(None)),
                     Planned::Fails(ErrorKind::Throttled(Some(SECOND))),
                     Planned::LosesAnswer,
                     Planned::FailsAsAWhole,
@@ -494,7 +496,7 @@ async fn after_any_kind_of_failure_the_service_is_retried_and_others_are_served(
             Planned::NeverAnswers,
             ServiceRequirements::default().longest_call + SECOND * 120,
         ),
-        ("its change fails", Planned::Fails(ErrorKind::Unavailable), SECOND * 10),
+        ("its change fails", Planned::Fails(ErrorKind::Unavailable(None)), SECOND * 10),
     ] {
         let cluster = TestCluster::new();
         cluster.start();

@@ -1,18 +1,27 @@
 //! Converts load balancers between the contract's types and `pileus-cloud`'s types.
 
 use pileus_cloud::{
-    Error, ErrorKind, Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, OwnedLoadBalancer, PortStatus,
-    Protocol, Service, ServiceAction, ServiceChange, ServicePort, ServiceProgress, SessionAffinity, Target,
-    TargetSelection, TrafficPolicy,
+    Error, ErrorKind, Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, Notice, OwnedLoadBalancer,
+    PortStatus, Protocol, Service, ServiceAction, ServiceChange, ServicePort, ServiceProgress,
+    SessionAffinity, Target, TargetSelection, TrafficPolicy,
 };
 
 use super::status::status_from_wit;
-use super::{MAX_ITEMS, MAX_TEXT_BYTES, address_to_wit, error_from_wit, progress_from_wit};
-use crate::bindings::load_balancers;
+use super::{MAX_ITEMS, MAX_NAME_BYTES, MAX_TEXT_BYTES, address_to_wit, error_from_wit, kept_note, wait};
+use crate::bindings::{load_balancers, types};
 use crate::sanitize::{excerpt, is_control, sanitize_message};
 
-/// The most warnings of a change that are kept. Each becomes an event.
-const MAX_WARNINGS: usize = 8;
+/// The most notices of a change that are kept. Each becomes an event.
+const MAX_NOTICES: usize = 8;
+
+/// The longest reason of an event, in bytes. The API server takes 128.
+const MAX_REASON_BYTES: usize = 64;
+
+/// The reason of a Warning whose own is invalid.
+const WARNING: &str = "LoadBalancerWarning";
+
+/// The reason of a Normal notice whose own is invalid.
+const NOTICE: &str = "LoadBalancerNotice";
 
 /// The most sentences about what was left out of a status.
 const MAX_LEFT_OUT: usize = 4;
@@ -52,6 +61,7 @@ pub(crate) fn service_to_wit(service: &Service) -> load_balancers::Service {
         namespace_labels,
         annotations,
         class,
+        finalizers,
         ports,
         policy,
         affinity,
@@ -70,6 +80,7 @@ pub(crate) fn service_to_wit(service: &Service) -> load_balancers::Service {
         namespace_labels: namespace_labels.clone(),
         annotations: annotations.clone(),
         class: class.clone(),
+        finalizers: finalizers.clone(),
         ports: ports.iter().map(port_to_wit).collect(),
         policy: match policy {
             TrafficPolicy::Cluster => load_balancers::TrafficPolicy::Cluster,
@@ -201,27 +212,72 @@ pub(crate) fn service_outcome_from_wit(
 ) -> Result<ServiceProgress, Error> {
     match outcome {
         load_balancers::Outcome::Done(done) => done_from_wit(service, done),
-        load_balancers::Outcome::InProgress(progress) => {
-            let (after, resume) = progress_from_wit(progress);
-            Ok(ServiceProgress::InProgress { after, resume })
-        }
+        load_balancers::Outcome::InProgress(progress) => Ok(under_way_from_wit(progress)),
         load_balancers::Outcome::Elsewhere => Ok(ServiceProgress::Elsewhere),
         load_balancers::Outcome::Failed(error) => Err(error_from_wit(error)),
     }
 }
 
-/// A change that is done stays done where a part of its status or warnings can't be taken.
+/// A change that is done stays done where a part of its status or notices can't be taken.
 ///
 /// # Errors
 /// [`ErrorKind::Broken`] where nothing of the status is left: a Service without an address doesn't work.
 fn done_from_wit(service: &str, done: load_balancers::Done) -> Result<ServiceProgress, Error> {
-    let load_balancers::Done { status, warnings, extra: _ } = done;
+    let load_balancers::Done { status, notices, annotations, extra: _ } = done;
     let (status, left_out) = status_from_wit(status)
         .map_err(|left_out| Error::new(ErrorKind::Broken, format!("{service}: {}", shown(&left_out))))?;
-    let own = (!left_out.is_empty())
-        .then(|| format!("left out of the status that the provider reports: {}", shown(&left_out)));
-    let warnings = warnings.into_iter().take(MAX_WARNINGS).map(|text| sanitize_message(&text));
-    Ok(ServiceProgress::Done { status, warnings: own.into_iter().chain(warnings).collect() })
+    Ok(ServiceProgress::Done {
+        status,
+        notices: notices_from_wit(&left_out, notices),
+        annotations: annotations_from_wit(annotations),
+    })
+}
+
+/// A change that is under way goes on where nothing of its status can be taken: the next answer may be better.
+fn under_way_from_wit(progress: load_balancers::UnderWay) -> ServiceProgress {
+    let load_balancers::UnderWay { after, resume, status, notices, annotations, extra: _ } = progress;
+    let (status, left_out) = match status.map(status_from_wit) {
+        None => (None, Vec::new()),
+        Some(Ok((status, left_out))) => (Some(status), left_out),
+        Some(Err(left_out)) => (None, left_out),
+    };
+    ServiceProgress::InProgress {
+        after: wait(after),
+        resume: kept_note(resume),
+        status,
+        notices: notices_from_wit(&left_out, notices),
+        annotations: annotations_from_wit(annotations),
+    }
+}
+
+/// The provider's notices, after one about what was left out of the status.
+fn notices_from_wit(left_out: &[String], notices: Vec<types::Notice>) -> Vec<Notice> {
+    let own = (!left_out.is_empty()).then(|| Notice {
+        reason: WARNING.to_owned(),
+        message: format!("left out of the status that the provider reports: {}", shown(left_out)),
+        is_warning: true,
+    });
+    own.into_iter().chain(notices.into_iter().take(MAX_NOTICES).map(notice_from_wit)).collect()
+}
+
+fn notice_from_wit(notice: types::Notice) -> Notice {
+    let types::Notice { reason, message, is_warning } = notice;
+    let is_camel_case = reason.starts_with(|c: char| c.is_ascii_uppercase())
+        && reason.len() <= MAX_REASON_BYTES
+        && reason.chars().all(|c| c.is_ascii_alphanumeric());
+    let other = if is_warning { WARNING } else { NOTICE };
+    let reason = if is_camel_case { reason } else { other.to_owned() };
+    Notice { reason, message: sanitize_message(&message), is_warning }
+}
+
+/// The annotations to set. What the API server wouldn't take is dropped: it would refuse all of them.
+fn annotations_from_wit(annotations: Vec<(String, Option<String>)>) -> Vec<(String, Option<String>)> {
+    let fits = |(key, value): &(String, Option<String>)| {
+        key.len() <= MAX_NAME_BYTES + 64
+            && !key.contains(is_control)
+            && value.as_ref().is_none_or(|value| value.len() <= MAX_TEXT_BYTES && !value.contains(is_control))
+    };
+    annotations.into_iter().filter(fits).take(MAX_ITEMS).collect()
 }
 
 /// The first sentences about what was left out, and how many there are.
@@ -239,7 +295,7 @@ mod tests {
 
     use pileus_cloud::{Address, AddressKind, ProviderId};
 
-    use super::super::status::{MAX_INGRESSES, MAX_PORTS, MAX_REASON_BYTES, UNKNOWN_REASON};
+    use super::super::status::{MAX_INGRESSES, MAX_PORTS, UNKNOWN_REASON};
     use super::super::{MAX_NAME_BYTES, MAX_RESUME_BYTES};
     use super::*;
     use crate::bindings::types;
@@ -259,6 +315,7 @@ mod tests {
             namespace_labels: vec![("c".to_owned(), "d".to_owned())],
             annotations: vec![("e".to_owned(), "f".to_owned())],
             class: Some("example.com/lb".to_owned()),
+            finalizers: vec!["example.com/other".to_owned()],
             ports: vec![ServicePort {
                 name: "http".to_owned(),
                 protocol: Protocol::Sctp,
@@ -299,7 +356,8 @@ mod tests {
     fn done(status: Vec<load_balancers::Ingress>) -> load_balancers::Outcome {
         load_balancers::Outcome::Done(load_balancers::Done {
             status,
-            warnings: Vec::new(),
+            notices: Vec::new(),
+            annotations: Vec::new(),
             extra: Vec::new(),
         })
     }
@@ -322,6 +380,7 @@ mod tests {
             "(\"c\", \"d\")",
             "(\"e\", \"f\")",
             "class: Some(\"example.com/lb\")",
+            "finalizers: [\"example.com/other\"]",
             "name: \"http\"",
             "node-port: Some(30080)",
             "app-protocol: Some(\"h2c\")",
@@ -474,11 +533,11 @@ mod tests {
         ] {
             let shown = format!("{given:.200?}");
             let read = service_outcome_from_wit("service a/b", done(given)).unwrap();
-            let ServiceProgress::Done { status, warnings } = read else { panic!("{read:?}") };
+            let ServiceProgress::Done { status, notices, .. } = read else { panic!("{read:?}") };
             assert_eq!((status.len(), status[0].ports.len()), (points, ports), "{shown}");
-            assert_eq!(warnings.len(), usize::from(warning.is_some()), "{shown}");
-            assert!(warnings.iter().all(|text| text.contains(warning.unwrap_or_default())), "{warnings:?}");
-            assert!(warnings.iter().all(|text| text.len() <= MAX_MESSAGE_BYTES), "{warnings:?}");
+            assert_eq!(notices.len(), usize::from(warning.is_some()), "{shown}");
+            assert!(notices.iter().all(|it| it.message.contains(warning.unwrap_or_default())), "{notices:?}");
+            assert!(notices.iter().all(|it| it.message.len() <= MAX_MESSAGE_BYTES), "{notices:?}");
         }
         let broken = status(vec![with_port(80, "no quota")]).unwrap().remove(0).ports.remove(0);
         assert_eq!(broken.error.as_deref(), Some(UNKNOWN_REASON), "it never looks as if it works");
@@ -488,62 +547,55 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_is_done_stays_done_however_many_warnings_it_has() {
-        let warnings = vec![format!("one\ntwo{}", "w".repeat(2 * MAX_MESSAGE_BYTES)); MAX_WARNINGS + 1];
-        let outcome = load_balancers::Done { status: Vec::new(), warnings, extra: Vec::new() };
-        let outcome = service_outcome_from_wit("service a/b", load_balancers::Outcome::Done(outcome));
-        let Ok(ServiceProgress::Done { warnings, .. }) = outcome else { panic!("{outcome:?}") };
-        assert_eq!(warnings.len(), MAX_WARNINGS);
-        assert!(warnings.iter().all(|it| it.starts_with("one two") && it.len() <= MAX_MESSAGE_BYTES));
+    fn a_change_that_is_done_stays_done_however_many_notices_it_has() {
+        let message = format!("one\ntwo{}", "w".repeat(2 * MAX_MESSAGE_BYTES));
+        let notice = |reason: &str| types::Notice {
+            reason: reason.to_owned(),
+            message: message.clone(),
+            is_warning: true,
+        };
+        let reasons = ["PoolUpdated", "no camel", "", "lower", "A\u{202e}B"];
+        let given: Vec<_> = reasons.iter().cycle().take(MAX_NOTICES + 1).map(|it| notice(it)).collect();
+        let fact = |key: &str, value: &str| (key.to_owned(), Some(value.to_owned()));
+        let annotations = vec![fact("example.com/id", "7"), fact("example.com/\n", "7"), fact("a", &message)];
+        let done =
+            load_balancers::Done { status: Vec::new(), notices: given, annotations, extra: Vec::new() };
+        let outcome = service_outcome_from_wit("service default/web", load_balancers::Outcome::Done(done));
+        let Ok(ServiceProgress::Done { notices, annotations, .. }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(notices.len(), MAX_NOTICES);
+        assert!(
+            notices
+                .iter()
+                .all(|it| it.message.starts_with("one two") && it.message.len() <= MAX_MESSAGE_BYTES)
+        );
+        let reasons: Vec<_> = notices.iter().take(5).map(|it| it.reason.as_str()).collect();
+        assert_eq!(reasons, ["PoolUpdated", WARNING, WARNING, WARNING, WARNING]);
+        assert_eq!(annotations, [fact("example.com/id", "7")]);
     }
 
     #[test]
-    fn a_change_in_progress_or_elsewhere_is_converted_as_such() {
-        let progress = |resume: usize| types::InProgress {
+    fn a_change_under_way_tells_the_ways_in_that_work() {
+        let under_way = |status| load_balancers::UnderWay {
             after: 5000,
-            resume: Some("n".repeat(resume)),
+            resume: Some("n".repeat(MAX_RESUME_BYTES + 1)),
+            status,
+            notices: Vec::new(),
+            annotations: Vec::new(),
             extra: Vec::new(),
         };
-        for (length, is_kept) in [(MAX_RESUME_BYTES, true), (MAX_RESUME_BYTES + 1, false)] {
-            let outcome = load_balancers::Outcome::InProgress(progress(length));
-            let read = service_outcome_from_wit("service a/b", outcome).unwrap();
-            let ServiceProgress::InProgress { after, resume } = read else { panic!("{read:?}") };
-            assert_eq!((after, resume.is_some()), (Duration::from_secs(5), is_kept));
-        }
-        let elsewhere = service_outcome_from_wit("service a/b", load_balancers::Outcome::Elsewhere);
-        assert_eq!(elsewhere, Ok(ServiceProgress::Elsewhere));
-    }
-
-    #[test]
-    fn an_invalid_load_balancer_is_only_reported() {
-        let owned = || load_balancers::Owned {
-            cluster_uid: Some("c".to_owned()),
-            service_uid: Some(String::new()),
-            service: None,
-            name: "lb-1".to_owned(),
-            extra: Vec::new(),
-        };
-        assert_eq!(owned_from_wit(owned()).service_uid, None, "an empty UID is unknown");
-        for (what, owned) in [
-            ("name", load_balancers::Owned { name: "n".repeat(MAX_TEXT_BYTES + 1), ..owned() }),
-            ("shown name", load_balancers::Owned { name: "a\u{1b}[2J".to_owned(), ..owned() }),
-            ("shown UID", load_balancers::Owned { service_uid: Some("a\nb".to_owned()), ..owned() }),
-            (
-                "service",
-                load_balancers::Owned { service: Some((String::new(), "\u{202e}".to_owned())), ..owned() },
-            ),
-            (
-                "note",
-                load_balancers::Owned {
-                    extra: vec![(String::new(), "n".repeat(MAX_TEXT_BYTES + 1))],
-                    ..owned()
-                },
-            ),
-            ("notes", load_balancers::Owned { extra: vec![Default::default(); MAX_ITEMS + 1], ..owned() }),
+        for (status, taken, notes) in [
+            (None, None, 0),
+            (Some(vec![by_ip("198.51.100.7")]), Some(1), 0),
+            (Some(vec![by_ip("198.51.100.7"), by_ip("127.0.0.1")]), Some(1), 1),
+            (Some(vec![by_ip("127.0.0.1")]), None, 1),
         ] {
-            let OwnedLoadBalancer { cluster_uid, service_uid, service, name, extra } = owned_from_wit(owned);
-            assert_eq!((cluster_uid, service_uid, service, extra), (None, None, None, Vec::new()), "{what}");
-            assert!(name.ends_with(')') && name.len() < 200 && !name.contains(is_control), "{what}: {name}");
+            let outcome = load_balancers::Outcome::InProgress(under_way(status));
+            let outcome = service_outcome_from_wit("service default/web", outcome).unwrap();
+            let ServiceProgress::InProgress { after, resume, status, notices, .. } = outcome else {
+                panic!("{outcome:?}")
+            };
+            assert_eq!((after, resume), (Duration::from_secs(5), None));
+            assert_eq!((status.map(|it| it.len()), notices.len()), (taken, notes));
         }
     }
 }

@@ -18,12 +18,13 @@ pub(crate) fn route_change_to_wit(change: &RouteChange) -> routes::RouteChange {
 }
 
 fn route_to_wit(route: &Route) -> routes::Route {
-    let Route { name_hint, node, target, addresses, destination } = route;
+    let Route { name_hint, node, target, addresses, labels, destination } = route;
     routes::Route {
         name_hint: name_hint.clone(),
         node: node.clone(),
         target: target.as_ref().map(ToString::to_string),
         addresses: addresses.iter().map(address_to_wit).collect(),
+        labels: labels.clone(),
         destination: destination.to_string(),
         extra: Vec::new(),
     }
@@ -81,6 +82,7 @@ pub(crate) fn route_outcome_from_wit(outcome: routes::Outcome) -> Result<RoutePr
             let (after, resume) = progress_from_wit(progress);
             Ok(RouteProgress::InProgress { after, resume })
         }
+        routes::Outcome::Elsewhere => Ok(RouteProgress::Elsewhere),
         routes::Outcome::Failed(error) => Err(error_from_wit(error)),
     }
 }

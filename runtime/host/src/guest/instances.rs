@@ -213,7 +213,7 @@ impl Guest {
             let is_supported = match &outcome {
                 Answer::Absent => supports_absent,
                 Answer::Found(Instance { state: InstanceState::Stopped, .. }) => supports_stopped,
-                Answer::Found(_) | Answer::Pending(_) | Answer::Unmanaged => true,
+                Answer::Found(_) | Answer::Pending(_) | Answer::Unmanaged(_) => true,
             };
             Judged { outcome, doubt: (!is_supported).then(|| Arc::clone(&doubt)) }
         };
@@ -224,7 +224,7 @@ impl Guest {
 /// Turns `pending` into an error where a request had no answer: the cloud is late, and doesn't ask to come back later.
 fn pending_to_unavailable(answer: &mut Result<Judged<Answer>, Error>, reason: &str) {
     if let Ok(Judged { outcome: Answer::Pending(_), .. }) = answer {
-        *answer = Err(Error::new(ErrorKind::Unavailable, reason));
+        *answer = Err(Error::new(ErrorKind::Unavailable(None), reason));
     }
 }
 

@@ -122,7 +122,7 @@ impl Guest {
                 replies = &*doubt,
                 "removal not believed"
             );
-            Err(Error::new(ErrorKind::Unavailable, message))
+            Err(Error::new(ErrorKind::Unavailable(None), message))
         };
         outcomes.into_iter().zip(call.changes).map(believed).collect()
     }

@@ -101,7 +101,8 @@ impl Guest {
 
     /// The error that a fault is for the caller. `what` was called.
     pub(super) fn error(&self, what: &str, fault: &Fault) -> Error {
-        let kind = if fault.is_caused_by_provider() { ErrorKind::Broken } else { ErrorKind::Unavailable };
+        let kind =
+            if fault.is_caused_by_provider() { ErrorKind::Broken } else { ErrorKind::Unavailable(None) };
         Error::new(kind, format!("provider {}: {what} {fault}", self.name))
     }
 }

@@ -158,7 +158,7 @@ async fn a_lookup_that_a_slow_cloud_left_unanswered_names_the_request_and_serves
     let answers = lookup(&guest, Purpose::Initialise, &nodes(1..=9, 0)).await;
     for answer in &answers {
         let error = answer.as_ref().unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+        assert_eq!(error.kind, ErrorKind::Unavailable(None), "{error}");
         let message = error.to_string();
         assert!(
             message.starts_with("GET http://127.0.0.1:") && message.contains("/v1/machines"),
@@ -192,5 +192,5 @@ async fn a_confirmation_never_comes_from_the_cache() {
     cloud.send("PUT", "/admin/faults", r#"{"errors": {"share": 1, "status": 503}}"#);
     let answers = lookup(&guest, Purpose::Confirm, &all[1..2]).await;
     let error = answers[0].as_ref().unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    assert_eq!(error.kind, ErrorKind::Unavailable(None), "{error}");
 }

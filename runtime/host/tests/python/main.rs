@@ -78,6 +78,7 @@ fn node(name: &str, provider_id: Option<&str>) -> NodeReference {
         addresses: Vec::new(),
         node_ips: Vec::new(),
         labels: Vec::new(),
+        system_uuid: None,
     }
 }
 
@@ -196,7 +197,7 @@ async fn refused_requests_are_errors_of_their_kind_with_the_nodes_name() {
             r#"{"throttle": {"share": 1, "retryAfterSeconds": 7}}"#,
             ErrorKind::Throttled(Some(Duration::from_secs(7))),
         ),
-        (r#"{"errors": {"share": 1, "status": 503}}"#, ErrorKind::Unavailable),
+        (r#"{"errors": {"share": 1, "status": 503}}"#, ErrorKind::Unavailable(None)),
     ] {
         cloud.send("PUT", "/admin/faults", faults);
         let answers = lookup(&guest, &nodes(2)).await;
@@ -214,7 +215,7 @@ async fn a_cloud_without_a_grant_is_denied_and_one_that_is_gone_unavailable() {
     assert!(answers[0].as_ref().unwrap_err().message.contains("add a grant"), "{answers:?}");
     let guest = provider(&cloud, Limits::default()).await;
     drop(cloud);
-    assert_eq!(kinds(&lookup(&guest, &nodes(1)).await), [ErrorKind::Unavailable]);
+    assert_eq!(kinds(&lookup(&guest, &nodes(1)).await), [ErrorKind::Unavailable(None)]);
 }
 
 #[tokio::test]

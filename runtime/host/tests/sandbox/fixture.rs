@@ -84,6 +84,7 @@ pub(crate) fn node(name: &str) -> NodeReference {
         addresses: Vec::new(),
         node_ips: Vec::new(),
         labels: Vec::new(),
+        system_uuid: None,
     }
 }
 

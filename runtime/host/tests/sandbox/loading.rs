@@ -96,7 +96,7 @@ async fn a_component_without_info_or_capability_is_not_a_provider() {
     .await;
     assert!(error.to_string().contains("acme:tool/tool@1.0.0"), "{error}");
     assert!(matches!(error, Error::NoProvider { .. }));
-    let only_info = "package pileus:provider@0.1.0;
+    let only_info = "package pileus:provider@0.2.0;
         interface info { describe: func() -> string; }
         world provider { export info; }";
     assert!(matches!(refusal(&component(only_info, "provider")).await, Error::NoCapability));
@@ -104,18 +104,18 @@ async fn a_component_without_info_or_capability_is_not_a_provider() {
 
 #[tokio::test]
 async fn row_19_an_unknown_import_is_refused_at_load_by_name() {
-    let wit = "package pileus:provider@0.1.0;
+    let wit = "package pileus:provider@0.2.0;
         interface info { describe: func() -> string; }
         interface instances { lookup: func() -> string; }
         interface secrets { read: func() -> string; }
         world provider { import secrets; export info; export instances; }";
     let Error::UnknownImports(imports) = refusal(&component(wit, "provider")).await else { panic!("loaded") };
-    assert_eq!(imports, ["pileus:provider/secrets@0.1.0"]);
+    assert_eq!(imports, ["pileus:provider/secrets@0.2.0"]);
 }
 
 #[tokio::test]
 async fn a_function_of_another_type_does_not_fit() {
-    let wit = "package pileus:provider@0.1.0;
+    let wit = "package pileus:provider@0.2.0;
         interface info { describe: func() -> string; configure: func(); }
         interface instances { lookup: func() -> string; }
         world provider { export info; export instances; }";
@@ -156,8 +156,8 @@ fn built_for_another(capability: &str) -> Vec<u8> {
 async fn a_component_that_starts_with_too_much_memory_is_refused_before_it_runs() {
     let hungry = wat::parse_str(
         r#"(component (core module $m (memory 5000)) (core instance (instantiate $m))
-             (instance $i) (export "pileus:provider/info@0.1.0" (instance $i))
-             (instance $j) (export "pileus:provider/instances@0.1.0" (instance $j)))"#,
+             (instance $i) (export "pileus:provider/info@0.2.0" (instance $i))
+             (instance $j) (export "pileus:provider/instances@0.2.0" (instance $j)))"#,
     );
     let error = refusal(&hungry.unwrap()).await;
     let text = error.to_string();
@@ -174,7 +174,7 @@ async fn a_provider_is_loaded_with_its_description_and_settings() {
         [Capability::Instances, Capability::LoadBalancers, Capability::Routes]
     );
     assert_eq!(component.contract, "0.1.0");
-    assert!(component.imports.contains(&"pileus:provider/call@0.1.0".to_owned()), "{:?}", component.imports);
+    assert!(component.imports.contains(&"pileus:provider/call@0.2.0".to_owned()), "{:?}", component.imports);
     let limits = Limits::default();
     let description = component.describe(&limits, &metrics()).await.unwrap();
     assert_eq!(

@@ -98,12 +98,12 @@ async fn an_invalid_address_is_an_error_of_its_service_and_repeats_no_call() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn warnings_are_limited_in_number_and_length() {
+async fn notices_are_limited_in_number_and_length() {
     let (guest, _) = behaving("huge-answer", None).await;
     let outcomes = ensure(&guest, 1).await.unwrap();
-    let Ok(ServiceProgress::Done { warnings, .. }) = &outcomes[0] else { panic!("{outcomes:?}") };
-    assert_eq!(warnings.len(), 8);
-    assert!(warnings.iter().all(|warning| warning.len() <= 1 << 10), "{}", warnings[0].len());
+    let Ok(ServiceProgress::Done { notices, .. }) = &outcomes[0] else { panic!("{outcomes:?}") };
+    assert_eq!(notices.len(), 8);
+    assert!(notices.iter().all(|it| it.message.len() <= 1 << 10), "{}", notices[0].message.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,7 +109,11 @@ async fn a_call_without_a_slot_fails_and_dropped_calls_release_theirs() {
     let refused = until_full(&echo, Purpose::Initialise, &mut asleep).await;
     assert_eq!(refused, Some(Fault::NoSlot(timeout)));
     let error = echo.lookup(Purpose::Initialise, &nodes("a", 5)).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Unavailable, "not caused by the provider, so nothing is repeated");
+    assert_eq!(
+        error.kind,
+        ErrorKind::Unavailable(None),
+        "not caused by the provider, so nothing is repeated"
+    );
     asleep.shutdown().await;
     assert!(
         matches!(lookup(&echo, Purpose::Initialise).await, Ok(Ok(Answer::Found(_)))),

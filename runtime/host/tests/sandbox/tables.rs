@@ -15,9 +15,9 @@ fn grows_two_tables_by(elements: u32) -> Vec<u8> {
              (table $a 1 funcref)
              (table $b 1 funcref)
              (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) i32.const 1024)
-             (func (export "pileus:provider/info@0.1.0#describe") (result i32) unreachable)
-             (func (export "pileus:provider/info@0.1.0#configure") (param i32 i32) (result i32) unreachable)
-             (func (export "pileus:provider/instances@0.1.0#lookup") (param i32 i32 i32) (result i32)
+             (func (export "pileus:provider/info@0.2.0#describe") (result i32) unreachable)
+             (func (export "pileus:provider/info@0.2.0#configure") (param i32 i32) (result i32) unreachable)
+             (func (export "pileus:provider/instances@0.2.0#lookup") (param i32 i32 i32) (result i32)
                (drop (table.grow $a (ref.null func) (i32.const {elements})))
                (drop (table.grow $b (ref.null func) (i32.const {elements})))
                unreachable))"#

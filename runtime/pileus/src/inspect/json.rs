@@ -5,8 +5,8 @@
 //! {
 //!   "file": "provider.wasm", "digest": "sha256:…", "sizeBytes": 400000,
 //!   "code": {"from": "compiler", "milliseconds": 300},
-//!   "contract": {"version": "0.1.0", "accepted": "0.1.x"},
-//!   "exports": ["pileus:provider/info@0.1.0"],
+//!   "contract": {"version": "0.2.0", "accepted": "0.2.x"},
+//!   "exports": ["pileus:provider/info@0.2.0"],
 //!   "imports": [{"interface": "wasi:http/types@0.2.12", "provides": "…"}],
 //!   "capabilities": [{"name": "instances", "controllers": ["cloud-node"], "largestBatch": 5000, "sideBySide": true}],
 //!   "memory": {"initialBytes": 1114112, "limitBytes": 67108864},
@@ -118,7 +118,7 @@ fn provider(description: &Description) -> Value {
         node_labels,
         call_shapes: _, // shown with each capability
     } = description;
-    let annotation = |Annotation { name, value, default, description }: &Annotation| json!({"name": name, "type": value.as_str(), "default": default, "description": description});
+    let annotation = |Annotation { name, value, default, is_written, description }: &Annotation| json!({"name": name, "type": value.as_str(), "default": default, "written": is_written, "description": description});
     json!({
         "name": name,
         "version": version,
@@ -131,7 +131,8 @@ fn provider(description: &Description) -> Value {
 }
 
 fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
-    let Settings { endpoints, rules: declared, limits, one_at_a_time: _ } = settings; // shown with each capability
+    // The last is shown with each capability.
+    let Settings { endpoints, rules: declared, limits, node_labels, notices, one_at_a_time: _ } = settings;
     let host = |host: &RequestedEndpoint| {
         let access = inspection.access_to(host);
         json!({
@@ -163,6 +164,8 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
     json!({
         "requestedHosts": endpoints.iter().map(host).collect::<Vec<_>>(),
         "limits": limits.iter().map(limit).collect::<Vec<_>>(),
+        "nodeLabels": node_labels,
+        "notices": notices.iter().map(warning).collect::<Vec<_>>(),
         "operatorLimits": access.map(|access| access.limits.iter().filter_map(operator_limit).collect::<Vec<_>>()),
         "credentials": access.map(|access| access.credentials.iter().map(credential).collect::<Vec<_>>()),
         "notFollowed": warnings(settings).iter().map(warning).collect::<Vec<_>>(),

@@ -108,7 +108,8 @@ fn fields_of(schema: &serde_json::Value) -> Vec<String> {
 }
 
 fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspection) {
-    let Settings { endpoints, rules, limits, one_at_a_time: _ } = settings; // shown with each capability
+    // The last is shown with each capability.
+    let Settings { endpoints, rules, limits, node_labels, notices, one_at_a_time: _ } = settings;
     let host = |host: &RequestedEndpoint| {
         let access = match inspection.access_to(host) {
             None => String::new(),
@@ -133,6 +134,8 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     let limit = |limit: &PublishedLimit| {
         format!("{}: burst {}, {} per minute", limit.key, limit.capacity, limit.per_minute)
     };
+    report.list("node labels of this configuration", node_labels);
+    report.list("notices", &notices.iter().map(ToString::to_string).collect::<Vec<_>>());
     report.list("declared limits", &limits.iter().map(limit).collect::<Vec<_>>());
     let operator_limits = inspection.access.iter().flat_map(|access| &access.limits);
     let operator_limits = operator_limits.filter_map(|ComparedLimit { key, declared, allowed, requests }| {

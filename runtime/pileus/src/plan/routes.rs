@@ -66,6 +66,7 @@ fn previewed(expected: PlannedChange) -> (PreviewedChange, RouteChange) {
 fn outcome(outcome: Result<RouteProgress, CloudError>) -> ItemOutcome {
     match outcome {
         Ok(RouteProgress::Done) => ItemOutcome::Done,
+        Ok(RouteProgress::Elsewhere) => ItemOutcome::Done,
         Ok(RouteProgress::InProgress { .. }) => ItemOutcome::InProgress,
         Err(error) => ItemOutcome::Failed(error),
     }

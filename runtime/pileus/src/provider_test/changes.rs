@@ -123,8 +123,8 @@ pub(crate) enum CallFailure {
 impl From<Result<ServiceProgress, Error>> for ChangeOutcome {
     fn from(outcome: Result<ServiceProgress, Error>) -> Self {
         match outcome {
-            Ok(ServiceProgress::Done { status, warnings: _ }) => Self::Done(status),
-            Ok(ServiceProgress::InProgress { after, resume }) => Self::InProgress { after, resume },
+            Ok(ServiceProgress::Done { status, .. }) => Self::Done(status),
+            Ok(ServiceProgress::InProgress { after, resume, .. }) => Self::InProgress { after, resume },
             Ok(ServiceProgress::Elsewhere) => Self::Elsewhere,
             Err(error) => Self::Failed(error),
         }
@@ -135,6 +135,7 @@ impl From<Result<RouteProgress, Error>> for ChangeOutcome {
     fn from(outcome: Result<RouteProgress, Error>) -> Self {
         match outcome {
             Ok(RouteProgress::Done) => Self::Done(Vec::new()),
+            Ok(RouteProgress::Elsewhere) => Self::Elsewhere,
             Ok(RouteProgress::InProgress { after, resume }) => Self::InProgress { after, resume },
             Err(error) => Self::Failed(error),
         }

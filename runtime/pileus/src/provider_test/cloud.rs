@@ -271,6 +271,7 @@ mod tests {
             addresses: Vec::new(),
             node_ips: Vec::new(),
             labels: Vec::new(),
+            system_uuid: None,
         };
         let nodes = ["azure:///subscriptions/1/VirtualMachines/Pool-VM7", "hcloud://42"].map(node);
         for (text, named) in [

@@ -112,14 +112,18 @@ fn same_twice(facts: &Facts) -> CheckResult {
 /// The differences between two settings.
 fn changes(first: &Settings, second: &Settings) -> Vec<String> {
     let parts = |settings: &Settings| {
-        let Settings { endpoints, rules, limits, one_at_a_time } = settings;
-        let text =
-            |RequestedEndpoint { endpoint, reason }: &RequestedEndpoint| format!("{endpoint} ({reason})");
+        let Settings { endpoints, rules, limits, node_labels, notices, one_at_a_time } = settings;
+        let text = |RequestedEndpoint { endpoint, reason, credential }: &RequestedEndpoint| match credential {
+            None => format!("{endpoint} ({reason})"),
+            Some(hint) => format!("{endpoint} ({reason}, {hint:?})"),
+        };
         let endpoints = endpoints.iter().map(text).collect::<Vec<_>>().join(", ");
         [
             ("endpoints", endpoints),
             ("rules", format!("{rules:?}")),
             ("limits", format!("{limits:?}")),
+            ("node labels", format!("{node_labels:?}")),
+            ("notices", format!("{notices:?}")),
             ("one at a time", format!("{one_at_a_time:?}")),
         ]
     };
@@ -323,7 +327,7 @@ mod tests {
         assert_eq!(changes(&first, &first), [""; 0]);
         let mut second = first.clone();
         let endpoint = Endpoint::new(true, "api.example".parse().unwrap(), None);
-        second.endpoints.push(RequestedEndpoint { endpoint, reason: "to ask".to_owned() });
+        second.endpoints.push(RequestedEndpoint { endpoint, reason: "to ask".to_owned(), credential: None });
         assert_eq!(changes(&first, &second), ["endpoints: first , then https://api.example:443 (to ask)"]);
         second.rules.push(Rule { fold_case: true, ..first.rules[0].clone() });
         assert_eq!(changes(&first, &second).len(), 2);

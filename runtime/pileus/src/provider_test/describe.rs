@@ -100,7 +100,7 @@ pub(crate) fn answer(answer: &Result<Answer, Error>) -> String {
         Ok(Answer::Found(found)) => instance(found),
         Ok(Answer::Absent) => "absent".to_owned(),
         Ok(Answer::Pending(after)) => format!("pending, to be looked up again after {}", duration(*after)),
-        Ok(Answer::Unmanaged) => "unmanaged".to_owned(),
+        Ok(Answer::Unmanaged(_)) => "unmanaged".to_owned(),
         Err(error) => self::error(error),
     }
 }

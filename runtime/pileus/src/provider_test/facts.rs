@@ -192,6 +192,6 @@ impl LookupCall {
 pub(crate) fn instance_of(answer: &Result<Answer, Error>) -> Option<&Instance> {
     match answer {
         Ok(Answer::Found(instance)) => Some(instance),
-        Ok(Answer::Absent | Answer::Pending(_) | Answer::Unmanaged) | Err(_) => None,
+        Ok(Answer::Absent | Answer::Pending(_) | Answer::Unmanaged(_)) | Err(_) => None,
     }
 }

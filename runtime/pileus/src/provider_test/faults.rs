@@ -29,7 +29,7 @@ pub(super) const CHECKS: &[Check] = &[
         claim: "503 is an error of kind unavailable, and nothing is absent",
         matters: "an outage of the cloud must not delete Nodes",
         test: |facts| {
-            let is_right = |kind| matches!(kind, ErrorKind::Unavailable | ErrorKind::Throttled(_));
+            let is_right = |kind| matches!(kind, ErrorKind::Unavailable(_) | ErrorKind::Throttled(_));
             right_kind(facts, CloudMode::Down, is_right, "unavailable")
         },
     },
@@ -56,7 +56,7 @@ pub(super) const CHECKS: &[Check] = &[
         claim: "an answer that is not from the cloud is an error, and nothing is absent",
         matters: "a page of a proxy must not be taken for an empty list",
         test: |facts| {
-            let is_right = |kind| matches!(kind, ErrorKind::Broken | ErrorKind::Unavailable);
+            let is_right = |kind| matches!(kind, ErrorKind::Broken | ErrorKind::Unavailable(_));
             right_kind(facts, CloudMode::Page, is_right, "broken or unavailable")
         },
     },
@@ -65,7 +65,7 @@ pub(super) const CHECKS: &[Check] = &[
         claim: "a broken connection is an error of kind unavailable, and nothing is absent",
         matters: "networks fail for minutes; Nodes must survive that, and be looked up again soon",
         test: |facts| {
-            right_kind(facts, CloudMode::CutOff, |kind| kind == ErrorKind::Unavailable, "unavailable")
+            right_kind(facts, CloudMode::CutOff, |kind| kind == ErrorKind::Unavailable(None), "unavailable")
         },
     },
     Check {
@@ -256,7 +256,7 @@ mod tests {
             (CloudMode::BreaksDown, trapped(), Some("trouble.halfway")),
             (CloudMode::BreaksDown, pending(), None),
             (CloudMode::Forbidden, absent(), Some("trouble.forbidden")),
-            (CloudMode::Forbidden, error(ErrorKind::Unavailable), Some("trouble.forbidden")),
+            (CloudMode::Forbidden, error(ErrorKind::Unavailable(None)), Some("trouble.forbidden")),
             (CloudMode::NotFound, absent(), None),
             (CloudMode::NotFound, trapped(), Some("trouble.not-found")),
             (CloudMode::Page, absent(), Some("trouble.page")),
@@ -264,7 +264,7 @@ mod tests {
             (CloudMode::CutOff, absent(), Some("trouble.cut-off")),
             (CloudMode::Silence, absent(), Some("trouble.silence")),
             (CloudMode::Silence, trapped(), Some("trouble.silence")),
-            (CloudMode::Silence, error(ErrorKind::Unavailable), None),
+            (CloudMode::Silence, error(ErrorKind::Unavailable(None)), None),
         ];
         for (mode, outcome, expected) in rows {
             let text = format!("{mode:?} {outcome:?}");

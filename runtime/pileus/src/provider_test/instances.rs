@@ -300,7 +300,7 @@ fn read_only(facts: &Facts) -> CheckResult {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::{Error, Instance};
+    use pileus_cloud::{Error, Instance, Stance};
 
     use super::super::samples::{answers, facts, found, known, lookups_of, outcomes, trapped};
     use super::*;
@@ -351,7 +351,8 @@ mod tests {
                 known(facts).alone[0].confirmed.as_mut().unwrap().outcome = answers([Ok(Answer::Absent)]);
             }),
             ("instances.gone", |facts| {
-                lookups_of(facts).gone.as_mut().unwrap().outcome = answers([Ok(Answer::Unmanaged)]);
+                lookups_of(facts).gone.as_mut().unwrap().outcome =
+                    answers([Ok(Answer::Unmanaged(Stance::LeftAlone))]);
             }),
             ("instances.absent", |facts| lookups_of(facts).missing.requests.clear()),
             ("instances.gone", |facts| {

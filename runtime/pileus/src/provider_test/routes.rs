@@ -116,7 +116,7 @@ fn moves(facts: &Facts) -> CheckResult {
     done(call, advice)?;
     // The host retries, so the route is right in the end; until then its traffic is lost.
     if let [ChangeOutcome::Done(_), ChangeOutcome::Failed(error)] = call.first.as_slice()
-        && error.kind == ErrorKind::Conflict
+        && matches!(error.kind, ErrorKind::Conflict(_))
     {
         let received = format!("at first {}", describe::change_outcomes(&Ok(call.first.clone())));
         return Err(failed(&call.sent, received, advice));
@@ -163,7 +163,7 @@ mod tests {
             ("routes.move", |it| call(&mut it.routes, Step::Move).outcomes = Ok(broken())),
             ("routes.move", |it| drop(list(&mut it.routes, Step::Move).pop())),
             ("routes.move", |it| {
-                let taken = Error::new(ErrorKind::Conflict, "the range is taken");
+                let taken = Error::new(ErrorKind::Conflict(None), "the range is taken");
                 call(&mut it.routes, Step::Move).first[1] = ChangeOutcome::Failed(taken);
             }),
             ("routes.move", |it| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pileus_cloud::{
     Address, AddressKind, Answer, Error, ErrorKind, Instance, InstanceState, NodeReference, ProviderId,
-    Purpose,
+    Purpose, Stance,
 };
 use pileus_gate::{Coverage, Effect, Rule};
 use pileus_host::{CallShape, Capability, Description, Fault, ServiceFacts, Settings};
@@ -103,7 +103,7 @@ fn settings() -> Settings {
         fold_case: false,
         page: None,
     };
-    Settings { endpoints: Vec::new(), rules: vec![rule], limits: Vec::new(), one_at_a_time: Vec::new() }
+    Settings { rules: vec![rule], ..Settings::default() }
 }
 
 fn refusal(expected: Expected, path: &str) -> WrongDocument {
@@ -121,6 +121,7 @@ fn node(name: &str, id: Option<&str>) -> NodeReference {
         addresses: Vec::new(),
         node_ips: Vec::new(),
         labels: Vec::new(),
+        system_uuid: None,
     }
 }
 
@@ -170,7 +171,7 @@ fn lookups() -> Lookups {
             CloudMode::Busy => ErrorKind::Throttled(Some(Duration::from_secs(RETRY_AFTER))),
             CloudMode::Forbidden => ErrorKind::Denied,
             CloudMode::Page => ErrorKind::Broken,
-            _ => ErrorKind::Unavailable,
+            _ => ErrorKind::Unavailable(None),
         };
         let confirm = call(Purpose::Confirm, vec![node("node-1", Some("sample://node-1"))], failed(kind));
         (mode, vec![initialise(&["node-1", "node-2"], failed(kind)), confirm])
@@ -182,7 +183,7 @@ fn lookups() -> Lookups {
         foreign: call(
             Purpose::Refresh,
             vec![node("unknown", Some("other://1"))],
-            answers([Ok(Answer::Unmanaged)]),
+            answers([Ok(Answer::Unmanaged(Stance::LeftAlone))]),
         ),
         largest: initialise(&["unknown-0", "unknown-1"], answers([absent.clone(), absent.clone()])),
         gone: Some(call(

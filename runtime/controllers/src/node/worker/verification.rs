@@ -61,7 +61,7 @@ fn record(
     match (answer, &node.provider_id) {
         (Ok(Answer::Found(instance)), _) => confirmations.record_found(node, &instance.provider_id),
         // The provider knows the Node, and says that its instance is managed by other means.
-        (Ok(Answer::Unmanaged), Some(id)) => confirmations.record_found(node, id),
+        (Ok(Answer::Unmanaged(_)), Some(id)) => confirmations.record_found(node, id),
         (Ok(Answer::Absent), _) => confirmations.record_absent(node, is_read_directly(node)),
         // The cloud or the provider refuses this provider ID, and would refuse it in a load balancer, too.
         (Err(error), _) if is_per_node && error.kind == ErrorKind::Invalid => {
@@ -98,7 +98,7 @@ pub(super) async fn confirm_absent(
 mod tests {
     use std::time::Duration;
 
-    use pileus_cloud::{InstanceState, ProviderId};
+    use pileus_cloud::{InstanceState, ProviderId, Stance};
 
     use super::*;
     use crate::model::instance;
@@ -113,14 +113,14 @@ mod tests {
         // The answer, whether the Node is ready, whether an error is about this Node, and whether the Node counts then.
         for (answer, is_ready, is_per_node, expected) in [
             (found(), true, true, true),
-            (Ok(Answer::Unmanaged), true, true, true),
+            (Ok(Answer::Unmanaged(Stance::LeftAlone)), true, true, true),
             (Ok(Answer::Pending(Duration::ZERO)), true, true, true),
             (Ok(Answer::Absent), false, true, true),
             (Ok(Answer::Absent), true, true, false),
             (error(ErrorKind::Invalid), true, true, false),
             (error(ErrorKind::Invalid), true, false, true),
             (error(ErrorKind::Denied), true, true, true),
-            (error(ErrorKind::Unavailable), true, true, true),
+            (error(ErrorKind::Unavailable(None)), true, true, true),
             (error(ErrorKind::Broken), true, true, true),
         ] {
             let readiness = if is_ready { Readiness::True } else { Readiness::False };

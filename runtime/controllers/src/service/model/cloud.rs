@@ -138,7 +138,7 @@ impl Cloud {
         now: Instant,
     ) -> Result<ServiceProgress, CloudError> {
         self.advance(now);
-        let done = |status| Ok(ServiceProgress::Done { status, warnings: Vec::new() });
+        let done = |status| Ok(ServiceProgress::done(status));
         let (name, wanted) = match action {
             ServiceAction::Ensure(service) => {
                 let name = name(&service.uid);
@@ -154,7 +154,7 @@ impl Cloud {
             ServiceAction::UpdateTargets(service) => {
                 let name = name(&service.uid);
                 let Some(there) = self.there.get(&name) else {
-                    return Err(CloudError::new(ErrorKind::Conflict, "no such load balancer"));
+                    return Err(CloudError::new(ErrorKind::Conflict(None), "no such load balancer"));
                 };
                 // This provider changes nothing else.
                 (name, Some((there.shape.0.clone(), (targets.to_vec(), service.endpoints.clone()))))
@@ -172,7 +172,7 @@ impl Cloud {
         };
         if let Some(operation) = &there.operation {
             let after = operation.ends.duration_since(now).min(Duration::from_secs(1));
-            return Ok(ServiceProgress::InProgress { after, resume: Some("an operation".to_owned()) });
+            return Ok(ServiceProgress::in_progress(after, Some("an operation".to_owned())));
         }
         self.writes += 1;
         let is_hidden = faults && chance.percent(10);
@@ -184,14 +184,14 @@ impl Cloud {
         let fails = faults && chance.percent(10);
         there.operation = Some(Operation { ends: now + takes, then, fails, is_hidden, lag: LAG });
         if is_hidden {
-            return Err(CloudError::new(ErrorKind::Unavailable, "the answer is lost"));
+            return Err(CloudError::new(ErrorKind::Unavailable(None), "the answer is lost"));
         }
         if takes.is_zero() && !fails {
             let address = there.address.clone();
             self.advance(now);
             return done(if self.there.contains_key(&name) { address } else { Vec::new() });
         }
-        Ok(ServiceProgress::InProgress { after: takes.min(Duration::from_secs(1)), resume: None })
+        Ok(ServiceProgress::in_progress(takes.min(Duration::from_secs(1)), None))
     }
 
     fn make(&mut self, name: &str, service: &Service, chance: &mut Chance) {

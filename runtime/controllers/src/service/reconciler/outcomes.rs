@@ -41,9 +41,9 @@ impl Reconciler {
             Err(Error::Gone) => record.observe_gone(&self.classes, now),
             Err(error) if counts => {
                 let kind = match error.retry() {
-                    Retry::Soon => ErrorKind::Conflict,
+                    Retry::Soon => ErrorKind::Conflict(None),
                     Retry::Slowly => ErrorKind::Denied,
-                    Retry::WithBackoff | Retry::Uncertain | Retry::After(_) => ErrorKind::Unavailable,
+                    Retry::WithBackoff | Retry::Uncertain | Retry::After(_) => ErrorKind::Unavailable(None),
                 };
                 let error = CloudError::new(kind, error.to_string());
                 if record.attempt.fail(&error, now, jitter) {
@@ -163,7 +163,7 @@ impl Reconciler {
                     record.complete_task(now);
                 }
             }
-            Ok(ServiceProgress::InProgress { after, resume }) if counts => {
+            Ok(ServiceProgress::InProgress { after, resume, .. }) if counts => {
                 // A deletion has no targets, and so its note serves for any.
                 let targets = (record.step != Step::Delete).then_some(targets);
                 record.attempt.poll_after(*after, resume.clone(), targets, now);

@@ -34,7 +34,7 @@ fn settled(change: Value) -> Harness {
 }
 
 fn in_progress(after: u64, note: &str) -> ServiceProgress {
-    ServiceProgress::InProgress { after: Duration::from_secs(after), resume: Some(note.to_owned()) }
+    ServiceProgress::in_progress(Duration::from_secs(after), Some(note.to_owned()))
 }
 
 fn status(ip: &str) -> Value {

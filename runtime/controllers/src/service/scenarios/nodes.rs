@@ -77,7 +77,7 @@ fn s17_a_node_that_joins_updates_all_load_balancers() {
 #[test]
 fn s18_a_failed_update_is_retried() {
     let mut harness = three();
-    harness.plan_outcome("a", failure(ErrorKind::Conflict));
+    harness.plan_outcome("a", failure(ErrorKind::Conflict(None)));
     harness.set_nodes(&nodes(&["node1", "node2", "node3"]));
     let updates = ["a", "b", "c"].map(|name| format!(r#"update {name} ["node1", "node2", "node3"]"#));
     let again = r#"ensure a ["node1", "node2", "node3"]"#.to_owned();

@@ -229,7 +229,7 @@ fn s47_no_stale_nodes_are_sent_after_fresh_ones() {
     harness.set_nodes(&nodes(&["node1", "node2", "node3"]));
     harness.change("b", json!({"spec": {"ports": [{"protocol": "TCP", "port": 81}]}}));
     assert!(harness.settle().take_calls().is_empty(), "both are in the call in flight");
-    let done = ServiceProgress::Done { status: vec![ingress()], warnings: Vec::new() };
+    let done = ServiceProgress::done(vec![ingress()]);
     harness.reconciler.on_call_result(slow, Ok(vec![Ok(done.clone()), Ok(done)]), harness.now, 0.0);
     let [ensure, update] = [("ensure", "b"), ("update", "a")]
         .map(|(verb, name)| format!(r#"{verb} {name} ["node1", "node2", "node3"]"#));
@@ -270,7 +270,7 @@ fn s70_s71_s73_s75_an_unchanged_finalizer_or_status_is_not_written() {
     assert_seen(settled("192.0.2.9"), &[ENSURE], 1);
     // Without an ingress from the cloud no status is written.
     let mut harness = Harness::with_nodes(&[]);
-    harness.plan_outcome("a", Ok(ServiceProgress::Done { status: Vec::new(), warnings: Vec::new() }));
+    harness.plan_outcome("a", Ok(ServiceProgress::done(Vec::new())));
     harness.store(service("a", json!({"metadata": {"finalizers": [FINALIZER]}})));
     assert_eq!((harness.settle().take_calls().len(), harness.patches), (1, 0));
 }
@@ -293,17 +293,17 @@ fn again(outcome: Result<ServiceProgress, CloudError>) -> Option<Duration> {
 
 #[test]
 fn s137_a_settled_load_balancer_is_not_touched_before_an_audit() {
-    assert_eq!(again(Ok(ServiceProgress::Done { status: vec![ingress()], warnings: Vec::new() })), None);
+    assert_eq!(again(Ok(ServiceProgress::done(vec![ingress()]))), None);
     assert_eq!(again(Ok(ServiceProgress::Elsewhere)), None);
 }
 
 /// Each call waits a tenth of a second for more changes.
 #[test]
 fn s138_a_failure_is_retried_with_growing_delays() {
-    assert_eq!(again(failure(ErrorKind::Unavailable)), Some(Duration::from_millis(600)));
+    assert_eq!(again(failure(ErrorKind::Unavailable(None))), Some(Duration::from_millis(600)));
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
     for _ in 0..4 {
-        harness.plan_outcome("a", failure(ErrorKind::Unavailable));
+        harness.plan_outcome("a", failure(ErrorKind::Unavailable(None)));
     }
     harness.store(service("a", json!({})));
     let begun = harness.now;
@@ -320,7 +320,7 @@ fn s138_a_failure_is_retried_with_growing_delays() {
 #[test]
 fn s139_an_operation_in_progress_is_polled_after_the_time_that_the_cloud_asks_for_and_is_no_failure() {
     let after = Duration::from_secs(42);
-    let in_progress = || Ok(ServiceProgress::InProgress { after, resume: Some("note".to_owned()) });
+    let in_progress = || Ok(ServiceProgress::in_progress(after, Some("note".to_owned())));
     assert_eq!(again(in_progress()), Some(after));
     let mut harness = Harness::with_nodes(&nodes(&["node1", "node2"]));
     harness.plan_outcome("a", in_progress());

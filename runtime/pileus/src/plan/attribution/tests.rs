@@ -33,7 +33,7 @@ fn write(to: &str) -> WantedWrite {
 }
 
 fn refused() -> Error {
-    Error::new(ErrorKind::Unavailable, "held back")
+    Error::new(ErrorKind::Unavailable(None), "held back")
 }
 
 /// Answers as a provider does.

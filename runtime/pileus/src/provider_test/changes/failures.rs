@@ -80,12 +80,12 @@ type Kinds = (fn(ErrorKind) -> bool, &'static str);
 fn right_kinds(mode: CloudMode) -> Option<Kinds> {
     let throttled =
         |kind| matches!(kind, ErrorKind::Throttled(Some(after)) if after.as_secs() == RETRY_AFTER);
-    let down = |kind| matches!(kind, ErrorKind::Unavailable | ErrorKind::Throttled(_));
+    let down = |kind| matches!(kind, ErrorKind::Unavailable(_) | ErrorKind::Throttled(_));
     match mode {
         CloudMode::Busy => Some((throttled, "throttled, with the time of Retry-After")),
         CloudMode::Down => Some((down, "unavailable")),
         CloudMode::Forbidden => Some((|kind| kind == ErrorKind::Denied, "denied")),
-        CloudMode::CutOff => Some((|kind| kind == ErrorKind::Unavailable, "unavailable")),
+        CloudMode::CutOff => Some((|kind| kind == ErrorKind::Unavailable(None), "unavailable")),
         _ => None,
     }
 }

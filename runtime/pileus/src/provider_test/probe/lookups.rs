@@ -147,5 +147,6 @@ fn node(name: &str, provider_id: Option<ProviderId>) -> NodeReference {
         addresses: Vec::new(),
         node_ips: Vec::new(),
         labels: Vec::new(),
+        system_uuid: None,
     }
 }

@@ -157,6 +157,7 @@ fn create(destination: &str, node: &Target) -> RouteChange {
         node: node.clone(),
         target: Some(provider_id.clone()),
         addresses: addresses.clone(),
+        labels: Vec::new(),
         destination: destination.parse().expect("it is a CIDR"),
     };
     RouteChange { action: RouteAction::Create(route), resume: None }

@@ -60,7 +60,7 @@ fn fault_record<T>(mode: CloudMode) -> FaultRecord<T> {
         CloudMode::Busy => ErrorKind::Throttled(Some(Duration::from_secs(RETRY_AFTER))),
         CloudMode::Forbidden => ErrorKind::Denied,
         CloudMode::Page => ErrorKind::Broken,
-        _ => ErrorKind::Unavailable,
+        _ => ErrorKind::Unavailable(None),
     };
     let error = Error::new(kind, "the cloud is in trouble");
     let call =

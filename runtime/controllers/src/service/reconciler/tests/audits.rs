@@ -1,4 +1,13 @@
+use pileus_cloud::Notice;
+
 use super::*;
+
+/// A complete change with a warning.
+fn warned(status: Vec<Ingress>) -> ServiceProgress {
+    let warning =
+        Notice { reason: "LoadBalancerWarning".to_owned(), message: "oh".to_owned(), is_warning: true };
+    ServiceProgress::Done { status, notices: vec![warning], annotations: Vec::new() }
+}
 
 #[test]
 fn after_a_start_settled_services_are_audited_in_one_call_after_user_work() {
@@ -23,22 +32,16 @@ fn after_a_start_settled_services_are_audited_in_one_call_after_user_work() {
 fn an_audit_that_finds_a_difference_reports_and_writes_it() {
     let mut harness = settled(json!({}));
     let other = Ingress { point: IngressPoint::Ip("192.0.2.2".to_owned()), ..ingress() };
-    harness.plan_outcome(
-        "a",
-        Ok(ServiceProgress::Done { status: vec![other], warnings: vec!["oh".to_owned()] }),
-    );
+    harness.plan_outcome("a", Ok(warned(vec![other])));
     harness.run_for(AUDIT * 11 / 10);
     assert_eq!(harness.take_events(), ["EnsuredLoadBalancer a", "LoadBalancerWarning a"]);
     assert_eq!(harness.get("a")["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.2");
     // An audit doesn't repeat a warning.
-    harness.plan_outcome(
-        "a",
-        Ok(ServiceProgress::Done { status: vec![ingress()], warnings: vec!["oh".to_owned()] }),
-    );
+    harness.plan_outcome("a", Ok(warned(vec![ingress()])));
     harness.run_for(AUDIT * 11 / 10);
     assert_eq!(harness.take_events(), ["EnsuredLoadBalancer a"]);
     // Nor does a Node that joins; an ensure that a user waits for does.
-    let warned = || Ok(ServiceProgress::Done { status: vec![ingress()], warnings: vec!["oh".to_owned()] });
+    let warned = || Ok(warned(vec![ingress()]));
     harness.plan_outcome("a", warned());
     harness.set_nodes(&nodes(&["n", "o"]));
     harness.run_until_quiet(Duration::from_secs(2));
@@ -51,7 +54,7 @@ fn an_audit_that_finds_a_difference_reports_and_writes_it() {
         ["EnsuringLoadBalancer a", "EnsuredLoadBalancer a", "LoadBalancerWarning a"]
     );
     // A transient failure of an audit isn't reported.
-    for kind in [ErrorKind::Unavailable, ErrorKind::Broken] {
+    for kind in [ErrorKind::Unavailable(None), ErrorKind::Broken] {
         harness.plan_outcome("a", failure(kind));
     }
     harness.run_for(AUDIT * 11 / 10);

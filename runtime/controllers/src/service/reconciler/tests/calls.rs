@@ -109,7 +109,7 @@ fn user_calls_hold_a_hundred_changes_four_run_at_once_and_target_updates_share_o
     assert_eq!(sizes(&begun), [100; 4]);
     assert!(harness.reconciler.next(harness.now, 0.0).is_empty());
     for work in &begun {
-        let done = ServiceProgress::Done { status: vec![ingress()], warnings: Vec::new() };
+        let done = ServiceProgress::done(vec![ingress()]);
         if let Some(call) = calls(work) {
             let outcomes = call.keys.iter().map(|_| Ok(done.clone())).collect();
             harness.reconciler.on_call_result(call, Ok(outcomes), harness.now, 0.0);

@@ -64,7 +64,7 @@ fn throttling_is_reported_once_and_audits_report_only_failures_that_need_action(
         ["EnsuringLoadBalancer a", "LoadBalancerPending a", "EnsuredLoadBalancer a"]
     );
     for (outcome, expected) in
-        [(waits(), 0), (failure(ErrorKind::Unavailable), 0), (failure(ErrorKind::Denied), 1)]
+        [(waits(), 0), (failure(ErrorKind::Unavailable(None)), 0), (failure(ErrorKind::Denied), 1)]
     {
         let name = format!("{outcome:?}");
         harness.plan_outcome("a", outcome);

@@ -18,7 +18,7 @@ fn orphans_are_removed_unknown_services_named_and_unattributed_objects_kept() {
     let present = [("uid-b", "default/b")].map(|(uid, name)| (uid.to_owned(), name.to_owned())).into();
     harness.listing = Ok(Listing { owned: listed, present });
     harness.plan_outcome("an orphan", Ok(in_progress(2, "note")));
-    harness.plan_outcome("an orphan", failure(ErrorKind::Unavailable));
+    harness.plan_outcome("an orphan", failure(ErrorKind::Unavailable(None)));
     harness.run_for(AUDIT * 11 / 10);
     let mut removed = harness.take_calls();
     removed.retain(|call| call.starts_with("remove"));

@@ -8,7 +8,7 @@ fn a_service_that_is_wanted_again_during_its_release_stays_ours() {
     let [Work::Call(call)] = &harness.reconciler.next(harness.now, 0.0)[..] else {
         panic!("a delete is due")
     };
-    let done = ServiceProgress::Done { status: Vec::new(), warnings: Vec::new() };
+    let done = ServiceProgress::done(Vec::new());
     harness.reconciler.on_call_result(call, Ok(vec![Ok(done)]), harness.now, 0.0);
     let writes = |harness: &mut Harness, change: Value, answer: Option<ServiceFacts>| {
         let [Work::Write { .. }] = harness.reconciler.next(harness.now, 0.0)[..] else {

@@ -69,7 +69,7 @@ impl Refusing {
         let outcomes = call.changes.iter().map(|change| {
             let (ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service)) = &change.action
             else {
-                return Ok(ServiceProgress::Done { status: Vec::new(), warnings: Vec::new() });
+                return Ok(ServiceProgress::done(Vec::new()));
             };
             if self.invalid.contains(&service.name) {
                 return Err(CloudError::new(ErrorKind::Invalid, "this setting is unknown"));
@@ -81,7 +81,7 @@ impl Refusing {
             }
             self.fewest = self.fewest.min(nodes.len());
             self.has.insert(service.name.clone(), nodes.clone());
-            Ok(ServiceProgress::Done { status: vec![ingress()], warnings: Vec::new() })
+            Ok(ServiceProgress::done(vec![ingress()]))
         });
         let outcomes: Vec<_> = outcomes.collect();
         self.harness.reconciler.on_call_result(call, Ok(outcomes), self.harness.now, 0.0);
