@@ -19,6 +19,9 @@ use tower_service::Service;
 use crate::nodes::PatchTarget;
 use crate::scenarios::{StoredNode, merge};
 
+/// How often informers ask for the version in tests. They play hours, and would do little else if it were shorter.
+pub(crate) const VERSION_PERIOD: Duration = Duration::from_mins(10);
+
 /// The duration of each request.
 const LATENCY: Duration = Duration::from_millis(5);
 
