@@ -19,6 +19,9 @@ use tower_service::Service;
 use crate::nodes::PatchTarget;
 use crate::scenarios::{StoredNode, merge};
 
+/// How often informers ask for the version in tests. They play hours, and would do little else if it were shorter.
+pub(crate) const VERSION_PERIOD: Duration = Duration::from_mins(10);
+
 /// The duration of each request.
 const LATENCY: Duration = Duration::from_millis(5);
 
@@ -124,7 +127,7 @@ impl ApiServer {
         let mut state = self.state();
         let is_new = state.objects.insert((resource, name(&object)), object.clone()).is_none();
         let kind = if is_new { "ADDED" } else { "MODIFIED" };
-        state.history.push((version, resource, format!("{}\n", json!({"type": kind, "object": object}))));
+        state.history.push((version, resource, event(kind, &object)));
         self.version.send_replace(version);
         object
     }
@@ -142,8 +145,7 @@ impl ApiServer {
         let version = *self.version.borrow() + 1;
         // Bears the version of its deletion, as from a real API server, or the client would ask for this event for ever.
         object["metadata"]["resourceVersion"] = json!(version.to_string());
-        let line = format!("{}\n", json!({"type": "DELETED", "object": object}));
-        self.state().history.push((version, resource, line));
+        self.state().history.push((version, resource, event("DELETED", &object)));
         self.version.send_replace(version);
     }
 
@@ -162,8 +164,7 @@ impl ApiServer {
         object["metadata"]["resourceVersion"] = json!(version.to_string());
         let mut state = self.state();
         state.objects.remove(&(resource, name(&object)));
-        let line = format!("{}\n", json!({"type": "DELETED", "object": object}));
-        state.history.push((version, resource, line));
+        state.history.push((version, resource, event("DELETED", &object)));
         self.version.send_replace(version);
         object
     }
@@ -258,12 +259,18 @@ impl ApiServer {
         let since: u64 = since.parse().unwrap();
         let events = || {
             let state = self.state();
-            let events = state.history.iter().filter(|(version, of, _)| *version > since && *of == resource);
+            // In the order of their versions.
+            let begin = state.history.partition_point(|(version, _, _)| *version <= since);
+            let events = state.history[begin..].iter().filter(|(_, of, _)| *of == resource);
             events.map(|(_, _, line)| line.as_str()).collect::<String>()
         };
-        let mut version = self.version.subscribe();
-        version.wait_for(|_| !events().is_empty()).await.unwrap();
-        Response::new(Body::from(events().into_bytes()))
+        let (mut version, mut lines) = (self.version.subscribe(), String::new());
+        let has_some = |_: &u64| {
+            lines = events();
+            !lines.is_empty()
+        };
+        version.wait_for(has_some).await.unwrap();
+        Response::new(Body::from(lines.into_bytes()))
     }
 
     fn one(
@@ -367,6 +374,11 @@ fn failure(code: u16, details: &Value) -> Response<Body> {
     let status =
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "details": details});
     reply(code, &status)
+}
+
+/// A watch event.
+fn event(kind: &str, object: &Value) -> String {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
 fn reply(status: u16, body: &Value) -> Response<Body> {

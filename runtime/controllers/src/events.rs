@@ -1,7 +1,9 @@
 //! Events, which users see with `kubectl describe`. [`Reason`] lists all that Pileus records.
 //!
-//! Events are best effort. A task of their own sends them from a bounded queue, so that many events never delay a write that
-//! matters. Events that don't fit into the queue, and events that repeat too often, are dropped and counted.
+//! Events are best effort. A task of their own sends them from bounded queues, so that many events never delay a write that
+//! matters. Problems have a queue of their own, and are sent first and without pauses: those of one Node don't wait for the
+//! normal events of a thousand others. Events that don't fit into their queue, and events that repeat too often, are dropped
+//! and counted.
 
 mod reason;
 mod spam_filter;
@@ -23,7 +25,7 @@ use crate::metrics::Metrics;
 pub use reason::Reason;
 use spam_filter::SpamFilter;
 
-/// The length of the queue: one event each for so many Nodes that join at once.
+/// The length of each queue: one event each for so many Nodes that join at once.
 const QUEUE: usize = 5000;
 
 /// How many times as long as the last event took the sender waits before the next one, if that reports no problem. An event costs
@@ -61,11 +63,71 @@ impl Recorders {
     }
 }
 
-/// Records the events of one component. Clones share the queue.
+/// An event, and the object that it is about.
+type Waiting = (Event, ObjectReference);
+
+/// Records the events of one component. Clones share the queues.
 #[derive(Clone)]
 pub struct Events {
-    queue: mpsc::Sender<(Event, ObjectReference)>,
+    problems: mpsc::Sender<Waiting>,
+    normal: mpsc::Sender<Waiting>,
     metrics: Metrics,
+}
+
+/// Sends the events of one component.
+struct Sender {
+    problems: mpsc::Receiver<Waiting>,
+    normal: mpsc::Receiver<Waiting>,
+    filter: SpamFilter,
+    recorders: Recorders,
+    metrics: Metrics,
+    /// No normal event is sent before.
+    pause_ends: Instant,
+}
+
+impl Sender {
+    /// Sends events until both queues are closed and empty.
+    async fn run(mut self) {
+        while let Some((event, object)) = self.next().await {
+            self.send(event, object).await;
+        }
+    }
+
+    /// The next event: a problem if there is one, else a normal one after the pause. A process that ends doesn't wait.
+    async fn next(&mut self) -> Option<Waiting> {
+        loop {
+            let is_paused = Instant::now() < self.pause_ends && !self.normal.is_closed();
+            tokio::select! {
+                biased;
+                Some(waiting) = self.problems.recv() => return Some(waiting),
+                Some(waiting) = self.normal.recv(), if !is_paused => return Some(waiting),
+                () = tokio::time::sleep_until(self.pause_ends), if is_paused => {}
+                else => return None,
+            }
+        }
+    }
+
+    async fn send(&mut self, event: Event, object: ObjectReference) {
+        let (started, metrics) = (Instant::now(), &self.metrics);
+        let of = object.uid.as_ref().or(object.name.as_ref()).cloned().unwrap_or_default();
+        if !self.filter.allow(of, event.reason.clone(), started) {
+            return metrics.count_event("withheld");
+        }
+        let recorder = self.recorders.recorder(&event, started);
+        match tokio::time::timeout(SEND_TIMEOUT, recorder.publish(&event, &object)).await {
+            Ok(Ok(())) => metrics.count_event("sent"),
+            Err(_elapsed) => metrics.count_event("failed"),
+            Ok(Err(error)) => {
+                metrics.count_event("failed");
+                let error = describe(&error);
+                tracing::debug!(%error, reason = %event.reason, "event not sent");
+            }
+        }
+        if matches!(event.type_, EventType::Normal) {
+            let now = Instant::now();
+            self.pause_ends = now + ((now - started) * PAUSE_FACTOR).min(MAX_PAUSE);
+        }
+    }
 }
 
 impl Events {
@@ -77,37 +139,18 @@ impl Events {
         instance: &str,
         metrics: Metrics,
     ) -> (Self, JoinHandle<()>) {
-        let (queue, mut waiting) = mpsc::channel::<(Event, ObjectReference)>(QUEUE);
+        let ((problems, waiting_problems), (normal, waiting)) = (mpsc::channel(QUEUE), mpsc::channel(QUEUE));
         let reporter = Reporter { controller: component.to_owned(), instance: Some(instance.to_owned()) };
-        let mut recorders = Recorders { client, reporter, by_note: HashMap::new() };
-        let counters = metrics.clone();
-        let sending = tokio::spawn(async move {
-            let mut filter = SpamFilter::new(Instant::now());
-            while let Some((event, object)) = waiting.recv().await {
-                let now = Instant::now();
-                let of = object.uid.as_ref().or(object.name.as_ref()).cloned().unwrap_or_default();
-                if !filter.allow(of, event.reason.clone(), now) {
-                    counters.count_event("withheld");
-                    continue;
-                }
-                let recorder = recorders.recorder(&event, now);
-                let sent = tokio::time::timeout(SEND_TIMEOUT, recorder.publish(&event, &object)).await;
-                match sent {
-                    Ok(Ok(())) => counters.count_event("sent"),
-                    Err(_elapsed) => counters.count_event("failed"),
-                    Ok(Err(error)) => {
-                        counters.count_event("failed");
-                        let error = describe(&error);
-                        tracing::debug!(%error, reason = %event.reason, "event not sent");
-                    }
-                }
-                // A process that ends doesn't wait.
-                if matches!(event.type_, EventType::Normal) && !waiting.is_closed() {
-                    tokio::time::sleep((now.elapsed() * PAUSE_FACTOR).min(MAX_PAUSE)).await;
-                }
-            }
-        });
-        (Self { queue, metrics }, sending)
+        let now = Instant::now();
+        let sender = Sender {
+            problems: waiting_problems,
+            normal: waiting,
+            filter: SpamFilter::new(now),
+            recorders: Recorders { client, reporter, by_note: HashMap::new() },
+            metrics: metrics.clone(),
+            pause_ends: now,
+        };
+        (Self { problems, normal, metrics }, tokio::spawn(sender.run()))
     }
 
     /// Records an event about a Node.
@@ -157,7 +200,11 @@ impl Events {
             action: reason.action().to_owned(),
             secondary: None,
         };
-        if self.queue.try_send((event, object)).is_err() {
+        let queue = match event.type_ {
+            EventType::Normal => &self.normal,
+            EventType::Warning => &self.problems,
+        };
+        if queue.try_send((event, object)).is_err() {
             self.metrics.count_event("dropped");
         }
     }
@@ -232,6 +279,29 @@ mod tests {
         sending.await.unwrap();
         assert!(last.elapsed() < Duration::from_millis(1600), "{:?}", last.elapsed());
         assert_eq!(api.notes().len(), 700);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_problem_is_sent_before_the_normal_events_that_wait_and_in_their_pauses() {
+        let api = ApiServer::new();
+        let metrics = Metrics::register(&mut Registry::default());
+        let (events, _) = Events::start(api.client(), "test", "test", metrics);
+        let record = |name: &str, reason| {
+            events.record_for_node(&NodeFacts::registered(name), reason, "why".to_owned());
+        };
+        for n in 0..100 {
+            record(&n.to_string(), Reason::Synced);
+        }
+        record("first", Reason::CloudInitializationFailed);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(api.notes().is_empty(), "a request takes 5 ms");
+        tokio::time::sleep(Duration::from_millis(14)).await;
+        assert_eq!(api.notes(), ["POST first: why", "POST 0: why"]);
+        record("second", Reason::CloudRefreshFailed);
+        tokio::time::sleep(Duration::from_millis(6)).await;
+        assert_eq!(api.notes()[2..], ["POST second: why"]);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(api.notes().len(), 102);
     }
 
     #[tokio::test]

@@ -38,9 +38,7 @@ const PAGE_SIZE: u32 = 100;
 
 /// How often the API server is asked for its present version. A watch that began in the future of a restored store is silent,
 /// and looks like one of a cluster in which nothing happens. The answer has one object's metadata at most.
-///
-/// Unit tests play hours, so there it is longer, or they would do little else.
-const VERSION_PERIOD: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 15 });
+pub const VERSION_PERIOD: Duration = Duration::from_secs(15);
 
 /// The pause before the version is asked for after the watch was interrupted. A restored store interrupts all watches, and the
 /// longer the question waits, the more the versions of the new history may exceed those of the old one.
@@ -81,6 +79,8 @@ pub(crate) struct Informer<S: InformerStore> {
     kind: &'static str,
     check: HealthCheck,
     metrics: Metrics,
+    /// How often the API server is asked for its present version.
+    version_period: Duration,
     state: Mutex<State<S>>,
     /// The watch was interrupted.
     interrupted: Notify,
@@ -96,14 +96,21 @@ struct State<S: InformerStore> {
 
 impl<S: InformerStore> Informer<S> {
     /// An informer that knows no object before [`Informer::watch`] runs. The health check `check` shows the watch's state in
-    /// `/readyz`.
-    pub(crate) fn new(kind: &'static str, store: S, metrics: &Metrics, health: &Health, check: &str) -> Self {
+    /// `/readyz`. `version_period` is [`VERSION_PERIOD`], or longer in tests that play hours.
+    pub(crate) fn new(
+        (kind, check): (&'static str, &str),
+        store: S,
+        metrics: &Metrics,
+        health: &Health,
+        version_period: Duration,
+    ) -> Self {
         let reason = format!("the API server has not sent the list of {kind} yet");
         let state = State { store, newest: NewestVersion::default(), subscribers: Vec::new() };
         Self {
             kind,
             check: health.check(check, reason),
             metrics: metrics.clone(),
+            version_period,
             state: Mutex::new(state),
             interrupted: Notify::new(),
             relist: Notify::new(),
@@ -135,7 +142,7 @@ impl<S: InformerStore> Informer<S> {
         let mut failures = 0_u32;
         loop {
             tokio::select! {
-                () = sleep(VERSION_PERIOD) => {}
+                () = sleep(self.version_period) => {}
                 () = self.interrupted.notified() => sleep(INTERRUPTION_PAUSE).await,
             }
             match self.ask_for_version(api).await {

@@ -65,9 +65,10 @@ pub(crate) enum PatchTarget {
 }
 
 impl Nodes {
-    /// No Node is known before [`Nodes::watch`] runs.
-    pub fn new(client: Client, metrics: Metrics, health: &Health) -> Self {
-        let informer = Informer::new("nodes", Store::default(), &metrics, health, "node-watch");
+    /// No Node is known before [`Nodes::watch`] runs, which asks the API server for its version each `version_period`.
+    pub fn new(client: Client, metrics: Metrics, health: &Health, version_period: Duration) -> Self {
+        let informer =
+            Informer::new(("nodes", "node-watch"), Store::default(), &metrics, health, version_period);
         let confirmations = Confirmations::default();
         Self { inner: Arc::new(Inner { api: Api::all(client), metrics, informer, confirmations }) }
     }

@@ -309,7 +309,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api_server::ApiServer;
+    use crate::api_server::{ApiServer, VERSION_PERIOD};
     use crate::cluster_addresses::ClusterAddresses;
     use crate::health::Health;
     use crate::scenarios::StoredNode;
@@ -424,7 +424,7 @@ mod tests {
 
         fn start(&self) {
             let metrics = Metrics::register(&mut Registry::default());
-            let nodes = Nodes::new(self.api.client(), metrics.clone(), &Health::default());
+            let nodes = Nodes::new(self.api.client(), metrics.clone(), &Health::default(), VERSION_PERIOD);
             let (events, _) = Events::start(self.api.client(), "test", "test", metrics.clone());
             let provider = Provider {
                 name: "test".to_owned(),

@@ -11,6 +11,7 @@ mod store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -62,26 +63,25 @@ pub(crate) enum Change {
 }
 
 impl Services {
-    /// No Services yet: [`Services::watch`] brings them. `requirements` says what of them the provider reads.
+    /// No Services yet: [`Services::watch`] brings them, and asks the API server for its version each `version_period`.
+    /// `requirements` says what of them the provider reads.
     pub fn new(
         client: Client,
         metrics: Metrics,
         health: &Health,
         requirements: &ServiceRequirements,
+        version_period: Duration,
     ) -> Self {
-        let namespaces = requirements
-            .wants_namespace_labels
-            .then(|| Informer::new("namespaces", Namespaces::default(), &metrics, health, "namespace-watch"));
-        let slices = requirements.wants_endpoints.then(|| {
-            Informer::new("endpoint slices", Slices::default(), &metrics, health, "endpoint-slice-watch")
+        let namespaces = requirements.wants_namespace_labels.then(|| {
+            let names = ("namespaces", "namespace-watch");
+            Informer::new(names, Namespaces::default(), &metrics, health, version_period)
         });
-        let services = Informer::new(
-            "services",
-            ServiceStore::new(requirements.clone()),
-            &metrics,
-            health,
-            "service-watch",
-        );
+        let slices = requirements.wants_endpoints.then(|| {
+            let names = ("endpoint slices", "endpoint-slice-watch");
+            Informer::new(names, Slices::default(), &metrics, health, version_period)
+        });
+        let (names, store) = (("services", "service-watch"), ServiceStore::new(requirements.clone()));
+        let services = Informer::new(names, store, &metrics, health, version_period);
         Self { shared: Arc::new(SharedServices { client, metrics, services, namespaces, slices }) }
     }
 
@@ -293,13 +293,11 @@ impl SharedServices {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use prometheus_client::registry::Registry;
     use serde_json::json;
 
     use super::*;
-    use crate::api_server::ApiServer;
+    use crate::api_server::{ApiServer, VERSION_PERIOD};
 
     fn service(name: &str, kind: &str, policy: &str) -> Value {
         json!({
@@ -332,7 +330,8 @@ mod tests {
             ..ServiceRequirements::default()
         };
         let metrics = Metrics::register(&mut Registry::default());
-        let services = Services::new(api.client(), metrics, &Health::default(), &requirements);
+        let services =
+            Services::new(api.client(), metrics, &Health::default(), &requirements, VERSION_PERIOD);
         let watching = services.clone();
         tokio::spawn(async move { watching.watch(CancellationToken::new()).await });
         services

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::OptionFuture;
 use pileus_controllers::nodes::Nodes;
 use pileus_controllers::services::Services;
-use pileus_controllers::{ClusterAddresses, Health};
+use pileus_controllers::{ClusterAddresses, Health, VERSION_PERIOD};
 use pileus_gate::{Gate, Grant};
 use prometheus_client::registry::Registry;
 use tokio::sync::watch;
@@ -73,12 +73,12 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     let credentials = credentials::CredentialConditions::new(gate.clone(), &health);
 
     let metrics = metrics.controllers;
-    let nodes = Nodes::new(client.clone(), metrics.clone(), &health);
+    let nodes = Nodes::new(client.clone(), metrics.clone(), &health, VERSION_PERIOD);
     // Without load balancers Services aren't watched.
-    let services = provider
-        .load_balancers
-        .is_some()
-        .then(|| Services::new(client.clone(), metrics.clone(), &health, &provider.service_requirements));
+    let services = provider.load_balancers.is_some().then(|| {
+        let requirements = &provider.service_requirements;
+        Services::new(client.clone(), metrics.clone(), &health, requirements, VERSION_PERIOD)
+    });
     let addresses = ClusterAddresses::new(nodes.clone(), services.clone(), api_server);
     let parts = Parts { client, nodes, addresses, services, provider, gate, metrics, health, host };
     Box::pin(watch_and_work(parts, settings, election, cluster, &credentials, &stop)).await

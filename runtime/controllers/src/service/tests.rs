@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api_server::ApiServer;
+use crate::api_server::{ApiServer, VERSION_PERIOD};
 use crate::health::Health;
 use crate::model::Random;
 use crate::scenarios::StoredNode;
@@ -211,8 +211,9 @@ impl TestCluster {
             ..ServiceRequirements::default()
         };
         let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
-        let nodes = Nodes::new(self.api.client(), metrics.clone(), &health);
-        let services = Services::new(self.api.client(), metrics.clone(), &health, &requirements);
+        let nodes = Nodes::new(self.api.client(), metrics.clone(), &health, VERSION_PERIOD);
+        let services =
+            Services::new(self.api.client(), metrics.clone(), &health, &requirements, VERSION_PERIOD);
         let (events, _) = Events::start(self.api.client(), "service-controller", "test", metrics.clone());
         let provider = Provider {
             name: "test".to_owned(),

@@ -14,7 +14,7 @@ use pileus_cloud::{OwnedLoadBalancer, Provider};
 use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::facts::service::ServiceFacts;
 use pileus_controllers::services::Services;
-use pileus_controllers::{Error as ApiError, Health};
+use pileus_controllers::{Error as ApiError, Health, VERSION_PERIOD};
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -66,7 +66,8 @@ impl ClusterSnapshot {
         let (mut services, mut present) = (Vec::new(), HashMap::new());
         if provider.load_balancers.is_some() {
             let (terms, health) = (&provider.service_requirements, Health::default());
-            let all = Services::new(client.clone(), metrics.controllers.clone(), &health, terms);
+            let all =
+                Services::new(client.clone(), metrics.controllers.clone(), &health, terms, VERSION_PERIOD);
             let failed = |source| failed("list services", source);
             present = with_timeout(all.present()).await.map_err(failed)?;
             let names = owned.iter().filter_map(|owned| present.get(owned.service_uid.as_ref()?).cloned());

@@ -5,6 +5,7 @@ mod load_balancers;
 mod lookups;
 mod routes;
 mod settle;
+mod silence;
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -28,10 +29,9 @@ pub(crate) const MAX_BATCH: usize = 5_000;
 /// reached.
 const MAX_REQUESTS: usize = 100;
 
-/// The soft deadline of a call to a cloud that never answers: short, because waiting shows nothing more. The time from
-/// the soft to the hard deadline is that of lookups in [`Limits::default`], on which providers rely; changes have more,
-/// but need no more.
-const SHORT_DEADLINE: Duration = Duration::from_secs(2);
+/// How long `describe` and `configure` may take. The host allows less, but what it allows depends on how busy the machine is.
+/// Their processor time is limited as in a cluster, and they have nothing to wait for.
+const INFO_DEADLINE: Duration = Duration::from_mins(2);
 
 /// The provider to test, and the arguments of the test.
 pub(crate) struct Subject {
@@ -54,7 +54,7 @@ pub(crate) struct Subject {
 /// # Errors
 /// [`Error::Gate`] for invalid grants or rules, [`Error::Stopped`] if the user stopped changes.
 pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> Result<Facts, Error> {
-    let limits = subject.access.call_limits.clone();
+    let limits = Limits { info: INFO_DEADLINE, ..subject.access.call_limits.clone() };
     let metrics = Metrics::register(&mut prometheus_client::registry::Registry::default());
     let component = &subject.component;
     progress("calling describe");
@@ -220,44 +220,6 @@ impl Caller {
         }
         self.silence(&nodes, facts, progress).await;
         Ok(())
-    }
-
-    /// Makes calls with a cloud that never answers, and a short deadline.
-    async fn silence(mut self, nodes: &[Target], facts: &mut Facts, progress: &mut dyn FnMut(&str)) {
-        let normal = Limits::default();
-        let hard = SHORT_DEADLINE + normal.lookup_hard.saturating_sub(normal.lookup_soft);
-        let deadlines = (SHORT_DEADLINE, hard);
-        self.guest = self.guest.with_limits(Limits {
-            lookup_soft: SHORT_DEADLINE,
-            lookup_hard: hard,
-            change_soft: SHORT_DEADLINE,
-            load_balancers_soft: SHORT_DEADLINE,
-            change_hard: hard,
-            load_balancers_hard: hard,
-            ..normal
-        });
-        let mode = CloudMode::Silence;
-        let mut report = || {
-            progress(&format!("calling the provider with {}, for up to {} s", mode.as_str(), hard.as_secs()));
-        };
-        if let Some(lookups) = &mut facts.lookups {
-            report();
-            lookups.deadlines = deadlines;
-            // One such wait is enough.
-            if let Some((purpose, about)) = self.fault_subjects(lookups.known.as_ref()).into_iter().next() {
-                lookups.faults.push((mode, vec![self.call_lookup(mode, purpose, about).await]));
-            }
-        }
-        if let Some(changes) = &mut facts.load_balancers {
-            report();
-            changes.deadlines = deadlines;
-            changes.faults.push(self.services_fault(mode).await);
-        }
-        if let Some(changes) = &mut facts.routes {
-            report();
-            changes.deadlines = deadlines;
-            changes.faults.push(self.routes_fault(mode, nodes).await);
-        }
     }
 
     /// The Nodes with an instance, as targets of traffic.

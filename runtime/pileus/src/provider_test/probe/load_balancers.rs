@@ -1,5 +1,7 @@
 //! The scenario of load balancers, and their removal.
 
+use std::time::Duration;
+
 use pileus_cloud::{
     IpFamily, OwnedLoadBalancer, Protocol, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
     ServiceProgress, Target,
@@ -8,8 +10,8 @@ use pileus_cloud::{
 use super::super::changes::{CallFailure, CallRecord, Changes, FaultRecord, Listing, Scenario, Step};
 use super::super::cloud::CloudMode;
 use super::super::describe;
-use super::settle::{Outcomes, once, settle};
-use super::{Caller, SHORT_DEADLINE, faults_but_silence, finished};
+use super::settle::{Outcomes, list, once, settle};
+use super::{Caller, faults_but_silence, finished};
 use crate::error::Error;
 
 /// The namespace of the fictitious Services.
@@ -53,7 +55,7 @@ impl Caller {
             progress(&format!("changing load balancers with {}", mode.as_str()));
             faults.push(self.services_fault(mode).await);
         }
-        Ok(Changes { scenario, faults, deadlines: (SHORT_DEADLINE, SHORT_DEADLINE) })
+        Ok(Changes { scenario, faults, deadlines: (Duration::ZERO, Duration::ZERO) })
     }
 
     /// Runs the scenario with two fictitious Services.
@@ -194,12 +196,7 @@ impl Caller {
     }
 
     async fn list_owned(&self, mode: CloudMode) -> Listing<OwnedLoadBalancer> {
-        self.cloud.begin(mode, &[]);
-        let items = match self.guest.list_owned_once(&self.cluster).await {
-            Ok(listed) => listed.map_err(CallFailure::Error),
-            Err(fault) => Err(CallFailure::Fault(fault)),
-        };
-        Listing { items, requests: self.cloud.seen() }
+        list(&self.cloud, mode, async || self.guest.list_owned_once(&self.cluster).await).await
     }
 
     fn is_ours(&self, owned: &OwnedLoadBalancer, service: &Service) -> bool {

@@ -1,13 +1,15 @@
 //! The lookups of Nodes.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use pileus_cloud::{NodeReference, ProviderId, Purpose};
-use pileus_host::{Capability, Description};
+use pileus_cloud::{Answer, Error, NodeReference, ProviderId, Purpose};
+use pileus_host::{Capability, Description, Fault};
+use tokio::time::sleep;
 
 use super::super::cloud::CloudMode;
 use super::super::facts::{Alone, Known, LookupCall, LookupOutcome, Lookups};
-use super::{Caller, MAX_BATCH, MAX_REQUESTS, SHORT_DEADLINE, faults_but_silence};
+use super::settle::{MAX_TRIES, MAX_WAIT, MIN_WAIT, retry_after};
+use super::{Caller, MAX_BATCH, MAX_REQUESTS, faults_but_silence};
 
 impl Caller {
     pub(super) async fn lookups(&self, description: &Description, progress: &mut dyn FnMut(&str)) -> Lookups {
@@ -35,7 +37,7 @@ impl Caller {
         let largest = self.call_lookup(CloudMode::RealFor(MAX_REQUESTS), Purpose::Initialise, many).await;
         let faults = self.under_faults(known.as_ref(), progress).await;
         Lookups {
-            deadlines: (SHORT_DEADLINE, SHORT_DEADLINE),
+            deadlines: (Duration::ZERO, Duration::ZERO),
             empty,
             missing,
             foreign,
@@ -116,8 +118,16 @@ impl Caller {
         about
     }
 
+    /// Looks up Nodes in the real cloud. Where that is to be repeated, because cloud or machine are busy, it is, as in a cluster.
     async fn lookup(&self, purpose: Purpose, nodes: Vec<NodeReference>) -> LookupCall {
-        self.call_lookup(CloudMode::Real, purpose, nodes).await
+        let mut call = self.call_lookup(CloudMode::Real, purpose, nodes).await;
+        for _ in 1..MAX_TRIES {
+            let Some(wait) = repeat_after(&call.outcome) else { break };
+            sleep(wait.clamp(MIN_WAIT, MAX_WAIT)).await;
+            let again = self.call_lookup(CloudMode::Real, purpose, call.nodes).await;
+            call = LookupCall { requests: [call.requests, again.requests].concat(), ..again };
+        }
+        call
     }
 
     pub(super) async fn call_lookup(
@@ -137,6 +147,20 @@ impl Caller {
     }
 }
 
+/// When to repeat a lookup; none if its outcome is final.
+fn repeat_after(outcome: &LookupOutcome) -> Option<Duration> {
+    let of_answer = |answer: &Result<Answer, Error>| match answer {
+        Ok(Answer::Pending(after)) => Some(*after),
+        Ok(Answer::Found(_) | Answer::Absent | Answer::Unmanaged) => None,
+        Err(error) => retry_after(error),
+    };
+    match outcome {
+        LookupOutcome::Answers(answers) => answers.iter().filter_map(of_answer).max(),
+        LookupOutcome::Failed(error) => retry_after(error),
+        LookupOutcome::Fault(fault) => matches!(fault, Fault::Deadline { .. }).then_some(MIN_WAIT),
+    }
+}
+
 /// A Node as the host passes it.
 fn node(name: &str, provider_id: Option<ProviderId>) -> NodeReference {
     NodeReference {
@@ -148,5 +172,34 @@ fn node(name: &str, provider_id: Option<ProviderId>) -> NodeReference {
         node_ips: Vec::new(),
         labels: Vec::new(),
         system_uuid: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pileus_cloud::ErrorKind;
+
+    use super::super::super::samples::answers;
+    use super::*;
+
+    #[test]
+    fn a_lookup_is_repeated_unless_its_outcome_is_final() {
+        let second = Duration::from_secs(1);
+        let error = |kind| Error::new(kind, "why");
+        let deadline = Fault::Deadline { limit: second, unanswered: None };
+        let rows = [
+            (answers([]), None),
+            (answers([Ok(Answer::Absent), Ok(Answer::Unmanaged)]), None),
+            (answers([Err(error(ErrorKind::Broken)), Err(error(ErrorKind::Invalid))]), None),
+            (answers([Ok(Answer::Absent), Ok(Answer::Pending(second * 3))]), Some(second * 3)),
+            (answers([Err(error(ErrorKind::Unavailable)), Ok(Answer::Absent)]), Some(second)),
+            (LookupOutcome::Failed(error(ErrorKind::Throttled(Some(second * 7)))), Some(second * 7)),
+            (LookupOutcome::Failed(error(ErrorKind::Denied)), None),
+            (LookupOutcome::Fault(deadline), Some(second)),
+            (LookupOutcome::Fault(Fault::StackOverflow), None),
+        ];
+        for (outcome, expected) in rows {
+            assert_eq!(repeat_after(&outcome), expected, "{outcome:?}");
+        }
     }
 }

@@ -1,12 +1,14 @@
 //! The scenario of routes, and their removal.
 
+use std::time::Duration;
+
 use pileus_cloud::{ListedRoute, ProviderId, Route, RouteAction, RouteChange, RouteProgress, Target};
 
 use super::super::changes::{CallFailure, CallRecord, Changes, FaultRecord, Listing, Scenario, Step};
 use super::super::cloud::CloudMode;
 use super::super::describe;
-use super::settle::{Outcomes, once, settle};
-use super::{Caller, SHORT_DEADLINE, faults_but_silence, finished};
+use super::settle::{Outcomes, list, once, settle};
+use super::{Caller, faults_but_silence, finished};
 use crate::error::Error;
 
 impl Caller {
@@ -39,7 +41,7 @@ impl Caller {
             progress(&format!("changing routes with {}", mode.as_str()));
             faults.push(self.routes_fault(mode, nodes).await);
         }
-        Ok(Changes { scenario, faults, deadlines: (SHORT_DEADLINE, SHORT_DEADLINE) })
+        Ok(Changes { scenario, faults, deadlines: (Duration::ZERO, Duration::ZERO) })
     }
 
     /// Runs the scenario with two routes to CIDRs that are not in use.
@@ -117,12 +119,7 @@ impl Caller {
     }
 
     async fn list_routes(&self, mode: CloudMode) -> Listing<ListedRoute> {
-        self.cloud.begin(mode, &[]);
-        let items = match self.guest.list_routes_once(&self.cluster).await {
-            Ok(listed) => listed.map_err(CallFailure::Error),
-            Err(fault) => Err(CallFailure::Fault(fault)),
-        };
-        Listing { items, requests: self.cloud.seen() }
+        list(&self.cloud, mode, async || self.guest.list_routes_once(&self.cluster).await).await
     }
 
     /// Lists routes, and returns the first of the test's own.

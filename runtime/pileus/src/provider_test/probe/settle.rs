@@ -1,4 +1,5 @@
-//! Repeats changes in the real cloud until they have ended, as the host's controllers do. Some clouds take minutes.
+//! Repeats changes in the real cloud until they have ended, and lists until they succeed, as the host's controllers do. Some
+//! clouds take minutes, and a busy cloud or machine makes a call fail that succeeds a moment later.
 
 use std::time::Duration;
 
@@ -6,20 +7,20 @@ use pileus_cloud::{Error, Retry, RouteChange, ServiceChange};
 use pileus_host::Fault;
 use tokio::time::{Instant, sleep};
 
-use super::super::changes::{CallFailure, CallRecord, ChangeOutcome};
+use super::super::changes::{CallFailure, CallRecord, ChangeOutcome, Listing};
 use super::super::cloud::{Cloud, CloudMode};
 
 /// How long a change may take. Clouds that build load balancers from virtual machines need some minutes.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The longest wait before the next call, regardless of what the provider asks for.
-const MAX_WAIT: Duration = Duration::from_secs(30);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// The shortest wait before the next call.
-const MIN_WAIT: Duration = Duration::from_secs(1);
+pub(super) const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// How often a failed change that may be retried is sent.
-const MAX_TRIES: usize = 5;
+/// How often a failed call or change that may be retried is sent.
+pub(super) const MAX_TRIES: usize = 5;
 
 /// A change with the provider's resume note.
 pub(super) trait Resume: Clone {
@@ -74,7 +75,7 @@ where
 {
     let until = Instant::now() + TIMEOUT;
     let mut items: Vec<Item<C>> = changes.into_iter().map(Item::new).collect();
-    let (mut requests, mut first) = (Vec::new(), None);
+    let (mut requests, mut first, mut failures) = (Vec::new(), None, 0);
     loop {
         let due: Vec<C> = items.iter().filter(|item| item.is_due()).map(|item| item.change.clone()).collect();
         let CallRecord { outcomes, requests: more, .. } =
@@ -83,12 +84,15 @@ where
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(failure) => {
-                return CallRecord {
-                    sent,
-                    outcomes: Err(failure),
-                    first: first.unwrap_or_default(),
-                    requests,
-                };
+                failures += 1;
+                match repeat_after(&failure).filter(|_| failures < MAX_TRIES) {
+                    Some(wait) => sleep(wait).await,
+                    None => {
+                        let first = first.unwrap_or_default();
+                        return CallRecord { sent, outcomes: Err(failure), first, requests };
+                    }
+                }
+                continue;
             }
         };
         first.get_or_insert_with(|| outcomes.clone());
@@ -105,6 +109,49 @@ where
     }
     let outcomes = items.into_iter().filter_map(|item| item.outcome).collect();
     CallRecord { sent, outcomes: Ok(outcomes), first: first.unwrap_or_default(), requests }
+}
+
+/// Lists in this mode, and in the real cloud again after a failure that may pass.
+pub(super) async fn list<T>(
+    cloud: &Cloud,
+    mode: CloudMode,
+    call: impl AsyncFn() -> Result<Result<Vec<T>, Error>, Fault>,
+) -> Listing<T> {
+    let mut requests = Vec::new();
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        cloud.begin(mode, &[]);
+        let items = match call().await {
+            Ok(listed) => listed.map_err(CallFailure::Error),
+            Err(fault) => Err(CallFailure::Fault(fault)),
+        };
+        requests.extend(cloud.seen());
+        let may_repeat = mode == CloudMode::Real && tries < MAX_TRIES;
+        match items.as_ref().err().and_then(repeat_after).filter(|_| may_repeat) {
+            Some(wait) => sleep(wait).await,
+            None => return Listing { items, requests },
+        }
+    }
+}
+
+/// When to repeat a call; none if that would not help.
+fn repeat_after(failure: &CallFailure) -> Option<Duration> {
+    let wait = match failure {
+        CallFailure::Error(error) => retry_after(error)?,
+        CallFailure::Fault(Fault::Deadline { .. }) => MIN_WAIT,
+        CallFailure::Fault(_) => return None,
+    };
+    Some(wait.clamp(MIN_WAIT, MAX_WAIT))
+}
+
+/// When to retry after an error; none if that would not help.
+pub(super) const fn retry_after(error: &Error) -> Option<Duration> {
+    match error.kind.retry() {
+        Retry::After(after) => Some(after),
+        Retry::Soon | Retry::WithBackoff | Retry::Uncertain => Some(MIN_WAIT),
+        Retry::Slowly => None,
+    }
 }
 
 /// A change that is being repeated.
@@ -133,9 +180,7 @@ impl<C: Resume> Item<C> {
     fn is_due(&self) -> bool {
         match &self.outcome {
             None | Some(ChangeOutcome::InProgress { .. }) => true,
-            Some(ChangeOutcome::Failed(error)) => {
-                self.failures < MAX_TRIES && error.kind.retry() != Retry::Slowly
-            }
+            Some(ChangeOutcome::Failed(error)) => self.failures < MAX_TRIES && retry_after(error).is_some(),
             Some(ChangeOutcome::Done(_) | ChangeOutcome::Elsewhere) => false,
         }
     }
@@ -143,11 +188,65 @@ impl<C: Resume> Item<C> {
     fn wait(&self) -> Duration {
         match &self.outcome {
             Some(ChangeOutcome::InProgress { after, .. }) => *after,
-            Some(ChangeOutcome::Failed(error)) => match error.kind.retry() {
-                Retry::After(after) => after,
-                Retry::Soon | Retry::WithBackoff | Retry::Uncertain | Retry::Slowly => MIN_WAIT,
-            },
+            Some(ChangeOutcome::Failed(error)) => retry_after(error).unwrap_or(MIN_WAIT),
             _ => Duration::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use pileus_cloud::{ErrorKind, RouteProgress};
+
+    use super::*;
+
+    fn failing(kind: ErrorKind) -> Error {
+        Error::new(kind, "why")
+    }
+
+    fn deadline() -> Fault {
+        Fault::Deadline { limit: MIN_WAIT, unanswered: None }
+    }
+
+    /// The call fails so often, and then succeeds.
+    #[tokio::test(start_paused = true)]
+    async fn a_list_of_the_real_cloud_is_repeated_while_that_may_help() {
+        type Fails = fn() -> Result<Result<Vec<u8>, Error>, Fault>;
+        let rows: [(CloudMode, Fails, usize, bool); 7] = [
+            (CloudMode::Real, || Ok(Err(failing(ErrorKind::Unavailable))), 1, true),
+            (CloudMode::Real, || Ok(Err(failing(ErrorKind::Throttled(Some(MAX_WAIT))))), 1, true),
+            (CloudMode::Real, || Err(deadline()), MAX_TRIES - 1, true),
+            (CloudMode::Real, || Err(deadline()), MAX_TRIES, false),
+            (CloudMode::Real, || Ok(Err(failing(ErrorKind::Broken))), 1, false),
+            (CloudMode::Real, || Err(Fault::StackOverflow), 1, false),
+            (CloudMode::Down, || Ok(Err(failing(ErrorKind::Unavailable))), 1, false),
+        ];
+        for (mode, fails, times, succeeds) in rows {
+            let (cloud, calls) = (Cloud::new(), Cell::new(0));
+            let listing = list(&cloud, mode, async || {
+                calls.set(calls.get() + 1);
+                if calls.get() > times { Ok(Ok(vec![7])) } else { fails() }
+            });
+            let items = listing.await.items;
+            let row = format!("{mode:?} {:?} {times}", fails());
+            assert_eq!((items.is_ok(), calls.get()), (succeeds, times + usize::from(succeeds)), "{row}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_are_sent_again_after_a_call_without_outcomes_that_may_pass() {
+        let rows = [(deadline(), 2, true), (deadline(), MAX_TRIES, false), (Fault::StackOverflow, 1, false)];
+        for (fault, times, succeeds) in rows {
+            let (cloud, calls) = (Cloud::new(), Cell::new(0));
+            let record = settle(&cloud, String::new(), Vec::<RouteChange>::new(), async |_| {
+                calls.set(calls.get() + 1);
+                let done: Vec<Result<RouteProgress, Error>> = Vec::new();
+                if calls.get() > times { Ok(Ok(done)) } else { Err(fault.clone()) }
+            });
+            let is_settled = record.await.outcomes.is_ok();
+            assert_eq!((is_settled, calls.get()), (succeeds, times + usize::from(succeeds)), "{fault:?}");
         }
     }
 }
