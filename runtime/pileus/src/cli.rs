@@ -44,7 +44,7 @@ Exit codes:
   3  the component can't be used: it isn't one, implements another version of the contract, or imports an interface that
      the host doesn't offer
   4  the provider rejects its configuration, or fails to describe itself
-  5  provider test: the provider violates the contract
+  5  provider test: the provider violates the contract, or not every check ran and --require-all was passed
   6  release-deletion: a Node is not held; release-deletion and plan: the API server or the cloud doesn't answer or
      refuses, so not everything could be read
   7  plan: changes are pending

@@ -101,6 +101,17 @@ pub enum Error {
         /// How many checks failed; at least one.
         failed: usize,
     },
+    /// Checks of a conformance test did not run, although `--require-all` asks for all of them.
+    #[error(
+        "{provider}: {} not run, and --require-all asks for all; pass what the report says that they need",
+        if *.not_run == 1 { "1 check was".to_owned() } else { format!("{} checks were", .not_run) }
+    )]
+    NotTested {
+        /// The provider's file.
+        provider: String,
+        /// How many checks were not run; at least one.
+        not_run: usize,
+    },
     /// A test that changes a cloud was stopped.
     #[error("stopped; {}", if left.is_empty() { "everything that the test created is removed".to_owned() } else { format!("remove from the cloud what is left:{}", list(left)) })]
     Stopped {
@@ -157,7 +168,7 @@ impl Error {
                 _ => 4,
             },
             Self::NothingToDo { .. } => 3,
-            Self::Nonconforming { .. } => 5,
+            Self::Nonconforming { .. } | Self::NotTested { .. } => 5,
             Self::NotHeld(_) | Self::Cluster { .. } | Self::Unplanned { .. } => 6,
             Self::Provider { source, .. } => match source {
                 Host::Engine(_) | Host::CompilerSpawn(_) => 1,

@@ -41,7 +41,8 @@ use report::Report;
 /// Tests a provider and prints the report.
 ///
 /// # Errors
-/// [`Error::Nonconforming`] if a check fails; other errors if the test can't run.
+/// [`Error::Nonconforming`] if a check fails, [`Error::NotTested`] if all have to run and one did not; other errors if the
+/// test can't run.
 pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     let cli::ProviderTest {
         component,
@@ -51,6 +52,7 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
         node,
         gone,
         allow_changes,
+        require_all,
         json,
         log_filter,
         compiled,
@@ -80,9 +82,10 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     let text = if json { terminal::json(&report.json()) } else { report.text() };
     // A reader that closes the pipe early (`pileus provider test … | head -1`) isn't an error.
     let _closed = std::io::stdout().write_all(text.as_bytes());
-    match report.failed() {
-        0 => Ok(()),
-        failed => Err(Error::Nonconforming { provider: file, failed }),
+    match (report.failed(), report.not_run()) {
+        (0, not_run) if not_run > 0 && require_all => Err(Error::NotTested { provider: file, not_run }),
+        (0, _) => Ok(()),
+        (failed, _) => Err(Error::Nonconforming { provider: file, failed }),
     }
 }
 

@@ -281,8 +281,8 @@ mod tests {
     use super::*;
     use pileus_cloud::{Address, AddressKind, ProviderId};
     use proptest::prelude::*;
-    use std::collections::{BTreeMap, BTreeSet};
     use proptest::test_runner::{Config, RngAlgorithm};
+    use std::collections::{BTreeMap, BTreeSet};
 
     const PERIOD: Duration = Duration::from_mins(30);
 

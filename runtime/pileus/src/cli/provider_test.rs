@@ -65,6 +65,10 @@ pub struct ProviderTest {
     #[arg(long)]
     pub allow_changes: bool,
 
+    /// Fail unless every check ran: for CI, where an argument that got lost must not pass as a test
+    #[arg(long)]
+    pub require_all: bool,
+
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

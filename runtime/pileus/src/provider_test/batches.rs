@@ -33,6 +33,13 @@ pub(super) const CHECKS: &[Check] = &[
         test: neighbours,
     },
     Check {
+        id: "instances.refresh",
+        claim: "a Node has the same answer in a full refresh by provider ID as alone",
+        matters: "a provider reads a list for many Nodes; one that can't find them in it by their IDs makes all of them look \
+                  deleted",
+        test: refresh,
+    },
+    Check {
         id: "instances.largest-batch",
         claim: "the largest batch is answered in time",
         matters: "the host sends batches as large as the provider declares; after a restart that is the whole cluster",
@@ -117,6 +124,21 @@ fn neighbours(facts: &Facts) -> CheckResult {
     Ok(())
 }
 
+fn refresh(facts: &Facts) -> CheckResult {
+    let Known { alone, refreshed, .. } = known_nodes(facts)?;
+    repeats(facts)?;
+    let each: Option<Vec<_>> = alone.iter().map(|alone| alone.by_id.as_ref()?.answers()?.first()).collect();
+    let (Some(each), Some(call)) = (each, refreshed) else {
+        return Err(not_run("instances.known has to pass first"));
+    };
+    let is_same =
+        |answers: &[_]| answers.iter().zip(each.iter().cycle()).all(|(answer, alone)| answer == *alone);
+    if call.answers().is_some_and(is_same) {
+        return Ok(());
+    }
+    Err(missed(call, "find each Node of a batch by its provider ID, also in what a list returned"))
+}
+
 fn largest(facts: &Facts) -> CheckResult {
     let call = &lookups(facts)?.largest;
     match &call.outcome {
@@ -142,7 +164,7 @@ mod tests {
     use pileus_cloud::{Answer, Error, ErrorKind};
     use pileus_host::Fault;
 
-    use super::super::samples::{facts, known, lookups_of, outcomes, trapped};
+    use super::super::samples::{answers, facts, known, lookups_of, outcomes, trapped};
     use super::*;
 
     fn swap(call: &mut LookupCall) {
@@ -155,11 +177,15 @@ mod tests {
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
-        let rows: [(&str, Mistake); 6] = [
+        let rows: [(&str, Mistake); 7] = [
             ("instances.empty", |facts| lookups_of(facts).empty.outcome = trapped()),
             ("instances.order", |facts| {
                 swap(&mut known(facts).mixed);
                 swap(&mut known(facts).reversed);
+            }),
+            ("instances.refresh", |facts| {
+                let call = known(facts).refreshed.as_mut().unwrap();
+                call.outcome = answers([Ok(Answer::Absent), Ok(Answer::Absent)]);
             }),
             ("instances.largest-batch", |facts| lookups_of(facts).largest.outcome = trapped()),
             ("instances.one-each", |facts| {

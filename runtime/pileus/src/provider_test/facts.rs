@@ -129,6 +129,9 @@ pub(crate) struct Known {
     pub(crate) mixed: LookupCall,
     /// As `mixed`, in reverse.
     pub(crate) reversed: LookupCall,
+    /// A refresh of a full batch: the Nodes with an instance in turns, by the provider IDs of their first answers. None if
+    /// one of them has no answer.
+    pub(crate) refreshed: Option<LookupCall>,
 }
 
 /// Separate lookups of one Node with an instance.
@@ -159,11 +162,11 @@ impl Lookups {
     /// All calls.
     pub(crate) fn all(&self) -> impl Iterator<Item = &LookupCall> {
         let Self { deadlines: _, empty, missing, foreign, largest, gone, known, faults } = self;
-        let known = known.iter().flat_map(|Known { alone, mixed, reversed }| {
+        let known = known.iter().flat_map(|Known { alone, mixed, reversed, refreshed }| {
             let alone = alone.iter().flat_map(|Alone { expected: _, by_name, by_id, confirmed }| {
                 by_name.iter().chain(by_id).chain(confirmed)
             });
-            alone.chain([mixed, reversed])
+            alone.chain([mixed, reversed]).chain(refreshed)
         });
         let faults = faults.iter().flat_map(|(_, calls)| calls);
         [empty, missing, foreign, largest].into_iter().chain(gone).chain(known).chain(faults)

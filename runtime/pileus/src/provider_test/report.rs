@@ -51,7 +51,8 @@ impl Report {
         self.count(|result| matches!(result, Err(NotPassed::Failed(_))))
     }
 
-    fn not_run(&self) -> usize {
+    /// How many checks were not run.
+    pub(crate) fn not_run(&self) -> usize {
         self.count(|result| matches!(result, Err(NotPassed::NotRun(_))))
     }
 
@@ -127,7 +128,8 @@ impl Report {
             }));
         }
         let (passed, failed, not_run) = (self.passed(), self.failed(), self.not_run());
-        lines.extend([String::new(), format!("{passed} passed, {failed} failed, {not_run} not run\n")]);
+        let rest = if not_run > 0 { "; not a complete test: pass what the checks above need" } else { "" };
+        lines.extend([String::new(), format!("{passed} passed, {failed} failed, {not_run} not run{rest}\n")]);
         lines.join("\n")
     }
 }
@@ -178,7 +180,12 @@ mod tests {
         }
         let passed = checks.len() - 2;
         assert_eq!(json["summary"], json!({"passed": passed, "failed": 1, "notRun": 1}));
-        assert!(text.ends_with(&format!("\n{passed} passed, 1 failed, 1 not run\n")), "{text}");
+        let last = format!(
+            "\n{passed} passed, 1 failed, 1 not run; not a complete test: pass what the checks above need\n"
+        );
+        assert!(text.ends_with(&last), "{text}");
+        let whole = Report::new(String::new(), String::new(), String::new(), &samples::facts()).text();
+        assert!(whole.ends_with(" passed, 0 failed, 0 not run\n"), "{whole}");
     }
 
     #[test]

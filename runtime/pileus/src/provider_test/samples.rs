@@ -213,6 +213,11 @@ fn lookups() -> Lookups {
                     Ok(instance_named("node-1")),
                 ]),
             ),
+            refreshed: Some(call(
+                Purpose::Refresh,
+                ["node-1", "node-2"].map(|name| node(name, Some(&format!("sample://{name}")))).into(),
+                answers(["node-1", "node-2"].map(|name| Ok(instance_named(name)))),
+            )),
         }),
         faults: CloudMode::FAULTS.into_iter().map(trouble).collect(),
     }

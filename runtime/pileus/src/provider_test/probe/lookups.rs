@@ -11,6 +11,9 @@ use super::super::facts::{Alone, Known, LookupCall, LookupOutcome, Lookups};
 use super::settle::{MAX_TRIES, MAX_WAIT, MIN_WAIT, retry_after};
 use super::{Caller, MAX_BATCH, MAX_REQUESTS, faults_but_silence};
 
+/// How many Nodes a refresh has at most. Providers read few instances one by one and more from a list.
+const FULL_BATCH: usize = 64;
+
 impl Caller {
     pub(super) async fn lookups(&self, description: &Description, progress: &mut dyn FnMut(&str)) -> Lookups {
         let largest = description.call_shape(Capability::Instances).largest_batch;
@@ -29,7 +32,7 @@ impl Caller {
             None
         } else {
             progress("looking up the Nodes with an instance");
-            Some(self.known().await)
+            Some(self.known(largest).await)
         };
         progress(&format!("looking up {largest} Nodes at once"));
         let many =
@@ -73,7 +76,7 @@ impl Caller {
         faults
     }
 
-    async fn known(&self) -> Known {
+    async fn known(&self, largest: usize) -> Known {
         let mut alone = Vec::new();
         for (name, expected) in &self.nodes {
             let by_name = [
@@ -98,7 +101,15 @@ impl Caller {
         let reversed = mixed.iter().rev().cloned().collect();
         let mixed = self.lookup(Purpose::Initialise, mixed).await;
         let reversed = self.lookup(Purpose::Initialise, reversed).await;
-        Known { alone, mixed, reversed }
+        let by_id = alone.iter().filter_map(|alone| alone.by_id.as_ref()).flat_map(|call| &call.nodes);
+        let by_id: Vec<_> = by_id.cloned().collect();
+        let refreshed = if by_id.len() == alone.len() {
+            let batch = by_id.into_iter().cycle().take(largest.min(FULL_BATCH)).collect();
+            Some(self.lookup(Purpose::Refresh, batch).await)
+        } else {
+            None
+        };
+        Known { alone, mixed, reversed, refreshed }
     }
 
     /// The Nodes of lookups with faults: those with an instance, if there are any, because an answer about another Node
