@@ -9,6 +9,7 @@ use crate::bindings::load_balancers::exports::pileus::provider::load_balancers;
 use crate::bindings::pileus::provider::types;
 use crate::bindings::routes::exports::pileus::provider::routes;
 use crate::error::AFTER_DEADLINE;
+use crate::http::codes;
 use crate::{
     Answer, Capability, Cluster, Error, InProgress, Instances, ListedRoute, LoadBalancers, NodeReference,
     OwnedLoadBalancer, Provider, Purpose, RouteChange, RouteOutcome, Routes, ServiceCall, ServiceOutcome,
@@ -242,6 +243,9 @@ pub fn list_owned<P: LoadBalancers>(
 
 /// Makes the provider of this call.
 fn configured<P: Provider>() -> Result<P, Error> {
+    codes::install(|| {
+        configuration::read::<P>(&host::configuration()).map_or_else(|_| Vec::new(), |it| it.settings().codes)
+    });
     configuration::read(&host::configuration()).map_err(|problems| configuration::rejected(&problems))
 }
 

@@ -46,6 +46,7 @@
 //! ```
 
 mod base_url;
+pub(crate) mod codes;
 mod collection;
 mod document;
 pub(crate) mod failure;
@@ -60,6 +61,7 @@ use std::time::Duration;
 pub use ::http::{HeaderMap, Method, StatusCode};
 use ::http::{HeaderName, HeaderValue, Uri, header};
 pub use base_url::BaseUrl;
+pub use codes::{CodePlace, Codes, Meaning};
 pub use collection::{Collection, MAX_SINGLE_READS, NextPage, Page};
 pub use document::{Document, Edit};
 pub use members::{MemberDigest, MemberSet};
@@ -240,8 +242,9 @@ impl Request {
         if deadline::has_passed() {
             return Err(Error::deadline(&subject));
         }
-        let Incoming { status, headers, bytes } = host::exchange(outgoing).await?;
-        Ok(Response { status, headers, bytes, subject })
+        let host = outgoing.uri.host().unwrap_or_default().to_owned();
+        let incoming = host::exchange(outgoing).await?;
+        Ok(Response::new(incoming, subject, &host))
     }
 
     /// Reads the response from the host's cache. None if the cache has none that is new enough. Nothing is sent to the

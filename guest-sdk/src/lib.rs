@@ -48,7 +48,4 @@ pub use service::{
     Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, OwnedLoadBalancer, PortStatus, Protocol,
     Service, ServicePort, SessionAffinity, Target, TargetSelection, Targets, TrafficPolicy,
 };
-pub use settings::{
-    CodePlace, CredentialHint, Effect, Endpoint, Limit, Operation, Place, Quota, Refusal, RefusalMeaning,
-    Rule, Settings,
-};
+pub use settings::{CredentialHint, Effect, Endpoint, Limit, Operation, Place, Quota, Rule, Settings};

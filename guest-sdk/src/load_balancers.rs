@@ -283,7 +283,8 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::testing::{Host, delete, get, put};
+    use crate::http::Meaning;
+    use crate::testing::{Exchange, Host, delete, get, put};
     use crate::{Description, Problem, Settings, TargetSelection, http};
 
     #[derive(Deserialize, JsonSchema)]
@@ -304,7 +305,10 @@ mod tests {
         }
 
         fn settings(&self) -> Settings {
-            Settings::default()
+            let base = http::BaseUrl::parse("http://cloud.test").unwrap();
+            let codes = base.codes(http::CodePlace::Json("code".to_owned()));
+            let codes = codes.code(400, "Busy*", Meaning::Throttled).code(400, "NoSuch*", Meaning::Absent);
+            Settings::default().codes(codes)
         }
     }
 
@@ -412,6 +416,19 @@ mod tests {
             let throttled = crate::ErrorKind::Throttled(Some(Duration::from_secs(7)));
             assert_eq!(failed.unwrap_err().kind, throttled);
         }
+    }
+
+    #[test]
+    fn the_codes_of_the_settings_apply_to_all_responses_of_a_call() {
+        let actions = vec![ServiceAction::Ensure(service("a")), ServiceAction::Delete(service("b"))];
+        let coded = |exchange: Exchange, code| exchange.status(400).json(serde_json::json!({"code": code}));
+        let host = Host::new()
+            .exchange(coded(put(url("a")), "BusyCloud").header("retry-after", "7"))
+            .exchange(coded(delete(url("b")), "NoSuchBalancer"));
+        let outcomes = host.change_load_balancers::<Writer>(&call(actions)).unwrap();
+        let throttled = crate::ErrorKind::Throttled(Some(Duration::from_secs(7)));
+        assert_eq!(outcomes[0].as_ref().unwrap_err().kind, throttled);
+        assert_eq!(outcomes[1], Ok(ServiceProgress::gone()));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::http::Codes;
 use crate::{Capability, Extra, Problem};
 
 /// A host that the provider asks to reach. The request grants nothing: the operator decides.
@@ -207,48 +208,6 @@ impl Limit {
     }
 }
 
-/// The part of a response that has the cloud's error code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CodePlace {
-    /// The header of this name.
-    Header(String),
-    /// The text at this path of a JSON body: names and positions, separated by dots, as in `error.errors.0.reason`.
-    Json(String),
-    /// The text of the first element of this name in an XML body.
-    Xml(String),
-}
-
-/// What a refusal means for later requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalMeaning {
-    /// The cloud throttles: the limits of the request close for a while.
-    Throttled,
-    /// The object of the request is locked, for example by an operation in progress. The path of the request closes for a
-    /// while, and no limit.
-    Locked,
-    /// The object doesn't exist. It is evidence of absence, as a 404 is.
-    Absent,
-    /// Not yet: another object has to change first. Nothing closes.
-    Later,
-    /// None of these: nothing closes, regardless of the status.
-    Other,
-}
-
-/// What a response means to the host where its status alone misleads. The first matching refusal applies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The host, as in [`Endpoint::host`].
-    pub host: String,
-    /// The status, from 400 to 599.
-    pub status: u16,
-    /// Where the code is.
-    pub place: CodePlace,
-    /// The code, or a pattern with one `*` that stands for any text.
-    pub code: String,
-    /// What it means.
-    pub meaning: RefusalMeaning,
-}
-
 /// How many requests a cloud accepts, as the operator configures it. A type for a field of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -269,8 +228,8 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The cloud's published limits.
     pub limits: Vec<Limit>,
-    /// What the cloud's refusals mean to the host.
-    pub refusals: Vec<Refusal>,
+    /// What the clouds' error codes mean, where the status alone misleads.
+    pub codes: Vec<Codes>,
     /// The keys of the Node labels that the provider reads with this configuration. A `*` at the end stands for any text.
     pub node_labels: Vec<String>,
     /// What the operator should know about the configuration although it is accepted: a field without effect, a value that
@@ -324,9 +283,9 @@ impl Settings {
         self
     }
 
-    /// Adds what refusals of the cloud mean, after the existing ones.
-    pub fn refusals(mut self, refusals: impl IntoIterator<Item = Refusal>) -> Self {
-        self.refusals.extend(refusals);
+    /// Says what the error codes of a host mean. The SDK reports errors by it, and the host learns by it.
+    pub fn codes(mut self, codes: Codes) -> Self {
+        self.codes.push(codes);
         self
     }
 
