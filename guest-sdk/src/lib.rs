@@ -34,8 +34,8 @@ pub use description::{Annotation, AnnotationType, CallShape, Capability, Descrip
 pub use error::{Error, ErrorKind, Extra};
 pub use instances::{Answer, Instance, InstanceList, InstanceState, Instances, Purpose, Stance, lookup_each};
 pub use load_balancers::{
-    LoadBalancers, Notice, Resource, ResourceChange, ServiceAction, ServiceCall, ServiceChange,
-    ServiceOutcome, ServiceProgress, ServiceReport, TargetMembers, shared,
+    LoadBalancers, Notice, Resource, ServiceAction, ServiceCall, ServiceChange, ServiceOutcome,
+    ServiceProgress, ServiceReport, SharedDocument, Steps, TargetMembers, Task, Turn,
 };
 pub use node::{Address, AddressKind, NodeReference};
 pub use operation::InProgress;

@@ -1,26 +1,23 @@
 //! Reads paged lists. Clouds differ only in how a page names the next one.
 
-use serde::de::DeserializeOwned;
-
 use super::{Request, Response, without_query};
 use crate::Error;
 
 /// Reads a list page by page, and returns the items and how the list ended. The list is complete only if it ended without
 /// an error.
 ///
-/// `first` is the request for the first page, and `send` sends each request. `split` splits a page into its items and the
-/// request for the next page, if there is one.
-pub async fn read_pages<P: DeserializeOwned, T>(
+/// `first` is the request for the first page, and `send` sends each request. `split` splits a successful response into its
+/// items and the request for the next page, if there is one.
+pub async fn read_pages<T>(
     first: Request,
     send: impl AsyncFn(Request) -> Result<Response, Error>,
-    split: impl Fn(P) -> (Vec<T>, Option<Request>),
+    split: impl Fn(Response) -> Result<(Vec<T>, Option<Request>), Error>,
 ) -> (Vec<T>, Result<(), Error>) {
     let (mut all, mut next) = (Vec::new(), Some(first));
     while let Some(request) = next {
         let url = request.url.clone();
-        match send(request).await.and_then(Response::json) {
-            Ok(page) => {
-                let (items, following) = split(page);
+        match send(request).await.and_then(Response::error_for_status).and_then(&split) {
+            Ok((items, following)) => {
                 all.extend(items);
                 // Such a page would be read again and again until the deadline, and fill the memory of the call.
                 if following.as_ref().is_some_and(|following| following.url == url) {
@@ -46,9 +43,10 @@ mod tests {
     const URL: &str = "http://cloud.test/machines";
 
     fn list(host: &Host) -> (Vec<i64>, Result<(), ErrorKind>) {
-        let split = |page: Value| {
+        let split = |page: Response| {
+            let page: Value = page.json()?;
             let items = page["items"].as_array().unwrap().iter().map(|item| item.as_i64().unwrap()).collect();
-            (items, page["next"].as_str().map(http::get))
+            Ok((items, page["next"].as_str().map(http::get)))
         };
         let (items, end) = host.run(read_pages(http::get(URL), Request::send, split));
         (items, end.map_err(|error| error.kind))

@@ -76,25 +76,18 @@ impl Response {
         }
     }
 
-    /// The body of a successful response, read as JSON, and its headers, which may name an operation that has begun.
-    ///
-    /// # Errors
-    ///
-    /// As [`json`](Self::json).
-    pub fn json_with_headers<T: DeserializeOwned>(self) -> Result<(T, HeaderMap), Error> {
-        let mut response = self.error_for_status()?;
-        let headers = std::mem::take(&mut response.headers);
-        Ok((response.json()?, headers))
-    }
-
     /// The body of a successful response, read as JSON.
     ///
     /// # Errors
     ///
     /// As [`error_for_status`](Self::error_for_status), and `broken` if the body doesn't match the type.
     pub fn json<T: DeserializeOwned>(self) -> Result<T, Error> {
+        self.parse(|bytes| serde_json::from_slice(bytes))
+    }
+
+    /// The body of a successful response, as a function reads it.
+    pub(super) fn parse<T>(self, read: impl FnOnce(&[u8]) -> serde_json::Result<T>) -> Result<T, Error> {
         let Self { bytes, subject, .. } = self.error_for_status()?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| Error::broken(format!("{subject} sent an unexpected body: {error}")))
+        read(&bytes).map_err(|error| Error::broken(format!("{subject} sent an unexpected body: {error}")))
     }
 }
