@@ -54,6 +54,7 @@ pub(crate) mod failure;
 mod members;
 mod numeric_id;
 mod pages;
+mod raw;
 mod response;
 mod slots;
 pub(crate) mod status;
@@ -69,6 +70,7 @@ pub use document::{Document, Edit};
 pub use members::{MemberDigest, MemberSet};
 pub use numeric_id::NumericId;
 pub use pages::read_pages;
+pub use raw::Raw;
 pub use response::Response;
 use serde::Serialize;
 
@@ -91,6 +93,7 @@ pub enum Source {
 }
 
 /// A request, as the SDK sends it.
+#[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
@@ -148,12 +151,13 @@ pub struct Request {
     headers: HeaderMap,
     body: Option<Vec<u8>>,
     problem: Option<String>,
+    is_page: bool,
 }
 
 impl Request {
     /// A request of any method.
     pub fn new(method: Method, url: impl Into<String>) -> Self {
-        Self { method, url: url.into(), headers: HeaderMap::new(), body: None, problem: None }
+        Self { method, url: url.into(), headers: HeaderMap::new(), body: None, problem: None, is_page: false }
     }
 
     /// Adds a query parameter.
@@ -200,10 +204,22 @@ impl Request {
         self
     }
 
+    /// Makes the response take its turn among all pages of the call, by its size. It must be read before another page is
+    /// waited for.
+    fn as_page(self) -> Self {
+        Self { is_page: true, ..self }
+    }
+
     /// Sets the body to a value as JSON.
-    pub fn json(mut self, value: &impl Serialize) -> Self {
-        match serde_json::to_vec(value) {
-            Ok(bytes) => self.body("application/json", bytes),
+    pub fn json(self, value: &impl Serialize) -> Self {
+        self.json_of_size(value, 128)
+    }
+
+    /// The same, with room for a body of this size, so that a large one isn't copied while it grows.
+    fn json_of_size(mut self, value: &impl Serialize, size: usize) -> Self {
+        let mut bytes = Vec::with_capacity(size);
+        match serde_json::to_writer(&mut bytes, value) {
+            Ok(()) => self.body("application/json", bytes),
             Err(error) => {
                 self.problem = Some(format!("its body can't be written as JSON: {error}"));
                 self
@@ -239,6 +255,7 @@ impl Request {
     /// `denied` if the gate denies the request, `unavailable` if there is no response, `broken` if the request or the
     /// response is not valid HTTP, and an error that [says](Error::is_past_deadline) that the deadline has passed.
     pub async fn send(self) -> Result<Response, Error> {
+        let is_page = self.is_page;
         let outgoing = self.build()?;
         let subject = outgoing.subject();
         let _slot = slots::acquire().await;
@@ -246,8 +263,12 @@ impl Request {
             return Err(Error::deadline(&subject));
         }
         let host = outgoing.uri.host().unwrap_or_default().to_owned();
-        let incoming = host::exchange(outgoing).await?;
-        Ok(Response::new(incoming, subject, &host))
+        let before_body = async |size| if is_page { Some(slots::acquire_page(size).await) } else { None };
+        let (incoming, mut turn) = host::exchange(outgoing, before_body).await?;
+        if let Some(turn) = turn.as_mut().filter(|_| incoming.status.is_success()) {
+            turn.set_amount(incoming.bytes.len());
+        }
+        Ok(Response::new(incoming, subject, &host, turn))
     }
 
     /// Reads the response from the host's cache. None if the cache has none that is new enough. Nothing is sent to the
@@ -276,7 +297,7 @@ impl Request {
     }
 
     fn build(self) -> Result<Outgoing, Error> {
-        let Self { method, url, headers, body, problem } = self;
+        let Self { method, url, headers, body, problem, is_page: _ } = self;
         if let Some(problem) = problem {
             return Err(Error::broken(format!("{method} {url} was not sent: {problem}")));
         }

@@ -251,6 +251,11 @@ impl Host {
         self.0.max_in_flight.get()
     }
 
+    /// The largest number of bytes of responses that were read at a time.
+    pub fn max_bytes_in_flight(&self) -> usize {
+        self.0.max_bytes_in_flight.get()
+    }
+
     /// The lines that were logged, in order.
     pub fn log(&self) -> Vec<LogLine> {
         self.0.log.borrow().clone()
