@@ -25,9 +25,9 @@ use tracing::Level;
 use crate::http::ONLY_IF_CACHED;
 use crate::log::HostLog;
 use crate::{
-    Answer, Cluster, Error, Instances, ListedRoute, LoadBalancers, NodeReference, OwnedLoadBalancer, Problem,
-    Provider, Purpose, RouteChange, RouteOutcome, Routes, ServiceCall, ServiceOutcome, Settings,
-    configuration, export,
+    Answer, Cluster, Error, Instances, ListedRoute, LoadBalancers, LocalAnswer, LocalInstance, NodeReference,
+    OwnedLoadBalancer, Problem, Provider, Purpose, RouteChange, RouteOutcome, Routes, ServiceCall,
+    ServiceOutcome, Settings, configuration, export,
 };
 use double::Double;
 
@@ -176,6 +176,22 @@ impl Host {
         let answers = self.run(export::look_up::<P>(purpose, nodes))?;
         assert_eq!(answers.len(), nodes.len(), "a lookup gives one answer for each Node");
         Ok(answers)
+    }
+
+    /// Makes one call of `local-instance.describe`, exactly as a component does.
+    ///
+    /// # Errors
+    ///
+    /// The provider's error.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run).
+    pub fn describe_local_instance<P: LocalInstance>(
+        &self,
+        node: &NodeReference,
+    ) -> Result<LocalAnswer, Error> {
+        self.run(export::described_local_instance::<P>(node))
     }
 
     /// Makes one call of `routes.list`, exactly as a component does.

@@ -5,7 +5,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Response, StatusCode, delete, get, put, without_query};
+use super::request::without_query;
+use super::{Response, StatusCode, delete, get, put};
 use crate::operation::{self, InProgress};
 use crate::{Error, ErrorKind};
 

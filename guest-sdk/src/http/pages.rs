@@ -1,6 +1,7 @@
 //! Reads paged lists. Clouds differ only in how a page names the next one.
 
-use super::{Request, Response, without_query};
+use super::request::without_query;
+use super::{Request, Response};
 use crate::Error;
 
 /// Reads a list page by page, and returns the items and how the list ended. The list is complete only if it ended without
@@ -16,7 +17,7 @@ pub async fn read_pages<T>(
     let (mut all, mut next) = (Vec::new(), Some(first));
     while let Some(request) = next {
         let url = request.url.clone();
-        match send(request.as_page()).await.and_then(Response::error_for_status).and_then(&split) {
+        match send(request.page_turn()).await.and_then(Response::error_for_status).and_then(&split) {
             Ok((items, following)) => {
                 all.extend(items);
                 // Such a page would be read again and again until the deadline, and fill the memory of the call.

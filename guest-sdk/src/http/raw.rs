@@ -1,4 +1,4 @@
-//! Objects of JSON whose members stay text until they are read. A document of megabytes is split that way in milliseconds, and
+//! Objects of JSON whose members stay text until they are read. A document of megabytes is split into members in milliseconds, and
 //! what a provider doesn't know survives when it is written.
 
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::Error;
 pub struct Raw(Vec<(Box<str>, Box<RawValue>)>);
 
 impl Raw {
-    /// The value of a member. None if there is none, or if it is null.
+    /// The value of a member. None without such a member, or if it is null.
     ///
     /// # Errors
     ///
