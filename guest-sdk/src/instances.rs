@@ -94,16 +94,6 @@ pub trait Instances: Provider {
         async { None }
     }
 
-    /// The ID of a Node's instance in the list. None if the Node has no provider ID yet and is found by its name. The
-    /// default is the whole provider ID.
-    ///
-    /// # Errors
-    ///
-    /// `invalid` if the provider ID isn't one of this cloud.
-    fn instance_id(&self, node: &NodeReference) -> Result<Option<String>, Error> {
-        Ok(node.provider_id.clone())
-    }
-
     /// Looks up the instances of Nodes: one answer each, in the same order. Fails as a whole only if the provider can't
     /// consider any Node.
     ///
@@ -137,14 +127,33 @@ async fn list_or_lookup<P: Instances>(
         _ => provider.list(if are_few { Source::Cache } else { Source::Cloud }).await,
     };
     let Some(list) = list else { return lookup_each(provider, purpose, nodes).await };
+    let index = list.index(P::canonical_id);
+    let schemes = P::describe().provider_id_schemes;
     let find = async |node: &NodeReference| {
-        let id = provider.instance_id(node)?;
-        match list.find(id.as_deref(), &node.name) {
+        let answer = match &node.provider_id {
+            // A list says nothing about the instances of other clouds.
+            Some(id) if !has_scheme(id, &schemes) => return Err(foreign(id, &schemes)),
+            Some(id) => index.find(&P::canonical_id(id)),
+            None => list.find_by_name(&node.name),
+        };
+        match answer {
             Ok(Answer::Absent) | Err(_) if are_few => provider.lookup(purpose, node).await,
             answer => answer,
         }
     };
     map_concurrently(nodes, find).await
+}
+
+fn has_scheme(provider_id: &str, schemes: &[String]) -> bool {
+    let scheme = provider_id.split_once("://").map(|(scheme, _)| scheme);
+    schemes.iter().any(|known| Some(&**known) == scheme)
+}
+
+fn foreign(provider_id: &str, schemes: &[String]) -> Error {
+    Error::invalid(format!(
+        "provider ID `{provider_id}` is of another cloud: expected {}://",
+        schemes.join(":// or ")
+    ))
 }
 
 /// Looks up each Node by itself, many concurrently. Once the soft deadline of the call has passed, it answers `pending`
@@ -246,7 +255,7 @@ mod tests {
         type Configuration = Nothing;
 
         fn describe() -> Description {
-            Description::new("lister", "0.1.0")
+            Description::new("lister", "0.1.0").provider_id_scheme("lister")
         }
 
         fn configure(Nothing {}: Nothing) -> Result<Self, Vec<Problem>> {
@@ -268,7 +277,8 @@ mod tests {
             let names =
                 http::get(url("list")).send_from(source).await.and_then(http::Response::json::<Vec<String>>);
             let list = names.map_or_else(|error| (Vec::new(), Err(error)), |names| (names, Ok(())));
-            Some(InstanceList::new(list, |name| (name, name), |_| Answer::Pending(Duration::ZERO)))
+            let entry = |name: String| (format!("lister://{name}"), name, Answer::Pending(Duration::ZERO));
+            Some(InstanceList::new(list, entry))
         }
     }
 
@@ -287,6 +297,23 @@ mod tests {
         let host = (0..4).map(one).fold(Host::new(), Host::exchange);
         let answers = host.lookup::<Lister>(Purpose::Confirm, &nodes(4)).unwrap();
         assert!(answers.iter().all(|answer| *answer == read), "{answers:?}");
+    }
+
+    #[test]
+    fn known_nodes_are_found_in_a_list_without_any_code_of_the_provider() {
+        let known = |name: &str, id: &str| NodeReference::new(name).with_provider_id(id);
+        let nodes = [
+            known("x", "lister://a"),
+            known("y", "lister://b"),
+            known("z", "other://a"),
+            known("a", "lister"),
+        ];
+        let host = Host::new().exchange(get(url("list")).json(["a"]));
+        let answers = host.lookup::<Lister>(Purpose::Refresh, &nodes).unwrap();
+        assert_eq!(answers[..2], [Ok(Answer::Pending(Duration::ZERO)), Ok(Answer::Absent)]);
+        for foreign in &answers[2..] {
+            assert_eq!(foreign.as_ref().unwrap_err().kind, crate::ErrorKind::Invalid);
+        }
     }
 
     #[test]

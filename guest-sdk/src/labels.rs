@@ -13,7 +13,10 @@ pub const CLUSTER: &str = "pileus-cluster";
 /// The key of the Service's UID.
 pub const SERVICE: &str = "pileus-service";
 
-/// The key of the Service's namespace and name, for people.
+/// The key of the Service's namespace, for people. It has a label of its own, because many clouds allow no slash in a label.
+pub const SERVICE_NAMESPACE: &str = "pileus-service-namespace";
+
+/// The key of the Service's name, for people.
 pub const SERVICE_NAME: &str = "pileus-service-name";
 
 /// The key of the name of the Node that a route leads to.
@@ -31,8 +34,13 @@ pub struct Labeled {
 
 /// The labels of a resource that is created for a Service.
 pub fn for_service(cluster: &Cluster, service: &Service) -> BTreeMap<String, String> {
-    let name = format!("{}/{}", service.namespace, service.name);
-    known([(CLUSTER, cluster.uid.clone()), (SERVICE, Some(service.uid.clone())), (SERVICE_NAME, Some(name))])
+    let Service { namespace, name, uid, .. } = service;
+    known([
+        (CLUSTER, cluster.uid.clone()),
+        (SERVICE, Some(uid.clone())),
+        (SERVICE_NAMESPACE, Some(namespace.clone())),
+        (SERVICE_NAME, Some(name.clone())),
+    ])
 }
 
 /// The labels of a route.
@@ -67,9 +75,7 @@ pub fn owned(
     if cluster_uid.is_some() && cluster_uid != cluster.uid {
         return None;
     }
-    let service = labels.remove(SERVICE_NAME);
-    let service =
-        service.and_then(|text| text.split_once('/').map(|(of, name)| (of.to_owned(), name.to_owned())));
+    let service = labels.remove(SERVICE_NAMESPACE).zip(labels.remove(SERVICE_NAME));
     Some(OwnedLoadBalancer {
         cluster_uid,
         service_uid: Some(service_uid),

@@ -10,6 +10,7 @@ mod description;
 mod error;
 #[doc(hidden)]
 pub mod export;
+mod export_macro;
 #[doc = include_str!("../GUIDE.md")]
 pub mod guide {}
 mod host;
@@ -18,6 +19,7 @@ pub mod identity;
 mod instances;
 pub mod labels;
 mod load_balancers;
+mod local_instance;
 mod log;
 mod node;
 pub mod operation;
@@ -34,9 +36,10 @@ pub use description::{Annotation, AnnotationType, CallShape, Capability, Descrip
 pub use error::{Error, ErrorKind, Extra};
 pub use instances::{Answer, Instance, InstanceList, InstanceState, Instances, Purpose, Stance, lookup_each};
 pub use load_balancers::{
-    LoadBalancers, Notice, Resource, ResourceChange, ServiceAction, ServiceCall, ServiceChange,
-    ServiceOutcome, ServiceProgress, ServiceReport, TargetMembers, shared,
+    LoadBalancers, Notice, Resource, ServiceAction, ServiceCall, ServiceChange, ServiceOutcome,
+    ServiceProgress, ServiceReport, SharedDocument, Steps, TargetMembers, Task, Turn,
 };
+pub use local_instance::{LocalAnswer, LocalInstance};
 pub use node::{Address, AddressKind, NodeReference};
 pub use operation::InProgress;
 pub use provider::{Problem, Provider};
@@ -48,7 +51,4 @@ pub use service::{
     Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, OwnedLoadBalancer, PortStatus, Protocol,
     Service, ServicePort, SessionAffinity, Target, TargetSelection, Targets, TrafficPolicy,
 };
-pub use settings::{
-    CodePlace, CredentialHint, Effect, Endpoint, Limit, Operation, Place, Quota, Refusal, RefusalMeaning,
-    Rule, Settings,
-};
+pub use settings::{CredentialHint, Effect, Endpoint, Limit, Operation, Place, Quota, Rule, Settings};

@@ -1,14 +1,11 @@
 //! The capability `load-balancers`: load balancers for Services of type LoadBalancer. A call carries all changes that are
-//! due. [`ResourceChange`] reconciles clouds where each Service has a resource of its own; [`shared`] reconciles clouds
-//! where many Services share one, and writes it once.
+//! due. [`Steps`] takes them through the resources and documents that the cloud needs for a Service.
 
-mod resource;
-pub mod shared;
+mod steps;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-pub use resource::{Resource, ResourceChange};
+pub use steps::{Resource, SharedDocument, Steps, Task, Turn};
 
 use crate::http::MemberSet;
 use crate::{
@@ -49,14 +46,14 @@ impl ServiceChange {
         }
     }
 
-    /// The name of the cloud's resource, where resources are named by the UID of their Service: the UID, or the name that
-    /// was listed.
-    pub const fn resource_name(&self) -> &str {
+    /// The UID of the Service that the change is about, or its beginning if the cloud stored no more. For an orphan without one
+    /// it is the name that was listed.
+    pub fn service_uid(&self) -> &str {
         match &self.action {
-            ServiceAction::Ensure(Service { uid: name, .. })
-            | ServiceAction::UpdateTargets(Service { uid: name, .. })
-            | ServiceAction::Delete(Service { uid: name, .. })
-            | ServiceAction::RemoveOrphan(OwnedLoadBalancer { name, .. }) => name.as_str(),
+            ServiceAction::Ensure(service)
+            | ServiceAction::UpdateTargets(service)
+            | ServiceAction::Delete(service) => &service.uid,
+            ServiceAction::RemoveOrphan(orphan) => orphan.service_uid.as_ref().unwrap_or(&orphan.name),
         }
     }
 
@@ -99,24 +96,6 @@ impl ServiceCall {
             change(one).await
         };
         map_removals_first(&self.changes, ServiceChange::is_removal, change).await
-    }
-
-    /// The names of the cloud's resources for all changes, see [`ServiceChange::resource_name`].
-    pub fn resource_names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.changes.iter().map(ServiceChange::resource_name)
-    }
-
-    /// The changes of the cloud's resources, one for each change of the call. `found` holds the existing resources by name;
-    /// `desired` computes the state that a Service asks for.
-    pub fn resource_changes<'a, R: Resource<D>, D>(
-        &'a self,
-        found: &'a HashMap<String, Result<R, Error>>,
-        desired: impl Fn(&'a Service) -> Result<D, Error>,
-    ) -> Vec<ResourceChange<'a, R, D>> {
-        let resource_change = |change: &'a ServiceChange| {
-            ResourceChange::new(change, found.get(change.resource_name()), &desired)
-        };
-        self.changes.iter().map(resource_change).collect()
     }
 
     /// The targets of the call's Services as sets of members. `name` is the cloud's name of a target; targets without one
@@ -194,10 +173,10 @@ impl ServiceReport {
         Self { status: status.into_iter().collect(), ..Self::default() }
     }
 
-    /// Adds a notice for the user.
+    /// Adds notices for the user: a list, or an `Option` of one.
     #[must_use]
-    pub fn notice(mut self, notice: Notice) -> Self {
-        self.notices.push(notice);
+    pub fn notices(mut self, notices: impl IntoIterator<Item = Notice>) -> Self {
+        self.notices.extend(notices);
         self
     }
 
@@ -258,9 +237,9 @@ impl From<InProgress> for ServiceProgress {
 /// A change may come again at any time, also after an answer was lost or the host was killed halfway. So a provider reads
 /// what exists, goes on from there, and writes nothing if everything is as desired.
 pub trait LoadBalancers: Provider {
-    /// Makes changes: one outcome each, in the same order. Removals take effect before additions. If each Service has a
-    /// resource of its own in the cloud, use [`ResourceChange::reconcile`]. If many share one, see [`shared`]. Otherwise
-    /// use [`ServiceCall::change_each`] with a function for each action.
+    /// Makes changes: one outcome each, in the same order. Removals take effect before additions. Use [`Steps`] where the
+    /// cloud's resources can be compared with what a Service asks for. Otherwise use [`ServiceCall::change_each`] with a
+    /// function for each action.
     ///
     /// Ensuring what is so already and removing what is gone succeed. `UpdateTargets` may do everything that `Ensure` does.
     ///
@@ -283,7 +262,8 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::testing::{Host, delete, get, put};
+    use crate::http::Meaning;
+    use crate::testing::{Exchange, Host, delete, get, put};
     use crate::{Description, Problem, Settings, TargetSelection, http};
 
     #[derive(Deserialize, JsonSchema)]
@@ -304,7 +284,10 @@ mod tests {
         }
 
         fn settings(&self) -> Settings {
-            Settings::default()
+            let base = http::BaseUrl::parse("http://cloud.test").unwrap();
+            let codes = base.codes(http::CodePlace::Json("code".to_owned()));
+            let codes = codes.code(400, "Busy*", Meaning::Throttled).code(400, "NoSuch*", Meaning::Absent);
+            Settings::default().codes(codes)
         }
     }
 
@@ -412,6 +395,19 @@ mod tests {
             let throttled = crate::ErrorKind::Throttled(Some(Duration::from_secs(7)));
             assert_eq!(failed.unwrap_err().kind, throttled);
         }
+    }
+
+    #[test]
+    fn the_codes_of_the_settings_apply_to_all_responses_of_a_call() {
+        let actions = vec![ServiceAction::Ensure(service("a")), ServiceAction::Delete(service("b"))];
+        let coded = |exchange: Exchange, code| exchange.status(400).json(serde_json::json!({"code": code}));
+        let host = Host::new()
+            .exchange(coded(put(url("a")), "BusyCloud").header("retry-after", "7"))
+            .exchange(coded(delete(url("b")), "NoSuchBalancer"));
+        let outcomes = host.change_load_balancers::<Writer>(&call(actions)).unwrap();
+        let throttled = crate::ErrorKind::Throttled(Some(Duration::from_secs(7)));
+        assert_eq!(outcomes[0].as_ref().unwrap_err().kind, throttled);
+        assert_eq!(outcomes[1], Ok(ServiceProgress::gone()));
     }
 
     #[test]

@@ -33,24 +33,11 @@
 
 use std::time::Duration;
 
-use crate::http::{HeaderMap, Response, StatusCode, status};
+use crate::http::{Response, StatusCode, status};
 use crate::{Error, host};
-
-/// The note of a change that waits for a write of its Service's own resource, as
-/// [`ResourceChange`](crate::ResourceChange) leaves it. If the cloud named an operation, a space and its address follow.
-pub const WRITTEN: &str = "written";
-
-/// The note of a change that waits for a deletion.
-pub const DELETED: &str = "deleted";
-
-/// The note of a change that waits for a write of a resource that Services share.
-pub const SHARED: &str = "shared";
 
 /// When to poll an operation again, if the cloud doesn't say.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The longest note that the host keeps, in bytes.
-const MAX_NOTE: usize = 4 << 10;
 
 /// The headers in which clouds name an operation that has begun.
 const ADDRESS_HEADERS: [&str; 2] = ["azure-asyncoperation", "operation-location"];
@@ -62,6 +49,25 @@ pub struct InProgress {
     pub after: Duration,
     /// The note for the next call about the same object, such as the address of an operation. At most 4 KiB.
     pub resume: Option<String>,
+}
+
+impl InProgress {
+    /// Asked again soon, without a note.
+    pub const fn soon() -> Self {
+        Self { after: POLL_INTERVAL, resume: None }
+    }
+}
+
+/// What a write did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written<R> {
+    /// It wrote the whole resource, which is now as the cloud returned it.
+    Whole(R),
+    /// It began an operation, or took one of several steps. The resource is read again once the operation has ended, and
+    /// written again if it doesn't match yet.
+    Step(InProgress),
+    /// The resource was removed before the write came. It is created by the next call.
+    Gone,
 }
 
 /// The status of an operation.
@@ -79,7 +85,7 @@ pub enum Status {
 impl Status {
     /// It is in progress, and the resource shows how far it is. Asked again soon.
     pub const fn running() -> Self {
-        Self::Running(InProgress { after: POLL_INTERVAL, resume: None })
+        Self::Running(InProgress::soon())
     }
 
     /// It is in progress. Asked again after this time, with this note.
@@ -115,64 +121,31 @@ impl Status {
             Self::Succeeded | Self::Failed(_) => Ok(None),
         }
     }
-
-    /// The same for a change that waits for a step, which its note names. The address of the operation stays in the note
-    /// while the operation runs, even if only the response to the write named it. An address that is too long is left out,
-    /// but never the step: without it a failure would go unreported, and the change would be retried at once, endlessly.
-    pub(crate) fn progress_at<P: From<InProgress>>(
-        self,
-        step: &str,
-        resume: Option<&str>,
-    ) -> Result<Option<P>, Error> {
-        let status = match self {
-            Self::Running(InProgress { after, resume: named }) => {
-                let known = address(resume).filter(|_| is_at(step, resume)).map(str::to_owned);
-                let note = named.or(known).map(|address| format!("{step} {address}"));
-                Self::running_with(
-                    after,
-                    note.filter(|note| note.len() <= MAX_NOTE).unwrap_or_else(|| step.to_owned()),
-                )
-            }
-            status => status,
-        };
-        status.progress(resume)
-    }
 }
 
-/// Whether a note says that its change waits for this step.
-pub(crate) fn is_at(step: &str, resume: Option<&str>) -> bool {
-    resume.and_then(|note| note.split(' ').next()) == Some(step)
-}
-
-/// The address of the operation that a change waits for, from the note that [`ResourceChange`](crate::ResourceChange) or
-/// [`shared`](crate::shared) left. None if the cloud named no operation.
+/// The operation that a successful response says has begun: when to poll it, and its address if the cloud names it. None if the
+/// response names no operation and its status isn't 202.
 ///
-/// The address is the cloud's text. The gate denies a host without a grant, and counts the poll as a write unless a rule
-/// says that it is an operation poll.
-pub fn address(resume: Option<&str>) -> Option<&str> {
-    resume?.split_once(' ').map(|(_, address)| address)
+/// The address is the cloud's text. The gate denies a host without a grant, and counts the poll as a write unless a rule says
+/// that it is an operation poll.
+pub fn begun(response: &Response) -> Option<InProgress> {
+    let is_accepted = response.status == StatusCode::ACCEPTED;
+    let location = || response.header("location").filter(|url| is_accepted && url.starts_with("http"));
+    let address = ADDRESS_HEADERS.iter().find_map(|name| response.header(name)).or_else(location);
+    let after = || status::retry_after(&response.headers, host::now()).unwrap_or(POLL_INTERVAL);
+    (is_accepted || address.is_some())
+        .then(|| InProgress { after: after(), resume: address.map(str::to_owned) })
 }
 
-/// The operation that has begun according to response headers: when to poll, and its address, if the cloud names them.
-pub fn from_headers(headers: &HeaderMap) -> InProgress {
-    let after = status::retry_after(headers, host::now()).unwrap_or(POLL_INTERVAL);
-    let address = ADDRESS_HEADERS.iter().find_map(|name| headers.get(*name)?.to_str().ok());
-    InProgress { after, resume: address.map(str::to_owned) }
-}
-
-/// The status of a deletion, according to the response to it. It is running after a 202, and otherwise complete, also if
-/// there was nothing to delete.
+/// The status of a deletion, according to the response to it. It is running if the response says that an operation has
+/// [begun], and otherwise complete, also if there was nothing to delete.
 ///
 /// # Errors
 ///
 /// As [`Response::or_absent`].
 pub fn deletion_status(response: Response) -> Result<Status, Error> {
-    Ok(match response.or_absent()? {
-        Some(response) if response.status == StatusCode::ACCEPTED => {
-            Status::Running(from_headers(&response.headers))
-        }
-        _ => Status::Succeeded,
-    })
+    let response = response.or_absent()?;
+    Ok(response.as_ref().and_then(begun).map_or(Status::Succeeded, Status::Running))
 }
 
 /// Polls the operation whose address is the note of the last call, as [`Status::running_with`] left it, and returns the
@@ -235,33 +208,6 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_an_operation_stays_in_the_note_of_its_step() {
-        let at = |step: &str, named: Option<&str>, resume: Option<&str>| {
-            let status =
-                Status::Running(InProgress { after: POLL_INTERVAL, resume: named.map(str::to_owned) });
-            match status.progress_at::<RouteProgress>(step, resume) {
-                Ok(Some(RouteProgress::InProgress(InProgress { resume: Some(note), .. }))) => note,
-                other => panic!("{other:?}"),
-            }
-        };
-        let rows = [
-            (None, None, "written"),
-            (None, Some("written"), "written"),
-            (Some("/7"), None, "written /7"),
-            (None, Some("written /7"), "written /7"),
-            (Some("/8"), Some("written /7"), "written /8"),
-            (None, Some("deleted /7"), "written"),
-        ];
-        for (named, resume, note) in rows {
-            assert_eq!(at(WRITTEN, named, resume), note, "{named:?} {resume:?}");
-        }
-        let (fits, too_long) = ("u".repeat(MAX_NOTE - "written ".len()), "u".repeat(MAX_NOTE));
-        assert_eq!(at(WRITTEN, Some(&fits), None), format!("written {fits}"));
-        assert_eq!(at(WRITTEN, Some(&too_long), None), "written");
-        assert_eq!([None, Some("written"), Some("written /7")].map(address), [None, None, Some("/7")]);
-    }
-
-    #[test]
     fn an_accepted_deletion_is_running_and_any_other_is_complete() {
         let operation =
             || delete(URL).status(202).header("azure-asyncoperation", "/7").header("retry-after", "9");
@@ -272,6 +218,9 @@ mod tests {
         let rows = [
             (delete(URL).status(202), begun(1, None)),
             (operation(), begun(9, Some("/7"))),
+            (delete(URL).header("azure-asyncoperation", "/7"), begun(1, Some("/7"))),
+            (delete(URL).status(202).header("location", URL), begun(1, Some(URL))),
+            (delete(URL).status(201).header("location", URL), Ok(Status::Succeeded)),
             (delete(URL).status(204), Ok(Status::Succeeded)),
             (delete(URL).status(404), Ok(Status::Succeeded)),
             (delete(URL).status(409), Err(ErrorKind::Conflict(None))),

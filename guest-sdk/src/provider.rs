@@ -1,5 +1,7 @@
 //! The trait that every provider implements.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
@@ -46,6 +48,12 @@ pub trait Provider: Sized {
     /// Everything that is wrong with the configuration beyond its form.
     fn configure(configuration: Self::Configuration) -> Result<Self, Vec<Problem>>;
 
-    /// What follows from the configuration: hosts, the meaning of requests, and limits.
+    /// What follows from the configuration: hosts, the meaning of requests and error codes, and limits.
     fn settings(&self) -> Settings;
+
+    /// The form in which provider IDs are compared: two with the same form are of the same instance. The default is the
+    /// provider ID itself. Override it for a cloud that returns an ID in several spellings, for example in different case.
+    fn canonical_id(provider_id: &str) -> Cow<'_, str> {
+        Cow::Borrowed(provider_id)
+    }
 }

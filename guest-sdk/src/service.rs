@@ -275,10 +275,9 @@ pub struct OwnedLoadBalancer {
     pub service_uid: Option<String>,
     /// The Service's namespace and name, if the cloud stores them, for people.
     pub service: Option<(String, String)>,
-    /// The cloud's name for it, for people. When it is removed as an orphan,
-    /// [`ServiceChange::resource_name`](crate::ServiceChange::resource_name) returns this name.
+    /// The cloud's name for it, for people.
     pub name: String,
-    /// What is needed to find exactly this object again. See [`Extra`].
+    /// What is needed to find exactly this object again, if the UID of the Service isn't enough. See [`Extra`].
     pub extra: Extra,
 }
 

@@ -1,11 +1,15 @@
 //! What follows from a configuration: the hosts that the provider needs, what its requests mean, and the limits that its
 //! cloud publishes. The host reads the settings once, before any other call.
 
+mod rule;
+
 use std::num::NonZeroU32;
 
+pub use rule::{Effect, Operation, Place, Rule};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::http::Codes;
 use crate::{Capability, Extra, Problem};
 
 /// A host that the provider asks to reach. The request grants nothing: the operator decides.
@@ -61,123 +65,6 @@ impl Endpoint {
     }
 }
 
-/// What a request does in the cloud. The HTTP method alone doesn't always tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// It changes nothing. The host may answer it from a cache and may repeat it.
-    Read,
-    /// It changes something. The host repeats it only if it certainly never left.
-    Write,
-    /// It asks for the status of a change in progress.
-    OperationPoll,
-}
-
-/// The part of a request that names an operation or a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The query parameter of this name.
-    Query(String),
-    /// The header of this name.
-    Header(String),
-    /// The field of this name in a form-encoded body.
-    FormField(String),
-    /// The top-level field of this name in a JSON body.
-    JsonField(String),
-}
-
-/// The operation that a rule applies to, in an API that has one path for everything.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operation {
-    /// Where the request names the operation.
-    pub place: Place,
-    /// The operation's name, or a pattern with one `*` that stands for any text.
-    pub name: String,
-}
-
-/// What requests of one kind mean. The first matching rule applies. A request that no rule matches counts as a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// The host, as in [`Endpoint::host`].
-    pub host: String,
-    /// The method in upper case, or `*` for any.
-    pub method: String,
-    /// The path as a pattern: `*` stands for one segment, `**` at the end for all remaining segments.
-    pub path: String,
-    /// The operation, if method and path don't tell.
-    pub operation: Option<Operation>,
-    /// What the request does.
-    pub effect: Effect,
-    /// The keys of the limits that one such request counts against.
-    pub limits: Vec<String>,
-    /// The cache scope: the name of the data that the request reads or changes. `{n}` stands for the n-th segment that a
-    /// `*` matched, counted from 1. None is the scope of everything that the provider reads.
-    pub cache_scope: Option<String>,
-    /// For a paged list: where a request names the page that it asks for.
-    pub page: Option<Place>,
-    /// Whether the cloud treats two paths that differ only in case as the same.
-    pub fold_case: bool,
-}
-
-impl Rule {
-    /// A rule about requests of a method to a path of a host. [`BaseUrl::rule`](crate::http::BaseUrl::rule) takes the
-    /// host from the configuration.
-    pub fn new(
-        host: impl Into<String>,
-        method: impl Into<String>,
-        path: impl Into<String>,
-        effect: Effect,
-    ) -> Self {
-        Self {
-            host: host.into(),
-            method: method.into(),
-            path: path.into(),
-            operation: None,
-            effect,
-            limits: Vec::new(),
-            cache_scope: None,
-            page: None,
-            fold_case: false,
-        }
-    }
-
-    /// Restricts the rule to an operation.
-    #[must_use]
-    pub fn operation(mut self, place: Place, name: impl Into<String>) -> Self {
-        self.operation = Some(Operation { place, name: name.into() });
-        self
-    }
-
-    /// Counts each request against the limit of this key.
-    #[must_use]
-    pub fn limit(mut self, key: impl Into<String>) -> Self {
-        self.limits.push(key.into());
-        self
-    }
-
-    /// Sets the cache scope that the request reads or changes.
-    #[must_use]
-    pub fn cache_scope(mut self, scope: impl Into<String>) -> Self {
-        self.cache_scope = Some(scope.into());
-        self
-    }
-
-    /// Marks a paged list, and says where a request names the page that it asks for. A request without it asks for the
-    /// first page. The host caches the pages of one paged read together or not at all. It runs one paged read of a list
-    /// at a time, for all callers.
-    #[must_use]
-    pub fn page(mut self, place: Place) -> Self {
-        self.page = Some(place);
-        self
-    }
-
-    /// Says that the cloud treats two paths that differ only in case as the same.
-    #[must_use]
-    pub fn fold_case(mut self) -> Self {
-        self.fold_case = true;
-        self
-    }
-}
-
 /// A limit of the cloud: a token bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
@@ -207,48 +94,6 @@ impl Limit {
     }
 }
 
-/// The part of a response that has the cloud's error code.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CodePlace {
-    /// The header of this name.
-    Header(String),
-    /// The text at this path of a JSON body: names and positions, separated by dots, as in `error.errors.0.reason`.
-    Json(String),
-    /// The text of the first element of this name in an XML body.
-    Xml(String),
-}
-
-/// What a refusal means for later requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalMeaning {
-    /// The cloud throttles: the limits of the request close for a while.
-    Throttled,
-    /// The object of the request is locked, for example by an operation in progress. The path of the request closes for a
-    /// while, and no limit.
-    Locked,
-    /// The object doesn't exist. It is evidence of absence, as a 404 is.
-    Absent,
-    /// Not yet: another object has to change first. Nothing closes.
-    Later,
-    /// None of these: nothing closes, regardless of the status.
-    Other,
-}
-
-/// What a response means to the host where its status alone misleads. The first matching refusal applies.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// The host, as in [`Endpoint::host`].
-    pub host: String,
-    /// The status, from 400 to 599.
-    pub status: u16,
-    /// Where the code is.
-    pub place: CodePlace,
-    /// The code, or a pattern with one `*` that stands for any text.
-    pub code: String,
-    /// What it means.
-    pub meaning: RefusalMeaning,
-}
-
 /// How many requests a cloud accepts, as the operator configures it. A type for a field of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -269,8 +114,8 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The cloud's published limits.
     pub limits: Vec<Limit>,
-    /// What the cloud's refusals mean to the host.
-    pub refusals: Vec<Refusal>,
+    /// What the clouds' error codes mean, where the status alone misleads.
+    pub codes: Vec<Codes>,
     /// The keys of the Node labels that the provider reads with this configuration. A `*` at the end stands for any text.
     pub node_labels: Vec<String>,
     /// What the operator should know about the configuration although it is accepted: a field without effect, a value that
@@ -324,9 +169,9 @@ impl Settings {
         self
     }
 
-    /// Adds what refusals of the cloud mean, after the existing ones.
-    pub fn refusals(mut self, refusals: impl IntoIterator<Item = Refusal>) -> Self {
-        self.refusals.extend(refusals);
+    /// Says what the error codes of a host mean. The SDK reports errors by it, and the host learns by it.
+    pub fn codes(mut self, codes: Codes) -> Self {
+        self.codes.push(codes);
         self
     }
 

@@ -9,12 +9,13 @@ use std::time::{Duration, SystemTime};
 
 use crate::bindings::exports::pileus::provider::info;
 use crate::bindings::instances::exports::pileus::provider::instances;
+use crate::bindings::local_instance::exports::pileus::provider::local_instance;
 use crate::bindings::pileus::provider::types;
+use crate::http::{CodePlace, Codes, Meaning};
 use crate::{
-    Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, CodePlace,
-    CredentialHint, Description, Effect, Endpoint, Error, ErrorKind, InProgress, Instance, InstanceState,
-    Limit, NodeReference, Operation, Place, Problem, Purpose, Refusal, RefusalMeaning, Rule, ServiceFacts,
-    Settings, Stance,
+    Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, CredentialHint,
+    Description, Effect, Endpoint, Error, ErrorKind, InProgress, Instance, InstanceState, Limit, LocalAnswer,
+    NodeReference, Operation, Place, Problem, Purpose, Rule, ServiceFacts, Settings, Stance,
 };
 pub(crate) use load_balancers::{owned_to_wit, service, service_change, service_outcome, target};
 pub(crate) use routes::{cluster, listed, route_change, route_outcome};
@@ -88,6 +89,13 @@ fn address_to_wit(address: Address) -> types::Address {
     types::Address { kind, value }
 }
 
+pub(crate) fn local_answer(answer: LocalAnswer) -> local_instance::LocalAnswer {
+    match answer {
+        LocalAnswer::Found(found) => local_instance::LocalAnswer::Found(instance(found)),
+        LocalAnswer::Pending(after) => local_instance::LocalAnswer::Pending(milliseconds(after)),
+    }
+}
+
 pub(crate) fn answer(answer: Result<Answer, Error>) -> instances::Answer {
     match answer {
         Ok(Answer::Found(found)) => instances::Answer::Found(instance(found)),
@@ -155,11 +163,13 @@ pub(crate) fn description(
         extra,
     } = description;
     let shape = |of: &Capability| match of {
-        Capability::Instances => instances,
-        Capability::LoadBalancers => load_balancers,
-        Capability::Routes => routes,
+        Capability::Instances => Some(instances),
+        // It is about one Node in each call.
+        Capability::LocalInstance => None,
+        Capability::LoadBalancers => Some(load_balancers),
+        Capability::Routes => Some(routes),
     };
-    let call_shapes = capabilities.iter().map(|of| call_shape(capability(*of), shape(of)));
+    let call_shapes = capabilities.iter().filter_map(|of| Some(call_shape(capability(*of), shape(of)?)));
     info::Description {
         name,
         version,
@@ -190,6 +200,7 @@ fn service_facts(facts: ServiceFacts) -> info::ServiceFacts {
 fn capability(capability: Capability) -> info::Capability {
     match capability {
         Capability::Instances => info::Capability::Instances,
+        Capability::LocalInstance => info::Capability::LocalInstance,
         Capability::LoadBalancers => info::Capability::LoadBalancers,
         Capability::Routes => info::Capability::Routes,
     }
@@ -214,13 +225,12 @@ fn annotation(annotation: Annotation) -> info::Annotation {
 }
 
 pub(crate) fn settings(settings: Settings) -> info::Settings {
-    let Settings { endpoints, rules, limits, refusals, node_labels, notices, one_at_a_time, extra } =
-        settings;
+    let Settings { endpoints, rules, limits, codes, node_labels, notices, one_at_a_time, extra } = settings;
     info::Settings {
         endpoints: endpoints.into_iter().map(endpoint).collect(),
         rules: rules.into_iter().map(rule).collect(),
         limits: limits.into_iter().map(limit).collect(),
-        refusals: refusals.into_iter().map(refusal).collect(),
+        refusals: codes.into_iter().flat_map(refusals).collect(),
         node_labels,
         notices: notices.into_iter().map(problem).collect(),
         one_at_a_time: one_at_a_time.into_iter().map(capability).collect(),
@@ -239,21 +249,23 @@ fn limit(limit: Limit) -> info::Limit {
     info::Limit { key, capacity, per_minute, told_by, extra: Vec::new() }
 }
 
-fn refusal(refusal: Refusal) -> info::Refusal {
-    let Refusal { host, status, place, code, meaning } = refusal;
+fn refusals(codes: Codes) -> impl Iterator<Item = info::Refusal> {
+    let Codes { host, place, rows } = codes;
     let place = match place {
         CodePlace::Header(name) => info::CodePlace::Header(name),
         CodePlace::Json(path) => info::CodePlace::Json(path),
         CodePlace::Xml(element) => info::CodePlace::Xml(element),
     };
-    let meaning = match meaning {
-        RefusalMeaning::Throttled => info::RefusalMeaning::Throttled,
-        RefusalMeaning::Locked => info::RefusalMeaning::Locked,
-        RefusalMeaning::Absent => info::RefusalMeaning::Absent,
-        RefusalMeaning::Later => info::RefusalMeaning::Later,
-        RefusalMeaning::Other => info::RefusalMeaning::Other,
-    };
-    info::Refusal { host, status, place, code, meaning }
+    rows.into_iter().map(move |(status, code, meaning)| {
+        let meaning = match meaning {
+            Meaning::Throttled => info::RefusalMeaning::Throttled,
+            Meaning::Locked => info::RefusalMeaning::Locked,
+            Meaning::Absent => info::RefusalMeaning::Absent,
+            Meaning::Later => info::RefusalMeaning::Later,
+            Meaning::Invalid | Meaning::Denied | Meaning::Unavailable => info::RefusalMeaning::Other,
+        };
+        info::Refusal { host: host.clone(), status, place: place.clone(), code, meaning }
+    })
 }
 
 fn rule(rule: Rule) -> info::Rule {
@@ -371,7 +383,11 @@ mod tests {
             .cache_scope("{1}")
             .page(Place::JsonField("NextToken".to_owned()))
             .fold_case();
-        let converted = settings(Settings::default().rule(rule).limit(Limit::new("reads", 200, 600)));
+        let codes = Codes::new("cloud.test", CodePlace::Json("error.code".to_owned()))
+            .code(429, "Locked", Meaning::Locked)
+            .code(409, "Scope*", Meaning::Denied);
+        let converted =
+            settings(Settings::default().rule(rule).limit(Limit::new("reads", 200, 600)).codes(codes));
         let shown = format!("{converted:?}");
         for part in [
             "OperationPoll",
@@ -382,6 +398,12 @@ mod tests {
             "fold-case: true",
         ] {
             assert!(shown.contains(part), "{part} in {shown}");
+        }
+        let refusals = format!("{:?}", converted.refusals);
+        for part in
+            ["Json(\"error.code\")", "429", "RefusalMeaning::Locked", "Scope*", "RefusalMeaning::Other"]
+        {
+            assert!(refusals.contains(part), "{part} in {refusals}");
         }
         assert_eq!((converted.limits[0].capacity, converted.limits[0].per_minute), (200, 600));
     }

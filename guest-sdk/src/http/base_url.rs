@@ -7,6 +7,7 @@ use ::http::Uri;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::{CodePlace, Codes};
 use crate::{Effect, Endpoint, Rule};
 
 /// The base URL of a cloud's API: `http` or `https`, a host, and optionally a port and a path. A field of this type in a
@@ -76,6 +77,11 @@ impl BaseUrl {
     /// The request for access to this host.
     pub fn endpoint(&self, reason: impl Into<String>) -> Endpoint {
         Endpoint { tls: self.tls, port: self.port, ..Endpoint::new(&self.host, reason) }
+    }
+
+    /// A table of what this host's error codes mean, without rows.
+    pub fn codes(&self, place: CodePlace) -> Codes {
+        Codes::new(&self.host, place)
     }
 
     /// A rule about requests to a path below the base URL. The path starts with a slash.

@@ -1,83 +1,110 @@
-//! A collection of a REST API: a paged list of all resources of a kind, and each resource under its name. It sends the
-//! requests, and makes the rules about them for the provider's settings.
+//! A collection of a REST API: a paged list of all resources of a kind, and each resource under its name or number. It
+//! sends the requests, and makes the rules about them for the provider's settings.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{BaseUrl, Document, HeaderMap, Request, Response, Source, delete, get, put, read_pages};
-use crate::operation::{self, Status};
+use super::envelope::{PageBody, PageLayout, read_one};
+use super::{BaseUrl, Request, Response, Source, delete, get, put, read_pages};
+use crate::operation::{self, Status, Written};
 use crate::{Effect, Error, Place, Rule, map_concurrently};
 
 /// Up to this number, resources are read one by one. Above it they are looked up in a list, which costs one request for
 /// each page.
 pub const MAX_SINGLE_READS: usize = 3;
 
-/// One page of a list, as the cloud sends it.
-pub trait Page: DeserializeOwned {
-    /// The type of the listed resources.
-    type Item: DeserializeOwned;
-
-    /// The query parameter in which a request names the page that it asks for.
-    const PARAMETER: &'static str;
-
-    /// Splits the page into its items and the next page's place. None on the last page.
-    fn into_parts(self) -> (Vec<Self::Item>, Option<NextPage>);
-}
-
-/// The place of the next page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NextPage {
-    /// The same request with this value of [`Page::PARAMETER`]. Many clouds send an empty value on the last page, which
-    /// ends the list.
-    Value(String),
-    /// This URL, unchanged. It names the page in [`Page::PARAMETER`] too. Its host needs a grant like any other.
-    Url(String),
-}
-
-/// All resources of a kind: their list under a path, in pages `P`, and each resource under its name below the path.
+/// All resources of a kind: their list under a path, and each resource under its name below the path.
 ///
 /// ```no_run
 /// # async fn example(cloud: &pileus_guest::http::BaseUrl) -> Result<(), pileus_guest::Error> {
-/// # #[derive(serde::Deserialize)] struct Server { name: String }
-/// use pileus_guest::http::{Collection, NextPage, Page};
+/// # #[derive(serde::Deserialize)] struct Server { id: NumericId }
+/// use pileus_guest::http::{Collection, NumericId};
 ///
-/// #[derive(serde::Deserialize)]
-/// struct Servers {
-///     servers: Vec<Server>,
-///     next_page: Option<u32>,
-/// }
-///
-/// impl Page for Servers {
-///     type Item = Server;
-///     const PARAMETER: &'static str = "page";
-///     fn into_parts(self) -> (Vec<Server>, Option<NextPage>) {
-///         (self.servers, self.next_page.map(|page| NextPage::Value(page.to_string())))
-///     }
-/// }
-///
-/// let servers = Collection::<Servers>::new(cloud, ["v1", "servers"]);
+/// // {"servers": [{"id": 42}], "meta": {"pagination": {"next_page": 2}}} and {"server": {"id": 42}}
+/// let servers = Collection::<Server>::new(cloud, ["v1", "servers"])
+///     .envelope("server", "servers")
+///     .pages("page", "meta.pagination.next_page");
 /// let all: Vec<Server> = servers.list().await?;
-/// let one: Option<Server> = servers.read("web-1").await?;
+/// let one: Option<Server> = servers.read(NumericId(42)).await?;
 /// # drop((all, one));
 /// # Ok(())
 /// # }
 /// ```
-pub struct Collection<P> {
+pub struct Collection<T> {
     base: BaseUrl,
     path: Vec<String>,
     query: Vec<(String, String)>,
     list_query: Vec<(String, String)>,
-    page: PhantomData<fn() -> P>,
+    one: Option<String>,
+    items: Option<String>,
+    paging: Option<Paging>,
+    filter: Option<Filter>,
+    item: PhantomData<fn() -> T>,
 }
 
-impl<P: Page> Collection<P> {
-    /// The collection at a path of an API.
+/// The query parameter in which a request names the page that it asks for, and the path in a page of the next page's place.
+#[derive(Clone)]
+struct Paging {
+    parameter: String,
+    next: String,
+}
+
+/// The query parameter of a list that selects one resource, and its value for the key of the resource.
+#[derive(Clone)]
+struct Filter {
+    parameter: String,
+    value: fn(&str) -> String,
+}
+
+impl<T: DeserializeOwned> Collection<T> {
+    /// The collection at a path of an API. Its list is a JSON list in one response, unless the other functions say more.
     pub fn new(base: &BaseUrl, path: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        let path = path.into_iter().map(Into::into).collect();
-        Self { base: base.clone(), path, query: Vec::new(), list_query: Vec::new(), page: PhantomData }
+        Self {
+            base: base.clone(),
+            path: path.into_iter().map(Into::into).collect(),
+            query: Vec::new(),
+            list_query: Vec::new(),
+            one: None,
+            items: None,
+            paging: None,
+            filter: None,
+            item: PhantomData,
+        }
+    }
+
+    /// Names the field in which a response has the items of the list.
+    #[must_use]
+    pub fn items(mut self, field: impl Into<String>) -> Self {
+        self.items = Some(field.into());
+        self
+    }
+
+    /// Names the fields in which responses have one resource, and the items of the list.
+    #[must_use]
+    pub fn envelope(mut self, one: impl Into<String>, items: impl Into<String>) -> Self {
+        self.one = Some(one.into());
+        self.items(items)
+    }
+
+    /// Says that lists come in pages: the query parameter that names a page, and the path in a page of what names the next
+    /// one, as in `meta.pagination.next_page`. That is a value for the parameter, or a URL. Without it, or if it is empty, the
+    /// page is the last one.
+    #[must_use]
+    pub fn pages(mut self, parameter: impl Into<String>, next: impl Into<String>) -> Self {
+        self.paging = Some(Paging { parameter: parameter.into(), next: next.into() });
+        self
+    }
+
+    /// Says that [`read_many`](Self::read_many) finds a resource by a query parameter of the list and this value of it, for a
+    /// cloud that numbers its resources. For example a label selector, or a name.
+    #[must_use]
+    pub fn found_by(mut self, parameter: impl Into<String>, value: fn(&str) -> String) -> Self {
+        self.filter = Some(Filter { parameter: parameter.into(), value });
+        self
     }
 
     /// Adds a query parameter to all URLs, such as the API's version.
@@ -94,48 +121,30 @@ impl<P: Page> Collection<P> {
         self
     }
 
-    /// The URL of the resource of this name.
-    pub fn url(&self, name: &str) -> String {
-        self.request(self.path.iter().map(String::as_str).chain([name])).url
+    /// The URL of the list.
+    pub fn list_url(&self) -> String {
+        self.request(&self.path).url
     }
 
-    /// Reads the resource of this name. None if the cloud has none.
+    /// The URL of the resource of this name or number.
+    pub fn url(&self, name: impl fmt::Display) -> String {
+        let name = name.to_string();
+        self.request(self.path.iter().chain([&name])).url
+    }
+
+    /// Reads the resource of this name or number. None if the cloud has none.
     ///
     /// # Errors
     ///
     /// As [`Response::json`].
-    pub async fn read(&self, name: &str) -> Result<Option<P::Item>, Error> {
-        get(self.url(name)).send().await?.or_absent()?.map(Response::json).transpose()
-    }
-
-    /// Reads the resource of this name, to edit it and to write it as a whole.
-    ///
-    /// # Errors
-    ///
-    /// As [`Document::read`].
-    pub async fn read_document(&self, name: &str) -> Result<Document<P::Item>, Error>
-    where
-        P::Item: Serialize,
-    {
-        Document::read(self.url(name)).await
+    pub async fn read(&self, name: impl fmt::Display) -> Result<Option<T>, Error> {
+        get(self.url(name)).send().await?.or_absent()?.map(|response| self.one(response)).transpose()
     }
 
     /// Lists all resources, and returns the items and how the list ended. The list is complete only if it ended without an
     /// error.
-    pub async fn list_from(&self, source: Source) -> (Vec<P::Item>, Result<(), Error>) {
-        let first =
-            || self.request(&self.path).queries(self.list_query.iter().map(|(name, value)| (&**name, value)));
-        let split = |page: P| {
-            let (items, next) = page.into_parts();
-            let next = match next {
-                None => None,
-                Some(NextPage::Value(value)) if value.is_empty() => None,
-                Some(NextPage::Value(value)) => Some(first().query(P::PARAMETER, value)),
-                Some(NextPage::Url(url)) => Some(get(url)),
-            };
-            (items, next)
-        };
-        read_pages(first(), async |page: Request| page.send_from(source).await, split).await
+    pub async fn list_from(&self, source: Source) -> (Vec<T>, Result<(), Error>) {
+        self.list_with(source, None).await
     }
 
     /// Lists all resources.
@@ -143,46 +152,92 @@ impl<P: Page> Collection<P> {
     /// # Errors
     ///
     /// The error that ended the list early.
-    pub async fn list(&self) -> Result<Vec<P::Item>, Error> {
+    pub async fn list(&self) -> Result<Vec<T>, Error> {
         let (items, end) = self.list_from(Source::Cloud).await;
         end.map(|()| items)
     }
 
-    /// Reads the resources of these names, as a map by name. Up to [`MAX_SINGLE_READS`] are read one by one, each with its
-    /// own error. More are looked up in a list of all, so the map may hold other resources too.
+    async fn list_with(&self, source: Source, filter: Option<(&str, String)>) -> (Vec<T>, Result<(), Error>) {
+        let first = || {
+            let queries = self.list_query.iter().map(|(name, value)| (&**name, value));
+            self.request(&self.path)
+                .queries(queries)
+                .queries(filter.iter().map(|(name, value)| (*name, value)))
+        };
+        let next = self.paging.as_ref().map(|paging| &*paging.next);
+        let layout = PageLayout { items: self.items.as_deref(), next };
+        let split = |response: Response| {
+            let PageBody { items, next } = response.parse(|bytes| layout.read(bytes))?;
+            let request = |next: String| match &self.paging {
+                Some(_) if next.starts_with("https://") || next.starts_with("http://") => get(next),
+                Some(paging) => first().query(&paging.parameter, next),
+                None => first(),
+            };
+            Ok((items, next.map(request)))
+        };
+        read_pages(first(), async |page: Request| page.send_from(source).await, split).await
+    }
+
+    /// Reads the resources of these keys, as a map by key. Up to [`MAX_SINGLE_READS`] are read one by one, each with its own
+    /// error: under their names, or as [`found_by`](Self::found_by) says. More are looked up in a list of all, so the map may
+    /// hold other resources too. `key_of` returns the key of a resource. A key that several resources have is an error.
     ///
     /// # Errors
     ///
     /// The error of the list.
     pub async fn read_many<'a>(
         &self,
-        names: impl ExactSizeIterator<Item = &'a str>,
-        name_of: impl Fn(&P::Item) -> &str,
-    ) -> Result<HashMap<String, Result<P::Item, Error>>, Error> {
-        if names.len() > MAX_SINGLE_READS {
-            let all = self.list().await?.into_iter();
-            return Ok(all.map(|item| (name_of(&item).to_owned(), Ok(item))).collect());
+        keys: impl ExactSizeIterator<Item = &'a str>,
+        key_of: impl Fn(&T) -> Option<&str>,
+    ) -> Result<HashMap<String, Result<T, Error>>, Error> {
+        if keys.len() > MAX_SINGLE_READS {
+            return Ok(index(self.list().await?, key_of));
         }
-        let read = async |name: &str| Some((name.to_owned(), self.read(name).await.transpose()?));
-        Ok(map_concurrently(names, read).await.into_iter().flatten().collect())
+        let read = async |key: &str| match &self.filter {
+            None => self.read(key).await.transpose(),
+            Some(Filter { parameter, value }) => {
+                match self.list_with(Source::Cloud, Some((parameter, value(key)))).await {
+                    (_, Err(error)) => Some(Err(error)),
+                    (found, Ok(())) => index(found, &key_of).remove(key),
+                }
+            }
+        };
+        let read = async |key: &str| Some((key.to_owned(), read(key).await?));
+        Ok(map_concurrently(keys, read).await.into_iter().flatten().collect())
     }
 
-    /// Creates or replaces the resource of this name with `PUT`. Returns the cloud's version of it and the response headers.
+    /// Creates or replaces the resource of this name with `PUT`.
     ///
     /// # Errors
     ///
     /// As [`Response::json`].
-    pub async fn put(&self, name: &str, desired: &impl Serialize) -> Result<(P::Item, HeaderMap), Error> {
-        put(self.url(name)).json(desired).send().await?.json_with_headers()
+    pub async fn put(&self, name: impl fmt::Display, desired: &impl Serialize) -> Result<Written<T>, Error> {
+        self.write(put(self.url(name)).json(desired)).await
     }
 
-    /// Deletes the resource of this name, and returns the status of the deletion. Deleting what is gone succeeds.
+    /// Sends a write, to this collection or a part of it, and returns what the response says: an operation that has begun, or
+    /// the resource.
+    ///
+    /// # Errors
+    ///
+    /// As [`Response::json`].
+    pub async fn write(&self, request: Request) -> Result<Written<T>, Error> {
+        let response = request.send().await?.error_for_status()?;
+        match operation::begun(&response) {
+            Some(progress) => Ok(Written::Step(progress)),
+            None if response.bytes.is_empty() => Ok(Written::Step(operation::InProgress::soon())),
+            None => self.one(response).map(Written::Whole),
+        }
+    }
+
+    /// Deletes the resource of this name or number, and returns the status of the deletion. Deleting what is gone succeeds.
     ///
     /// # Errors
     ///
     /// As [`Response::or_absent`], and `broken` if the name is empty: many servers would take the URL for that of the whole
     /// collection.
-    pub async fn delete(&self, name: &str) -> Result<Status, Error> {
+    pub async fn delete(&self, name: impl fmt::Display) -> Result<Status, Error> {
+        let name = name.to_string();
         if name.is_empty() {
             return Err(Error::broken(format!(
                 "not deleted: a resource of {} has an empty name",
@@ -192,18 +247,30 @@ impl<P: Page> Collection<P> {
         operation::deletion_status(delete(self.url(name)).send().await?)
     }
 
-    /// Rules about reading the collection: its paged list, and each resource. What they read is one cache scope, which the
+    /// Rules about reading the collection: its list, and each resource. What they read is one cache scope, which the
     /// [`write_rules`](Self::write_rules) clear.
     pub fn read_rules(&self) -> [Rule; 2] {
         let (all, one) = self.patterns();
         let read = |pattern: &str| self.base.rule("GET", pattern, Effect::Read).cache_scope(&*all);
-        [read(&all).page(Place::Query(P::PARAMETER.to_owned())), read(&one)]
+        let list = read(&all);
+        let list = match &self.paging {
+            Some(Paging { parameter, .. }) => list.page(Place::Query(parameter.clone())),
+            None => list,
+        };
+        [list, read(&one)]
     }
 
-    /// Rules about writing resources under their names with these methods.
+    /// Rules about writing with these methods: `POST` to the list's path, others to resources under their names.
     pub fn write_rules<const N: usize>(&self, methods: [&str; N]) -> [Rule; N] {
         let (all, one) = self.patterns();
-        methods.map(|method| self.base.rule(method, &one, Effect::Write).cache_scope(&*all))
+        methods.map(|method| {
+            let path = if method == "POST" { &all } else { &one };
+            self.base.rule(method, path, Effect::Write).cache_scope(&*all)
+        })
+    }
+
+    fn one(&self, response: Response) -> Result<T, Error> {
+        response.parse(|bytes| read_one(bytes, self.one.as_deref()))
     }
 
     fn request<S: AsRef<str>>(&self, path: impl IntoIterator<Item = S>) -> Request {
@@ -218,6 +285,18 @@ impl<P: Page> Collection<P> {
     }
 }
 
+/// The resources by key. One of several with the same key would be a guess.
+fn index<T>(items: Vec<T>, key_of: impl Fn(&T) -> Option<&str>) -> HashMap<String, Result<T, Error>> {
+    let mut found = HashMap::with_capacity(items.len());
+    for item in items {
+        let Some(key) = key_of(&item).map(str::to_owned) else { continue };
+        let twice =
+            found.contains_key(&key).then(|| Error::invalid(format!("several resources are for {key}")));
+        found.insert(key, twice.map_or(Ok(item), Err));
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -227,6 +306,8 @@ mod tests {
 
     use super::*;
     use crate::ErrorKind;
+    use crate::http::NumericId;
+    use crate::operation::InProgress;
     use crate::testing::{self, Exchange, Host};
 
     const DISKS: &str = "http://cloud.test/api/v1/disks";
@@ -236,26 +317,10 @@ mod tests {
         name: String,
     }
 
-    /// A page that names the next one by a mark or by its URL.
-    #[derive(Deserialize)]
-    struct Disks {
-        items: Vec<Disk>,
-        mark: Option<String>,
-        link: Option<String>,
-    }
-
-    impl Page for Disks {
-        type Item = Disk;
-        const PARAMETER: &'static str = "from";
-
-        fn into_parts(self) -> (Vec<Disk>, Option<NextPage>) {
-            (self.items, self.mark.map(NextPage::Value).or(self.link.map(NextPage::Url)))
-        }
-    }
-
-    fn disks() -> Collection<Disks> {
+    fn disks() -> Collection<Disk> {
         let base = BaseUrl::parse("http://cloud.test/api").unwrap();
-        Collection::new(&base, ["v1", "disks"]).query("version", "7").list_query("limit", "2")
+        let disks = Collection::new(&base, ["v1", "disks"]).items("items").pages("from", "next");
+        disks.query("version", "7").list_query("limit", "2")
     }
 
     fn disk(name: &str) -> Disk {
@@ -278,8 +343,8 @@ mod tests {
         let first = |next: Value| page("version=7&limit=2", &["a", "b"], &next);
         let second = |query| page(query, &["c"], &json!({}));
         let rows = [
-            (json!({"mark": "b/1"}), "version=7&limit=2&from=b%2F1"),
-            (json!({"link": format!("{DISKS}?from=b&other=x")}), "from=b&other=x"),
+            (json!({"next": "b/1"}), "version=7&limit=2&from=b%2F1"),
+            (json!({"next": format!("{DISKS}?from=b&other=x")}), "from=b&other=x"),
         ];
         for (next, query) in rows {
             let host = Host::new().exchange(first(next)).exchange(second(query));
@@ -289,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_list_ends_at_an_empty_mark() {
-        let host = Host::new().exchange(page("version=7&limit=2", &["a"], &json!({"mark": ""})));
+        let host = Host::new().exchange(page("version=7&limit=2", &["a"], &json!({"next": ""})));
         assert_eq!(host.run(disks().list()), Ok(vec![disk("a")]));
     }
 
@@ -297,7 +362,7 @@ mod tests {
     fn a_list_that_ends_early_fails_or_returns_its_items_with_the_error() {
         let host = || {
             Host::new()
-                .exchange(page("version=7&limit=2", &["a"], &json!({"mark": "b"})))
+                .exchange(page("version=7&limit=2", &["a"], &json!({"next": "b"})))
                 .exchange(testing::get(format!("{DISKS}?version=7&limit=2&from=b")).status(503))
         };
         assert_eq!(host().run(disks().list()).unwrap_err().kind, ErrorKind::Unavailable(None));
@@ -311,23 +376,25 @@ mod tests {
         assert_eq!(host.run(disks().read("a/b")), Ok(Some(disk("a/b"))));
         let host = Host::new().exchange(one("c").status(404));
         assert_eq!(host.run(disks().read("c")), Ok(None));
-        let host = Host::new().exchange(one("d").json(json!({"name": "d"})));
-        assert_eq!(host.run(disks().read_document("d")).unwrap().value, Some(disk("d")));
-        assert_eq!(host.requests()[0].header("cache-control"), Some("no-cache"));
     }
 
     #[test]
-    fn a_write_returns_the_resource_and_headers_and_a_deletion_its_status() {
+    fn a_write_returns_the_resource_or_its_operation_and_a_deletion_its_status() {
         let url = format!("{DISKS}/a?version=7");
         let host = Host::new()
             .exchange(testing::put(&*url).json(json!({"name": "a"})).header("operation-location", "/7"))
             .exchange(testing::delete(&*url).status(404));
-        let (written, headers) = host.run(disks().put("a", &json!({"size": 1}))).unwrap();
-        assert_eq!((written, &headers["operation-location"]), (disk("a"), &"/7".parse().unwrap()));
+        let begun = InProgress { after: Duration::from_secs(1), resume: Some("/7".to_owned()) };
+        assert_eq!(host.run(disks().put("a", &json!({"size": 1}))), Ok(Written::Step(begun)));
         assert_eq!(host.requests()[0].body, br#"{"size":1}"#);
         assert_eq!(host.run(disks().delete("a")), Ok(Status::Succeeded));
         assert_eq!(host.run(disks().delete("")).unwrap_err().kind, ErrorKind::Broken);
         assert_eq!(host.requests().len(), 2, "nothing is deleted without a name");
+        let host = Host::new()
+            .exchange(testing::put(&*url).status(201).json(json!({"name": "a"})))
+            .exchange(testing::put(&*url).status(204));
+        assert_eq!(host.run(disks().put("a", &json!({}))), Ok(Written::Whole(disk("a"))));
+        assert_eq!(host.run(disks().put("a", &json!({}))), Ok(Written::Step(InProgress::soon())));
         let throttled = testing::put(url).status(429).header("retry-after", "7");
         let error = Host::new().exchange(throttled).run(disks().put("a", &json!({}))).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Throttled(Some(Duration::from_secs(7))));
@@ -336,7 +403,7 @@ mod tests {
     #[test]
     fn few_names_are_read_one_by_one_and_more_are_looked_up_in_a_list() {
         let find = |host: &Host, names: &[&str]| {
-            let found = host.run(disks().read_many(names.iter().copied(), |disk| &disk.name))?;
+            let found = host.run(disks().read_many(names.iter().copied(), |disk| Some(&disk.name)))?;
             let mut found: Vec<_> =
                 found.into_iter().map(|(name, disk)| (name, disk.map_err(|error| error.kind))).collect();
             found.sort_by(|one, other| one.0.cmp(&other.0));
@@ -363,6 +430,53 @@ mod tests {
         };
         let list = rule("GET", "", Effect::Read).page(Place::Query("from".to_owned()));
         assert_eq!(disks().read_rules(), [list, rule("GET", "/*", Effect::Read)]);
-        assert_eq!(disks().write_rules(["PATCH"]), [rule("PATCH", "/*", Effect::Write)]);
+        let writes = [rule("POST", "", Effect::Write), rule("PATCH", "/*", Effect::Write)];
+        assert_eq!(disks().write_rules(["POST", "PATCH"]), writes);
+    }
+
+    #[test]
+    fn numbered_resources_in_envelopes_are_found_by_a_filter() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Server {
+            id: NumericId,
+            owner: Option<String>,
+        }
+        let base = BaseUrl::parse("http://cloud.test").unwrap();
+        let servers = Collection::<Server>::new(&base, ["servers"])
+            .envelope("server", "servers")
+            .pages("page", "meta.pagination.next_page")
+            .found_by("label_selector", |owner| format!("owner={owner}"));
+        let server = |id, owner: &str| Server { id: NumericId(id), owner: Some(owner.to_owned()) };
+        let list = |query: &str, servers: Value, next: Option<u32>| {
+            let page = json!({"servers": servers, "meta": {"pagination": {"next_page": next}}});
+            testing::get(format!("http://cloud.test/servers{query}")).json(page)
+        };
+        let of = |owner| format!("?label_selector=owner%3D{owner}");
+        let host = Host::new()
+            .exchange(testing::get("http://cloud.test/servers/7").json(json!({"server": {"id": 7}, "x": 1})))
+            .exchange(list(&of("a"), json!([{"id": 1, "owner": "a"}]), None))
+            .exchange(list(&of("b"), json!([]), None))
+            .exchange(list(&of("c"), json!([{"id": 2, "owner": "c"}]), Some(2)))
+            .exchange(list(&format!("{}&page=2", of("c")), json!([{"id": 3, "owner": "c"}]), None));
+        let one = host.run(servers.read(NumericId(7)));
+        assert_eq!(one, Ok(Some(Server { id: NumericId(7), owner: None })));
+        let keys = ["a", "b", "c"];
+        let mut found =
+            host.run(servers.read_many(keys.into_iter(), |server| server.owner.as_deref())).unwrap();
+        assert_eq!((found.remove("a"), found.remove("b")), (Some(Ok(server(1, "a"))), None));
+        assert_eq!(
+            found["c"].as_ref().unwrap_err().kind,
+            ErrorKind::Invalid,
+            "to choose one would be a guess"
+        );
+        assert_eq!(
+            host.run(servers.read_many([].into_iter(), |server| server.owner.as_deref())),
+            Ok(HashMap::new())
+        );
+        let all = json!([{"id": 1, "owner": "a"}, {"id": 4}]);
+        let host = Host::new().exchange(list("", all, None));
+        let found =
+            host.run(servers.read_many(["a", "b", "c", "d"].into_iter(), |server| server.owner.as_deref()));
+        assert_eq!(found, Ok(HashMap::from([("a".to_owned(), Ok(server(1, "a")))])));
     }
 }

@@ -5,7 +5,9 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{HeaderMap, Response, StatusCode, delete, get, put, without_query};
+use super::request::without_query;
+use super::{Response, StatusCode, delete, get, put};
+use crate::operation::{self, InProgress};
 use crate::{Error, ErrorKind};
 
 /// How often a write is attempted while others keep changing the document. Few do, mostly other calls of this provider,
@@ -35,11 +37,14 @@ pub enum Edit<O> {
 pub struct Document<T> {
     /// The content. None if the document doesn't exist.
     pub value: Option<T>,
-    /// The response headers of the write that led to this content. They may name an operation that has begun
-    /// ([`operation::from_headers`](crate::operation::from_headers)). Empty if the document was only read.
-    pub write_headers: HeaderMap,
+    /// Whether this call wrote the content.
+    pub is_written: bool,
+    /// The operation that the write began, if its response says so.
+    pub begun: Option<InProgress>,
     url: String,
     etag: Option<String>,
+    /// The size of the response that had it, in bytes.
+    size: usize,
 }
 
 impl<T: DeserializeOwned + Serialize> Document<T> {
@@ -52,7 +57,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         let url = url.into();
         match get(&*url).no_cache().send().await?.or_absent()? {
             Some(response) => Self::from_response(url, response),
-            None => Ok(Self { value: None, write_headers: HeaderMap::new(), url, etag: None }),
+            None => Ok(Self { value: None, is_written: false, begun: None, url, etag: None, size: 0 }),
         }
     }
 
@@ -102,6 +107,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
             if edits.iter().all(|edit| matches!(edit, Edit::Unchanged(_))) {
                 return (edits, self.contended());
             }
+            let url = self.url.clone();
             match self.write(existed).await {
                 Ok(Some(mut written)) => {
                     let seen = edit(&mut written).into_iter();
@@ -112,7 +118,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
                     return (both.collect(), written.contended());
                 }
                 Err(error) => return (edits, error),
-                Ok(None) => match Self::read(&*self.url).await {
+                Ok(None) => match Self::read(url).await {
                     Ok(fresh) => self = fresh,
                     Err(error) => return (edits, error),
                 },
@@ -121,12 +127,15 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         (edit(&mut self), self.contended())
     }
 
-    /// Writes the current value, and returns the cloud's version of it. None if another client wrote first.
-    async fn write(&self, existed: bool) -> Result<Option<Self>, Error> {
-        let request = match &self.value {
-            Some(value) => put(&*self.url).json(value),
-            None => delete(&*self.url),
+    /// Writes the current value, and returns the cloud's version of it. None if another client wrote first. The value is
+    /// dropped before the request is sent, because a large document fits into the memory of a call only a few times.
+    async fn write(mut self, existed: bool) -> Result<Option<Self>, Error> {
+        let value = self.value.take();
+        let (request, is_put) = match &value {
+            Some(value) => (put(&*self.url).json_of_size(value, self.size), true),
+            None => (delete(&*self.url), false),
         };
+        drop(value);
         let request = match &self.etag {
             Some(etag) => request.header("if-match", etag),
             None if existed => {
@@ -138,23 +147,21 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         if response.status == StatusCode::PRECONDITION_FAILED {
             return Ok(None);
         }
-        let response = match &self.value {
-            Some(_) => Some(response.error_for_status()?),
-            None => response.or_absent()?,
-        };
-        let headers = response.as_ref().map(|response| response.headers.clone()).unwrap_or_default();
+        let response = if is_put { Some(response.error_for_status()?) } else { response.or_absent()? };
+        let begun = response.as_ref().and_then(operation::begun);
         // Some clouds respond with an empty body, or with an operation.
         let written = match response.map(|response| Self::from_response(self.url.clone(), response)) {
             Some(Ok(written)) => written,
             Some(Err(_)) | None => Self::read(&*self.url).await?,
         };
-        Ok(Some(Self { write_headers: headers, ..written }))
+        Ok(Some(Self { is_written: true, begun, ..written }))
     }
 
     fn from_response(url: String, response: Response) -> Result<Self, Error> {
         let from_header = response.header("etag").map(str::to_owned);
         let etag = from_header.or_else(|| serde_json::from_slice::<EtagInBody>(&response.bytes).ok()?.etag);
-        Ok(Self { value: Some(response.json()?), write_headers: HeaderMap::new(), url, etag })
+        let size = response.bytes.len();
+        Ok(Self { value: Some(response.json()?), is_written: false, begun: None, url, etag, size })
     }
 
     /// The document's name in messages.
@@ -381,15 +388,12 @@ mod tests {
     }
 
     #[test]
-    fn the_edit_after_a_write_sees_its_headers_even_if_its_body_was_empty() {
-        let edit = |document: &mut Document<Firewall>, ports: &[i32]| match document
-            .write_headers
-            .get("operation")
-        {
-            Some(address) => vec![Edit::Unchanged(Ok(address.to_str().unwrap().to_owned()))],
+    fn the_edit_after_a_write_sees_its_operation_even_if_its_body_was_empty() {
+        let edit = |document: &mut Document<Firewall>, ports: &[i32]| match document.begun.take() {
+            Some(begun) => vec![Edit::Unchanged(Ok(begun.resume.unwrap()))],
             None => open(document, ports).into_iter().map(|_| Edit::Changed).collect(),
         };
-        let begun = |exchange: Exchange| exchange.header("operation", "/7");
+        let begun = |exchange: Exchange| exchange.header("operation-location", "/7");
         let hosts = [
             Host::new().exchange(there(&[1], "\"a\"")).exchange(begun(written(&[1, 2]))),
             Host::new()

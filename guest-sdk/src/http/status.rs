@@ -6,6 +6,7 @@ use ::http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
 
 use super::Response;
+use super::codes::{Meaning, xml_text};
 use crate::{Error, ErrorKind};
 
 /// The header that marks a response of the host's gate.
@@ -18,17 +19,23 @@ const REQUEST_IDS: [&str; 5] =
 /// How many characters of the cloud's message are kept: a sentence or two. The host keeps 1 KiB of the whole message.
 const MAX_MESSAGE: usize = 500;
 
-/// The error kind of a response. None for a success.
-pub(super) fn kind(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Option<ErrorKind> {
-    match status.as_u16() {
-        200..=299 => None,
-        429 => Some(ErrorKind::Throttled(retry_after(headers, now))),
-        401 | 403 | 407 => Some(ErrorKind::Denied),
-        409 | 412 | 423 => Some(ErrorKind::Conflict(retry_after(headers, now))),
-        400 | 422 => Some(ErrorKind::Invalid),
-        408 | 425 | 500..=599 => Some(ErrorKind::Unavailable(retry_after(headers, now))),
-        _ => Some(ErrorKind::Broken),
-    }
+/// The error kind of a response, by the meaning of its code, or else by its status. None for a success.
+pub(super) fn kind(
+    status: StatusCode,
+    meaning: Option<Meaning>,
+    headers: &HeaderMap,
+    now: SystemTime,
+) -> Option<ErrorKind> {
+    let after = || retry_after(headers, now);
+    Some(match (meaning, status.as_u16()) {
+        (None, 200..=299) => return None,
+        (Some(Meaning::Throttled), _) | (None, 429) => ErrorKind::Throttled(after()),
+        (Some(Meaning::Denied), _) | (None, 401 | 403 | 407) => ErrorKind::Denied,
+        (Some(Meaning::Locked | Meaning::Later), _) | (None, 409 | 412 | 423) => ErrorKind::Conflict(after()),
+        (Some(Meaning::Invalid), _) | (None, 400 | 422) => ErrorKind::Invalid,
+        (Some(Meaning::Unavailable), _) | (None, 408 | 425 | 500..=599) => ErrorKind::Unavailable(after()),
+        (Some(Meaning::Absent) | None, _) => ErrorKind::Broken,
+    })
 }
 
 /// Whether the gate says that its cache has no such response. A gateway in front of a cloud answers 504 too.
@@ -55,8 +62,8 @@ fn is_held_back(headers: &HeaderMap) -> bool {
 
 /// The error of a failed response.
 pub(super) fn error(kind: ErrorKind, response: &Response) -> Error {
-    let Response { status, headers, bytes, subject } = response;
-    let message = match cloud_message(bytes) {
+    let Response { status, headers, bytes, subject, .. } = response;
+    let message = match cloud_message(response.code(), bytes) {
         _ if headers.contains_key(GATE) => format!("{subject} was held back by the host's gate"),
         Some(text) => format!("{subject} answered {status}: {text}"),
         None => format!("{subject} answered {status}"),
@@ -67,14 +74,17 @@ pub(super) fn error(kind: ErrorKind, response: &Response) -> Error {
     id.into_iter().fold(error, |error, id| error.with_extra("request-id", id))
 }
 
-/// The cloud's own code and message, in the fields where most JSON APIs have them.
-fn cloud_message(bytes: &[u8]) -> Option<String> {
-    let body: Value = serde_json::from_slice(bytes).ok()?;
-    let inner = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
-    let text = |name| inner.get(name).and_then(Value::as_str);
-    let message = match (text("code"), text("message")) {
+/// The cloud's own code and message, which most APIs have in the same fields.
+fn cloud_message(code: Option<&str>, bytes: &[u8]) -> Option<String> {
+    let in_json = || {
+        let body: Value = serde_json::from_slice(bytes).ok()?;
+        let inner = body.get("error").filter(|error| error.is_object()).unwrap_or(&body);
+        inner.get("message")?.as_str().map(str::to_owned)
+    };
+    let message = match (code, in_json().or_else(|| xml_text(bytes, "Message"))) {
         (Some(code), Some(message)) => format!("{code}: {message}"),
-        (Some(only), None) | (None, Some(only)) => only.to_owned(),
+        (Some(only), None) => only.to_owned(),
+        (None, Some(only)) => only,
         (None, None) => return None,
     };
     // On one line, because it becomes part of an event's sentence.
@@ -84,6 +94,7 @@ fn cloud_message(bytes: &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Incoming;
 
     type Pairs = &'static [(&'static str, &'static str)];
 
@@ -92,6 +103,11 @@ mod tests {
             .iter()
             .map(|(name, value)| (::http::HeaderName::from_static(name), value.parse().unwrap()))
             .collect()
+    }
+
+    fn response(headers: HeaderMap, body: &str) -> Response {
+        let incoming = Incoming { status: StatusCode::BAD_REQUEST, headers, bytes: body.into() };
+        Response::new(incoming, "GET x".to_owned(), "cloud.test", None)
     }
 
     #[test]
@@ -116,8 +132,26 @@ mod tests {
         ];
         for (status, expected) in rows {
             let found =
-                kind(StatusCode::from_u16(status).unwrap(), &HeaderMap::new(), SystemTime::UNIX_EPOCH);
+                kind(StatusCode::from_u16(status).unwrap(), None, &HeaderMap::new(), SystemTime::UNIX_EPOCH);
             assert_eq!(found, expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn the_meaning_of_a_code_precedes_the_status() {
+        let rows = [
+            (400, Meaning::Throttled, ErrorKind::Throttled(None)),
+            (429, Meaning::Locked, ErrorKind::Conflict(None)),
+            (400, Meaning::Later, ErrorKind::Conflict(None)),
+            (404, Meaning::Invalid, ErrorKind::Invalid),
+            (409, Meaning::Denied, ErrorKind::Denied),
+            (403, Meaning::Unavailable, ErrorKind::Unavailable(None)),
+            (400, Meaning::Absent, ErrorKind::Broken),
+        ];
+        for (status, meaning, expected) in rows {
+            let status = StatusCode::from_u16(status).unwrap();
+            let found = kind(status, Some(meaning), &HeaderMap::new(), SystemTime::UNIX_EPOCH);
+            assert_eq!(found, Some(expected), "{status} {meaning:?}");
         }
     }
 
@@ -146,43 +180,38 @@ mod tests {
                 (StatusCode::CONFLICT, ErrorKind::Conflict(time)),
                 (StatusCode::SERVICE_UNAVAILABLE, ErrorKind::Unavailable(time)),
             ] {
-                assert_eq!(kind(status, &headers(pairs), now), Some(expected), "{name}");
+                assert_eq!(kind(status, None, &headers(pairs), now), Some(expected), "{name}");
             }
         }
     }
 
     #[test]
     fn the_message_names_the_request_and_the_clouds_reason() {
-        let rows: [(&str, Pairs, &str); 5] = [
+        let rows: [(&str, Pairs, &str); 6] = [
             (
                 r#"{"code":"gone","message":"no\n such  thing"}"#,
                 &[],
                 "GET x answered 400 Bad Request: gone: no such thing",
             ),
             (r#"{"error":{"message":"no"}}"#, &[], "GET x answered 400 Bad Request: no"),
+            (
+                "<Error><Code>X</Code><Message>no</Message></Error>",
+                &[],
+                "GET x answered 400 Bad Request: X: no",
+            ),
             (r#"{"error":"no"}"#, &[], "GET x answered 400 Bad Request"),
             ("<html>", &[], "GET x answered 400 Bad Request"),
             ("", &[("pileus-gate", "limit")], "GET x was held back by the host's gate"),
         ];
         for (body, pairs, expected) in rows {
-            let response = Response {
-                status: StatusCode::BAD_REQUEST,
-                headers: headers(pairs),
-                bytes: body.into(),
-                subject: "GET x".to_owned(),
-            };
+            let response = response(headers(pairs), body);
             assert_eq!(error(ErrorKind::Invalid, &response).message, expected, "{body}");
         }
     }
 
     #[test]
     fn the_error_carries_the_clouds_request_id() {
-        let response = Response {
-            status: StatusCode::BAD_REQUEST,
-            headers: headers(&[("x-ms-request-id", "7")]),
-            bytes: Vec::new(),
-            subject: String::new(),
-        };
+        let response = response(headers(&[("x-ms-request-id", "7")]), "");
         let expected = vec![("request-id".to_owned(), "7".to_owned())];
         assert_eq!(error(ErrorKind::Invalid, &response).extra, expected);
     }

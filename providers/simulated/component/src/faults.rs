@@ -87,7 +87,8 @@ impl Cloud {
     fn list(&self, kind: &str) -> Exchange {
         let all: Vec<_> =
             self.resources.iter().filter(|((of, _), _)| of == kind).map(|(_, resource)| resource).collect();
-        get("").json(json!({"items": all}))
+        let items = if kind == "load-balancers" { "loadBalancers" } else { kind };
+        get("").json(json!({items: all}))
     }
 
     fn show(&self, kind: &str, name: &str) -> Exchange {

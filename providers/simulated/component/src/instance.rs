@@ -8,7 +8,7 @@ use pileus_guest::http::Source;
 use pileus_guest::{Address, Answer, Error, Instance, InstanceList, Instances, NodeReference, Purpose};
 use serde::Deserialize;
 
-use crate::{Simulated, machine_id};
+use crate::{Simulated, machine_id, provider_id};
 
 /// How long the cloud takes to create an instance.
 const CREATION: Duration = Duration::from_secs(5);
@@ -38,24 +38,20 @@ enum State {
 impl Instances for Simulated {
     async fn lookup(&self, _: Purpose, node: &NodeReference) -> Result<Answer, Error> {
         let machines = self.collection("machines");
-        if let Some(id) = self.instance_id(node)? {
-            return Ok(machines.read(&id).await?.map_or(Answer::Absent, answer));
+        if let Some(id) = &node.provider_id {
+            return Ok(machines.read(machine_id(id)?).await?.map_or(Answer::Absent, answer));
         }
         let named = machines.list_query("name", &node.name).list_from(Source::Cloud).await;
-        instance_list(named).find(None, &node.name)
+        instance_list(named).find_by_name(&node.name)
     }
 
     async fn list(&self, source: Source) -> Option<InstanceList> {
         Some(instance_list(self.collection("machines").list_from(source).await))
     }
-
-    fn instance_id(&self, node: &NodeReference) -> Result<Option<String>, Error> {
-        node.provider_id.as_deref().map(|id| machine_id(id).map(str::to_owned)).transpose()
-    }
 }
 
 fn instance_list(list: (Vec<Machine>, Result<(), Error>)) -> InstanceList {
-    InstanceList::new(list, |machine| (&machine.id, &machine.name), answer)
+    InstanceList::new(list, |machine| (provider_id(&machine.id), machine.name.clone(), answer(machine)))
 }
 
 fn answer(Machine { id, state, r#type, zone, region, addresses, labels, .. }: Machine) -> Answer {
@@ -65,7 +61,7 @@ fn answer(Machine { id, state, r#type, zone, region, addresses, labels, .. }: Ma
         State::Stopped => pileus_guest::InstanceState::Stopped,
     };
     Answer::Found(Instance {
-        provider_id: format!("simulated://{id}"),
+        provider_id: provider_id(&id),
         instance_type: r#type,
         zone,
         region,

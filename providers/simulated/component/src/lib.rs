@@ -42,24 +42,6 @@ enum Style {
     Shared,
 }
 
-/// One page of a list.
-#[derive(Deserialize)]
-struct Page<T> {
-    #[serde(alias = "machines", alias = "routes", alias = "loadBalancers", alias = "addresses")]
-    items: Vec<T>,
-    /// The cursor of the next page. None on the last page.
-    next: Option<String>,
-}
-
-impl<T: DeserializeOwned> http::Page for Page<T> {
-    type Item = T;
-    const PARAMETER: &'static str = "cursor";
-
-    fn into_parts(self) -> (Vec<T>, Option<http::NextPage>) {
-        (self.items, self.next.map(http::NextPage::Value))
-    }
-}
-
 export_provider!(Simulated, instances, load_balancers, routes);
 
 impl Provider for Simulated {
@@ -96,9 +78,16 @@ impl Provider for Simulated {
 
 impl Simulated {
     /// The collection of a kind, listed in pages of the largest size that the cloud allows.
-    fn collection<T: DeserializeOwned>(&self, kind: &str) -> http::Collection<Page<T>> {
-        http::Collection::new(&self.endpoint, ["v1", kind]).list_query("limit", "1000")
+    fn collection<T: DeserializeOwned>(&self, kind: &str) -> http::Collection<T> {
+        let items = if kind == "load-balancers" { "loadBalancers" } else { kind };
+        let all = http::Collection::new(&self.endpoint, ["v1", kind]).items(items);
+        all.pages("cursor", "next").list_query("limit", "1000")
     }
+}
+
+/// The provider ID of a machine.
+fn provider_id(machine: &str) -> String {
+    format!("simulated://{machine}")
 }
 
 /// Returns the machine's ID in a provider ID.

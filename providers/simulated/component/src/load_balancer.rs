@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use pileus_guest::http::{HeaderMap, MemberDigest, MemberSet};
+use pileus_guest::http::{MemberDigest, MemberSet};
 use pileus_guest::operation::Status;
 use pileus_guest::{
-    Cluster, Error, Ingress, IpFamily, LoadBalancers, OwnedLoadBalancer, Protocol, Resource, ResourceChange,
-    Service, ServiceCall, ServiceOutcome, ServicePort, ServiceProgress, labels,
+    Cluster, Error, Ingress, IpFamily, LoadBalancers, OwnedLoadBalancer, Protocol, Resource, Service,
+    ServiceCall, ServiceOutcome, ServicePort, ServiceReport, Steps, labels,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,9 @@ use crate::{Simulated, Style, machine_id};
 
 /// The Service annotation by which clients get a host name instead of addresses.
 pub(crate) const HOSTNAME: &str = "simulated.pileus.dev/hostname";
+
+/// The step of a Service's own load balancer, or of the one that all share.
+pub(crate) const BALANCER: &str = "balancer";
 
 /// The load balancer that a Service asks for.
 #[derive(Serialize)]
@@ -79,11 +82,15 @@ impl LoadBalancers for Simulated {
             return self.change_shared(call).await;
         }
         let balancers = self.collection::<LoadBalancer>("load-balancers");
-        let found = balancers.read_many(call.resource_names(), |balancer| &balancer.name).await?;
         let machines = call.members(|target| machine_id(&target.provider_id).ok());
-        let changes = call.resource_changes(&found, |service| Spec::new(call, service, machines.of(service)));
-        let put = async |name: &str, spec: &Spec<'_>| balancers.put(name, spec).await;
-        Ok(ResourceChange::reconcile(&changes, put, async |name: &str| balancers.delete(name).await).await)
+        let mut steps =
+            Steps::new(call, &[BALANCER], |service| Spec::new(call, service, machines.of(service)));
+        let mut found = balancers.read_many(steps.free_uids(), |balancer| Some(&balancer.name)).await?;
+        let put = async |uid: &str, spec: &Spec<'_>, _: Option<&_>| balancers.put(uid, spec).await;
+        let delete = async |uid: &str, _: Option<&_>| balancers.delete(uid).await;
+        steps.resources(BALANCER, &mut found, put, delete).await;
+        steps.report(&found, LoadBalancer::report);
+        Ok(steps.outcomes())
     }
 
     async fn list_owned(&self, cluster: &Cluster) -> Result<Vec<OwnedLoadBalancer>, Error> {
@@ -93,7 +100,7 @@ impl LoadBalancers for Simulated {
 }
 
 impl Resource<Spec<'_>> for LoadBalancer {
-    fn status(&self, _: &HeaderMap) -> Status {
+    fn status(&self) -> Status {
         self.state.status()
     }
 
@@ -103,11 +110,13 @@ impl Resource<Spec<'_>> for LoadBalancer {
             && spec.address.is_none_or(|address| self.addresses.contains(&address))
             && self.rules == spec.rules
     }
+}
 
-    fn report(&self, service: &Service) -> ServiceProgress {
+impl LoadBalancer {
+    fn report(&self, service: &Service) -> ServiceReport {
         match service.annotation(HOSTNAME) {
-            Some("true") => ServiceProgress::done([Ingress::hostname(&self.hostname)]),
-            _ => ServiceProgress::done(self.addresses.iter().map(|address| Ingress::ip(address.to_string()))),
+            Some("true") => ServiceReport::new([Ingress::hostname(&self.hostname)]),
+            _ => ServiceReport::new(self.addresses.iter().map(|address| Ingress::ip(address.to_string()))),
         }
     }
 }

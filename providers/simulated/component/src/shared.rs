@@ -7,17 +7,19 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use pileus_guest::http::{HeaderMap, MemberSet};
+use pileus_guest::http::MemberSet;
 use pileus_guest::operation::Status;
-use pileus_guest::shared::{self, Part, SharedResource};
 use pileus_guest::{
-    Error, Ingress, IpFamily, Notice, Resource, Service, ServiceCall, ServiceOutcome, ServiceProgress,
-    ServiceReport,
+    Error, Ingress, IpFamily, Notice, Resource, Service, ServiceCall, ServiceOutcome, ServiceReport,
+    SharedDocument, Steps, Task,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::load_balancer::{HOSTNAME, ResourceState, Rules, Spec};
+use crate::load_balancer::{BALANCER, HOSTNAME, ResourceState, Rules, Spec};
 use crate::{Simulated, machine_id};
+
+/// The step of a Service's address.
+const ADDRESS: &str = "address";
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct SharedBalancer {
@@ -54,69 +56,70 @@ struct AddressSpec<'a> {
 impl Simulated {
     /// Makes all changes of a call with one write of the shared load balancer, and one write for each address.
     pub(crate) async fn change_shared(&self, call: &ServiceCall) -> Result<Vec<ServiceOutcome>, Error> {
-        let cluster = call.cluster.require_uid()?;
-        let document =
-            self.collection::<SharedBalancer>("shared-load-balancers").read_document(cluster).await?;
-        if let Some(waiting) = call.waiting_outcomes(document.value.as_ref().map(|it| it.state.status())) {
-            return Ok(waiting);
-        }
+        let shared = self.collection::<()>("shared-load-balancers").url(call.cluster.require_uid()?);
         let addresses = self.collection::<Address>("addresses");
-        let found = addresses.read_many(call.resource_names(), |address| &address.name).await?;
         let machines = call.members(|target| machine_id(&target.provider_id).ok());
-        let changes = call.resource_changes(&found, |service| Spec::new(call, service, machines.all()));
-        let frontends = shared::update_parts(document, &changes).await;
-        let put = async |name: &str, spec: &Spec<'_>| {
+        let mut steps =
+            Steps::new(call, &[ADDRESS, BALANCER], |service| Spec::new(call, service, machines.all()));
+        steps.wait_for_document::<SharedBalancer>(BALANCER, &*shared).await;
+        let mut found = addresses.read_many(steps.free_uids(), |address| Some(&address.name)).await?;
+        let put = async |uid: &str, spec: &Spec<'_>, _: Option<&_>| {
             let (family, labels) = (spec.families.first(), &spec.rules.labels);
-            addresses.put(name, &AddressSpec { family, value: spec.address, labels }).await
+            addresses.put(uid, &AddressSpec { family, value: spec.address, labels }).await
         };
-        Ok(shared::reconcile(&changes, frontends, put, async |name: &str| addresses.delete(name).await).await)
+        let delete = async |uid: &str, _: Option<&_>| addresses.delete(uid).await;
+        for turn in steps.turns(BALANCER) {
+            match turn.step {
+                ADDRESS => steps.resources(turn, &mut found, &put, &delete).await,
+                _ => steps.document::<SharedBalancer>(turn, &*shared, |_| true).await,
+            }
+        }
+        steps.report(&found, Address::report);
+        Ok(steps.outcomes())
     }
 }
 
 impl Resource<Spec<'_>> for Address {
-    fn status(&self, _: &HeaderMap) -> Status {
+    fn status(&self) -> Status {
         self.state.status()
     }
 
     fn matches(&self, spec: &Spec<'_>) -> bool {
         spec.address.is_none_or(|value| value == self.value) && self.labels == spec.rules.labels
     }
+}
 
-    fn report(&self, service: &Service) -> ServiceProgress {
+impl Address {
+    fn report(&self, service: &Service) -> ServiceReport {
         let second = "a shared load balancer has one address for each Service, of one IP family";
         let hostname = "a shared load balancer has an address for each Service, but no host name";
-        let warnings =
-            [(service.families.len() > 1, second), (service.annotation(HOSTNAME) == Some("true"), hostname)];
-        let warnings = warnings.into_iter().filter(|(applies, _)| *applies);
-        let report = ServiceReport::new([Ingress::ip(self.value.to_string())]);
-        ServiceProgress::Done(
-            warnings.fold(report, |report, (_, text)| report.notice(Notice::warning("NotSupported", text))),
-        )
+        let wants_hostname = service.annotation(HOSTNAME) == Some("true");
+        ServiceReport::new([Ingress::ip(self.value.to_string())])
+            .notices((service.families.len() > 1).then(|| Notice::warning("NotSupported", second)))
+            .notices(wants_hostname.then(|| Notice::warning("NotSupported", hostname)))
     }
 }
 
-impl SharedResource<Address, Spec<'_>> for SharedBalancer {
-    fn status(&self, _: &HeaderMap) -> Status {
+impl SharedDocument<Spec<'_>> for SharedBalancer {
+    fn status(&self) -> Status {
         self.state.status()
     }
 
-    fn has_part(&self, name: &str) -> bool {
-        self.frontends.iter().any(|frontend| frontend.name == name)
+    fn matches(&self, task: &Task<'_, Spec<'_>>) -> bool {
+        let frontend = self.frontends.iter().find(|frontend| frontend.name == task.uid());
+        match (&task.desired, frontend) {
+            (Some(spec), Some(frontend)) => frontend.rules == spec.rules && self.machines == spec.machines,
+            (desired, frontend) => desired.is_none() && frontend.is_none(),
+        }
     }
 
-    fn matches(&self, part: &Part<'_, Address, Spec<'_>>) -> bool {
-        let matches = |it: &Frontend| it.name == part.name && it.rules == part.desired.rules;
-        self.machines == part.desired.machines && self.frontends.iter().any(matches)
-    }
-
-    fn add_part(&mut self, part: &Part<'_, Address, Spec<'_>>) {
-        self.machines = part.desired.machines.clone();
-        let (name, rules) = (part.name.to_owned(), part.desired.rules.clone());
-        self.frontends.push(Frontend { address: name.clone(), name, rules });
-    }
-
-    fn remove_part(&mut self, name: &str) {
-        self.frontends.retain(|frontend| frontend.name != name);
+    fn apply(&mut self, task: &Task<'_, Spec<'_>>) {
+        self.frontends.retain(|frontend| frontend.name != task.uid());
+        if let Some(spec) = &task.desired {
+            self.machines = spec.machines.clone();
+            let (name, rules) = (task.uid().to_owned(), spec.rules.clone());
+            self.frontends.push(Frontend { address: name.clone(), name, rules });
+        }
     }
 
     fn is_empty(&self) -> bool {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use pileus_guest::testing::{Exchange, Host, delete, get, put};
 use pileus_guest::{
-    ErrorKind, ServiceAction, ServiceChange, ServicePort, SessionAffinity, Target, TargetSelection,
-    TrafficPolicy,
+    ErrorKind, ServiceAction, ServiceChange, ServicePort, ServiceProgress, SessionAffinity, Target,
+    TargetSelection, TrafficPolicy,
 };
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ pub(crate) fn with_note(mut call: ServiceCall, note: &str) -> ServiceCall {
 }
 
 pub(crate) fn labels(uid: &str) -> Value {
-    json!({"pileus-cluster": "c", "pileus-service": uid, "pileus-service-name": "shop/web"})
+    json!({"pileus-cluster": "c", "pileus-service": uid, "pileus-service-namespace": "shop", "pileus-service-name": "web"})
 }
 
 pub(crate) fn changed(value: &Value, change: &Value) -> Value {
@@ -103,21 +103,21 @@ fn a_load_balancer_is_written_only_if_it_differs_from_what_its_service_asks_for(
             none.clone(),
             None,
             Some(written(&json!({"state": "creating"}))),
-            in_progress_with("written"),
+            in_progress_with("balancer"),
         ),
         ("new, at once", none.clone(), None, Some(written(&so)), done()),
         ("new, fails at once", none, None, Some(written(&failed)), Err(ErrorKind::Unavailable(None))),
         ("as it should be", at("u", &so), None, None, done()),
         ("machines in another order", at("u", &json!({"machines": ["m-2", "m-1"]})), None, None, done()),
-        ("being created", at("u", &json!({"state": "creating"})), None, None, in_progress_with("written")),
-        ("being changed", at("u", &busy), Some("written"), None, in_progress_with("written")),
-        ("being deleted", at("u", &json!({"state": "deleting"})), None, None, in_progress_with("written")),
-        ("other ports", at("u", &other), None, Some(written(&busy)), in_progress_with("written")),
+        ("being created", at("u", &json!({"state": "creating"})), None, None, in_progress_with("balancer")),
+        ("being changed", at("u", &busy), Some("balancer"), None, in_progress_with("balancer")),
+        ("being deleted", at("u", &json!({"state": "deleting"})), None, None, in_progress_with("balancer")),
+        ("other ports", at("u", &other), None, Some(written(&busy)), in_progress_with("balancer")),
         ("other machines", at("u", &json!({"machines": ["m-1"]})), None, Some(written(&so)), done()),
         ("other labels", at("u", &json!({"labels": {}})), None, Some(written(&so)), done()),
         ("another family", at("u", &json!({"families": ["ipv6"]})), None, Some(written(&so)), done()),
-        ("failed before", at("u", &failed), None, Some(written(&busy)), in_progress_with("written")),
-        ("failed meanwhile", at("u", &failed), Some("written"), None, Err(ErrorKind::Unavailable(None))),
+        ("failed before", at("u", &failed), None, Some(written(&busy)), in_progress_with("balancer")),
+        ("failed meanwhile", at("u", &failed), Some("balancer"), None, Err(ErrorKind::Unavailable(None))),
         ("refused", at("u", &other), None, Some(put(one("u")).status(409)), Err(ErrorKind::Conflict(None))),
     ];
     for (name, found, note, write, expected) in rows {
@@ -172,7 +172,7 @@ fn an_invalid_service_gets_a_helpful_error_and_writes_nothing() {
     mixed.ports.push(ServicePort { protocol: Protocol::Sctp, ..ServicePort::default() });
     let nowhere = Service { requested_ip: Some("here".to_owned()), ..service("u") };
     for (wrong, said) in [(mixed, "Service of their own"), (nowhere, "`here` is not an IP address")] {
-        let host = cloud().exchange(get(one("u")).status(404));
+        let host = cloud();
         let call = call(vec![ServiceAction::Ensure(wrong)]);
         let [Err(error)] = &host.change_load_balancers::<Simulated>(&call).unwrap()[..] else { panic!() };
         assert_eq!(error.kind, ErrorKind::Invalid);
@@ -186,21 +186,27 @@ fn a_deletion_continues_until_the_resource_is_gone() {
     let gone = Ok(ServiceProgress::gone());
     let gave = |status| Some(delete(one("u")).status(status));
     let rows = [
-        ("there, takes time", at("u", &json!({})), None, gave(202), in_progress_with("deleted")),
+        ("there, takes time", at("u", &json!({})), None, gave(202), in_progress_with("-balancer")),
         ("there, at once", at("u", &json!({})), None, gave(204), gone.clone()),
         ("gone since", at("u", &json!({})), None, gave(404), gone.clone()),
-        ("being created", at("u", &json!({"state": "creating"})), None, None, in_progress_with("deleted")),
+        ("being created", at("u", &json!({"state": "creating"})), None, None, in_progress_with("-balancer")),
         (
             "being deleted",
             at("u", &json!({"state": "deleting"})),
-            Some("deleted"),
+            Some("-balancer"),
             None,
-            in_progress_with("deleted"),
+            in_progress_with("-balancer"),
         ),
-        ("failed before", at("u", &failed), None, gave(202), in_progress_with("deleted")),
-        ("failed meanwhile", at("u", &failed), Some("deleted"), None, Err(ErrorKind::Unavailable(None))),
-        ("not seen, deleted before", none.clone(), Some("deleted"), None, gone.clone()),
-        ("not seen, written before", none.clone(), Some("written"), gave(202), in_progress_with("deleted")),
+        ("failed before", at("u", &failed), None, gave(202), in_progress_with("-balancer")),
+        ("failed meanwhile", at("u", &failed), Some("-balancer"), None, Err(ErrorKind::Unavailable(None))),
+        ("not seen, deleted before", none.clone(), Some("-balancer"), None, gone.clone()),
+        (
+            "not seen, written before",
+            none.clone(),
+            Some("balancer"),
+            gave(202),
+            in_progress_with("-balancer"),
+        ),
         ("not seen", none, None, gave(404), gone),
     ];
     for (name, found, note, deletion, expected) in rows {
@@ -228,10 +234,10 @@ fn many_load_balancers_are_looked_up_in_one_list_and_only_differing_ones_written
         .exchange(written(&json!({"state": "creating"})));
     let expected = [
         done(),
-        in_progress_with("written"),
+        in_progress_with("balancer"),
         done(),
-        in_progress_with("deleted"),
-        in_progress_with("written"),
+        in_progress_with("-balancer"),
+        in_progress_with("balancer"),
     ];
     assert_eq!(outcomes(&host, &call), expected);
     let host = cloud().exchange(get(&*url).status(503));
