@@ -134,10 +134,11 @@ impl Gate {
         inner.cache.read(&read, view, &deadlines, &inner.shutdown, carry).await
     }
 
-    /// Whether a request wants a cached response only, and can't have one: it isn't a read, or has no view of the cache.
+    /// Whether a request wants a cached response only, and can't have one: it isn't a read, or no view admits it to the cache.
     fn can_only_miss(&self, request: &PreparedRequest) -> bool {
         cache::is_for_it_alone(&request.headers)
-            && (self.view.is_none() || request.classification.effect != Effect::Read)
+            && (request.classification.effect != Effect::Read
+                || !self.view.as_ref().is_some_and(|view| cache::may_read(view, &request.headers)))
     }
 }
 

@@ -135,7 +135,7 @@ pub(crate) async fn until(gate: &Watched, is: impl Fn(&CredentialState) -> bool)
 }
 
 /// Advances the gate's clock by this time.
-async fn pass(time: Duration) {
+pub(crate) async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
