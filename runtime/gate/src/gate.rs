@@ -25,7 +25,7 @@ use crate::budget::MemoryBudget;
 use crate::cache::{Cache, CacheState, View};
 use crate::connection::Connection;
 use crate::cpu_account::CpuAccount;
-use crate::credentials::{Credential, CredentialState, Credentials, OnReplaced};
+use crate::credentials::{CredentialState, Credentials, OnReplaced};
 use crate::dry_run::DryRun;
 use crate::error::Error;
 use crate::interceptor::Interceptor;
@@ -92,6 +92,7 @@ impl Gate {
         config.check()?;
         let Config {
             provider,
+        let tls = trust::tls(config.speaks_tls(), config.connection.extra_roots.as_deref())?;
             grants,
             rules,
             limits,
@@ -99,12 +100,8 @@ impl Gate {
             credentials,
             denied_ranges,
             fence,
-            connection,
+            connection: Connection { proxy, .. },
         } = config;
-        let Connection { extra_roots, proxy } = connection;
-        let speaks_tls =
-            grants.iter().any(|grant| grant.tls) || credentials.iter().any(Credential::speaks_tls);
-        let tls = trust::tls(speaks_tls, extra_roots.as_deref())?;
         let (provider, connections): (Arc<str>, _) = (provider.into(), metrics.connections.clone());
         let network = Network {
             denied: denied_ranges,
@@ -115,7 +112,8 @@ impl Gate {
             connections,
         };
         let network = Arc::new(network);
-        let upstreams = grants.into_iter().map(|grant| Upstream::new(grant, Arc::clone(&network))).collect();
+        let upstreams: Vec<_> =
+            grants.into_iter().map(|grant| Upstream::new(grant, Arc::clone(&network))).collect();
         let (rules, shutdown) = (Arc::new(Rules::new(rules)?), Shutdown::default());
         let reading = Arc::new(Semaphore::new(1));
         let writes = Writes::new(fence, shutdown.clone());
@@ -126,7 +124,8 @@ impl Gate {
             let cache = cache.clone();
             move || cache.forget()
         });
-        let credentials = Credentials::new(credentials, &provider, &network, &metrics.credentials, &replaced);
+        let credentials =
+            Credentials::new(credentials, &upstreams, &network, &metrics.credentials, &replaced);
         let records = Arc::new(Records::new(Arc::clone(&provider), metrics.requests.clone()));
         let inner = Inner {
             provider,

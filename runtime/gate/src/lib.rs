@@ -82,7 +82,10 @@ pub use budget::{MemoryBudget, MemoryCharge, MemoryExcess};
 pub use cache::{CacheState, Evidence, View};
 pub use connection::{Connection, Login, Proxy, ProxyUrl};
 pub use cpu_account::{CpuAccount, thread_clock};
-pub use credentials::{Credential, CredentialKind, CredentialState, Failing, OAuthClient, TokenUrl};
+pub use credentials::{
+    Credential, CredentialKind, CredentialState, Failing, IdentityId, MetadataFlavor, OAuthClient,
+    TokenTarget, TokenUrl,
+};
 pub use deadlines::Deadlines;
 pub use dry_run::{DryRun, WantedWrite, WantedWrites};
 pub use effect::Effect;

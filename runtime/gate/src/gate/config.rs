@@ -3,12 +3,11 @@
 use ipnet::IpNet;
 
 use crate::connection::Connection;
-use crate::credentials::Credential;
+use crate::credentials::{self, Credential};
 use crate::error::Error;
 use crate::fence::Fence;
 use crate::grants::Grant;
 use crate::limits::{self, Limit};
-use crate::problem::Problem;
 use crate::rules::{self, Rule};
 
 /// The configuration of a gate. It comes from the operator's document; rules and declared limits come from the provider's
@@ -25,7 +24,7 @@ pub struct Config {
     pub limits: Vec<Limit>,
     /// The operator's limits: stricter ones with the same keys, and those with a scope of their own.
     pub tightened: Vec<Limit>,
-    /// The credentials. The first one for the host of a request is attached to it.
+    /// The credentials. The one that names host and path of a request most closely is attached to it.
     pub credentials: Vec<Credential>,
     /// Addresses that are never dialed, regardless of grants: the API server's own.
     pub denied_ranges: Vec<IpNet>,
@@ -51,6 +50,11 @@ impl Config {
         }
     }
 
+    /// Whether any connection uses TLS.
+    pub(super) fn speaks_tls(&self) -> bool {
+        self.grants.iter().any(|grant| grant.tls) || self.credentials.iter().any(Credential::speaks_tls)
+    }
+
     /// Checks that parts which are each valid are consistent.
     ///
     /// # Errors
@@ -58,12 +62,7 @@ impl Config {
     pub fn check(&self) -> Result<(), Error> {
         let Self { rules, limits, tightened, credentials, .. } = self;
         let of_limits = limits::problems(rules, limits, tightened);
-        let of_credentials = credentials.iter().enumerate().flat_map(|(index, credential)| {
-            let at = move |(field, error): (&str, Error)| {
-                Problem::at(format!("spec.credentials[{index}].{field}"), error.to_string())
-            };
-            credential.problems().into_iter().map(at)
-        });
+        let of_credentials = credentials::problems(credentials);
         let problems: Vec<_> = rules::problems(rules).chain(of_limits).chain(of_credentials).collect();
         if problems.is_empty() { Ok(()) } else { Err(Error::Config { problems }) }
     }

@@ -16,6 +16,7 @@ use super::prepare::PreparedRequest;
 use super::{Gate, Inner};
 use crate::body::Body;
 use crate::cache::{self, Fetch, Read, View};
+use crate::credentials::Attached;
 use crate::deadlines::Deadlines;
 use crate::echo::EchoDetector;
 use crate::effect::Effect;
@@ -238,7 +239,7 @@ impl Inner {
         let outgoing = outgoing(canonical, headers, body)?;
         let (outgoing, attached) =
             shutdown.abort_on_close(credentials.attach(canonical, outgoing, deadlines.soft)).await?;
-        let mut needles = attached.as_ref().map(|attached| attached.needles.clone());
+        let mut needles = attached.as_ref().map(Attached::needles);
         let again = attached.zip(permit.for_resend());
         let mut response = self.dial(&request, write, outgoing, permit, record).await?;
         if let Some((attached, again)) = again {

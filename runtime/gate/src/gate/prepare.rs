@@ -120,9 +120,12 @@ impl Gate {
         read.await.map_err(|_| Error::Closed)
     }
 
-    /// The upstream of the first grant that allows a request.
+    /// The upstream of the first grant that allows a request, unless it asks for an identity of this machine.
     fn granted(&self, request: &Request) -> Result<&Upstream, Error> {
-        grants::decide(&self.inner.upstreams, request).map_err(|missing| Error::Denied {
+        let Inner { upstreams, credentials, .. } = &*self.inner;
+        let granted = grants::decide(upstreams, request);
+        let checked = granted.and_then(|upstream| credentials.check(request).map(|()| upstream));
+        checked.map_err(|missing| Error::Denied {
             provider: self.provider().to_owned(),
             method: request.method.to_string(),
             url: request.shown_url(),

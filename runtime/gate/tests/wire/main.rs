@@ -10,6 +10,7 @@ mod dry_run;
 mod environment;
 mod fence;
 mod limits;
+mod metadata;
 mod proxy;
 mod recent;
 mod replies;
