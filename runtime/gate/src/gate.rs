@@ -34,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::network::{self, Network, Resolve};
 use crate::recent::RecentRequest;
 use crate::record::Records;
+use crate::refusals::Refusals;
 use crate::replies::Replies;
 use crate::rules::Rules;
 use crate::shutdown::Shutdown;
@@ -60,6 +61,7 @@ struct Inner {
     provider: Arc<str>,
     upstreams: Vec<Upstream>,
     rules: Arc<Rules>,
+    refusals: Arc<Refusals>,
     /// One body of a request at a time is read, if it is long, so that a provider never has more than one thread for that.
     reading: Arc<Semaphore>,
     cache: Cache,
@@ -90,11 +92,12 @@ impl Gate {
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, Error> {
         config.check()?;
+        let tls = trust::tls(config.speaks_tls(), config.connection.extra_roots.as_deref())?;
         let Config {
             provider,
-        let tls = trust::tls(config.speaks_tls(), config.connection.extra_roots.as_deref())?;
             grants,
             rules,
+            refusals,
             limits,
             tightened,
             credentials,
@@ -115,7 +118,7 @@ impl Gate {
         let upstreams: Vec<_> =
             grants.into_iter().map(|grant| Upstream::new(grant, Arc::clone(&network))).collect();
         let (rules, shutdown) = (Arc::new(Rules::new(rules)?), Shutdown::default());
-        let reading = Arc::new(Semaphore::new(1));
+        let (refusals, reading) = (Arc::new(Refusals::new(refusals)), Arc::new(Semaphore::new(1)));
         let writes = Writes::new(fence, shutdown.clone());
         let cache = Cache::new(Arc::clone(&provider), metrics.cache.clone());
         let limiter = Limiter::new(Arc::clone(&provider), &rules, limits, tightened, metrics.limits.clone());
@@ -131,6 +134,7 @@ impl Gate {
             provider,
             upstreams,
             rules,
+            refusals,
             reading,
             cache,
             limiter,

@@ -8,10 +8,11 @@ use crate::error::Error;
 use crate::fence::Fence;
 use crate::grants::Grant;
 use crate::limits::{self, Limit};
+use crate::refusals::{self, Refusal};
 use crate::rules::{self, Rule};
 
-/// The configuration of a gate. It comes from the operator's document; rules and declared limits come from the provider's
-/// settings.
+/// The configuration of a gate. It comes from the operator's document; rules, refusals and declared limits come from the
+/// provider's settings.
 #[derive(Debug)]
 pub struct Config {
     /// The provider's name, for metrics, logs and messages.
@@ -20,6 +21,8 @@ pub struct Config {
     pub grants: Vec<Grant>,
     /// The provider's rules; the first match applies.
     pub rules: Vec<Rule>,
+    /// What the cloud's refusals mean, as the provider declares it; the first match applies.
+    pub refusals: Vec<Refusal>,
     /// The limits of the cloud, as the provider declares them.
     pub limits: Vec<Limit>,
     /// The operator's limits: stricter ones with the same keys, and those with a scope of their own.
@@ -41,6 +44,7 @@ impl Config {
             provider: provider.to_owned(),
             grants: Vec::new(),
             rules: Vec::new(),
+            refusals: Vec::new(),
             limits: Vec::new(),
             tightened: Vec::new(),
             credentials: Vec::new(),
@@ -60,10 +64,11 @@ impl Config {
     /// # Errors
     /// [`Error::Config`] with every mistake.
     pub fn check(&self) -> Result<(), Error> {
-        let Self { rules, limits, tightened, credentials, .. } = self;
+        let Self { rules, refusals, limits, tightened, credentials, .. } = self;
         let of_limits = limits::problems(rules, limits, tightened);
         let of_credentials = credentials::problems(credentials);
-        let problems: Vec<_> = rules::problems(rules).chain(of_limits).chain(of_credentials).collect();
+        let of_provider = rules::problems(rules).chain(refusals::problems(refusals));
+        let problems: Vec<_> = of_provider.chain(of_limits).chain(of_credentials).collect();
         if problems.is_empty() { Ok(()) } else { Err(Error::Config { problems }) }
     }
 }

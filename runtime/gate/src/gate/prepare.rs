@@ -37,6 +37,7 @@ pub(super) struct PreparedRequest {
     pub(super) classification: Classification,
     pub(super) urgency: Urgency,
     pub(super) deadlines: Deadlines,
+    pub(super) account: Option<CpuAccount>,
 }
 
 impl PreparedRequest {
@@ -89,9 +90,17 @@ impl Gate {
         let (headers, classification) = self.classify(&canonical, headers, &body, deadlines.soft).await?;
         record.set_effect(classification.effect);
 
-        let (urgency, deadlines) = (self.urgency, *deadlines);
-        let request =
-            PreparedRequest { upstream, canonical, headers, body, classification, urgency, deadlines };
+        let (urgency, deadlines, account) = (self.urgency, *deadlines, self.account.clone());
+        let request = PreparedRequest {
+            upstream,
+            canonical,
+            headers,
+            body,
+            classification,
+            urgency,
+            deadlines,
+            account,
+        };
         Ok(Box::new(request))
     }
 
