@@ -45,8 +45,8 @@ pub(crate) use fetch::Fetch;
 #[cfg(any(test, fuzzing))]
 pub(crate) use key::{DESCRIBING, Keys};
 pub(crate) use metrics::CacheMetrics;
-pub(crate) use read::Read;
 use read::scope;
+pub(crate) use read::{Read, may_read};
 pub(crate) use reply::not_cached;
 use scopes::Scope;
 use shared::{CacheShared, Lookup};

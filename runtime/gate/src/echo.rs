@@ -23,9 +23,19 @@ pub(crate) use forms::{BLOCK, Needles};
 /// Searches the response to one request for the credential of that request.
 pub(crate) struct EchoDetector(Option<Box<Searched>>);
 
+/// The searches for the credentials of one request: for its own, and for those that are sent along.
+#[derive(Debug, Clone)]
+pub(crate) struct NeedleSet {
+    pub(crate) main: Needles,
+    pub(crate) auxiliary: Vec<Needles>,
+}
+
 /// A response to a request with a credential.
 struct Searched {
     scan: Scan,
+    /// The same for the credentials that are sent along.
+    others: Vec<Scan>,
+    held_back: usize,
     /// The end of what has come so far.
     held: BytesMut,
     has_ended: bool,
@@ -33,9 +43,13 @@ struct Searched {
 
 impl EchoDetector {
     /// For the response to a request that carries no credential, or one that these needles find.
-    pub(crate) fn new(needles: Option<Needles>) -> Self {
-        let searched =
-            |needles| Searched { scan: Scan::new(needles), held: BytesMut::new(), has_ended: false };
+    pub(crate) fn new(needles: Option<NeedleSet>) -> Self {
+        let searched = |NeedleSet { main, auxiliary }: NeedleSet| {
+            let longest = auxiliary.iter().map(Needles::held_back).max();
+            let held_back = main.held_back().max(longest.unwrap_or_default());
+            let (scan, others) = (Scan::new(main), auxiliary.into_iter().map(Scan::new).collect());
+            Searched { scan, others, held_back, held: BytesMut::new(), has_ended: false }
+        };
         Self(needles.map(searched).map(Box::new))
     }
 
@@ -49,8 +63,10 @@ impl EchoDetector {
         let Some(searched) = &self.0 else { return false };
         headers.iter().any(|(name, value)| {
             [name.as_str().as_bytes(), value.as_bytes()].into_iter().any(|text| {
-                let mut scan = Scan::new(searched.scan.needles.clone());
-                scan.is_in(text) || scan.ends()
+                searched.scans().any(|scan| {
+                    let mut scan = Scan::new(scan.needles.clone());
+                    scan.is_in(text) || scan.ends()
+                })
             })
         })
     }
@@ -59,24 +75,38 @@ impl EchoDetector {
     /// then.
     #[must_use]
     pub(crate) fn shows(&mut self, next: Option<&[u8]>) -> bool {
-        let Some(Searched { scan, held, has_ended }) = self.0.as_deref_mut() else { return false };
+        let Some(Searched { scan, others, held, has_ended, .. }) = self.0.as_deref_mut() else {
+            return false;
+        };
         if let Some(data) = next {
             held.extend_from_slice(data);
-            scan.is_in(data)
         } else {
             *has_ended = true;
-            scan.ends()
         }
+        let mut is_found = false;
+        for scan in std::iter::once(scan).chain(others) {
+            is_found |= match next {
+                Some(data) => scan.is_in(data),
+                None => scan.ends(),
+            };
+        }
+        is_found
     }
 
     /// The next piece of the body that may be passed on: a block as soon as enough came after it, and all that is left in
     /// blocks after the end.
     pub(crate) fn next_piece(&mut self) -> Option<Bytes> {
-        let Searched { scan, held, has_ended } = self.0.as_deref_mut()?;
-        let held_back = if *has_ended { 0 } else { scan.needles.held_back() };
+        let Searched { held_back, held, has_ended, .. } = self.0.as_deref_mut()?;
+        let held_back = if *has_ended { 0 } else { *held_back };
         let length = held.len().saturating_sub(held_back).min(BLOCK);
         let is_due = if *has_ended { length > 0 } else { length == BLOCK };
         is_due.then(|| held.split_to(length).freeze())
+    }
+}
+
+impl Searched {
+    fn scans(&self) -> impl Iterator<Item = &Scan> {
+        std::iter::once(&self.scan).chain(&self.others)
     }
 }
 
@@ -142,7 +172,7 @@ mod tests {
 
     fn echo() -> EchoDetector {
         static NEEDLES: LazyLock<Needles> = LazyLock::new(|| Needles::new([SECRET]));
-        EchoDetector::new(Some(NEEDLES.clone()))
+        EchoDetector::new(Some(NeedleSet { main: NEEDLES.clone(), auxiliary: Vec::new() }))
     }
 
     /// The pieces that are passed on of a body that comes in these parts, and whether all were.
@@ -270,6 +300,26 @@ mod tests {
     fn a_response_to_a_request_without_a_credential_is_not_searched() {
         let mut echo = EchoDetector::new(None);
         assert!(!echo.is_on() && !echo.shows(Some(SECRET.as_bytes())) && echo.next_piece().is_none());
+    }
+
+    #[test]
+    fn each_of_several_credentials_is_found_and_the_longest_holds_back() {
+        let long = "another-".repeat(1_000);
+        let set = || {
+            let auxiliary = vec![Needles::new(["second-planted"]), Needles::new([long.as_str()])];
+            NeedleSet { main: Needles::new([SECRET]), auxiliary }
+        };
+        let headers = |text: &str| HeaderMap::from_iter([("x-got".parse().unwrap(), text.parse().unwrap())]);
+        for secret in [SECRET, "second-planted", &long] {
+            let mut echo = EchoDetector::new(Some(set()));
+            assert!(echo.is_in(&headers(secret)), "{secret}");
+            let (start, end) = secret.split_at(5);
+            assert!(!echo.shows(Some(start.as_bytes())) && echo.shows(Some(end.as_bytes())), "{secret}");
+        }
+        let mut echo = EchoDetector::new(Some(set()));
+        assert!(!echo.is_in(&headers("none")) && !echo.shows(Some(&vec![b'x'; 4 * BLOCK])));
+        let passed = std::iter::from_fn(|| echo.next_piece()).map(|piece| piece.len()).sum::<usize>();
+        assert_eq!(passed, 4 * BLOCK - Needles::new([long.as_str()]).held_back());
     }
 
     #[test]

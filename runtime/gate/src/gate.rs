@@ -25,7 +25,7 @@ use crate::budget::MemoryBudget;
 use crate::cache::{Cache, CacheState, View};
 use crate::connection::Connection;
 use crate::cpu_account::CpuAccount;
-use crate::credentials::{Credential, CredentialState, Credentials, OnReplaced};
+use crate::credentials::{CredentialState, Credentials, OnReplaced};
 use crate::dry_run::DryRun;
 use crate::error::Error;
 use crate::interceptor::Interceptor;
@@ -34,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::network::{self, Network, Resolve};
 use crate::recent::RecentRequest;
 use crate::record::Records;
+use crate::refusals::Refusals;
 use crate::replies::Replies;
 use crate::rules::Rules;
 use crate::shutdown::Shutdown;
@@ -60,6 +61,7 @@ struct Inner {
     provider: Arc<str>,
     upstreams: Vec<Upstream>,
     rules: Arc<Rules>,
+    refusals: Arc<Refusals>,
     /// One body of a request at a time is read, if it is long, so that a provider never has more than one thread for that.
     reading: Arc<Semaphore>,
     cache: Cache,
@@ -90,21 +92,19 @@ impl Gate {
         resolver: Arc<dyn Resolve>,
     ) -> Result<Self, Error> {
         config.check()?;
+        let tls = trust::tls(config.speaks_tls(), config.connection.extra_roots.as_deref())?;
         let Config {
             provider,
             grants,
             rules,
+            refusals,
             limits,
             tightened,
             credentials,
             denied_ranges,
             fence,
-            connection,
+            connection: Connection { proxy, .. },
         } = config;
-        let Connection { extra_roots, proxy } = connection;
-        let speaks_tls =
-            grants.iter().any(|grant| grant.tls) || credentials.iter().any(Credential::speaks_tls);
-        let tls = trust::tls(speaks_tls, extra_roots.as_deref())?;
         let (provider, connections): (Arc<str>, _) = (provider.into(), metrics.connections.clone());
         let network = Network {
             denied: denied_ranges,
@@ -115,9 +115,10 @@ impl Gate {
             connections,
         };
         let network = Arc::new(network);
-        let upstreams = grants.into_iter().map(|grant| Upstream::new(grant, Arc::clone(&network))).collect();
+        let upstreams: Vec<_> =
+            grants.into_iter().map(|grant| Upstream::new(grant, Arc::clone(&network))).collect();
         let (rules, shutdown) = (Arc::new(Rules::new(rules)?), Shutdown::default());
-        let reading = Arc::new(Semaphore::new(1));
+        let (refusals, reading) = (Arc::new(Refusals::new(refusals)), Arc::new(Semaphore::new(1)));
         let writes = Writes::new(fence, shutdown.clone());
         let cache = Cache::new(Arc::clone(&provider), metrics.cache.clone());
         let limiter = Limiter::new(Arc::clone(&provider), &rules, limits, tightened, metrics.limits.clone());
@@ -126,12 +127,14 @@ impl Gate {
             let cache = cache.clone();
             move || cache.forget()
         });
-        let credentials = Credentials::new(credentials, &provider, &network, &metrics.credentials, &replaced);
+        let credentials =
+            Credentials::new(credentials, &upstreams, &network, &metrics.credentials, &replaced);
         let records = Arc::new(Records::new(Arc::clone(&provider), metrics.requests.clone()));
         let inner = Inner {
             provider,
             upstreams,
             rules,
+            refusals,
             reading,
             cache,
             limiter,

@@ -214,6 +214,7 @@ mod tests {
                 MissingGrant::Path { .. } => "path",
                 MissingGrant::Reading { .. } => "reading",
                 MissingGrant::Method { .. } => "method",
+                MissingGrant::Identity { .. } => "identity",
             });
             assert_eq!(found.as_deref().map_err(|lack| *lack), expected, "{method} {uri}");
         }

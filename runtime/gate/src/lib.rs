@@ -23,6 +23,8 @@
 //!    http::Response                       to the provider
 //! ```
 //!
+//! `refusals` says what a refusal of the cloud means where its status misleads; limits, record and replies follow it.
+//!
 //! `replies` says how the requests of one call were answered, for a caller that draws conclusions from what is missing.
 //!
 //! `body` bounds what is carried, `budget` what is held for a call, `cpu_account` what is computed for it, `deadlines` how
@@ -66,6 +68,7 @@ mod problem;
 mod proxy;
 mod recent;
 mod record;
+mod refusals;
 mod replies;
 mod request;
 mod response;
@@ -82,7 +85,10 @@ pub use budget::{MemoryBudget, MemoryCharge, MemoryExcess};
 pub use cache::{CacheState, Evidence, View};
 pub use connection::{Connection, Login, Proxy, ProxyUrl};
 pub use cpu_account::{CpuAccount, thread_clock};
-pub use credentials::{Credential, CredentialKind, CredentialState, Failing, OAuthClient, TokenUrl};
+pub use credentials::{
+    Credential, CredentialKind, CredentialState, Failing, IdentityId, MetadataFlavor, OAuthClient,
+    TokenTarget, TokenUrl,
+};
 pub use deadlines::Deadlines;
 pub use dry_run::{DryRun, WantedWrite, WantedWrites};
 pub use effect::Effect;
@@ -98,6 +104,7 @@ pub use path::{KeyPattern, PathPattern, PathPrefix};
 pub use pattern::{HostPattern, MethodPattern, TextPattern};
 pub use problem::Problem;
 pub use recent::{RecentRequest, Source};
+pub use refusals::{CodePlace, Refusal, RefusalMeaning};
 pub use replies::{ExpectedReply, Replies, ReplyCounts};
 pub use request::{Host, Request};
 pub use rules::{Classification, LimitKey, Limits, Operation, Page, Place, Rule, Rules, contradictions};

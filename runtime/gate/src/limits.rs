@@ -52,7 +52,7 @@ pub(crate) use hold::HeldBack;
 use hold::{Hold, HoldReason};
 pub use limit::{Limit, LimitScope, LimitState, LimitsState, Rate, RequestKind};
 pub(crate) use metrics::LimitMetrics;
-use pauses::Resource;
+use pauses::{Resource, resource_at};
 pub(crate) use permit::Permit;
 use shared::{Acquisition, LimiterShared};
 use table::LimitTable;
@@ -155,7 +155,7 @@ fn resource(request: &Request, classification: &Classification) -> Resource {
     let Request { method: _, tls, host, port, path, query: _ } = request;
     let folded = classification.fold_case.then(|| path.to_ascii_lowercase());
     let path = folded.as_ref().unwrap_or(path);
-    NAMES.hash_one((tls, host, port, path, classification.effect == Effect::Write))
+    resource_at(NAMES.hash_one((tls, host, port, path)), classification.effect == Effect::Write)
 }
 
 #[cfg(test)]
@@ -312,7 +312,7 @@ mod tests {
         let mut headers = http::HeaderMap::new();
         headers.insert("retry-after", 30.into());
         headers.insert("ratelimit-remaining", 0.into());
-        permit.on_answer(http::StatusCode::TOO_MANY_REQUESTS, &headers);
+        permit.on_answer(http::StatusCode::TOO_MANY_REQUESTS, &headers, None);
         let waits = old.state();
         assert!(new.state().limits[0].paused_for.is_none());
         new.take_over(&old);

@@ -33,6 +33,24 @@ impl PathPrefix {
             _ => Ok(false),
         }
     }
+
+    /// The length of the prefix if it covers a canonical path as [`Self::covers`] says, without regard to case.
+    ///
+    /// # Errors
+    /// As [`Self::covers`].
+    pub(crate) fn covers_in_any_case(&self, path: &str) -> Result<Option<usize>, &'static str> {
+        let length = self.0.len();
+        let rest = path.split_at_checked(length).filter(|(start, _)| start.eq_ignore_ascii_case(&self.0));
+        match rest {
+            Some((_, rest)) if rest.is_empty() || rest.starts_with('/') => {
+                if length > 0 {
+                    check_single_reading(rest)?;
+                }
+                Ok(Some(length))
+            }
+            _ => Ok(None),
+        }
+    }
 }
 
 impl FromStr for PathPrefix {
@@ -277,9 +295,14 @@ mod tests {
         for (prefix, path, expected) in rows {
             let covers = prefix.parse::<PathPrefix>().unwrap().covers(path);
             assert_eq!(covers, Ok(expected), "{prefix} for {path}");
+            let prefix: PathPrefix = prefix.parse().unwrap();
+            let in_any_case = prefix.covers_in_any_case(path).map(|length| length.is_some());
+            assert_eq!(in_any_case, Ok(expected || path == "/A"), "{prefix} for {path}");
+            assert_eq!(prefix.covers_in_any_case(&path.to_uppercase()), prefix.covers_in_any_case(path));
         }
         for path in ["/a/b%2Fc", "/a/%252e%252e/b", "/a/b;c", "/a/%C0%AE"] {
-            assert!("/a".parse::<PathPrefix>().unwrap().covers(path).is_err(), "{path}");
+            let prefix: PathPrefix = "/a".parse().unwrap();
+            assert!(prefix.covers(path).is_err() && prefix.covers_in_any_case(path).is_err(), "{path}");
             assert_eq!("/".parse::<PathPrefix>().unwrap().covers(path), Ok(true), "{path}");
             assert_eq!("/b".parse::<PathPrefix>().unwrap().covers(path), Ok(false), "{path}");
         }

@@ -19,6 +19,7 @@ use crate::failure_log::FailureLog;
 use crate::families::ProviderLabels;
 use crate::limits::Urgency;
 use crate::recent::{RecentRequest, RecentRequests, Source};
+use crate::refusals::RefusalMeaning;
 use crate::request::Request;
 pub(crate) use metrics::RequestMetrics;
 use metrics::{GrantLabels, RequestLabels};
@@ -187,18 +188,21 @@ impl Record {
         }
     }
 
-    /// Notes the head of the response and where it came from. A body that fails later overrides the result.
-    pub(crate) fn respond(&mut self, from: Source, status: StatusCode) {
+    /// Notes the head of the response, what it means, and where it came from. A body that fails later overrides the result.
+    pub(crate) fn respond(&mut self, from: Source, status: StatusCode, meaning: Option<RefusalMeaning>) {
         self.status = Some(status);
         self.source = from;
-        self.result = match (from, status.as_u16()) {
-            (Source::Limit, _) => "held_back",
-            (Source::NotCached, _) => "not_cached",
-            (Source::Cache, _) => "cached",
-            (Source::Shared, _) => "shared",
-            (_, ..400) => "ok",
-            (_, 400..500) => "http_4xx",
-            (_, 500..) => "http_5xx",
+        let by_status = match status.as_u16() {
+            ..400 => "ok",
+            400..500 => "http_4xx",
+            500.. => "http_5xx",
+        };
+        self.result = match from {
+            Source::Limit => "held_back",
+            Source::NotCached => "not_cached",
+            Source::Cache => "cached",
+            Source::Shared => "shared",
+            _ => meaning.and_then(RefusalMeaning::label).unwrap_or(by_status),
         };
         // A request that a limit holds back is in the durations of waits, not of responses.
         if from != Source::Limit {
@@ -208,7 +212,7 @@ impl Record {
 
     /// Notes that the cloud confirmed a cached response: with that, the status is the cached one's.
     pub(crate) fn revalidate(&mut self) {
-        self.respond(Source::Cloud, StatusCode::OK);
+        self.respond(Source::Cloud, StatusCode::OK, None);
         self.result = "revalidated";
     }
 
@@ -319,19 +323,25 @@ mod tests {
     }
 
     #[test]
-    fn the_result_of_a_response_is_the_class_of_its_status() {
+    fn the_result_of_a_response_is_its_meaning_or_the_class_of_its_status() {
         let metrics = RequestMetrics::register(&mut Registry::default());
-        for (status, result) in [
-            (200, "ok"),
-            (304, "ok"),
-            (404, "http_4xx"),
-            (429, "http_4xx"),
-            (500, "http_5xx"),
-            (999, "http_5xx"),
+        for (status, meaning, result) in [
+            (200, None, "ok"),
+            (304, None, "ok"),
+            (404, None, "http_4xx"),
+            (429, None, "http_4xx"),
+            (500, None, "http_5xx"),
+            (999, None, "http_5xx"),
+            (403, Some(RefusalMeaning::Throttled), "throttled"),
+            (429, Some(RefusalMeaning::Locked), "locked"),
+            (400, Some(RefusalMeaning::Absent), "absent"),
+            (400, Some(RefusalMeaning::Later), "later"),
+            (429, Some(RefusalMeaning::Other), "http_4xx"),
+            (503, Some(RefusalMeaning::Other), "http_5xx"),
         ] {
             let mut record = records(&metrics).begin(Urgency::default());
-            record.respond(Source::Cloud, StatusCode::from_u16(status).unwrap());
-            assert_eq!(record.result, result, "{status}");
+            record.respond(Source::Cloud, StatusCode::from_u16(status).unwrap(), meaning);
+            assert_eq!(record.result, result, "{status} {meaning:?}");
         }
     }
 }

@@ -5,24 +5,23 @@
 //! A request that is sent again is the same request: its last answer counts. So a read that a provider repeats until it
 //! succeeds has succeeded. Requests are the same if method, URL, body and the headers that name an operation are.
 
+mod observed;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
-use http_body::{Body as _, Frame};
 use http_body_util::BodyExt as _;
 
 use crate::body::Body;
 use crate::effect::Effect;
-use crate::error::Error;
 use crate::recent::Source;
+use crate::refusals::RefusalMeaning;
 use crate::request::Request;
 use crate::rules::{Classification, Place, Rules};
+use observed::ObservedBody;
 
 /// The most requests that are told apart: far more than a call can send in its time. What exceeds them counts as failed.
 const MAX_REQUESTS: usize = 65_536;
@@ -39,16 +38,16 @@ pub struct Replies(Arc<Mutex<State>>);
 pub struct ReplyCounts {
     /// Reads that were answered 2xx, and whose body the provider read to its end.
     pub complete: usize,
-    /// Reads that were answered 404 or 410.
+    /// Reads that were answered 404 or 410, or with a refusal that means absence.
     pub gone: usize,
     /// Reads that were answered 2xx, and whose body the provider didn't read to its end.
     pub incomplete: usize,
-    /// Changes and polls of operations that were answered 2xx, 404 or 410.
+    /// Changes and polls of operations that were answered 2xx, 404 or 410, or with a refusal that means absence.
     pub changed: usize,
     /// Requests that the cloud refused with another status below 500 that says that the request itself is wrong.
     pub refused: usize,
     /// Requests without an answer of the cloud that says anything: denied, not sent, timed out, cut off, still in flight, or
-    /// answered 401, 403, 407, 408, 425, 429 or 5xx. What an interceptor answers doesn't come from the cloud.
+    /// answered 401, 403, 407, 408, 425, 429 or 5xx, or with a refusal that means throttling, a lock, or later. What an interceptor answers doesn't come from the cloud.
     pub failed: usize,
 }
 
@@ -182,11 +181,15 @@ impl PendingReply {
         self.request = Some(RequestKey { key: hasher.finish(), is_read });
     }
 
-    /// Records the answer, and observes whether its body is read.
-    pub(crate) fn respond(mut self, from: Source, response: http::Response<Body>) -> http::Response<Body> {
+    /// Records the answer with its meaning, and observes whether its body is read.
+    pub(crate) fn respond(
+        mut self,
+        (from, meaning): (Source, Option<RefusalMeaning>),
+        response: http::Response<Body>,
+    ) -> http::Response<Body> {
         let (Some(replies), Some(request)) = (self.replies.take(), self.request) else { return response };
         replies.state().unknown -= 1;
-        let Some(reply) = reply(from, response.status(), request.is_read) else { return response };
+        let Some(reply) = reply((from, meaning), response.status(), request.is_read) else { return response };
         replies.set(request.key, reply);
         if reply != Reply::Incomplete {
             return response;
@@ -209,12 +212,21 @@ impl Drop for PendingReply {
     }
 }
 
-/// What a status says. None where the cloud wasn't asked and the provider knows that, or where the answer is elsewhere.
-///
-/// A rule that declares which refusals of a cloud mean absence, such as 400 with a code, belongs here: its answer is
-/// [`Reply::Gone`].
-fn reply(from: Source, status: StatusCode, is_read: bool) -> Option<Reply> {
-    let reply = match (from, status.as_u16()) {
+/// What a status says, or a declared meaning. None where the cloud wasn't asked and the provider knows that, or where the answer
+/// is elsewhere.
+fn reply(
+    (from, meaning): (Source, Option<RefusalMeaning>),
+    status: StatusCode,
+    is_read: bool,
+) -> Option<Reply> {
+    let status = match (meaning, status.as_u16()) {
+        (Some(RefusalMeaning::Absent), _) => 404,
+        (Some(RefusalMeaning::Throttled | RefusalMeaning::Locked | RefusalMeaning::Later), _) => 429,
+        // Not what its status usually means.
+        (Some(RefusalMeaning::Other), 404 | 410) => 400,
+        (_, status) => status,
+    };
+    let reply = match (from, status) {
         (Source::NotCached, _) | (_, 300..400) => return None,
         (Source::Interceptor | Source::Limit | Source::Unanswered, _)
         | (_, 401 | 403 | 407 | 408 | 425 | 429) => Reply::Failed,
@@ -225,72 +237,4 @@ fn reply(from: Source, status: StatusCode, is_read: bool) -> Option<Reply> {
         _ => Reply::Failed,
     };
     Some(reply)
-}
-
-/// A body that records when its reader has received all of it. It passes the last byte by itself, so that a reader that asks
-/// for it has read everything before.
-struct ObservedBody {
-    body: Body,
-    last: Option<Bytes>,
-    record: Option<(Replies, u64)>,
-}
-
-impl ObservedBody {
-    fn new(body: Body, replies: Replies, key: u64) -> Self {
-        let mut observed = Self { body, last: None, record: Some((replies, key)) };
-        if observed.body.is_end_stream() {
-            observed.end(Reply::Complete);
-        }
-        observed
-    }
-
-    fn end(&mut self, reply: Reply) {
-        if let Some((replies, key)) = self.record.take() {
-            replies.set(key, reply);
-        }
-    }
-}
-
-impl http_body::Body for ObservedBody {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let this = self.get_mut();
-        if let Some(last) = this.last.take() {
-            return Poll::Ready(Some(Ok(Frame::data(last))));
-        }
-        let frame = std::task::ready!(Pin::new(&mut this.body).poll_frame(context));
-        match frame {
-            None => {
-                this.end(Reply::Complete);
-                Poll::Ready(None)
-            }
-            Some(Err(error)) => {
-                this.end(Reply::Failed);
-                Poll::Ready(Some(Err(error)))
-            }
-            Some(Ok(frame)) => Poll::Ready(Some(Ok(frame.map_data(|mut data| {
-                if data.len() > 1 {
-                    this.last = Some(data.split_off(data.len() - 1));
-                }
-                data
-            })))),
-        }
-    }
-}
-
-impl Drop for ObservedBody {
-    fn drop(&mut self) {
-        // A reader that knows the length may not ask for the end, which is here then.
-        if self.record.is_some() && self.last.is_none() {
-            let mut context = Context::from_waker(Waker::noop());
-            if let Poll::Ready(None) = Pin::new(&mut self.body).poll_frame(&mut context) {
-                self.end(Reply::Complete);
-            }
-        }
-    }
 }

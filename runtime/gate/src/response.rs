@@ -4,10 +4,9 @@
 use bytes::Bytes;
 use http::StatusCode;
 use http_body::Body as _;
-use hyper::body::Incoming;
 use tokio::time::Instant;
 
-use crate::body::{self, BodyLimits};
+use crate::body::{self, BodyLimits, CloudBody};
 use crate::budget::MemoryBudget;
 use crate::deadlines::Deadlines;
 use crate::echo::EchoDetector;
@@ -15,13 +14,17 @@ use crate::error::Error;
 use crate::headers;
 use crate::recent::Source;
 use crate::record::Record;
+use crate::refusals::RefusalMeaning;
 use crate::request::Host;
+use crate::upstream::CloudResponse;
 
 /// A response, and where it came from.
 pub(crate) struct Response {
     pub(crate) from: Source,
     pub(crate) head: http::response::Parts,
     pub(crate) body: ResponseBody,
+    /// What it means, if it is a refusal of the cloud whose meaning the provider declares.
+    pub(crate) meaning: Option<RefusalMeaning>,
 }
 
 /// The body of a response.
@@ -29,14 +32,14 @@ pub(crate) enum ResponseBody {
     /// It is in memory, since it didn't come over a connection of this request.
     Whole(Bytes),
     /// It still comes from the cloud, within these limits.
-    Stream(Incoming, BodyLimits),
+    Stream(CloudBody, BodyLimits),
 }
 
 impl Response {
     /// A response that is in memory.
     pub(crate) fn whole(from: Source, response: http::Response<Bytes>) -> Self {
         let (head, body) = response.into_parts();
-        Self { from, head, body: ResponseBody::Whole(body) }
+        Self { from, head, body: ResponseBody::Whole(body), meaning: None }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -50,13 +53,13 @@ impl Response {
     /// if the request carried a credential and the body can't be searched for it, or a header shows it.
     pub(crate) fn from_cloud(
         host: &Host,
-        response: http::Response<Incoming>,
+        response: CloudResponse,
         echo: EchoDetector,
         deadlines: Deadlines,
         record: &mut Record,
     ) -> Result<Self, Error> {
         let host = host.to_string();
-        let (mut head, incoming) = response.into_parts();
+        let CloudResponse { mut head, body: incoming, meaning } = response;
         if incoming.size_hint().lower() > body::MAX_RESPONSE_BODY {
             return Err(body::body_too_large(&host, body::MAX_RESPONSE_BODY));
         }
@@ -76,7 +79,7 @@ impl Response {
         record.stripped += stripped;
         let between = deadlines.clamp(deadlines.between_bytes, Instant::now());
         let limits = BodyLimits { host, bytes: body::MAX_RESPONSE_BODY, between, hard: deadlines.hard, echo };
-        Ok(Self { from: Source::Cloud, head, body: ResponseBody::Stream(incoming, limits) })
+        Ok(Self { from: Source::Cloud, head, body: ResponseBody::Stream(incoming, limits), meaning })
     }
 
     /// Counts a body from the cache against the budget of the call that gets it. What comes over a connection isn't held, and
@@ -99,7 +102,7 @@ impl Response {
 
     /// Hands the response to the provider. Its record ends with its body.
     pub(crate) fn deliver(self, mut record: Record) -> http::Response<body::Body> {
-        record.respond(self.from, self.status());
+        record.respond(self.from, self.status(), self.meaning);
         let body = match self.body {
             ResponseBody::Whole(body) => body::whole(body),
             ResponseBody::Stream(incoming, limits) => body::streamed(incoming, limits, record),

@@ -14,8 +14,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::{Method, Response};
-use hyper::body::Incoming;
+use http::Method;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tracing::Instrument;
@@ -27,6 +26,7 @@ use crate::record::{Duty, Record};
 use crate::request::Request;
 use crate::rules::Classification;
 use crate::shutdown::Shutdown;
+use crate::upstream::CloudResponse;
 use order::{Admission, Resource, WriteId, WriteOrder};
 pub(crate) use order::{MAX_WRITE_TIME, Write};
 use task::{ActiveWrite, Caller};
@@ -57,7 +57,7 @@ struct Inner {
 /// How many bytes of a body tell two resources apart.
 const MAX_HASHED: usize = 64 << 10;
 
-type ExchangeResult = Result<Response<Incoming>, Error>;
+type ExchangeResult = Result<CloudResponse, Error>;
 
 impl Writes {
     pub(crate) fn new(fence: Fence, shutdown: Shutdown) -> Self {

@@ -261,7 +261,7 @@ mod tests {
     fn stored(status: u16) -> Arc<Stored> {
         let headers = HeaderMap::from_iter([(http::header::ETAG, "\"1\"".parse().unwrap())]);
         let (status, body) = (StatusCode::from_u16(status).unwrap(), Bytes::new());
-        Arc::new(Stored::pack(&WholeResponse { status, headers, body }).unwrap())
+        Arc::new(Stored::pack(&WholeResponse { status, headers, body, meaning: None }).unwrap())
     }
 
     struct View {

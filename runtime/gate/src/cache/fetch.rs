@@ -8,10 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::sync::watch;
 
-use crate::body::{BodyLimits, StreamedBody};
+use crate::body::{BodyLimits, CloudBody, StreamedBody};
 use crate::cache::buffered::{BufferedBody, MOST};
 use crate::cache::history::FetchId;
 use crate::cache::shared::CacheShared;
@@ -65,14 +64,14 @@ impl Fetch {
 
     /// Reads the response and passes it to all waiters.
     pub(crate) async fn on_response(mut self, response: Response, mut record: Record, shutdown: &Shutdown) {
-        record.respond(response.from, response.status());
+        record.respond(response.from, response.status(), response.meaning);
         self.progress.send_replace(Progress::Answering(self.may_store));
-        let Response { from, head, body } = response;
+        let Response { from, head, body, meaning } = response;
         let (incoming, limits) = match body {
             ResponseBody::Stream(incoming, limits) => (incoming, limits),
             // A limit held it back.
             ResponseBody::Whole(body) => {
-                let reply = WholeResponse { status: head.status, headers: head.headers, body };
+                let reply = WholeResponse { status: head.status, headers: head.headers, body, meaning };
                 return self.ends(FetchOutcome::Response(from, Arc::new(reply)), Fetched::Failed);
             }
         };
@@ -88,7 +87,9 @@ impl Fetch {
                     let reply = former.unpack().aged(Duration::ZERO);
                     (FetchOutcome::Response(Source::Shared, Arc::new(reply)), Fetched::Storable(former))
                 }
-                None => self.taken(WholeResponse { status: head.status, headers: head.headers, body }),
+                None => {
+                    self.taken(WholeResponse { status: head.status, headers: head.headers, body, meaning })
+                }
             },
         };
         self.ends(outcome, fetched);
@@ -119,7 +120,7 @@ impl Fetch {
     /// that wait for it have no answer yet, so it is given up when the gate closes.
     async fn gather(
         &self,
-        incoming: Incoming,
+        incoming: CloudBody,
         limits: BodyLimits,
         record: Record,
         shutdown: &Shutdown,

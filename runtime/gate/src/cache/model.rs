@@ -430,8 +430,13 @@ impl World {
 fn stored(text: &str) -> Arc<Stored> {
     let headers = HeaderMap::from_iter([(http::header::ETAG, format!("\"{text}\"").parse().unwrap())]);
     Arc::new(
-        Stored::pack(&WholeResponse { status: StatusCode::OK, headers, body: Bytes::from(text.to_owned()) })
-            .unwrap(),
+        Stored::pack(&WholeResponse {
+            status: StatusCode::OK,
+            headers,
+            body: Bytes::from(text.to_owned()),
+            meaning: None,
+        })
+        .unwrap(),
     )
 }
 

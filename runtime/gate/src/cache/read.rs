@@ -44,7 +44,8 @@ impl Read {
             return None;
         }
         let keys = Keys::of(request, headers, body, classification);
-        let Some(directives) = CacheDirectives::read(headers) else {
+        let directives = CacheDirectives::read(headers).filter(|directives| view.admits(directives));
+        let Some(directives) = directives else {
             if let Some(List { key, is_first }) = keys.list {
                 view.history().on_bypass(key, is_first);
             }
@@ -53,6 +54,11 @@ impl Read {
         let scope = scope(classification);
         Some(Self { keys, scope, directives, urgency, host: request.host.clone() })
     }
+}
+
+/// Whether a read with these headers may be answered from the cache under a view.
+pub(crate) fn may_read(view: &View, headers: &HeaderMap) -> bool {
+    CacheDirectives::read(headers).is_some_and(|directives| view.admits(&directives))
 }
 
 /// The cache scope that a request reads or changes.

@@ -19,11 +19,11 @@ pub(super) fn cached(page: &Page, age: Duration) -> Response {
 
 /// A response that several requests get.
 pub(super) fn from_reply(from: Source, reply: &WholeResponse) -> Response {
-    let WholeResponse { status, headers, body } = reply;
+    let WholeResponse { status, headers, body, meaning } = reply;
     let mut response = http::Response::new(body.clone());
     *response.status_mut() = *status;
     *response.headers_mut() = headers.clone();
-    Response::whole(from, response)
+    Response { meaning: *meaning, ..Response::whole(from, response) }
 }
 
 /// The response to a request that wants a cached response only, if the cache has no answer.

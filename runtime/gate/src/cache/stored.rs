@@ -8,12 +8,16 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{AGE, ETAG, LAST_MODIFIED, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use crate::refusals::RefusalMeaning;
+
 /// A response with a whole body, from the cloud or from the cache.
 #[derive(Debug, Clone)]
 pub(crate) struct WholeResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
+    /// What it means, if it is a refusal whose meaning the provider declares.
+    pub(crate) meaning: Option<RefusalMeaning>,
 }
 
 impl WholeResponse {
@@ -65,10 +69,12 @@ impl Stored {
     /// Packs an answer. None for one that must not be stored. Its own cache directives play no part: the control planes
     /// of clouds send `no-cache` or `no-store` with every answer, Azure's resource manager for one.
     pub(crate) fn pack(reply: &WholeResponse) -> Option<Self> {
-        let WholeResponse { status, headers, body } = reply;
+        let WholeResponse { status, headers, body, meaning } = reply;
         let is_storable = matches!(*status, StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::GONE);
         let varies = headers.get_all(VARY).iter().any(|value| value.as_bytes().contains(&b'*'));
-        if !is_storable || varies || body.len() > LONGEST {
+        // A 404 may mean something else than absence.
+        let misleads = meaning.is_some_and(|meaning| meaning != RefusalMeaning::Absent);
+        if !is_storable || misleads || varies || body.len() > LONGEST {
             return None;
         }
         let validator =
@@ -103,7 +109,7 @@ impl Stored {
             }
         };
         let (headers, body) = parted(plain).expect("what was joined here can be parted");
-        WholeResponse { status: self.status, headers, body }
+        WholeResponse { status: self.status, headers, body, meaning: None }
     }
 
     /// Whether it says that something is absent.
@@ -170,7 +176,12 @@ mod tests {
             (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
         };
         let headers = lines.iter().map(line).collect();
-        WholeResponse { status: StatusCode::from_u16(status).unwrap(), headers, body: body.into() }
+        WholeResponse {
+            status: StatusCode::from_u16(status).unwrap(),
+            headers,
+            body: body.into(),
+            meaning: None,
+        }
     }
 
     #[test]
@@ -239,7 +250,7 @@ mod tests {
             }
             headers.remove(VARY);
             let body = Bytes::from(body.repeat(times));
-            let before = WholeResponse { status: StatusCode::OK, headers, body };
+            let before = WholeResponse { status: StatusCode::OK, headers, body, meaning: None };
             let after = Stored::pack(&before).unwrap().unpack();
             prop_assert_eq!(&after.headers, &before.headers);
             prop_assert_eq!((&after.body, after.status), (&before.body, before.status));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::cache::directives::floor;
+use crate::cache::directives::{CacheDirectives, floor};
 use crate::cache::history::{CallAlive, ViewHistory};
 
 /// What one call of a provider may read from the cache, and what it has received. Clones are the same view. It belongs
@@ -33,6 +33,7 @@ struct ViewInner {
 enum AgeBound {
     Since(Instant),
     AtMost(Duration),
+    AsRequested,
 }
 
 /// What the answers of one view prove.
@@ -58,6 +59,15 @@ impl View {
         Self::new(AgeBound::AtMost(age))
     }
 
+    /// Reads what each request says itself: with `Cache-Control: max-age=N` nothing that was requested longer than N seconds ago.
+    /// A request without a `max-age` (or `no-cache`) goes to the cloud as if there were no view: it neither reads the cache nor
+    /// fills it. With `only-if-cached` alone it is answered 504 by the gate, since nothing may answer it.
+    ///
+    /// For a call that changes something: it must edit the present state, but may name data that changes rarely.
+    pub fn as_requested() -> Self {
+        Self::new(AgeBound::AsRequested)
+    }
+
     fn new(bound: AgeBound) -> Self {
         let (history, is_alive) = (Mutex::default(), Arc::new(()));
         Self(Arc::new(ViewInner { bound, history, is_alive, waiting: OnceLock::new() }))
@@ -74,7 +84,14 @@ impl View {
         match self.0.bound {
             AgeBound::Since(made) => Some(made.into_std()),
             AgeBound::AtMost(age) => floor(age, arrived.into_std(), now.into_std()),
+            // The request says it.
+            AgeBound::AsRequested => None,
         }
+    }
+
+    /// Whether a request with these directives may be answered from the cache.
+    pub(crate) fn admits(&self, directives: &CacheDirectives) -> bool {
+        !matches!(self.0.bound, AgeBound::AsRequested) || directives.max_age.is_some()
     }
 
     /// Whether the age of an answer that took long counts from when it came.

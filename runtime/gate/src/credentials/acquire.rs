@@ -15,10 +15,11 @@ use zeroize::Zeroizing;
 use crate::credentials::assertion::Claims;
 use crate::credentials::endpoint::Endpoint;
 use crate::credentials::sigv4::Signer;
-use crate::credentials::spec::{Credential, CredentialKind, OAuthClient};
+use crate::credentials::spec::{Credential, CredentialKind, MetadataFlavor, OAuthClient};
 use crate::credentials::token::Token;
+use crate::credentials::token_url::TokenUrl;
 use crate::credentials::value::CredentialValue;
-use crate::credentials::{assertion, oauth};
+use crate::credentials::{assertion, metadata, oauth};
 use crate::network::Network;
 use crate::secret::Secret;
 
@@ -57,16 +58,23 @@ pub(crate) struct Acquirer {
 }
 
 impl Acquirer {
-    pub(crate) fn new(credential: Credential, network: &Arc<Network>) -> Self {
-        let Credential { name: _, hosts: _, plain: _, mut addresses, kind } = credential;
+    /// The acquirer of a credential. `port` is the one at which its host is granted, for a metadata service that issues the token
+    /// for itself.
+    pub(crate) fn new(credential: Credential, network: &Arc<Network>, port: u16) -> Self {
+        let Credential { hosts, mut addresses, kind, .. } = credential;
         let mut network = network.clone();
-        if let CredentialKind::ManagedIdentity { endpoint, .. } = &kind {
-            addresses.extend(endpoint.literal().map(IpNet::from));
+        let url = match &kind {
+            CredentialKind::Metadata { flavor: MetadataFlavor::Aws } => {
+                metadata::service(&hosts).map(|host| TokenUrl::plain(host, port, metadata::AWS_PATH))
+            }
+            kind => kind.endpoint().map(|(_, url)| url.clone()),
+        };
+        if let CredentialKind::ManagedIdentity { .. } | CredentialKind::Metadata { .. } = &kind {
+            addresses.extend(url.as_ref().and_then(TokenUrl::literal).map(IpNet::from));
             // Through a proxy, the metadata service would return the identity of the proxy's host.
             network = Arc::new(Network { proxy: None, ..(*network).clone() });
         }
-        let endpoint = kind.endpoint().map(|(_, url)| Endpoint::new(url, addresses, network));
-        Self { kind, endpoint }
+        Self { kind, endpoint: url.map(|url| Endpoint::new(&url, addresses, network)) }
     }
 
     pub(crate) async fn acquire(&self) -> Result<Acquired, AcquireError> {
@@ -92,10 +100,14 @@ impl Acquirer {
                 let form = oauth::with_assertion(client, assertion.expose_secret());
                 return self.token(TokenRequest::Form(form), Some(assertion)).await;
             }
-            CredentialKind::ManagedIdentity { endpoint: _, resource, client_id } => {
-                let query = oauth::metadata_query(resource, client_id.as_deref());
+            CredentialKind::ManagedIdentity { endpoint: _, resource, identity } => {
+                let query = oauth::metadata_query(resource, identity.as_ref());
                 return self.token(TokenRequest::Metadata(query), None).await;
             }
+            CredentialKind::Metadata { flavor } => match metadata::header(*flavor) {
+                Some((name, value)) => (CredentialValue::Header(name, value), Vec::new()),
+                None => return self.metadata_token().await,
+            },
             CredentialKind::Bearer { token } => bearer(token).await?,
             CredentialKind::Basic { username, password } => basic(username, password).await?,
             CredentialKind::Header { name, value } => header(name, value).await?,
@@ -133,6 +145,17 @@ impl Acquirer {
         })?;
         let secrets = proof.into_iter().chain([token]).collect();
         Ok(Acquired { value, secrets, lifetime: Some(lifetime) })
+    }
+}
+
+impl Acquirer {
+    async fn metadata_token(&self) -> Result<Acquired, AcquireError> {
+        let unfit = || AcquireError::new("malformed", "the metadata service is not an address");
+        let Token { token, lifetime } = self.endpoint.as_ref().ok_or_else(unfit)?.put().await?;
+        let text = Zeroizing::new(token.expose_secret().to_owned());
+        let value = CredentialValue::header(metadata::AWS_TOKEN, text)
+            .ok_or_else(|| AcquireError::new("malformed", "the token is not valid in a header"))?;
+        Ok(Acquired { value, secrets: vec![token], lifetime: Some(lifetime) })
     }
 }
 

@@ -11,16 +11,16 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use ipnet::IpNet;
 use zeroize::Zeroizing;
 
 use crate::credentials::acquire::{AcquireError, LONGEST_TRY};
-use crate::credentials::token;
 use crate::credentials::token::Token;
 use crate::credentials::token_url::TokenUrl;
+use crate::credentials::{metadata, token};
 use crate::dial::{Dialer, Timeouts};
 use crate::error::{BlockReason, Blocked, Error};
 use crate::fence::Fence;
@@ -32,9 +32,6 @@ use crate::upstream::{behind, outgoing};
 
 /// The longest answer: tokens with many claims have some 10 KiB.
 const LONGEST_ANSWER: usize = 64 * 1024;
-
-/// Shows Azure's metadata service that its caller is not a confused proxy.
-const METADATA: HeaderName = HeaderName::from_static("metadata");
 
 /// One token endpoint.
 pub(crate) struct Endpoint {
@@ -66,10 +63,18 @@ impl Endpoint {
         self.ask(Method::POST, None, headers, Bytes::from_owner(form)).await
     }
 
-    /// Requests a token of a metadata service.
+    /// Requests a token of the machine's identity from a metadata service.
     pub(crate) async fn get(&self, query: String) -> Result<Token, AcquireError> {
-        let headers = HeaderMap::from_iter([(METADATA, HeaderValue::from_static("true"))]);
-        self.ask(Method::GET, Some(query), headers, Bytes::new()).await
+        self.ask(Method::GET, Some(query), HeaderMap::from_iter([metadata::AZURE]), Bytes::new()).await
+    }
+
+    /// Requests a token for AWS's metadata service from the service itself.
+    pub(crate) async fn put(&self) -> Result<Token, AcquireError> {
+        let answer = self.exchange(Method::PUT, None, metadata::token_request(), Bytes::new()).await;
+        let (head, body) = answer?;
+        metadata::read_token(&head.headers, &body).ok_or_else(|| {
+            AcquireError::new("malformed", format!("the answer of {} is not a token", self.url))
+        })
     }
 
     async fn ask(
@@ -79,21 +84,32 @@ impl Endpoint {
         mut headers: HeaderMap,
         body: Bytes,
     ) -> Result<Token, AcquireError> {
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        let (_, body) = self.exchange(method, query, headers, body).await?;
+        token::read(&body, SystemTime::now())
+            .map_err(|cause| AcquireError::new("malformed", format!("the answer of {} {cause}", self.url)))
+    }
+
+    /// Sends a request and reads the answer.
+    async fn exchange(
+        &self,
+        method: Method,
+        query: Option<String>,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(http::response::Parts, Zeroizing<Vec<u8>>), AcquireError> {
         let mut request = self.url.0.clone();
         (request.method, request.query) = (method, query);
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         let failed = |error| failed(&error);
         let outgoing = behind(Fence::default(), outgoing(&request, headers, body).map_err(failed)?);
         let timeouts = Timeouts { connect: LONGEST_TRY, first_byte: LONGEST_TRY };
         let answer = self.dialer.send(&request.host, outgoing, timeouts).await.map_err(failed)?;
         let (head, incoming) = answer.into_parts();
         let body = gather(incoming).await?;
-        let now = SystemTime::now();
         if head.status.is_success() {
-            return token::read(&body, now).map_err(|cause| {
-                AcquireError::new("malformed", format!("the answer of {} {cause}", self.url))
-            });
+            return Ok((head, body));
         }
+        let now = SystemTime::now();
         let result = if head.status.is_client_error() { "refused" } else { "unavailable" };
         let cause = format!("{} {}", self.url, token::refusal(head.status, &body));
         Err(AcquireError { retry_after: retry_after(&head.headers, now), ..AcquireError::new(result, cause) })

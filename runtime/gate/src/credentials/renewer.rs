@@ -118,6 +118,11 @@ impl Renewer {
         status.valid(Instant::now()).filter(|(found, _)| *found > number)
     }
 
+    /// The credential's name in the document.
+    pub(crate) fn name(&self) -> String {
+        self.shared.labels.credential.to_string()
+    }
+
     pub(crate) fn state(&self) -> CredentialState {
         let RenewerShared { kind, labels, status, .. } = &*self.shared;
         let status = status.borrow();

@@ -4,8 +4,10 @@
 use http::{HeaderName, header};
 use ipnet::IpNet;
 
+use crate::credentials::metadata;
 use crate::credentials::token_url::TokenUrl;
 use crate::error::Error;
+use crate::path::PathPrefix;
 use crate::pattern::HostPattern;
 use crate::secret::Secret;
 use crate::{address, headers};
@@ -15,9 +17,15 @@ use crate::{address, headers};
 pub struct Credential {
     /// Its name in metrics, logs and messages. Unique within a provider.
     pub name: String,
-    /// The hosts to whose requests it is attached, at every port that a grant opens. Of several credentials for a host
-    /// the first one is used.
+    /// The hosts to whose requests it is attached, at every port that a grant opens. May be empty for one that is only an
+    /// auxiliary of others.
     pub hosts: Vec<HostPattern>,
+    /// The paths to whose requests it is attached, without regard to case; empty for all that no other credential of the host
+    /// names. Of several credentials for a request the one with the longest path is used, and of equal ones the first.
+    pub paths: Vec<PathPrefix>,
+    /// The names of other credentials, at most three, whose tokens are sent along in `x-ms-authorization-auxiliary`: for
+    /// requests to Azure that reach into other tenants.
+    pub auxiliary: Vec<String>,
     /// Whether it is attached to requests without TLS as well, and its token fetched without: for tests and for
     /// networks without other users.
     pub plain: bool,
@@ -79,8 +87,15 @@ pub enum CredentialKind {
         endpoint: TokenUrl,
         /// What the token is for, as in `https://management.azure.com/`.
         resource: String,
-        /// The client ID of the identity, if the instance has several.
-        client_id: Option<String>,
+        /// Which identity, if the instance has several.
+        identity: Option<IdentityId>,
+    },
+    /// The header that a metadata service of this machine wants, for a provider that reads what the service says about the
+    /// machine. Its only host is an address of the machine's link, which is reached without TLS and never through a proxy.
+    /// Paths that hand out identities or credentials are refused regardless of grants.
+    Metadata {
+        /// Whose service it resembles.
+        flavor: MetadataFlavor,
     },
     /// AWS Signature Version 4, over the whole request.
     AwsSigV4 {
@@ -97,6 +112,37 @@ pub enum CredentialKind {
     },
 }
 
+/// Names one of several identities of an instance.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IdentityId {
+    /// By its client ID.
+    Client(String),
+    /// By its resource ID, as in `/subscriptions/…/userAssignedIdentities/NAME`.
+    Resource(String),
+    /// By its object ID.
+    Object(String),
+}
+
+/// Which header a metadata service wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetadataFlavor {
+    /// `Metadata: true`.
+    Azure,
+    /// `Metadata-Flavor: Google`.
+    Google,
+    /// `X-aws-ec2-metadata-token`, with a token that the service issues.
+    Aws,
+}
+
+/// What a token is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenTarget {
+    /// A scope, as in `https://management.azure.com/.default`.
+    Scope(String),
+    /// A resource, as in `https://management.local.azurestack.external/`. AD FS wants it, which knows no scopes.
+    Resource(String),
+}
+
 /// An OAuth 2.0 client and the endpoint that issues its tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OAuthClient {
@@ -104,8 +150,8 @@ pub struct OAuthClient {
     pub token_url: TokenUrl,
     /// The client's ID.
     pub client_id: String,
-    /// What the token is for, as in `https://management.azure.com/.default`.
-    pub scope: String,
+    /// What the token is for.
+    pub target: TokenTarget,
 }
 
 impl Credential {
@@ -121,9 +167,6 @@ impl Credential {
             problems
                 .push((field, Error::Syntax { kind: "credential", text: text.to_owned(), cause, example }));
         };
-        if self.hosts.is_empty() {
-            wrong("hosts", &self.name, "has no hosts", "hosts: [management.example.com]");
-        }
         // A metadata service has no TLS, but there is no network between it and this machine.
         let is_near = |field, url: &TokenUrl| {
             field == "managedIdentity.endpoint" && url.literal().is_some_and(address::is_near)
@@ -140,6 +183,10 @@ impl Credential {
                 // What follows a colon is often the password.
                 let name = username.split(':').next().unwrap_or_default();
                 wrong("basic.username", name, "holds a colon or a control character", "pileus");
+            }
+            CredentialKind::Metadata { .. } if metadata::service(&self.hosts).is_none() => {
+                let cause = "isn't for a single address of this machine's link";
+                wrong("metadata", &self.name, cause, "hosts: [\"169.254.169.254\"]");
             }
             CredentialKind::Header { name, .. } if is_not_a_credentials(name) => {
                 wrong("header.name", name.as_str(), "frames or directs the request", "X-Auth-Token");
@@ -176,6 +223,7 @@ impl CredentialKind {
             Self::ClientCertificate { .. } => "clientCertificate",
             Self::WorkloadIdentity { .. } => "workloadIdentity",
             Self::ManagedIdentity { .. } => "managedIdentity",
+            Self::Metadata { .. } => "metadata",
             Self::AwsSigV4 { .. } => "awsSigV4",
         }
     }
@@ -187,7 +235,23 @@ impl CredentialKind {
             Self::ClientCertificate { client, .. } => Some(("clientCertificate.tokenURL", &client.token_url)),
             Self::WorkloadIdentity { client, .. } => Some(("workloadIdentity.tokenURL", &client.token_url)),
             Self::ManagedIdentity { endpoint, .. } => Some(("managedIdentity.endpoint", endpoint)),
-            Self::Bearer { .. } | Self::Basic { .. } | Self::Header { .. } | Self::AwsSigV4 { .. } => None,
+            Self::Bearer { .. }
+            | Self::Basic { .. }
+            | Self::Header { .. }
+            | Self::Metadata { .. }
+            | Self::AwsSigV4 { .. } => None,
+        }
+    }
+
+    /// Whether it is attached as a bearer token, so that it can be an auxiliary.
+    pub(super) fn is_token(&self) -> bool {
+        match self {
+            Self::Bearer { .. }
+            | Self::ClientSecret { .. }
+            | Self::ClientCertificate { .. }
+            | Self::WorkloadIdentity { .. }
+            | Self::ManagedIdentity { .. } => true,
+            Self::Basic { .. } | Self::Header { .. } | Self::Metadata { .. } | Self::AwsSigV4 { .. } => false,
         }
     }
 }
@@ -197,6 +261,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::credentials::problems;
     use crate::secret::SecretFile;
 
     fn secret() -> Secret {
@@ -204,14 +269,27 @@ mod tests {
     }
 
     fn client(url: &str) -> OAuthClient {
-        OAuthClient { token_url: url.parse().unwrap(), client_id: "id".into(), scope: "all".into() }
+        let target = TokenTarget::Scope("all".into());
+        OAuthClient { token_url: url.parse().unwrap(), client_id: "id".into(), target }
     }
 
     fn managed(url: &str) -> CredentialKind {
         CredentialKind::ManagedIdentity {
             endpoint: url.parse().unwrap(),
             resource: "r".into(),
-            client_id: None,
+            identity: None,
+        }
+    }
+
+    fn credential(name: &str, kind: CredentialKind) -> Credential {
+        Credential {
+            name: name.into(),
+            hosts: vec!["api.example".parse().unwrap()],
+            paths: Vec::new(),
+            auxiliary: Vec::new(),
+            plain: false,
+            addresses: Vec::new(),
+            kind,
         }
     }
 
@@ -250,12 +328,21 @@ mod tests {
         ];
         for (kind, plain, expected) in rows {
             let shown = format!("{kind:?}");
-            let hosts = vec!["api.example".parse().unwrap()];
-            let credential = Credential { name: "main".into(), hosts, plain, addresses: Vec::new(), kind };
+            let credential = Credential { plain, ..credential("main", kind) };
             let fields: Vec<_> = credential.problems().into_iter().map(|(field, _)| field).collect();
             assert_eq!(fields, Vec::from_iter(expected), "{shown} {plain}");
             let nowhere = Credential { hosts: Vec::new(), ..credential };
-            assert_eq!(nowhere.problems().len(), fields.len() + 1, "all at once: {shown}");
+            assert_eq!(problems(&[nowhere]).len(), fields.len() + 1, "all at once: {shown}");
+        }
+    }
+
+    #[test]
+    fn a_credential_for_metadata_has_one_address_of_the_link() {
+        for (host, expected) in [("169.254.169.254", 0), ("api.example", 1), ("10.0.0.1", 1)] {
+            let kind = CredentialKind::Metadata { flavor: MetadataFlavor::Azure };
+            let credential = Credential { hosts: vec![host.parse().unwrap()], ..credential("main", kind) };
+            let fields: Vec<_> = credential.problems().into_iter().map(|(field, _)| field).collect();
+            assert_eq!(fields, vec!["metadata"; expected], "{host}");
         }
     }
 
@@ -286,9 +373,7 @@ mod tests {
             assert!(!format!("{refused} {refused:?}").contains("hunter2"), "{text}");
         }
         let kind = CredentialKind::Basic { username: "user:hunter2".into(), password: secret() };
-        let hosts = vec!["api.example".parse().unwrap()];
-        let credential = Credential { name: "main".into(), hosts, plain: false, addresses: Vec::new(), kind };
-        let problems = format!("{:?}", credential.problems());
+        let problems = format!("{:?}", credential("main", kind).problems());
         assert!(problems.contains("\"user\"") && !problems.contains("hunter2"), "{problems}");
     }
 }

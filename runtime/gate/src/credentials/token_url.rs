@@ -39,6 +39,12 @@ impl fmt::Display for TokenUrl {
 }
 
 impl TokenUrl {
+    /// The URL of this path, which is canonical, at a host without TLS.
+    pub(crate) fn plain(host: &Host, port: u16, path: &str) -> Self {
+        let (method, host, path) = (http::Method::PUT, host.clone(), path.to_owned());
+        Self(Request { method, tls: false, host, port, path, query: None })
+    }
+
     /// The address, if the host is one.
     pub(crate) fn literal(&self) -> Option<IpAddr> {
         match self.0.host {

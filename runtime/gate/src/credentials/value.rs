@@ -16,6 +16,9 @@ use crate::credentials::sigv4::{self, Signer};
 use crate::headers;
 use crate::secret::sensitive;
 
+/// Carries the tokens of other tenants, each with its scheme.
+const AUXILIARY: HeaderName = HeaderName::from_static("x-ms-authorization-auxiliary");
+
 /// A credential as it is attached to requests. Clones share the secret.
 #[derive(Clone, PartialEq)]
 pub(crate) enum CredentialValue {
@@ -51,6 +54,19 @@ impl CredentialValue {
         let Self::Header(_, value) = self else { return None };
         let (_, bare) = value.to_str().ok()?.split_once(' ')?;
         Some(SecretString::from(bare))
+    }
+
+    /// The header that carries the tokens of these values along with another, if they are tokens.
+    pub(crate) fn auxiliary<'a>(values: impl Iterator<Item = &'a Self>) -> Option<Self> {
+        let mut all = Zeroizing::new(String::new());
+        for value in values {
+            let Self::Header(_, bearer) = value else { return None };
+            if !all.is_empty() {
+                all.push_str(", ");
+            }
+            all.push_str(bearer.to_str().ok()?);
+        }
+        Self::header(AUXILIARY, all)
     }
 
     /// Attaches the credential to a request, which must not change afterwards.

@@ -31,6 +31,14 @@ pub enum MissingGrant {
         /// The label of the first grant that names endpoint and path.
         grant: String,
     },
+    /// The path may lead to an identity of this machine, and its metadata service would get a header from the gate. No grant
+    /// allows that.
+    Identity {
+        /// The credential with that header.
+        credential: String,
+        /// What the path does, as a verb phrase.
+        cause: &'static str,
+    },
 }
 
 impl fmt::Display for MissingGrant {
@@ -50,6 +58,11 @@ impl fmt::Display for MissingGrant {
                 f,
                 "the path {cause}, so some servers might see a path that grant {grant} doesn't allow; the provider must send \
                  another, or `paths` of the grant must hold `/`, which allows every path"
+            ),
+            Self::Identity { credential, cause } => write!(
+                f,
+                "the path {cause}, which no grant allows where credential {credential} is for a metadata service; a token of \
+                 this machine's identity can only be a credential of its own, of kind `managedIdentity`"
             ),
             Self::Method { grant } => write!(
                 f,

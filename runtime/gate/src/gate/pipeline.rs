@@ -16,8 +16,9 @@ use super::prepare::PreparedRequest;
 use super::{Gate, Inner};
 use crate::body::Body;
 use crate::cache::{self, Fetch, Read, View};
+use crate::credentials::Attached;
 use crate::deadlines::Deadlines;
-use crate::echo::EchoDetector;
+use crate::echo::{EchoDetector, NeedleSet};
 use crate::effect::Effect;
 use crate::error::{Error, Phase};
 use crate::interceptor::{Interception, Interceptor};
@@ -26,7 +27,7 @@ use crate::recent::Source;
 use crate::record::{Duty, Record};
 use crate::replies::PendingReply;
 use crate::response::Response;
-use crate::upstream::{behind, outgoing};
+use crate::upstream::{CloudResponse, RefusalReader, behind, outgoing};
 use crate::writes::{self, Write};
 
 impl Gate {
@@ -63,10 +64,10 @@ impl Gate {
             let mut reply = PendingReply::begin(self.replies.as_ref());
             match self.pass(request, &deadlines, &mut record, &mut reply).await {
                 Ok(response) => {
-                    let from = response.from;
+                    let (from, meaning) = (response.from, response.meaning);
                     let response =
                         response.charged(self.budget.as_ref()).inspect_err(|error| record.fail(error))?;
-                    Ok(reply.respond(from, response.deliver(record)))
+                    Ok(reply.respond((from, meaning), response.deliver(record)))
                 }
                 Err(error) => {
                     record.fail(&error);
@@ -134,10 +135,11 @@ impl Gate {
         inner.cache.read(&read, view, &deadlines, &inner.shutdown, carry).await
     }
 
-    /// Whether a request wants a cached response only, and can't have one: it isn't a read, or has no view of the cache.
+    /// Whether a request wants a cached response only, and can't have one: it isn't a read, or no view admits it to the cache.
     fn can_only_miss(&self, request: &PreparedRequest) -> bool {
         cache::is_for_it_alone(&request.headers)
-            && (self.view.is_none() || request.classification.effect != Effect::Read)
+            && (request.classification.effect != Effect::Read
+                || !self.view.as_ref().is_some_and(|view| cache::may_read(view, &request.headers)))
     }
 }
 
@@ -237,11 +239,11 @@ impl Inner {
         let outgoing = outgoing(canonical, headers, body)?;
         let (outgoing, attached) =
             shutdown.abort_on_close(credentials.attach(canonical, outgoing, deadlines.soft)).await?;
-        let mut needles = attached.as_ref().map(|attached| attached.needles.clone());
+        let mut needles = attached.as_ref().map(Attached::needles);
         let again = attached.zip(permit.for_resend());
-        let mut response = self.dial(&request, write, outgoing, permit, record).await?;
+        let mut response = self.dial(&request, write, outgoing, permit, (record, needles.clone())).await?;
         if let Some((attached, again)) = again {
-            let newer = attached.again(response.status(), deadlines.soft);
+            let newer = attached.again(response.head.status, deadlines.soft);
             let newer = shutdown.abort_on_close(async { Ok(newer.await) }).await?;
             // Must not overtake a write to its resource that was left unfinished meanwhile.
             let newer = newer.filter(|_| write.is_none_or(|write| writes.is_free(write)));
@@ -249,7 +251,7 @@ impl Inner {
                 // Releases its connection before another is asked for.
                 drop(response);
                 needles = Some(newer);
-                response = self.dial(&request, write, outgoing, permit, record).await?;
+                response = self.dial(&request, write, outgoing, permit, (record, needles.clone())).await?;
             }
         }
         let echo = EchoDetector::new(needles);
@@ -264,14 +266,18 @@ impl Inner {
         write: Option<Write>,
         outgoing: http::Request<Bytes>,
         permit: Permit,
-        record: &mut Record,
-    ) -> Result<http::Response<hyper::body::Incoming>, Error> {
-        let PreparedRequest { upstream, canonical, classification, deadlines, .. } = request;
+        (record, needles): (&mut Record, Option<NeedleSet>),
+    ) -> Result<CloudResponse, Error> {
+        let PreparedRequest { upstream, canonical, classification, deadlines, account, .. } = request;
         record.sent = record.sent.saturating_add(u64::try_from(outgoing.body().len()).unwrap_or(u64::MAX));
+        // A write has a task of its own, which its caller doesn't measure.
+        let account = account.clone().filter(|_| write.is_some());
+        let reader = RefusalReader { refusals: Arc::clone(&self.refusals), needles, account };
         let exchange = |fence, deadlines| {
             // Ends when the exchange does, regardless of who waits for it.
             let change = self.cache.change(classification);
-            let exchange = upstream.exchange(&canonical.host, behind(fence, outgoing), deadlines, permit);
+            let outgoing = behind(fence, outgoing);
+            let exchange = upstream.exchange(&canonical.host, outgoing, deadlines, permit, reader);
             async move {
                 let _ends = change;
                 exchange.await

@@ -37,6 +37,7 @@ pub(super) struct PreparedRequest {
     pub(super) classification: Classification,
     pub(super) urgency: Urgency,
     pub(super) deadlines: Deadlines,
+    pub(super) account: Option<CpuAccount>,
 }
 
 impl PreparedRequest {
@@ -89,9 +90,17 @@ impl Gate {
         let (headers, classification) = self.classify(&canonical, headers, &body, deadlines.soft).await?;
         record.set_effect(classification.effect);
 
-        let (urgency, deadlines) = (self.urgency, *deadlines);
-        let request =
-            PreparedRequest { upstream, canonical, headers, body, classification, urgency, deadlines };
+        let (urgency, deadlines, account) = (self.urgency, *deadlines, self.account.clone());
+        let request = PreparedRequest {
+            upstream,
+            canonical,
+            headers,
+            body,
+            classification,
+            urgency,
+            deadlines,
+            account,
+        };
         Ok(Box::new(request))
     }
 
@@ -120,9 +129,12 @@ impl Gate {
         read.await.map_err(|_| Error::Closed)
     }
 
-    /// The upstream of the first grant that allows a request.
+    /// The upstream of the first grant that allows a request, unless it asks for an identity of this machine.
     fn granted(&self, request: &Request) -> Result<&Upstream, Error> {
-        grants::decide(&self.inner.upstreams, request).map_err(|missing| Error::Denied {
+        let Inner { upstreams, credentials, .. } = &*self.inner;
+        let granted = grants::decide(upstreams, request);
+        let checked = granted.and_then(|upstream| credentials.check(request).map(|()| upstream));
+        checked.map_err(|missing| Error::Denied {
             provider: self.provider().to_owned(),
             method: request.method.to_string(),
             url: request.shown_url(),

@@ -5,7 +5,8 @@
 //! with 429. So a refusal pauses only its resource at first. Refusals of two different resources pause the narrowest
 //! limit that they share, the one that fills most slowly. Two such limits pause the next wider one. A refusal counts
 //! against the limit at once if the cloud says that no quota is left, or if the resource had been open again in
-//! between. If the cloud says that quota is left, as with locks, it takes four resources.
+//! between. If the cloud says that quota is left, as with locks, it takes four resources. A limit that the answer itself
+//! names as used up is paused at once. A lock that the provider's settings tell from throttling closes its object alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -173,23 +174,26 @@ impl Capacity {
         &mut self,
         now: Instant,
         taken: &TokenSet,
-        answer: Feedback,
+        answer: &Feedback,
     ) -> (Vec<PausedLimit>, bool) {
-        let Feedback { refused, remaining } = answer;
+        let Feedback { refused, locked, .. } = answer;
         let tried = self.finish(now, taken, |slot, token| {
             slot.bucket.on_finished(token);
             if refused.is_none() {
                 slot.bucket.on_accepted(taken.at);
             }
-            if let Some(requests) = remaining {
+            if let Some(requests) = answer.remaining_of(slot.limit) {
                 slot.bucket.on_remaining(requests);
             }
         });
         let Some(refused) = refused else {
             self.pauses.on_accepted(taken.resource, now, taken.at);
+            if let Some(after) = locked {
+                self.pauses.on_locked(taken.resource, now, *after);
+            }
             return (Vec::new(), tried);
         };
-        (self.on_refused(now, taken, refused, remaining), tried)
+        (self.on_refused(now, taken, *refused, answer), tried)
     }
 
     /// Returns whether something was paused or its window full, so that others may wait for the answer to this request.
@@ -211,12 +215,12 @@ impl Capacity {
         now: Instant,
         taken: &TokenSet,
         refused: CloudRefusal,
-        remaining: Option<u32>,
+        answer: &Feedback,
     ) -> Vec<PausedLimit> {
         let CloudRefusal { after, throttled } = refused;
         let reopened = self.pauses.on_refused(taken.resource, now, taken.at, after);
         let until = now + after.unwrap_or_default().max(SUSPECTED);
-        let mut enough = match remaining {
+        let mut enough = match answer.remaining {
             Some(0) => 1,
             _ if reopened => 1,
             Some(_) => ENOUGH_DESPITE_QUOTA,
@@ -228,7 +232,7 @@ impl Capacity {
             let Some(slot) = self.buckets.get_mut(id) else { continue };
             let suspected = below.is_some_and(|below| slot.record_refusal(now, below, until, enough));
             // The refusal of a probe shows by itself that the pause is not over.
-            if !suspected && !slot.bucket.is_probe(taken.at) {
+            if !suspected && !answer.is_used_up(slot.limit) && !slot.bucket.is_probe(taken.at) {
                 below = None;
                 continue;
             }
@@ -279,6 +283,7 @@ impl LimitReading {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::pauses::resource_at;
 
     /// Limits 0 and 1 are narrow and limit 2 is wide.
     struct World {
@@ -305,7 +310,11 @@ mod tests {
             let taken = self.send(limits, resource);
             self.now += Duration::from_millis(10);
             let refused = Some(CloudRefusal { after: Some(Duration::from_secs(30)), throttled: true });
-            let (closed, _) = self.capacity.on_answer(self.now, &taken, Feedback { refused, remaining });
+            self.answer(&taken, &Feedback { refused, remaining, ..Feedback::default() })
+        }
+
+        fn answer(&mut self, taken: &TokenSet, answer: &Feedback) -> Vec<LimitId> {
+            let (closed, _) = self.capacity.on_answer(self.now, taken, answer);
             closed.iter().map(|closed| closed.limit).collect()
         }
     }
@@ -319,6 +328,54 @@ mod tests {
         assert_eq!(world.refuse(&[2, 0], 2, None), [0]);
         assert!(world.capacity.readings(world.now)[0].paused_until.is_some());
         assert!(world.capacity.readings(world.now)[2].paused_until.is_none());
+    }
+
+    #[test]
+    fn what_is_told_of_one_limit_empties_its_bucket_alone_and_used_up_it_is_paused_at_once() {
+        let mut world = World::new();
+        let taken = world.send(&[0, 1, 2], 1);
+        let told = Feedback { remaining: Some(90), told: vec![(1, Some(12))], ..Feedback::default() };
+        assert_eq!(world.answer(&taken, &told), [0; 0]);
+        let left: Vec<_> =
+            world.capacity.readings(world.now).iter().map(|it| it.tokens.unwrap().round()).collect();
+        assert_eq!(left, [90.0, 12.0, 90.0]);
+        // A limit whose number this answer lacks is left alone as well.
+        let taken = world.send(&[0, 1], 1);
+        let silent = Feedback { remaining: Some(3), told: vec![(1, None)], ..Feedback::default() };
+        assert_eq!(world.answer(&taken, &silent), [0; 0]);
+        let left: Vec<_> =
+            world.capacity.readings(world.now).iter().map(|it| it.tokens.unwrap().round()).collect();
+        assert_eq!(left, [3.0, 11.0, 90.0]);
+        let taken = world.send(&[0, 1, 2], 2);
+        let refused = Some(CloudRefusal { after: Some(Duration::from_secs(30)), throttled: true });
+        let used_up = Feedback { refused, told: vec![(1, Some(0))], ..Feedback::default() };
+        assert_eq!(world.answer(&taken, &used_up), [1]);
+    }
+
+    #[test]
+    fn a_lock_closes_its_object_to_changes_and_no_limit() {
+        let mut world = World::new();
+        let locked = Feedback { locked: Some(Duration::from_secs(5)), ..Feedback::default() };
+        let (read, change) = (resource_at(8, false), resource_at(8, true));
+        for resource in (100..200).map(|hash| resource_at(2 * hash, true)).chain([read]) {
+            let taken = world.send(&[0, 2], resource);
+            assert_eq!(world.answer(&taken, &locked), [0; 0]);
+        }
+        let readings = world.capacity.readings(world.now);
+        assert!(readings.iter().all(|it| it.paused_until.is_none() && it.learned.is_none()), "{readings:?}");
+        assert_eq!(world.capacity.pauses.count(world.now), 101);
+        for (resource, closed) in [(change, 5), (read, 0), (resource_at(10, true), 0)] {
+            let opens = world.capacity.opens_at(world.now, &[], resource, |_| 0.0);
+            assert_eq!(opens - world.now, Duration::from_secs(closed), "{resource}");
+        }
+        let later = world.now + Duration::from_secs(5);
+        assert_eq!(world.capacity.opens_at(later, &[], change, |_| 0.0), later, "no probe is waited for");
+        // A refusal after the lock is the first one of its resource.
+        let buckets = world.capacity.buckets_of(&[(0, "")], later);
+        let taken = world.capacity.take(later, &buckets, change);
+        world.now = later;
+        let refused = Some(CloudRefusal { after: None, throttled: true });
+        assert_eq!(world.answer(&taken, &Feedback { refused, ..Feedback::default() }), [0; 0]);
     }
 
     #[test]
@@ -379,7 +436,7 @@ mod tests {
         assert_eq!(world.refuse(&[0], 1, None), [0; 0], "the lock continues");
         world.now += Duration::from_secs(31);
         let probe = world.send(&[0], 1);
-        world.capacity.on_answer(world.now, &probe, Feedback::default());
+        world.capacity.on_answer(world.now, &probe, &Feedback::default());
         assert_eq!(world.capacity.pauses.count(world.now), 0);
         assert_eq!(world.refuse(&[0], 1, None), [0]);
     }
@@ -390,7 +447,7 @@ mod tests {
         for resource in [1, 2] {
             let taken = world.send(&[0], resource);
             let refused = Some(CloudRefusal { after: Some(Duration::from_secs(5)), throttled: false });
-            world.capacity.on_answer(world.now, &taken, Feedback { refused, remaining: None });
+            world.answer(&taken, &Feedback { refused, ..Feedback::default() });
         }
         let LimitReading { learned, paused_until, .. } = world.capacity.readings(world.now)[0];
         assert_eq!((learned, paused_until), (None, Some(world.now + Duration::from_secs(5))));

@@ -159,12 +159,13 @@ impl LimiterState {
     }
 
     /// Notes the answer to a request. Returns the limits that it paused.
-    pub(crate) fn on_answer(&mut self, now: Instant, taken: &TokenSet, answer: Feedback) -> Vec<PausedLimit> {
-        let (closed, tried) = self.capacity.on_answer(now, taken, answer);
-        if answer.refused.is_some() {
+    pub(crate) fn on_answer(&mut self, now: Instant, taken: &TokenSet, reply: &Feedback) -> Vec<PausedLimit> {
+        let (closed, tried) = self.capacity.on_answer(now, taken, reply);
+        let closes = reply.refused.is_some() || reply.locked.is_some();
+        if closes {
             self.hold_back_late(now);
         }
-        if tried || answer.refused.is_some() {
+        if tried || closes {
             self.serve(now);
         }
         closed
@@ -305,11 +306,11 @@ mod tests {
     use crate::limits::urgency::FAIR_SHARE;
 
     const FOREVER: Duration = Duration::from_hours(8000);
-    const ACCEPTED: Feedback = Feedback { refused: None, remaining: None };
+    const ACCEPTED: Feedback = Feedback { refused: None, locked: None, remaining: None, told: Vec::new() };
 
     fn refused(seconds: u64) -> Feedback {
         let after = Some(Duration::from_secs(seconds));
-        Feedback { refused: Some(CloudRefusal { after, throttled: true }), remaining: None }
+        Feedback { refused: Some(CloudRefusal { after, throttled: true }), ..ACCEPTED }
     }
 
     /// A state, its clock, and which requests were sent when.
@@ -375,7 +376,7 @@ mod tests {
         }
 
         fn answer(&mut self, taken: &TokenSet, answer: Feedback) -> Vec<LimitId> {
-            let closed = self.state.on_answer(self.now, taken, answer);
+            let closed = self.state.on_answer(self.now, taken, &answer);
             self.note();
             closed.iter().map(|closed| closed.limit).collect()
         }

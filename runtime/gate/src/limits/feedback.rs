@@ -6,6 +6,10 @@ use std::time::{Duration, SystemTime};
 use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
 
+use crate::limits::buckets::LimitId;
+use crate::limits::limit::ToldBy;
+use crate::refusals::RefusalMeaning;
+
 /// The shortest pause: half of the clouds say 0 or 1 for "soon".
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The longest pause. A probe costs nothing, while a typing error of a cloud would cost a day.
@@ -14,17 +18,30 @@ const LONGEST: Duration = Duration::from_hours(1);
 const MOST_LINES: usize = 16;
 /// The most values of one line that are read; Azure has up to 4.
 const MOST_VALUES: usize = 8;
+/// The header of the IETF draft.
+const STANDARD: &str = "ratelimit";
 /// The longest value that can be a number after a name.
 const LONGEST_VALUE: usize = 128;
 
 /// What one answer says about limits.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Feedback {
     /// The refusal, if the request was refused for now.
     pub(crate) refused: Option<CloudRefusal>,
+    /// How long the object of the request is closed to changes, if it is locked.
+    pub(crate) locked: Option<Duration>,
     /// How many more requests the cloud takes. The least of several numbers, as the cloud's limits can't be matched
     /// with ours.
     pub(crate) remaining: Option<u32>,
+    /// The limits for which answers have a number of their own, and how many more requests this answer says that each takes.
+    pub(crate) told: Vec<(LimitId, Option<u32>)>,
+}
+
+/// Where answers tell how many more requests a limit takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ToldLimit {
+    pub(crate) limit: LimitId,
+    pub(crate) by: ToldBy,
 }
 
 /// The refusal of one request.
@@ -38,20 +55,59 @@ pub(crate) struct CloudRefusal {
 }
 
 impl Feedback {
-    /// Reads the head of an answer. A date is compared with `now` where the cloud does not send its own clock.
-    pub(crate) fn read(status: StatusCode, headers: &HeaderMap, now: SystemTime) -> Self {
+    /// Reads the head of an answer with this meaning, if the provider declares one. A date is compared with `now` where the
+    /// cloud does not send its own clock. A header by which one of the limits is told says nothing about others.
+    pub(crate) fn read(
+        (status, meaning): (StatusCode, Option<RefusalMeaning>),
+        headers: &HeaderMap,
+        limits: &[ToldLimit],
+        now: SystemTime,
+    ) -> Self {
         let after = retry_after(headers, now);
-        let refused = match status {
-            StatusCode::TOO_MANY_REQUESTS => Some(CloudRefusal { after, throttled: true }),
+        let refused = match (meaning, status) {
+            (Some(RefusalMeaning::Throttled), _) | (None, StatusCode::TOO_MANY_REQUESTS) => {
+                Some(CloudRefusal { after, throttled: true })
+            }
             // A 503 without a time is a failure like any other, and says nothing about the next request.
-            StatusCode::SERVICE_UNAVAILABLE if after.is_some() => {
+            (None, StatusCode::SERVICE_UNAVAILABLE) if after.is_some() => {
                 Some(CloudRefusal { after, throttled: false })
             }
             _ => None,
         };
-        let remaining = remaining(headers).into_iter().chain(standard(headers)).min();
-        Self { refused, remaining }
+        let is_locked = meaning == Some(RefusalMeaning::Locked);
+        let is_told = |name: &str| limits.iter().any(|limit| limit.by.header == name);
+        let standard = if is_told(STANDARD) { None } else { standard(headers) };
+        Self {
+            refused,
+            locked: is_locked.then(|| after.unwrap_or(SHORTEST)),
+            remaining: remaining(headers, is_told).into_iter().chain(standard).min(),
+            told: limits.iter().map(|told| (told.limit, told_by(headers, &told.by))).collect(),
+        }
     }
+
+    /// How many more requests the answer says that a limit takes.
+    pub(crate) fn remaining_of(&self, limit: LimitId) -> Option<u32> {
+        self.told.iter().find(|(told, _)| *told == limit).map_or(self.remaining, |(_, told)| *told)
+    }
+
+    /// Whether the answer names this limit as used up.
+    pub(crate) fn is_used_up(&self, limit: LimitId) -> bool {
+        self.told.contains(&(limit, Some(0)))
+    }
+}
+
+/// The number that is told by a header: all of its value, or what follows a name and a semicolon.
+fn told_by(headers: &HeaderMap, by: &ToldBy) -> Option<u32> {
+    let lines = headers.get_all(&by.header).iter().take(MOST_LINES).filter_map(|line| line.to_str().ok());
+    let values = lines.flat_map(|line| line.split(',').take(MOST_VALUES));
+    let left = |value: &str| {
+        if by.name.is_empty() {
+            return number(value.trim());
+        }
+        let (name, left) = value.rsplit_once(';').filter(|_| value.len() <= LONGEST_VALUE)?;
+        number(left.trim()).filter(|_| name.trim().eq_ignore_ascii_case(&by.name))
+    };
+    values.filter_map(left).min()
 }
 
 /// Reads `Retry-After`, in seconds or as a date. A date is compared with the cloud's own `Date`, as clocks may differ.
@@ -79,12 +135,13 @@ fn text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 /// The least remaining quota, by the headers of Azure (`x-ms-ratelimit-remaining-*`, with several values, each after
 /// the name of a policy and a semicolon) and of an early draft of the IETF as it is deployed (`ratelimit-remaining`,
 /// often after `x-` and before a kind of request).
-fn remaining(headers: &HeaderMap) -> Option<u32> {
+fn remaining(headers: &HeaderMap, is_told: impl Fn(&str) -> bool) -> Option<u32> {
     let is_quota = |name: &HeaderName| {
         let name = name.as_str();
         ["x-ms-ratelimit-remaining-", "ratelimit-remaining", "x-ratelimit-remaining"]
             .iter()
             .any(|prefix| name.starts_with(prefix))
+            && !is_told(name)
     };
     let lines = headers.iter().filter(|(name, _)| is_quota(name)).take(MOST_LINES);
     let texts = lines.filter_map(|(_, value)| value.to_str().ok());
@@ -120,7 +177,7 @@ fn standard(headers: &HeaderMap) -> Option<u32> {
     let left = |item| {
         number(parameter(item, "r").filter(|_| !name(item).is_some_and(|name| others.contains(&name)))?)
     };
-    items("ratelimit").into_iter().filter(|item| item.len() <= LONGEST_VALUE).filter_map(left).min()
+    items(STANDARD).into_iter().filter(|item| item.len() <= LONGEST_VALUE).filter_map(left).min()
 }
 
 /// The quoted name of an item of a structured list.
@@ -195,8 +252,8 @@ mod tests {
     #[test]
     fn only_a_429_and_a_503_that_names_a_time_are_refusals() {
         let read = |status, lines: &[(&str, &str)]| {
-            Feedback::read(StatusCode::from_u16(status).unwrap(), &headers(lines), SystemTime::UNIX_EPOCH)
-                .refused
+            let status = (StatusCode::from_u16(status).unwrap(), None);
+            Feedback::read(status, &headers(lines), &[], SystemTime::UNIX_EPOCH).refused
         };
         let after = Some(Duration::from_secs(5));
         let timed = [("retry-after", "5")];
@@ -206,6 +263,78 @@ mod tests {
         // A 202 uses the header to say when to ask for the state of the operation.
         for (status, lines) in [(503, &[][..]), (202, &timed), (200, &timed), (404, &timed), (500, &timed)] {
             assert_eq!(read(status, lines), None, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_declared_meaning_counts_and_not_the_status() {
+        let read = |status, meaning, lines: &[(&str, &str)]| {
+            let status = (StatusCode::from_u16(status).unwrap(), Some(meaning));
+            let Feedback { refused, locked, .. } =
+                Feedback::read(status, &headers(lines), &[], SystemTime::UNIX_EPOCH);
+            (refused, locked)
+        };
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for status in [400, 403, 404, 409, 429, 503] {
+            for (lines, after) in [(&[][..], None), (&[("retry-after", "5")], seconds(5))] {
+                let throttled = Some(CloudRefusal { after, throttled: true });
+                for (meaning, expected) in [
+                    (RefusalMeaning::Throttled, (throttled, None)),
+                    (RefusalMeaning::Locked, (None, after.or(seconds(1)))),
+                    (RefusalMeaning::Absent, (None, None)),
+                    (RefusalMeaning::Later, (None, None)),
+                    (RefusalMeaning::Other, (None, None)),
+                ] {
+                    assert_eq!(read(status, meaning, lines), expected, "{status} {meaning:?} {lines:?}");
+                }
+            }
+        }
+    }
+
+    fn told(limit: LimitId, header: &'static str, name: &str) -> ToldLimit {
+        let by = ToldBy { header: HeaderName::from_static(header), name: name.to_owned() };
+        ToldLimit { limit, by }
+    }
+
+    #[test]
+    fn a_header_that_tells_of_one_limit_says_nothing_about_others() {
+        type Row<'a> = (Vec<ToldLimit>, Vec<(&'a str, &'a str)>, Option<u32>, Vec<Option<u32>>);
+        const RESOURCE: &str = "x-ms-ratelimit-remaining-resource";
+        let policies = [(RESOURCE, "Compute/HighCost;12,Compute/Other;3"), (RESOURCE, "Compute/Get ; 40")];
+        let subscription = ("x-ms-ratelimit-remaining-subscription-reads", "249");
+        let both = [&policies[..], &[subscription]].concat();
+        let high = || vec![told(1, RESOURCE, "compute/highcost")];
+        let rows: Vec<Row<'_>> = vec![
+            (Vec::new(), both.clone(), Some(3), vec![]),
+            (high(), both.clone(), Some(249), vec![Some(12)]),
+            (high(), policies.to_vec(), None, vec![Some(12)]),
+            (high(), vec![subscription], Some(249), vec![None]),
+            (
+                vec![told(0, RESOURCE, "Compute/Get"), told(1, RESOURCE, "Compute/No")],
+                both.clone(),
+                Some(249),
+                vec![Some(40), None],
+            ),
+            (vec![told(1, "x-left", "")], vec![("x-left", " 7 "), subscription], Some(249), vec![Some(7)]),
+            (vec![told(1, "x-left", "")], vec![("x-left", "many"), subscription], Some(249), vec![None]),
+            (vec![told(1, "x-left", "a")], vec![("x-left", "7")], None, vec![None]),
+            (vec![told(1, "x-left", "a")], vec![("x-left", "a;9,a;7")], None, vec![Some(7)]),
+            (vec![told(1, STANDARD, "")], vec![(STANDARD, "\"a\";r=1")], None, vec![None]),
+            (
+                vec![told(1, "x-ratelimit-remaining", "")],
+                vec![("x-ratelimit-remaining", "0")],
+                None,
+                vec![Some(0)],
+            ),
+        ];
+        for (limits, lines, remaining, expected) in rows {
+            let answer =
+                Feedback::read((StatusCode::OK, None), &headers(&lines), &limits, SystemTime::UNIX_EPOCH);
+            let found: Vec<_> = answer.told.iter().map(|(_, left)| *left).collect();
+            assert_eq!((answer.remaining, found), (remaining, expected), "{limits:?} {lines:?}");
+            let of: Vec<_> = limits.iter().map(|told| answer.remaining_of(told.limit)).collect();
+            assert_eq!(of, answer.told.iter().map(|(_, left)| *left).collect::<Vec<_>>());
+            assert_eq!(answer.remaining_of(99), remaining);
         }
     }
 
@@ -234,12 +363,13 @@ mod tests {
             (&[("ratelimit-limit", "3"), ("x-ms-request-charge", "1")], None),
         ];
         for (lines, expected) in rows {
-            assert_eq!(remaining(&headers(lines)), expected, "{lines:?}");
+            assert_eq!(remaining(&headers(lines), |_| false), expected, "{lines:?}");
         }
         let long = ["9,".repeat(8), "1".to_owned()].concat();
-        assert_eq!(remaining(&headers(&[("ratelimit-remaining", &long)])), Some(9), "the ninth isn't read");
+        let remaining = |lines: &[(&str, &str)]| remaining(&headers(lines), |_| false);
+        assert_eq!(remaining(&[("ratelimit-remaining", &long)]), Some(9), "the ninth isn't read");
         let lines = [vec![("ratelimit-remaining", "9"); 16], vec![("ratelimit-remaining", "1")]].concat();
-        assert_eq!(remaining(&headers(&lines)), Some(9), "the 17th line isn't read");
+        assert_eq!(remaining(&lines), Some(9), "the 17th line isn't read");
     }
 
     #[test]
@@ -274,7 +404,7 @@ mod tests {
             (&[("ratelimit", "")], None),
         ];
         for (lines, expected) in rows {
-            let answer = Feedback::read(StatusCode::OK, &headers(lines), SystemTime::UNIX_EPOCH);
+            let answer = Feedback::read((StatusCode::OK, None), &headers(lines), &[], SystemTime::UNIX_EPOCH);
             assert_eq!(answer.remaining, expected, "{lines:?}");
         }
     }
@@ -289,8 +419,9 @@ mod tests {
             for name in ["retry-after", "date", "ratelimit-remaining", "ratelimit", "ratelimit-policy"] {
                 headers.insert(name, value.clone());
             }
+            let status = (StatusCode::TOO_MANY_REQUESTS, None);
             let Feedback { refused, .. } =
-                Feedback::read(StatusCode::TOO_MANY_REQUESTS, &headers, SystemTime::UNIX_EPOCH);
+                Feedback::read(status, &headers, &[told(0, "ratelimit", "a")], SystemTime::UNIX_EPOCH);
             let after = refused.and_then(|refused| refused.after).unwrap_or(SHORTEST);
             prop_assert!((SHORTEST..=LONGEST).contains(&after));
         }

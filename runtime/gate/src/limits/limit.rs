@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use http::HeaderName;
+
 use crate::effect::{self, Effect};
 use crate::error::Error;
 use crate::limits::urgency::Urgency;
@@ -38,6 +40,15 @@ pub struct Limit {
     pub(super) rate: Rate,
     /// The requests that count against it; `None` where the provider's rules say it, by the key.
     pub(super) scope: Option<LimitScope>,
+    pub(super) told_by: Option<ToldBy>,
+}
+
+/// Where answers tell how many requests are left of one limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ToldBy {
+    pub(crate) header: HeaderName,
+    /// What precedes the number and a semicolon, without regard to case; empty where the number is all of the value.
+    pub(crate) name: String,
 }
 
 /// The requests that count against a limit of an operator, regardless of what the provider declares.
@@ -131,7 +142,26 @@ impl Limit {
         if !Self::RATES.contains(&per_second) {
             return Err(wrong("has a rate that isn't in 0.001 to 100000 per second"));
         }
-        Ok(Self { key: key.parse()?, rate: Rate { burst: f64::from(burst), per_second }, scope: None })
+        let rate = Rate { burst: f64::from(burst), per_second };
+        Ok(Self { key: key.parse()?, rate, scope: None, told_by: None })
+    }
+
+    /// The same limit, with the header by which answers tell how many requests are left of it, and the name under which the
+    /// header's value has the number: as in `x-ms-ratelimit-remaining-resource` and `Microsoft.Compute/HighCostGetVMScaleSet`,
+    /// where the value is pairs `NAME;NUMBER` separated by commas. With an empty name the value is the number. What is told
+    /// so adjusts the bucket of this limit alone, and no other header adjusts that bucket.
+    ///
+    /// # Errors
+    /// [`Error::Syntax`] for what can't be the name of a header.
+    pub fn with_told_by(self, header: &str, name: &str) -> Result<Self, Error> {
+        let invalid = |_| Error::Syntax {
+            kind: "header",
+            text: header.to_owned(),
+            cause: "isn't the name of a header",
+            example: "x-ms-ratelimit-remaining-resource",
+        };
+        let told_by = ToldBy { header: header.parse().map_err(invalid)?, name: name.trim().to_owned() };
+        Ok(Self { told_by: Some(told_by), ..self })
     }
 
     /// The same limit for these requests instead of those that the provider's rules count by the key. The key is its name.
@@ -266,6 +296,8 @@ mod tests {
             assert!(Limit::new("reads", burst, per_second).is_err(), "{burst} {per_second}");
         }
         assert!(Limit::new("reads/{", 1, 1.0).is_err());
+        let limit = || Limit::new("reads", 1, 1.0).unwrap();
+        assert!(limit().with_told_by("X-Left", "a").is_ok() && limit().with_told_by("x left", "a").is_err());
         assert!(Limit::new("reads", 1, 0.001).is_ok());
     }
 }

@@ -11,11 +11,17 @@ pub(crate) const PROBE: Duration = Duration::from_secs(5);
 const UNNAMED: Duration = Duration::from_secs(1);
 /// ...up to this.
 const LONGEST_UNNAMED: Duration = Duration::from_mins(1);
-/// What a request reads or changes: a hash of its place and its path. Reads and changes differ, since a locked resource
-/// can still be read.
+/// What a request reads or changes: a hash of its place and its path, whose last bit says which. Reads and changes differ,
+/// since a locked resource can still be read.
 pub(crate) type Resource = u64;
 
-/// The most paused resources. More are unlikely, since two of one limit pause the limit.
+/// The resource at the place and path with this hash.
+pub(crate) const fn resource_at(hash: u64, is_change: bool) -> Resource {
+    if is_change { hash | 1 } else { hash & !1 }
+}
+
+/// The most paused resources, and the most locked ones. More are unlikely: two that are paused pause their limit, and the
+/// largest cloud has some hundred objects behind one lock.
 const MOST: usize = 10_000;
 /// How long after its pause ended a resource is remembered.
 const REMEMBERED: Duration = Duration::from_mins(1);
@@ -88,40 +94,45 @@ struct PausedResource {
 
 /// The paused resources.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PausedResources(HashMap<Resource, PausedResource>);
+pub(crate) struct PausedResources {
+    paused: HashMap<Resource, PausedResource>,
+    /// Until when a resource is locked. What the cloud says about its limits plays no part, so no probe tests it.
+    locked: HashMap<Resource, Instant>,
+}
 
 impl PausedResources {
     /// When a request for this resource may be sent.
     pub(crate) fn opens_at(&self, resource: Resource, now: Instant) -> Instant {
-        self.pause(resource).map_or(now, |pause| pause.opens_at(now))
+        let unlocked = self.locked.get(&resource).map_or(now, |until| (*until).max(now));
+        self.pause(resource).map_or(now, |pause| pause.opens_at(now)).max(unlocked)
     }
 
     /// Until when nothing is sent for this resource.
     pub(crate) fn until(&self, resource: Resource) -> Option<Instant> {
-        self.pause(resource).map(Pause::until)
+        self.pause(resource).map(Pause::until).max(self.locked.get(&resource).copied())
     }
 
     fn pause(&self, resource: Resource) -> Option<&Pause> {
-        self.0.get(&resource)?.pause.as_ref()
+        self.paused.get(&resource)?.pause.as_ref()
     }
 
     /// Notes that a request for this resource is sent.
     pub(crate) fn on_sent(&mut self, resource: Resource, now: Instant) {
-        if let Some(pause) = self.0.get_mut(&resource).and_then(|closed| closed.pause.as_mut()) {
+        if let Some(pause) = self.paused.get_mut(&resource).and_then(|closed| closed.pause.as_mut()) {
             pause.on_probe_sent(now);
         }
     }
 
     /// Notes that a request sent at this time is answered, or never will be.
     pub(crate) fn on_finished(&mut self, resource: Resource, sent: Instant) {
-        if let Some(pause) = self.0.get_mut(&resource).and_then(|closed| closed.pause.as_mut()) {
+        if let Some(pause) = self.paused.get_mut(&resource).and_then(|closed| closed.pause.as_mut()) {
             pause.on_probe_answered(sent);
         }
     }
 
     /// Notes that the cloud accepted a request sent at this time.
     pub(crate) fn on_accepted(&mut self, resource: Resource, now: Instant, sent: Instant) {
-        let Some(closed) = self.0.get_mut(&resource) else { return };
+        let Some(closed) = self.paused.get_mut(&resource) else { return };
         if closed.pause.as_ref().is_some_and(|pause| pause.is_probe(sent)) {
             closed.pause = None;
             closed.remembered_until = now + REMEMBERED;
@@ -137,11 +148,11 @@ impl PausedResources {
         sent: Instant,
         after: Option<Duration>,
     ) -> bool {
-        if self.0.len() >= MOST {
-            self.0.retain(|_, closed| closed.remembered_until > now);
+        if self.paused.len() >= MOST {
+            self.paused.retain(|_, closed| closed.remembered_until > now);
         }
-        let full = self.0.len() >= MOST;
-        match self.0.get_mut(&resource) {
+        let full = self.paused.len() >= MOST;
+        match self.paused.get_mut(&resource) {
             Some(closed) => {
                 let news = sent >= closed.refused;
                 let reopened = news && closed.pause.is_none() && closed.remembered_until > now;
@@ -153,27 +164,49 @@ impl PausedResources {
             }
             None if full => true,
             None => {
-                self.0.insert(resource, PausedResource::new(Pause::new(now, after, None), now));
+                self.paused.insert(resource, PausedResource::new(Pause::new(now, after, None), now));
                 false
             }
         }
     }
 
+    /// Closes a locked object to changes for this time. Reads still show it.
+    pub(crate) fn on_locked(&mut self, resource: Resource, now: Instant, after: Duration) {
+        let changes = resource_at(resource, true);
+        if self.locked.len() >= MOST {
+            self.locked.retain(|_, until| *until > now);
+        }
+        if self.locked.len() < MOST || self.locked.contains_key(&changes) {
+            let until = self.locked.entry(changes).or_insert(now);
+            *until = (*until).max(now + after);
+        }
+    }
+
     /// Takes over the pauses of resources that are not known here.
     pub(crate) fn take_over(&mut self, predecessor: &Self) {
-        for (resource, closed) in &predecessor.0 {
-            if self.0.len() >= MOST {
-                return;
+        for (resource, closed) in &predecessor.paused {
+            if self.paused.len() >= MOST {
+                break;
             }
             let pause = closed.pause.map(Pause::handed_over);
-            self.0.entry(*resource).or_insert(PausedResource { pause, ..*closed });
+            self.paused.entry(*resource).or_insert(PausedResource { pause, ..*closed });
+        }
+        for (resource, until) in &predecessor.locked {
+            if self.locked.len() >= MOST {
+                break;
+            }
+            self.locked.entry(*resource).or_insert(*until);
         }
     }
 
     /// The number of paused resources.
     pub(crate) fn count(&self, now: Instant) -> usize {
         let is_closed = |closed: &&PausedResource| closed.pause.is_some_and(|pause| pause.until() > now);
-        self.0.values().filter(is_closed).count()
+        let locked = self.locked.iter().filter(|(_, until)| **until > now);
+        let not_paused = |(resource, _): &(&Resource, &Instant)| {
+            !self.paused.get(*resource).is_some_and(|closed| is_closed(&closed))
+        };
+        self.paused.values().filter(is_closed).count() + locked.filter(not_paused).count()
     }
 }
 
@@ -196,10 +229,16 @@ mod tests {
             let is_too_many = pauses.on_refused(resource, now, now, Some(Duration::from_secs(5)));
             assert_eq!(is_too_many, resource >= most, "too many can't be locks");
         }
-        assert_eq!((pauses.0.len(), pauses.count(now)), (MOST, MOST));
+        assert_eq!((pauses.paused.len(), pauses.count(now)), (MOST, MOST));
         let later = now + Duration::from_mins(2);
         assert_eq!(pauses.count(later), 0);
         pauses.on_refused(0, later, later, None);
-        assert_eq!(pauses.0.len(), 1);
+        assert_eq!(pauses.paused.len(), 1);
+        for resource in 0..2 * most + 10 {
+            pauses.on_locked(resource, later, Duration::from_secs(5));
+        }
+        assert_eq!((pauses.locked.len(), pauses.count(later)), (MOST, MOST + 1));
+        pauses.on_locked(1, later + Duration::from_mins(1), Duration::from_secs(5));
+        assert_eq!(pauses.locked.len(), 1);
     }
 }

@@ -11,6 +11,7 @@ use crate::limits::capacity::TokenSet;
 use crate::limits::feedback::Feedback;
 use crate::limits::limit::Rate;
 use crate::limits::shared::LimiterShared;
+use crate::refusals::RefusalMeaning;
 
 /// The tokens of one request. Dropping it puts them back, unless the request may have been sent.
 #[derive(Debug)]
@@ -36,12 +37,17 @@ impl Permit {
         Some(ResendPermit { shared: Arc::clone(&self.shared), tokens })
     }
 
-    /// Learns from the cloud's answer what it says about limits.
-    pub(crate) fn on_answer(mut self, status: StatusCode, headers: &HeaderMap) {
+    /// Learns from the cloud's answer, and from its meaning where that is declared, what it says about limits.
+    pub(crate) fn on_answer(
+        mut self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        meaning: Option<RefusalMeaning>,
+    ) {
         let Some(tokens) = self.tokens.take() else { return };
-        let feedback = Feedback::read(status, headers, SystemTime::now());
         let LimiterShared { provider, table, metrics, .. } = &*self.shared;
-        for paused in self.shared.change(|state, now| state.on_answer(now, &tokens, feedback)) {
+        let feedback = Feedback::read((status, meaning), headers, table.told(), SystemTime::now());
+        for paused in self.shared.change(|state, now| state.on_answer(now, &tokens, &feedback)) {
             let limit = table.label(Some(paused.limit));
             let Rate { burst, per_second } = paused.learned;
             tracing::info!(

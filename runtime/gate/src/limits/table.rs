@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::limits::buckets::LimitId;
 use crate::limits::capacity::LimitReading;
 use crate::limits::decide::LimiterState;
+use crate::limits::feedback::ToldLimit;
 use crate::limits::limit::{Limit, LimitScope, LimitState, LimitsState, Rate};
 use crate::limits::urgency::Urgency;
 use crate::path::KeyPattern;
@@ -101,15 +102,20 @@ pub fn uncounted(rules: &[Rule], declared: &[Limit]) -> Vec<Problem> {
 pub(crate) struct LimitTable {
     limits: Vec<LimitEntry>,
     by_name: HashMap<String, LimitId>,
+    /// The limits for which answers have a number of their own.
+    told: Vec<ToldLimit>,
     /// The label for the absence of a limit.
     none: Arc<str>,
 }
 
 impl LimitTable {
     pub(crate) fn new(rules: &Rules, declared: Vec<Limit>, operator: Vec<Limit>) -> Self {
-        let mut known = Self { limits: Vec::new(), by_name: HashMap::new(), none: "none".into() };
+        let (limits, by_name, told) = (Vec::new(), HashMap::new(), Vec::new());
+        let mut known = Self { limits, by_name, told, none: "none".into() };
         let lesser = |rate: Rate, other: Option<Rate>| Some(other.map_or(rate, |other| other.least(rate)));
-        for Limit { key, rate, .. } in declared {
+        for Limit { key, rate, told_by, .. } in declared {
+            let id = known.id(&key);
+            known.told.extend(told_by.map(|by| ToldLimit { limit: id, by }));
             let one = known.find_or_add(&key);
             one.declared = lesser(rate, one.declared);
         }
@@ -121,7 +127,7 @@ impl LimitTable {
                 }
             }
         }
-        for Limit { key, rate, scope } in operator {
+        for Limit { key, rate, scope, .. } in operator {
             let one = known.find_or_add(&key);
             one.configured = lesser(rate, one.configured);
             one.scope = scope;
@@ -130,7 +136,12 @@ impl LimitTable {
     }
 
     fn find_or_add(&mut self, key: &KeyPattern) -> &mut LimitEntry {
-        let id = *self.by_name.entry(key.name()).or_insert_with(|| {
+        let id = self.id(key);
+        self.limits.get_mut(id).expect("names are of limits that are there")
+    }
+
+    fn id(&mut self, key: &KeyPattern) -> LimitId {
+        *self.by_name.entry(key.name()).or_insert_with(|| {
             self.limits.push(LimitEntry {
                 label: key.to_string().into(),
                 is_plain: key.is_plain(),
@@ -140,8 +151,12 @@ impl LimitTable {
                 scope: None,
             });
             self.limits.len() - 1
-        });
-        self.limits.get_mut(id).expect("names are of limits that are there")
+        })
+    }
+
+    /// The limits for which answers have a number of their own.
+    pub(crate) fn told(&self) -> &[ToldLimit] {
+        &self.told
     }
 
     /// The highest rates of the limits, by [`LimitId`].

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::body::CloudBody;
 use crate::error::Error;
 use crate::recent::Source;
 use crate::record::Record;
@@ -56,12 +56,12 @@ pub(super) async fn run(
 }
 
 /// Ends the record of a write whose caller has gone.
-fn end_detached(mut record: Record, result: ExchangeResult) -> Option<(Record, Incoming)> {
+fn end_detached(mut record: Record, result: ExchangeResult) -> Option<(Record, CloudBody)> {
     record.outlive_caller();
     match result {
         Ok(response) => {
-            record.respond(Source::Cloud, response.status());
-            Some((record, response.into_body()))
+            record.respond(Source::Cloud, response.head.status, response.meaning);
+            Some((record, response.body))
         }
         Err(error) => {
             record.fail(&error);
@@ -71,7 +71,7 @@ fn end_detached(mut record: Record, result: ExchangeResult) -> Option<(Record, I
 }
 
 /// Reads what is left of a response, so that its connection can be used again.
-async fn drain(mut record: Record, mut body: Incoming) {
+async fn drain(mut record: Record, mut body: CloudBody) {
     let rest = async {
         while let Some(Ok(frame)) = body.frame().await {
             let length = frame.data_ref().map_or(0, bytes::Bytes::len);

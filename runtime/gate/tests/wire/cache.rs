@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::SHORT;
 use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within};
+use crate::credentials::pass;
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -168,6 +169,42 @@ async fn a_view_gets_responses_that_are_young_enough_and_their_age() {
     let state = gate.gate.cache();
     assert_eq!((state.entries, state.cached, state.missed), (2, 3, 5));
     assert!(gate.metrics().contains("pileus_gate_cache_entries{provider=\"test\"} 2"), "{}", gate.metrics());
+}
+
+#[tokio::test]
+async fn a_change_reads_from_the_cache_only_what_its_request_allows() {
+    let cloud = counting().await;
+    let gate = gate(&cloud);
+    let uri = cloud.uri("/a/b");
+    let call = gate.gate.clone().with_view(View::as_requested());
+    let send = async |control: &str| {
+        let response = call.send(with_control(&uri, control), plenty()).await.unwrap();
+        let status = response.status().as_u16();
+        let text = text(response).await.unwrap();
+        if status == 200 { text } else { status.to_string() }
+    };
+    let read_plainly = async || text(call.send(get(&uri), plenty()).await.unwrap()).await.unwrap();
+    assert_eq!(read(&gate.gate, &uri, &View::fresh()).await, "1");
+    assert_eq!(read_plainly().await, "2", "without max-age the cloud is asked");
+    for (control, expected) in [
+        ("max-age=60", "1"),
+        ("max-stale=60", "3"),
+        ("only-if-cached", "504"),
+        ("only-if-cached, max-age=60", "1"),
+        ("no-store, max-age=60", "4"),
+        ("max-age=60", "1"),
+        ("max-age=0", "5"),
+        ("max-age=60", "5"),
+    ] {
+        assert_eq!(send(control).await, expected, "{control}");
+    }
+    pass(Duration::from_secs(30)).await;
+    assert_eq!(send("max-age=60").await, "5");
+    assert_eq!(send("max-age=29").await, "6", "it is older than that");
+    assert_eq!(send("max-age=29").await, "6", "a change fills the cache where it may read it");
+    let put = http::Request::put(&uri).body(Full::default()).unwrap();
+    assert_eq!(text(call.send(put, plenty()).await.unwrap()).await.unwrap(), "7");
+    assert_eq!(send("max-age=60").await, "8", "its own write drops it");
 }
 
 #[tokio::test]

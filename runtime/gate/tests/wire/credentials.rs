@@ -12,7 +12,7 @@ use futures::future::join_all;
 use http_body_util::Full;
 use pileus_gate::{
     Config, Credential, CredentialKind, CredentialState, Effect, Error, Limit, OAuthClient, Rule, Secret,
-    SecretFile, View,
+    SecretFile, TokenTarget, View,
 };
 use tokio::io::AsyncWriteExt;
 use tokio::sync::Notify;
@@ -85,7 +85,7 @@ pub(crate) fn client(issuer: &Cloud) -> OAuthClient {
     OAuthClient {
         token_url: format!("http://login.test:{}/tenant/token", issuer.port).parse().unwrap(),
         client_id: "client".to_owned(),
-        scope: "https://cloud.test/.default".to_owned(),
+        target: TokenTarget::Scope("https://cloud.test/.default".to_owned()),
     }
 }
 
@@ -94,6 +94,8 @@ pub(crate) fn credential(kind: CredentialKind) -> Credential {
     Credential {
         name: "main".to_owned(),
         hosts: vec![NAME.parse().unwrap()],
+        paths: Vec::new(),
+        auxiliary: Vec::new(),
         plain: true,
         addresses: vec!["127.0.0.0/8".parse().unwrap()],
         kind,
@@ -135,7 +137,7 @@ pub(crate) async fn until(gate: &Watched, is: impl Fn(&CredentialState) -> bool)
 }
 
 /// Advances the gate's clock by this time.
-async fn pass(time: Duration) {
+pub(crate) async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
@@ -228,6 +230,111 @@ async fn only_a_host_that_a_credential_is_for_gets_it_and_never_without_tls_unle
         let request = http::Request::get(cloud.uri("/")).header("authorization", "Bearer the provider's");
         gate.gate.send(request.body(Full::<Bytes>::default()).unwrap(), plenty()).await.unwrap();
         assert_eq!(authorizations(&cloud), [expected]);
+    }
+}
+
+#[tokio::test]
+async fn the_credential_that_names_a_path_most_closely_is_used_whatever_its_case_and_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str, paths: &[&str]| Credential {
+        name: name.to_owned(),
+        paths: paths.iter().map(|path| path.parse().unwrap()).collect(),
+        ..credential(CredentialKind::Bearer { token: file(&folder, name, name) })
+    };
+    let credentials = vec![
+        of("rest", &[]),
+        of("network", &["/subscriptions/network", "/subscriptions/other"]),
+        of("group", &["/subscriptions/network/resourceGroups/g"]),
+        of("late", &["/subscriptions/network"]),
+        of("unused", &[]),
+    ];
+    let cloud = Cloud::answering(OK).await;
+    let rooted = gate(&cloud, vec![of("all", &["/"]), of("network", &["/subscriptions/network"])]);
+    let watched = gate(&cloud, credentials);
+    for (gate, path, expected) in [
+        (&watched, "/", "rest"),
+        (&watched, "/subscriptions/one", "rest"),
+        (&watched, "/subscriptions/network", "network"),
+        (&watched, "/Subscriptions/NETWORK/providers", "network"),
+        (&watched, "/subscriptions/%6eetwork", "network"),
+        (&watched, "/subscriptions/other?a=/subscriptions/network", "network"),
+        (&watched, "/subscriptions/network2", "rest"),
+        (&watched, "/subscriptions/network/resourcegroups/G/x", "group"),
+        (&watched, "/subscriptions/network/resourcegroups/G2", "network"),
+        (&rooted, "/subscriptions/network/x", "network"),
+        (&rooted, "/", "all"),
+    ] {
+        gate.get(&cloud.uri(path)).await.unwrap();
+        assert_eq!(authorizations(&cloud).pop().unwrap(), format!("Bearer {expected}"), "{path}");
+    }
+    let count = cloud.requests().len();
+    for path in
+        ["/subscriptions/network/%252e%252e/one", "/subscriptions/network/a%2fb", "/subscriptions/network/;x"]
+    {
+        let refused = watched.get(&cloud.uri(path)).await.unwrap_err();
+        assert!(matches!(refused, Error::Credential { .. }), "{path}: {refused:?}");
+    }
+    assert_eq!(cloud.requests().len(), count);
+}
+
+#[tokio::test]
+async fn auxiliary_tokens_are_sent_along_guarded_and_renewed_like_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, aux) = (folder.path().join("second"), "auxiliary-planted");
+    std::fs::write(&path, aux).unwrap();
+    let main = Credential {
+        auxiliary: vec!["second".to_owned(), "third".to_owned()],
+        ..credential(CredentialKind::Bearer { token: file(&folder, "main", "main") })
+    };
+    let only = |name: &str, token: Secret| Credential {
+        name: name.to_owned(),
+        hosts: Vec::new(),
+        ..credential(CredentialKind::Bearer { token })
+    };
+    let issuer = issuer(3600).await;
+    let third = CredentialKind::ClientSecret { client: client(&issuer), secret: file(&folder, "s", PLANTED) };
+    let third = Credential { name: "third".to_owned(), hosts: Vec::new(), ..credential(third) };
+    let cloud = guarded(|request| {
+        !request.contains("auxiliary: Bearer auxiliary-planted,") || request.contains("/open")
+    });
+    let (cloud, seconds) = (cloud.await, only("second", secret(&path)));
+    let gate = gate(&cloud, vec![main, seconds, third]);
+    let send = async || {
+        let request = http::Request::get(cloud.uri("/open"))
+            .header("x-ms-authorization-auxiliary", "Bearer own")
+            .header("x_ms_authorization_auxiliary", "Bearer own");
+        gate.gate.send(request.body(Full::<Bytes>::default()).unwrap(), plenty()).await.unwrap()
+    };
+    assert_eq!(send().await.status(), 200);
+    let arrived = cloud.requests().concat();
+    let line = "x-ms-authorization-auxiliary: Bearer auxiliary-planted, Bearer token-1\r\n";
+    assert!(arrived.contains(line) && arrived.contains("authorization: Bearer main\r\n"), "{arrived}");
+    assert!(!arrived.contains("Bearer own"), "{arrived}");
+    // A refused one is replaced, and everything is sent once more.
+    std::fs::write(&path, "auxiliary-second").unwrap();
+    pass(Duration::from_secs(2)).await;
+    assert_eq!(gate.get(&cloud.uri("/")).await.unwrap().status(), 200);
+    let last = cloud.requests().pop().unwrap();
+    assert!(last.contains("Bearer auxiliary-second, Bearer token-1\r\n"), "{last}");
+}
+
+#[tokio::test]
+async fn a_response_that_shows_an_auxiliary_token_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let bearer = |name: &str, text: &str| Credential {
+        name: name.to_owned(),
+        ..credential(CredentialKind::Bearer { token: file(&folder, name, text) })
+    };
+    for shown in ["auxiliary-planted", "main-planted", "neither-of-both"] {
+        let cloud = Cloud::answering(json(403, &format!(r#"{{"got": "{shown}"}}"#))).await;
+        let main = Credential { auxiliary: vec!["second".to_owned()], ..bearer("main", "main-planted") };
+        let gate = gate(&cloud, vec![main, bearer("second", "auxiliary-planted")]);
+        let found = text(gate.get(&cloud.uri("/")).await.unwrap()).await;
+        assert_eq!(
+            matches!(found, Err(Error::CredentialEchoed { .. })),
+            shown != "neither-of-both",
+            "{found:?}"
+        );
     }
 }
 

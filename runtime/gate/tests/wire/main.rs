@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that can't go on should stop")]
 
 mod attacks;
+mod bodies;
 mod cache;
 mod cloud;
 mod credentials;
@@ -10,8 +11,10 @@ mod dry_run;
 mod environment;
 mod fence;
 mod limits;
+mod metadata;
 mod proxy;
 mod recent;
+mod refusals;
 mod replies;
 mod token_endpoints;
 mod writes;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use pileus_gate::{Config, Connection, Credential, CredentialKind, Error, OAuthClient};
+use pileus_gate::{Config, Connection, Credential, CredentialKind, Error, IdentityId, OAuthClient};
 use ring::signature::{KeyPair, RSA_PSS_2048_8192_SHA256, RsaKeyPair, UnparsedPublicKey};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
@@ -114,15 +114,20 @@ async fn a_managed_identity_comes_from_the_configured_metadata_address() {
             .await;
     let cloud = Cloud::answering(OK).await;
     let endpoint = format!("http://127.0.0.1:{}/metadata/identity/oauth2/token", metadata.port);
-    let kind = |client_id: Option<&str>| CredentialKind::ManagedIdentity {
+    let kind = |identity: Option<IdentityId>| CredentialKind::ManagedIdentity {
         endpoint: endpoint.parse().unwrap(),
         resource: "https://cloud.test/".into(),
-        client_id: client_id.map(str::to_owned),
+        identity,
     };
     // Only the address in the URL itself opens loopback.
-    let of = |client_id| vec![Credential { addresses: Vec::new(), ..credential(kind(client_id)) }];
-    for (client_id, tail) in [(None, ""), (Some("some id"), "&client_id=some+id")] {
-        let gate = gate(&cloud, of(client_id));
+    let of = |identity| vec![Credential { addresses: Vec::new(), ..credential(kind(identity)) }];
+    for (identity, tail) in [
+        (None, ""),
+        (Some(IdentityId::Client("some id".into())), "&client_id=some+id"),
+        (Some(IdentityId::Object("some id".into())), "&object_id=some+id"),
+        (Some(IdentityId::Resource("/subscriptions/1/x".into())), "&msi_res_id=%2Fsubscriptions%2F1%2Fx"),
+    ] {
+        let gate = gate(&cloud, of(identity));
         gate.get(&cloud.uri("/")).await.unwrap();
         let asked = metadata.requests().pop().unwrap();
         let line = format!(
@@ -148,7 +153,7 @@ async fn tokens_are_asked_for_through_the_proxy_and_a_machines_identity_never() 
     let machine = credential(CredentialKind::ManagedIdentity {
         endpoint: format!("http://metadata.test:{}/token", endpoint.port).parse().unwrap(),
         resource: "r".into(),
-        client_id: None,
+        identity: None,
     });
     for (credential, tunnelled) in [(by_name, 1), (machine, 0)] {
         let connection = Connection { proxy: Some(proxy(&tunnels)), extra_roots: None };

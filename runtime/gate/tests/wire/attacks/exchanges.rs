@@ -233,6 +233,8 @@ async fn row_15_a_token_of_one_provider_is_not_sent_for_another() {
         let credential = Credential {
             name: "main".to_owned(),
             hosts: vec![NAME.parse().unwrap()],
+            paths: Vec::new(),
+            auxiliary: Vec::new(),
             plain: true,
             addresses: Vec::new(),
             kind: CredentialKind::Bearer { token: Arc::new(SecretFile::new(path)) },
