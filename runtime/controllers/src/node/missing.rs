@@ -161,29 +161,14 @@ mod tests {
     use super::*;
     use pileus_cloud::{ErrorKind, InstanceState, ProviderId};
 
-    use crate::model::instance;
+    use crate::model::{self, instance};
 
     fn provider() -> Provider {
-        Provider {
-            name: "model".to_owned(),
-            schemes: vec!["model".to_owned()],
-            node_labels: Vec::new(),
-            largest_lookup_batch: 1,
-            service_requirements: pileus_cloud::ServiceRequirements::default(),
-            load_balancers: None,
-            largest_route_batch: 1,
-            routes: None,
-            instances: None,
-        }
+        model::provider("model")
     }
 
     fn node(id: Option<&str>, waits: bool, readiness: Readiness) -> NodeFacts {
-        let mut node = NodeFacts { readiness, ..NodeFacts::registered("a") };
-        node.provider_id = id.map(|id| ProviderId::parse(id).unwrap());
-        if !waits {
-            node.taints.clear();
-        }
-        node
+        NodeFacts::with_instance("a", id, waits, readiness)
     }
 
     #[test]
