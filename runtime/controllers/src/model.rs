@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Answer, Error as CloudError, ErrorKind, Instance, InstanceState, NodeReference, ProviderId, Purpose,
+    Answer, Error as CloudError, ErrorKind, Instance, InstanceState, NodeReference, Provider, ProviderId,
+    Purpose, ServiceRequirements,
 };
 
 use crate::error::Error;
@@ -145,6 +146,21 @@ fn find<'a>(
 }
 
 /// An instance with nothing but its state.
+/// A provider without capabilities, whose provider IDs have its name as their scheme.
+pub(crate) fn provider(name: &str) -> Provider {
+    Provider {
+        name: name.to_owned(),
+        schemes: vec![name.to_owned()],
+        node_labels: Vec::new(),
+        largest_lookup_batch: 1,
+        service_requirements: ServiceRequirements::default(),
+        load_balancers: None,
+        largest_route_batch: 1,
+        routes: None,
+        instances: None,
+    }
+}
+
 pub(crate) fn instance(id: &str, state: InstanceState) -> Instance {
     Instance {
         provider_id: ProviderId::parse(id).unwrap(),

@@ -267,7 +267,7 @@ mod tests {
     use crate::facts::node::NodeFacts;
     use crate::health::Health;
     use crate::metrics::Metrics;
-    use crate::model::instance;
+    use crate::model::{self, instance};
     use crate::nodes::{CONCURRENT_WRITES, DRAIN_TIMEOUT};
 
     /// An API server whose Nodes never change. It records writes and answers them with this status, as many as it has permits
@@ -388,17 +388,7 @@ mod tests {
     }
 
     fn provider(instances: Option<Arc<dyn Instances>>) -> Provider {
-        Provider {
-            name: "model".to_owned(),
-            schemes: vec!["model".to_owned()],
-            node_labels: Vec::new(),
-            largest_lookup_batch: 100,
-            service_requirements: pileus_cloud::ServiceRequirements::default(),
-            load_balancers: None,
-            largest_route_batch: 1,
-            routes: None,
-            instances,
-        }
+        Provider { largest_lookup_batch: 100, instances, ..model::provider("model") }
     }
 
     struct Running {

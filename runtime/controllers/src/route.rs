@@ -312,6 +312,7 @@ mod tests {
     use crate::api_server::{ApiServer, VERSION_PERIOD};
     use crate::cluster_addresses::ClusterAddresses;
     use crate::health::Health;
+    use crate::model;
     use crate::scenarios::StoredNode;
 
     /// The duration of a call.
@@ -428,14 +429,9 @@ mod tests {
             let (events, _) = Events::start(self.api.client(), "test", "test", metrics.clone());
             let provider = Provider {
                 name: "test".to_owned(),
-                schemes: vec!["fake".to_owned()],
-                node_labels: Vec::new(),
-                largest_lookup_batch: 1,
-                instances: None,
-                service_requirements: pileus_cloud::ServiceRequirements::default(),
-                load_balancers: None,
                 largest_route_batch: 2,
                 routes: Some(Arc::new(self.cloud.clone())),
+                ..model::provider("fake")
             };
             let settings = Settings {
                 cluster: Cluster { name: "test".to_owned(), uid: Some("cluster".to_owned()) },

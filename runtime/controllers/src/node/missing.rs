@@ -3,7 +3,7 @@
 //!
 //! Pure: the clock is an argument.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::nodes::Change;
 const FOREIGN_DELAY: Duration = Duration::from_secs(30);
 
 /// Why a Node has no instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cause {
     /// The Node has no provider ID, and the cloud has no instance by its name.
     NotFound,
@@ -35,8 +35,12 @@ pub(crate) enum Cause {
 pub(super) struct MissingInstances {
     /// The cause by the name of the Node, with its UID.
     causes: BTreeMap<String, (String, Cause)>,
+    /// The number of Nodes with each cause.
+    counts: BTreeMap<Cause, usize>,
     /// The Nodes with another provider's ID that wait to be initialized, and when each is to be reported.
     foreign: BTreeMap<String, (Arc<NodeFacts>, Instant)>,
+    /// Those of them that are yet to be reported, the next one first.
+    unreported: BTreeSet<(Instant, String)>,
 }
 
 impl Cause {
@@ -99,23 +103,32 @@ impl MissingInstances {
             self.forget(&node.name);
         }
         if node.is_uninitialized() && !provider.serves(node.provider_id.as_ref()) {
-            let entry = self.foreign.entry(node.name.clone());
-            entry.or_insert_with(|| (Arc::clone(node), now + FOREIGN_DELAY)).0 = Arc::clone(node);
-        } else if self.foreign.remove(&node.name).is_some() {
-            self.causes.remove(&node.name);
+            match self.foreign.get_mut(&node.name) {
+                Some((known, _)) => *known = Arc::clone(node),
+                None => {
+                    let at = now + FOREIGN_DELAY;
+                    self.unreported.insert((at, node.name.clone()));
+                    self.foreign.insert(node.name.clone(), (Arc::clone(node), at));
+                }
+            }
+        } else if self.foreign.contains_key(&node.name) {
+            self.forget(&node.name);
         }
     }
 
     /// Applies an answer of the cloud. An absent instance of a ready Node must be confirmed. Returns the cause if it is to be
     /// reported.
     pub(super) fn on_answer(&mut self, node: &NodeFacts, answer: &Result<Answer, Error>) -> Option<Cause> {
+        if self.foreign.contains_key(&node.name) {
+            return None; // it was asked about before it got the provider ID of another provider
+        }
         let waits = node.is_uninitialized();
         let cause = match answer {
             Ok(Answer::Absent) if node.provider_id.is_none() => Cause::NotFound,
             Ok(Answer::Absent) if waits || node.readiness == Readiness::True => Cause::Absent,
             Ok(Answer::Unmanaged(_)) if waits => Cause::Unmanaged,
             Ok(Answer::Found(_) | Answer::Unmanaged(_)) => {
-                self.causes.remove(&node.name);
+                self.remove_cause(&node.name);
                 return None;
             }
             // The lifecycle controller deletes a Node that isn't ready and has no instance. No other answer says anything.
@@ -128,31 +141,49 @@ impl MissingInstances {
 
     /// The Nodes that have waited too long for another provider, once each.
     pub(super) fn take_foreign(&mut self, now: Instant) -> Vec<Arc<NodeFacts>> {
-        let is_due = |(_, at): &&(Arc<NodeFacts>, Instant)| *at <= now;
-        let due: Vec<_> = self.foreign.values().filter(is_due).map(|(node, _)| Arc::clone(node)).collect();
+        let mut due = Vec::new();
+        while self.next_foreign().is_some_and(|at| at <= now) {
+            let next = self.unreported.pop_first();
+            due.extend(next.and_then(|(_, name)| self.foreign.get(&name)).map(|(node, _)| Arc::clone(node)));
+        }
         due.into_iter().filter(|node| self.insert(node, Cause::ForeignProvider)).collect()
     }
 
     /// When [`MissingInstances::take_foreign`] next has a Node.
     pub(super) fn next_foreign(&self) -> Option<Instant> {
-        let waiting = self.foreign.iter().filter(|(name, _)| !self.causes.contains_key(*name));
-        waiting.map(|(_, (_, at))| *at).min()
+        self.unreported.first().map(|(at, _)| *at)
     }
 
     /// The number of Nodes with this cause.
     pub(super) fn count(&self, cause: Cause) -> usize {
-        self.causes.values().filter(|(_, of)| *of == cause).count()
+        self.counts.get(&cause).copied().unwrap_or_default()
     }
 
     /// Stores the cause of a Node. Returns whether it is new.
     fn insert(&mut self, node: &NodeFacts, cause: Cause) -> bool {
         let new = (node.uid.clone(), cause);
-        self.causes.insert(node.name.clone(), new.clone()).is_none_or(|known| known != new)
+        if self.causes.get(&node.name) == Some(&new) {
+            return false;
+        }
+        self.remove_cause(&node.name);
+        *self.counts.entry(cause).or_default() += 1;
+        self.causes.insert(node.name.clone(), new);
+        true
+    }
+
+    fn remove_cause(&mut self, name: &str) {
+        if let Some((_, cause)) = self.causes.remove(name)
+            && let Some(count) = self.counts.get_mut(&cause)
+        {
+            *count -= 1;
+        }
     }
 
     fn forget(&mut self, name: &str) {
-        self.causes.remove(name);
-        self.foreign.remove(name);
+        self.remove_cause(name);
+        if let Some((node, at)) = self.foreign.remove(name) {
+            self.unreported.remove(&(at, node.name.clone()));
+        }
     }
 }
 
@@ -161,29 +192,14 @@ mod tests {
     use super::*;
     use pileus_cloud::{ErrorKind, InstanceState, ProviderId, Stance};
 
-    use crate::model::instance;
+    use crate::model::{self, Random, instance};
 
     fn provider() -> Provider {
-        Provider {
-            name: "model".to_owned(),
-            schemes: vec!["model".to_owned()],
-            node_labels: Vec::new(),
-            largest_lookup_batch: 1,
-            service_requirements: pileus_cloud::ServiceRequirements::default(),
-            load_balancers: None,
-            largest_route_batch: 1,
-            routes: None,
-            instances: None,
-        }
+        model::provider("model")
     }
 
     fn node(id: Option<&str>, waits: bool, readiness: Readiness) -> NodeFacts {
-        let mut node = NodeFacts { readiness, ..NodeFacts::registered("a") };
-        node.provider_id = id.map(|id| ProviderId::parse(id).unwrap());
-        if !waits {
-            node.taints.clear();
-        }
-        node
+        NodeFacts::with_instance("a", id, waits, readiness)
     }
 
     #[test]
@@ -255,6 +271,44 @@ mod tests {
             changed.taints.clear();
             missing.observe(&Change::Present(Arc::new(changed)), &provider, after(60));
             assert_eq!((missing.count(Cause::ForeignProvider), missing.next_foreign()), (0, None), "{row}");
+        }
+    }
+
+    #[test]
+    fn counts_and_the_next_report_agree_with_a_scan_after_any_history() {
+        use Readiness::{False, True, Unknown};
+        for seed in 0..100 {
+            let (mut random, mut missing) = (Random(seed), MissingInstances::default());
+            let (provider, mut now) = (provider(), Instant::now());
+            for step in 0..60 {
+                now += Duration::from_secs(random.below(20));
+                let name = *random.pick(&["a", "b", "c"]).unwrap();
+                let id = *random.pick(&[None, Some("model://1"), Some("other://7")]).unwrap();
+                let readiness = *random.pick(&[True, False, Unknown]).unwrap();
+                let mut node = NodeFacts::with_instance(name, id, random.percent(70), readiness);
+                node.uid = random.below(2).to_string();
+                let answers = [
+                    Answer::Absent,
+                    Answer::Unmanaged,
+                    Answer::Found(instance("model://1", InstanceState::Running)),
+                ];
+                match random.below(8) {
+                    0 => missing.observe(&Change::Gone(name.to_owned()), &provider, now),
+                    1..4 => missing.observe(&Change::Present(Arc::new(node)), &provider, now),
+                    4..6 => drop(missing.on_answer(&node, &Ok(random.pick(&answers).unwrap().clone()))),
+                    _ => drop(missing.take_foreign(now)),
+                }
+                let row = format!("seed {seed}, step {step}: {missing:?}");
+                for cause in Cause::ALL {
+                    let scanned = missing.causes.values().filter(|(_, of)| *of == cause).count();
+                    assert_eq!(missing.count(cause), scanned, "{row}");
+                }
+                let is_reported = |name: &String| {
+                    missing.causes.get(name).is_some_and(|(_, of)| *of == Cause::ForeignProvider)
+                };
+                let unreported = missing.foreign.iter().filter(|(name, _)| !is_reported(name));
+                assert_eq!(missing.next_foreign(), unreported.map(|(_, (_, at))| *at).min(), "{row}");
+            }
         }
     }
 

@@ -279,6 +279,7 @@ impl NodeQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model;
     use pileus_cloud::{Address, AddressKind, ProviderId};
     use proptest::prelude::*;
     use proptest::test_runner::{Config, RngAlgorithm};
@@ -288,15 +289,9 @@ mod tests {
 
     fn empty() -> (NodeQueue, Instant) {
         let provider = Provider {
-            name: "fake".to_owned(),
-            schemes: vec!["fake".to_owned()],
             node_labels: vec!["pool".to_owned()],
             largest_lookup_batch: 5000,
-            service_requirements: pileus_cloud::ServiceRequirements::default(),
-            load_balancers: None,
-            largest_route_batch: 1,
-            routes: None,
-            instances: None,
+            ..model::provider("fake")
         };
         let settings = Settings { refresh_period: PERIOD, ..Settings::default() };
         (NodeQueue::new(provider, &settings), Instant::now())
@@ -646,13 +641,13 @@ mod tests {
             name().prop_map(Step::Gone),
             prop::sample::select(WorkKind::ALL.to_vec()).prop_map(Step::Take),
             any::<bool>().prop_map(Step::End),
-        // The generator that is the default takes most of the time: each alternative that isn't picked makes a new one.
-        #![proptest_config(Config { rng_algorithm: RngAlgorithm::XorShift, ..Config::default() })]
             (0_u64..100).prop_map(Step::Wait),
         ]
     }
 
     proptest! {
+        // The generator that is the default takes most of the time: each alternative that isn't picked makes a new one.
+        #![proptest_config(Config { rng_algorithm: RngAlgorithm::XorShift, ..Config::default() })]
         #[test]
         fn no_node_is_lost_or_busy_twice(steps in prop::collection::vec(any_step(), 0..60)) {
             let (mut queue, start) = empty();

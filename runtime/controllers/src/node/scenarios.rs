@@ -20,6 +20,7 @@ use super::decide::{NextStep, SyncResult, decide, retry};
 use super::plan::{Action, Plan, plan};
 use super::queue::{NextLookup, NodeQueue};
 use super::work_kind::WorkKind;
+use crate::model;
 use crate::nodes::{Change, PatchTarget};
 use crate::scenarios::StoredNode;
 use crate::well_known::TAINT_UNINITIALIZED;
@@ -467,17 +468,7 @@ scenarios! {
 }
 
 fn queue(nodes: &[StoredNode]) -> (NodeQueue, Instant) {
-    let provider = Provider {
-        name: "fake".to_owned(),
-        schemes: vec!["fake".to_owned()],
-        node_labels: Vec::new(),
-        largest_lookup_batch: 5000,
-        service_requirements: pileus_cloud::ServiceRequirements::default(),
-        load_balancers: None,
-        largest_route_batch: 1,
-        routes: None,
-        instances: None,
-    };
+    let provider = Provider { largest_lookup_batch: 5000, ..model::provider("fake") };
     let now = Instant::now();
     let mut queue = NodeQueue::new(provider, &Settings::default());
     queue.observe(nodes.iter().map(|node| Change::Present(Arc::new(node.facts()))).collect(), now);

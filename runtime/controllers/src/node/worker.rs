@@ -307,6 +307,7 @@ mod tests {
     use crate::events::Events;
     use crate::health::Health;
     use crate::metrics::Metrics;
+    use crate::model;
     use crate::node::Settings;
     use crate::nodes::Nodes;
     use crate::scenarios::StoredNode;
@@ -440,15 +441,9 @@ mod tests {
                 refresh_takes,
             };
             let provider = Provider {
-                name: "fake".to_owned(),
-                schemes: vec!["fake".to_owned()],
-                node_labels: Vec::new(),
                 largest_lookup_batch: 500,
-                service_requirements: pileus_cloud::ServiceRequirements::default(),
-                load_balancers: None,
-                largest_route_batch: 1,
-                routes: None,
                 instances: Some(Arc::new(cloud.clone())),
+                ..model::provider("fake")
             };
             let mut counts = Registry::default();
             let metrics = Metrics::register(&mut counts);

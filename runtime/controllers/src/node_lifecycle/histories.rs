@@ -14,7 +14,7 @@ use super::plan::{self, Action, NodeWrite};
 use super::planner::{Findings, LifecyclePlanner, NodeAnswer, Now};
 use crate::error::Error;
 use crate::facts::node::{NodeFacts, Readiness, Taint};
-use crate::model::{ApiServer, Cloud, Faults, Random};
+use crate::model::{self, ApiServer, Cloud, Faults, Random};
 use crate::well_known::{TAINT_OUT_OF_SERVICE, TAINT_SHUTDOWN};
 
 /// The time after which the silence of a kubelet is noticed.
@@ -56,17 +56,7 @@ struct Tally {
 }
 
 fn provider() -> Provider {
-    Provider {
-        name: "model".to_owned(),
-        schemes: vec!["model".to_owned()],
-        node_labels: Vec::new(),
-        largest_lookup_batch: 7,
-        service_requirements: pileus_cloud::ServiceRequirements::default(),
-        load_balancers: None,
-        largest_route_batch: 1,
-        routes: None,
-        instances: None,
-    }
+    Provider { largest_lookup_batch: 7, ..model::provider("model") }
 }
 
 impl World {

@@ -285,22 +285,16 @@ fn finding(answer: &Answer, is_confirmed: bool) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::facts::node::Taint;
-    use crate::model::instance;
+    use crate::model::{self, instance};
     use crate::node_lifecycle::plan::NodeWrite;
     use crate::well_known::{TAINT_AUTOSCALER_DELETES, TAINT_OUT_OF_SERVICE};
     use pileus_cloud::{ErrorKind, ProviderId, Stance};
 
     fn provider() -> Provider {
         Provider {
-            name: "model".to_owned(),
-            schemes: vec!["model".to_owned()],
             node_labels: vec!["pool".to_owned()],
             largest_lookup_batch: 1000,
-            service_requirements: pileus_cloud::ServiceRequirements::default(),
-            load_balancers: None,
-            largest_route_batch: 1,
-            routes: None,
-            instances: None,
+            ..model::provider("model")
         }
     }
 

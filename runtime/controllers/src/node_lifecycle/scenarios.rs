@@ -8,25 +8,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pileus_cloud::{Answer, Error, ErrorKind, InstanceState, Provider, ProviderId, Stance};
+use pileus_cloud::{Answer, Error, ErrorKind, InstanceState, ProviderId, Stance};
 
 use super::plan::NodeWrite;
 use super::planner::{Findings, LifecyclePlanner, Now};
 use crate::facts::node::{NodeFacts, Readiness, Taint};
-use crate::model::instance;
+use crate::model::{self, instance};
 use crate::well_known::TAINT_SHUTDOWN;
 
 const ABSENT: Result<Answer, Error> = Ok(Answer::Absent);
 
 /// `node0`, initialized long ago, as ready as the kubelet says.
 fn node(readiness: Readiness) -> NodeFacts {
-    let provider_id = Some(ProviderId::parse("fake://12345").unwrap());
-    NodeFacts { readiness, provider_id, taints: Vec::new(), ..NodeFacts::registered("node0") }
+    NodeFacts::with_instance("node0", Some("fake://12345"), false, readiness)
 }
 
 /// `node0` before it has a provider ID.
 fn unnamed(readiness: Readiness) -> NodeFacts {
-    NodeFacts { readiness, ..NodeFacts::registered("node0") }
+    NodeFacts::with_instance("node0", None, true, readiness)
 }
 
 fn found(state: InstanceState) -> Answer {
@@ -39,18 +38,8 @@ fn error() -> Result<Answer, Error> {
 
 /// What one pass writes to the Node.
 fn writes(node: NodeFacts, answer: &Result<Answer, Error>) -> Option<NodeWrite> {
-    let provider = Provider {
-        name: "fake".to_owned(),
-        schemes: vec!["fake".to_owned()],
-        node_labels: Vec::new(),
-        largest_lookup_batch: 1,
-        service_requirements: pileus_cloud::ServiceRequirements::default(),
-        load_balancers: None,
-        largest_route_batch: 1,
-        routes: None,
-        instances: None,
-    };
-    let (mut planner, mut findings) = (LifecyclePlanner::new(provider, false), Findings::default());
+    let mut planner = LifecyclePlanner::new(model::provider("fake"), false);
+    let mut findings = Findings::default();
     let now = Now { wall: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1), uptime: Duration::ZERO };
     let nodes = [Arc::new(node)];
     let answers = planner.candidates(&nodes, now).into_iter().map(|node| (node, answer.clone())).collect();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api_server::{ApiServer, VERSION_PERIOD};
 use crate::health::Health;
-use crate::model::Random;
+use crate::model::{self, Random};
 use crate::scenarios::StoredNode;
 
 /// How long a call takes unless something else is planned.
@@ -217,14 +217,9 @@ impl TestCluster {
         let (events, _) = Events::start(self.api.client(), "service-controller", "test", metrics.clone());
         let provider = Provider {
             name: "test".to_owned(),
-            schemes: vec!["fake".to_owned()],
-            node_labels: Vec::new(),
-            largest_lookup_batch: 1,
-            instances: None,
             service_requirements: requirements,
             load_balancers: Some(Arc::new(self.cloud.clone())),
-            largest_route_batch: 1,
-            routes: None,
+            ..model::provider("fake")
         };
         let settings = Settings {
             cluster: Cluster { name: "test".to_owned(), uid: Some("cluster".to_owned()) },

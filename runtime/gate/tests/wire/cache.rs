@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::SHORT;
-use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within};
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, rule, text, within};
 use crate::credentials::pass;
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -455,17 +455,7 @@ async fn a_caller_with_less_time_leaves_the_exchange_to_the_others() {
 async fn a_more_urgent_caller_does_not_wait_behind_a_less_urgent_exchange() {
     let cloud = counting().await;
     let gate = {
-        let rule = Rule {
-            host: NAME.parse().unwrap(),
-            method: "GET".parse().unwrap(),
-            path: "/**".parse().unwrap(),
-            operation: None,
-            effect: Effect::Read,
-            limits: vec!["reads".parse().unwrap()],
-            cache_scope: None,
-            fold_case: false,
-            page: None,
-        };
+        let rule = Rule { limits: vec!["reads".parse().unwrap()], ..rule("GET", "/**", Effect::Read) };
         let limits = vec![Limit::new("reads", 1, 2.0).unwrap()];
         let config = Config { grants: vec![cloud.grant()], rules: vec![rule], limits, ..nothing() };
         Watched::of(config, Answers::new(&[&["127.0.0.1"]]))

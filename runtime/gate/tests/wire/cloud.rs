@@ -4,13 +4,13 @@ use std::future::Future;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
-use pileus_gate::{Body, Config, Deadlines, Error, Fence, Gate, Grant, Metrics, Resolve, Rule};
+use pileus_gate::{Body, Config, Deadlines, Effect, Error, Fence, Gate, Grant, Metrics, Resolve, Rule};
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -103,6 +103,35 @@ impl Cloud {
         .await
     }
 
+    /// Answers a path that begins like `/404` with that status, and others as the first part of the path says.
+    pub(crate) async fn by_path() -> Self {
+        let has_failed = Arc::new(AtomicBool::new(false));
+        Self::serving(move |mut stream, seen| {
+            let has_failed = has_failed.clone();
+            async move {
+                while let Some(request) = seen.request(&mut stream).await {
+                    let path = request.split(' ').nth(1).unwrap_or_default();
+                    let answer = match path.split('/').nth(1).unwrap_or_default() {
+                        "cut" => "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n[".to_owned(),
+                        "chunks" => {
+                            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n"
+                                .to_owned()
+                        }
+                        "204" => "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+                        "silent" => std::future::pending().await,
+                        "flaky" if !has_failed.swap(true, Ordering::SeqCst) => whole("503"),
+                        "flaky" => whole("200"),
+                        status => whole(status),
+                    };
+                    if stream.write_all(answer.as_bytes()).await.is_err() || path.starts_with("/cut") {
+                        return;
+                    }
+                }
+            }
+        })
+        .await
+    }
+
     /// How many connections were taken.
     pub(crate) fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
@@ -134,6 +163,26 @@ impl Cloud {
 
     pub(crate) fn uri(&self, path: &str) -> String {
         format!("http://{NAME}:{}{path}", self.port)
+    }
+}
+
+/// An answer with this status and an empty list.
+pub(crate) fn whole(status: &str) -> String {
+    format!("HTTP/1.1 {status} Status\r\ncontent-length: 2\r\n\r\n[]")
+}
+
+/// A rule for requests to a cloud, which counts against no limit.
+pub(crate) fn rule(method: &str, path: &str, effect: Effect) -> Rule {
+    Rule {
+        host: NAME.parse().unwrap(),
+        method: method.parse().unwrap(),
+        path: path.parse().unwrap(),
+        operation: None,
+        effect,
+        limits: Vec::new(),
+        cache_scope: None,
+        page: None,
+        fold_case: false,
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use crate::SHORT;
-use crate::cloud::{Answers, Cloud, NAME, Unresolved, Watched, plenty, text};
+use crate::cloud::{Answers, Cloud, Unresolved, Watched, plenty, rule, text};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const SOON: Duration = Duration::from_secs(5);
@@ -26,17 +26,7 @@ fn fence(is_open: &Arc<AtomicBool>) -> Fence {
 
 /// GET reads; every other method has no rule, so it is a write.
 pub(crate) fn reads() -> Vec<Rule> {
-    vec![Rule {
-        host: NAME.parse().unwrap(),
-        method: "GET".parse().unwrap(),
-        path: "/**".parse().unwrap(),
-        operation: None,
-        effect: Effect::Read,
-        limits: Vec::new(),
-        cache_scope: None,
-        fold_case: false,
-        page: None,
-    }]
+    vec![rule("GET", "/**", Effect::Read)]
 }
 
 fn gate(cloud: &Cloud, fence: Fence) -> Watched {

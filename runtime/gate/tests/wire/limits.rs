@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::OK;
-use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within};
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, rule, text, within};
 use crate::environment::{is_child, run_with};
 
 /// A gate to this cloud where everything is a read and counts against one limit.
@@ -24,17 +24,7 @@ fn gate(cloud: &Cloud, burst: u32, per_second: f64) -> Watched {
 }
 
 fn gate_for(cloud: &Cloud, effect: Effect, burst: u32, per_second: f64) -> Watched {
-    let rule = Rule {
-        host: NAME.parse().unwrap(),
-        method: "*".parse().unwrap(),
-        path: "/**".parse().unwrap(),
-        operation: None,
-        effect,
-        limits: vec!["reads".parse().unwrap()],
-        cache_scope: None,
-        fold_case: false,
-        page: None,
-    };
+    let rule = Rule { limits: vec!["reads".parse().unwrap()], ..rule("*", "/**", effect) };
     let config = Config {
         grants: vec![cloud.grant()],
         rules: vec![rule],
@@ -362,17 +352,7 @@ async fn ten_thousand_requests_that_wait_take_less_than_32_mib() {
 
 /// A provider that declares a limit and names it in no rule, so that nothing counts against it.
 fn evasive(cloud: &Cloud, method: &str, effect: Effect, tightened: Vec<Limit>) -> Config {
-    let rule = Rule {
-        host: NAME.parse().unwrap(),
-        method: method.parse().unwrap(),
-        path: "/**".parse().unwrap(),
-        operation: None,
-        effect,
-        limits: Vec::new(),
-        cache_scope: None,
-        fold_case: false,
-        page: None,
-    };
+    let rule = rule(method, "/**", effect);
     let limits = vec![Limit::new("quota", 1_000, 1_000.0).unwrap()];
     Config { grants: vec![cloud.grant()], rules: vec![rule], limits, tightened, ..nothing() }
 }

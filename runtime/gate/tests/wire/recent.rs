@@ -7,21 +7,11 @@ use http_body_util::Full;
 use pileus_gate::{Config, Effect, Grant, Limit, RecentRequest, Rule, Source, Urgency};
 
 use crate::OK;
-use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, text, within};
+use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, rule, text, within};
 
 /// A gate whose limit lets one read through at once and then one every 2 s.
 fn gate(cloud: &Cloud) -> Watched {
-    let rule = Rule {
-        host: NAME.parse().unwrap(),
-        method: "GET".parse().unwrap(),
-        path: "/**".parse().unwrap(),
-        operation: None,
-        effect: Effect::Read,
-        limits: vec!["reads".parse().unwrap()],
-        cache_scope: None,
-        fold_case: false,
-        page: None,
-    };
+    let rule = Rule { limits: vec!["reads".parse().unwrap()], ..rule("GET", "/**", Effect::Read) };
     let config = Config {
         grants: vec![Grant { paths: vec!["/v1/".parse().unwrap()], ..cloud.grant() }],
         rules: vec![rule],

@@ -1,7 +1,6 @@
 //! How the requests of a call were answered, on real sockets: what counts as an answer, and what as a failure.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,55 +9,8 @@ use pileus_gate::{
     Classification, Config, Effect, Fence, Gate, Interception, Interceptor, Limit, Replies, ReplyCounts,
     Request, Rule, View,
 };
-use tokio::io::AsyncWriteExt;
 
-use crate::cloud::{Answers, Cloud, NAME, Watched, get, nothing, plenty, within};
-
-/// A cloud that answers a path like `/404` with that status.
-async fn cloud() -> Cloud {
-    let has_failed = Arc::new(AtomicBool::new(false));
-    Cloud::serving(move |mut stream, seen| {
-        let has_failed = Arc::clone(&has_failed);
-        async move {
-            while let Some(request) = seen.request(&mut stream).await {
-                let path = request.split(' ').nth(1).unwrap_or_default().to_owned();
-                let answer = match path.trim_start_matches('/') {
-                    "cut" => "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n[".to_owned(),
-                    "chunks" => {
-                        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n".to_owned()
-                    }
-                    "204" => "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
-                    "silent" => std::future::pending().await,
-                    "flaky" if !has_failed.swap(true, Ordering::SeqCst) => whole("503"),
-                    "flaky" => whole("200"),
-                    status => whole(status),
-                };
-                if stream.write_all(answer.as_bytes()).await.is_err() || path == "/cut" {
-                    return;
-                }
-            }
-        }
-    })
-    .await
-}
-
-fn whole(status: &str) -> String {
-    format!("HTTP/1.1 {status} Status\r\ncontent-length: 2\r\n\r\n[]")
-}
-
-fn rule(method: &str, path: &str, effect: Effect) -> Rule {
-    Rule {
-        host: NAME.parse().unwrap(),
-        method: method.parse().unwrap(),
-        path: path.parse().unwrap(),
-        operation: None,
-        effect,
-        limits: Vec::new(),
-        cache_scope: None,
-        page: None,
-        fold_case: false,
-    }
-}
+use crate::cloud::{Answers, Cloud, Watched, get, nothing, plenty, rule, within};
 
 fn watched(cloud: &Cloud, rules: Vec<Rule>) -> Watched {
     Watched::with(vec![cloud.grant()], Answers::new(&[&["127.0.0.1"]]), rules, Fence::default())
@@ -88,7 +40,7 @@ async fn send(gate: &Gate, method: &str, uri: &str, reader: Reader) {
 
 #[tokio::test]
 async fn each_answer_counts_as_what_it_says_however_it_is_sent() {
-    let cloud = cloud().await;
+    let cloud = Cloud::by_path().await;
     let (complete, gone) = (ReplyCounts { complete: 1, ..NONE }, ReplyCounts { gone: 1, ..NONE });
     let (incomplete, changed) = (ReplyCounts { incomplete: 1, ..NONE }, ReplyCounts { changed: 1, ..NONE });
     let (refused, failed) = (ReplyCounts { refused: 1, ..NONE }, ReplyCounts { failed: 1, ..NONE });
@@ -133,7 +85,7 @@ async fn each_answer_counts_as_what_it_says_however_it_is_sent() {
 
 #[tokio::test]
 async fn a_poll_of_an_operation_is_no_read_and_a_post_is_one_only_by_a_rule() {
-    let cloud = cloud().await;
+    let cloud = Cloud::by_path().await;
     let rules = vec![rule("GET", "/200", Effect::OperationPoll), rule("POST", "/200", Effect::Read)];
     for (rules, method, expected) in [
         (rules.clone(), "GET", ReplyCounts { changed: 1, ..NONE }),
@@ -149,7 +101,7 @@ async fn a_poll_of_an_operation_is_no_read_and_a_post_is_one_only_by_a_rule() {
 
 #[tokio::test]
 async fn the_last_answer_to_a_request_counts_and_one_that_is_given_up_takes_nothing_back() {
-    let (cloud, replies) = (cloud().await, Replies::default());
+    let (cloud, replies) = (Cloud::by_path().await, Replies::default());
     let gate = watched(&cloud, Vec::new()).gate.with_replies(replies.clone());
     send(&gate, "GET", &cloud.uri("/flaky"), Reader::Whole).await;
     assert_eq!(replies.counts(), ReplyCounts { failed: 1, ..NONE });
@@ -169,7 +121,7 @@ async fn the_last_answer_to_a_request_counts_and_one_that_is_given_up_takes_noth
 
 #[tokio::test]
 async fn a_request_without_an_answer_has_failed_while_it_waits_and_afterwards() {
-    let (cloud, replies) = (cloud().await, Replies::default());
+    let (cloud, replies) = (Cloud::by_path().await, Replies::default());
     let rules = vec![rule("GET", "/**", Effect::Read)];
     let gate = watched(&cloud, rules).gate.with_replies(replies.clone());
     let mut waiting = Box::pin(gate.send(get(&cloud.uri("/silent")), plenty()));
@@ -203,7 +155,7 @@ impl Interceptor for Empty {
 
 #[tokio::test]
 async fn what_the_gate_answers_is_no_answer_of_the_cloud_and_the_cache_has_one() {
-    let cloud = cloud().await;
+    let cloud = Cloud::by_path().await;
     let rules = vec![rule("GET", "/**", Effect::Read)];
     let failed = ReplyCounts { failed: 1, ..NONE };
 

@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
-use crate::cloud::{Answers, Cloud, NAME, Watched, nothing};
+use crate::cloud::{Answers, Cloud, NAME, Watched, nothing, rule};
 use crate::fixture::{configured, engine, metrics, node};
 
 /// How long to wait for events that must happen, even on a busy machine.
@@ -335,45 +335,25 @@ async fn row_12_responses_that_a_guest_never_reads_are_limited_and_freed_with_it
 
 /// A `GET` is a read. Without a rule, everything else is a write.
 fn reads() -> Rule {
-    Rule {
-        host: NAME.parse().unwrap(),
-        method: "GET".parse().unwrap(),
-        path: "/**".parse().unwrap(),
-        operation: None,
-        effect: Effect::Read,
-        limits: Vec::new(),
-        cache_scope: None,
-        page: None,
-        fold_case: false,
-    }
-}
-
-/// A cloud that never answers.
-async fn silent() -> Cloud {
-    Cloud::serving(|mut stream, seen| async move {
-        seen.request(&mut stream).await;
-        std::future::pending::<()>().await;
-    })
-    .await
+    rule("GET", "/**", Effect::Read)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn row_13_timeouts_of_a_guest_are_clamped_between_a_millisecond_and_what_is_left() {
-    let (silent, lively) = (silent().await, Cloud::answering(OK).await);
-    let grants = vec![silent.grant(), lively.grant()];
-    let gate = Watched::with(grants, loopback(), vec![reads()], Fence::default());
+    let cloud = Cloud::by_path().await;
+    let gate = Watched::with(vec![cloud.grant()], loopback(), vec![reads()], Fence::default());
     let limits =
         Limits { lookup_soft: Duration::from_secs(1), lookup_hard: Duration::from_secs(3), ..limits() };
     // The gate stops waiting halfway between the deadlines.
     let left = Duration::from_secs(2);
     let (zero, negative, huge) = (0, (-1_i64).cast_unsigned(), u64::MAX / 2);
-    for (cloud, timeout, expected) in [
-        (&silent, zero, "Timeout"),
-        (&silent, negative, "HttpResponseTimeout"),
-        (&silent, huge, "HttpResponseTimeout"),
-        (&lively, huge, "200 ok"),
+    for (path, timeout, expected) in [
+        ("/silent", zero, "Timeout"),
+        ("/silent", negative, "HttpResponseTimeout"),
+        ("/silent", huge, "HttpResponseTimeout"),
+        ("/200", huge, "200 []"),
     ] {
-        let attempts = json!([{"authority": at(cloud), "timeout": timeout}]);
+        let attempts = json!([{"authority": at(&cloud), "path": path, "timeout": timeout}]);
         let configuration = json!({"behaviour": "attempt", "attempts": attempts});
         let guest = guest(&gate.gate, limits.clone(), &configuration).await;
         let started = Instant::now();

@@ -2,69 +2,24 @@
 //! the host believes it only where the cloud answered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pileus_cloud::{
     Answer, Cluster, ErrorKind, InstanceState, Instances as _, LoadBalancers, NodeReference, Purpose,
     Routes as _, Service, ServiceAction, ServiceCall, ServiceChange, ServiceProgress,
 };
-use pileus_gate::{Effect, Fence, Rule};
+use pileus_gate::{Effect, Fence};
 use pileus_host::{Component, Guest, Limits, Metrics};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt as _;
 
-use crate::cloud::{Answers, Cloud, NAME, Watched};
+use crate::cloud::{Answers, Cloud, NAME, Watched, rule, whole};
 use crate::fixture::{configured, count, engine, guest, node};
-
-/// A cloud that answers a path like `/404/x` with that status.
-async fn cloud() -> Cloud {
-    let has_failed = Arc::new(AtomicBool::new(false));
-    Cloud::serving(move |mut stream, seen| {
-        let has_failed = Arc::clone(&has_failed);
-        async move {
-            while let Some(request) = seen.request(&mut stream).await {
-                let path = request.split(' ').nth(1).unwrap_or_default();
-                let answer = match path.split('/').nth(1).unwrap_or_default() {
-                    "cut" => "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n[".to_owned(),
-                    "chunks" => {
-                        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n[]\r\n0\r\n\r\n".to_owned()
-                    }
-                    "204" => "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
-                    "silent" => std::future::pending().await,
-                    "flaky" if !has_failed.swap(true, Ordering::SeqCst) => whole("503"),
-                    "flaky" => whole("200"),
-                    status => whole(status),
-                };
-                if stream.write_all(answer.as_bytes()).await.is_err() || path.starts_with("/cut") {
-                    return;
-                }
-            }
-        }
-    })
-    .await
-}
-
-fn whole(status: &str) -> String {
-    format!("HTTP/1.1 {status} Status\r\ncontent-length: 2\r\n\r\n[]")
-}
 
 /// A guest with this behavior and these requests, the metrics of the host, and the cloud.
 async fn behaving(behaviour: &str, attempts: &Value) -> (Arc<Guest>, Registry, Cloud) {
-    let cloud = cloud().await;
-    let read = Rule {
-        host: NAME.parse().unwrap(),
-        method: "GET".parse().unwrap(),
-        path: "/**".parse().unwrap(),
-        operation: None,
-        effect: Effect::Read,
-        limits: Vec::new(),
-        cache_scope: None,
-        page: None,
-        fold_case: false,
-    };
-    let loopback = Answers::new(&[&["127.0.0.1"]]);
-    let gate = Watched::with(vec![cloud.grant()], loopback, vec![read], Fence::default());
+    let cloud = Cloud::by_path().await;
+    let (loopback, rules) = (Answers::new(&[&["127.0.0.1"]]), vec![rule("GET", "/**", Effect::Read)]);
+    let gate = Watched::with(vec![cloud.grant()], loopback, rules, Fence::default());
     let mut attempts = attempts.clone();
     for attempt in attempts.as_array_mut().unwrap() {
         let attempt = attempt.as_object_mut().unwrap();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use pileus_cloud::{Address, AddressKind};
+use pileus_cloud::{Address, AddressKind, ProviderId};
 
 use super::{NodeFacts, NodeIps, Readiness, Taint};
 use crate::well_known::TAINT_UNINITIALIZED;
@@ -37,5 +37,20 @@ impl NodeFacts {
             pod_cidrs: Vec::new(),
             network_unavailable: None,
         }
+    }
+
+    /// A Node with this provider ID, as ready as its kubelet says, which waits to be initialized or has been.
+    pub(crate) fn with_instance(
+        name: &str,
+        provider_id: Option<&str>,
+        waits: bool,
+        readiness: Readiness,
+    ) -> Self {
+        let mut node = Self { readiness, ..Self::registered(name) };
+        node.provider_id = provider_id.map(|id| ProviderId::parse(id).unwrap());
+        if !waits {
+            node.taints.clear();
+        }
+        node
     }
 }
