@@ -40,7 +40,7 @@ use crate::upstream::Upstream;
 use acquire::Acquirer;
 use metrics::CredentialLabels;
 pub(crate) use metrics::CredentialMetrics;
-pub(crate) use problems::problems;
+pub use problems::problems;
 use renewer::{AttachedValue, Renewer};
 pub use spec::{Credential, CredentialKind, IdentityId, MetadataFlavor, OAuthClient, TokenTarget};
 pub use token_url::TokenUrl;

@@ -85,6 +85,7 @@ pub use budget::{MemoryBudget, MemoryCharge, MemoryExcess};
 pub use cache::{CacheState, Evidence, View};
 pub use connection::{Connection, Login, Proxy, ProxyUrl};
 pub use cpu_account::{CpuAccount, thread_clock};
+pub use credentials::problems as credential_problems;
 pub use credentials::{
     Credential, CredentialKind, CredentialState, Failing, IdentityId, MetadataFlavor, OAuthClient,
     TokenTarget, TokenUrl,

@@ -48,15 +48,20 @@ pub enum RefusalMeaning {
 }
 
 impl RefusalMeaning {
+    /// The meaning as the contract writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Throttled => "throttled",
+            Self::Locked => "locked",
+            Self::Absent => "absent",
+            Self::Later => "later",
+            Self::Other => "other",
+        }
+    }
+
     /// The value of the `result` label in metrics; `None` where the status says more.
     pub(crate) fn label(self) -> Option<&'static str> {
-        match self {
-            Self::Throttled => Some("throttled"),
-            Self::Locked => Some("locked"),
-            Self::Absent => Some("absent"),
-            Self::Later => Some("later"),
-            Self::Other => None,
-        }
+        (self != Self::Other).then(|| self.as_str())
     }
 }
 
@@ -262,13 +267,7 @@ mod tests {
             ("ec2.aws.example", 503, &[], aws("InternalError"), None),
             ("compute.example", 403, &[], gcp("rateLimitExceeded"), Some(Throttled)),
             ("compute.example", 403, &[], gcp("forbidden"), Some(Other)),
-            (
-                "octavia.example",
-                409,
-                &[],
-                r#"{"faultstring": "LB 1 is immutable"}"#.to_owned(),
-                Some(Later),
-            ),
+            ("octavia.example", 409, &[], r#"{"faultstring": "LB 1 is immutable"}"#.to_owned(), Some(Later)),
             ("arm.example", 429, &[], String::new(), None),
             ("arm.example", 429, &[], "<html>".to_owned(), None),
             ("arm.example", 200, &[locked], arm("RetryableError"), None),

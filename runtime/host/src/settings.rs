@@ -2,12 +2,13 @@
 //! limits of its cloud. They are parsed into the gate's own types, so that later code can't misread them, and all problems
 //! are reported at once.
 
+mod refusal;
 mod rule;
 
 use std::collections::HashSet;
 use std::str::FromStr;
 
-use pileus_gate::{Endpoint, HostPattern, KeyPattern, Limit, Problem, Rule};
+use pileus_gate::{Endpoint, HostPattern, KeyPattern, Limit, Problem, Refusal, Rule};
 
 use crate::bindings::info;
 use crate::call::{CallOptions, call};
@@ -33,6 +34,9 @@ const MAX_ENDPOINTS: usize = 100;
 /// The most limits.
 const MAX_LIMITS: usize = 1_000;
 
+/// The most refusals. An API has some dozen codes that mislead.
+const MAX_REFUSALS: usize = 256;
+
 /// The most keys of Node labels. The host compares the labels of each Node with them.
 const MAX_NODE_LABELS: usize = 256;
 
@@ -51,6 +55,8 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// The limits that its cloud publishes.
     pub limits: Vec<PublishedLimit>,
+    /// What the cloud's refusals mean.
+    pub refusals: Vec<Refusal>,
     /// The keys of the Node labels that it reads with this configuration. A `*` at the end stands for any text.
     pub node_labels: Vec<String>,
     /// What the operator should know about the configuration although it is accepted.
@@ -140,21 +146,14 @@ fn problem(info::Problem { path, message }: info::Problem) -> Problem {
 }
 
 fn settings(answer: info::Settings) -> Result<Settings, Error> {
-    let info::Settings {
-        endpoints,
-        rules,
-        limits,
-        refusals: _,
-        node_labels,
-        notices,
-        one_at_a_time,
-        extra: _,
-    } = answer;
+    let info::Settings { endpoints, rules, limits, refusals, node_labels, notices, one_at_a_time, extra: _ } =
+        answer;
     let mut problems = Vec::new();
     let settings = Settings {
         endpoints: read_each("endpoints", MAX_ENDPOINTS, endpoints, &mut problems, endpoint),
         rules: read_each("rules", MAX_RULES, rules, &mut problems, rule::rule),
         limits: read_each("limits", MAX_LIMITS, limits, &mut problems, limit),
+        refusals: read_each("refusals", MAX_REFUSALS, refusals, &mut problems, refusal::refusal),
         node_labels: read_each("node-labels", MAX_NODE_LABELS, node_labels, &mut problems, node_label),
         notices: notices.into_iter().take(MAX_NOTICES).map(problem).collect(),
         // Without duplicates.
@@ -257,7 +256,7 @@ fn node_label(key: String, problems: &mut ProblemCollector<'_>) -> Option<String
 }
 
 fn limit(declared: info::Limit, problems: &mut ProblemCollector<'_>) -> Option<PublishedLimit> {
-    let info::Limit { key, capacity, per_minute, told_by: _, extra: _ } = declared;
+    let info::Limit { key, capacity, per_minute, told_by, extra: _ } = declared;
     let per_second = f64::from(per_minute) / 60.0;
     let (bursts, rates) = (Limit::BURSTS, Limit::RATES);
     if !bursts.contains(&capacity) {
@@ -270,6 +269,15 @@ fn limit(declared: info::Limit, problems: &mut ProblemCollector<'_>) -> Option<P
     }
     problems.parse::<KeyPattern>("key", &key)?;
     let limit = Limit::new(&key, capacity, per_second).ok()?;
+    let limit = match told_by {
+        None => limit,
+        Some((header, name)) => {
+            let told = check_length(&name).and_then(|name| {
+                limit.with_told_by(check_length(&header)?, name).map_err(|error| error.to_string())
+            });
+            problems.check("told-by", told)?
+        }
+    };
     Some(PublishedLimit { key: sanitize_message(&key), capacity, per_minute, limit })
 }
 

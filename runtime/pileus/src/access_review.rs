@@ -174,6 +174,8 @@ mod tests {
         Credential {
             name: name.to_owned(),
             hosts: vec![host.parse().unwrap()],
+            paths: Vec::new(),
+            auxiliary: Vec::new(),
             plain,
             addresses: Vec::new(),
             kind: CredentialKind::Bearer { token: Arc::new(SecretFile::new("token")) },

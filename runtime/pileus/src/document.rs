@@ -153,6 +153,9 @@ impl CloudProvider {
         let credentials = spec.objects("credentials", |fields| credentials::credential(fields, origin));
         let credentials: Vec<_> = credentials.into_iter().flatten().collect();
         // Invalid grants or credentials would cause misleading follow-up problems here.
+        if spec.problems() == before {
+            spec.report(pileus_gate::credential_problems(&credentials));
+        }
         if grants_are_valid && spec.problems() == before {
             spec.report(credentials::problems(&credentials, &grants));
         }

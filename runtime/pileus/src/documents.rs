@@ -108,6 +108,7 @@ fn metrics() -> String {
     let metrics = Metrics::register(&mut registry);
     let _election = Election::new(election_flags(), "host", 0, &mut registry).unwrap();
     let config = pileus_gate::Config {
+        refusals: Vec::new(),
         limits: vec![Limit::new("reads", 1, 1.0).unwrap()],
         ..pileus_gate::Config::new("provider")
     };

@@ -99,6 +99,7 @@ pub(crate) fn gate_config(document: CloudProvider, settings: Settings) -> pileus
         provider: name,
         grants,
         rules: settings.rules,
+        refusals: settings.refusals,
         limits: settings.limits.into_iter().map(|published| published.limit).collect(),
         tightened,
         credentials,

@@ -289,7 +289,7 @@ mod tests {
                 node.uid = random.below(2).to_string();
                 let answers = [
                     Answer::Absent,
-                    Answer::Unmanaged,
+                    Answer::Unmanaged(Stance::LeftAlone),
                     Answer::Found(instance("model://1", InstanceState::Running)),
                 ];
                 match random.below(8) {

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 const MAX_AUXILIARY: usize = 3;
 
 /// All problems of credentials, by themselves and in relation to each other, with their place in the document.
-pub(crate) fn problems(credentials: &[Credential]) -> Vec<Problem> {
+pub fn problems(credentials: &[Credential]) -> Vec<Problem> {
     let of_one = |(index, credential): (usize, &Credential)| {
         let at =
             |field: &str, message: String| Problem::at(format!("spec.credentials[{index}].{field}"), message);

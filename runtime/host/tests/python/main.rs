@@ -58,6 +58,7 @@ async fn provider_with(configuration: &str, port: u16, limits: Limits) -> Guest 
         provider: "python".to_owned(),
         grants: vec![grant],
         rules: Vec::new(),
+        refusals: Vec::new(),
         limits: Vec::new(),
         tightened: Vec::new(),
         credentials: Vec::new(),

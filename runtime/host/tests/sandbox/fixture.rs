@@ -37,6 +37,7 @@ pub(crate) fn gate_with(grants: Vec<Grant>, rules: Vec<Rule>) -> Gate {
         provider: "hostile".to_owned(),
         grants,
         rules,
+        refusals: Vec::new(),
         limits: Vec::new(),
         tightened: Vec::new(),
         credentials: Vec::new(),

@@ -152,6 +152,7 @@ pub(crate) async fn provider(
         provider: "bench".to_owned(),
         grants: Vec::new(),
         rules: settings.rules,
+        refusals: Vec::new(),
         limits: Vec::new(),
         tightened: Vec::new(),
         credentials: Vec::new(),

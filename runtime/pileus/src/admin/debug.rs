@@ -105,6 +105,7 @@ mod tests {
 
     fn gate() -> Gate {
         let config = pileus_gate::Config {
+            refusals: Vec::new(),
             limits: vec![pileus_gate::Limit::new("reads", 10, 1.0).unwrap()],
             ..pileus_gate::Config::new("test")
         };

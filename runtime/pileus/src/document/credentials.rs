@@ -2,7 +2,8 @@
 //! Secrets, so it can be shown, mailed and committed.
 
 use pileus_gate::{
-    Credential, CredentialKind, Grant, HostPattern, OAuthClient, Problem, Secret, SecretFile, TokenUrl,
+    Credential, CredentialKind, Grant, HostPattern, IdentityId, MetadataFlavor, OAuthClient, PathPrefix,
+    Problem, Secret, SecretFile, TokenTarget, TokenUrl,
 };
 
 use super::fields::Fields;
@@ -12,11 +13,12 @@ use super::{Origin, name, non_empty, parsed};
 type ReadKind = fn(&mut Fields<'_>, &Origin<'_>) -> Option<CredentialKind>;
 
 /// The kinds of credentials, with their fields in the document.
-const KINDS: [(&str, ReadKind); 8] = [
+const KINDS: [(&str, ReadKind); 9] = [
     ("clientSecret", client_secret),
     ("clientCertificate", client_certificate),
     ("workloadIdentity", workload_identity),
     ("managedIdentity", managed_identity),
+    ("metadata", metadata),
     ("bearer", bearer),
     ("basic", basic),
     ("header", header),
@@ -26,11 +28,9 @@ const KINDS: [(&str, ReadKind); 8] = [
 /// Reads one credential, and reports its problems.
 pub(super) fn credential(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<Credential> {
     let named = fields.required("name", name);
-    let has_hosts = fields.has("hosts");
     let hosts = fields.list("hosts", &[], parsed::<HostPattern>);
-    if !has_hosts || fields.is_empty_list("hosts") {
-        fields.wrong_at("hosts", "a credential needs hosts, as in [management.azure.com]");
-    }
+    let paths = fields.list("paths", &[], parsed::<PathPrefix>);
+    let auxiliary = fields.list("auxiliary", &[], name);
     let plain = fields.boolean("plain", false);
     let addresses = fields.list("addresses", &[], super::cidr);
     let present: Vec<_> = KINDS.into_iter().filter(|(kind, _)| fields.has(kind)).collect();
@@ -47,14 +47,15 @@ pub(super) fn credential(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option
             None
         }
     };
-    let credential = Credential { name: named.unwrap_or_default(), hosts, plain, addresses, kind: kind? };
-    for (field, error) in credential.problems() {
-        // Problems with the hosts are reported above, also if the kind is unknown.
-        if field != "hosts" {
-            fields.wrong_at(field, error.to_string());
-        }
-    }
-    Some(credential)
+    Some(Credential {
+        name: named.unwrap_or_default(),
+        hosts,
+        paths,
+        auxiliary,
+        plain,
+        addresses,
+        kind: kind?,
+    })
 }
 
 /// Problems of credentials in relation to each other and to the grants: credentials that would never be attached to a
@@ -70,7 +71,7 @@ pub(super) fn problems(credentials: &[Credential], grants: &[Grant]) -> Vec<Prob
             problems.push(Problem::at(format!("{path}.name"), message));
         }
         for (number, host) in credential.hosts.iter().enumerate() {
-            let message = why_never_attached(host, credential.plain, before, grants);
+            let message = why_never_attached(host, credential, before, grants);
             problems.extend(message.map(|it| Problem::at(format!("{path}.hosts[{number}]"), it)));
         }
     }
@@ -80,7 +81,7 @@ pub(super) fn problems(credentials: &[Credential], grants: &[Grant]) -> Vec<Prob
 /// Why a credential is never attached to a request to a host; none if it may be.
 fn why_never_attached(
     host: &HostPattern,
-    plain: bool,
+    credential: &Credential,
     before: &[Credential],
     grants: &[Grant],
 ) -> Option<String> {
@@ -91,16 +92,19 @@ fn why_never_attached(
             "no grant for {host}, so no request is sent there; add a grant or remove the host"
         ));
     }
-    if !plain && !granted.any(|grant| grant.tls) {
+    let needs_tls = !credential.plain && !matches!(credential.kind, CredentialKind::Metadata { .. });
+    if needs_tls && !granted.any(|grant| grant.tls) {
         return Some(format!(
             "{host} is granted only without TLS, so the credential is not sent; grant the host with TLS, or set `plain: true` \
              in the credential"
         ));
     }
     // A plain credential still applies to plain requests if one before it isn't plain.
-    let is_as_plain = |other: &&Credential| other.plain || !plain;
+    let is_as_plain = |other: &&Credential| other.plain || !credential.plain;
+    // One for other paths leaves this one its own.
+    let has_same_paths = |other: &&Credential| other.paths == credential.paths;
     let covers = |other: &&Credential| other.hosts.iter().any(|wider| wider.covers(host));
-    let first = before.iter().filter(is_as_plain).find(covers)?;
+    let first = before.iter().filter(is_as_plain).filter(has_same_paths).find(covers)?;
     Some(format!(
         "requests to {host} get credential {:?}, which comes first; put the one for fewer hosts first",
         first.name
@@ -126,8 +130,29 @@ fn workload_identity(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<Cre
 fn managed_identity(fields: &mut Fields<'_>, _: &Origin<'_>) -> Option<CredentialKind> {
     let endpoint = fields.required("endpoint", token_url);
     let resource = fields.required("resource", non_empty);
-    let client_id = fields.optional("clientID", non_empty);
-    Some(CredentialKind::ManagedIdentity { endpoint: endpoint?, resource: resource?, client_id })
+    let names = ["clientID", "resourceID", "objectID"];
+    let [client, by_resource, object] = names.map(|name| fields.optional(name, non_empty));
+    let given = [
+        client.map(IdentityId::Client),
+        by_resource.map(IdentityId::Resource),
+        object.map(IdentityId::Object),
+    ];
+    let mut given = given.into_iter().flatten();
+    let identity = given.next();
+    if given.next().is_some() {
+        fields.wrong("an identity has one ID; keep one of clientID, resourceID, objectID");
+    }
+    Some(CredentialKind::ManagedIdentity { endpoint: endpoint?, resource: resource?, identity })
+}
+
+fn metadata(fields: &mut Fields<'_>, _: &Origin<'_>) -> Option<CredentialKind> {
+    let flavor = fields.required("flavor", |text| match text {
+        "azure" => Ok(MetadataFlavor::Azure),
+        "google" => Ok(MetadataFlavor::Google),
+        "aws" => Ok(MetadataFlavor::Aws),
+        other => Err(format!("unknown flavor {other:?}; expected azure, google or aws")),
+    });
+    Some(CredentialKind::Metadata { flavor: flavor? })
 }
 
 fn bearer(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<CredentialKind> {
@@ -171,8 +196,12 @@ fn aws_sig_v4(fields: &mut Fields<'_>, origin: &Origin<'_>) -> Option<Credential
 fn client(fields: &mut Fields<'_>) -> Option<OAuthClient> {
     let token_url = fields.required("tokenURL", token_url);
     let client_id = fields.required("clientID", non_empty);
-    let scope = fields.required("scope", non_empty);
-    Some(OAuthClient { token_url: token_url?, client_id: client_id?, scope: scope? })
+    let target = match (fields.has("scope"), fields.has("resource")) {
+        (_, false) => fields.required("scope", non_empty).map(TokenTarget::Scope),
+        (false, true) => fields.required("resource", non_empty).map(TokenTarget::Resource),
+        (true, true) => fields.none("a token has one target; keep scope, or resource for AD FS"),
+    };
+    Some(OAuthClient { token_url: token_url?, client_id: client_id?, target: target? })
 }
 
 fn token_url(text: &str) -> Result<TokenUrl, String> {
@@ -264,6 +293,15 @@ mod tests {
             (
                 "managedIdentity",
                 "endpoint: 'http://169.254.169.254/t', resource: all, clientID: a".to_owned(),
+            ),
+            (
+                "managedIdentity",
+                "endpoint: 'http://169.254.169.254/t', resource: all, resourceID: /subscriptions/a"
+                    .to_owned(),
+            ),
+            (
+                "clientSecret",
+                format!("tokenURL: 'https://login.example/t', clientID: id, resource: all, secret: {key}"),
             ),
             ("bearer", format!("token: {file}")),
             ("basic", format!("username: user, password: {key}")),

@@ -130,11 +130,6 @@ impl<'p> Fields<'p> {
         self.take(name).1.is_some()
     }
 
-    /// Whether a field is an empty list.
-    pub(super) fn is_empty_list(&mut self, name: &'static str) -> bool {
-        self.take(name).1.is_some_and(|value| value.as_array().is_some_and(Vec::is_empty))
-    }
-
     /// Adds a problem with the object as a whole.
     pub(super) fn wrong(&mut self, message: impl Into<String>) {
         self.problems.push(Problem::at(self.path.clone(), message));

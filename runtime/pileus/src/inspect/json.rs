@@ -47,7 +47,7 @@
 //! - `rules` is the length of `ruleTable`, which is in matching order and uses the words of the contract. A
 //!   `cacheScope` of null means all that the provider reads.
 
-use pileus_gate::{Credential, KeyPattern, Operation, Place, Problem, Rate, Rule};
+use pileus_gate::{CodePlace, Credential, KeyPattern, Operation, Place, Problem, Rate, Refusal, Rule};
 use pileus_host::{
     Annotation, Capability, Description, PublishedLimit, RequestedEndpoint, Settings, sanitize,
 };
@@ -132,7 +132,8 @@ fn provider(description: &Description) -> Value {
 
 fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
     // The last is shown with each capability.
-    let Settings { endpoints, rules: declared, limits, node_labels, notices, one_at_a_time: _ } = settings;
+    let Settings { endpoints, rules: declared, limits, refusals, node_labels, notices, one_at_a_time: _ } =
+        settings;
     let host = |host: &RequestedEndpoint| {
         let access = inspection.access_to(host);
         json!({
@@ -147,10 +148,12 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
         allowed.map(|Rate { burst, per_second }| json!({"key": key, "burst": burst, "perSecond": per_second, "requests": requests}))
     };
     let warning = |Problem { path, message }: &Problem| json!({"path": path, "message": sanitize(message)});
-    let credential = |Credential { name, hosts, plain, addresses: _, kind }: &Credential| {
-        let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
-        json!({"name": name, "kind": kind.label(), "hosts": hosts, "plain": plain})
-    };
+    let credential =
+        |Credential { name, hosts, paths, auxiliary, plain, addresses: _, kind }: &Credential| {
+            let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+            let paths: Vec<_> = paths.iter().map(ToString::to_string).collect();
+            json!({"name": name, "kind": kind.label(), "hosts": hosts, "paths": paths, "auxiliary": auxiliary, "plain": plain})
+        };
     let access = inspection.access.as_ref();
     let rule_of = |(index, declared): (usize, &Rule)| {
         let mut object = rule(declared);
@@ -164,6 +167,7 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
     json!({
         "requestedHosts": endpoints.iter().map(host).collect::<Vec<_>>(),
         "limits": limits.iter().map(limit).collect::<Vec<_>>(),
+        "refusals": refusals.iter().map(refusal).collect::<Vec<_>>(),
         "nodeLabels": node_labels,
         "notices": notices.iter().map(warning).collect::<Vec<_>>(),
         "operatorLimits": access.map(|access| access.limits.iter().filter_map(operator_limit).collect::<Vec<_>>()),
@@ -172,6 +176,22 @@ fn settings_object(settings: &Settings, inspection: &Inspection) -> Value {
         "rules": declared.len(),
         "listsInPages": declared.iter().filter(|rule| rule.page.is_some()).count(),
         "ruleTable": declared.iter().enumerate().map(rule_of).collect::<Vec<_>>(),
+    })
+}
+
+fn refusal(refusal: &Refusal) -> Value {
+    let Refusal { host, status, place, code, meaning } = refusal;
+    let (kind, name) = match place {
+        CodePlace::Header(name) => ("header", name.as_str()),
+        CodePlace::Json(path) => ("json", path.as_str()),
+        CodePlace::Xml(name) => ("xml", name.as_str()),
+    };
+    json!({
+        "host": host.to_string(),
+        "status": status.as_u16(),
+        "place": {"in": kind, "name": sanitize(name)},
+        "code": code.to_string(),
+        "meaning": meaning.as_str(),
     })
 }
 

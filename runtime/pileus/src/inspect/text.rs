@@ -1,7 +1,7 @@
 //! An inspection as text.
 
 use owo_colors::Style;
-use pileus_gate::Credential;
+use pileus_gate::{Credential, Refusal};
 use pileus_host::{Capability, Description, PublishedLimit, RequestedEndpoint, Settings, sanitize};
 
 use super::binary::{Binary, Producer};
@@ -109,7 +109,7 @@ fn fields_of(schema: &serde_json::Value) -> Vec<String> {
 
 fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspection) {
     // The last is shown with each capability.
-    let Settings { endpoints, rules, limits, node_labels, notices, one_at_a_time: _ } = settings;
+    let Settings { endpoints, rules, limits, refusals, node_labels, notices, one_at_a_time: _ } = settings;
     let host = |host: &RequestedEndpoint| {
         let access = match inspection.access_to(host) {
             None => String::new(),
@@ -134,6 +134,10 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     let limit = |limit: &PublishedLimit| {
         format!("{}: burst {}, {} per minute", limit.key, limit.capacity, limit.per_minute)
     };
+    let refusal = |Refusal { host, status, place: _, code, meaning }: &Refusal| {
+        format!("{} with code {code} of {host} means {}", status.as_u16(), meaning.as_str())
+    };
+    report.list("declared refusals", &refusals.iter().map(refusal).collect::<Vec<_>>());
     report.list("node labels of this configuration", node_labels);
     report.list("notices", &notices.iter().map(ToString::to_string).collect::<Vec<_>>());
     report.list("declared limits", &limits.iter().map(limit).collect::<Vec<_>>());
@@ -147,10 +151,11 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     });
     report.list("your limits", &operator_limits.collect::<Vec<_>>());
     let credentials = inspection.access.iter().flat_map(|access| &access.credentials);
-    let credentials = credentials.map(|Credential { name, hosts, plain, addresses: _, kind }| {
+    let credentials = credentials.map(|Credential { name, hosts, paths, plain, kind, .. }| {
         let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
         let plain = if *plain { ", also without TLS" } else { "" };
-        format!("{name}: {}, for {}{plain}", kind.label(), hosts.join(", "))
+        let paths: Vec<_> = paths.iter().map(|path| format!(", below {path}")).collect();
+        format!("{name}: {}, for {}{}{plain}", kind.label(), hosts.join(", "), paths.concat())
     });
     report.list("credentials", &credentials.collect::<Vec<_>>());
     add_warnings(report, settings);

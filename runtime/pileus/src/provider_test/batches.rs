@@ -72,7 +72,7 @@ type FoundInstances<'a> = Vec<Option<&'a Instance>>;
 /// The mixed calls, with the instance that each Node has when it is looked up alone; none for Nodes without an instance,
 /// regardless of the answer about them.
 fn mixed(facts: &Facts) -> Result<[(&LookupCall, FoundInstances<'_>); 2], NotPassed> {
-    let Known { alone, mixed, reversed } = known_nodes(facts)?;
+    let Known { alone, mixed, reversed, refreshed: _ } = known_nodes(facts)?;
     repeats(facts)?;
     let mut instances = Vec::new();
     for Alone { by_name: [call, _], .. } in alone {

@@ -112,7 +112,7 @@ fn same_twice(facts: &Facts) -> CheckResult {
 /// The differences between two settings.
 fn changes(first: &Settings, second: &Settings) -> Vec<String> {
     let parts = |settings: &Settings| {
-        let Settings { endpoints, rules, limits, node_labels, notices, one_at_a_time } = settings;
+        let Settings { endpoints, rules, limits, refusals, node_labels, notices, one_at_a_time } = settings;
         let text = |RequestedEndpoint { endpoint, reason, credential }: &RequestedEndpoint| match credential {
             None => format!("{endpoint} ({reason})"),
             Some(hint) => format!("{endpoint} ({reason}, {hint:?})"),
@@ -122,6 +122,7 @@ fn changes(first: &Settings, second: &Settings) -> Vec<String> {
             ("endpoints", endpoints),
             ("rules", format!("{rules:?}")),
             ("limits", format!("{limits:?}")),
+            ("refusals", format!("{refusals:?}")),
             ("node labels", format!("{node_labels:?}")),
             ("notices", format!("{notices:?}")),
             ("one at a time", format!("{one_at_a_time:?}")),

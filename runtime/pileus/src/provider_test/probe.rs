@@ -143,6 +143,7 @@ fn caller(
         provider: provider.clone(),
         grants,
         rules,
+        refusals: Vec::new(),
         limits: Vec::new(),
         tightened,
         credentials,

@@ -162,7 +162,7 @@ impl Caller {
 fn repeat_after(outcome: &LookupOutcome) -> Option<Duration> {
     let of_answer = |answer: &Result<Answer, Error>| match answer {
         Ok(Answer::Pending(after)) => Some(*after),
-        Ok(Answer::Found(_) | Answer::Absent | Answer::Unmanaged) => None,
+        Ok(Answer::Found(_) | Answer::Absent | Answer::Unmanaged(_)) => None,
         Err(error) => retry_after(error),
     };
     match outcome {

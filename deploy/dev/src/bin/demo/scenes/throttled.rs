@@ -152,6 +152,7 @@ fn gate(stage: &Stage) -> Result<Gate, Error> {
             provider: "demo".to_owned(),
             grants: vec![grant],
             rules: vec![rule],
+            refusals: Vec::new(),
             limits: vec![Limit::new("writes", BURST, DECLARED)?],
             tightened: Vec::new(),
             credentials: Vec::new(),
