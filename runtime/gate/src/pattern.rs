@@ -144,7 +144,7 @@ impl FromStr for TextPattern {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let wrong = |cause| Error::Syntax {
-            kind: "operation",
+            kind: "name pattern",
             text: text.to_owned(),
             cause,
             example: "DescribeInstances or Describe*",

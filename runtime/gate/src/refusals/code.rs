@@ -28,7 +28,7 @@ fn step(path: Option<&str>) -> Option<(&str, Option<&str>)> {
 }
 
 impl At<'_> {
-    fn take(self, value: impl ToString) {
+    fn take(self, value: &impl ToString) {
         if self.path.is_none() && self.found.is_none() {
             *self.found = Some(value.to_string());
         }
@@ -51,17 +51,17 @@ impl<'de> Visitor<'de> for At<'_> {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<(), E> {
-        self.take(value);
+        self.take(&value);
         Ok(())
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<(), E> {
-        self.take(value);
+        self.take(&value);
         Ok(())
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<(), E> {
-        self.take(value);
+        self.take(&value);
         Ok(())
     }
 
@@ -155,10 +155,9 @@ fn tag_end(tag: &str) -> Option<usize> {
     tag.char_indices().find_map(|(at, letter)| {
         match quote {
             Some(open) if open == letter => quote = None,
-            Some(_) => {}
             None if letter == '>' => return Some(at),
             None if matches!(letter, '"' | '\'') => quote = Some(letter),
-            None => {}
+            _ => {}
         }
         None
     })
