@@ -308,10 +308,10 @@ mod tests {
     /// Each row breaks one rule in the observations of a conforming provider.
     /// Changes the first Node's instance in all answers about it.
     fn in_all_answers(facts: &mut Facts, change: impl Fn(&mut Instance)) {
-        let Known { alone, mixed, reversed } = known(facts);
+        let Known { alone, mixed, reversed, refreshed } = known(facts);
         let alone = &mut alone[0];
         alone.by_name.iter_mut().chain(&mut alone.by_id).for_each(|call| change(found(call)));
-        for call in [mixed, reversed] {
+        for call in [mixed, reversed].into_iter().chain(refreshed) {
             let LookupOutcome::Answers(answers) = &mut call.outcome else { unreachable!() };
             for answer in answers {
                 if let Ok(Answer::Found(instance)) = answer

@@ -78,6 +78,7 @@ impl Cloud {
             provider: "test".to_owned(),
             grants: vec![grant],
             rules: vec![rule("GET", Effect::Read, "reads"), rule("*", Effect::Write, "writes")],
+            refusals: Vec::new(),
             limits: vec![limit("reads", reads), limit("writes", writes)],
             tightened: Vec::new(),
             credentials: Vec::new(),

@@ -188,7 +188,7 @@ fn node(name: &str, provider_id: Option<ProviderId>) -> NodeReference {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::ErrorKind;
+    use pileus_cloud::{ErrorKind, Stance};
 
     use super::super::super::samples::answers;
     use super::*;
@@ -200,10 +200,10 @@ mod tests {
         let deadline = Fault::Deadline { limit: second, unanswered: None };
         let rows = [
             (answers([]), None),
-            (answers([Ok(Answer::Absent), Ok(Answer::Unmanaged)]), None),
+            (answers([Ok(Answer::Absent), Ok(Answer::Unmanaged(Stance::LeftAlone))]), None),
             (answers([Err(error(ErrorKind::Broken)), Err(error(ErrorKind::Invalid))]), None),
             (answers([Ok(Answer::Absent), Ok(Answer::Pending(second * 3))]), Some(second * 3)),
-            (answers([Err(error(ErrorKind::Unavailable)), Ok(Answer::Absent)]), Some(second)),
+            (answers([Err(error(ErrorKind::Unavailable(None))), Ok(Answer::Absent)]), Some(second)),
             (LookupOutcome::Failed(error(ErrorKind::Throttled(Some(second * 7)))), Some(second * 7)),
             (LookupOutcome::Failed(error(ErrorKind::Denied)), None),
             (LookupOutcome::Fault(deadline), Some(second)),

@@ -215,13 +215,13 @@ mod tests {
     async fn a_list_of_the_real_cloud_is_repeated_while_that_may_help() {
         type Fails = fn() -> Result<Result<Vec<u8>, Error>, Fault>;
         let rows: [(CloudMode, Fails, usize, bool); 7] = [
-            (CloudMode::Real, || Ok(Err(failing(ErrorKind::Unavailable))), 1, true),
+            (CloudMode::Real, || Ok(Err(failing(ErrorKind::Unavailable(None)))), 1, true),
             (CloudMode::Real, || Ok(Err(failing(ErrorKind::Throttled(Some(MAX_WAIT))))), 1, true),
             (CloudMode::Real, || Err(deadline()), MAX_TRIES - 1, true),
             (CloudMode::Real, || Err(deadline()), MAX_TRIES, false),
             (CloudMode::Real, || Ok(Err(failing(ErrorKind::Broken))), 1, false),
             (CloudMode::Real, || Err(Fault::StackOverflow), 1, false),
-            (CloudMode::Down, || Ok(Err(failing(ErrorKind::Unavailable))), 1, false),
+            (CloudMode::Down, || Ok(Err(failing(ErrorKind::Unavailable(None)))), 1, false),
         ];
         for (mode, fails, times, succeeds) in rows {
             let (cloud, calls) = (Cloud::new(), Cell::new(0));
