@@ -213,6 +213,7 @@ fn node(number: usize) -> NodeReference {
         ],
         node_ips: Vec::new(),
         labels: Vec::new(),
+        system_uuid: None,
         name,
     }
 }

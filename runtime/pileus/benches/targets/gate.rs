@@ -145,6 +145,7 @@ fn gate(port: u16, limit: Option<Limit>) -> Result<Gate, Failure> {
         provider: "bench".to_owned(),
         grants: vec![grant],
         rules: vec![rule],
+        refusals: Vec::new(),
         limits: limit.into_iter().collect(),
         tightened: Vec::new(),
         credentials: Vec::new(),
