@@ -2,7 +2,7 @@
 //!
 //! The test has three independent steps. `probe` calls the provider through the host and the gate, as in a cluster, and
 //! records its observations in `facts` and `changes`. The checks (`info`, `configuration`, `instances`, `batches`,
-//! `faults`, `load_balancers`, `routes`) are values, each with a pure function from the observations to a result.
+//! `faults`, `refusals`, `load_balancers`, `routes`) are values, each with a pure function from the observations to a result.
 //! `report` prints the results. `cloud` stands in for the cloud: it forwards to the real one, or fails.
 
 mod batches;
@@ -18,6 +18,7 @@ mod input;
 mod instances;
 mod load_balancers;
 mod probe;
+mod refusals;
 mod report;
 mod routes;
 #[cfg(test)]

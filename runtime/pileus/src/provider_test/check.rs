@@ -1,7 +1,7 @@
 //! A check as a value: a claim, why it matters, and a pure function that tests the claim against the observations.
 
 use super::facts::Facts;
-use super::{batches, configuration, faults, info, instances, load_balancers, routes};
+use super::{batches, configuration, faults, info, instances, load_balancers, refusals, routes};
 
 /// A check of one rule of the contract.
 pub(crate) struct Check {
@@ -46,6 +46,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         instances::CHECKS,
         batches::CHECKS,
         faults::CHECKS,
+        refusals::CHECKS,
         load_balancers::CHECKS,
         routes::CHECKS,
     ];

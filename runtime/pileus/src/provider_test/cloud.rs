@@ -36,6 +36,8 @@ pub(crate) enum CloudMode {
     Page,
     /// It breaks connections.
     CutOff,
+    /// It refuses with a code that the provider declares.
+    Refusing,
     /// It never answers.
     Silence,
 }
@@ -64,6 +66,7 @@ impl CloudMode {
             Self::NotFound => "a cloud that answers 404",
             Self::Page => "a proxy that answers 200 with an HTML page",
             Self::CutOff => "a cloud that breaks connections",
+            Self::Refusing => "a cloud that refuses with a declared code",
             Self::Silence => "a cloud that never answers",
         }
     }
@@ -90,7 +93,7 @@ impl CloudMode {
                 host: "the cloud".to_owned(),
                 source: Arc::new(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
             }),
-            Self::Silence => Interception::NoResponse,
+            Self::Silence | Self::Refusing => Interception::NoResponse,
         }
     }
 }
@@ -125,17 +128,30 @@ struct CloudState {
     mode: CloudMode,
     nodes: Vec<NodeReference>,
     seen: Vec<SeenRequest>,
+    /// The answer to each request in [`CloudMode::Refusing`].
+    refusal: Option<http::Response<Vec<u8>>>,
 }
 
 impl Cloud {
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Mutex::new(CloudState { mode: CloudMode::Real, nodes: Vec::new(), seen: Vec::new() })))
+        Self(Arc::new(Mutex::new(CloudState {
+            mode: CloudMode::Real,
+            nodes: Vec::new(),
+            seen: Vec::new(),
+            refusal: None,
+        })))
     }
 
     /// Starts a call about these Nodes.
     pub(crate) fn begin(&self, mode: CloudMode, nodes: &[NodeReference]) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = CloudState { mode, nodes: nodes.to_vec(), seen: Vec::new() };
+        let refusal = state.refusal.take();
+        *state = CloudState { mode, nodes: nodes.to_vec(), seen: Vec::new(), refusal };
+    }
+
+    /// Sets the answer of the next call with [`CloudMode::Refusing`].
+    pub(crate) fn refuse(&self, response: http::Response<Vec<u8>>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).refusal = Some(response);
     }
 
     /// The requests since the call started.
@@ -166,6 +182,10 @@ impl Interceptor for Cloud {
             about: named_in(&text, &state.nodes),
         };
         let interception = match state.mode.intercept_request(state.seen.len()) {
+            Interception::NoResponse if state.mode == CloudMode::Refusing => match &state.refusal {
+                Some(response) => Interception::Respond(response.clone().map(Into::into)),
+                None => Interception::NoResponse,
+            },
             Interception::Forward
                 if state.mode != CloudMode::Changing && !only_reads(request, classification) =>
             {

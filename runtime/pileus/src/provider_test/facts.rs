@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use pileus_cloud::{Answer, Error, Instance, ListedRoute, NodeReference, OwnedLoadBalancer, Purpose};
-use pileus_gate::{Coverage, Effect};
+use pileus_gate::{Coverage, Effect, Refusal};
 use pileus_host::{Capability, Description, Fault, Settings};
 use serde_json::Value;
 
@@ -120,6 +120,8 @@ pub(crate) struct Lookups {
     pub(crate) known: Option<Known>,
     /// The same calls with each kind of fault.
     pub(crate) faults: Vec<(CloudMode, Vec<LookupCall>)>,
+    /// A call with each refusal that the provider declares.
+    pub(crate) refused: Vec<(Refusal, LookupCall)>,
 }
 
 /// Lookups of Nodes with an instance.
@@ -161,7 +163,7 @@ impl Facts {
 impl Lookups {
     /// All calls.
     pub(crate) fn all(&self) -> impl Iterator<Item = &LookupCall> {
-        let Self { deadlines: _, empty, missing, foreign, largest, gone, known, faults } = self;
+        let Self { deadlines: _, empty, missing, foreign, largest, gone, known, faults, refused } = self;
         let known = known.iter().flat_map(|Known { alone, mixed, reversed, refreshed }| {
             let alone = alone.iter().flat_map(|Alone { expected: _, by_name, by_id, confirmed }| {
                 by_name.iter().chain(by_id).chain(confirmed)
@@ -169,6 +171,7 @@ impl Lookups {
             alone.chain([mixed, reversed]).chain(refreshed)
         });
         let faults = faults.iter().flat_map(|(_, calls)| calls);
+        let faults = faults.chain(refused.iter().map(|(_, call)| call));
         [empty, missing, foreign, largest].into_iter().chain(gone).chain(known).chain(faults)
     }
 }

@@ -400,8 +400,9 @@ mod tests {
     fn without_requests_the_checks_of_requests_do_not_run() {
         let mut facts = facts();
         let clear = |call: &mut LookupCall| call.requests.clear();
-        let Lookups { deadlines: _, empty, missing, foreign, largest, gone, known, faults } =
+        let Lookups { deadlines: _, empty, missing, foreign, largest, gone, known, faults, refused } =
             lookups_of(&mut facts);
+        refused.clear();
         [empty, missing, foreign, largest].into_iter().chain(gone).for_each(clear);
         *known = None;
         faults.iter_mut().flat_map(|(_, calls)| calls).for_each(clear);

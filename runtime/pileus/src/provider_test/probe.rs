@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 use pileus_cloud::{Cluster, ProviderId, Target};
-use pileus_gate::{Coverage, Gate};
+use pileus_gate::{Coverage, Gate, Refusal};
 use pileus_host::{Capability, Component, Description, Guest, Limits, Metrics, Settings};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -107,9 +107,9 @@ pub(crate) async fn facts(subject: Subject, progress: &mut dyn FnMut(&str)) -> R
     if let (Ok(description), Some(Configured { answers: [Ok(settings), _], document, .. })) =
         (&facts.described[0], &facts.configured)
     {
-        let (description, rules, document) = (description.clone(), settings.rules.clone(), document.clone());
-        let caller = caller(subject, description.clone(), rules, &document, &metrics)?;
-        caller.call(&description, &mut facts, progress).await?;
+        let (description, settings, document) = (description.clone(), settings.clone(), document.clone());
+        let caller = caller(subject, description.clone(), settings.rules, &document, &metrics)?;
+        caller.call(&description, &settings.refusals, &mut facts, progress).await?;
     }
     Ok(facts)
 }
@@ -203,6 +203,7 @@ impl Caller {
     async fn call(
         self,
         description: &Description,
+        refusals: &[Refusal],
         facts: &mut Facts,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(), Error> {
@@ -210,7 +211,7 @@ impl Caller {
         let [instances, load_balancers, routes] =
             [Capability::Instances, Capability::LoadBalancers, Capability::Routes].map(exports);
         if instances {
-            facts.lookups = Some(self.lookups(description, progress).await);
+            facts.lookups = Some(self.lookups(description, refusals, progress).await);
         }
         let nodes = self.targets(facts.lookups.as_ref().and_then(|lookups| lookups.known.as_ref()));
         if load_balancers {

@@ -220,6 +220,7 @@ fn lookups() -> Lookups {
             )),
         }),
         faults: CloudMode::FAULTS.into_iter().map(trouble).collect(),
+        refused: Vec::new(),
     }
 }
 

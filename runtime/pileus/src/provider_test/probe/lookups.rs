@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use pileus_cloud::{Answer, Error, NodeReference, ProviderId, Purpose};
+use pileus_gate::Refusal;
 use pileus_host::{Capability, Description, Fault};
 use tokio::time::sleep;
 
 use super::super::cloud::CloudMode;
 use super::super::facts::{Alone, Known, LookupCall, LookupOutcome, Lookups};
+use super::super::refusals;
 use super::settle::{MAX_TRIES, MAX_WAIT, MIN_WAIT, retry_after};
 use super::{Caller, MAX_BATCH, MAX_REQUESTS, faults_but_silence};
 
@@ -15,7 +17,12 @@ use super::{Caller, MAX_BATCH, MAX_REQUESTS, faults_but_silence};
 const FULL_BATCH: usize = 64;
 
 impl Caller {
-    pub(super) async fn lookups(&self, description: &Description, progress: &mut dyn FnMut(&str)) -> Lookups {
+    pub(super) async fn lookups(
+        &self,
+        description: &Description,
+        refusals: &[Refusal],
+        progress: &mut dyn FnMut(&str),
+    ) -> Lookups {
         let largest = description.call_shape(Capability::Instances).largest_batch;
         let largest = usize::try_from(largest).unwrap_or(MAX_BATCH).min(MAX_BATCH);
         progress("looking up Nodes without an instance");
@@ -39,6 +46,7 @@ impl Caller {
             (0..largest).map(|number| node(&format!("{}-{number}", self.unknown_node), None)).collect();
         let largest = self.call_lookup(CloudMode::RealFor(MAX_REQUESTS), Purpose::Initialise, many).await;
         let faults = self.under_faults(known.as_ref(), progress).await;
+        let refused = self.under_refusals(known.as_ref(), refusals).await;
         Lookups {
             deadlines: (Duration::ZERO, Duration::ZERO),
             empty,
@@ -48,7 +56,23 @@ impl Caller {
             gone,
             known,
             faults,
+            refused,
         }
+    }
+
+    /// A lookup with each refusal.
+    async fn under_refusals(
+        &self,
+        known: Option<&Known>,
+        refusals: &[Refusal],
+    ) -> Vec<(Refusal, LookupCall)> {
+        let mut refused = Vec::new();
+        for refusal in refusals.iter().take(refusals::MAX_TRIED) {
+            let Some((purpose, nodes)) = self.fault_subjects(known).into_iter().next() else { break };
+            self.cloud.refuse(refusals::response(refusal));
+            refused.push((refusal.clone(), self.call_lookup(CloudMode::Refusing, purpose, nodes).await));
+        }
+        refused
     }
 
     /// Lookups with each kind of fault but silence.
