@@ -40,12 +40,13 @@ mod resource;
 use std::collections::{BTreeMap, HashMap};
 
 pub use document::SharedDocument;
+use futures::future::LocalBoxFuture;
 use note::Note;
 pub use resource::Resource;
 
 use super::{ServiceCall, ServiceChange, ServiceOutcome, ServiceProgress, ServiceReport};
 use crate::operation::Status;
-use crate::{Error, Service, map_concurrently};
+use crate::{Error, Service, map_concurrently, map_removals_first};
 
 /// A change of a call, and what its Service asks for.
 pub struct Task<'a, D> {
@@ -213,25 +214,29 @@ impl<'a, D> Steps<'a, D> {
         work: impl AsyncFn(&K, &[&Task<'a, D>]) -> Result<Status, Error>,
     ) {
         let turn = turn.into();
-        let mut rows_by_key = BTreeMap::<K, Vec<usize>>::new();
+        let mut groups = BTreeMap::<K, Vec<usize>>::new();
         for (row, task) in self.tasks_of(turn) {
             for key in keys(task) {
-                rows_by_key.entry(key).or_default().push(row);
+                groups.entry(key).or_default().push(row);
             }
         }
-        let is_removal =
-            |rows: &[usize]| rows.iter().all(|row| self.tasks.get(*row).is_some_and(Task::is_removal));
-        let (removals, rest): (Vec<_>, Vec<_>) = rows_by_key.iter().partition(|(_, rows)| is_removal(rows));
-        let take_step = async |(key, rows): (&K, &Vec<usize>)| {
-            let tasks: Vec<_> = rows.iter().filter_map(|row| self.tasks.get(*row)).collect();
-            (rows.clone(), work(key, &tasks).await)
+        let groups: Vec<(K, Vec<usize>)> = groups.into_iter().collect();
+        let tasks_of =
+            |rows: &[usize]| rows.iter().filter_map(|row| self.tasks.get(*row)).collect::<Vec<_>>();
+        let are_removals =
+            groups.iter().map(|(_, rows)| tasks_of(rows).iter().all(|task| task.is_removal())).collect();
+        let take_step = |group: usize| -> LocalBoxFuture<'_, Result<Status, Error>> {
+            let Some((key, rows)) = groups.get(group) else {
+                return Box::pin(async { Ok(Status::Succeeded) });
+            };
+            let (tasks, work) = (tasks_of(rows), &work);
+            Box::pin(async move { work(key, &tasks).await })
         };
-        let mut results = map_concurrently(removals, &take_step).await;
-        results.extend(map_concurrently(rest, &take_step).await);
-        for (rows, status) in results {
+        let statuses = take_steps(are_removals, &take_step).await;
+        for ((_, rows), status) in groups.iter().zip(statuses) {
             for row in rows {
                 // Of several resources of a task, an error decides before one that is in progress.
-                let Some(task) = self.tasks.get_mut(row) else { continue };
+                let Some(task) = self.tasks.get_mut(*row) else { continue };
                 if !matches!(task.outcome, Some(Err(_))) && !matches!(status, Ok(Status::Succeeded)) {
                     task.on_status(turn.step, status.clone());
                 }
@@ -269,6 +274,17 @@ impl<'a, D> Steps<'a, D> {
     fn tasks_of(&self, turn: Turn) -> impl Iterator<Item = (usize, &Task<'a, D>)> {
         self.tasks.iter().enumerate().filter(move |(_, task)| task.outcome.is_none() && turn.is_of(task))
     }
+}
+
+/// Takes the step for each group, removals first. Not generic, because each instance of the code would make the component
+/// larger.
+async fn take_steps<'a>(
+    are_removals: Vec<bool>,
+    take_step: &dyn Fn(usize) -> LocalBoxFuture<'a, Result<Status, Error>>,
+) -> Vec<Result<Status, Error>> {
+    let groups: Vec<_> = are_removals.into_iter().enumerate().collect();
+    map_removals_first(&groups, |(_, is_removal)| *is_removal, async |(group, _)| take_step(*group).await)
+        .await
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use pileus_guest::http::Source;
 use pileus_guest::{Address, Answer, Error, Instance, InstanceList, Instances, NodeReference, Purpose};
 use serde::Deserialize;
 
-use crate::{Simulated, machine_id, provider_id};
+use crate::{Simulated, machine_id};
 
 /// How long the cloud takes to create an instance.
 const CREATION: Duration = Duration::from_secs(5);
@@ -51,7 +51,9 @@ impl Instances for Simulated {
 }
 
 fn instance_list(list: (Vec<Machine>, Result<(), Error>)) -> InstanceList {
-    InstanceList::new(list, |machine| (provider_id(&machine.id), machine.name.clone(), answer(machine)))
+    InstanceList::new(list, |machine| {
+        (format!("simulated://{}", machine.id), machine.name.clone(), answer(machine))
+    })
 }
 
 fn answer(Machine { id, state, r#type, zone, region, addresses, labels, .. }: Machine) -> Answer {
@@ -61,7 +63,7 @@ fn answer(Machine { id, state, r#type, zone, region, addresses, labels, .. }: Ma
         State::Stopped => pileus_guest::InstanceState::Stopped,
     };
     Answer::Found(Instance {
-        provider_id: provider_id(&id),
+        provider_id: format!("simulated://{id}"),
         instance_type: r#type,
         zone,
         region,

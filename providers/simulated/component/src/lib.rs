@@ -85,11 +85,6 @@ impl Simulated {
     }
 }
 
-/// The provider ID of a machine.
-fn provider_id(machine: &str) -> String {
-    format!("simulated://{machine}")
-}
-
 /// Returns the machine's ID in a provider ID.
 fn machine_id(provider_id: &str) -> Result<&str, Error> {
     let id = provider_id.strip_prefix("simulated://").filter(|id| !id.is_empty() && !id.contains('/'));

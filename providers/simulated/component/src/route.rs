@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pileus_guest::{Cluster, Error, ListedRoute, Route, RouteOutcome, RouteProgress, Routes, labels};
 use serde::{Deserialize, Serialize};
 
-use crate::{Simulated, machine_id, provider_id};
+use crate::{Simulated, machine_id};
 
 #[derive(Deserialize)]
 struct TableRoute {
@@ -47,7 +47,7 @@ fn listed(route: TableRoute, cluster: &Cluster) -> ListedRoute {
         name: route.name,
         cluster_uid: labels::route_cluster(&route.labels),
         node: labels::route_node(route.labels, cluster),
-        target: Some(provider_id(&route.machine)),
+        target: Some(format!("simulated://{}", route.machine)),
         destination: route.destination,
         blackhole: route.blackhole,
         ..ListedRoute::default()

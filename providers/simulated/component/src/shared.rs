@@ -107,10 +107,8 @@ impl SharedDocument<Spec<'_>> for SharedBalancer {
 
     fn matches(&self, task: &Task<'_, Spec<'_>>) -> bool {
         let frontend = self.frontends.iter().find(|frontend| frontend.name == task.uid());
-        match (&task.desired, frontend) {
-            (Some(spec), Some(frontend)) => frontend.rules == spec.rules && self.machines == spec.machines,
-            (desired, frontend) => desired.is_none() && frontend.is_none(),
-        }
+        let Some(spec) = &task.desired else { return frontend.is_none() };
+        self.machines == spec.machines && frontend.is_some_and(|frontend| frontend.rules == spec.rules)
     }
 
     fn apply(&mut self, task: &Task<'_, Spec<'_>>) {

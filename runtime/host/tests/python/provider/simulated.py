@@ -26,12 +26,14 @@ SCHEMA = {
     "additionalProperties": False,
 }
 STATES = {"running": types.State.RUNNING, "stopped": types.State.STOPPED}
-# The error kind for each status. A status that isn't here is `broken`: this provider doesn't understand it.
+# The error kind for each status, from the time of `Retry-After` in milliseconds. A status that isn't here is `broken`: this
+# provider doesn't understand it.
 KINDS = (
-    {status: types.ErrorKind_Denied() for status in (401, 403, 407)}
-    | {status: types.ErrorKind_Conflict(None) for status in (409, 412, 423)}
-    | {status: types.ErrorKind_Invalid() for status in (400, 422)}
-    | {status: types.ErrorKind_Unavailable(None) for status in (408, 425, *range(500, 600))}
+    {status: lambda _: types.ErrorKind_Denied() for status in (401, 403, 407)}
+    | {status: lambda _: types.ErrorKind_Invalid() for status in (400, 422)}
+    | {status: types.ErrorKind_Conflict for status in (409, 412, 423)}
+    | {status: types.ErrorKind_Unavailable for status in (408, 425, *range(500, 600))}
+    | {429: types.ErrorKind_Throttled}
 )
 
 
@@ -119,8 +121,8 @@ def answer(node: NodeReference, arrival: http.FutureIncomingResponse, deadline: 
         if status == 404 and node.provider_id is not None:
             return instances.Answer_Absent()
         if status != 200:
-            kind = throttled(response) if status == 429 else KINDS.get(status, types.ErrorKind_Broken())
-            raise error(kind, node, f"the cloud answered {status}")
+            kind = KINDS.get(status, lambda _: types.ErrorKind_Broken())
+            raise error(kind(retry_after(response)), node, f"the cloud answered {status}")
         document = json.loads(body(node, response))
     machines = [document] if node.provider_id is not None else document["machines"]
     if not machines:
@@ -172,10 +174,10 @@ def body(node: NodeReference, response: http.IncomingResponse) -> bytes:
                 raise error(types.ErrorKind_Unavailable(None), node, "the response is incomplete")
 
 
-def throttled(response: http.IncomingResponse) -> types.ErrorKind:
+def retry_after(response: http.IncomingResponse) -> int | None:
     with response.headers() as headers:
         seconds = b"".join(headers.get("retry-after"))
-    return types.ErrorKind_Throttled(int(seconds) * 1000 if seconds.isdigit() else None)
+    return int(seconds) * 1000 if seconds.isdigit() else None
 
 
 def no_answer(node: NodeReference, code: http.ErrorCode) -> Err:
