@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::listing::Listed;
 
 /// A location.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Location {
     pub(super) id: u64,
     pub(super) name: &'static str,
@@ -16,7 +16,7 @@ pub(super) struct Location {
 }
 
 /// A type of server.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct ServerType {
     pub(super) id: u64,
     pub(super) name: &'static str,
@@ -27,7 +27,7 @@ pub(super) struct ServerType {
 }
 
 /// A type of load balancer with its limits.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct LoadBalancerType {
     pub(super) id: u64,
     pub(super) name: &'static str,

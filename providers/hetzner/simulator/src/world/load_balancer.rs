@@ -18,7 +18,7 @@ use super::target::Target;
 use crate::refusal::{Code, Refusal};
 
 /// A load balancer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoadBalancer {
     pub(super) id: u64,
     pub(super) name: String,
@@ -147,8 +147,9 @@ impl LoadBalancer {
 
     fn check_ports(&self, service: &Service, own: Option<usize>) -> Result<(), Refusal> {
         let others = self.services.iter().enumerate().filter(|(index, _)| Some(*index) != own);
-        let taken: BTreeSet<_> = others.flat_map(|(_, other)| other.source_ports()).collect();
-        match service.source_ports().find(|port| taken.contains(port)) {
+        let mut taken: BTreeSet<_> = others.flat_map(|(_, other)| other.source_ports()).collect();
+        // A service on port 80 can't redirect to itself either.
+        match service.source_ports().find(|port| !taken.insert(*port)) {
             Some(port) => Err(Refusal::new(
                 Code::SourcePortAlreadyUsed,
                 format!("source port {port} is already in use"),

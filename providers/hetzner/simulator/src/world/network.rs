@@ -74,7 +74,7 @@ pub struct NewNetwork {
 }
 
 /// A network.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Network {
     pub(super) id: u64,
     pub(super) name: String,

@@ -40,7 +40,7 @@ pub(super) struct Attachment {
 }
 
 /// A server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Server {
     pub(super) id: u64,
     pub(super) name: String,

@@ -28,7 +28,8 @@ fn a_new_load_balancer_has_its_parts_and_the_defaults_of_the_api() {
             "redirect_http": false, "sticky_sessions": false, "timeout_idle": 50,
         },
         "health_check": {
-            "protocol": "http", "port": 80, "interval": 15, "timeout": 10, "retries": 3, "http": null,
+            "protocol": "http", "port": 80, "interval": 15, "timeout": 10, "retries": 3,
+            "http": {"domain": null, "path": "/", "response": "", "status_codes": ["2??", "3??"], "tls": false},
         },
     });
     assert_eq!(shown["services"], json!([service]));
@@ -126,6 +127,13 @@ fn services_are_added_updated_and_deleted_by_their_port() {
         (("add_service", json!([])), "invalid_input body"),
         (("update_service", json!({"listen_port": 80, "destination_port": 31_000})), "done"),
         (("update_service", json!({"listen_port": 81, "destination_port": 31_000})), "not_found"),
+        (
+            (
+                "update_service",
+                json!({"listen_port": 80, "protocol": "https", "http": {"redirect_http": true}}),
+            ),
+            "source_port_already_used",
+        ),
         (("update_service", json!({"destination_port": 31_000})), "invalid_input listen_port"),
         (("delete_service", json!({"listen_port": 80})), "done"),
         (("delete_service", json!({"listen_port": 81})), "not_found"),
