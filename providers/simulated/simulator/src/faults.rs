@@ -27,6 +27,8 @@ pub struct Faults {
     pub errors: Errors,
     /// Some responses are lost: the request is carried out, but the connection is closed without a response.
     pub lost: Lost,
+    /// Some responses end in the middle of their body.
+    pub cut: Cut,
     /// Lists show a past state.
     pub lag: Lag,
     /// New machines take time to start.
@@ -59,6 +61,8 @@ pub struct Latency {
 pub struct Throttle {
     /// Their share, from 0 to 1.
     pub share: f64,
+    /// This many of the next ones, regardless of the share. Counts down.
+    pub next: u32,
     /// `Retry-After`, in seconds.
     pub retry_after_seconds: u32,
     /// The kinds of call that it affects.
@@ -71,6 +75,8 @@ pub struct Throttle {
 pub struct Errors {
     /// Their share, from 0 to 1.
     pub share: f64,
+    /// This many of the next ones, regardless of the share. Counts down.
+    pub next: u32,
     /// The status, from 500 to 599.
     pub status: u16,
     /// The kinds of call that it affects.
@@ -86,6 +92,16 @@ pub struct Lost {
     /// This many of the next ones, regardless of the share. Counts down.
     pub next: u32,
     /// The kinds of call that it affects; by default writes, for which a lost response leaves the result unknown.
+    pub kinds: BTreeSet<Kind>,
+}
+
+/// Which responses are cut: the request is carried out, and the connection ends after half of the body.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cut {
+    /// The number of the next ones. Counts down.
+    pub next: u32,
+    /// The kinds of call that it affects.
     pub kinds: BTreeSet<Kind>,
 }
 
@@ -115,13 +131,19 @@ impl Default for Latency {
 
 impl Default for Throttle {
     fn default() -> Self {
-        Self { share: 0.0, retry_after_seconds: 1, kinds: Kind::ALL.into() }
+        Self { share: 0.0, next: 0, retry_after_seconds: 1, kinds: Kind::ALL.into() }
     }
 }
 
 impl Default for Errors {
     fn default() -> Self {
-        Self { share: 0.0, status: 503, kinds: Kind::ALL.into() }
+        Self { share: 0.0, next: 0, status: 503, kinds: Kind::ALL.into() }
+    }
+}
+
+impl Default for Cut {
+    fn default() -> Self {
+        Self { next: 0, kinds: Kind::ALL.into() }
     }
 }
 
@@ -147,6 +169,8 @@ pub enum Action {
     Answer,
     /// It is carried out, and the connection is closed without a response.
     DropResponse,
+    /// It is carried out, and the connection is closed in the middle of the response's body.
+    CutResponse,
     /// It is refused because of too many requests.
     Throttle {
         /// `Retry-After`, in seconds.
@@ -167,8 +191,18 @@ impl Faults {
     pub fn parse(json: &[u8]) -> Result<Self, Refusal> {
         let faults: Self = serde_json::from_slice(json)
             .map_err(|error| Refusal::Invalid(format!("invalid faults: {error}")))?;
-        let Self { latency: _, throttle, errors, lost, lag, creation: _, hidden, operations, preconditions } =
-            &faults;
+        let Self {
+            latency: _,
+            throttle,
+            errors,
+            lost,
+            cut: _,
+            lag,
+            creation: _,
+            hidden,
+            operations,
+            preconditions,
+        } = &faults;
         for (name, share) in [
             ("throttle", throttle.share),
             ("errors", errors.share),
@@ -198,7 +232,7 @@ impl Faults {
     /// of what is set, so that changing one fault doesn't shift the others.
     pub fn decide(&mut self, kind: Kind, over_quota: Option<u32>, random: &mut Random) -> Decision {
         let [late, busy, broken, forgotten] = std::array::from_fn(|_| random.share());
-        let Self { latency, throttle, errors, lost, .. } = self;
+        let Self { latency, throttle, errors, lost, cut, .. } = self;
         let delay = if latency.kinds.contains(&kind) {
             latency.fixed.saturating_add(latency.jitter.mul_f64(late))
         } else {
@@ -206,20 +240,28 @@ impl Faults {
         };
         let action = if let Some(retry_after_seconds) = over_quota {
             Action::Throttle { retry_after_seconds }
-        } else if throttle.kinds.contains(&kind) && busy < throttle.share {
+        } else if throttle.kinds.contains(&kind) && meets(&mut throttle.next, throttle.share, busy) {
             Action::Throttle { retry_after_seconds: throttle.retry_after_seconds }
-        } else if errors.kinds.contains(&kind) && broken < errors.share {
+        } else if errors.kinds.contains(&kind) && meets(&mut errors.next, errors.share, broken) {
             Action::Fail { status: errors.status }
-        } else if lost.kinds.contains(&kind) && lost.next > 0 {
-            lost.next -= 1;
+        } else if lost.kinds.contains(&kind) && meets(&mut lost.next, lost.share, forgotten) {
             Action::DropResponse
-        } else if lost.kinds.contains(&kind) && forgotten < lost.share {
-            Action::DropResponse
+        } else if cut.kinds.contains(&kind) && meets(&mut cut.next, 0.0, 0.0) {
+            Action::CutResponse
         } else {
             Action::Answer
         };
         Decision { delay, action }
     }
+}
+
+/// Whether a request meets a fault that is set for the next ones, which counts down, or for a share.
+fn meets(next: &mut u32, share: f64, random: f64) -> bool {
+    if *next > 0 {
+        *next -= 1;
+        return true;
+    }
+    random < share
 }
 
 /// A random number generator: SplitMix64, which is uniform enough for shares and needs eight lines.
@@ -325,6 +367,21 @@ mod tests {
     }
 
     #[test]
+    fn bursts_of_errors_and_throttling_and_cut_bodies_count_down() {
+        let table = [
+            (r#"{"errors":{"next":2,"status":500}}"#, Action::Fail { status: 500 }),
+            (r#"{"throttle":{"next":2,"retryAfterSeconds":3}}"#, Action::Throttle { retry_after_seconds: 3 }),
+            (r#"{"cut":{"next":2}}"#, Action::CutResponse),
+        ];
+        for (json, action) in table {
+            let mut faults = faults(json);
+            let mut random = Random::seeded(1);
+            let met: Vec<_> = (0..3).map(|_| faults.decide(Kind::Get, None, &mut random).action).collect();
+            assert_eq!(met, [action, action, Action::Answer], "{json}");
+        }
+    }
+
+    #[test]
     fn a_refused_request_does_not_use_up_a_lost_response() {
         let mut faults = faults(r#"{"lost":{"next":1},"throttle":{"share":1}}"#);
         faults.decide(Kind::Create, None, &mut Random::seeded(1));
@@ -336,9 +393,9 @@ mod tests {
         let table = [
             (
                 r#"{"latncy":{}}"#,
-                "`latency`, `throttle`, `errors`, `lost`, `lag`, `creation`, `hidden`, `operations`, `preconditions`",
+                "`latency`, `throttle`, `errors`, `lost`, `cut`, `lag`, `creation`, `hidden`, `operations`, `preconditions`",
             ),
-            (r#"{"throttle":{"retryAfter":1}}"#, "`share`, `retryAfterSeconds`, `kinds`"),
+            (r#"{"throttle":{"retryAfter":1}}"#, "`share`, `next`, `retryAfterSeconds`, `kinds`"),
             (r#"{"latency":{"ms":1}}"#, "`fixedMs`, `jitterMs`, `kinds`"),
             (r#"{"lag":{"ms":1}}"#, "`listsMs`"),
             (r#"{"errors":{"kinds":["read"]}}"#, "`list`, `get`, `create`, `change`, `delete`, `token`"),

@@ -16,6 +16,7 @@ pub mod quotas;
 pub mod refusal;
 pub mod requests;
 pub mod server;
+pub mod traffic;
 pub mod world;
 
 pub use refusal::Refusal;

@@ -25,7 +25,7 @@ pub struct Quota {
     pub per_second: f64,
 }
 
-/// The quotas. A missing bucket means no limit, and an unknown field is refused.
+/// The quotas. A missing bucket means no limit, and an unknown field is refused. A call takes from one bucket only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quotas {
@@ -35,6 +35,9 @@ pub struct Quotas {
     /// For writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<Quota>,
+    /// For reads and writes alike, in place of `read` and `write`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub all: Option<Quota>,
     /// Whether responses don't tell the remaining tokens, as with most clouds.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
@@ -44,7 +47,7 @@ impl Quotas {
     /// The quotas of Azure's resource manager for each principal in a subscription and region.
     pub fn azure() -> Self {
         let quota = |burst, per_second| Some(Quota { burst, per_second });
-        Self { read: quota(250, 25.0), write: quota(200, 10.0), silent: false }
+        Self { read: quota(250, 25.0), write: quota(200, 10.0), ..Self::default() }
     }
 }
 
@@ -59,7 +62,7 @@ impl FromStr for Quotas {
         let quotas: Self = serde_json::from_str(text).map_err(|error| {
             Refusal::Invalid(format!("invalid quotas: expected {AZURE} or JSON: {error}"))
         })?;
-        for (name, quota) in [("read", quotas.read), ("write", quotas.write)] {
+        for (name, quota) in [("read", quotas.read), ("write", quotas.write), ("all", quotas.all)] {
             let Some(Quota { burst, per_second }) = quota else { continue };
             if burst == 0 {
                 return Err(Refusal::Invalid(format!("{name}.burst is 0; it must be at least 1")));
@@ -82,6 +85,10 @@ pub struct QuotaStatus {
     pub remaining: u32,
     /// How long until there is a token again, in whole seconds, rounded up. `None` where the request had a token.
     pub retry_after_seconds: Option<u32>,
+    /// The tokens of a full bucket.
+    pub burst: u32,
+    /// How long until the bucket is full if no other request comes.
+    pub full_in: Duration,
 }
 
 /// The buckets, which start full.
@@ -89,13 +96,15 @@ pub struct QuotaStatus {
 pub struct Buckets {
     read: Option<Bucket>,
     write: Option<Bucket>,
+    all: Option<Bucket>,
     quotas: Quotas,
 }
 
 impl Buckets {
     /// Full buckets for these quotas.
     pub fn new(quotas: Quotas) -> Self {
-        Self { read: quotas.read.map(Bucket::new), write: quotas.write.map(Bucket::new), quotas }
+        let bucket = |quota: Option<Quota>| quota.map(Bucket::new);
+        Self { read: bucket(quotas.read), write: bucket(quotas.write), all: bucket(quotas.all), quotas }
     }
 
     /// Their quotas.
@@ -107,9 +116,10 @@ impl Buckets {
     /// because the identity service doesn't have these quotas. `now` must not decrease.
     pub fn take(&mut self, kind: Kind, now: Duration) -> Option<QuotaStatus> {
         let bucket = match kind {
+            Kind::Token => return None,
+            _ if self.all.is_some() => &mut self.all,
             Kind::List | Kind::Get => &mut self.read,
             Kind::Create | Kind::Change | Kind::Delete => &mut self.write,
-            Kind::Token => return None,
         };
         bucket.as_mut().map(|bucket| bucket.take(now))
     }
@@ -136,11 +146,16 @@ impl Bucket {
             let wait = missing.saturating_sub(capacity);
             let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
-            return QuotaStatus { remaining: 0, retry_after_seconds: Some(seconds) };
+            return QuotaStatus { retry_after_seconds: Some(seconds), ..self.status(now, 0) };
         };
         self.full_at = now + missing;
         let remaining = u32::try_from(left.as_nanos() / self.token.as_nanos()).unwrap_or(u32::MAX);
-        QuotaStatus { remaining, retry_after_seconds: None }
+        self.status(now, remaining)
+    }
+
+    fn status(&self, now: Duration, remaining: u32) -> QuotaStatus {
+        let full_in = self.full_at.saturating_sub(now);
+        QuotaStatus { remaining, retry_after_seconds: None, burst: self.burst, full_in }
     }
 }
 
@@ -177,8 +192,9 @@ mod tests {
             (60_000, 1, None), // not more than full
         ];
         for (at, remaining, retry_after_seconds) in rows {
-            let status = buckets.take(Kind::List, milliseconds(at));
-            assert_eq!(status, Some(QuotaStatus { remaining, retry_after_seconds }), "at {at} ms");
+            let status = buckets.take(Kind::List, milliseconds(at)).unwrap();
+            let told = (status.remaining, status.retry_after_seconds, status.burst);
+            assert_eq!(told, (remaining, retry_after_seconds, 2), "at {at} ms");
         }
     }
 
@@ -195,10 +211,24 @@ mod tests {
     }
 
     #[test]
+    fn one_bucket_for_all_calls_takes_the_place_of_the_others_and_tells_when_it_is_full() {
+        let mut buckets = Buckets::new(quotas(
+            r#"{"all": {"burst": 3, "perSecond": 0.5}, "read": {"burst": 1, "perSecond": 1}}"#,
+        ));
+        for (kind, full_in) in [(Kind::Get, 2), (Kind::Create, 4), (Kind::List, 6)] {
+            let status = buckets.take(kind, Duration::ZERO).unwrap();
+            assert_eq!((status.retry_after_seconds, status.full_in), (None, Duration::from_secs(full_in)));
+        }
+        let refused = buckets.take(Kind::Delete, Duration::from_secs(1)).unwrap();
+        assert_eq!((refused.retry_after_seconds, refused.full_in), (Some(1), Duration::from_secs(5)));
+        assert_eq!(buckets.take(Kind::Token, Duration::ZERO), None);
+    }
+
+    #[test]
     fn invalid_quotas_are_refused_with_the_valid_form() {
         let rows = [
             ("gcp", "expected azure or JSON"),
-            (r#"{"reads":{}}"#, "expected one of `read`, `write`, `silent`"),
+            (r#"{"reads":{}}"#, "expected one of `read`, `write`, `all`, `silent`"),
             (r#"{"read":{"burst":1}}"#, "missing field `perSecond`"),
             (r#"{"read":{"burst":0,"perSecond":1}}"#, "read.burst is 0"),
             (

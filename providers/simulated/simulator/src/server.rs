@@ -2,11 +2,12 @@
 //! routes and the connections. Connections are served by hyper directly, because a lost response must close the connection,
 //! which an axum handler can't do.
 
-mod admin;
+pub mod admin;
 mod machines;
-mod middleware;
+pub mod middleware;
+mod overview;
 mod resources;
-mod response;
+pub mod response;
 mod routes;
 mod tokens;
 
@@ -15,8 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
-use axum::response::Response;
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue, header};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -31,14 +33,13 @@ use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::middleware::{Classifier, Exists};
+use self::middleware::{Classifier, Cloud, Denial};
 use crate::call::Kind;
-use crate::counters::Counters;
-use crate::credentials::{Credentials, Tokens};
-use crate::faults::{Faults, Random};
+use crate::credentials::Credentials;
 use crate::page;
-use crate::quotas::{Buckets, Quotas};
-use crate::requests::Requests;
+use crate::quotas::{QuotaStatus, Quotas};
+use crate::refusal::Refusal;
+use crate::traffic::Traffic;
 use crate::world::{LoadBalancer, Managed, Place, ReservedAddress, SharedLoadBalancer, World};
 
 /// How long requests in flight may take to finish at shutdown.
@@ -81,14 +82,7 @@ pub struct Settings {
 /// The whole state of the simulator.
 struct Simulation {
     world: World,
-    faults: Faults,
-    buckets: Buckets,
-    tokens: Tokens,
-    random: Random,
-    /// Random numbers for faults of long operations, so that they don't shift those of other faults.
-    operation_random: Random,
-    counters: Counters,
-    requests: Requests,
+    traffic: Traffic,
 }
 
 /// The simulator as all connections share it.
@@ -100,13 +94,7 @@ impl SharedCloud {
         let Settings { place, machines, seed, quotas, credentials } = settings;
         let simulation = Simulation {
             world: World::new(place, Timestamp::now(), machines),
-            faults: Faults::default(),
-            buckets: Buckets::new(quotas),
-            tokens: Tokens::new(credentials, seed),
-            random: Random::seeded(seed),
-            operation_random: Random::seeded(!seed),
-            counters: Counters::default(),
-            requests: Requests::default(),
+            traffic: Traffic::new(quotas, credentials, seed),
         };
         Self(Arc::new((Instant::now(), Mutex::new(simulation))))
     }
@@ -117,6 +105,44 @@ impl SharedCloud {
         // A panic doesn't poison the state, because no write in it is done halfway.
         let mut simulation = simulation.lock().unwrap_or_else(PoisonError::into_inner);
         act(&mut simulation, start.elapsed())
+    }
+}
+
+impl Cloud for SharedCloud {
+    fn traffic<T>(&self, act: impl FnOnce(&mut Traffic, Duration) -> T) -> T {
+        self.with(|simulation, now| act(&mut simulation.traffic, now))
+    }
+
+    fn refuse(denial: Denial) -> Response {
+        match denial {
+            Denial::Unauthorized => {
+                Refusal::Unauthorized("a valid token is needed: Authorization: Bearer TOKEN".to_owned())
+                    .into_response()
+            }
+            Denial::Throttled { retry_after_seconds } => {
+                let mut response =
+                    response::error(429, "throttled", "too many requests, wait as Retry-After says");
+                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds));
+                response
+            }
+            Denial::Failed { status } => {
+                response::error(status, "unavailable", "the cloud has a problem, try again later")
+            }
+            Denial::TooLarge { limit } => Refusal::TooLarge { limit }.into_response(),
+            Denial::UnknownPath(path) => Refusal::NotFound(format!("path {path}")).into_response(),
+            Denial::WrongMethod { method, path } => {
+                Refusal::WrongMethod(format!("{path} has no method {method}")).into_response()
+            }
+            Denial::Broken => response::error(500, "broken", "internal error of the simulated cloud"),
+        }
+    }
+
+    /// Headers like Azure's `x-ms-ratelimit-remaining-subscription-reads` and `-writes`. A client that respects them never
+    /// gets a 429.
+    fn show_quota(response: &mut Response, kind: Kind, status: QuotaStatus) {
+        let name =
+            if kind.is_write() { "x-ratelimit-remaining-writes" } else { "x-ratelimit-remaining-reads" };
+        response.headers_mut().insert(HeaderName::from_static(name), HeaderValue::from(status.remaining));
     }
 }
 
@@ -137,9 +163,14 @@ pub fn stop_signal() -> Result<impl Future<Output = ()>, Error> {
     })
 }
 
-/// Serves until `stop` resolves, and then for a second at most until requests in flight are done.
+/// Serves the cloud until `stop` resolves, and then for a second at most until requests in flight are done.
 pub async fn serve(listener: TcpListener, settings: Settings, stop: impl Future<Output = ()>) {
-    let router = router(SharedCloud::new(settings));
+    serve_router(listener, router(SharedCloud::new(settings)), stop).await;
+}
+
+/// Serves any simulated cloud until `stop` resolves, and then for a second at most until requests in flight are done. A
+/// response that the [`middleware`] drops ends its connection.
+pub async fn serve_router(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
     let connections = GracefulShutdown::new();
     let mut stop = std::pin::pin!(stop);
     loop {
@@ -177,31 +208,22 @@ fn connect(stream: TcpStream, router: Router, connections: &GracefulShutdown) {
 }
 
 fn router(shared: SharedCloud) -> Router {
-    Router::new()
+    let router = Router::new()
         .merge(machines_and_routes(&shared))
         .merge(resources::<LoadBalancer>(&shared, "/v1/load-balancers"))
         .merge(resources::<ReservedAddress>(&shared, "/v1/addresses"))
         .merge(resources::<SharedLoadBalancer>(&shared, "/v1/shared-load-balancers"))
-        .merge(operator())
+        .merge(admin::routes())
+        .route("/admin/state", get(overview::state))
         .route("/oauth2/token", call(&shared, Kind::Token, post(tokens::client_credentials)))
         .route("/metadata/identity/oauth2/token", call(&shared, Kind::Token, get(tokens::machine_identity)))
-        .route("/", get(page::show))
-        .fallback(middleware::unknown_path)
-        .method_not_allowed_fallback(middleware::wrong_method)
-        .with_state(shared)
+        .route("/", get(page::show));
+    middleware::with_fallbacks(router).with_state(shared)
 }
 
 /// A route of the cloud's API, behind the middleware.
 fn call(shared: &SharedCloud, kind: Kind, route: MethodRouter<SharedCloud>) -> MethodRouter<SharedCloud> {
-    classified(shared, Classifier::Kind(kind), route)
-}
-
-fn classified(
-    shared: &SharedCloud,
-    classifier: Classifier,
-    route: MethodRouter<SharedCloud>,
-) -> MethodRouter<SharedCloud> {
-    route.route_layer(from_fn_with_state((shared.clone(), classifier), middleware::handle))
+    middleware::call(shared, Classifier::Kind(kind), route)
 }
 
 fn machines_and_routes(shared: &SharedCloud) -> Router<SharedCloud> {
@@ -234,25 +256,20 @@ fn resources<T>(shared: &SharedCloud, path: &str) -> Router<SharedCloud>
 where
     T: Managed<New: DeserializeOwned + Send> + Serialize + Send + Sync + 'static,
 {
-    let exists: Exists = |world, now, name| world.read::<T>(now, name).is_ok();
-    let one = call(shared, Kind::Get, get(resources::get::<T>))
-        .merge(classified(shared, Classifier::Put(exists), put(resources::put::<T>)))
-        .merge(call(shared, Kind::Delete, delete(resources::delete::<T>)));
+    let put = middleware::call(shared, Classifier::By(kind_of_put::<T>), put(resources::put::<T>));
+    let one = call(shared, Kind::Get, get(resources::get::<T>)).merge(put).merge(call(
+        shared,
+        Kind::Delete,
+        delete(resources::delete::<T>),
+    ));
     Router::new()
         .route(path, call(shared, Kind::List, get(resources::list::<T>)))
         .route(&format!("{path}/{{name}}"), one)
 }
 
-fn operator() -> Router<SharedCloud> {
-    Router::new()
-        .route("/admin/faults", get(admin::faults).put(admin::set_faults).delete(admin::reset_faults))
-        .route("/admin/quotas", get(admin::quotas).put(admin::set_quotas).delete(admin::reset_quotas))
-        .route(
-            "/admin/credentials",
-            get(admin::credentials).put(admin::set_credentials).delete(admin::reset_credentials),
-        )
-        .route("/admin/tokens", delete(admin::revoke_tokens))
-        .route("/admin/counters", get(admin::counters).delete(admin::reset_counters))
-        .route("/admin/requests", get(admin::requests))
-        .route("/admin/state", get(admin::state))
+/// A `PUT` is a create or a change, depending on whether the resource of the path's name exists.
+fn kind_of_put<T: Managed>(shared: &SharedCloud, request: &Request) -> Kind {
+    let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+    let exists = shared.with(|simulation, now| simulation.world.read::<T>(now, name).is_ok());
+    if exists { Kind::Change } else { Kind::Create }
 }

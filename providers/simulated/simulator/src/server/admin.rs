@@ -1,35 +1,46 @@
-//! The admin API: sets faults, reads counters and recent requests. It is not part of the simulated cloud, so its requests are
-//! not counted or recorded, and no fault affects them.
+//! The part of the admin API that is independent of the cloud's API: faults, quotas, credentials, counters and recent requests.
+//! It is not part of the simulated cloud, so its requests are not counted or recorded, and no fault affects them.
 
+use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use axum::routing::{delete, get};
 use serde::Serialize;
 
-use super::SharedCloud;
+use super::middleware::Cloud;
 use super::response::{self, HandlerResult};
 use crate::counters::Counters;
-use crate::credentials::{self, Credentials};
+use crate::credentials::{Credentials, TokenOverview};
 use crate::faults::Faults;
 use crate::quotas::{Buckets, Quotas};
 use crate::requests::Entry;
-use crate::world::{Inventory, Place};
+use crate::traffic::Traffic;
 
-/// How many of each kind of resource are shown: enough for a reader, and few enough to be sent every second.
-const MAX_SHOWN: usize = 200;
-
+/// What `/admin/state` shows of the traffic.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct StateView {
-    place: Place,
+pub struct TrafficView {
+    /// How long the cloud has run, in milliseconds.
     uptime_ms: u64,
-    #[serde(flatten)]
-    inventory: Inventory,
     faults: Faults,
     quotas: Quotas,
-    credentials: credentials::TokenOverview,
+    credentials: TokenOverview,
     counters: Counters,
+}
+
+impl TrafficView {
+    /// What there is to show now.
+    pub fn of(traffic: &Traffic, now: std::time::Duration) -> Self {
+        Self {
+            uptime_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            faults: traffic.faults.clone(),
+            quotas: traffic.buckets.quotas().clone(),
+            credentials: traffic.tokens.overview(now),
+            counters: traffic.counters.clone(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -37,79 +48,80 @@ struct RequestList {
     requests: Vec<Entry>,
 }
 
-pub(super) async fn faults(State(shared): State<SharedCloud>) -> Response {
-    response::json(StatusCode::OK, &shared.with(|simulation, _| simulation.faults.clone()))
+/// The routes below `/admin` that every simulated cloud has.
+pub fn routes<C: Cloud>() -> Router<C> {
+    Router::new()
+        .route("/admin/faults", get(faults::<C>).put(set_faults::<C>).delete(reset_faults::<C>))
+        .route("/admin/quotas", get(quotas::<C>).put(set_quotas::<C>).delete(reset_quotas::<C>))
+        .route(
+            "/admin/credentials",
+            get(credentials::<C>).put(set_credentials::<C>).delete(reset_credentials::<C>),
+        )
+        .route("/admin/tokens", delete(revoke_tokens::<C>))
+        .route("/admin/counters", get(counters::<C>).delete(reset_counters::<C>))
+        .route("/admin/requests", get(requests::<C>))
 }
 
-pub(super) async fn set_faults(State(shared): State<SharedCloud>, body: Bytes) -> HandlerResult {
+async fn faults<C: Cloud>(State(cloud): State<C>) -> Response {
+    response::json(StatusCode::OK, &cloud.traffic(|traffic, _| traffic.faults.clone()))
+}
+
+async fn set_faults<C: Cloud>(State(cloud): State<C>, body: Bytes) -> HandlerResult {
     let faults = Faults::parse(&body)?;
-    shared.with(|simulation, _| simulation.faults = faults.clone());
+    cloud.traffic(|traffic, _| traffic.faults = faults.clone());
     Ok(response::json(StatusCode::OK, &faults))
 }
 
-pub(super) async fn reset_faults(State(shared): State<SharedCloud>) -> StatusCode {
-    shared.with(|simulation, _| simulation.faults = Faults::default());
+async fn reset_faults<C: Cloud>(State(cloud): State<C>) -> StatusCode {
+    cloud.traffic(|traffic, _| traffic.faults = Faults::default());
     StatusCode::NO_CONTENT
 }
 
-pub(super) async fn quotas(State(shared): State<SharedCloud>) -> Response {
-    response::json(StatusCode::OK, &shared.with(|simulation, _| simulation.buckets.quotas().clone()))
+async fn quotas<C: Cloud>(State(cloud): State<C>) -> Response {
+    response::json(StatusCode::OK, &cloud.traffic(|traffic, _| traffic.buckets.quotas().clone()))
 }
 
-pub(super) async fn set_quotas(State(shared): State<SharedCloud>, body: String) -> HandlerResult {
+async fn set_quotas<C: Cloud>(State(cloud): State<C>, body: String) -> HandlerResult {
     let quotas: Quotas = body.parse()?;
-    shared.with(|simulation, _| simulation.buckets = Buckets::new(quotas.clone()));
+    cloud.traffic(|traffic, _| traffic.buckets = Buckets::new(quotas.clone()));
     Ok(response::json(StatusCode::OK, &quotas))
 }
 
-pub(super) async fn reset_quotas(State(shared): State<SharedCloud>) -> StatusCode {
-    shared.with(|simulation, _| simulation.buckets = Buckets::default());
+async fn reset_quotas<C: Cloud>(State(cloud): State<C>) -> StatusCode {
+    cloud.traffic(|traffic, _| traffic.buckets = Buckets::default());
     StatusCode::NO_CONTENT
 }
 
-pub(super) async fn credentials(State(shared): State<SharedCloud>) -> Response {
-    response::json(StatusCode::OK, &shared.with(|simulation, now| simulation.tokens.overview(now)))
+async fn credentials<C: Cloud>(State(cloud): State<C>) -> Response {
+    response::json(StatusCode::OK, &cloud.traffic(|traffic, now| traffic.tokens.overview(now)))
 }
 
-pub(super) async fn set_credentials(State(shared): State<SharedCloud>, body: String) -> HandlerResult {
+async fn set_credentials<C: Cloud>(State(cloud): State<C>, body: String) -> HandlerResult {
     let credentials: Credentials = body.parse()?;
-    shared.with(|simulation, _| simulation.tokens.replace(Some(credentials)));
-    Ok(self::credentials(State(shared)).await)
+    cloud.traffic(|traffic, _| traffic.tokens.replace(Some(credentials)));
+    Ok(self::credentials(State(cloud)).await)
 }
 
-pub(super) async fn reset_credentials(State(shared): State<SharedCloud>) -> StatusCode {
-    shared.with(|simulation, _| simulation.tokens.replace(None));
+async fn reset_credentials<C: Cloud>(State(cloud): State<C>) -> StatusCode {
+    cloud.traffic(|traffic, _| traffic.tokens.replace(None));
     StatusCode::NO_CONTENT
 }
 
-pub(super) async fn revoke_tokens(State(shared): State<SharedCloud>) -> StatusCode {
-    shared.with(|simulation, _| simulation.tokens.revoke());
+async fn revoke_tokens<C: Cloud>(State(cloud): State<C>) -> StatusCode {
+    cloud.traffic(|traffic, _| traffic.tokens.revoke());
     StatusCode::NO_CONTENT
 }
 
-pub(super) async fn counters(State(shared): State<SharedCloud>) -> Response {
-    response::json(StatusCode::OK, &shared.with(|simulation, _| simulation.counters.clone()))
+async fn counters<C: Cloud>(State(cloud): State<C>) -> Response {
+    response::json(StatusCode::OK, &cloud.traffic(|traffic, _| traffic.counters.clone()))
 }
 
-pub(super) async fn reset_counters(State(shared): State<SharedCloud>) -> StatusCode {
-    shared.with(|simulation, _| simulation.counters.reset());
+async fn reset_counters<C: Cloud>(State(cloud): State<C>) -> StatusCode {
+    cloud.traffic(|traffic, _| traffic.counters.reset());
     StatusCode::NO_CONTENT
 }
 
-pub(super) async fn requests(State(shared): State<SharedCloud>) -> Response {
-    let requests = shared.with(|simulation, _| simulation.requests.entries().cloned().collect());
+async fn requests<C: Cloud>(State(cloud): State<C>) -> Response {
+    let requests = cloud.traffic(|traffic, _| traffic.requests.entries().cloned().collect());
     response::json(StatusCode::OK, &RequestList { requests })
-}
-
-pub(super) async fn state(State(shared): State<SharedCloud>) -> Response {
-    let overview = shared.with(|simulation, now| StateView {
-        place: simulation.world.place().clone(),
-        uptime_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
-        inventory: simulation.world.inventory(now, MAX_SHOWN),
-        faults: simulation.faults.clone(),
-        quotas: simulation.buckets.quotas().clone(),
-        credentials: simulation.tokens.overview(now),
-        counters: simulation.counters.clone(),
-    });
-    response::json(StatusCode::OK, &overview)
 }

@@ -60,8 +60,8 @@ pub(super) async fn list(
     let Query(query) = query.map_err(|error| Refusal::Invalid(error.body_text()))?;
     let listing = Listing::from(query);
     let page = shared.with(|simulation, now| {
-        let mut page = simulation.world.list(now, &listing, simulation.faults.lag.lists)?;
-        page.items.retain(|machine| !simulation.faults.hidden.lists.contains(machine));
+        let mut page = simulation.world.list(now, &listing, simulation.traffic.faults.lag.lists)?;
+        page.items.retain(|machine| !simulation.traffic.faults.hidden.lists.contains(machine));
         Ok::<_, Refusal>(page)
     })?;
     Ok(response::json(StatusCode::OK, &page))
@@ -70,7 +70,7 @@ pub(super) async fn list(
 pub(super) async fn get(State(shared): State<SharedCloud>, Id(id): Id) -> HandlerResult {
     let machine = shared.with(|simulation, now| {
         let machine = simulation.world.get(now, id)?;
-        let is_denied = simulation.faults.hidden.gets.contains(&machine);
+        let is_denied = simulation.traffic.faults.hidden.gets.contains(&machine);
         if is_denied { Err(Refusal::NotFound(format!("machine {id}"))) } else { Ok(machine) }
     })?;
     Ok(response::json(StatusCode::OK, &machine))
@@ -79,7 +79,7 @@ pub(super) async fn get(State(shared): State<SharedCloud>, Id(id): Id) -> Handle
 pub(super) async fn create(State(shared): State<SharedCloud>, body: Bytes) -> HandlerResult {
     let machine: NewMachine = response::read(&body)?;
     let reply = shared.with(|simulation, now| {
-        let takes = simulation.faults.creation.takes;
+        let takes = simulation.traffic.faults.creation.takes;
         simulation.world.apply(now, Command::Create { machine, takes })
     })?;
     Ok(show(StatusCode::CREATED, reply))
@@ -88,7 +88,7 @@ pub(super) async fn create(State(shared): State<SharedCloud>, body: Bytes) -> Ha
 pub(super) async fn create_batch(State(shared): State<SharedCloud>, body: Bytes) -> HandlerResult {
     let batch: Batch = response::read(&body)?;
     let reply = shared.with(|simulation, now| {
-        let takes = simulation.faults.creation.takes;
+        let takes = simulation.traffic.faults.creation.takes;
         simulation.world.apply(now, Command::CreateBatch { batch, takes })
     })?;
     Ok(show(StatusCode::CREATED, reply))

@@ -1,31 +1,77 @@
-//! What each call to the cloud passes through: it is counted, its token is checked, it takes from a quota, waits, meets its
-//! faults, and is recorded. A request that has arrived is carried out completely even when the client disconnects meanwhile,
-//! as in any cloud.
+//! What each call to a simulated cloud passes through: it is counted, its token is checked, it takes from a quota, waits, meets
+//! its faults, and is recorded. A request that has arrived is carried out completely even when the client disconnects
+//! meanwhile, as in any cloud. A cloud with another API has its own words for refusals: see [`Cloud`].
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
-use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use axum::routing::MethodRouter;
+use hyper::body::Frame;
 use thiserror::Error;
 
-use super::{SharedCloud, response};
-use crate::call::{Kind, Outcome};
+use crate::call::Kind;
 use crate::faults::{Action, Decision};
 use crate::quotas::QuotaStatus;
-use crate::refusal::Refusal;
 use crate::requests::Entry;
-use crate::world::World;
+use crate::traffic::Traffic;
 
-/// The largest body, in bytes: far more than a machine with all its fields needs.
+/// The largest body, in bytes: far more than a resource with all its fields needs.
 const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// A simulated cloud as all connections share it, with the wording of its API.
+pub trait Cloud: Clone + Send + Sync + 'static {
+    /// Runs `act` under the lock, with the time since the start.
+    fn traffic<T>(&self, act: impl FnOnce(&mut Traffic, Duration) -> T) -> T;
+    /// The response to a call that is not carried out.
+    fn refuse(denial: Denial) -> Response;
+    /// Shows in the headers of a response what is left of a quota.
+    fn show_quota(response: &mut Response, kind: Kind, status: QuotaStatus);
+}
+
+/// Why a call is not carried out, regardless of the cloud's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// It has no valid token.
+    Unauthorized,
+    /// It is one of too many.
+    Throttled {
+        /// How long until the next call, in seconds.
+        retry_after_seconds: u32,
+    },
+    /// A fault.
+    Failed {
+        /// The status of the response, from 500 to 599.
+        status: u16,
+    },
+    /// Its body is too large.
+    TooLarge {
+        /// The largest size that is accepted, in bytes.
+        limit: usize,
+    },
+    /// The API doesn't have this path.
+    UnknownPath(String),
+    /// The path doesn't have this method.
+    WrongMethod {
+        /// The method.
+        method: String,
+        /// The path.
+        path: String,
+    },
+    /// The simulator itself failed.
+    Broken,
+}
 
 /// Marks a response that must not reach its client.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("the response was lost on purpose")]
-pub(super) struct DroppedResponse;
+pub struct DroppedResponse;
 
 /// Sends a response, or closes the connection without one.
 pub(super) fn unless_dropped(response: Response) -> Result<Response, DroppedResponse> {
@@ -33,95 +79,87 @@ pub(super) fn unless_dropped(response: Response) -> Result<Response, DroppedResp
 }
 
 /// How the kind of a call is determined.
-#[derive(Clone, Copy)]
-pub(super) enum Classifier {
+pub enum Classifier<C> {
     /// By the path and the method.
     Kind(Kind),
-    /// It replaces a resource: a create or a change, depending on whether the resource of the path's name exists.
-    Put(Exists),
+    /// By the request and the state of the cloud.
+    By(fn(&C, &Request) -> Kind),
 }
 
-/// Whether the resource of this name exists.
-pub(super) type Exists = fn(&mut World, Duration, &str) -> bool;
-
-impl Classifier {
-    fn kind(self, shared: &SharedCloud, request: &Request) -> Kind {
-        match self {
-            Self::Kind(kind) => kind,
-            Self::Put(exists) => {
-                let name = request.uri().path().rsplit('/').next().unwrap_or_default();
-                let exists = shared.with(|simulation, now| exists(&mut simulation.world, now, name));
-                if exists { Kind::Change } else { Kind::Create }
-            }
-        }
+impl<C> Clone for Classifier<C> {
+    fn clone(&self) -> Self {
+        *self
     }
 }
 
+impl<C> Copy for Classifier<C> {}
+
+/// A route of the cloud's API, behind the middleware.
+pub fn call<C: Cloud>(cloud: &C, classifier: Classifier<C>, route: MethodRouter<C>) -> MethodRouter<C> {
+    route.route_layer(from_fn_with_state((cloud.clone(), classifier), handle))
+}
+
+/// Refuses and records requests that no route takes.
+pub fn with_fallbacks<C: Cloud>(router: Router<C>) -> Router<C> {
+    router.fallback(unknown_path::<C>).method_not_allowed_fallback(wrong_method::<C>)
+}
+
 /// Handles a call.
-pub(super) async fn handle(
-    State((shared, classifier)): State<(SharedCloud, Classifier)>,
+async fn handle<C: Cloud>(
+    State((cloud, classifier)): State<(C, Classifier<C>)>,
     request: Request,
     next: Next,
 ) -> Response {
-    let kind = classifier.kind(&shared, &request);
-    let entry = request_entry(&shared, &request, Some(kind));
-    let is_let_in = shared.with(|simulation, now| {
-        kind == Kind::Token || simulation.tokens.admits(now, token(request.headers()))
-    });
+    let kind = match classifier {
+        Classifier::Kind(kind) => kind,
+        Classifier::By(kind) => kind(&cloud, &request),
+    };
+    let entry = request_entry(&cloud, &request, Some(kind));
+    let is_let_in = cloud
+        .traffic(|traffic, now| kind == Kind::Token || traffic.tokens.admits(now, token(request.headers())));
     let (parts, body) = request.into_parts();
     // The body is read first: after it, a client that disconnects has made its request; before it, it hasn't.
     let body = to_bytes(body, MAX_BODY_BYTES).await;
     let request = body.map(|body: Bytes| Request::from_parts(parts, Body::from(body)));
-    let (decision, shown) = shared.with(|simulation, now| {
-        simulation.counters.arrived();
-        // A client without a valid token can't use up the quota.
-        if !is_let_in {
-            return (Decision { delay: Duration::ZERO, action: Action::Unauthorized }, None);
-        }
-        let status = simulation.buckets.take(kind, now);
-        let over_quota = status.and_then(|status| status.retry_after_seconds);
-        let shown = status.filter(|_| !simulation.buckets.quotas().silent);
-        (simulation.faults.decide(kind, over_quota, &mut simulation.random), shown)
-    });
+    let (decision, shown) = cloud.traffic(|traffic, now| traffic.admit(now, kind, is_let_in));
     let carried_out = tokio::spawn(async move {
         let mut response = match request {
-            Ok(request) => respond(decision, request, next).await,
-            Err(_) => Refusal::TooLarge { limit: MAX_BODY_BYTES }.into_response(),
+            Ok(request) => respond::<C>(decision, request, next).await,
+            Err(_) => C::refuse(Denial::TooLarge { limit: MAX_BODY_BYTES }),
         };
-        if let Some(QuotaStatus { remaining, .. }) = shown {
-            response.headers_mut().insert(remaining_header(kind), HeaderValue::from(remaining));
+        if let Some(status) = shown {
+            C::show_quota(&mut response, kind, status);
         }
-        record(&shared, kind, entry, &response);
+        let is_dropped = response.extensions().get::<DroppedResponse>().is_some();
+        let status = (!is_dropped).then_some(response.status().as_u16());
+        cloud.traffic(|traffic, _| traffic.end(kind, entry, status));
         response
     });
-    carried_out
-        .await
-        .unwrap_or_else(|_| response::error(500, "broken", "internal error of the simulated cloud"))
+    carried_out.await.unwrap_or_else(|_| C::refuse(Denial::Broken))
 }
 
-/// Refuses a path that the API doesn't have.
-pub(super) async fn unknown_path(State(shared): State<SharedCloud>, request: Request) -> Response {
-    let path = request.uri().path();
-    refuse(&shared, &request, Refusal::NotFound(format!("path {path}")))
+async fn unknown_path<C: Cloud>(State(cloud): State<C>, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    refuse(&cloud, &request, Denial::UnknownPath(path))
 }
 
-/// Refuses a method that the path doesn't have.
-pub(super) async fn wrong_method(State(shared): State<SharedCloud>, request: Request) -> Response {
-    let (method, path) = (request.method(), request.uri().path());
-    refuse(&shared, &request, Refusal::WrongMethod(format!("{path} has no method {method}")))
+async fn wrong_method<C: Cloud>(State(cloud): State<C>, request: Request) -> Response {
+    let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+    refuse(&cloud, &request, Denial::WrongMethod { method, path })
 }
 
 /// Refuses a request that isn't a call of the API. It isn't counted and meets no fault, but it is recorded, because a test
 /// may look for it.
-fn refuse(shared: &SharedCloud, request: &Request, refusal: Refusal) -> Response {
+fn refuse<C: Cloud>(cloud: &C, request: &Request, denial: Denial) -> Response {
+    let response = C::refuse(denial);
     if !request.uri().path().starts_with("/admin/") {
-        let entry = Entry { status: Some(refusal.status()), ..request_entry(shared, request, None) };
-        shared.with(|simulation, _| simulation.requests.push(entry));
+        let entry = Entry { status: Some(response.status().as_u16()), ..request_entry(cloud, request, None) };
+        cloud.traffic(|traffic, _| traffic.requests.push(entry));
     }
-    refusal.into_response()
+    response
 }
 
-async fn respond(decision: Decision, request: Request, next: Next) -> Response {
+async fn respond<C: Cloud>(decision: Decision, request: Request, next: Next) -> Response {
     let Decision { delay, action } = decision;
     if !delay.is_zero() {
         tokio::time::sleep(delay).await;
@@ -133,30 +171,48 @@ async fn respond(decision: Decision, request: Request, next: Next) -> Response {
             response.extensions_mut().insert(DroppedResponse);
             response
         }
-        Action::Throttle { retry_after_seconds } => {
-            let mut response =
-                response::error(429, "throttled", "too many requests, wait as Retry-After says");
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds));
-            response
-        }
-        Action::Unauthorized => {
-            let message = "a valid token is needed: Authorization: Bearer TOKEN";
-            Refusal::Unauthorized(message.to_owned()).into_response()
-        }
-        Action::Fail { status } => {
-            response::error(status, "unavailable", "the cloud has a problem, try again later")
-        }
+        Action::CutResponse => cut(next.run(request).await).await,
+        Action::Throttle { retry_after_seconds } => C::refuse(Denial::Throttled { retry_after_seconds }),
+        Action::Unauthorized => C::refuse(Denial::Unauthorized),
+        Action::Fail { status } => C::refuse(Denial::Failed { status }),
     }
 }
 
-/// The header with the remaining quota, like Azure's `x-ms-ratelimit-remaining-subscription-reads` and `-writes`. A client
-/// that respects it never gets a 429.
-fn remaining_header(kind: Kind) -> HeaderName {
-    HeaderName::from_static(if kind.is_write() {
-        "x-ratelimit-remaining-writes"
-    } else {
-        "x-ratelimit-remaining-reads"
-    })
+/// A response that announces its whole body and ends in the middle of it.
+async fn cut(response: Response) -> Response {
+    let (mut parts, body) = response.into_parts();
+    // A body that the simulator made itself is complete and in memory.
+    let body = to_bytes(body, usize::MAX).await.unwrap_or_default();
+    parts.headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+    let half = body.slice(..body.len() / 2);
+    Response::from_parts(parts, Body::new(CutBody { half: Some(half), is_sent: false }))
+}
+
+/// The first half of a body, and then the end of the connection.
+struct CutBody {
+    half: Option<Bytes>,
+    is_sent: bool,
+}
+
+impl hyper::body::Body for CutBody {
+    type Data = Bytes;
+    type Error = DroppedResponse;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, DroppedResponse>>> {
+        if let Some(half) = self.half.take() {
+            return Poll::Ready(Some(Ok(Frame::data(half))));
+        }
+        if !self.is_sent {
+            // The connection sends what it has when a body makes it wait.
+            self.is_sent = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(Err(DroppedResponse)))
+    }
 }
 
 /// The bearer token of a request.
@@ -165,23 +221,12 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then_some(token)
 }
 
-fn record(shared: &SharedCloud, kind: Kind, entry: Entry, response: &Response) {
-    let is_dropped = response.extensions().get::<DroppedResponse>().is_some();
-    let status = response.status().as_u16();
-    let outcome = if is_dropped { Outcome::Lost } else { Outcome::of_status(status) };
-    let entry = Entry { status: (!is_dropped).then_some(status), ..entry };
-    shared.with(|simulation, _| {
-        simulation.counters.ended(kind, outcome);
-        simulation.requests.push(entry);
-    });
-}
-
-fn request_entry(shared: &SharedCloud, request: &Request, kind: Option<Kind>) -> Entry {
+fn request_entry<C: Cloud>(cloud: &C, request: &Request, kind: Option<Kind>) -> Entry {
     let text = |value: &HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
     let mut headers: Vec<_> = request.headers().keys().map(|name| name.as_str().to_owned()).collect();
     headers.sort_unstable();
     Entry {
-        at: shared.with(|_, now| now),
+        at: cloud.traffic(|_, now| now),
         kind,
         method: request.method().to_string(),
         path: request.uri().to_string(),

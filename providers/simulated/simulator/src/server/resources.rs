@@ -46,8 +46,8 @@ pub(super) async fn list<T: Managed + Serialize>(
     let Query(query) = query.map_err(|error| Refusal::Invalid(error.body_text()))?;
     let listing = Listing::from(query);
     let page = shared.with(|simulation, now| {
-        let mut page = simulation.world.page::<T>(now, &listing, simulation.faults.lag.lists)?;
-        page.items.retain(|it| !simulation.faults.hidden.lists.has(&it.name));
+        let mut page = simulation.world.page::<T>(now, &listing, simulation.traffic.faults.lag.lists)?;
+        page.items.retain(|it| !simulation.traffic.faults.hidden.lists.has(&it.name));
         Ok::<_, Refusal>(page)
     })?;
     Ok(response::json(StatusCode::OK, &page))
@@ -59,7 +59,7 @@ pub(super) async fn get<T: Managed + Serialize>(
 ) -> HandlerResult {
     let resource = shared.with(|simulation, now| {
         let it = simulation.world.read::<T>(now, &name)?;
-        let is_denied = simulation.faults.hidden.gets.has(&name);
+        let is_denied = simulation.traffic.faults.hidden.gets.has(&name);
         if is_denied { Err(Refusal::NotFound(format!("{} {name}", T::NOUN))) } else { Ok(it) }
     })?;
     Ok(show(StatusCode::OK, &resource))
@@ -76,7 +76,7 @@ pub(super) async fn put<T: Managed<New: DeserializeOwned> + Serialize>(
         let write = |world: &mut World, with: &Write| world.write::<T>(now, &name, new, with);
         let written = simulation.write_with_faults(precondition, write)?;
         if !matches!(written, WriteResult::Unchanged(_)) {
-            simulation.faults.count_down_operation();
+            simulation.traffic.faults.count_down_operation();
         }
         Ok::<_, Refusal>(written)
     })?;
@@ -96,7 +96,7 @@ pub(super) async fn delete<T: Managed + Serialize>(
     let deleted = shared.with(|simulation, now| {
         let remove = |world: &mut World, with: &Write| world.remove::<T>(now, &name, with);
         let deleted = simulation.write_with_faults(precondition, remove)?;
-        simulation.faults.count_down_operation();
+        simulation.traffic.faults.count_down_operation();
         Ok::<_, Refusal>(deleted)
     })?;
     Ok(match deleted {
@@ -112,10 +112,10 @@ impl Simulation {
         precondition: Precondition,
         write: impl FnOnce(&mut World, &Write) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
-        let write_faults = self.faults.write_faults(&mut self.operation_random);
+        let write_faults = self.traffic.write_faults();
         let done = write(&mut self.world, &Write { precondition, write_faults });
         if let Err(Refusal::Preempted(_)) = done {
-            self.faults.count_down_preemption();
+            self.traffic.faults.count_down_preemption();
         }
         done
     }

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use crate::refusal::Refusal;
 
 /// The result of a handler.
-pub(super) type HandlerResult = Result<Response, Refusal>;
+pub type HandlerResult = Result<Response, Refusal>;
 
 /// The body of an error response.
 #[derive(Serialize)]
@@ -19,7 +19,7 @@ struct ErrorBody<'a> {
 }
 
 /// A response with a JSON body.
-pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+pub fn json(status: StatusCode, body: &impl Serialize) -> Response {
     // Plain data can always be serialized. If that ever failed, an empty response would be better than a panic.
     let Ok(text) = serde_json::to_vec(body) else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     let kind = HeaderValue::from_static("application/json");
@@ -27,13 +27,13 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
 }
 
 /// An error response.
-pub(super) fn error(status: u16, code: &str, message: &str) -> Response {
+pub fn error(status: u16, code: &str, message: &str) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     json(status, &ErrorBody { code, message })
 }
 
 /// Parses a request body.
-pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+pub fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
     serde_json::from_slice(body).map_err(|error| Refusal::Invalid(format!("invalid body: {error}")))
 }
 

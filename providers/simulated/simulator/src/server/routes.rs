@@ -18,8 +18,9 @@ pub(super) async fn list(
 ) -> HandlerResult {
     let Query(query) = query.map_err(|error| Refusal::Invalid(error.body_text()))?;
     let listing = Listing::from(query);
-    let page = shared
-        .with(|simulation, now| simulation.world.list_routes(now, &listing, simulation.faults.lag.lists))?;
+    let page = shared.with(|simulation, now| {
+        simulation.world.list_routes(now, &listing, simulation.traffic.faults.lag.lists)
+    })?;
     Ok(response::json(StatusCode::OK, &page))
 }
 

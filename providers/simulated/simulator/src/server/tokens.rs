@@ -66,7 +66,7 @@ pub(super) async fn client_credentials(
             return denied(StatusCode::BAD_REQUEST, "invalid_request", needed);
         }
     };
-    match shared.with(|simulation, now| simulation.tokens.issue(now, proof)) {
+    match shared.with(|simulation, now| simulation.traffic.tokens.issue(now, proof)) {
         Some(IssuedToken { token: access_token, expires_in_seconds: expires_in }) => {
             secret(&TokenResponse { access_token, token_type: "Bearer", expires_in })
         }
@@ -110,7 +110,7 @@ pub(super) async fn machine_identity(
     let (Some(_), Some(resource)) = (query.api_version, query.resource) else {
         return denied(StatusCode::BAD_REQUEST, "invalid_request", "api-version and resource are required");
     };
-    match shared.with(|simulation, now| simulation.tokens.issue(now, Proof::Machine)) {
+    match shared.with(|simulation, now| simulation.traffic.tokens.issue(now, Proof::Machine)) {
         Some(IssuedToken { token: access_token, expires_in_seconds }) => secret(&MetadataResponse {
             access_token,
             token_type: "Bearer",

@@ -26,7 +26,7 @@ async fn unknown_faults_are_refused_and_the_old_faults_stay() {
     assert_eq!((refused.status, &refused.body["code"]), (400, &"invalid".into()));
     let message = refused.body["message"].as_str().unwrap();
     assert!(
-        message.contains("`latency`, `throttle`, `errors`, `lost`, `lag`, `creation`, `hidden`, `operations`, `preconditions`"),
+        message.contains("`latency`, `throttle`, `errors`, `lost`, `cut`, `lag`, `creation`, `hidden`, `operations`, `preconditions`"),
         "{message}"
     );
     assert_eq!(client.get("/admin/faults").await.body["lag"]["listsMs"], 5);
