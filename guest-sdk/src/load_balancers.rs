@@ -173,10 +173,10 @@ impl ServiceReport {
         Self { status: status.into_iter().collect(), ..Self::default() }
     }
 
-    /// Adds a notice for the user.
+    /// Adds notices for the user: a list, or an `Option` of one.
     #[must_use]
-    pub fn notice(mut self, notice: Notice) -> Self {
-        self.notices.push(notice);
+    pub fn notices(mut self, notices: impl IntoIterator<Item = Notice>) -> Self {
+        self.notices.extend(notices);
         self
     }
 

@@ -2,14 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use crate::{Answer, Error};
 
 /// The answers for all instances of a list, by provider ID and by name.
 pub struct InstanceList {
-    /// The provider ID and the answer of each instance. Of an instance that is listed twice, the later item is the newer one.
-    entries: Vec<(String, Answer)>,
+    /// The provider ID, the name and the answer of each item.
+    entries: Vec<(String, String, Answer)>,
     by_name: HashMap<String, Vec<usize>>,
     end: Result<(), Error>,
 }
@@ -19,26 +18,13 @@ impl InstanceList {
     /// an error. `entry` returns the provider ID, the name and the answer of an item.
     pub fn new<M>(list: (Vec<M>, Result<(), Error>), entry: impl Fn(M) -> (String, String, Answer)) -> Self {
         let (items, end) = list;
-        let (mut entries, mut names, mut places) =
-            (Vec::with_capacity(items.len()), Vec::with_capacity(items.len()), HashMap::new());
-        for (provider_id, name, answer) in items.into_iter().map(entry) {
-            // A list that changes while its pages are read may hold an instance twice.
-            match places.entry(provider_id.clone()) {
-                Entry::Occupied(place) => {
-                    let place: usize = *place.get();
-                    entries[place] = (provider_id, answer);
-                    names[place] = name;
-                }
-                Entry::Vacant(place) => {
-                    place.insert(entries.len());
-                    entries.push((provider_id, answer));
-                    names.push(name);
-                }
-            }
-        }
+        let entries: Vec<_> = items.into_iter().map(entry).collect();
+        // A list that changes while its pages are read may hold an instance twice. The later item is the newer one.
+        let last: HashMap<_, _> =
+            entries.iter().enumerate().map(|(place, (id, name, _))| (id, (place, name))).collect();
         let mut by_name = HashMap::<_, Vec<_>>::new();
-        for (place, name) in names.into_iter().enumerate() {
-            by_name.entry(name).or_default().push(place);
+        for (place, name) in last.into_values() {
+            by_name.entry(name.clone()).or_default().push(place);
         }
         Self { entries, by_name, end }
     }
@@ -54,7 +40,7 @@ impl InstanceList {
         match self.by_name.get(name).map(Vec::as_slice) {
             None | Some([]) => Ok(Answer::Absent),
             Some([place]) => {
-                Ok(self.entries.get(*place).map_or(Answer::Absent, |(_, answer)| answer.clone()))
+                Ok(self.entries.get(*place).map_or(Answer::Absent, |(_, _, answer)| answer.clone()))
             }
             Some(several) => Err(Error::invalid(format!("{} instances have the name {name}", several.len()))),
         }
@@ -63,7 +49,7 @@ impl InstanceList {
     /// The list by provider ID. The IDs of the list and of Nodes are compared in the same form, so a provider can't look for
     /// one in the form of the other.
     pub(super) fn index(&self, canonical: for<'a> fn(&'a str) -> Cow<'a, str>) -> ById<'_> {
-        let answers = self.entries.iter().map(|(id, answer)| (canonical(id), answer)).collect();
+        let answers = self.entries.iter().map(|(id, _, answer)| (canonical(id), answer)).collect();
         ById { answers, end: &self.end }
     }
 }

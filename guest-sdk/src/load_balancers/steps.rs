@@ -189,8 +189,6 @@ impl<'a, D> Steps<'a, D> {
             if let Some(step) = task.note.step_of(names) {
                 task.on_status(step, status.clone());
             }
-            // An operation that has ended isn't asked again.
-            task.note.address = None;
         }
     }
 

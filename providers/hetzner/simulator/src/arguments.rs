@@ -41,7 +41,7 @@ pub struct Arguments {
     #[arg(long, default_value = "fsn1")]
     pub location: String,
     /// The only API token that is valid. Without it, requests need no token.
-    #[arg(long, env = "HCLOUD_TOKEN", hide_env_values = true)]
+    #[arg(long)]
     pub token: Option<String>,
     /// The seed of random faults: the same seed and the same requests lead to the same faults.
     #[arg(long, default_value_t = 0)]

@@ -14,10 +14,12 @@ use jiff::Timestamp;
 use serde_json::Value;
 use simulated_cloud::call::Kind;
 use simulated_cloud::credentials::Credentials;
+use simulated_cloud::faults::Faults;
 use simulated_cloud::quotas::{QuotaStatus, Quotas};
 use simulated_cloud::server::middleware::{Cloud, Denial, with_fallbacks};
 use simulated_cloud::server::{response, serve_router};
 use simulated_cloud::traffic::Traffic;
+use thiserror::Error;
 use tokio::net::TcpListener;
 
 use crate::page;
@@ -26,6 +28,17 @@ use crate::world::{NewNetwork, NewServers, Subnet, SubnetType, World};
 
 /// The prefix length of the first subnet, unless the network is smaller.
 const SUBNET_PREFIX: u8 = 16;
+
+/// Why the cloud can't start.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// It can't listen.
+    #[error(transparent)]
+    Listen(#[from] simulated_cloud::server::Error),
+    /// The servers or the network of the command line can't be created.
+    #[error("can't create what the project has at the start: {0}; correct the arguments")]
+    Project(#[from] Refusal),
+}
 
 /// What the cloud is like at the start.
 #[derive(Clone, Debug)]
@@ -54,18 +67,17 @@ struct Simulation {
 struct SharedCloud(Arc<(Instant, Mutex<Simulation>)>);
 
 impl SharedCloud {
-    fn new(settings: Settings) -> Self {
+    fn new(settings: Settings) -> Result<Self, Refusal> {
         let Settings { servers, network, location, seed, quotas, credentials } = settings;
         let mut world = World::new(Timestamp::now());
-        // What doesn't fit is left out: the status page and the first request show it.
-        let network = network.and_then(|range| first_network(&mut world, range).ok());
+        let network = network.map(|range| first_network(&mut world, range)).transpose()?;
         if servers > 0 {
             let new =
                 NewServers { count: servers, network, location: location.into(), ..NewServers::default() };
-            let _ = world.create_servers(Duration::ZERO, &new);
+            world.create_servers(Duration::ZERO, &new)?;
         }
         let traffic = Traffic::new(quotas, credentials, seed);
-        Self(Arc::new((Instant::now(), Mutex::new(Simulation { world, traffic }))))
+        Ok(Self(Arc::new((Instant::now(), Mutex::new(Simulation { world, traffic })))))
     }
 
     /// Runs `act` under the lock. It gets the time since the start.
@@ -109,6 +121,16 @@ impl Cloud for SharedCloud {
         Refusal::new(code, message).into_response()
     }
 
+    fn check_faults(faults: &Faults) -> Result<(), simulated_cloud::Refusal> {
+        let Faults { lag, creation, hidden, operations, .. } = faults;
+        let none = Faults::default();
+        if *lag != none.lag || *creation != none.creation || *hidden != none.hidden || operations.overtake {
+            let message = "this cloud has no faults lag, creation, hidden and operations.overtake";
+            return Err(simulated_cloud::Refusal::Invalid(message.to_owned()));
+        }
+        Ok(())
+    }
+
     fn show_quota(response: &mut Response, _: Kind, status: QuotaStatus) {
         let now = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
         let reset = now + status.full_in.as_secs() + u64::from(status.full_in.subsec_nanos() > 0);
@@ -149,12 +171,20 @@ fn shown(status: StatusCode, view: &Value) -> Response {
 }
 
 /// Serves the cloud until `stop` resolves, and then for a second at most until requests in flight are done.
-pub async fn serve(listener: TcpListener, settings: Settings, stop: impl Future<Output = ()>) {
-    let shared = SharedCloud::new(settings);
+///
+/// # Errors
+/// Where the servers or the network of the settings can't be created.
+pub async fn serve(
+    listener: TcpListener,
+    settings: Settings,
+    stop: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let shared = SharedCloud::new(settings)?;
     let router = Router::new()
         .merge(api::routes(&shared))
         .merge(admin::routes())
         .merge(simulated_cloud::server::admin::routes())
         .route("/", axum::routing::get(page::show));
     serve_router(listener, with_fallbacks(router).with_state(shared), stop).await;
+    Ok(())
 }

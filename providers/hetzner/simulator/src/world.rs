@@ -211,3 +211,6 @@ impl World {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -93,11 +93,10 @@ impl Address {
     fn report(&self, service: &Service) -> ServiceReport {
         let second = "a shared load balancer has one address for each Service, of one IP family";
         let hostname = "a shared load balancer has an address for each Service, but no host name";
-        let lacks =
-            [(service.families.len() > 1, second), (service.annotation(HOSTNAME) == Some("true"), hostname)];
-        let report = ServiceReport::new([Ingress::ip(self.value.to_string())]);
-        let lacks = lacks.into_iter().filter(|(applies, _)| *applies);
-        lacks.fold(report, |report, (_, text)| report.notice(Notice::warning("NotSupported", text)))
+        let wants_hostname = service.annotation(HOSTNAME) == Some("true");
+        ServiceReport::new([Ingress::ip(self.value.to_string())])
+            .notices((service.families.len() > 1).then(|| Notice::warning("NotSupported", second)))
+            .notices(wants_hostname.then(|| Notice::warning("NotSupported", hostname)))
     }
 }
 

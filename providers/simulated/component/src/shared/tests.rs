@@ -247,10 +247,9 @@ fn a_write_that_fails_late_is_reported_to_waiting_changes_and_retried() {
     let failed = json!({"state": "failed", "error": "late"});
     let there = || address("a", &json!({}));
     for change in [ensure(&["a"]), remove(&["b"])] {
-        let (address, note) = match change.changes[0].is_removal() {
-            true => (address("b", &json!({})), REMOVED),
-            false => (there(), FRONTEND),
-        };
+        let is_removal = change.changes[0].is_removal();
+        let (address, note) =
+            if is_removal { (address("b", &json!({})), REMOVED) } else { (there(), FRONTEND) };
         let host = cloud().exchange(read(&["a"], &failed).times(2)).exchange(address.clone());
         let result = outcomes(&host, &with_note(change.clone(), note));
         assert_eq!(result, [Err(ErrorKind::Unavailable(None))]);

@@ -68,6 +68,7 @@ async fn faults<C: Cloud>(State(cloud): State<C>) -> Response {
 
 async fn set_faults<C: Cloud>(State(cloud): State<C>, body: Bytes) -> HandlerResult {
     let faults = Faults::parse(&body)?;
+    C::check_faults(&faults)?;
     cloud.traffic(|traffic, _| traffic.faults = faults.clone());
     Ok(response::json(StatusCode::OK, &faults))
 }

@@ -17,8 +17,9 @@ use hyper::body::Frame;
 use thiserror::Error;
 
 use crate::call::Kind;
-use crate::faults::{Action, Decision};
+use crate::faults::{Action, Decision, Faults};
 use crate::quotas::QuotaStatus;
+use crate::refusal::Refusal;
 use crate::requests::Entry;
 use crate::traffic::Traffic;
 
@@ -31,6 +32,10 @@ pub trait Cloud: Clone + Send + Sync + 'static {
     fn traffic<T>(&self, act: impl FnOnce(&mut Traffic, Duration) -> T) -> T;
     /// The response to a call that is not carried out.
     fn refuse(denial: Denial) -> Response;
+    /// Refuses faults that this cloud doesn't have, so that no test relies on them.
+    fn check_faults(_: &Faults) -> Result<(), Refusal> {
+        Ok(())
+    }
     /// Shows in the headers of a response what is left of a quota.
     fn show_quota(response: &mut Response, kind: Kind, status: QuotaStatus);
 }

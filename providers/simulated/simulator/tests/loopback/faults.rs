@@ -143,3 +143,15 @@ async fn new_machines_take_time_to_start() {
     let stopped = client.post("/v1/machines/m-000001/stop", "").await;
     assert_eq!((stopped.status, &stopped.body["code"]), (409, &"conflict".into()));
 }
+
+#[tokio::test]
+async fn a_cut_response_ends_the_connection_in_the_middle_of_its_body() {
+    let mut client = cloud(3).await;
+    client.set_faults(r#"{"cut":{"next":1,"kinds":["create"]}}"#).await;
+    assert_eq!(client.get("/v1/machines").await.status, 200, "only creates are cut");
+    let mut other = client.another().await;
+    let error = client.try_send(request(Method::POST, "/v1/machines", r#"{"name":"a"}"#)).await.unwrap_err();
+    assert!(error.is_incomplete_message() || error.is_body_write_aborted(), "{error:?}");
+    assert_eq!(other.get("/v1/machines/m-000004").await.body["name"], "a", "it was carried out");
+    assert_eq!(other.get("/admin/faults").await.body["cut"]["next"], 0);
+}
