@@ -51,6 +51,24 @@ pub mod instances {
     });
 }
 
+/// The export of `local-instance`.
+pub mod local_instance {
+    wit_bindgen::generate!({
+        path: "../wit",
+        inline: "
+            package pileus:sdk;
+            world local-instance {
+                export pileus:provider/local-instance@0.2.0;
+            }
+        ",
+        world: "pileus:sdk/local-instance",
+        pub_export_macro: true,
+        export_macro_name: "export_local_instance",
+        default_bindings_module: "pileus_guest::bindings::local_instance",
+        with: { "pileus:provider/types@0.2.0": crate::bindings::pileus::provider::types },
+    });
+}
+
 /// The export of `load-balancers`.
 pub mod load_balancers {
     wit_bindgen::generate!({

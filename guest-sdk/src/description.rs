@@ -7,6 +7,8 @@ use crate::Extra;
 pub enum Capability {
     /// The instances behind Nodes.
     Instances,
+    /// The instance that the host runs on.
+    LocalInstance,
     /// The load balancers of Services.
     LoadBalancers,
     /// The routes for Pod traffic.

@@ -6,139 +6,16 @@
 use crate::bindings::exports::pileus::provider::info;
 use crate::bindings::instances::exports::pileus::provider::instances;
 use crate::bindings::load_balancers::exports::pileus::provider::load_balancers;
+use crate::bindings::local_instance::exports::pileus::provider::local_instance as wit_local;
 use crate::bindings::pileus::provider::types;
 use crate::bindings::routes::exports::pileus::provider::routes;
 use crate::error::AFTER_DEADLINE;
 use crate::http::codes;
 use crate::{
-    Answer, Capability, Cluster, Error, InProgress, Instances, ListedRoute, LoadBalancers, NodeReference,
-    OwnedLoadBalancer, Provider, Purpose, RouteChange, RouteOutcome, Routes, ServiceCall, ServiceOutcome,
-    configuration, host, log, wire,
+    Answer, Capability, Cluster, Error, InProgress, Instances, ListedRoute, LoadBalancers, LocalAnswer,
+    LocalInstance, NodeReference, OwnedLoadBalancer, Provider, Purpose, RouteChange, RouteOutcome, Routes,
+    ServiceCall, ServiceOutcome, configuration, host, local_instance, log, wire,
 };
-
-/// Exports a provider with the capabilities that it implements: `instances`, `load_balancers`, `routes`, or several.
-///
-/// ```ignore
-/// pileus_guest::export_provider!(Simulated, instances, load_balancers, routes);
-/// ```
-///
-/// In a native build it only checks that the traits are implemented.
-#[macro_export]
-macro_rules! export_provider {
-    ($provider:ty, $($capability:ident),+ $(,)?) => {
-        const _: () = {
-            $($crate::export_provider!(@implements $capability $provider);)+
-        };
-
-        #[cfg(target_arch = "wasm32")]
-        const _: () = {
-            use $crate::bindings::exports::pileus::provider::info;
-
-            struct Exported;
-
-            impl info::Guest for Exported {
-                fn describe() -> info::Description {
-                    $crate::export::describe::<$provider>(&[$($crate::export_provider!(@named $capability)),+])
-                }
-
-                fn configure(document: String) -> Result<info::Settings, Vec<info::Problem>> {
-                    $crate::export::configure::<$provider>(&document)
-                }
-            }
-
-            $crate::bindings::export!(Exported with_types_in $crate::bindings);
-
-            $($crate::export_provider!(@exported $capability Exported $provider);)+
-        };
-    };
-
-    (@implements instances $provider:ty) => {
-        const _: () = {
-            const fn implements<P: $crate::Instances>() {}
-            implements::<$provider>();
-        };
-    };
-    (@implements load_balancers $provider:ty) => {
-        const _: () = {
-            const fn implements<P: $crate::LoadBalancers>() {}
-            implements::<$provider>();
-        };
-    };
-    (@implements routes $provider:ty) => {
-        const _: () = {
-            const fn implements<P: $crate::Routes>() {}
-            implements::<$provider>();
-        };
-    };
-
-    (@named instances) => { $crate::Capability::Instances };
-    (@named load_balancers) => { $crate::Capability::LoadBalancers };
-    (@named routes) => { $crate::Capability::Routes };
-
-    (@exported instances $exported:ident $provider:ty) => {
-        const _: () = {
-            use $crate::bindings::instances::exports::pileus::provider::instances;
-            use $crate::bindings::pileus::provider::types;
-
-            impl instances::Guest for $exported {
-                fn lookup(
-                    purpose: instances::Purpose,
-                    nodes: Vec<types::NodeReference>,
-                ) -> Result<Vec<instances::Answer>, types::Error> {
-                    $crate::export::lookup::<$provider>(purpose, nodes)
-                }
-            }
-
-            $crate::bindings::instances::export_instances!($exported with_types_in $crate::bindings::instances);
-        };
-    };
-    (@exported load_balancers $exported:ident $provider:ty) => {
-        const _: () = {
-            use $crate::bindings::load_balancers::exports::pileus::provider::load_balancers;
-            use $crate::bindings::pileus::provider::types;
-
-            impl load_balancers::Guest for $exported {
-                fn change(
-                    cluster: types::Cluster,
-                    targets: Vec<load_balancers::Target>,
-                    known: Vec<load_balancers::Service>,
-                    changes: Vec<load_balancers::ServiceChange>,
-                ) -> Result<Vec<load_balancers::Outcome>, types::Error> {
-                    $crate::export::change_load_balancers::<$provider>(cluster, targets, known, changes)
-                }
-
-                fn list_owned(cluster: types::Cluster) -> Result<Vec<load_balancers::Owned>, types::Error> {
-                    $crate::export::list_owned::<$provider>(cluster)
-                }
-            }
-
-            $crate::bindings::load_balancers::export_load_balancers!(
-                $exported with_types_in $crate::bindings::load_balancers
-            );
-        };
-    };
-    (@exported routes $exported:ident $provider:ty) => {
-        const _: () = {
-            use $crate::bindings::pileus::provider::types;
-            use $crate::bindings::routes::exports::pileus::provider::routes;
-
-            impl routes::Guest for $exported {
-                fn list(cluster: types::Cluster) -> Result<Vec<routes::Listed>, types::Error> {
-                    $crate::export::list_routes::<$provider>(cluster)
-                }
-
-                fn change(
-                    cluster: types::Cluster,
-                    changes: Vec<routes::RouteChange>,
-                ) -> Result<Vec<routes::Outcome>, types::Error> {
-                    $crate::export::change_routes::<$provider>(cluster, changes)
-                }
-            }
-
-            $crate::bindings::routes::export_routes!($exported with_types_in $crate::bindings::routes);
-        };
-    };
-}
 
 /// `info.describe`.
 pub fn describe<P: Provider>(capabilities: &[Capability]) -> info::Description {
@@ -184,6 +61,28 @@ pub(crate) async fn look_up<P: Instances>(
             })
             .collect()),
         Err(error) if error.is_past_deadline() => Ok(nodes.iter().map(|_| pending()).collect()),
+        Err(error) => Err(error),
+    }
+}
+
+/// `local-instance.describe`.
+pub fn describe_local_instance<P: LocalInstance>(
+    node: types::NodeReference,
+) -> Result<wit_local::LocalAnswer, types::Error> {
+    log::install();
+    match host::block_on(described_local_instance::<P>(&wire::node_reference(node))) {
+        Ok(answer) => Ok(wire::local_answer(answer)),
+        Err(error) => Err(wire::error(error)),
+    }
+}
+
+/// A description of the local instance with the SDK's types. What the soft deadline cut short is pending.
+pub(crate) async fn described_local_instance<P: LocalInstance>(
+    node: &NodeReference,
+) -> Result<LocalAnswer, Error> {
+    match configured::<P>()?.describe_local_instance(node).await {
+        Ok(answer) => local_instance::check::<P>(node, answer),
+        Err(error) if error.is_past_deadline() => Ok(LocalAnswer::Pending(AFTER_DEADLINE)),
         Err(error) => Err(error),
     }
 }

@@ -10,6 +10,7 @@ mod description;
 mod error;
 #[doc(hidden)]
 pub mod export;
+mod export_macro;
 #[doc = include_str!("../GUIDE.md")]
 pub mod guide {}
 mod host;
@@ -18,6 +19,7 @@ pub mod identity;
 mod instances;
 pub mod labels;
 mod load_balancers;
+mod local_instance;
 mod log;
 mod node;
 pub mod operation;
@@ -37,6 +39,7 @@ pub use load_balancers::{
     LoadBalancers, Notice, Resource, ServiceAction, ServiceCall, ServiceChange, ServiceOutcome,
     ServiceProgress, ServiceReport, SharedDocument, Steps, TargetMembers, Task, Turn,
 };
+pub use local_instance::{LocalAnswer, LocalInstance};
 pub use node::{Address, AddressKind, NodeReference};
 pub use operation::InProgress;
 pub use provider::{Problem, Provider};

@@ -112,7 +112,7 @@ pub enum RouteProgress {
     Done,
     /// The cloud has begun, or the provider could not begin before the soft deadline.
     InProgress(InProgress),
-    /// The route is none of the provider's: its Node's traffic reaches it without one. The host counts the route as present,
+    /// The provider needs no route: the Node's traffic reaches it without one. The host counts the route as present,
     /// and asks again when the Node changes.
     Elsewhere,
 }

@@ -25,9 +25,9 @@ use tracing::Level;
 use crate::http::ONLY_IF_CACHED;
 use crate::log::HostLog;
 use crate::{
-    Answer, Cluster, Error, Instances, ListedRoute, LoadBalancers, NodeReference, OwnedLoadBalancer, Problem,
-    Provider, Purpose, RouteChange, RouteOutcome, Routes, ServiceCall, ServiceOutcome, Settings,
-    configuration, export,
+    Answer, Cluster, Error, Instances, ListedRoute, LoadBalancers, LocalAnswer, LocalInstance, NodeReference,
+    OwnedLoadBalancer, Problem, Provider, Purpose, RouteChange, RouteOutcome, Routes, ServiceCall,
+    ServiceOutcome, Settings, configuration, export,
 };
 use double::Double;
 
@@ -178,6 +178,22 @@ impl Host {
         Ok(answers)
     }
 
+    /// Makes one call of `local-instance.describe`, exactly as a component does.
+    ///
+    /// # Errors
+    ///
+    /// The provider's error.
+    ///
+    /// # Panics
+    ///
+    /// As [`run`](Self::run).
+    pub fn describe_local_instance<P: LocalInstance>(
+        &self,
+        node: &NodeReference,
+    ) -> Result<LocalAnswer, Error> {
+        self.run(export::described_local_instance::<P>(node))
+    }
+
     /// Makes one call of `routes.list`, exactly as a component does.
     ///
     /// # Errors
@@ -249,6 +265,11 @@ impl Host {
     /// The largest number of requests that were in flight at a time.
     pub fn max_in_flight(&self) -> usize {
         self.0.max_in_flight.get()
+    }
+
+    /// The largest number of bytes of responses that were read at a time.
+    pub fn max_bytes_in_flight(&self) -> usize {
+        self.0.max_bytes_in_flight.get()
     }
 
     /// The lines that were logged, in order.

@@ -9,11 +9,12 @@ use std::time::{Duration, SystemTime};
 
 use crate::bindings::exports::pileus::provider::info;
 use crate::bindings::instances::exports::pileus::provider::instances;
+use crate::bindings::local_instance::exports::pileus::provider::local_instance;
 use crate::bindings::pileus::provider::types;
 use crate::http::{CodePlace, Codes, Meaning};
 use crate::{
     Address, AddressKind, Annotation, AnnotationType, Answer, CallShape, Capability, CredentialHint,
-    Description, Effect, Endpoint, Error, ErrorKind, InProgress, Instance, InstanceState, Limit,
+    Description, Effect, Endpoint, Error, ErrorKind, InProgress, Instance, InstanceState, Limit, LocalAnswer,
     NodeReference, Operation, Place, Problem, Purpose, Rule, ServiceFacts, Settings, Stance,
 };
 pub(crate) use load_balancers::{owned_to_wit, service, service_change, service_outcome, target};
@@ -88,6 +89,13 @@ fn address_to_wit(address: Address) -> types::Address {
     types::Address { kind, value }
 }
 
+pub(crate) fn local_answer(answer: LocalAnswer) -> local_instance::LocalAnswer {
+    match answer {
+        LocalAnswer::Found(found) => local_instance::LocalAnswer::Found(instance(found)),
+        LocalAnswer::Pending(after) => local_instance::LocalAnswer::Pending(milliseconds(after)),
+    }
+}
+
 pub(crate) fn answer(answer: Result<Answer, Error>) -> instances::Answer {
     match answer {
         Ok(Answer::Found(found)) => instances::Answer::Found(instance(found)),
@@ -155,11 +163,13 @@ pub(crate) fn description(
         extra,
     } = description;
     let shape = |of: &Capability| match of {
-        Capability::Instances => instances,
-        Capability::LoadBalancers => load_balancers,
-        Capability::Routes => routes,
+        Capability::Instances => Some(instances),
+        // It is about one Node in each call.
+        Capability::LocalInstance => None,
+        Capability::LoadBalancers => Some(load_balancers),
+        Capability::Routes => Some(routes),
     };
-    let call_shapes = capabilities.iter().map(|of| call_shape(capability(*of), shape(of)));
+    let call_shapes = capabilities.iter().filter_map(|of| Some(call_shape(capability(*of), shape(of)?)));
     info::Description {
         name,
         version,
@@ -190,6 +200,7 @@ fn service_facts(facts: ServiceFacts) -> info::ServiceFacts {
 fn capability(capability: Capability) -> info::Capability {
     match capability {
         Capability::Instances => info::Capability::Instances,
+        Capability::LocalInstance => info::Capability::LocalInstance,
         Capability::LoadBalancers => info::Capability::LoadBalancers,
         Capability::Routes => info::Capability::Routes,
     }

@@ -7,6 +7,7 @@
 use std::pin::pin;
 
 use futures::future::{Either, select};
+use http::header::CONTENT_LENGTH;
 use http::uri::{Authority, PathAndQuery};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use wasip2::http::outgoing_handler;
@@ -25,14 +26,21 @@ use crate::http::{Incoming, Outgoing, failure};
 /// 300 kB, and each read is a call to the host.
 const CHUNK: u64 = 256 * 1024;
 
+/// The most that is reserved for a body before it is read. The host sends no larger one.
+const MAX_RESERVED: usize = 16 << 20;
+
 /// Sends a request and reads the whole response. The host aborts it some time after the soft deadline of the call.
-pub(crate) async fn exchange(request: Outgoing) -> Result<Incoming, Error> {
+/// `before_body` runs before the body is read, with its size if the response says it.
+pub(crate) async fn exchange<T>(
+    request: Outgoing,
+    before_body: impl AsyncFnOnce(Option<usize>) -> T,
+) -> Result<(Incoming, T), Error> {
     let subject = request.subject();
     let (head, body) = open(&request)
         .map_err(|what| Error::broken(format!("{subject} was not sent: {what} is not allowed")))?;
     let answer = outgoing_handler::handle(head, None).map_err(|code| failure::error(&subject, &code))?;
     let sent = pin!(send(body, request.body));
-    let answered = pin!(receive(answer));
+    let answered = pin!(receive(answer, before_body));
     // The response may come before the body is sent; then the rest of the body doesn't matter. If the body can't be sent,
     // the response says why.
     let answer = match select(answered, sent).await {
@@ -48,7 +56,7 @@ fn open(request: &Outgoing) -> Result<(OutgoingRequest, Option<OutgoingBody>), &
     let mut fields: Vec<(String, Vec<u8>)> =
         headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.as_bytes().to_owned())).collect();
     if let Some(body) = body {
-        fields.push((http::header::CONTENT_LENGTH.as_str().to_owned(), body.len().to_string().into_bytes()));
+        fields.push((CONTENT_LENGTH.as_str().to_owned(), body.len().to_string().into_bytes()));
     }
     let head = OutgoingRequest::new(Fields::from_list(&fields).map_err(|_| "a header of it")?);
     head.set_method(&wasi_method(method)).map_err(|()| "its method")?;
@@ -92,7 +100,10 @@ async fn send(body: Option<OutgoingBody>, bytes: Option<Vec<u8>>) {
     }
 }
 
-async fn receive(answer: FutureIncomingResponse) -> Result<Incoming, ErrorCode> {
+async fn receive<T>(
+    answer: FutureIncomingResponse,
+    before_body: impl AsyncFnOnce(Option<usize>) -> T,
+) -> Result<(Incoming, T), ErrorCode> {
     let response = loop {
         match answer.get() {
             Some(Ok(response)) => break response?,
@@ -109,22 +120,25 @@ async fn receive(answer: FutureIncomingResponse) -> Result<Incoming, ErrorCode> 
             Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
         })
         .collect::<HeaderMap>();
-    let bytes = read(&response).await?;
-    Ok(Incoming { status, headers, bytes })
+    let size = headers.get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
+    let before = before_body(size).await;
+    let bytes = read(&response, size.unwrap_or_default().min(MAX_RESERVED)).await?;
+    Ok((Incoming { status, headers, bytes }, before))
 }
 
-async fn read(response: &IncomingResponse) -> Result<Vec<u8>, ErrorCode> {
+/// Reads the body, with room for one of this size, so that a large one isn't copied while it grows.
+async fn read(response: &IncomingResponse, size: usize) -> Result<Vec<u8>, ErrorCode> {
     // Declared in this order because each is a child of the previous one and must be dropped first.
     let body = response.consume().map_err(|()| ErrorCode::InternalError(None))?;
     let stream = body.stream().map_err(|()| ErrorCode::InternalError(None))?;
     let mut ready: Option<AsyncPollable> = None;
-    let mut bytes = Vec::new();
+    let mut bytes = Vec::with_capacity(size);
     loop {
         match stream.read(CHUNK) {
             Ok(chunk) if chunk.is_empty() => {
                 ready.get_or_insert_with(|| AsyncPollable::new(stream.subscribe())).wait_for().await;
             }
-            Ok(chunk) if bytes.is_empty() => bytes = chunk,
+            Ok(chunk) if bytes.capacity() == 0 => bytes = chunk,
             Ok(mut chunk) => bytes.append(&mut chunk),
             Err(StreamError::Closed) => return Ok(bytes),
             Err(StreamError::LastOperationFailed(error)) => {

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::envelope::{PageBody, PageLayout, read_one};
-use super::{BaseUrl, Document, Request, Response, Source, delete, get, put, read_pages};
+use super::{BaseUrl, Request, Response, Source, delete, get, put, read_pages};
 use crate::operation::{self, Status, Written};
 use crate::{Effect, Error, Place, Rule, map_concurrently};
 
@@ -139,18 +139,6 @@ impl<T: DeserializeOwned> Collection<T> {
     /// As [`Response::json`].
     pub async fn read(&self, name: impl fmt::Display) -> Result<Option<T>, Error> {
         get(self.url(name)).send().await?.or_absent()?.map(|response| self.one(response)).transpose()
-    }
-
-    /// Reads the resource of this name, to edit it and to write it as a whole.
-    ///
-    /// # Errors
-    ///
-    /// As [`Document::read`].
-    pub async fn read_document(&self, name: impl fmt::Display) -> Result<Document<T>, Error>
-    where
-        T: Serialize,
-    {
-        Document::read(self.url(name)).await
     }
 
     /// Lists all resources, and returns the items and how the list ended. The list is complete only if it ended without an
@@ -388,9 +376,6 @@ mod tests {
         assert_eq!(host.run(disks().read("a/b")), Ok(Some(disk("a/b"))));
         let host = Host::new().exchange(one("c").status(404));
         assert_eq!(host.run(disks().read("c")), Ok(None));
-        let host = Host::new().exchange(one("d").json(json!({"name": "d"})));
-        assert_eq!(host.run(disks().read_document("d")).unwrap().value, Some(disk("d")));
-        assert_eq!(host.requests()[0].header("cache-control"), Some("no-cache"));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Response, StatusCode, delete, get, put, without_query};
+use super::request::without_query;
+use super::{Response, StatusCode, delete, get, put};
 use crate::operation::{self, InProgress};
 use crate::{Error, ErrorKind};
 
@@ -42,6 +43,8 @@ pub struct Document<T> {
     pub begun: Option<InProgress>,
     url: String,
     etag: Option<String>,
+    /// The size of the response that had it, in bytes.
+    size: usize,
 }
 
 impl<T: DeserializeOwned + Serialize> Document<T> {
@@ -54,7 +57,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         let url = url.into();
         match get(&*url).no_cache().send().await?.or_absent()? {
             Some(response) => Self::from_response(url, response),
-            None => Ok(Self { value: None, is_written: false, begun: None, url, etag: None }),
+            None => Ok(Self { value: None, is_written: false, begun: None, url, etag: None, size: 0 }),
         }
     }
 
@@ -104,6 +107,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
             if edits.iter().all(|edit| matches!(edit, Edit::Unchanged(_))) {
                 return (edits, self.contended());
             }
+            let url = self.url.clone();
             match self.write(existed).await {
                 Ok(Some(mut written)) => {
                     let seen = edit(&mut written).into_iter();
@@ -114,7 +118,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
                     return (both.collect(), written.contended());
                 }
                 Err(error) => return (edits, error),
-                Ok(None) => match Self::read(&*self.url).await {
+                Ok(None) => match Self::read(url).await {
                     Ok(fresh) => self = fresh,
                     Err(error) => return (edits, error),
                 },
@@ -123,12 +127,15 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         (edit(&mut self), self.contended())
     }
 
-    /// Writes the current value, and returns the cloud's version of it. None if another client wrote first.
-    async fn write(&self, existed: bool) -> Result<Option<Self>, Error> {
-        let request = match &self.value {
-            Some(value) => put(&*self.url).json(value),
-            None => delete(&*self.url),
+    /// Writes the current value, and returns the cloud's version of it. None if another client wrote first. The value is
+    /// dropped before the request is sent, because a large document fits into the memory of a call only a few times.
+    async fn write(mut self, existed: bool) -> Result<Option<Self>, Error> {
+        let value = self.value.take();
+        let (request, is_put) = match &value {
+            Some(value) => (put(&*self.url).json_of_size(value, self.size), true),
+            None => (delete(&*self.url), false),
         };
+        drop(value);
         let request = match &self.etag {
             Some(etag) => request.header("if-match", etag),
             None if existed => {
@@ -140,10 +147,7 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
         if response.status == StatusCode::PRECONDITION_FAILED {
             return Ok(None);
         }
-        let response = match &self.value {
-            Some(_) => Some(response.error_for_status()?),
-            None => response.or_absent()?,
-        };
+        let response = if is_put { Some(response.error_for_status()?) } else { response.or_absent()? };
         let begun = response.as_ref().and_then(operation::begun);
         // Some clouds respond with an empty body, or with an operation.
         let written = match response.map(|response| Self::from_response(self.url.clone(), response)) {
@@ -156,7 +160,8 @@ impl<T: DeserializeOwned + Serialize> Document<T> {
     fn from_response(url: String, response: Response) -> Result<Self, Error> {
         let from_header = response.header("etag").map(str::to_owned);
         let etag = from_header.or_else(|| serde_json::from_slice::<EtagInBody>(&response.bytes).ok()?.etag);
-        Ok(Self { value: Some(response.json()?), is_written: false, begun: None, url, etag })
+        let size = response.bytes.len();
+        Ok(Self { value: Some(response.json()?), is_written: false, begun: None, url, etag, size })
     }
 
     /// The document's name in messages.

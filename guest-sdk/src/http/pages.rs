@@ -1,6 +1,7 @@
 //! Reads paged lists. Clouds differ only in how a page names the next one.
 
-use super::{Request, Response, without_query};
+use super::request::without_query;
+use super::{Request, Response};
 use crate::Error;
 
 /// Reads a list page by page, and returns the items and how the list ended. The list is complete only if it ended without
@@ -16,7 +17,7 @@ pub async fn read_pages<T>(
     let (mut all, mut next) = (Vec::new(), Some(first));
     while let Some(request) = next {
         let url = request.url.clone();
-        match send(request).await.and_then(Response::error_for_status).and_then(&split) {
+        match send(request.page_turn()).await.and_then(Response::error_for_status).and_then(&split) {
             Ok((items, following)) => {
                 all.extend(items);
                 // Such a page would be read again and again until the deadline, and fill the memory of the call.
@@ -37,6 +38,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::http::slots::MAX_PAGE_BYTES;
     use crate::testing::{Host, get};
     use crate::{ErrorKind, http};
 
@@ -69,5 +71,18 @@ mod tests {
             (vec![3], Err(ErrorKind::Broken)),
             "a page that names itself"
         );
+    }
+
+    #[test]
+    fn pages_of_many_lists_take_turns_by_their_size() {
+        const SIZE: usize = 5 << 20;
+        let host = Host::new().exchange(get(URL).body(vec![b' '; SIZE]).times(10));
+        let split = |page: Response| Ok((vec![page.bytes.len()], None));
+        let lists = (0..10).map(|_| read_pages(http::get(URL), Request::send, split));
+        let lists = host.run(futures::future::join_all(lists));
+        assert!(lists.iter().all(|list| *list == (vec![SIZE], Ok(()))));
+        assert_eq!(host.max_in_flight(), 10);
+        let most = host.max_bytes_in_flight();
+        assert!((3 * SIZE..=MAX_PAGE_BYTES).contains(&most), "{most}");
     }
 }

@@ -1,9 +1,12 @@
 //! A response of the cloud, and its interpretation.
 
+use std::rc::Rc;
+
 use ::http::{HeaderMap, StatusCode};
 use serde::de::DeserializeOwned;
 
 use super::codes::{self, Code, Meaning};
+use super::slots::Slot;
 use super::{Incoming, status};
 use crate::{Error, host};
 
@@ -18,13 +21,16 @@ pub struct Response {
     pub bytes: Vec<u8>,
     pub(super) subject: String,
     code: Code,
+    /// Held until the body of a page has been read.
+    turn: Option<Rc<Slot>>,
 }
 
 impl Response {
     /// A response of a host. `subject` is the request's name in messages.
-    pub(super) fn new(incoming: Incoming, subject: String, host: &str) -> Self {
+    pub(super) fn new(incoming: Incoming, subject: String, host: &str, turn: Option<Slot>) -> Self {
         let Incoming { status, headers, bytes } = incoming;
-        let mut response = Self { status, headers, bytes, subject, code: Code::default() };
+        let mut response =
+            Self { status, headers, bytes, subject, code: Code::default(), turn: turn.map(Rc::new) };
         let is_failed = status.is_client_error() || status.is_server_error();
         if is_failed && !response.headers.contains_key(status::GATE) {
             let header = |name: &str| response.header(name).map(str::to_owned);
@@ -87,7 +93,7 @@ impl Response {
 
     /// The body of a successful response, as a function reads it.
     pub(super) fn parse<T>(self, read: impl FnOnce(&[u8]) -> serde_json::Result<T>) -> Result<T, Error> {
-        let Self { bytes, subject, .. } = self.error_for_status()?;
+        let Self { bytes, subject, turn: _turn, .. } = self.error_for_status()?;
         read(&bytes).map_err(|error| Error::broken(format!("{subject} sent an unexpected body: {error}")))
     }
 }

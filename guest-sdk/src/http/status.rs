@@ -113,7 +113,7 @@ mod tests {
 
     fn response(headers: HeaderMap, body: &str) -> Response {
         let incoming = Incoming { status: StatusCode::BAD_REQUEST, headers, bytes: body.into() };
-        Response::new(incoming, "GET x".to_owned(), "cloud.test")
+        Response::new(incoming, "GET x".to_owned(), "cloud.test", None)
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub(super) struct Double {
     pub(super) log: RefCell<Vec<LogLine>>,
     in_flight: Cell<usize>,
     pub(super) max_in_flight: Cell<usize>,
+    bytes_in_flight: Cell<usize>,
+    pub(super) max_bytes_in_flight: Cell<usize>,
 }
 
 impl Default for Double {
@@ -53,6 +55,8 @@ impl Default for Double {
             log: RefCell::default(),
             in_flight: Cell::default(),
             max_in_flight: Cell::default(),
+            bytes_in_flight: Cell::default(),
+            max_bytes_in_flight: Cell::default(),
         }
     }
 }
@@ -108,7 +112,10 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     futures::executor::block_on(future)
 }
 
-pub(crate) async fn exchange(request: Outgoing) -> Result<Incoming, Error> {
+pub(crate) async fn exchange<T>(
+    request: Outgoing,
+    before_body: impl AsyncFnOnce(Option<usize>) -> T,
+) -> Result<(Incoming, T), Error> {
     let double = current();
     let subject = request.subject();
     let exchange = double.take(sent(request));
@@ -121,7 +128,14 @@ pub(crate) async fn exchange(request: Outgoing) -> Result<Incoming, Error> {
         return Err(Error::deadline(&subject));
     }
     double.advance(exchange.delay);
-    exchange.response()
+    let incoming = exchange.response()?;
+    let size = incoming.bytes.len();
+    let before = before_body(Some(size)).await;
+    double.bytes_in_flight.update(|bytes| bytes + size);
+    double.max_bytes_in_flight.update(|most| most.max(double.bytes_in_flight.get()));
+    yield_once().await;
+    double.bytes_in_flight.update(|bytes| bytes - size);
+    Ok((incoming, before))
 }
 
 impl Double {

@@ -168,12 +168,10 @@ impl Exchange {
             && self.is_cached == sent.is_cache_only()
     }
 
-    pub(super) fn response(&self) -> Result<Incoming, Error> {
-        match &self.failure {
-            Some(error) => Err(error.clone()),
-            None => {
-                Ok(Incoming { status: self.status, headers: self.headers.clone(), bytes: self.bytes.clone() })
-            }
+    pub(super) fn response(self) -> Result<Incoming, Error> {
+        match self.failure {
+            Some(error) => Err(error),
+            None => Ok(Incoming { status: self.status, headers: self.headers, bytes: self.bytes }),
         }
     }
 }

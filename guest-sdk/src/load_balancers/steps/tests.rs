@@ -624,7 +624,7 @@ fn turns_go_forwards_for_additions_backwards_for_removals_and_meet_once() {
 
 #[test]
 fn after_any_faults_each_service_has_all_its_things_and_nothing_is_left_over() {
-    for seed in 0..40 {
+    for seed in 0..20 {
         let mut cluster = Cluster::default();
         cluster.cloud.borrow_mut().random = Some(seed);
         cluster.cloud.borrow_mut().polls = 2;

@@ -8,3 +8,30 @@ pub const PAGE: &str = include_str!("page.html");
 pub(crate) async fn show() -> Html<&'static str> {
     Html(PAGE)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_has_no_external_resources_and_makes_no_markup_of_names() {
+        // The only address is the name of a namespace.
+        let page = PAGE.replace("http://www.w3.org/2000/svg", "");
+        for foreign in ["http://", "https://", "src=", "@import", "url(", "innerHTML"] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn the_elements_that_the_script_fills_exist() {
+        let ids =
+            PAGE.split("at(\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(id, _)| id.to_owned());
+        let lists = ["load_balancers", "networks", "servers"];
+        let lists = lists.into_iter().flat_map(|id| [id.to_owned(), format!("{id}Shown")]);
+        let ids: Vec<_> = ids.chain(lists).collect();
+        assert!(ids.len() > 9, "{ids:?}");
+        for id in ids {
+            assert!(PAGE.contains(&format!("id=\"{id}\"")), "{id}");
+        }
+    }
+}

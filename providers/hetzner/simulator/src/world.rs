@@ -6,6 +6,7 @@ mod call;
 mod catalog;
 mod certificate;
 mod change;
+mod creation;
 mod label;
 mod listing;
 mod load_balancer;

@@ -1,6 +1,10 @@
 //! The cloud over real sockets: envelopes, pages, tokens, faults, the rate limit and the admin API as clients see them.
 
-#![expect(clippy::unwrap_used, reason = "clippy lets tests panic, but not the functions that they share")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "clippy lets tests panic, but not the functions that they share"
+)]
 
 use std::net::SocketAddr;
 
@@ -252,4 +256,29 @@ async fn the_admin_api_changes_what_clients_read_and_shows_what_they_did() {
         (&last["kind"], &last["path"], &last["status"]),
         (&json!("create"), &json!("/v1/load_balancers"), &json!(403))
     );
+}
+
+#[tokio::test]
+async fn the_process_prints_its_endpoint_and_refuses_what_it_cannot_create() {
+    use tokio::io::{AsyncBufReadExt as _, BufReader};
+    let program = env!("CARGO_BIN_EXE_hetzner-cloud");
+    let mut command = tokio::process::Command::new(program);
+    command
+        .args(["--servers", "2", "--token", "secret"])
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).await.unwrap();
+    let address = line.strip_prefix("hetzner cloud on http://").and_then(|rest| rest.strip_suffix("/v1\n"));
+    let client = Client { address: address.unwrap().parse().unwrap(), token: "secret" };
+    assert_eq!(client.get("/v1/servers").await.body["meta"]["pagination"]["total_entries"], 2);
+    assert_eq!(Client { token: "other", ..client }.get("/v1/servers").await.status, 401);
+
+    let output =
+        tokio::process::Command::new(program).args(["--servers", "1", "--location", "moon"]).output();
+    let output = output.await.unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(message.contains("unknown location"), "{message}");
 }

@@ -86,7 +86,7 @@ async fn state(State(shared): State<SharedCloud>) -> HandlerResult {
         for kind in
             [Collection::Servers, Collection::Networks, Collection::LoadBalancers, Collection::Certificates]
         {
-            insert(&mut view, kind.name(), excerpt(world.list(now, kind, &first)?, kind.name()));
+            insert(&mut view, kind.name(), excerpt(&world.list(now, kind, &first)?, kind.name()));
         }
         insert(&mut view, "actions", json!(world.latest_actions(now, 20)));
         insert(&mut view, "project", json!(world.project()));
@@ -96,7 +96,7 @@ async fn state(State(shared): State<SharedCloud>) -> HandlerResult {
 }
 
 /// The entries of a list, and how many there are on all pages.
-fn excerpt(page: Value, name: &str) -> Value {
+fn excerpt(page: &Value, name: &str) -> Value {
     let field = |path: &str| page.pointer(path).cloned().unwrap_or_default();
     json!({"total": field("/meta/pagination/total_entries"), "first": field(&format!("/{name}"))})
 }

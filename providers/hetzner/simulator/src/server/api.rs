@@ -47,8 +47,8 @@ pub(super) fn routes(shared: &SharedCloud) -> Router<SharedCloud> {
     let mut router = Router::new();
     for kind in Collection::ALL {
         let path = format!("/v1/{}", kind.name());
-        let list = call(shared, Kind::List, get(move |state, query| list(kind, state, query)));
-        let one = call(shared, Kind::Get, get(move |state, path| one(kind, state, path)));
+        let list = call(shared, Kind::List, get(move |state, query| async move { list(kind, state, query) }));
+        let one = call(shared, Kind::Get, get(move |state, path| async move { one(kind, state, &path) }));
         router = router.merge(Router::new().route(&path, list).route(&format!("{path}/{{id}}"), one));
     }
     let create = call(shared, Kind::Create, post(create));
@@ -64,15 +64,19 @@ pub(super) fn routes(shared: &SharedCloud) -> Router<SharedCloud> {
 
 /// The routes of the actions of a type of resource.
 fn actions(shared: &SharedCloud, path: &str, kind: Option<ResourceType>) -> Router<SharedCloud> {
-    let all = move |state, query| list_actions(kind, None, state, query);
-    let one = move |state, path: PathParts| get_action(kind, None, state, path.id(0));
+    let all = move |state, query| async move { list_actions(kind, None, state, query) };
+    let one = move |state, path: PathParts| async move { get_action(kind, None, state, path.id(0)) };
     let router = Router::new()
         .route(&format!("{path}/actions"), call(shared, Kind::List, get(all)))
         .route(&format!("{path}/actions/{{action}}"), call(shared, Kind::Get, get(one)));
     let Some(kind) = kind else { return router };
-    let own = move |state, path: PathParts, query| list_actions(Some(kind), Some(path.id(0)), state, query);
-    let own_one = move |state, path: PathParts| get_action(Some(kind), Some(path.id(0)), state, path.id(1));
-    let begin = move |state, path, body| act(kind, state, path, body);
+    let own = move |state, path: PathParts, query| async move {
+        list_actions(Some(kind), Some(path.id(0)), state, query)
+    };
+    let own_one = move |state, path: PathParts| async move {
+        get_action(Some(kind), Some(path.id(0)), state, path.id(1))
+    };
+    let begin = move |state, path, body| async move { act(kind, state, &path, &body) };
     router.route(&format!("{path}/{{id}}/actions"), call(shared, Kind::List, get(own))).route(
         &format!("{path}/{{id}}/actions/{{action}}"),
         call(shared, Kind::Get, get(own_one)).merge(call(shared, Kind::Change, post(begin))),
@@ -87,19 +91,19 @@ fn pairs(query: Pairs) -> Result<Vec<(String, String)>, Refusal> {
     query.map(|Query(pairs)| pairs).map_err(|error| Refusal::invalid("query", error.body_text()))
 }
 
-async fn list(kind: Collection, State(shared): State<SharedCloud>, query: Pairs) -> HandlerResult {
+fn list(kind: Collection, State(shared): State<SharedCloud>, query: Pairs) -> HandlerResult {
     let pairs = pairs(query)?;
     let page = shared.with(|simulation, now| simulation.world.list(now, kind, &pairs))?;
     Ok(shown(StatusCode::OK, &page))
 }
 
-async fn one(kind: Collection, State(shared): State<SharedCloud>, path: PathParts) -> HandlerResult {
+fn one(kind: Collection, State(shared): State<SharedCloud>, path: &PathParts) -> HandlerResult {
     let id = path.id(0)?;
     let found = shared.with(|simulation, now| simulation.world.get(now, kind, id))?;
     Ok(shown(StatusCode::OK, &found))
 }
 
-async fn list_actions(
+fn list_actions(
     kind: Option<ResourceType>,
     id: Option<Result<u64, Refusal>>,
     State(shared): State<SharedCloud>,
@@ -110,7 +114,7 @@ async fn list_actions(
     Ok(shown(StatusCode::OK, &page))
 }
 
-async fn get_action(
+fn get_action(
     kind: Option<ResourceType>,
     id: Option<Result<u64, Refusal>>,
     State(shared): State<SharedCloud>,
@@ -142,16 +146,16 @@ async fn delete(State(shared): State<SharedCloud>, path: PathParts) -> HandlerRe
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-async fn act(
+fn act(
     kind: ResourceType,
     State(shared): State<SharedCloud>,
-    path: PathParts,
-    body: Bytes,
+    path: &PathParts,
+    body: &Bytes,
 ) -> HandlerResult {
     let resource = (kind, path.id(0)?);
     let command = path.0.get(1).map(String::as_str).unwrap_or_default();
     let action = shared.with(|simulation, now| {
-        simulation.write(true, |world, faults| world.act(now, resource, command, &body, faults))
+        simulation.write(true, |world, faults| world.act(now, resource, command, body, faults))
     })?;
     Ok(shown(StatusCode::CREATED, &action))
 }

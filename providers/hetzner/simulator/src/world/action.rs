@@ -73,7 +73,8 @@ impl Action {
 
     pub(super) fn view(&self, now: Duration, started_at: Timestamp) -> Value {
         let progress = if self.is_running() {
-            let share = (now - self.started).as_millis() * 100 / (self.due - self.started).as_millis().max(1);
+            let millis = |until: Duration| until.saturating_sub(self.started).as_millis();
+            let share = millis(now) * 100 / millis(self.due).max(1);
             u64::try_from(share).unwrap_or_default().min(99)
         } else {
             100
@@ -99,9 +100,6 @@ impl Listed for Action {
 
     fn id(&self) -> u64 {
         self.id
-    }
-    fn name(&self) -> &str {
-        ""
     }
     fn status(&self) -> &'static str {
         match self.status {

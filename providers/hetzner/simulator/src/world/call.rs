@@ -8,8 +8,9 @@ use simulated_cloud::world::WriteFaults;
 use super::World;
 use super::action::{Action, Pending, Reference, ResourceType, Status};
 use super::change::{Change, RouteChange};
+use super::creation::NewLoadBalancer;
 use super::label;
-use super::load_balancer::{LoadBalancerUpdate, NewLoadBalancer, check_name};
+use super::load_balancer::{LoadBalancerUpdate, check_name};
 use crate::refusal::{Code, Refusal};
 
 impl World {

@@ -8,26 +8,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::action::{Reference, ResourceType};
-use super::service::ServiceRequest;
 use super::target::TargetRequest;
 use crate::refusal::Refusal;
 
 /// A change of a load balancer.
 #[derive(Clone, Debug)]
 pub(super) enum Change {
-    AddService(ServiceRequest),
-    UpdateService(ServiceRequest),
+    AddService(Value),
+    UpdateService(Value),
     DeleteService(ListenPort),
     AddTarget(TargetRequest),
     RemoveTarget(TargetRequest),
-    ChangeAlgorithm(Algorithm),
-    ChangeType(TypeRequest),
+    Algorithm(Algorithm),
+    Type(TypeRequest),
     AttachToNetwork(AttachRequest),
     DetachFromNetwork(DetachRequest),
     EnablePublicInterface,
     DisablePublicInterface,
-    ChangeDnsPtr(PointerRequest),
-    ChangeProtection(Protection),
+    DnsPointer(PointerRequest),
+    Protection(Protection),
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -93,19 +92,19 @@ impl Change {
     /// Parses the body of `POST /load_balancers/{id}/actions/{command}`.
     pub(super) fn parse(command: &str, body: &[u8]) -> Result<Self, Refusal> {
         Ok(match command {
-            "add_service" => Self::AddService(serde_json::from_slice(body)?),
-            "update_service" => Self::UpdateService(serde_json::from_slice(body)?),
+            "add_service" => Self::AddService(object(body)?),
+            "update_service" => Self::UpdateService(object(body)?),
             "delete_service" => Self::DeleteService(serde_json::from_slice(body)?),
             "add_target" => Self::AddTarget(serde_json::from_slice(body)?),
             "remove_target" => Self::RemoveTarget(serde_json::from_slice(body)?),
-            "change_algorithm" => Self::ChangeAlgorithm(serde_json::from_slice(body)?),
-            "change_type" => Self::ChangeType(serde_json::from_slice(body)?),
+            "change_algorithm" => Self::Algorithm(serde_json::from_slice(body)?),
+            "change_type" => Self::Type(serde_json::from_slice(body)?),
             "attach_to_network" => Self::AttachToNetwork(serde_json::from_slice(body)?),
             "detach_from_network" => Self::DetachFromNetwork(serde_json::from_slice(body)?),
             "enable_public_interface" => Self::EnablePublicInterface,
             "disable_public_interface" => Self::DisablePublicInterface,
-            "change_dns_ptr" => Self::ChangeDnsPtr(serde_json::from_slice(body)?),
-            "change_protection" => Self::ChangeProtection(serde_json::from_slice(body)?),
+            "change_dns_ptr" => Self::DnsPointer(serde_json::from_slice(body)?),
+            "change_protection" => Self::Protection(serde_json::from_slice(body)?),
             _ => return Err(unknown(command)),
         })
     }
@@ -146,6 +145,12 @@ impl RouteChange {
             _ => return Err(unknown(command)),
         })
     }
+}
+
+/// A body whose fields are read later.
+fn object(body: &[u8]) -> Result<Value, Refusal> {
+    let value: Value = serde_json::from_slice(body)?;
+    if value.is_object() { Ok(value) } else { Err(Refusal::invalid("body", "is not an object")) }
 }
 
 fn unknown(command: &str) -> Refusal {

@@ -19,7 +19,10 @@ pub(super) trait Listed {
     const SORTS: &'static [&'static str];
 
     fn id(&self) -> u64;
-    fn name(&self) -> &str;
+    /// Its name, where it has one.
+    fn name(&self) -> &str {
+        Default::default()
+    }
     fn labels(&self) -> Option<&Labels> {
         None
     }

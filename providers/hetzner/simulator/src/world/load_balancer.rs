@@ -8,13 +8,13 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::World;
-use super::catalog::{self, LOAD_BALANCER_TYPES, LOCATIONS, LoadBalancerType, Location};
+use super::catalog::{self, LOAD_BALANCER_TYPES, LoadBalancerType, Location};
 use super::change::{Algorithm, AttachRequest, Change, PointerRequest, Protection};
-use super::label::{self, Labels};
+use super::label::Labels;
 use super::listing::Listed;
 use super::server::Attachment;
-use super::service::{Service, ServiceRequest};
-use super::target::{Target, TargetRequest};
+use super::service::Service;
+use super::target::Target;
 use crate::refusal::{Code, Refusal};
 
 /// A load balancer.
@@ -23,43 +23,19 @@ pub(super) struct LoadBalancer {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) labels: Labels,
-    created: Duration,
-    location: &'static Location,
+    pub(super) created: Duration,
+    pub(super) location: &'static Location,
     pub(super) kind: &'static LoadBalancerType,
-    algorithm: Algorithm,
+    pub(super) algorithm: Algorithm,
     pub(super) services: Vec<Service>,
     pub(super) targets: Vec<Target>,
     pub(super) is_public: bool,
     pub(super) ipv4: Ipv4Addr,
     pub(super) ipv6: Ipv6Addr,
     /// The reverse DNS names of both addresses, where they differ from the default.
-    pointers: [Option<String>; 2],
+    pub(super) pointers: [Option<String>; 2],
     pub(super) private: Option<Attachment>,
     pub(super) protection: Protection,
-}
-
-/// The body of `POST /load_balancers`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NewLoadBalancer {
-    pub(super) name: String,
-    load_balancer_type: Value,
-    #[serde(default)]
-    algorithm: Algorithm,
-    #[serde(default)]
-    location: Option<Value>,
-    #[serde(default)]
-    network_zone: Option<String>,
-    #[serde(default)]
-    labels: Labels,
-    #[serde(default)]
-    services: Vec<ServiceRequest>,
-    #[serde(default)]
-    targets: Vec<TargetRequest>,
-    #[serde(default)]
-    network: Option<u64>,
-    #[serde(default)]
-    public_interface: Option<bool>,
 }
 
 /// The body of `PUT /load_balancers/{id}`.
@@ -84,64 +60,8 @@ pub(super) fn check_name(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-impl NewLoadBalancer {
-    /// The load balancer, with an ID and addresses that are given. `world` doesn't have it yet.
-    pub(super) fn build(
-        &self,
-        world: &World,
-        id: u64,
-        ipv4: Ipv4Addr,
-        ipv6: Ipv6Addr,
-    ) -> Result<LoadBalancer, Refusal> {
-        check_name(&self.name)?;
-        label::check(&self.labels)?;
-        let mut balancer = LoadBalancer {
-            id,
-            name: self.name.clone(),
-            labels: self.labels.clone(),
-            created: world.now,
-            location: self.place()?,
-            kind: load_balancer_type(&self.load_balancer_type)?,
-            algorithm: self.algorithm.clone(),
-            services: Vec::new(),
-            targets: Vec::new(),
-            is_public: true,
-            ipv4,
-            ipv6,
-            pointers: [None, None],
-            private: None,
-            protection: Protection::default(),
-        };
-        if let Some(network) = self.network {
-            let attach = AttachRequest { network, ip: None, ip_range: None };
-            balancer.apply(world, &Change::AttachToNetwork(attach))?;
-        }
-        if self.public_interface == Some(false) {
-            balancer.apply(world, &Change::DisablePublicInterface)?;
-        }
-        for service in &self.services {
-            balancer.apply(world, &Change::AddService(service.clone()))?;
-        }
-        for target in &self.targets {
-            balancer.apply(world, &Change::AddTarget(target.clone()))?;
-        }
-        Ok(balancer)
-    }
-
-    fn place(&self) -> Result<&'static Location, Refusal> {
-        match (&self.location, &self.network_zone) {
-            (Some(location), None) => catalog::named(&LOCATIONS, location)
-                .ok_or_else(|| Refusal::invalid("location", "unknown location")),
-            (None, Some(zone)) => LOCATIONS
-                .iter()
-                .find(|location| location.network_zone == zone)
-                .ok_or_else(|| Refusal::invalid("network_zone", "unknown network zone")),
-            _ => Err(Refusal::invalid("location", "needs exactly one of location and network_zone")),
-        }
-    }
-}
-
-fn load_balancer_type(id_or_name: &Value) -> Result<&'static LoadBalancerType, Refusal> {
+/// The type of this ID or name.
+pub(super) fn load_balancer_type(id_or_name: &Value) -> Result<&'static LoadBalancerType, Refusal> {
     catalog::named(&LOAD_BALANCER_TYPES, id_or_name)
         .ok_or_else(|| Refusal::invalid("load_balancer_type", "unknown load balancer type"))
 }
@@ -170,11 +90,11 @@ impl LoadBalancer {
                 self.targets.remove(index);
                 Ok(())
             }
-            Change::ChangeAlgorithm(algorithm) => {
+            Change::Algorithm(algorithm) => {
                 self.algorithm = algorithm.clone();
                 Ok(())
             }
-            Change::ChangeType(request) => {
+            Change::Type(request) => {
                 self.kind = load_balancer_type(&request.load_balancer_type)?;
                 self.check_limits(Code::InvalidLoadBalancerType)
             }
@@ -191,26 +111,26 @@ impl LoadBalancer {
                 Ok(())
             }
             Change::DisablePublicInterface => self.disable_public_interface(),
-            Change::ChangeDnsPtr(request) => self.point(request),
-            Change::ChangeProtection(protection) => {
+            Change::DnsPointer(request) => self.point(request),
+            Change::Protection(protection) => {
                 self.protection = *protection;
                 Ok(())
             }
         }
     }
 
-    fn add_service(&mut self, world: &World, request: &ServiceRequest) -> Result<(), Refusal> {
-        let service = request.added()?;
+    fn add_service(&mut self, world: &World, request: &Value) -> Result<(), Refusal> {
+        let service = Service::added(request)?;
         self.check_ports(&service, None)?;
         self.services.push(service);
         self.check_certificates(world)?;
         self.check_limits(Code::ResourceLimitExceeded)
     }
 
-    fn update_service(&mut self, world: &World, request: &ServiceRequest) -> Result<(), Refusal> {
-        let index = self.service_at(request.updates()?)?;
+    fn update_service(&mut self, world: &World, request: &Value) -> Result<(), Refusal> {
+        let index = self.service_at(Service::port_of(request)?)?;
         let Some(service) = self.services.get(index).cloned() else { return Ok(()) };
-        let service = request.merged(service)?;
+        let service = service.updated(request)?;
         // The API has another status for this code when a service is updated.
         self.check_ports(&service, Some(index)).map_err(|refusal| Refusal { status: 422, ..refusal })?;
         if let Some(place) = self.services.get_mut(index) {

@@ -128,7 +128,6 @@ impl Target {
                 let server = world.servers.get(id).ok_or_else(|| Refusal::not_found("server", id))?;
                 self.check_server(server, balancer)
             }
-            TargetKey::LabelSelector(_) => Ok(()),
             TargetKey::Ip(ip) if world.is_own(*ip) => Err(Refusal::new(
                 Code::CloudResourceIpNotAllowed,
                 format!("{ip} belongs to a resource of the cloud"),
@@ -136,7 +135,7 @@ impl Target {
             TargetKey::Ip(ip) if !world.project.dedicated_ips.contains(ip) => {
                 Err(Refusal::new(Code::IpNotOwned, format!("{ip} is not owned by the owner of the project")))
             }
-            TargetKey::Ip(_) => Ok(()),
+            TargetKey::LabelSelector(_) | TargetKey::Ip(_) => Ok(()),
         }
     }
 

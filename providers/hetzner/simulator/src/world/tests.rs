@@ -20,7 +20,7 @@ fn a_new_load_balancer_has_its_parts_and_the_defaults_of_the_api() {
     let shown = &created.unwrap()["load_balancer"];
     assert_eq!(shown["location"]["name"], "fsn1");
     assert_eq!(shown["algorithm"], json!({"type": "round_robin"}));
-    assert_eq!(shown["private_net"], json!([{"network": it.network, "ip": "10.0.0.5"}]));
+    assert_eq!(shown["private_net"], json!([{"network": it.network, "ip": "10.0.0.6"}]));
     let service = json!({
         "protocol": "https", "listen_port": 443, "destination_port": 80, "proxyprotocol": false,
         "http": {
@@ -121,6 +121,9 @@ fn services_are_added_updated_and_deleted_by_their_port() {
         (add(81, check("timeout", 0)), "invalid_input health_check.timeout"),
         (add(81, check("retries", 6)), "invalid_input health_check.retries"),
         (add(81, check("color", 6)), "invalid_input body"),
+        (add(81, json!({"health_check": 5})), "invalid_input body"),
+        (add(81, json!({"health_check": null, "http": null})), "done"),
+        (("add_service", json!([])), "invalid_input body"),
         (("update_service", json!({"listen_port": 80, "destination_port": 31_000})), "done"),
         (("update_service", json!({"listen_port": 81, "destination_port": 31_000})), "not_found"),
         (("update_service", json!({"destination_port": 31_000})), "invalid_input listen_port"),
