@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use pileus_guest::http::{self, NumericId};
+use pileus_guest::http::{self, Collection, NumericId};
 use pileus_guest::operation::{Status, Written};
 use pileus_guest::{Error, Steps, Task};
 use serde::Deserialize;
@@ -40,28 +40,39 @@ impl Hetzner {
     }
 
     async fn certificate(&self, certificate: &Certificate) -> Result<NumericId, Error> {
-        let stored = self.collection::<Stored>("certificate");
-        let (parameter, value) = match certificate {
-            Certificate::Uploaded(id_or_name) => match id_or_name.parse() {
-                Ok(id) => return Ok(id),
-                Err(_) => ("name", id_or_name.clone()),
-            },
-            Certificate::Managed { uid, .. } => ("label_selector", format!("{UID}=={uid}")),
-        };
-        let url = stored.list_url();
-        if let Some(found) = stored.list_query(parameter, value).list().await?.first() {
-            return Ok(found.id);
+        match certificate {
+            Certificate::Uploaded(name) => {
+                // A number needs no search.
+                if let Ok(id) = name.parse() {
+                    return Ok(id);
+                }
+                let unknown = || Error::invalid(format!("there is no certificate {name}"));
+                self.stored("name", name).await?.ok_or_else(unknown)
+            }
+            Certificate::Managed { uid, name, domains, is_test } => {
+                if let Some(id) = self.stored("label_selector", &format!("{UID}=={uid}")).await? {
+                    return Ok(id);
+                }
+                let mut labels = BTreeMap::from([(UID, &**uid)]);
+                labels.extend(is_test.then_some(("HC-Use-Staging-CA", "true")));
+                let body =
+                    json!({"name": name, "type": "managed", "domain_names": domains, "labels": labels});
+                let all = self.certificates();
+                match all.write(http::post(all.list_url()).json(&body)).await? {
+                    Written::Whole(created) => Ok(created.id),
+                    Written::Step(_) | Written::Gone => Err(Error::broken("a new certificate has no number")),
+                }
+            }
         }
-        let Certificate::Managed { uid, name, domains, is_test } = certificate else {
-            let Certificate::Uploaded(name) = certificate else { unreachable!() };
-            return Err(Error::invalid(format!("there is no certificate {name}")));
-        };
-        let mut labels = BTreeMap::from([(UID, &**uid)]);
-        labels.extend(is_test.then_some(("HC-Use-Staging-CA", "true")));
-        let body = json!({"name": name, "type": "managed", "domain_names": domains, "labels": labels});
-        match self.collection::<Stored>("certificate").write(http::post(url).json(&body)).await? {
-            Written::Whole(created) => Ok(created.id),
-            Written::Step(_) | Written::Gone => Err(Error::broken("a new certificate has no number")),
-        }
+    }
+
+    /// The number of the first certificate that a filter of the list selects.
+    async fn stored(&self, filter: &str, value: &str) -> Result<Option<NumericId>, Error> {
+        let found = self.certificates().list_query(filter, value).list().await?;
+        Ok(found.first().map(|stored| stored.id))
+    }
+
+    fn certificates(&self) -> Collection<Stored> {
+        self.collection("certificate")
     }
 }
