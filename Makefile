@@ -6,9 +6,9 @@
 # PILEUS_KUBE_BIN         folders with kube-apiserver, etcd and kubectl, instead of building them
 # RUST_TEST_THREADS       how many tests of a binary run at a time (default: 6)
 
-GUESTS := -p simulated-provider -p hostile-provider -p unruly-provider
+GUESTS := -p simulated-provider -p hetzner-provider -p hostile-provider -p unruly-provider
 # One command builds all of them: with one set of features, each dependency is compiled once.
-PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
+PROGRAMS := -p pileus -p simulated-cloud -p hetzner-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PROGRESS := deploy/dev/progress
 # More than there are cores, as most tests wait for other processes.

@@ -94,6 +94,12 @@ pub trait Instances: Provider {
         async { None }
     }
 
+    /// What happens to a Node whose instance the provider deliberately doesn't manage, if the Node's facts alone tell so. Then
+    /// neither a list nor [`lookup`](Self::lookup) is asked. None, which is the default, for all others.
+    fn unmanaged(&self, _: &NodeReference) -> Option<Stance> {
+        None
+    }
+
     /// Looks up the instances of Nodes: one answer each, in the same order. Fails as a whole only if the provider can't
     /// consider any Node.
     ///
@@ -130,6 +136,9 @@ async fn list_or_lookup<P: Instances>(
     let index = list.index(P::canonical_id);
     let schemes = P::describe().provider_id_schemes;
     let find = async |node: &NodeReference| {
+        if let Some(stance) = provider.unmanaged(node) {
+            return Ok(Answer::Unmanaged(stance));
+        }
         let answer = match &node.provider_id {
             // A list says nothing about the instances of other clouds.
             Some(id) if !has_scheme(id, &schemes) => return Err(foreign(id, &schemes)),
@@ -167,7 +176,10 @@ pub async fn lookup_each<P: Instances>(
         if deadline::has_passed() {
             return Err(Error::deadline(&format!("node {}", node.name)));
         }
-        provider.lookup(purpose, node).await
+        match provider.unmanaged(node) {
+            Some(stance) => Ok(Answer::Unmanaged(stance)),
+            None => provider.lookup(purpose, node).await,
+        }
     };
     map_concurrently(nodes, lookup).await
 }

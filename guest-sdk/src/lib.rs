@@ -45,7 +45,7 @@ pub use operation::InProgress;
 pub use provider::{Problem, Provider};
 pub use routes::{
     Cluster, ListedRoute, Route, RouteAction, RouteChange, RouteOutcome, RouteProgress, Routes,
-    change_each_route,
+    change_each_route, change_routes_in_turn,
 };
 pub use service::{
     Ingress, IngressPoint, IpFamily, IpMode, LocalEndpoints, OwnedLoadBalancer, PortStatus, Protocol,

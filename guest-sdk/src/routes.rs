@@ -176,3 +176,32 @@ pub async fn change_each_route<P: Routes>(
     let is_removal = |change: &RouteChange| matches!(change.action, RouteAction::Delete(_));
     map_removals_first(changes, is_removal, change).await
 }
+
+/// Makes the changes one after the other, for a cloud that locks all routes while it changes one: first those that wait for
+/// the cloud, then deletions, then creations. Once a change is in progress, it answers `in-progress` for the rest, without a
+/// request.
+pub async fn change_routes_in_turn<P: Routes>(
+    provider: &P,
+    cluster: &Cluster,
+    changes: &[RouteChange],
+) -> Vec<RouteOutcome> {
+    let order = |change: &RouteChange| match (&change.resume, &change.action) {
+        (Some(_), _) => 0,
+        (None, RouteAction::Delete(_)) => 1,
+        (None, RouteAction::Create(_)) => 2,
+    };
+    let mut rows: Vec<_> = changes.iter().enumerate().collect();
+    rows.sort_by_key(|(_, change)| order(change));
+    let (mut outcomes, mut is_locked) = (Vec::new(), false);
+    for (row, change) in rows {
+        let outcome = if is_locked {
+            Ok(InProgress::soon().into())
+        } else {
+            change_each_route(provider, cluster, std::slice::from_ref(change)).await.remove(0)
+        };
+        is_locked |= matches!(outcome, Ok(RouteProgress::InProgress(_)));
+        outcomes.push((row, outcome));
+    }
+    outcomes.sort_by_key(|(row, _)| *row);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}

@@ -13,8 +13,14 @@ use crate::{Error, ErrorKind};
 pub(crate) const GATE: &str = "pileus-gate";
 
 /// The headers in which clouds return the ID of a request, for a support ticket.
-const REQUEST_IDS: [&str; 5] =
-    ["x-request-id", "x-ms-request-id", "x-amzn-requestid", "x-amz-request-id", "x-openstack-request-id"];
+const REQUEST_IDS: [&str; 6] = [
+    "x-request-id",
+    "x-ms-request-id",
+    "x-amzn-requestid",
+    "x-amz-request-id",
+    "x-openstack-request-id",
+    "x-correlation-id",
+];
 
 /// How many characters of the cloud's message are kept: a sentence or two. The host keeps 1 KiB of the whole message.
 const MAX_MESSAGE: usize = 500;
