@@ -277,7 +277,7 @@ impl LoadBalancer {
 
     fn ingress(&self, spec: &Spec<'_>) -> Vec<Ingress> {
         let options = &spec.options;
-        if let Some(hostname) = options.text("hostname") {
+        if let Some(hostname) = options.text("hostname").filter(|name| !name.is_empty()) {
             return vec![Ingress::hostname(hostname)];
         }
         let ip_mode = Some(if options.is("uses-proxyprotocol") { IpMode::Proxy } else { IpMode::Vip });
