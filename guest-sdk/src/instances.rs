@@ -292,6 +292,10 @@ mod tests {
             let entry = |name: String| (format!("lister://{name}"), name, Answer::Pending(Duration::ZERO));
             Some(InstanceList::new(list, entry))
         }
+
+        fn unmanaged(&self, node: &NodeReference) -> Option<Stance> {
+            (node.label("managed") == Some("false")).then_some(Stance::Released)
+        }
     }
 
     #[test]
@@ -326,6 +330,21 @@ mod tests {
         for foreign in &answers[2..] {
             assert_eq!(foreign.as_ref().unwrap_err().kind, crate::ErrorKind::Invalid);
         }
+    }
+
+    #[test]
+    fn an_unmanaged_node_is_looked_up_nowhere() {
+        let released = Ok(Answer::Unmanaged(Stance::Released));
+        let label = ("managed".to_owned(), "false".to_owned());
+        let foreign = NodeReference { labels: vec![label], ..NodeReference::new("foreign") };
+        let host = Host::new();
+        let answers = host.lookup::<Lister>(Purpose::Confirm, std::slice::from_ref(&foreign)).unwrap();
+        assert_eq!(answers, [released.clone()]);
+        // A list lacks it, which says nothing.
+        let host = Host::new().exchange(get(url("list")).json(["node-0"]));
+        let nodes = [nodes(3), vec![foreign]].concat();
+        let answers = host.lookup::<Lister>(Purpose::Refresh, &nodes).unwrap();
+        assert_eq!((&answers[3], &answers[2]), (&released, &Ok(Answer::Absent)));
     }
 
     #[test]

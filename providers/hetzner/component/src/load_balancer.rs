@@ -87,7 +87,7 @@ impl LoadBalancers for Hetzner {
         steps.poll(async |url| self.poll(url).await).await;
         self.find_certificates(&mut steps).await;
         let mut found = self.find(&steps).await?;
-        // A change in several actions doesn't take away the ways in that work.
+        // A change in several actions keeps the ingress that works.
         report(&mut steps, &found, |balancer, spec| match balancer.targets[..] {
             [] => ServiceReport::default(),
             _ => ServiceReport::new(balancer.ingress(spec)),
@@ -112,7 +112,7 @@ impl LoadBalancers for Hetzner {
             labels.insert(labels::SERVICE.to_owned(), uid);
             labels::owned(name, labels, cluster)
         };
-        // What is protected stays, whoever its Service was.
+        // What is protected stays, so it is no orphan.
         let all = self.balancers().list().await?.into_iter().filter(|balancer| !balancer.protection.delete);
         Ok(all.filter_map(owned).collect())
     }
@@ -277,7 +277,7 @@ impl LoadBalancer {
 
     fn ingress(&self, spec: &Spec<'_>) -> Vec<Ingress> {
         let options = &spec.options;
-        if let Some(hostname) = options.text("hostname") {
+        if let Some(hostname) = options.text("hostname").filter(|name| !name.is_empty()) {
             return vec![Ingress::hostname(hostname)];
         }
         let ip_mode = Some(if options.is("uses-proxyprotocol") { IpMode::Proxy } else { IpMode::Vip });

@@ -18,6 +18,7 @@ mod cloud_faults;
 mod conformance;
 mod credentials;
 mod gate;
+mod hetzner;
 mod history;
 mod http_proxy;
 mod interruptions;

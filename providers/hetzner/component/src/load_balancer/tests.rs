@@ -152,7 +152,7 @@ fn ips(ips: &[&str]) -> Vec<Ingress> {
     ips.iter().map(|ip| Ingress::ip(*ip)).collect()
 }
 
-const WAYS_IN: [&str; 3] = ["198.51.100.7", "2001:db8::1", "10.0.0.5"];
+const INGRESS: [&str; 3] = ["198.51.100.7", "2001:db8::1", "10.0.0.5"];
 
 fn spec<'a>(defaults: &'a Defaults, call: &'a ServiceCall) -> Result<Spec<'a>, Error> {
     Spec::new(defaults, call, call.changes[0].service().unwrap(), Some(NumericId(7)))
@@ -377,11 +377,11 @@ fn targets_follow_the_nodes() {
 #[test]
 fn what_the_former_controller_made_is_served_without_a_write() {
     let rows: [(Value, &[(&str, &str)], Vec<Ingress>); 5] = [
-        (json!({}), &[], ips(&WAYS_IN)),
-        (json!({"public_net": {"enabled": false}}), &[], ips(&WAYS_IN[2..])),
-        (json!({}), &[("ipv6-disabled", "true"), ("disable-private-ingress", "true")], ips(&WAYS_IN[..1])),
+        (json!({}), &[], ips(&INGRESS)),
+        (json!({"public_net": {"enabled": false}}), &[], ips(&INGRESS[2..])),
+        (json!({}), &[("ipv6-disabled", "true"), ("disable-private-ingress", "true")], ips(&INGRESS[..1])),
         (json!({}), &[("hostname", "web.example")], vec![Ingress::hostname("web.example")]),
-        (json!({"labels": {"by": "hand"}, "load_balancer_type": {"name": "lb31"}}), &[], ips(&WAYS_IN)),
+        (json!({"labels": {"by": "hand"}, "load_balancer_type": {"name": "lb31"}}), &[], ips(&INGRESS)),
     ];
     for (change, annotations, expected) in rows {
         let host = cloud(&json!({})).exchange(by_label(&[inherited(&change)]));
@@ -409,7 +409,7 @@ fn our_labels_come_with_the_first_change() {
     let call = ensure(&[("algorithm-type", "least_connections")]);
     let Ok(ServiceProgress::InProgress(progress, report)) = outcome(&host, &call) else { panic!() };
     assert_eq!(progress.resume.as_deref(), Some("balancer http://cloud.test/v1/actions/9"));
-    assert_eq!(report.status, ips(&WAYS_IN), "the ways in work meanwhile");
+    assert_eq!(report.status, ips(&INGRESS), "the ingress works meanwhile");
     let labels = json!({
         UID: WEB, "pileus-cluster": "c", "pileus-service-namespace": "shop", "pileus-service-name": "web",
     });
@@ -429,7 +429,7 @@ fn a_load_balancer_of_the_right_name_is_taken_over_unless_a_service_has_it() {
         .exchange(by_name("shop", std::slice::from_ref(&found)))
         .exchange(put(format!("{ALL}/42")).json(json!({"load_balancer": found})))
         .exchange(get(format!("{ALL}/42")).json(json!({"load_balancer": inherited(&free)})));
-    assert_eq!(outcome(&host, &call), Ok(ServiceProgress::done(ips(&WAYS_IN))));
+    assert_eq!(outcome(&host, &call), Ok(ServiceProgress::done(ips(&INGRESS))));
     let sent: Value = serde_json::from_slice(&host.requests()[2].body).unwrap();
     assert_eq!((&sent["labels"]["team"], &sent["labels"][UID]), (&json!("a"), &json!(WEB)));
     // One that has a Service isn't taken away from it. The cloud then refuses a second one of the name.
@@ -504,7 +504,7 @@ fn actions_follow_one_another_as_far_as_each_ends_at_once() {
                 action("change_type", "success"),
                 read(&with(&ours, &changed)),
             ],
-            Ok(ServiceProgress::done(ips(&WAYS_IN))),
+            Ok(ServiceProgress::done(ips(&INGRESS))),
         ),
         (
             "removed meanwhile",
@@ -609,7 +609,7 @@ fn certificates_are_found_or_managed() {
         let found =
             inherited(&http_service(&json!({"protocol": "https", "http": {"certificates": certificates}})));
         let host = exchanges.into_iter().fold(cloud(&json!({})), Host::exchange).exchange(by_label(&[found]));
-        assert_eq!(outcome(&host, &call), Ok(ServiceProgress::done(ips(&WAYS_IN))));
+        assert_eq!(outcome(&host, &call), Ok(ServiceProgress::done(ips(&INGRESS))));
         if host.requests().len() == 3 {
             let sent: Value = serde_json::from_slice(&host.requests()[1].body).unwrap();
             let name = format!("ccm-managed-certificate-{WEB}");
@@ -701,5 +701,5 @@ fn a_private_address_needs_a_network() {
             get(format!("{API}/networks?per_page=50&name=nodes")).json(json!({"networks": [{"id": 7}]})),
         )
         .exchange(by_label(&[inherited(&json!({}))]));
-    assert_eq!(outcome(&host, &ensure(&[])), Ok(ServiceProgress::done(ips(&WAYS_IN))));
+    assert_eq!(outcome(&host, &ensure(&[])), Ok(ServiceProgress::done(ips(&INGRESS))));
 }
