@@ -103,13 +103,12 @@ impl MissingInstances {
             self.forget(&node.name);
         }
         if node.is_uninitialized() && !provider.serves(node.provider_id.as_ref()) {
-            match self.foreign.get_mut(&node.name) {
-                Some((known, _)) => *known = Arc::clone(node),
-                None => {
-                    let at = now + FOREIGN_DELAY;
-                    self.unreported.insert((at, node.name.clone()));
-                    self.foreign.insert(node.name.clone(), (Arc::clone(node), at));
-                }
+            if let Some((known, _)) = self.foreign.get_mut(&node.name) {
+                *known = Arc::clone(node);
+            } else {
+                let at = now + FOREIGN_DELAY;
+                self.unreported.insert((at, node.name.clone()));
+                self.foreign.insert(node.name.clone(), (Arc::clone(node), at));
             }
         } else if self.foreign.contains_key(&node.name) {
             self.forget(&node.name);

@@ -85,13 +85,11 @@ where
             Ok(outcomes) => outcomes,
             Err(failure) => {
                 failures += 1;
-                match repeat_after(&failure).filter(|_| failures < MAX_TRIES) {
-                    Some(wait) => sleep(wait).await,
-                    None => {
-                        let first = first.unwrap_or_default();
-                        return CallRecord { sent, outcomes: Err(failure), first, requests };
-                    }
-                }
+                let Some(wait) = repeat_after(&failure).filter(|_| failures < MAX_TRIES) else {
+                    let first = first.unwrap_or_default();
+                    return CallRecord { sent, outcomes: Err(failure), first, requests };
+                };
+                sleep(wait).await;
                 continue;
             }
         };

@@ -1,5 +1,6 @@
 //! The calls with a cloud that never answers. Their deadlines are short, because waiting shows nothing more.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use pileus_cloud::Target;
@@ -25,8 +26,8 @@ fn deadlines(refused: Duration) -> (Duration, Duration) {
     (soft, soft + normal.lookup_hard.saturating_sub(normal.lookup_soft))
 }
 
-/// How long a call takes.
-async fn time(call: impl Future) -> Duration {
+/// How long a call takes. It is pinned, since its future has some kilobytes.
+async fn time(call: Pin<Box<impl Future>>) -> Duration {
     let started = Instant::now();
     call.await;
     started.elapsed()
@@ -47,20 +48,21 @@ impl Caller {
         if let Some(lookups) = &mut facts.lookups {
             // One such wait is enough.
             if let Some((purpose, about)) = self.fault_subjects(lookups.known.as_ref()).into_iter().next() {
-                lookups.deadlines = deadlines(time(self.call_lookup(refuses, purpose, about.clone())).await);
+                lookups.deadlines =
+                    deadlines(time(Box::pin(self.call_lookup(refuses, purpose, about.clone()))).await);
                 report(lookups.deadlines);
                 self = self.with_deadlines(lookups.deadlines);
                 lookups.faults.push((mode, vec![self.call_lookup(mode, purpose, about).await]));
             }
         }
         if let Some(changes) = &mut facts.load_balancers {
-            changes.deadlines = deadlines(time(self.services_fault(refuses)).await);
+            changes.deadlines = deadlines(time(Box::pin(self.services_fault(refuses))).await);
             report(changes.deadlines);
             self = self.with_deadlines(changes.deadlines);
             changes.faults.push(self.services_fault(mode).await);
         }
         if let Some(changes) = &mut facts.routes {
-            changes.deadlines = deadlines(time(self.routes_fault(refuses, nodes)).await);
+            changes.deadlines = deadlines(time(Box::pin(self.routes_fault(refuses, nodes))).await);
             report(changes.deadlines);
             self = self.with_deadlines(changes.deadlines);
             changes.faults.push(self.routes_fault(mode, nodes).await);
@@ -93,8 +95,8 @@ mod tests {
             let (soft_deadline, hard_deadline) = deadlines(Duration::from_millis(refused));
             assert_eq!(soft_deadline, Duration::from_millis(soft), "{refused} ms");
             assert_eq!(
-                hard_deadline - soft_deadline,
-                normal.lookup_hard - normal.lookup_soft,
+                hard_deadline.saturating_sub(soft_deadline),
+                normal.lookup_hard.saturating_sub(normal.lookup_soft),
                 "{refused} ms"
             );
         }
