@@ -24,12 +24,6 @@ use crate::{Begun, Hetzner, is_locked};
 /// The label with the UID of the Service, as hcloud-cloud-controller-manager writes it.
 const UID: &str = "hcloud-ccm/service-uid";
 
-/// The type of new load balancers, unless a Service or the operator names one.
-const DEFAULT_TYPE: &str = "lb11";
-
-/// How many targets a new load balancer gets at once: what the smallest type takes. Others follow one by one.
-const FIRST_TARGETS: usize = 25;
-
 /// The steps of a Service.
 const CERTIFICATE: &str = "certificate";
 const BALANCER: &str = "balancer";
@@ -158,38 +152,7 @@ impl Hetzner {
 
     /// Creates a load balancer with all that the cloud takes at once. What it doesn't follows in later calls.
     async fn create(&self, spec: &Spec<'_>) -> Result<Written<LoadBalancer>, Error> {
-        let options = &spec.options;
-        let location = options.text("location").filter(|location| !location.is_empty());
-        let zone = options.text("network-zone").filter(|_| location.is_none());
-        if location.is_none() && zone.is_none() {
-            let message =
-                "a load balancer needs the annotation location or network-zone, or a configured default";
-            return Err(Error::invalid(message));
-        }
-        let services: Vec<_> = spec.listeners.iter().map(|listener| &listener.body).collect();
-        let targets: Vec<_> = spec.targets.iter().take(FIRST_TARGETS).collect();
-        let mut body = json!({
-            "name": spec.name, "labels": spec.labels, "services": services,
-            "load_balancer_type": options.text("type").unwrap_or_else(|| DEFAULT_TYPE.to_owned()),
-        });
-        // The place in a network can't be chosen here, and private targets need one.
-        let joins_later = options.text("private-ipv4").or(options.text("private-subnet-ip-range")).is_some();
-        let now = |value: Value| Some(value).filter(|_| !joins_later);
-        let optional = [
-            ("location", location.map(Value::from)),
-            ("network_zone", zone.map(Value::from)),
-            ("algorithm", options.keyword("algorithm-type").map(|kind| json!({"type": kind}))),
-            ("network", spec.network.and_then(|network| now(json!(network)))),
-            ("targets", now(json!(targets))),
-            (
-                "public_interface",
-                options.flag("disable-public-network").and_then(|is_disabled| now(json!(!is_disabled))),
-            ),
-        ];
-        if let Some(fields) = body.as_object_mut() {
-            fields.extend(optional.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
-        }
-        let response = http::post(self.balancers().list_url()).json(&body).send().await?;
+        let response = http::post(self.balancers().list_url()).json(&spec.creation()?).send().await?;
         match self.status(response.json::<Begun>()?.action) {
             Status::Running(progress) => Ok(Written::Step(progress)),
             Status::Succeeded => Ok(Written::Step(InProgress::soon())),

@@ -60,7 +60,9 @@ impl Hetzner {
                 let all = self.certificates();
                 match all.write(http::post(all.list_url()).json(&body)).await? {
                     Written::Whole(created) => Ok(created.id),
-                    Written::Step(_) | Written::Gone => Err(Error::broken("the cloud returned no ID of a new certificate")),
+                    Written::Step(_) | Written::Gone => {
+                        Err(Error::broken("the cloud returned no ID of a new certificate"))
+                    }
                 }
             }
         }

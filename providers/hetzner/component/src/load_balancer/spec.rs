@@ -12,6 +12,12 @@ use crate::annotation::Options;
 use crate::configuration::Defaults;
 use crate::server::{is_dedicated, server_id};
 
+/// The type of new load balancers, unless a Service or the operator names one.
+const DEFAULT_TYPE: &str = "lb11";
+
+/// How many targets a new load balancer gets at once: what the smallest type takes. Others follow one by one.
+const FIRST_TARGETS: usize = 25;
+
 /// What a Service asks for.
 pub(crate) struct Spec<'a> {
     pub(super) options: Options<'a>,
@@ -104,6 +110,36 @@ impl<'a> Spec<'a> {
             certificates: certificates(&options)?,
             unsupported: others.into_iter().map(|port| port.protocol.as_str()).collect(),
         })
+    }
+
+    /// The body that creates the load balancer, with all that the cloud takes at once.
+    pub(super) fn creation(&self) -> Result<Value, Error> {
+        let options = &self.options;
+        let location = options.text("location").filter(|location| !location.is_empty());
+        let zone = options.text("network-zone").filter(|_| location.is_none());
+        if location.is_none() && zone.is_none() {
+            return Err(Error::invalid(
+                "set the annotation location or network-zone, or configure a default",
+            ));
+        }
+        // The place in a network can't be chosen here, and private targets need one.
+        let joins_later = options.text("private-ipv4").or(options.text("private-subnet-ip-range")).is_some();
+        let now = |value: Value| Some(value).filter(|_| !joins_later);
+        let is_public = options.flag("disable-public-network").map(|is_disabled| !is_disabled);
+        let services: Vec<_> = self.listeners.iter().map(|listener| &listener.body).collect();
+        let targets: Vec<_> = self.targets.iter().take(FIRST_TARGETS).collect();
+        Ok(fields([
+            ("name", Some(json!(self.name))),
+            ("labels", Some(json!(self.labels))),
+            ("load_balancer_type", Some(json!(options.text("type").as_deref().unwrap_or(DEFAULT_TYPE)))),
+            ("location", location.map(Value::from)),
+            ("network_zone", zone.map(Value::from)),
+            ("algorithm", options.keyword("algorithm-type").map(|kind| json!({"type": kind}))),
+            ("services", Some(json!(services))),
+            ("network", self.network.and_then(|network| now(json!(network)))),
+            ("targets", now(json!(targets))),
+            ("public_interface", is_public.and_then(|is_public| now(json!(is_public)))),
+        ]))
     }
 
     /// Sets the certificates of all listeners.
