@@ -18,6 +18,7 @@ mod provider_id;
 mod requirements;
 mod route;
 mod service;
+mod uid;
 
 pub use address::{Address, AddressKind};
 pub use cluster::Cluster;
@@ -36,3 +37,4 @@ pub use route::{ListedRoute, Route, RouteAction, RouteChange, RouteProgress, Rou
 pub use service::{
     IpFamily, LocalEndpoints, Service, ServicePort, SessionAffinity, TargetSelection, TrafficPolicy,
 };
+pub use uid::is_uid_of;
