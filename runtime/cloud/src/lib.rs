@@ -11,6 +11,7 @@ mod error;
 mod ingress;
 mod instance;
 mod load_balancer;
+mod local_instance;
 mod node;
 mod notice;
 mod provider;
@@ -28,6 +29,7 @@ pub use instance::{Answer, Instance, InstanceState, Instances, Purpose, Stance};
 pub use load_balancer::{
     LoadBalancers, OwnedLoadBalancer, ServiceAction, ServiceCall, ServiceChange, ServiceProgress, Target,
 };
+pub use local_instance::{LocalAnswer, LocalInstance};
 pub use node::NodeReference;
 pub use notice::Notice;
 pub use provider::Provider;

@@ -1,8 +1,9 @@
-//! A loaded provider. It implements `pileus-cloud`'s traits by calls to its component: `instances` lookups, `load_balancers`
-//! and `routes` lists and changes. `repeat` handles batches that the provider fails at.
+//! A loaded provider. It implements `pileus-cloud`'s traits by calls to its component: `instances` and `local_instance`
+//! lookups, `load_balancers` and `routes` lists and changes. `repeat` handles batches that the provider fails at.
 
 mod instances;
 mod load_balancers;
+mod local_instance;
 mod repeat;
 mod routes;
 

@@ -73,7 +73,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         (Err(error), _) => return Err(failed(error)),
     };
     let description = match &settings {
-        Some(settings) => description.with_one_at_a_time(&settings.one_at_a_time),
+        Some(settings) => description.with_settings(settings),
         None => description,
     };
     let access = match (document, &settings) {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use pileus_cloud::Provider;
-use pileus_gate::{Fence, Gate};
+use pileus_gate::{Fence, Gate, Problem};
 use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Description, Engine, Guest, Limits, Settings};
 
 use crate::access_review::AccessReview;
@@ -83,7 +83,10 @@ pub(crate) async fn prepare(
         digest = %component.digest, contract = %component.contract, capabilities = ?component.capabilities,
         code_from = source, took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "provider loaded"
     );
-    let description = description.with_one_at_a_time(&settings.one_at_a_time);
+    for Problem { path, message } in &settings.notices {
+        tracing::warn!(provider = %name, field = path, notice = message, "the provider has a notice about its configuration");
+    }
+    let description = description.with_settings(&settings);
     AccessReview::new(&settings, &document).log(&name);
     let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
     let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };
