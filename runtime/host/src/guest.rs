@@ -15,6 +15,7 @@ use pileus_gate::{Gate, MemoryBudget, Replies, ReplyCounts, Urgency, View};
 use tokio::time::Instant;
 
 use crate::call::CallOptions;
+use crate::change_deadline::ChangeDeadline;
 use crate::component::{Capability, Component};
 use crate::description::Description;
 use crate::egress::Denials;
@@ -35,6 +36,7 @@ pub struct Guest {
     configuration: Arc<str>,
     gate: Gate,
     limits: Limits,
+    change_deadline: ChangeDeadline,
     /// The memory that the host holds for all its calls.
     budget: MemoryBudget,
     metrics: Metrics,
@@ -59,6 +61,7 @@ impl Guest {
             description,
             configuration: configuration.into(),
             gate,
+            change_deadline: ChangeDeadline::default(),
             budget: MemoryBudget::new(limits.provider_host_memory),
             limits,
             metrics: metrics.clone(),

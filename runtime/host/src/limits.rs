@@ -122,7 +122,8 @@ pub struct Limits {
     pub change_soft: Duration,
     /// The soft deadline of changes of load balancers. A user gets no address before the whole call has been answered. So
     /// where a cloud's rate limit makes a thousand changes wait, each call returns those that were made meanwhile. Where
-    /// Services share an object, one call writes it and the next reports the result, so a user waits for two calls.
+    /// Services share an object, one call writes it and the next reports the result, so a user waits for two calls. After a call
+    /// that came to no write, the next one has a third of the hard deadline.
     pub load_balancers_soft: Duration,
     /// The hard deadline of changes of routes. A later call asks again about a change that takes a cloud longer.
     pub change_hard: Duration,
