@@ -7,6 +7,7 @@ mod local_instance;
 mod repeat;
 mod routes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,8 @@ pub struct Guest {
     name: Arc<str>,
     description: Description,
     configuration: Arc<str>,
+    /// The facts about the host's identity, by name.
+    identity: Arc<BTreeMap<String, String>>,
     gate: Gate,
     limits: Limits,
     change_deadline: ChangeDeadline,
@@ -60,6 +63,7 @@ impl Guest {
             name: name.into(),
             description,
             configuration: configuration.into(),
+            identity: Arc::default(),
             gate,
             change_deadline: ChangeDeadline::default(),
             budget: MemoryBudget::new(limits.provider_host_memory),
@@ -72,6 +76,12 @@ impl Guest {
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { budget: MemoryBudget::new(limits.provider_host_memory), limits, ..self }
+    }
+
+    /// Sets the public facts about the host's identity that the provider may read, by name.
+    #[must_use]
+    pub fn with_identity(self, identity: BTreeMap<String, String>) -> Self {
+        Self { identity: Arc::new(identity), ..self }
     }
 
     /// The provider as controllers see it.
@@ -113,6 +123,7 @@ impl Guest {
             provider: Arc::clone(&self.name),
             function,
             configuration: Arc::clone(&self.configuration),
+            identity: Arc::clone(&self.identity),
             gate: Some(match view {
                 Some(view) => gate.with_view(view.clone()),
                 None => gate,

@@ -1,5 +1,6 @@
 //! The limits of what a provider may use, each with its reason.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The length of an epoch tick: the interval at which a running guest's CPU time is checked, and the longest that a looping
@@ -132,6 +133,12 @@ pub struct Limits {
     /// The deadline of a call of `info`, which computes and never waits: five times its CPU time, because other work may
     /// want the machine too.
     pub info: Duration,
+}
+
+impl Limits {
+    /// The memory of one call that an operator may choose, in bytes. A provider starts with some MiB, and none has more than a
+    /// slot of the pool.
+    pub const MEMORY: RangeInclusive<usize> = 16 << 20..=MAX_MEMORY;
 }
 
 impl Default for Limits {

@@ -92,6 +92,8 @@ fn add_description(report: &mut Report, inspection: &Inspection) {
     report.list("annotations used", &annotations.collect::<Vec<_>>());
     report.list("Service data used", &service_facts.names().map(str::to_owned).collect::<Vec<_>>());
     report.list("configuration", &fields_of(configuration_schema));
+    let fact = |(name, fact): (&String, &String)| format!("{name}: {fact}");
+    report.list("identity", &inspection.identity.iter().map(fact).collect::<Vec<_>>());
 }
 
 /// The top-level fields of a JSON Schema, one line each.
@@ -137,22 +139,7 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     report.list("node labels of this configuration", node_labels);
     report.list("notices", &notices.iter().map(ToString::to_string).collect::<Vec<_>>());
     report.list("declared limits", &limits.iter().map(limit).collect::<Vec<_>>());
-    let operator_limits = inspection.access.iter().flat_map(|access| &access.limits);
-    let operator_limits = operator_limits.filter_map(|ComparedLimit { key, declared, allowed, requests }| {
-        if let Some(requests) = requests {
-            return Some(format!("{key}: {} ({requests})", rate((*allowed)?)));
-        }
-        let declared = declared.map_or_else(|| "nothing".to_owned(), rate);
-        Some(format!("{key}: {} (the provider declares {declared})", rate((*allowed)?)))
-    });
-    report.list("your limits", &operator_limits.collect::<Vec<_>>());
-    let credentials = inspection.access.iter().flat_map(|access| &access.credentials);
-    let credentials = credentials.map(|Credential { name, hosts, plain, addresses: _, kind }| {
-        let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
-        let plain = if *plain { ", also without TLS" } else { "" };
-        format!("{name}: {}, for {}{plain}", kind.label(), hosts.join(", "))
-    });
-    report.list("credentials", &credentials.collect::<Vec<_>>());
+    add_operator_settings(report, inspection);
     add_warnings(report, settings);
     let lists = rules.iter().filter(|rule| rule.page.is_some()).count();
     let lists = if lists > 0 { format!(", {lists} for paged lists") } else { String::new() };
@@ -169,6 +156,26 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     if rules.len() > shown.len() {
         report.line("", &format!("and {} more (see --json)", rules.len() - shown.len()));
     }
+}
+
+/// The limits and credentials of the document.
+fn add_operator_settings(report: &mut Report, inspection: &Inspection) {
+    let operator_limits = inspection.access.iter().flat_map(|access| &access.limits);
+    let operator_limits = operator_limits.filter_map(|ComparedLimit { key, declared, allowed, requests }| {
+        if let Some(requests) = requests {
+            return Some(format!("{key}: {} ({requests})", rate((*allowed)?)));
+        }
+        let declared = declared.map_or_else(|| "nothing".to_owned(), rate);
+        Some(format!("{key}: {} (the provider declares {declared})", rate((*allowed)?)))
+    });
+    report.list("your limits", &operator_limits.collect::<Vec<_>>());
+    let credentials = inspection.access.iter().flat_map(|access| &access.credentials);
+    let credentials = credentials.map(|Credential { name, hosts, plain, addresses: _, kind }| {
+        let hosts: Vec<_> = hosts.iter().map(ToString::to_string).collect();
+        let plain = if *plain { ", also without TLS" } else { "" };
+        format!("{name}: {}, for {}{plain}", kind.label(), hosts.join(", "))
+    });
+    report.list("credentials", &credentials.collect::<Vec<_>>());
 }
 
 fn add_warnings(report: &mut Report, settings: &Settings) {
