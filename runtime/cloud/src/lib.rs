@@ -11,6 +11,7 @@ mod error;
 mod ingress;
 mod instance;
 mod load_balancer;
+mod local_instance;
 mod node;
 mod notice;
 mod provider;
@@ -18,6 +19,7 @@ mod provider_id;
 mod requirements;
 mod route;
 mod service;
+mod uid;
 
 pub use address::{Address, AddressKind};
 pub use cluster::Cluster;
@@ -27,6 +29,7 @@ pub use instance::{Answer, Instance, InstanceState, Instances, Purpose, Stance};
 pub use load_balancer::{
     LoadBalancers, OwnedLoadBalancer, ServiceAction, ServiceCall, ServiceChange, ServiceProgress, Target,
 };
+pub use local_instance::{LocalAnswer, LocalInstance};
 pub use node::NodeReference;
 pub use notice::Notice;
 pub use provider::Provider;
@@ -36,3 +39,4 @@ pub use route::{ListedRoute, Route, RouteAction, RouteChange, RouteProgress, Rou
 pub use service::{
     IpFamily, LocalEndpoints, Service, ServicePort, SessionAffinity, TargetSelection, TrafficPolicy,
 };
+pub use uid::is_uid_of;

@@ -80,7 +80,7 @@ pub enum ServiceProgress {
         after: Duration,
         /// The note for the next call about the same object.
         resume: Option<String>,
-        /// The ways in that work already. `None` leaves the Service's status as it is.
+        /// The ingress that works already. `None` leaves the Service's status as it is.
         status: Option<Vec<Ingress>>,
         /// What to tell the Service's user, each once.
         notices: Vec<Notice>,

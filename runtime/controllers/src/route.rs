@@ -3,10 +3,13 @@
 //! A pass compares the desired routes with the cloud's table, for all Nodes together. It runs when a Node has changed in a way
 //! that matters, and each half hour with a new list, because routes also change by other means. Between lists the table is
 //! known from the last list and our own changes, so a Node that joins costs one write and no read (U-22). A route is deleted
-//! only if a list made for that pass shows it, and only while the cluster is still that of the start.
+//! only if a list made for that pass shows it, and only while the cluster is still that of the start. A range for which the
+//! provider needs no route counts as present, although no list shows it (`elsewhere`).
 
 mod apply;
+mod elsewhere;
 mod known;
+mod memory;
 pub(crate) mod metrics;
 mod pending;
 mod plan;
@@ -16,25 +19,22 @@ mod report;
 mod scenarios;
 mod truce;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use pileus_cloud::{Cluster, Error, ErrorKind, Provider, RouteProgress, Routes};
+use pileus_cloud::{Cluster, Provider, Routes};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::deps::ControllerDeps;
 use crate::events::Events;
-use crate::facts::node::NodeFacts;
 use crate::metrics::Metrics;
-use crate::nodes::{Change, Nodes};
+use crate::nodes::Nodes;
 use crate::schedule::Backoff;
 use crate::timer::sleep_until;
-use pending::{ChangeKey, PendingChanges};
-use plan::{KnownRoute, Plan, PlanInputs, WantedRoute};
-use truce::Truces;
+use memory::{Memory, delete_key};
+use plan::{KnownRoute, Plan, PlanInputs};
 
 /// The pause after a pass in which changes are gathered, so that Nodes that join together get their routes together.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
@@ -64,23 +64,6 @@ pub struct Controller {
     jitter: fn() -> f64,
 }
 
-/// What is kept between passes. All of it can be rebuilt from a list and the Nodes.
-struct Memory {
-    /// The cloud's table. `None` before the first list.
-    table: Option<Vec<KnownRoute>>,
-    /// When the next list is due.
-    next_list: Instant,
-    list_failures: u32,
-    /// When the last pass began.
-    last_pass: Instant,
-    pending: PendingChanges,
-    /// The digest of each Node when it was last seen, by its name.
-    digests: BTreeMap<String, u64>,
-    /// The UIDs of the other clusters whose routes have been logged.
-    other_clusters: BTreeSet<String>,
-    truces: Truces,
-}
-
 impl Controller {
     /// Builds the controller. `None` where the provider has no routes.
     pub fn new(deps: ControllerDeps, settings: Settings) -> Option<Self> {
@@ -98,16 +81,7 @@ impl Controller {
 
     /// Runs until `stop`. A change in flight is finished by the gate, or found by the next list.
     pub async fn run(self, stop: CancellationToken) {
-        let mut memory = Memory {
-            table: None,
-            next_list: Instant::now(),
-            list_failures: 0,
-            last_pass: Instant::now(),
-            pending: PendingChanges::default(),
-            digests: BTreeMap::new(),
-            other_clusters: BTreeSet::new(),
-            truces: Truces::default(),
-        };
+        let mut memory = Memory::default();
         let (mut changes, mut confirmed) = (self.nodes.subscribe(), self.nodes.confirmations().subscribe());
         // The first pass waits for the list of all Nodes.
         let (mut next_pass, mut is_due) = (Instant::now(), false);
@@ -117,7 +91,7 @@ impl Controller {
                 biased;
                 () = stop.cancelled() => return,
                 changed = changes.recv() => match changed {
-                    Some(changed) => is_due |= memory.observe(changed),
+                    Some(changed) => is_due |= memory.observe(changed, &self.provider.node_labels),
                     None => return,
                 },
                 Ok(()) = confirmed.changed(), if memory.table.is_some() => is_due = true,
@@ -182,8 +156,17 @@ impl Controller {
         let mut plan = plan::plan(inputs);
         // A cloud may refuse a change of the whole table for a route to an instance that doesn't exist.
         let unusable = self.nodes.confirmations().unusable(nodes.iter().map(|node| &**node));
-        plan.creates.retain(|wanted| !unusable.contains(&wanted.node.uid));
+        let (labels, now) = (&self.provider.node_labels, Instant::now());
+        plan.creates.retain(|wanted| {
+            let route = plan::route_digest(&wanted.node, labels);
+            !unusable.contains(&wanted.node.uid) && !memory.elsewhere.is_settled(wanted, route, now)
+        });
         Some(plan)
+    }
+
+    /// A period that differs from one time to the next, so that clusters that start together don't stay together.
+    fn jittered(&self, period: Duration) -> Duration {
+        period.mul_f64(1.0 + (self.jitter)() / 10.0)
     }
 
     /// Lists the cloud's table. Returns whether that succeeded. A failed list is retried by later passes, after a backoff.
@@ -200,7 +183,7 @@ impl Controller {
                 let routes: Vec<_> = routes.into_iter().map(KnownRoute::listed).collect();
                 self.report_other_clusters(memory, &routes);
                 memory.table = Some(routes);
-                memory.next_list = now + self.settings.audit_period.mul_f64(1.0 + (self.jitter)() / 10.0);
+                memory.next_list = now + self.jittered(self.settings.audit_period);
                 true
             }
             Err(error) => {
@@ -220,91 +203,13 @@ impl Controller {
     }
 }
 
-impl Memory {
-    /// Applies changes of Nodes. Returns whether they can change routes or conditions.
-    fn observe(&mut self, changes: Vec<Change>) -> bool {
-        let mut matters = false;
-        for change in changes {
-            match change {
-                Change::Present(node) => {
-                    let digest = plan::digest(&node);
-                    matters |= self.digests.insert(node.name.clone(), digest) != Some(digest);
-                }
-                Change::Gone(name) => matters |= self.digests.remove(&name).is_some(),
-            }
-        }
-        matters
-    }
-
-    /// When the next pass is due without a change of a Node. `None` before the first pass, which waits for the list of Nodes.
-    fn next_wake(&self) -> Option<Instant> {
-        let has_passed = self.table.is_some() || self.list_failures > 0;
-        let wakes = self.pending.next_after(self.last_pass).into_iter().chain([self.next_list]);
-        wakes.min().filter(|_| has_passed)
-    }
-
-    /// Removes pending changes that the plan no longer wants.
-    fn forget_unwanted(&mut self, plan: &Plan) {
-        let deletes = plan.deletes.iter().map(delete_key);
-        let creates = plan.creates.iter().map(create_key);
-        let conflicts = plan.conflicts.iter().map(|(wanted, _)| conflict_key(wanted));
-        let wanted: BTreeSet<_> = deletes.chain(creates).chain(conflicts).collect();
-        let nodes: HashSet<&str> = plan.networks.iter().map(|(node, _)| &*node.uid).collect();
-        self.truces.retain(|uid| nodes.contains(uid));
-        self.pending.retain(|key| match key {
-            ChangeKey::Condition(uid) => nodes.contains(&**uid),
-            ChangeKey::Delete(_) | ChangeKey::Create(..) | ChangeKey::Conflict(..) => wanted.contains(key),
-        });
-    }
-
-    /// Applies the outcome of a change at the cloud. Returns whether it is done.
-    fn on_outcome(&mut self, key: ChangeKey, outcome: &Result<RouteProgress, Error>, jitter: f64) -> bool {
-        let now = Instant::now();
-        match outcome {
-            Ok(RouteProgress::Done | RouteProgress::Elsewhere) => {
-                self.pending.on_done(&key);
-                true
-            }
-            Ok(RouteProgress::InProgress { after, resume }) => {
-                self.pending.on_progress(key, now, *after, resume.clone());
-                false
-            }
-            Err(error) => {
-                let failures = self.pending.on_failure(key, now, error.kind.retry(), jitter);
-                // After a conflict the known table is wrong, so it is listed again; less often where that doesn't help.
-                if matches!(error.kind, ErrorKind::Conflict(_)) && failures.is_power_of_two() {
-                    self.next_list = now;
-                }
-                false
-            }
-        }
-    }
-}
-
-fn delete_key(known: &KnownRoute) -> ChangeKey {
-    ChangeKey::Delete(known.route.name.clone())
-}
-
-fn create_key(wanted: &WantedRoute) -> ChangeKey {
-    let WantedRoute { node, range } = wanted;
-    ChangeKey::Create(*range, node.uid.clone(), node.provider_id.clone())
-}
-
-fn conflict_key(wanted: &WantedRoute) -> ChangeKey {
-    ChangeKey::Conflict(wanted.range, wanted.node.uid.clone())
-}
-
-fn condition_key(node: &NodeFacts) -> ChangeKey {
-    ChangeKey::Condition(node.uid.clone())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
+    use std::collections::{BTreeMap, VecDeque};
     use std::sync::Mutex;
 
     use async_trait::async_trait;
-    use pileus_cloud::{ListedRoute, Route, RouteAction, RouteChange};
+    use pileus_cloud::{Error, ErrorKind, ListedRoute, Route, RouteAction, RouteChange, RouteProgress};
     use prometheus_client::registry::Registry;
     use serde_json::json;
 
@@ -429,6 +334,7 @@ mod tests {
             let (events, _) = Events::start(self.api.client(), "test", "test", metrics.clone());
             let provider = Provider {
                 name: "test".to_owned(),
+                node_labels: vec!["example.com/*".to_owned()],
                 largest_route_batch: 2,
                 routes: Some(Arc::new(self.cloud.clone())),
                 ..model::provider("fake")
@@ -620,6 +526,59 @@ mod tests {
         assert_eq!(world.after(SECOND * 4).await, ["create 10.1.0.0/24 operation 7"]);
         assert_eq!(world.network("a"), "False");
         assert!(world.api.events().is_empty(), "it is no failure");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_range_that_needs_no_route_counts_as_present_and_is_asked_about_again_when_the_node_changes() {
+        let world = World::new(&[("a", "10.1.0.0/24"), ("b", "10.1.1.0/24")]);
+        let elsewhere = || vec![Ok(RouteProgress::Elsewhere)];
+        world.cloud.answers("10.1.0.0/24", elsewhere());
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24", "create 10.1.1.0/24"]);
+        assert_eq!(["a", "b"].map(|name| world.network(name)), ["False", "False"]);
+        assert_eq!(world.api.get("a").facts().network_unavailable.unwrap().reason, "RouteCreated");
+        // Neither a heartbeat, nor another Node's route, nor a list that lacks the range changes that.
+        world.api.put(&world.api.get("a").with(&json!({"metadata": {"labels": {"team": "x"}}})));
+        world.cloud.has("gone", "10.1.9.0/24");
+        world.join("b", "10.1.2.0/24");
+        let calls = world.after(SECOND).await;
+        assert_eq!(calls, ["list", "delete 10.1.1.0/24", "delete 10.1.9.0/24", "create 10.1.2.0/24"]);
+        assert_eq!(world.network("a"), "False");
+        // A label that the provider reads.
+        world.cloud.answers("10.1.0.0/24", elsewhere());
+        let label = |value: &str| json!({"metadata": {"labels": {"example.com/managed": value}}});
+        world.api.put(&world.api.get("a").with(&label("false")));
+        assert_eq!(world.after(SECOND).await, ["create 10.1.0.0/24"]);
+        world.api.put(&world.api.get("a").with(&label("true")));
+        assert_eq!(world.after(SECOND).await, ["create 10.1.0.0/24"], "now it gets a route");
+        assert_eq!(world.after(SECOND * 600).await, Vec::<String>::new());
+        assert_eq!(world.network("a"), "False");
+        let written = world.api.writes();
+        assert_eq!(written.iter().filter(|write| *write == "PATCH a/status").count(), 1, "{written:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_an_audit_and_after_a_restart_a_range_that_needed_no_route_is_asked_about_once() {
+        let world = World::new(&[("a", "10.1.0.0/24")]);
+        let down = || Err(Error::new(ErrorKind::Unavailable(None), "down"));
+        let elsewhere = || Ok(RouteProgress::Elsewhere);
+        world.cloud.answers("10.1.0.0/24", vec![elsewhere(), down(), elsewhere(), elsewhere()]);
+        world.start();
+        assert_eq!(world.after(SECOND).await, ["list", "create 10.1.0.0/24"]);
+        let mut calls = world.after(AUDIT).await;
+        assert_eq!(world.network("a"), "False", "an audit that fails changes nothing");
+        calls.extend(world.after(SECOND * 5).await);
+        assert_eq!(calls, ["list", "create 10.1.0.0/24", "create 10.1.0.0/24"]);
+        world.stop.cancel();
+        let again = World { stop: CancellationToken::new(), ..world };
+        again.start();
+        assert_eq!(again.after(SECOND * 5).await, ["list", "create 10.1.0.0/24"]);
+        assert_eq!(again.network("a"), "False");
+        assert_eq!(again.api.writes(), ["PATCH a/status"]);
+        assert!(
+            again.api.events().is_empty()
+                || again.api.events().iter().all(|it| it == "FailedToCreateRoute a")
+        );
     }
 
     #[tokio::test(start_paused = true)]

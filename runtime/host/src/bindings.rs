@@ -24,5 +24,7 @@ mod generated {
     });
 }
 
-pub(crate) use generated::exports::pileus::provider::{info, instances, load_balancers, routes};
+pub(crate) use generated::exports::pileus::provider::{
+    info, instances, load_balancers, local_instance, routes,
+};
 pub(crate) use generated::pileus::provider::{call, logging, types};

@@ -4,6 +4,7 @@
 //! Three clocks bound a call, because none of them covers every case: epochs interrupt a guest that computes, the hard
 //! deadline ends a guest that waits, and the gate ends the requests that a guest waits for.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -30,6 +31,7 @@ pub(crate) struct CallOptions {
     pub(crate) provider: Arc<str>,
     pub(crate) function: &'static str,
     pub(crate) configuration: Arc<str>,
+    pub(crate) identity: Arc<BTreeMap<String, String>>,
     /// `None` for a function that must not use the network.
     pub(crate) gate: Option<Gate>,
     /// Records the first request that is denied.
@@ -59,6 +61,7 @@ impl CallOptions {
             provider: Arc::from("(loading)"),
             function,
             configuration: Arc::from(""),
+            identity: Arc::default(),
             gate: None,
             denials: Denials::default(),
             replies: Replies::default(),
@@ -112,6 +115,7 @@ struct Prepared {
 fn prepare(engine: &Engine, options: &CallOptions, now: Instant) -> Result<Prepared, Fault> {
     let context = CallContext {
         configuration: Arc::clone(&options.configuration),
+        identity: Arc::clone(&options.identity),
         soft_deadline: now + options.soft,
         hard_deadline: now + options.hard,
     };

@@ -9,7 +9,7 @@ use std::path::Path;
 use tokio::io::AsyncReadExt as _;
 use wasmtime::component::InstancePre;
 
-use crate::bindings::{info, instances, load_balancers, routes};
+use crate::bindings::{info, instances, load_balancers, local_instance, routes};
 use crate::code::{CacheResult, CodeOrigin, LoadedCode, load_code};
 use crate::digest::Digest;
 use crate::engine::Engine;
@@ -72,6 +72,7 @@ pub struct Component {
     pub(crate) pre: InstancePre<Sandbox>,
     pub(crate) info: info::GuestIndices,
     pub(crate) instances: Option<instances::GuestIndices>,
+    pub(crate) local_instance: Option<local_instance::GuestIndices>,
     pub(crate) load_balancers: Option<load_balancers::GuestIndices>,
     pub(crate) routes: Option<routes::GuestIndices>,
     /// What the code cache had of it.
@@ -143,11 +144,12 @@ impl Component {
         let mismatch = |error: wasmtime::Error| Error::Mismatch(sanitize_message(&format!("{error:#}")));
         let pre = engine.linker().instantiate_pre(&component).map_err(mismatch)?;
         let info = info::GuestIndices::new(&pre).map_err(mismatch)?;
-        let [instances, load_balancers, routes] =
-            [Capability::Instances, Capability::LoadBalancers, Capability::Routes]
-                .map(|capability| capabilities.contains(&capability));
+        let [instances, local_instance, load_balancers, routes] =
+            Capability::ALL.map(|capability| capabilities.contains(&capability));
         let instances =
             instances.then(|| instances::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
+        let local_instance =
+            local_instance.then(|| local_instance::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
         let load_balancers =
             load_balancers.then(|| load_balancers::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
         let routes = routes.then(|| routes::GuestIndices::new(&pre)).transpose().map_err(mismatch)?;
@@ -156,6 +158,7 @@ impl Component {
             pre,
             info,
             instances,
+            local_instance,
             load_balancers,
             routes,
             cache_result,

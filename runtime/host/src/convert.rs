@@ -13,9 +13,11 @@ mod status;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use pileus_cloud::{Address, AddressKind, Answer, Cluster, Error, ErrorKind, NodeReference, Purpose, Stance};
+use pileus_cloud::{
+    Address, AddressKind, Answer, Cluster, Error, ErrorKind, LocalAnswer, NodeReference, Purpose, Stance,
+};
 
-use crate::bindings::{instances, types};
+use crate::bindings::{instances, local_instance, types};
 use crate::sanitize::{excerpt, is_control, sanitize_message, truncate};
 use instance::instance_from_wit;
 pub(crate) use load_balancers::{
@@ -140,6 +142,31 @@ pub(crate) fn answer_from_wit(
     }
 }
 
+/// Converts the answer about the instance that the host runs on, with the same checks as [`answer_from_wit`].
+///
+/// # Errors
+/// [`ErrorKind::Broken`] also where the instance isn't that of the Node's provider ID: the metadata service is another machine's.
+pub(crate) fn local_answer_from_wit(
+    node: &NodeReference,
+    answer: local_instance::LocalAnswer,
+    schemes: &[String],
+) -> Result<LocalAnswer, Error> {
+    let instance = match answer {
+        local_instance::LocalAnswer::Pending(after) => return Ok(LocalAnswer::Pending(wait(after))),
+        local_instance::LocalAnswer::Found(instance) => instance_from_wit(node, instance, schemes)?,
+    };
+    match &node.provider_id {
+        Some(expected) if *expected != instance.provider_id => {
+            let (name, found) = (&node.name, &instance.provider_id);
+            let message = format!(
+                "node {name}: the metadata service describes instance {found}, but the node's provider ID is {expected}"
+            );
+            Err(Error::new(ErrorKind::Broken, message))
+        }
+        _ => Ok(LocalAnswer::Found(instance)),
+    }
+}
+
 pub(crate) fn error_from_wit(error: types::Error) -> Error {
     let types::Error { kind, message, extra } = error;
     let kind = match kind {
@@ -200,6 +227,52 @@ mod tests {
                 Ok(Answer::Pending(taken))
             );
         }
+    }
+
+    #[test]
+    fn a_local_instance_is_that_of_the_node_or_an_error() {
+        let schemes = ["sim".to_owned()];
+        let instance = |provider_id: &str| {
+            local_instance::LocalAnswer::Found(types::Instance {
+                provider_id: provider_id.to_owned(),
+                instance_type: None,
+                zone: Some("z\u{1b}".to_owned()),
+                region: None,
+                addresses: Vec::new(),
+                labels: Vec::new(),
+                state: types::State::Running,
+                extra: Vec::new(),
+            })
+        };
+        for (own, found, problem) in [
+            (None, "sim://1", None),
+            (Some("sim://1"), "sim://1", None),
+            (
+                Some("sim://1"),
+                "sim://2",
+                Some("describes instance sim://2, but the node's provider ID is sim://1"),
+            ),
+            (None, "other://1", Some("another scheme")),
+            (None, "1", Some("not a provider ID")),
+        ] {
+            let provider_id = own.map(|id| pileus_cloud::ProviderId::parse(id).unwrap());
+            let node = NodeReference { provider_id, ..node() };
+            match (local_answer_from_wit(&node, instance(found), &schemes), problem) {
+                (Ok(LocalAnswer::Found(taken)), None) => {
+                    assert_eq!(
+                        (taken.provider_id.as_str(), taken.zone, taken.left_out.len()),
+                        (found, None, 1)
+                    );
+                }
+                (Err(error), Some(problem)) => {
+                    assert_eq!(error.kind, ErrorKind::Broken, "{found}");
+                    assert!(error.message.contains(problem), "{found}: {}", error.message);
+                }
+                (other, _) => panic!("{own:?} {found}: {other:?}"),
+            }
+        }
+        let pending = local_answer_from_wit(&node(), local_instance::LocalAnswer::Pending(0), &schemes);
+        assert_eq!(pending, Ok(LocalAnswer::Pending(MIN_WAIT)));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What a provider says about itself: asked once at load, and checked before the host relies on it.
 
-use pileus_cloud::{AnnotationType, ServiceRequirements};
+mod annotation;
+
+use pileus_cloud::ServiceRequirements;
 
 use crate::bindings::info;
 use crate::call::{CallOptions, call};
@@ -11,6 +13,10 @@ use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::retained;
 use crate::sanitize::{is_control, sanitize_message};
+use crate::settings::Settings;
+pub use annotation::Annotation;
+use annotation::annotation;
+pub(crate) use annotation::is_key;
 
 /// The most schemes of provider IDs, labels of Nodes and annotations of Services that a provider may name. The host
 /// compares each Node and Service with them.
@@ -31,25 +37,10 @@ pub struct Description {
     pub service_annotations: Vec<Annotation>,
     /// Which other facts it reads with Services.
     pub service_facts: ServiceFacts,
-    /// The keys of the Node labels that it reads.
+    /// The keys of the Node labels that it reads. After [`Description::with_settings`], a `*` at the end stands for any text.
     pub node_labels: Vec<String>,
     /// How it wants to be called.
     pub call_shapes: Vec<CallShape>,
-}
-
-/// A Service annotation that a provider reads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Annotation {
-    /// Its key, or a pattern with one `*`.
-    pub name: String,
-    /// The type of its value.
-    pub value: AnnotationType,
-    /// The default where the annotation is absent.
-    pub default: Option<String>,
-    /// Whether the provider sets it.
-    pub is_written: bool,
-    /// What it does.
-    pub description: String,
 }
 
 /// What a provider reads with a Service, beyond the Service itself.
@@ -98,8 +89,8 @@ impl Component {
     /// [`Error::Info`] where the call fails, [`Error::Description`] where the answer is invalid.
     pub async fn describe(&self, limits: &Limits, metrics: &Metrics) -> Result<Description, Error> {
         let info = self.info.clone();
-        let (instances, load_balancers, routes) =
-            (self.instances.clone(), self.load_balancers.clone(), self.routes.clone());
+        let (instances, local_instance) = (self.instances.clone(), self.local_instance.clone());
+        let (load_balancers, routes) = (self.load_balancers.clone(), self.routes.clone());
         let options = CallOptions::for_info("describe", limits, metrics);
         let answer = call(self, options, move |store, instance| {
             Box::pin(async move {
@@ -107,6 +98,9 @@ impl Component {
                 // Checked here, so that a component with other types fails at load and not at its first change.
                 if let Some(instances) = instances {
                     instances.load(&mut *store, &instance).map_err(mismatch)?;
+                }
+                if let Some(local_instance) = local_instance {
+                    local_instance.load(&mut *store, &instance).map_err(mismatch)?;
                 }
                 if let Some(load_balancers) = load_balancers {
                     load_balancers.load(&mut *store, &instance).map_err(mismatch)?;
@@ -138,11 +132,16 @@ impl Description {
         declared.copied().unwrap_or(CallShape { capability, largest_batch: 1, side_by_side: false })
     }
 
-    /// Applies the capabilities that may not be called side by side with a certain configuration.
+    /// Applies what follows from a configuration: capabilities that may not be called side by side, and more Node labels.
     #[must_use]
-    pub fn with_one_at_a_time(mut self, one_at_a_time: &[Capability]) -> Self {
+    pub fn with_settings(mut self, settings: &Settings) -> Self {
         for shape in &mut self.call_shapes {
-            shape.side_by_side &= !one_at_a_time.contains(&shape.capability);
+            shape.side_by_side &= !settings.one_at_a_time.contains(&shape.capability);
+        }
+        for key in &settings.node_labels {
+            if !self.node_labels.contains(key) {
+                self.node_labels.push(key.clone());
+            }
         }
         self
     }
@@ -232,12 +231,6 @@ fn description(answer: info::Description) -> Result<Description, Error> {
     })
 }
 
-/// Whether Kubernetes may accept it as the key of a label or an annotation.
-pub(crate) fn is_key(key: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    !key.is_empty() && key.len() <= 317 && key.chars().all(is_allowed) // a domain of 253, a slash, a name of 63
-}
-
 /// The first list that is longer than the limit, and its length.
 fn too_many(answer: &info::Description) -> Option<(&'static str, usize)> {
     let counts = [
@@ -247,48 +240,6 @@ fn too_many(answer: &info::Description) -> Option<(&'static str, usize)> {
         ("call shapes", answer.call_shapes.len()),
     ];
     counts.into_iter().find(|(_, found)| *found > MAX_NAMES)
-}
-
-/// Checks an annotation's name, because the host compares the annotations of Services with it and shows it to users.
-fn annotation(answer: info::Annotation) -> Result<Annotation, Error> {
-    let info::Annotation { name, value, default, written, description, extra: _ } = answer;
-    if !is_key(&name.replacen('*', "", 1)) {
-        let problem =
-            format!("invalid annotation {:?}: expected a key, or a key with one *", sanitize_message(&name));
-        return Err(Error::Description(problem));
-    }
-    if written && !is_own_key(&name) {
-        let problem = format!(
-            "annotation {:?} can't be written: expected a key with a domain outside of kubernetes.io and k8s.io, without *",
-            sanitize_message(&name)
-        );
-        return Err(Error::Description(problem));
-    }
-    let value = match value {
-        info::AnnotationType::Text => AnnotationType::Text,
-        info::AnnotationType::Boolean => AnnotationType::Boolean,
-        info::AnnotationType::Integer => AnnotationType::Integer,
-        info::AnnotationType::TextList => AnnotationType::TextList,
-        info::AnnotationType::RangeList => AnnotationType::RangeList,
-        info::AnnotationType::NodeSelector => AnnotationType::NodeSelector,
-    };
-    Ok(Annotation {
-        name,
-        value,
-        default: default.map(|value| sanitize_message(&value)),
-        is_written: written,
-        description: sanitize_message(&description),
-    })
-}
-
-/// Whether a provider may set an annotation with this key: one with a domain that isn't Kubernetes' own.
-fn is_own_key(name: &str) -> bool {
-    let is_kubernetes = |domain: &str| {
-        ["kubernetes.io", "k8s.io"]
-            .iter()
-            .any(|own| domain.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
-    };
-    !name.contains('*') && name.split_once('/').is_some_and(|(domain, _)| !is_kubernetes(domain))
 }
 
 fn service_facts(flags: info::ServiceFacts) -> ServiceFacts {
@@ -307,6 +258,8 @@ fn call_shape(answer: &info::CallShape) -> CallShape {
 
 #[cfg(test)]
 mod tests {
+    use pileus_cloud::AnnotationType;
+
     use super::*;
 
     fn answer() -> info::Description {
@@ -373,6 +326,14 @@ mod tests {
     }
 
     #[test]
+    fn a_configuration_can_name_more_node_labels() {
+        let node_labels = ["example.com/pool", "example.com/zone-*"].map(str::to_owned).to_vec();
+        let settings = Settings { node_labels, ..Settings::default() };
+        let described = description(answer()).unwrap().with_settings(&settings);
+        assert_eq!(described.node_labels, ["example.com/pool", "example.com/zone-*"], "each once");
+    }
+
+    #[test]
     fn a_configuration_can_forbid_calls_side_by_side() {
         let shape = |capability| info::CallShape {
             capability,
@@ -382,7 +343,8 @@ mod tests {
         };
         let call_shapes = vec![shape(info::Capability::LoadBalancers), shape(info::Capability::Routes)];
         let described = description(info::Description { call_shapes, ..answer() }).unwrap();
-        let described = described.with_one_at_a_time(&[Capability::LoadBalancers]);
+        let one_at_a_time = vec![Capability::LoadBalancers];
+        let described = described.with_settings(&Settings { one_at_a_time, ..Settings::default() });
         let allows_concurrent_calls = |capability| described.call_shape(capability).side_by_side;
         assert!(
             !allows_concurrent_calls(Capability::LoadBalancers)

@@ -32,6 +32,8 @@ struct DenialRecord {
     first: OnceLock<DeniedRequest>,
     /// The cloud refused a request too.
     by_cloud: AtomicBool,
+    /// A request whose method may change something was answered.
+    has_answered_change: AtomicBool,
 }
 
 /// A request that the gate or the host denied.
@@ -57,7 +59,9 @@ impl Denials {
         self.denied.first.set(DeniedRequest { url, reason }).is_ok()
     }
 
-    fn record_response(&self, status: StatusCode) {
+    /// Records a response. `is_safe` says that the method of the request changes nothing.
+    fn record_response(&self, is_safe: bool, status: StatusCode) {
+        self.denied.has_answered_change.fetch_or(!is_safe, Ordering::Relaxed);
         if matches!(status.as_u16(), 401 | 403 | 407) {
             self.denied.by_cloud.store(true, Ordering::Relaxed);
         }
@@ -125,6 +129,11 @@ impl Egress {
         self.unsent.grow(bytes)
     }
 
+    /// Whether the cloud has changed something for the call. A poll of an operation or a POST that reads alone hasn't.
+    pub(crate) fn has_written(&self) -> bool {
+        self.denials.denied.has_answered_change.load(Ordering::Relaxed) && self.replies.counts().changed > 0
+    }
+
     fn deadlines(&self, options: Option<RequestOptions>) -> Deadlines {
         let options = options.unwrap_or_default();
         Deadlines {
@@ -176,8 +185,8 @@ impl WasiHttpHooks for Egress {
             let permit = permit.map_err(|_| WasiError::ConnectionLimitReached)?;
             expected.arrive();
             let unanswered = denials.unanswered.clone();
-            let method = truncate(request.method().as_str(), MAX_SHOWN_BYTES);
-            let (line, begun) = (format!("{method} {url}"), Instant::now());
+            let line = format!("{} {url}", truncate(request.method().as_str(), MAX_SHOWN_BYTES));
+            let (begun, is_safe) = (Instant::now(), request.method().is_safe());
             let waits = unanswered.wait_for(line.clone());
             let response = gate.send(request, deadlines).await;
             waits.end();
@@ -188,7 +197,7 @@ impl WasiHttpHooks for Egress {
                 }
                 to_wasi(&error)
             })?;
-            denials.record_response(response.status());
+            denials.record_response(is_safe, response.status());
             drop(sent);
             // Those of usual size are bounded by the handles. A refused charge ends the call.
             let head = fields_bytes(response.headers()).saturating_sub(USUAL_HEAD_BYTES);
@@ -286,9 +295,9 @@ mod tests {
         for message in ["GET http://a.example/x was refused", "it was denied"] {
             assert_eq!(denials.explain(message), Some("add a grant"), "{message}");
         }
-        denials.record_response(StatusCode::NOT_FOUND);
+        denials.record_response(true, StatusCode::NOT_FOUND);
         assert_eq!(denials.explain("it was denied"), Some("add a grant"));
-        denials.record_response(StatusCode::FORBIDDEN);
+        denials.record_response(true, StatusCode::FORBIDDEN);
         for (message, expected) in [
             ("GET http://a.example/x was refused", Some("add a grant")),
             ("GET http://c.example/ answered 403 Forbidden", None),

@@ -28,7 +28,7 @@ pub enum Fault {
         unanswered: Option<String>,
     },
     /// The guest requested too much memory.
-    #[error("stopped when it requested {} MiB of memory; the limit is {} MiB", .wanted.div_ceil(1 << 20), .limit >> 20)]
+    #[error("stopped when it requested {} MiB of memory; the limit is {} MiB (spec.resources.memory)", .wanted.div_ceil(1 << 20), .limit >> 20)]
     Memory {
         /// The bytes that it requested.
         wanted: usize,

@@ -1,11 +1,13 @@
-//! A loaded provider. It implements `pileus-cloud`'s traits by calls to its component: `instances` lookups, `load_balancers`
-//! and `routes` lists and changes. `repeat` handles batches that the provider fails at.
+//! A loaded provider. It implements `pileus-cloud`'s traits by calls to its component: `instances` and `local_instance`
+//! lookups, `load_balancers` and `routes` lists and changes. `repeat` handles batches that the provider fails at.
 
 mod instances;
 mod load_balancers;
+mod local_instance;
 mod repeat;
 mod routes;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use pileus_gate::{Gate, MemoryBudget, Replies, ReplyCounts, Urgency, View};
 use tokio::time::Instant;
 
 use crate::call::CallOptions;
+use crate::change_deadline::ChangeDeadline;
 use crate::component::{Capability, Component};
 use crate::description::Description;
 use crate::egress::Denials;
@@ -32,8 +35,11 @@ pub struct Guest {
     name: Arc<str>,
     description: Description,
     configuration: Arc<str>,
+    /// The facts about the host's identity, by name.
+    identity: Arc<BTreeMap<String, String>>,
     gate: Gate,
     limits: Limits,
+    change_deadline: ChangeDeadline,
     /// The memory that the host holds for all its calls.
     budget: MemoryBudget,
     metrics: Metrics,
@@ -57,7 +63,9 @@ impl Guest {
             name: name.into(),
             description,
             configuration: configuration.into(),
+            identity: Arc::default(),
             gate,
+            change_deadline: ChangeDeadline::default(),
             budget: MemoryBudget::new(limits.provider_host_memory),
             limits,
             metrics: metrics.clone(),
@@ -68,6 +76,12 @@ impl Guest {
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { budget: MemoryBudget::new(limits.provider_host_memory), limits, ..self }
+    }
+
+    /// Sets the public facts about the host's identity that the provider may read, by name.
+    #[must_use]
+    pub fn with_identity(self, identity: BTreeMap<String, String>) -> Self {
+        Self { identity: Arc::new(identity), ..self }
     }
 
     /// The provider as controllers see it.
@@ -109,6 +123,7 @@ impl Guest {
             provider: Arc::clone(&self.name),
             function,
             configuration: Arc::clone(&self.configuration),
+            identity: Arc::clone(&self.identity),
             gate: Some(match view {
                 Some(view) => gate.with_view(view.clone()),
                 None => gate,

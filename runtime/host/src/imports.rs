@@ -54,8 +54,7 @@ impl call::Host for Sandbox {
         Ok(u64::try_from(remaining.as_millis()).unwrap_or(u64::MAX))
     }
 
-    fn identity(&mut self, _name: String) -> wasmtime::Result<Option<String>> {
-        // No credential is configured yet, so no facts about the host's identity are known.
-        Ok(None)
+    fn identity(&mut self, name: String) -> wasmtime::Result<Option<String>> {
+        Ok(self.context.identity.get(&name).cloned())
     }
 }

@@ -32,6 +32,7 @@
 mod bindings;
 mod bisect;
 mod call;
+mod change_deadline;
 mod code;
 mod code_cache;
 mod compiler;

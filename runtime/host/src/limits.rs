@@ -1,5 +1,6 @@
 //! The limits of what a provider may use, each with its reason.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// The length of an epoch tick: the interval at which a running guest's CPU time is checked, and the longest that a looping
@@ -122,7 +123,8 @@ pub struct Limits {
     pub change_soft: Duration,
     /// The soft deadline of changes of load balancers. A user gets no address before the whole call has been answered. So
     /// where a cloud's rate limit makes a thousand changes wait, each call returns those that were made meanwhile. Where
-    /// Services share an object, one call writes it and the next reports the result, so a user waits for two calls.
+    /// Services share an object, one call writes it and the next reports the result, so a user waits for two calls. After a call
+    /// that came to no write, the next one has a third of the hard deadline.
     pub load_balancers_soft: Duration,
     /// The hard deadline of changes of routes. A later call asks again about a change that takes a cloud longer.
     pub change_hard: Duration,
@@ -131,6 +133,12 @@ pub struct Limits {
     /// The deadline of a call of `info`, which computes and never waits: five times its CPU time, because other work may
     /// want the machine too.
     pub info: Duration,
+}
+
+impl Limits {
+    /// The memory of one call that an operator may choose, in bytes. A provider starts with some MiB, and none has more than a
+    /// slot of the pool.
+    pub const MEMORY: RangeInclusive<usize> = 16 << 20..=MAX_MEMORY;
 }
 
 impl Default for Limits {

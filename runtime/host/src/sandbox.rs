@@ -1,6 +1,7 @@
 //! The sandbox of one call: a wasmtime store of its own, which grants nothing but requests through the gate, and limits
 //! everything that the guest uses. It is dropped with the call, and all state of the guest with it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use crate::limits::{Limits, MAX_HANDLES, MAX_HEADER_BYTES, MAX_RANDOM_BYTES};
 pub(crate) struct CallContext {
     /// The configuration that the provider accepted; empty during calls of `info`.
     pub(crate) configuration: Arc<str>,
+    /// The facts about the host's identity, by name; none during calls of `info`.
+    pub(crate) identity: Arc<BTreeMap<String, String>>,
     /// After it, the gate takes no new request.
     pub(crate) soft_deadline: Instant,
     /// At it, the call is aborted.

@@ -221,6 +221,7 @@ mod tests {
             grants: Vec::new(),
             limits: tightened.to_vec(),
             credentials: Vec::new(),
+            identity: std::collections::BTreeMap::new(),
             connection: pileus_gate::Connection::default(),
             classes: Vec::new(),
             call_limits: pileus_host::Limits::default(),

@@ -45,6 +45,8 @@
 //!       # basic:             {username, password: {file}}
 //!       # header:            {name: X-Auth-Token, value: {file}}
 //!       # awsSigV4:          {region, service, accessKeyID: {file}, secretAccessKey: {file}, sessionToken: {file}}
+//!   identity:                           # public facts that the provider may read, by name
+//!     subscription: 00000000-0000-0000-0000-000000000000
 //!   connection:                         # how to connect to the cloud
 //!     caBundle: /etc/ssl/corporate.pem  # certificates to trust besides the system's
 //!     proxy: {url: http://proxy.corp:3128, username: pileus, password: {file: /etc/pileus/proxy}, addresses: [10.0.0.0/8]}
@@ -52,6 +54,8 @@
 //!     lookup: {soft: 10s, hard: 20s}    # of instances, and lists of routes and load balancers
 //!     routes: {soft: 20s, hard: 60s}    # changes
 //!     loadBalancers: {soft: 5s, hard: 60s}
+//!   resources:                          # of each call to the provider
+//!     memory: 64Mi                      # from 16Mi to 256Mi; this is the default
 //!   loadBalancerClasses:                # serve Services of these classes, besides those without a class
 //!     - example.com/internal
 //! ```
@@ -65,8 +69,12 @@ mod deadlines;
 #[cfg(test)]
 mod examples;
 mod fields;
+mod identity;
 mod limits;
+mod resources;
+mod value_kind;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
@@ -96,11 +104,13 @@ pub(crate) struct CloudProvider {
     pub(crate) limits: Vec<Limit>,
     /// The credentials that the gate attaches to requests.
     pub(crate) credentials: Vec<Credential>,
+    /// Public facts about the identity under which requests are sent, by name. The provider may read them.
+    pub(crate) identity: BTreeMap<String, String>,
     /// How to connect to the cloud.
     pub(crate) connection: Connection,
     /// The load balancer classes that it serves, besides Services without a class.
     pub(crate) classes: Vec<String>,
-    /// What a call to the provider may use, with the document's deadlines.
+    /// What a call to the provider may use, with the document's deadlines and memory.
     pub(crate) call_limits: Limits,
 }
 
@@ -161,7 +171,8 @@ impl CloudProvider {
         }
         let connection = connection::connection(&mut spec, origin);
         let classes = spec.list("loadBalancerClasses", &[], class);
-        let call_limits = deadlines::deadlines(&mut spec);
+        let identity = identity::identity(&mut spec);
+        let call_limits = Limits { memory: resources::memory(&mut spec), ..deadlines::deadlines(&mut spec) };
         spec.end();
         document.end();
         match (name, component) {
@@ -172,6 +183,7 @@ impl CloudProvider {
                 grants,
                 limits,
                 credentials,
+                identity,
                 connection,
                 classes,
                 call_limits,
@@ -489,6 +501,41 @@ extra: 1
         ] {
             let found = problems(&VALID.replace(proxy, with));
             assert!(found.len() == 1 && found[0].starts_with(expected), "{with}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn facts_about_the_identity_and_the_memory_of_a_call_are_read() {
+        let parsed = |more: &str| {
+            parse(&format!("{VALID}{more}"), "/etc").map(|it| (it.identity, it.call_limits.memory))
+        };
+        assert_eq!(parsed("").unwrap(), (BTreeMap::new(), 64 << 20));
+        let facts = [("project", "p-1"), ("subscription", "00-11")]
+            .map(|(name, fact)| (name.to_owned(), fact.to_owned()));
+        let more = "  identity: {subscription: 00-11, project: p-1}\n  resources: {memory: 256Mi}\n";
+        assert_eq!(parsed(more).unwrap(), (facts.into(), 256 << 20));
+        let many: Vec<_> = (0..33).map(|number| format!("f{number}: x")).collect();
+        let (long, many) = ("x".repeat(1025), many.join(", "));
+        let quantity = "expected a quantity of bytes from 16Mi to 256Mi, found";
+        for (more, expected) in [
+            ("identity: {project: 7}", "spec.identity.project: expected a string, found a number"),
+            ("identity: {'a b': x}", "spec.identity.a b: invalid name; use 1 to 63 letters"),
+            ("identity: {project: ' '}", "spec.identity.project: expected a text of 1 to 1024 bytes"),
+            (
+                &format!("identity: {{project: {long}}}"),
+                "spec.identity.project: expected a text of 1 to 1024 bytes",
+            ),
+            ("identity: {project: \"a\\nb\"}", "spec.identity.project: expected a text of 1 to 1024 bytes"),
+            (&format!("identity: {{{many}}}"), "spec.identity: 33 facts; the limit is 32"),
+            ("identity: [project]", "spec.identity: expected fields, found a list"),
+            ("resources: {memory: 257Mi}", &format!("spec.resources.memory: {quantity} \"257Mi\"")),
+            ("resources: {memory: 15Mi}", &format!("spec.resources.memory: {quantity} \"15Mi\"")),
+            ("resources: {memory: 64MB}", &format!("spec.resources.memory: {quantity} \"64MB\"")),
+            ("resources: {memory: 64}", &format!("spec.resources.memory: {quantity} 64")),
+            ("resources: {cpu: 1}", "spec.resources.cpu: unknown field; known fields are memory"),
+        ] {
+            let found = problems(&format!("{VALID}  {more}\n"));
+            assert!(found.len() == 1 && found[0].starts_with(expected), "{more}: {found:#?}");
         }
     }
 

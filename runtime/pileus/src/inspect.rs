@@ -8,6 +8,7 @@ mod json;
 mod rules;
 mod text;
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
@@ -40,6 +41,8 @@ struct Inspection {
     binary: Binary,
     limits: Limits,
     description: Description,
+    /// The facts of the document that it may read, by name.
+    identity: BTreeMap<String, String>,
     /// The result of its configuration; none if it needs a document first.
     settings: Option<Settings>,
     /// What the document grants; none without a document.
@@ -58,7 +61,8 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
     let read = |path| CloudProvider::read(path, &Secrets::default());
     let document = provider.as_deref().map(read).transpose()?;
     let failed = |source| Error::Provider { provider: path.display().to_string(), source };
-    let limits = Limits::default();
+    let limits = document.as_ref().map_or_else(Limits::default, |document| document.call_limits.clone());
+    let identity = document.as_ref().map_or_else(BTreeMap::new, |document| document.identity.clone());
     let metrics = pileus_host::Metrics::register(&mut Registry::default());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
     let bytes = pileus_host::read_component(&path).await.map_err(failed)?;
@@ -73,7 +77,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         (Err(error), _) => return Err(failed(error)),
     };
     let description = match &settings {
-        Some(settings) => description.with_one_at_a_time(&settings.one_at_a_time),
+        Some(settings) => description.with_settings(settings),
         None => description,
     };
     let access = match (document, &settings) {
@@ -95,6 +99,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
         binary,
         limits,
         description,
+        identity,
         access,
         settings,
     };
@@ -138,7 +143,7 @@ fn provides(import: &str) -> Option<&'static str> {
         "io" => Some("streams and polling"),
         "cli" if ["stdout@", "stderr@"].iter().any(|name| import.contains(name)) => Some("the log"),
         "logging" => Some("the log"),
-        "call" => Some("its configuration and its deadline"),
+        "call" => Some("its configuration, its deadline and the facts of spec.identity"),
         "types" => Some("the contract's types"),
         _ => None,
     }

@@ -1,10 +1,11 @@
 //! Loads a provider: reads, compiles, describes and configures its component, and creates its gate.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use pileus_cloud::Provider;
-use pileus_gate::{Fence, Gate};
+use pileus_gate::{Fence, Gate, Problem};
 use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Description, Engine, Guest, Limits, Settings};
 
 use crate::access_review::AccessReview;
@@ -20,6 +21,7 @@ pub(crate) struct LoadedProvider {
     pub(crate) component: Component,
     pub(crate) description: Description,
     configuration: String,
+    identity: BTreeMap<String, String>,
     limits: Limits,
     pub(crate) gate: Gate,
 }
@@ -32,9 +34,9 @@ impl LoadedProvider {
 
     /// The provider as controllers call it.
     pub(crate) fn provider(self, metrics: &Metrics) -> Provider {
-        let Self { name, component, description, configuration, limits, gate } = self;
+        let Self { name, component, description, configuration, identity, limits, gate } = self;
         let guest = Guest::new(component, &name, description, &configuration, gate, &metrics.host);
-        guest.with_limits(limits).provider()
+        guest.with_identity(identity).with_limits(limits).provider()
     }
 }
 
@@ -68,7 +70,7 @@ pub(crate) async fn prepare(
 ) -> Result<LoadedProvider, Error> {
     let (name, configuration) = (document.name.clone(), document.configuration.clone());
     let failed = |source| Error::Provider { provider: name.clone(), source };
-    let limits = document.call_limits.clone();
+    let (identity, limits) = (document.identity.clone(), document.call_limits.clone());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
     let bytes = pileus_host::read_component(&document.component).await.map_err(failed)?;
     let component = Component::load(&engine, bytes).await.map_err(failed)?;
@@ -83,13 +85,16 @@ pub(crate) async fn prepare(
         digest = %component.digest, contract = %component.contract, capabilities = ?component.capabilities,
         code_from = source, took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "provider loaded"
     );
-    let description = description.with_one_at_a_time(&settings.one_at_a_time);
+    for Problem { path, message } in &settings.notices {
+        tracing::warn!(provider = %name, field = path, notice = message, "the provider has a notice about its configuration");
+    }
+    let description = description.with_settings(&settings);
     AccessReview::new(&settings, &document).log(&name);
     let denied_ranges = denied_addresses.into_iter().map(Into::into).collect();
     let config = pileus_gate::Config { denied_ranges, fence, ..gate_config(document, settings) };
     let invalid_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
     let gate = Gate::new(config, &metrics.gate).map_err(invalid_gate)?;
-    Ok(LoadedProvider { name, component, description, configuration, limits, gate })
+    Ok(LoadedProvider { name, component, description, configuration, identity, limits, gate })
 }
 
 /// The configuration of the gate, as far as document and settings determine it.

@@ -62,6 +62,8 @@ pub struct NodeFacts {
     pub taints: Vec<Taint>,
     /// `status.addresses`, without types that Kubernetes doesn't define.
     pub addresses: Vec<Address>,
+    /// `status.nodeInfo.systemUUID`, if the kubelet wrote one.
+    pub system_uuid: Option<String>,
     /// The addresses that the kubelet's `--node-ip` asks for.
     pub node_ips: NodeIps,
     /// `metadata.labels`.
@@ -141,6 +143,7 @@ impl NodeFacts {
             is_deleting: metadata.deletion_timestamp.is_some(),
             twin: None,
             taints: spec.taints,
+            system_uuid: Some(status.node_info.system_uuid).filter(|uuid| !uuid.is_empty()),
             addresses: status.addresses.into_iter().filter_map(known).collect(),
             labels: metadata.labels.unwrap_or_default(),
             provider_id,
@@ -196,14 +199,26 @@ impl NodeFacts {
                 NodeIps::Malformed(_) => Vec::new(),
             },
             labels: self.labels_of(label_keys),
-            system_uuid: None,
+            system_uuid: self.system_uuid.clone(),
         }
     }
 
-    /// Its labels with these keys.
+    /// Its labels with these keys, ordered by key. A `*` at the end of a key stands for any text.
     pub fn labels_of(&self, keys: &[String]) -> Vec<(String, String)> {
-        let label = |key: &String| Some((key.clone(), self.labels.get(key)?.clone()));
-        keys.iter().filter_map(label).collect()
+        self.labels_with(keys).map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// Whether another version of the Node has the same labels with these keys.
+    pub(crate) fn has_labels_of(&self, other: &Self, keys: &[String]) -> bool {
+        self.labels_with(keys).eq(other.labels_with(keys))
+    }
+
+    fn labels_with<'a>(&'a self, keys: &'a [String]) -> impl Iterator<Item = (&'a String, &'a String)> {
+        let is_meant = |label: &str, key: &String| match key.strip_suffix('*') {
+            Some(beginning) => label.starts_with(beginning),
+            None => label == key,
+        };
+        self.labels.iter().filter(move |(label, _)| keys.iter().any(|key| is_meant(label, key)))
     }
 }
 
@@ -257,6 +272,7 @@ mod tests {
                     {"type": CONDITION_MACHINE_ABSENT, "status": "True"},
                 ],
                 "images": [{"names": ["x"], "sizeBytes": 1}],
+                "nodeInfo": {"machineID": "m", "systemUUID": "4c4c4544-0042", "bootID": "b"},
             },
         }))
         .unwrap();
@@ -274,8 +290,38 @@ mod tests {
         assert!(facts.is_uninitialized() && !facts.is_deleting);
         let reference = facts.reference(&["pool".to_owned(), "missing".to_owned()]);
         assert_eq!(reference.labels, [("pool".to_owned(), "blue".to_owned())]);
+        assert_eq!(reference.system_uuid.as_deref(), Some("4c4c4544-0042"));
         assert_eq!(reference.node_ips.len(), 2);
         assert_eq!(reference.created_at.to_string(), "2026-01-02T03:04:05Z");
+    }
+
+    #[test]
+    fn a_label_is_named_by_its_key_or_by_the_beginning_of_it() {
+        let keys = ["a", "b", "example.com/pool", "example.com/zone", "example.community/x"];
+        let node = NodeFacts {
+            labels: keys.map(|key| (key.to_owned(), "1".to_owned())).into(),
+            ..NodeFacts::registered("a")
+        };
+        for (named, expected) in [
+            (&["b", "a", "b"][..], &["a", "b"][..]),
+            (&["missing", "exampl"], &[]),
+            (&["example.com/*"], &["example.com/pool", "example.com/zone"]),
+            (&["example.com/pool*", "example.com/*", "a"], &["a", "example.com/pool", "example.com/zone"]),
+            (&["*"], &keys),
+            (&["*/pool"], &[]),
+            (&[], &[]),
+        ] {
+            let named: Vec<_> = named.iter().map(|key| (*key).to_owned()).collect();
+            let labels = node.labels_of(&named);
+            assert_eq!(labels.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), expected, "{named:?}");
+            for key in keys {
+                let mut changed = node.clone();
+                changed.labels.insert(key.to_owned(), "2".to_owned());
+                assert_eq!(node.has_labels_of(&changed, &named), !expected.contains(&key), "{named:?} {key}");
+                changed.labels.remove(key);
+                assert_eq!(node.has_labels_of(&changed, &named), !expected.contains(&key), "{named:?} {key}");
+            }
+        }
     }
 
     #[test]
@@ -285,6 +331,7 @@ mod tests {
         assert_eq!(facts.provider_id, None);
         assert_eq!((facts.readiness, facts.readiness_since), (Readiness::Unknown, None));
         assert!(!facts.is_held && facts.owned_labels.is_empty() && facts.release_deletion.is_none());
+        assert_eq!(facts.system_uuid, None);
     }
 
     #[test]

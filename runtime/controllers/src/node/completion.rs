@@ -1,4 +1,4 @@
-//! Brings one Node up to date with its instance, write by write.
+//! Brings one Node up to date with its instance, or releases it, write by write.
 
 use std::sync::Arc;
 
@@ -6,9 +6,9 @@ use kube::api::Patch;
 use pileus_cloud::{Answer, Instance, Purpose, Retry};
 
 use super::Controller;
-use super::apply::patch_request;
+use super::apply::{PatchRequest, patch_request};
 use super::decide::{SyncResult, retry};
-use super::plan::{Action, Blocked, Plan, plan, plan_with_routes};
+use super::plan::{Action, Blocked, Goal, Plan, plan, plan_with_routes, release};
 use crate::error::Error;
 use crate::facts::node::NodeFacts;
 
@@ -23,18 +23,23 @@ impl Controller {
     pub(super) async fn complete(
         &self,
         looked_up: Arc<NodeFacts>,
-        instance: &Instance,
+        goal: &Goal,
     ) -> (Arc<NodeFacts>, SyncResult) {
         let mut node = looked_up;
-        let mut result = SyncResult::Unchanged;
+        let mut result = match goal {
+            Goal::Instance(_) => SyncResult::Unchanged,
+            Goal::Released => SyncResult::Released { is_new: false },
+        };
         let mut writes = 0;
-        if self.may_be_former(&node, instance) && !self.exists(&node, instance).await {
+        if let Goal::Instance(instance) = goal
+            && self.may_be_former(&node, instance)
+            && !self.exists(&node, instance).await
+        {
             let why = "the cloud still shows the instance of a former node of this name";
             return (node, SyncResult::Failed(Retry::WithBackoff, why.to_owned()));
         }
         loop {
-            let plan = if self.settings.waits_for_routes { plan_with_routes } else { plan };
-            let action = match plan(&node, instance) {
+            let action = match self.plan(&node, goal) {
                 Plan::Nothing => return (node, result),
                 Plan::Blocked(Blocked::NoRoute) => return (node, SyncResult::AwaitsRoutes),
                 Plan::Blocked(why) => {
@@ -53,14 +58,7 @@ impl Controller {
                 return (node, result);
             }
             writes += 1;
-            tracing::debug!(node = %node.name, ?action, "writing");
-            let request = patch_request(&node, &action);
-            let written =
-                self.nodes.patch(&node, request.name, request.target, &Patch::Merge(request.body)).await;
-            let (is_written, now) = match written {
-                Err(Error::Conflict) if writes < MAX_WRITES => (false, self.nodes.read(&node).await),
-                written => (true, written),
-            };
+            let (is_written, now) = self.write(&node, &action, writes < MAX_WRITES).await;
             drop(permit);
             let now = match now {
                 Ok(now) => now,
@@ -68,15 +66,38 @@ impl Controller {
                 Err(error) => return (node, SyncResult::Failed(error.retry(), error.to_string())),
             };
             if is_written {
-                result = result_after(result, &action);
+                result = result_after(result, &action, goal);
             }
             // Another client may have set the provider ID meanwhile. It may name another instance.
-            let ours = node.provider_id.as_ref().unwrap_or(&instance.provider_id);
-            if now.provider_id.as_ref().is_some_and(|id| id != ours) {
+            if now.provider_id.is_some() && now.provider_id.as_ref() != goal.provider_id(&node) {
                 let why = "another client has set its provider ID meanwhile".to_owned();
                 return (now, SyncResult::Failed(Retry::Soon, why));
             }
             node = now;
+        }
+    }
+
+    /// Makes one write. Returns whether it was made, and the Node as it is then. After a conflict it isn't made, and the Node is
+    /// read again, if another write may follow.
+    async fn write(
+        &self,
+        node: &Arc<NodeFacts>,
+        action: &Action,
+        may_follow: bool,
+    ) -> (bool, Result<Arc<NodeFacts>, Error>) {
+        tracing::debug!(node = %node.name, ?action, "writing");
+        let PatchRequest { name, target, body } = patch_request(node, action);
+        match self.nodes.patch(node, name, target, &Patch::Merge(body)).await {
+            Err(Error::Conflict) if may_follow => (false, self.nodes.read(node).await),
+            written => (true, written),
+        }
+    }
+
+    fn plan(&self, node: &NodeFacts, goal: &Goal) -> Plan {
+        match goal {
+            Goal::Instance(instance) if self.settings.waits_for_routes => plan_with_routes(node, instance),
+            Goal::Instance(instance) => plan(node, instance),
+            Goal::Released => release(node),
         }
     }
 
@@ -98,8 +119,9 @@ impl Controller {
 }
 
 /// The result of the work on a Node after one more write.
-fn result_after(before: SyncResult, action: &Action) -> SyncResult {
+fn result_after(before: SyncResult, action: &Action, goal: &Goal) -> SyncResult {
     match action {
+        _ if *goal == Goal::Released => SyncResult::Released { is_new: true },
         Action::Complete(completion) if completion.taints.is_some() => SyncResult::Initialized,
         _ if before == SyncResult::Initialized => before,
         _ => SyncResult::Changed,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, ErrorKind, Instance, Retry};
+use pileus_cloud::{Answer, Error, ErrorKind, Retry, Stance};
 
 use super::missing::looked_for;
-use super::plan::Blocked;
+use super::plan::{Blocked, Goal};
 use super::queue::NextLookup;
 use crate::facts::node::NodeFacts;
 
@@ -15,8 +15,8 @@ const ROUTES_POLL: Duration = Duration::from_mins(1);
 /// The next step after an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NextStep {
-    /// Write what follows from the instance.
-    Write(Box<Instance>),
+    /// Write what follows from this.
+    Write(Goal),
     /// There is nothing to write.
     Finish(SyncResult),
 }
@@ -30,6 +30,11 @@ pub(super) enum SyncResult {
     Changed,
     /// The Node has lost its uninitialized taint.
     Initialized,
+    /// The provider doesn't manage the instance, and the Node waits for nothing.
+    Released {
+        /// Whether the Node has lost its uninitialized taint by this work.
+        is_new: bool,
+    },
     /// The cloud asks to come back after this time.
     Pending(Duration),
     /// The Node waits for its routes.
@@ -43,6 +48,7 @@ impl SyncResult {
     pub(super) const fn next_lookup(&self) -> NextLookup {
         match self {
             Self::Unchanged | Self::Changed | Self::Initialized => NextLookup::AtSweep,
+            Self::Released { .. } => NextLookup::OnChange,
             Self::Pending(after) => NextLookup::After(*after),
             Self::AwaitsRoutes => NextLookup::After(ROUTES_POLL),
             Self::Failed(retry, _) => NextLookup::OnRetry(*retry),
@@ -52,8 +58,8 @@ impl SyncResult {
     /// The result as a metric label.
     pub(super) const fn label(&self) -> &'static str {
         match self {
-            Self::Unchanged => "unchanged",
-            Self::Changed | Self::Initialized => "changed",
+            Self::Unchanged | Self::Released { is_new: false } => "unchanged",
+            Self::Changed | Self::Initialized | Self::Released { is_new: true } => "changed",
             Self::Pending(_) | Self::AwaitsRoutes => "pending",
             Self::Failed(..) => "failed",
         }
@@ -63,14 +69,15 @@ impl SyncResult {
 /// Decides on the next step for a Node from the cloud's answer.
 pub(super) fn decide(node: &NodeFacts, answer: Result<Answer, Error>) -> NextStep {
     NextStep::Finish(match answer {
-        Ok(Answer::Found(instance)) => return NextStep::Write(Box::new(instance)),
+        Ok(Answer::Found(instance)) => return NextStep::Write(Goal::Instance(Box::new(instance))),
         // The cloud may not list a new instance yet.
         Ok(Answer::Absent) if node.is_uninitialized() => {
             SyncResult::Failed(Retry::WithBackoff, no_instance(node))
         }
         // Nothing says that a Node without a provider ID belongs to this cloud. For others, the lifecycle controller confirms
         // that the instance is gone. Where neither happens, `missing` reports it.
-        Ok(Answer::Absent | Answer::Unmanaged(_)) => SyncResult::Unchanged,
+        Ok(Answer::Absent | Answer::Unmanaged(Stance::LeftAlone)) => SyncResult::Unchanged,
+        Ok(Answer::Unmanaged(Stance::Released)) => return NextStep::Write(Goal::Released),
         Ok(Answer::Pending(after)) => SyncResult::Pending(after),
         Err(error) => SyncResult::Failed(error.kind.retry(), error.message),
     })
@@ -113,7 +120,9 @@ pub(super) fn retry(node: &NodeFacts, blocked: &Blocked) -> Retry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pileus_cloud::{ProviderId, Stance};
+    use pileus_cloud::{InstanceState, ProviderId};
+
+    use crate::model::instance;
 
     #[test]
     fn a_waiting_node_without_an_instance_is_told_what_was_looked_for() {
@@ -149,6 +158,27 @@ mod tests {
             (&works, error(ErrorKind::Denied), failed(Retry::Slowly)),
         ] {
             assert_eq!(decide(node, answer), NextStep::Finish(result));
+        }
+    }
+
+    #[test]
+    fn an_instance_and_a_release_are_written_for_each_node() {
+        let found = instance("fake://a", InstanceState::Running);
+        let waits = NodeFacts::registered("a");
+        let works = NodeFacts { taints: Vec::new(), ..NodeFacts::registered("a") };
+        for node in [&waits, &works] {
+            let written = decide(node, Ok(Answer::Found(found.clone())));
+            assert_eq!(written, NextStep::Write(Goal::Instance(Box::new(found.clone()))));
+            let released = decide(node, Ok(Answer::Unmanaged(Stance::Released)));
+            assert_eq!(released, NextStep::Write(Goal::Released));
+        }
+    }
+
+    #[test]
+    fn a_released_node_is_looked_up_again_only_when_it_changes() {
+        for (is_new, label) in [(true, "changed"), (false, "unchanged")] {
+            let result = SyncResult::Released { is_new };
+            assert_eq!((result.next_lookup(), result.label()), (NextLookup::OnChange, label));
         }
     }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, Provider};
+use pileus_cloud::{Answer, Error, Provider, Stance};
 use tokio::time::Instant;
 
 use crate::facts::node::{NodeFacts, Readiness};
@@ -125,7 +125,7 @@ impl MissingInstances {
         let cause = match answer {
             Ok(Answer::Absent) if node.provider_id.is_none() => Cause::NotFound,
             Ok(Answer::Absent) if waits || node.readiness == Readiness::True => Cause::Absent,
-            Ok(Answer::Unmanaged(_)) if waits => Cause::Unmanaged,
+            Ok(Answer::Unmanaged(Stance::LeftAlone)) if waits => Cause::Unmanaged,
             Ok(Answer::Found(_) | Answer::Unmanaged(_)) => {
                 self.remove_cause(&node.name);
                 return None;
@@ -189,7 +189,7 @@ impl MissingInstances {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pileus_cloud::{ErrorKind, InstanceState, ProviderId, Stance};
+    use pileus_cloud::{ErrorKind, InstanceState, ProviderId};
 
     use crate::model::{self, Random, instance};
 
@@ -220,6 +220,9 @@ mod tests {
             (None, true, False, Answer::Unmanaged(Stance::LeftAlone), Some(Cause::Unmanaged), true),
             (own, false, True, Answer::Unmanaged(Stance::LeftAlone), None, false),
             (None, false, True, Answer::Unmanaged(Stance::LeftAlone), None, false),
+            (own, true, True, Answer::Unmanaged(Stance::Released), None, false),
+            (None, true, False, Answer::Unmanaged(Stance::Released), None, false),
+            (None, false, True, Answer::Unmanaged(Stance::Released), None, false),
             (own, true, True, Answer::Pending(Duration::ZERO), None, false),
         ] {
             let (node, row) =

@@ -18,6 +18,26 @@ use super::labels::{LabelChanges, label_changes};
 use crate::facts::node::{NodeFacts, NodeIps, Taint};
 use crate::well_known::TAINT_UNINITIALIZED;
 
+/// What a Node is to follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// This instance.
+    Instance(Box<Instance>),
+    /// Nothing: the provider deliberately doesn't manage the instance. The Node only loses its uninitialized taint.
+    Released,
+}
+
+impl Goal {
+    /// The provider ID that the Node has afterwards.
+    pub(super) fn provider_id<'a>(&'a self, node: &'a NodeFacts) -> Option<&'a ProviderId> {
+        let given = match self {
+            Self::Instance(instance) => Some(&instance.provider_id),
+            Self::Released => None,
+        };
+        node.provider_id.as_ref().or(given)
+    }
+}
+
 /// One write to a Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
@@ -86,7 +106,20 @@ pub(super) fn plan(node: &NodeFacts, instance: &Instance) -> Plan {
     }
 }
 
-/// The same where a Node keeps the taint until it has its routes (U-24). Everything else is written at once, since the routes
+/// Plans the write that releases a Node: it waits for nothing that the provider would bring. All else stays as it is.
+pub(super) fn release(node: &NodeFacts) -> Plan {
+    if node.is_deleting || !node.is_uninitialized() {
+        return Plan::Nothing;
+    }
+    Plan::Write(Action::Complete(Completion {
+        provider_id: None,
+        labels: BTreeMap::new(),
+        owned_labels: None,
+        taints: Some(remaining_taints(node)),
+    }))
+}
+
+/// The first write that a Node needs, where it keeps the taint until it has its routes (U-24). Everything else is written at once, since the routes
 /// may need the provider ID.
 pub(super) fn plan_with_routes(node: &NodeFacts, instance: &Instance) -> Plan {
     match plan(node, instance) {
@@ -125,14 +158,18 @@ fn completion(node: &NodeFacts, instance: &Instance) -> Option<Completion> {
     if provider_id.is_none() && labels.is_empty() && !node.is_uninitialized() {
         return None;
     }
-    let remaining = || node.taints.iter().filter(|taint| taint.key != TAINT_UNINITIALIZED).cloned().collect();
     let LabelChanges { changes, owned } = labels;
     Some(Completion {
         provider_id,
         labels: changes,
         owned_labels: owned,
-        taints: node.is_uninitialized().then(remaining),
+        taints: node.is_uninitialized().then(|| remaining_taints(node)),
     })
+}
+
+/// The taints without the uninitialized taint.
+fn remaining_taints(node: &NodeFacts) -> Vec<Taint> {
+    node.taints.iter().filter(|taint| taint.key != TAINT_UNINITIALIZED).cloned().collect()
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ const REFRESH_RETRY: Duration = Duration::from_secs(10);
 pub(super) enum NextLookup {
     /// With all other Nodes, at the next sweep.
     AtSweep,
+    /// Only when the Node changes.
+    OnChange,
     /// After this time, as the cloud has asked for.
     After(Duration),
     /// After a backoff, since the Node could not be brought up to date.
@@ -160,10 +162,9 @@ impl NodeQueue {
     /// provider reads. Changed addresses don't matter: the kubelet writes them at this very time.
     pub(super) fn current(&self, kind: WorkKind, looked_up: &NodeFacts) -> Option<Arc<NodeFacts>> {
         let now = &self.nodes.get(&looked_up.name)?.facts;
-        let mut read = self.provider.node_labels.iter();
         let is_same = now.uid == looked_up.uid
             && now.provider_id == looked_up.provider_id
-            && read.all(|key| now.labels.get(key) == looked_up.labels.get(key));
+            && now.has_labels_of(looked_up, &self.provider.node_labels);
         (is_same && WorkKind::of(now) == kind).then(|| Arc::clone(now))
     }
 
@@ -187,14 +188,18 @@ impl NodeQueue {
         let is_pending = facts.uid == left.uid && matches!(next, NextLookup::After(_));
         entry.pending = if is_pending { entry.pending.saturating_add(1) } else { 0 };
         let mut in_a_row = entry.pending;
-        if facts.uid != left.uid || WorkKind::of(&facts) != kind {
+        if facts.uid == left.uid && next == NextLookup::OnChange {
+            self.schedule(kind).on_success(name, now, None);
+        } else if facts.uid != left.uid || WorkKind::of(&facts) != kind {
             self.schedule(kind).on_success(name, now, None);
             self.enqueue_new(&facts, now, sweep);
         } else {
             let backoff = if facts.is_uninitialized() { Backoff::default() } else { self.refresh_backoff };
             let schedule = self.schedule(kind);
             match next {
-                NextLookup::AtSweep => schedule.on_success(name, now, Some(sweep - now)),
+                NextLookup::AtSweep | NextLookup::OnChange => {
+                    schedule.on_success(name, now, Some(sweep - now));
+                }
                 NextLookup::After(after) => schedule.on_success(name, now, Some(after.max(backoff.soon))),
                 NextLookup::OnRetry(retry) => {
                     in_a_row = schedule.on_failure(name, now, retry, backoff, jitter);
@@ -249,15 +254,18 @@ impl NodeQueue {
     /// heartbeat makes no difference, nor does a label of another owner.
     fn differs(&self, facts: &NodeFacts, known: &NodeFacts) -> bool {
         let topology = TOPOLOGY_LABELS.iter().flatten().copied();
-        let read = self.provider.node_labels.iter().chain(&facts.owned_labels).map(String::as_str);
+        let ours = facts.owned_labels.iter().map(String::as_str);
         let awaits_routes = self.waits_for_routes && facts.is_uninitialized();
         facts.provider_id != known.provider_id
             || facts.twin != known.twin
             || (awaits_routes && facts.has_routes() && !known.has_routes())
             || facts.addresses != known.addresses
             || facts.node_ips != known.node_ips
+            || facts.system_uuid != known.system_uuid
+            || (facts.is_uninitialized() && !known.is_uninitialized())
             || facts.owned_labels != known.owned_labels
-            || topology.chain(read).any(|key| facts.labels.get(key) != known.labels.get(key))
+            || !facts.has_labels_of(known, &self.provider.node_labels)
+            || topology.chain(ours).any(|key| facts.labels.get(key) != known.labels.get(key))
     }
 
     fn schedule(&mut self, kind: WorkKind) -> &mut Schedule {
@@ -402,8 +410,9 @@ mod tests {
     fn a_foreign_change_triggers_a_lookup_only_where_it_matters() {
         let base =
             || NodeFacts { owned_labels: ["rack".to_owned()].into(), ..labelled(working("a"), "rack", "7") };
-        let rows: [(&str, NodeFacts, bool); 9] = [
+        let rows: [(&str, NodeFacts, bool); 10] = [
             ("an address", addressed(base()), true),
+            ("the system UUID", NodeFacts { system_uuid: Some("4c4c4544".to_owned()), ..base() }, true),
             (
                 "--node-ip",
                 NodeFacts { node_ips: crate::facts::node::NodeIps::Malformed(String::new()), ..base() },
@@ -434,6 +443,46 @@ mod tests {
             let next = if matters { now } else { start + PERIOD };
             assert_eq!(queue.next_due(WorkKind::Refresh), Some(next), "{claim}");
         }
+    }
+
+    #[test]
+    fn a_released_node_joins_no_sweep_and_is_looked_up_again_when_it_changes() {
+        let bare = || NodeFacts { provider_id: None, ..working("a") };
+        // The Node before and after the release, a change of it, and whether it is looked up for that.
+        for (before, left, changed, kind) in [
+            (waiting("a"), bare(), labelled(bare(), "pool", "blue"), Some(WorkKind::Initialize)),
+            (waiting("a"), bare(), waiting("a"), Some(WorkKind::Initialize)),
+            (waiting("a"), bare(), working("a"), Some(WorkKind::Refresh)),
+            (waiting("a"), bare(), NodeFacts { resource_version: "9".to_owned(), ..bare() }, None),
+            (waiting("a"), bare(), labelled(bare(), "team", "x"), None),
+            (working("a"), working("a"), addressed(working("a")), Some(WorkKind::Refresh)),
+            (working("a"), working("a"), working("a"), None),
+        ] {
+            let (mut queue, start) = queue(std::slice::from_ref(&before));
+            let work = WorkKind::of(&before);
+            assert_eq!(taken(&mut queue, work, start), ["a"]);
+            see(&mut queue, std::slice::from_ref(&left), start);
+            queue.finish(work, &left, NextLookup::OnChange, start, 0.5);
+            for kind in WorkKind::ALL {
+                assert_eq!(queue.next_due(kind), None, "{changed:?}");
+            }
+            let now = start + PERIOD * 2;
+            see(&mut queue, std::slice::from_ref(&changed), now);
+            for other in WorkKind::ALL {
+                let expected = (kind == Some(other)).then_some(now);
+                assert_eq!(queue.next_due(other), expected, "{changed:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_during_a_release_is_looked_up() {
+        let (mut queue, start) = queue(&[waiting("a")]);
+        assert_eq!(taken(&mut queue, WorkKind::Initialize, start), ["a"]);
+        let left = NodeFacts { provider_id: None, ..working("a") };
+        see(&mut queue, &[labelled(left.clone(), "pool", "blue")], start);
+        queue.finish(WorkKind::Initialize, &left, NextLookup::OnChange, start, 0.5);
+        assert_eq!(taken(&mut queue, WorkKind::Initialize, start), ["a"]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ impl Controller {
     pub(super) fn report(&self, node: &NodeFacts, result: &SyncResult, in_a_row: u32) {
         match result {
             SyncResult::Initialized => self.report_initialized(node),
+            SyncResult::Released { is_new: true } => self.report_released(node),
             SyncResult::Failed(retry, why) => self.report_failure(node, in_a_row, *retry, why),
             SyncResult::Pending(after) if in_a_row >= PENDING_LIMIT => {
                 let why = "the cloud keeps asking to retry later";
@@ -35,6 +36,7 @@ impl Controller {
             }
             SyncResult::Unchanged
             | SyncResult::Changed
+            | SyncResult::Released { is_new: false }
             | SyncResult::Pending(_)
             | SyncResult::AwaitsRoutes => {}
         }
@@ -65,6 +67,15 @@ impl Controller {
             // A cloud that fails for a while says nothing about an initialized Node.
             tracing::debug!(node = %node.name, failures, reason = why, "node not refreshed");
         }
+    }
+
+    /// Reports that a Node whose instance the provider doesn't manage has lost its uninitialized taint.
+    fn report_released(&self, node: &NodeFacts) {
+        tracing::info!(node = %node.name, "node released: the provider does not manage its instance");
+        let name = &self.provider.name;
+        let note =
+            format!("Removed the uninitialized taint: provider {name} does not manage this node's instance");
+        self.events.record_for_node(node, Reason::Synced, note);
     }
 
     /// Reports that a Node has lost its uninitialized taint.

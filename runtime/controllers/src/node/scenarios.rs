@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::Settings;
 use super::apply::patch_request;
 use super::decide::{NextStep, SyncResult, decide, retry};
-use super::plan::{Action, Plan, plan};
+use super::plan::{Action, Goal, Plan, plan, release};
 use super::queue::{NextLookup, NodeQueue};
 use super::work_kind::WorkKind;
 use crate::model;
@@ -43,6 +43,8 @@ enum Expected {
     Initialized(Value),
     /// This merge patch is the only change.
     Changed(Value),
+    /// The Node is released: the taint is removed, and this merge patch is the only other change.
+    Released(Value),
     /// The Node is unchanged.
     Unchanged,
     /// The Node is unchanged, and is looked up again after this time.
@@ -50,7 +52,7 @@ enum Expected {
     /// The Node is unchanged, and the reported failure contains this text.
     Failed(&'static str),
 }
-use Expected::{Changed, Failed, Initialized, Unchanged};
+use Expected::{Changed, Failed, Initialized, Released, Unchanged};
 
 /// Makes a test of each scenario: the Node and the cloud's answer => the expected result.
 macro_rules! scenarios {
@@ -70,7 +72,10 @@ fn assert_result(given: &StoredNode, answer: Result<Answer, Error>, expected: Ex
     match (&result, expected) {
         (SyncResult::Initialized, Initialized(change)) => after.assert_is(&untainted(&change)),
         (SyncResult::Changed, Changed(change)) => after.assert_is(&given.with(&change)),
-        (SyncResult::Unchanged, Unchanged) => assert_eq!(after, *given),
+        (SyncResult::Released { is_new: true }, Released(change)) => after.assert_is(&untainted(&change)),
+        (SyncResult::Unchanged | SyncResult::Released { is_new: false }, Unchanged) => {
+            assert_eq!(after, *given)
+        }
         (SyncResult::Pending(after_this), Expected::Pending(expected)) => {
             assert_eq!((&after, *after_this), (given, expected));
         }
@@ -84,14 +89,21 @@ fn assert_result(given: &StoredNode, answer: Result<Answer, Error>, expected: Ex
 
 /// The Node and the result after all writes that follow from the answer.
 fn sync(given: &StoredNode, answer: Result<Answer, Error>) -> (StoredNode, SyncResult) {
-    let instance = match decide(&given.facts(), answer) {
-        NextStep::Write(instance) => instance,
+    let goal = match decide(&given.facts(), answer) {
+        NextStep::Write(goal) => goal,
         NextStep::Finish(result) => return (given.clone(), result),
     };
     let mut node = given.clone();
     for writes in 0..3 {
         let facts = node.facts();
-        let action = match plan(&facts, &instance) {
+        let plan = match &goal {
+            Goal::Instance(instance) => plan(&facts, instance),
+            Goal::Released => release(&facts),
+        };
+        let action = match plan {
+            Plan::Nothing if goal == Goal::Released => {
+                return (node, SyncResult::Released { is_new: writes > 0 });
+            }
             Plan::Nothing if writes == 0 => return (node, SyncResult::Unchanged),
             Plan::Nothing if given.facts().is_uninitialized() => return (node, SyncResult::Initialized),
             Plan::Nothing => return (node, SyncResult::Changed),
@@ -257,6 +269,18 @@ scenarios! {
     /// Null metadata is `unmanaged` in the contract.
     n07_null_metadata_leaves_the_node_alone:
         tainted(&json!({})), Ok(Answer::Unmanaged(Stance::LeftAlone)) => Unchanged;
+
+    /// Empty metadata is `unmanaged(released)` in the contract. The annotation with a `--node-ip` and other taints stay.
+    empty_metadata_takes_the_taint_off:
+        tainted(&node_ip("abc")).with(&json!({"spec": {"taints": [uninitialized_taint(), other_taint()]}})),
+        Ok(Answer::Unmanaged(Stance::Released)) => Released(json!({"spec": {"taints": [other_taint()]}}));
+
+    empty_metadata_leaves_an_initialized_node_alone:
+        initialized(&json!({})), Ok(Answer::Unmanaged(Stance::Released)) => Unchanged;
+
+    empty_metadata_leaves_a_node_alone_that_is_being_deleted:
+        tainted(&json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}})),
+        Ok(Answer::Unmanaged(Stance::Released)) => Unchanged;
 
     n08_a_node_ip_that_the_cloud_lists_is_kept:
         tainted(&node_ip("10.0.0.1")), found_at(ADDRESSES) =>

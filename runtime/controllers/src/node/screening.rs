@@ -1,5 +1,6 @@
 //! What of a cloud's answer a Node may have: what it can't have is left out or refused, and users are told which fact and why.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use super::Controller;
 use super::decide::SyncResult;
 use super::labels::invalid_labels;
 use super::notices::Notices;
+use super::plan::Goal;
 use crate::cluster_addresses::addresses_of_node;
 use crate::events::Reason;
 use crate::facts::node::NodeFacts;
@@ -22,13 +24,13 @@ pub(super) struct Given {
 }
 
 impl Given {
-    pub(super) fn of(instance: &Instance) -> Self {
+    fn of(instance: &Instance) -> Self {
         let internal = ips(&instance.addresses, AddressKind::InternalIp);
         Self { id: instance.provider_id.clone(), internal }
     }
 
     /// What of it no other Node may be given at the same time. The address of a Node with a silent kubelet may move.
-    pub(super) fn claimed_by(self, node: &NodeFacts) -> Self {
+    fn claimed_by(self, node: &NodeFacts) -> Self {
         if is_live(node) { self } else { Self { internal: Vec::new(), ..self } }
     }
 
@@ -44,12 +46,13 @@ impl Given {
 }
 
 impl Controller {
-    /// The instance without the addresses that the cluster itself has. Tells users what was left out of the cloud's answer.
-    pub(super) fn screen(&self, node: &NodeFacts, mut instance: Instance, notices: &mut Notices) -> Instance {
+    /// Takes the addresses out that the cluster itself has. Tells users what was left out of the cloud's answer.
+    pub(super) fn screen(&self, node: &NodeFacts, goal: &mut Goal, notices: &mut Notices) {
+        let Goal::Instance(instance) = goal else { return };
         let given = std::mem::take(&mut instance.addresses);
         let (addresses, reserved) = addresses_of_node(node, given, |ip| self.addresses.owner(ip));
         instance.addresses = addresses;
-        let invalid = invalid_labels(&instance);
+        let invalid = invalid_labels(instance);
         let left_out = instance.left_out.iter().cloned().chain(reserved).chain(invalid);
         let new: Vec<_> = left_out.filter(|fact| notices.is_new(node, fact)).collect();
         if !new.is_empty() {
@@ -58,19 +61,29 @@ impl Controller {
             let note = format!("Left out of what the cloud says about the node: {facts}");
             self.events.record_for_node(node, Reason::CloudFactsLeftOut, note);
         }
-        instance
     }
 
-    /// What a Node can't have, because another Node has it or is being given it now.
-    pub(super) fn conflict<'a>(
+    /// Adds what a write gives to a Node to what is being written.
+    ///
+    /// # Errors
+    /// What the Node can't have, because another Node has it or is being given it now.
+    pub(super) fn claim(
         &self,
         node: &NodeFacts,
-        given: &Given,
-        writing: impl IntoIterator<Item = (&'a String, &'a Given)>,
-    ) -> Option<Conflict> {
+        goal: &Goal,
+        writing: &mut HashMap<String, Given>,
+    ) -> Result<(), Conflict> {
+        let Goal::Instance(instance) = goal else { return Ok(()) };
+        let given = Given::of(instance);
         let known = self.nodes.conflict(node, &given.id, &given.internal);
-        let others = || writing.into_iter().filter(|(name, _)| **name != node.name);
-        known.or_else(|| others().find_map(|(name, theirs)| given.conflict(name, theirs)))
+        let others = || writing.iter().filter(|(name, _)| **name != node.name);
+        if let Some(conflict) =
+            known.or_else(|| others().find_map(|(name, theirs)| given.conflict(name, theirs)))
+        {
+            return Err(conflict);
+        }
+        writing.insert(node.name.clone(), given.claimed_by(node));
+        Ok(())
     }
 
     /// Tells users about a conflict on both Nodes, once. Returns the result of the work on the refused one.

@@ -7,7 +7,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Answer, Error, Instance};
+use pileus_cloud::{Answer, Error};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -18,6 +18,7 @@ use super::Controller;
 use super::decide::{NextStep, SyncResult, answer_label, decide};
 use super::missing::{Cause, MissingInstances};
 use super::notices::Notices;
+use super::plan::Goal;
 use super::queue::NodeQueue;
 use super::screening::Given;
 use super::work_kind::WorkKind;
@@ -62,14 +63,14 @@ pub(super) struct Worker {
     writes: JoinSet<(WorkKind, Arc<NodeFacts>, SyncResult)>,
 }
 
-/// A Node and what the cloud says about its instance.
-type ToWrite = (Arc<NodeFacts>, Box<Instance>);
+/// A Node and what it is to follow.
+type ToWrite = (Arc<NodeFacts>, Goal);
 
 /// The work of one kind between the queue and the writers.
 struct Pipeline {
     is_looking_up: bool,
     next_lookup: Instant,
-    /// The Nodes that wait for a writer, as they were looked up, with their instances.
+    /// The Nodes that wait for a writer, as they were looked up.
     to_write: VecDeque<ToWrite>,
 }
 
@@ -198,9 +199,9 @@ impl Worker {
                 self.controller.report_missing(&node, cause);
             }
             match decide(&node, answer) {
-                NextStep::Write(instance) => {
-                    let instance = self.controller.screen(&node, *instance, &mut self.notices);
-                    self.pipeline_mut(kind).to_write.push_back((node, Box::new(instance)));
+                NextStep::Write(mut goal) => {
+                    self.controller.screen(&node, &mut goal, &mut self.notices);
+                    self.pipeline_mut(kind).to_write.push_back((node, goal));
                 }
                 NextStep::Finish(result) => {
                     let in_a_row = self.finish(kind, &node, &result, now, jitter);
@@ -214,22 +215,20 @@ impl Worker {
 
     /// Starts writers up to the limit, for initializations first.
     fn start_writes(&mut self) {
-        while let Some((kind, (looked_up, instance))) = self.next_to_write() {
+        while let Some((kind, (looked_up, goal))) = self.next_to_write() {
             // The Node may have changed since the lookup.
             match self.queue.current(kind, &looked_up) {
                 Some(node) => {
-                    let given = Given::of(&instance);
-                    if let Some(conflict) = self.controller.conflict(&node, &given, &self.writing) {
+                    if let Err(conflict) = self.controller.claim(&node, &goal, &mut self.writing) {
                         let result = self.controller.refuse(&node, &conflict, &mut self.notices);
                         self.finish_and_report(kind, &node, &result);
                         continue;
                     }
-                    self.writing.insert(node.name.clone(), given.claimed_by(&node));
                     let controller = Arc::clone(&self.controller);
                     // To complete a Node may take another lookup.
                     let span = info_span!("reconcile", controller = "cloud-node", ?kind, node = %node.name);
                     let write = async move {
-                        let (node, result) = controller.complete(node, &instance).await;
+                        let (node, result) = controller.complete(node, &goal).await;
                         (kind, node, result)
                     };
                     self.writes.spawn(write.instrument(span));
@@ -312,8 +311,8 @@ mod tests {
     use crate::nodes::Nodes;
     use crate::scenarios::StoredNode;
     use pileus_cloud::{
-        Address, AddressKind, ErrorKind, InstanceState, Instances, NodeReference, Provider, ProviderId,
-        Purpose,
+        Address, AddressKind, ErrorKind, Instance, InstanceState, Instances, NodeReference, Provider,
+        ProviderId, Purpose, Stance,
     };
     use prometheus_client::registry::Registry;
     use serde_json::json;
@@ -349,6 +348,8 @@ mod tests {
         lost: Arc<Mutex<usize>>,
         /// The names of the Nodes that lists lack.
         unlisted: Arc<Mutex<Vec<&'static str>>>,
+        /// What the provider does about all Nodes, if it manages none.
+        stance: Arc<Mutex<Option<Stance>>>,
         refresh_takes: Duration,
     }
 
@@ -365,6 +366,9 @@ mod tests {
             tokio::time::sleep(takes).await;
             if let Some(error) = self.refusal.lock().unwrap().clone() {
                 return Err(error);
+            }
+            if let Some(stance) = *self.stance.lock().unwrap() {
+                return Ok(vec![Ok(Answer::Unmanaged(stance)); nodes.len()]);
             }
             if *self.is_pending.lock().unwrap() {
                 return Ok(vec![Ok(Answer::Pending(secs(5))); nodes.len()]);
@@ -438,6 +442,7 @@ mod tests {
                 mistaken: Arc::default(),
                 lost: Arc::default(),
                 unlisted: Arc::default(),
+                stance: Arc::default(),
                 refresh_takes,
             };
             let provider = Provider {
@@ -942,6 +947,43 @@ mod tests {
         );
         pass(PERIOD * 3).await;
         assert_eq!(run.api.notes().len(), 2, "once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_released_node_loses_its_taint_alone_and_costs_nothing_until_it_changes() {
+        for waits_for_routes in [false, true] {
+            let run = Running::start_as([waiting("a"), working("b")], secs(1), waits_for_routes);
+            *run.cloud.stance.lock().unwrap() = Some(Stance::Released);
+            pass(PERIOD * 3).await;
+            let mut lookups = run.lookups();
+            lookups.sort_by_key(|(purpose, _)| purpose.as_str());
+            assert_eq!(lookups, [(Purpose::Initialise, 1), (Purpose::Refresh, 1)]);
+            assert_eq!(run.api.writes(), ["PATCH a"]);
+            run.api.get("a").assert_is(&waiting("a").with(&json!({"spec": {"taints": null}})));
+            run.api.get("b").assert_is(&working("b"));
+            assert_eq!(run.api.events(), ["Synced a"], "no node has an event about a missing instance");
+            assert_eq!(
+                run.counts("pileus_node_without_instance").iter().filter(|it| !it.ends_with(" 0")).count(),
+                0
+            );
+            // The provider manages the instance of a Node that gets a provider ID.
+            *run.cloud.stance.lock().unwrap() = None;
+            run.api.put(&run.api.get("a").with(&json!({"spec": {"providerID": "fake://a"}})));
+            pass(secs(5)).await;
+            assert_eq!(run.lookups(), [(Purpose::Refresh, 1)]);
+            run.api.get("a").assert_is(&working("a"));
+            run.end().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_is_left_alone_keeps_its_taint_and_is_looked_up_at_each_sweep() {
+        let run = Running::start([waiting("a")], secs(1));
+        *run.cloud.stance.lock().unwrap() = Some(Stance::LeftAlone);
+        pass(PERIOD * 2 + secs(5)).await;
+        assert_eq!(run.lookups(), [(Purpose::Initialise, 1); 3]);
+        assert_eq!((run.api.writes(), run.api.events()), (vec![], vec!["InstanceNotFound a".to_owned()]));
+        run.end().await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use pileus_cloud::{Answer, Error, InstanceState, Provider, Retry};
+use pileus_cloud::{Answer, Error, InstanceState, NodeReference, Provider, Retry, Stance};
 
 use super::breaker::{Breaker, BreakerState};
 use super::plan::{self, Action, Decision, Finding};
@@ -50,6 +50,9 @@ pub(super) struct LifecyclePlanner {
     paused_until: BTreeMap<String, Duration>,
     /// The Nodes, by UID, whose last lookup failed.
     unknown: BTreeSet<String>,
+    /// The Nodes, by UID, that the provider doesn't manage and that are asked about again only when they change, each as it was
+    /// looked up.
+    unmanaged: BTreeMap<String, NodeReference>,
     /// The Nodes, by UID, that a list lacked and that no direct read has settled since. Released Nodes are left out.
     suspects: BTreeSet<String>,
 }
@@ -81,6 +84,7 @@ impl LifecyclePlanner {
             breaker: Breaker::default(),
             paused_until: BTreeMap::new(),
             unknown: BTreeSet::new(),
+            unmanaged: BTreeMap::new(),
             suspects: BTreeSet::new(),
         }
     }
@@ -96,7 +100,14 @@ impl LifecyclePlanner {
         let uids: BTreeSet<_> = watched.iter().map(|node| &node.uid).collect();
         self.unknown.retain(|uid| uids.contains(uid));
         self.suspects.retain(|uid| uids.contains(uid));
-        watched.into_iter().filter(|node| !self.paused_until.contains_key(&node.uid)).cloned().collect()
+        let present: BTreeSet<_> = nodes.iter().map(|node| &node.uid).collect();
+        self.unmanaged.retain(|uid, _| present.contains(uid));
+        let is_settled = |node: &NodeFacts| {
+            let known = self.unmanaged.get(&node.uid);
+            known.is_some_and(|known| *known == node.reference(&self.provider.node_labels))
+        };
+        let is_paused = |node: &NodeFacts| self.paused_until.contains_key(&node.uid);
+        watched.into_iter().filter(|node| !is_paused(node) && !is_settled(node)).cloned().collect()
     }
 
     /// The number of Nodes that are not ready and whose last lookup failed.
@@ -246,6 +257,11 @@ impl LifecyclePlanner {
         } else {
             self.unknown.remove(&node.uid);
         }
+        if answer == Ok(Answer::Unmanaged(Stance::Released)) {
+            self.unmanaged.insert(node.uid.clone(), node.reference(&self.provider.node_labels));
+        } else {
+            self.unmanaged.remove(&node.uid);
+        }
         let after = match answer {
             Ok(answer @ (Answer::Found(_) | Answer::Absent)) => return Some(answer),
             Ok(Answer::Pending(after)) => after,
@@ -288,7 +304,7 @@ mod tests {
     use crate::model::{self, instance};
     use crate::node_lifecycle::plan::NodeWrite;
     use crate::well_known::{TAINT_AUTOSCALER_DELETES, TAINT_OUT_OF_SERVICE};
-    use pileus_cloud::{ErrorKind, ProviderId, Stance};
+    use pileus_cloud::{ErrorKind, ProviderId};
 
     fn provider() -> Provider {
         Provider {
@@ -454,11 +470,39 @@ mod tests {
             ("the list fails", broken(), ABSENT, false),
             ("the list is pending", pending(), ABSENT, false),
             ("unmanaged", Ok(Answer::Unmanaged(Stance::LeftAlone)), ABSENT, false),
+            ("released", Ok(Answer::Unmanaged(Stance::Released)), ABSENT, false),
+            ("the read says that it is released", ABSENT, Ok(Answer::Unmanaged(Stance::Released)), false),
             ("found, may be old", Ok(found(InstanceState::Unknown)), ABSENT, false),
         ] {
             let mut planner = LifecyclePlanner::new(provider(), false);
             let (plan, ..) = pass(&mut planner, &[node("a")], at(0), |_| listed.clone(), |_| read.clone());
             assert_eq!(counts(&plan), (usize::from(is_deleted), 0), "{row}");
+        }
+    }
+
+    #[test]
+    fn a_released_node_is_asked_about_again_only_when_it_changes() {
+        let released = |_: &NodeFacts| Ok(Answer::Unmanaged(Stance::Released));
+        let left_alone = |_: &NodeFacts| Ok(Answer::Unmanaged(Stance::LeftAlone));
+        let mut planner = LifecyclePlanner::new(provider(), false);
+        let heartbeat = || NodeFacts { resource_version: "9".to_owned(), ..node("a") };
+        let labeled = || NodeFacts { labels: [("pool".to_owned(), "b".to_owned())].into(), ..node("a") };
+        let renewed = || NodeFacts { uid: "other".to_owned(), ..labeled() };
+        for (second, node, asked) in [
+            (0, node("a"), 1),
+            (5, heartbeat(), 0),
+            (9999, node("a"), 0),
+            (10_000, labeled(), 1),
+            (10_005, labeled(), 0),
+            (10_010, renewed(), 1),
+            (10_015, labeled(), 1),
+        ] {
+            let (plan, looked_up, read) = pass(&mut planner, &[node], at(second), released, |_| ABSENT);
+            assert_eq!((looked_up.len(), read.len(), counts(&plan)), (asked, 0, (0, 0)), "{second}");
+        }
+        for second in [20_000, 20_005] {
+            let (_, looked_up, _) = pass(&mut planner, &[node("b")], at(second), left_alone, |_| ABSENT);
+            assert_eq!(looked_up.len(), 1, "one that is left alone is asked about in each pass");
         }
     }
 

@@ -11,8 +11,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::plan::{KnownRoute, Plan, WantedRoute, condition, conditions, desired_route, has_condition};
-use super::{Controller, Memory, condition_key, create_key, delete_key};
+use super::Controller;
+use super::memory::{Memory, condition_key, create_key, delete_key};
+use super::plan::{
+    KnownRoute, Plan, WantedRoute, condition, conditions, desired_route, has_condition, route_digest,
+};
 use crate::answers::per_item;
 use crate::error::Error;
 use crate::events::Reason;
@@ -85,32 +88,51 @@ impl Controller {
         };
         let due: Vec<_> = plan.creates.iter().filter(due).collect();
         let mut missing = plan.creates.len() + plan.conflicts.len();
+        let labels = &self.provider.node_labels;
         for chunk in due.chunks(self.provider.largest_route_batch.max(1)) {
             let changes = chunk.iter().map(|wanted| RouteChange {
-                action: RouteAction::Create(desired_route(wanted)),
+                action: RouteAction::Create(desired_route(wanted, labels)),
                 resume: memory.pending.resume(&create_key(wanted)),
             });
             let (outcomes, is_answered) = self.change("create", changes.collect()).await;
             for (wanted, outcome) in chunk.iter().zip(outcomes) {
-                let WantedRoute { node, range } = wanted;
-                if memory.on_outcome(create_key(wanted), &outcome, (self.jitter)()) {
-                    tracing::debug!(node = %node.name, %range, "route created");
-                    memory
-                        .table
-                        .iter_mut()
-                        .for_each(|table| table.push(KnownRoute::created(&desired_route(wanted))));
-                    missing -= 1;
-                } else if let Err(error) = outcome {
-                    let note = format!("Could not create route for {range}: {error}");
-                    tracing::debug!(node = %node.name, %range, %error, "route not created");
-                    self.events.record_for_node(node, Reason::FailedToCreateRoute, note);
-                }
+                let route = route_digest(&wanted.node, labels);
+                let period = self.jittered(self.settings.audit_period);
+                memory.elsewhere.on_outcome(wanted, route, &outcome, Instant::now(), period);
+                missing -= usize::from(memory.on_outcome(create_key(wanted), &outcome, (self.jitter)()));
+                self.on_created(memory, wanted, outcome);
             }
             if !is_answered {
                 break;
             }
         }
         self.metrics.route.set_missing(missing);
+    }
+
+    /// Adds a route that was created to the table, and reports one that failed.
+    fn on_created(
+        &self,
+        memory: &mut Memory,
+        wanted: &WantedRoute,
+        outcome: Result<RouteProgress, CloudError>,
+    ) {
+        let WantedRoute { node, range } = wanted;
+        match outcome {
+            Ok(RouteProgress::Done) => {
+                tracing::debug!(node = %node.name, %range, "route created");
+                let created = KnownRoute::created(&desired_route(wanted, &self.provider.node_labels));
+                memory.table.iter_mut().for_each(|table| table.push(created.clone()));
+            }
+            Ok(RouteProgress::Elsewhere) => {
+                tracing::debug!(node = %node.name, %range, "no route needed: the range reaches its node without one");
+            }
+            Ok(RouteProgress::InProgress { .. }) => {}
+            Err(error) => {
+                let note = format!("Could not create route for {range}: {error}");
+                tracing::debug!(node = %node.name, %range, %error, "route not created");
+                self.events.record_for_node(node, Reason::FailedToCreateRoute, note);
+            }
+        }
     }
 
     /// Makes one call. Returns an outcome for each change, and whether the call succeeded as a whole. After a failed call the pass
@@ -138,7 +160,7 @@ impl Controller {
         let due = |node: &NodeFacts, is_available| {
             memory.pending.is_due(&condition_key(node), now) || memory.truces.is_news(node, is_available)
         };
-        let wanted = conditions(&plan, memory.table.as_deref().unwrap_or_default());
+        let wanted = conditions(&plan, memory.table.as_deref().unwrap_or_default(), &memory.elsewhere);
         let wanted: Vec<_> =
             wanted.into_iter().filter(|(node, is_available)| due(node, *is_available)).collect();
         drop(plan);

@@ -1,7 +1,7 @@
 //! A route in the cloud's table, and which Node and cluster it is for. Pure.
 
 use ipnet::IpNet;
-use pileus_cloud::{ListedRoute, Route};
+use pileus_cloud::{ListedRoute, Route, is_uid_of};
 
 use crate::facts::node::NodeFacts;
 
@@ -39,10 +39,11 @@ impl KnownRoute {
         Self { route: listed, destination: Some(destination), is_listed: false }
     }
 
-    /// The UID of the other cluster that the route is labeled with.
+    /// The UID of the other cluster that the route is labeled with, or its beginning. A label that can't mean this cluster is
+    /// that of another one.
     pub(super) fn other_cluster(&self, ours: Option<&str>) -> Option<&str> {
         let uid = self.route.cluster_uid.as_deref()?;
-        ours.filter(|ours| *ours != uid).map(|_| uid)
+        ours.filter(|ours| !is_uid_of(uid, ours)).map(|_| uid)
     }
 
     /// Whether the route leads to this Node, by everything that the cloud reports. The cloud may report no next hops, or only one

@@ -14,8 +14,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use pileus_cloud::Route;
+use pileus_cloud::{Route, is_uid_of};
 
+use super::elsewhere::Elsewhere;
 pub(super) use super::known::KnownRoute;
 use crate::facts::node::NodeFacts;
 use crate::well_known::REASON_ROUTE_CREATED;
@@ -179,8 +180,8 @@ impl PlanInputs<'_> {
 
     /// Whether a route is this cluster's to delete: see the documentation of this module.
     fn may_own(&self, known: &KnownRoute) -> bool {
-        let label = known.route.cluster_uid.as_deref();
-        self.is_within(known) && (label.is_none() || label == self.cluster_uid)
+        let is_ours = |label: &String| self.cluster_uid.is_some_and(|ours| is_uid_of(label, ours));
+        self.is_within(known) && known.route.cluster_uid.as_ref().is_none_or(is_ours)
     }
 
     /// Whether a route lies in the cluster's CIDRs, and isn't that of a Node that can't be read.
@@ -210,8 +211,8 @@ pub(super) fn is_in_cluster(cluster_ranges: &[IpNet], range: IpNet) -> bool {
 }
 
 /// The route that a Node needs for a range. The name hint is the Node's UID, as with upstream. Since a Node may have two ranges,
-/// the range follows, in characters that clouds allow in names.
-pub(super) fn desired_route(wanted: &WantedRoute) -> Route {
+/// the range follows, in characters that clouds allow in names. `label_keys` are those that the provider reads.
+pub(super) fn desired_route(wanted: &WantedRoute, label_keys: &[String]) -> Route {
     let WantedRoute { node, range } = wanted;
     let suffix = range.to_string().replace(['.', ':', '/'], "-");
     Route {
@@ -219,27 +220,40 @@ pub(super) fn desired_route(wanted: &WantedRoute) -> Route {
         node: node.name.clone(),
         target: node.provider_id.clone(),
         addresses: node.addresses.clone(),
-        labels: Vec::new(),
+        labels: node.labels_of(label_keys),
         destination: *range,
     }
 }
 
 /// A digest of everything that determines a Node's routes and their condition. A change of the Node that leaves it equal needs no
 /// pass. Comparing digests avoids keeping the old facts.
-pub(super) fn digest(node: &NodeFacts) -> u64 {
+pub(super) fn digest(node: &NodeFacts, label_keys: &[String]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let NodeFacts { uid, provider_id, twin, pod_cidrs, addresses, is_deleting, network_unavailable, .. } =
-        node;
+    let NodeFacts { twin, pod_cidrs, is_deleting, network_unavailable, .. } = node;
     let network = network_unavailable.as_ref().map(|condition| (&condition.status, &condition.reason));
-    (uid, provider_id, twin, pod_cidrs, is_deleting, node.is_uninitialized(), network).hash(&mut hasher);
+    (twin, pod_cidrs, is_deleting, node.is_uninitialized(), network).hash(&mut hasher);
+    route_digest(node, label_keys).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A digest of what the provider is told about a Node when it creates a route, except the range.
+pub(super) fn route_digest(node: &NodeFacts, label_keys: &[String]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let NodeFacts { name, uid, provider_id, addresses, .. } = node;
+    (name, uid, provider_id, node.labels_of(label_keys)).hash(&mut hasher);
     for address in addresses {
         (address.kind.as_str(), &address.value).hash(&mut hasher);
     }
     hasher.finish()
 }
 
-/// The Nodes whose condition must be written, each with whether its network is available: every range of the Node has a route.
-pub(super) fn conditions(plan: &Plan, routes: &[KnownRoute]) -> Vec<(Arc<NodeFacts>, bool)> {
+/// The Nodes whose condition must be written, each with whether its network is available: every range of the Node has a route, or
+/// needs none.
+pub(super) fn conditions(
+    plan: &Plan,
+    routes: &[KnownRoute],
+    elsewhere: &Elsewhere,
+) -> Vec<(Arc<NodeFacts>, bool)> {
     let mut by_range: HashMap<IpNet, Vec<&KnownRoute>> = HashMap::new();
     for known in routes {
         if let Some(range) = known.destination {
@@ -247,7 +261,8 @@ pub(super) fn conditions(plan: &Plan, routes: &[KnownRoute]) -> Vec<(Arc<NodeFac
         }
     }
     let has_route = |node: &NodeFacts, range: &IpNet| {
-        by_range.get(range).is_some_and(|there| there.iter().any(|route| route.leads_to(node)))
+        let there = by_range.get(range).into_iter().flatten();
+        there.into_iter().any(|route| route.leads_to(node)) || elsewhere.has(node, *range)
     };
     let networks = plan.networks.iter().map(|(node, ranges)| {
         (Arc::clone(node), !ranges.is_empty() && ranges.iter().all(|range| has_route(node, range)))
@@ -269,10 +284,15 @@ pub(super) fn condition(is_available: bool) -> (&'static str, &'static str) {
 #[cfg(test)]
 mod tests {
     use jiff::Timestamp;
-    use pileus_cloud::{Address, AddressKind, ListedRoute, ProviderId};
+    use pileus_cloud::{Address, AddressKind, ListedRoute, ProviderId, RouteProgress};
     use proptest::prelude::*;
+    use std::time::Duration;
+    use tokio::time::Instant;
 
     use super::*;
+
+    const UID: &str = "0f3c7a1e-52b4-4d6e-9a80-1c2d3e4f5a6b";
+    const BEGINNING: &str = "0F3C7A1E52B44D6E9A801C2D";
 
     fn node(name: &str, range: &str, created: i64) -> Arc<NodeFacts> {
         Arc::new(NodeFacts {
@@ -342,6 +362,11 @@ mod tests {
             (Some("ours"), Some("ours"), false, (1, 1, 0), 1),
             (Some("ours"), Some("other"), true, (0, 0, 1), 0),
             (Some("ours"), Some("other"), false, (0, 0, 1), 0),
+            (Some(UID), Some(BEGINNING), true, (0, 0, 0), 1),
+            (Some(UID), Some(BEGINNING), false, (1, 1, 0), 1),
+            (Some(UID), Some(&BEGINNING[..23]), true, (0, 0, 1), 0),
+            (Some(UID), Some("0f3c7a1e52b44d6e9a801c2e"), true, (0, 0, 1), 0),
+            (None, Some(BEGINNING), false, (0, 1, 0), 0),
             (None, Some("other"), true, (0, 0, 0), 0),
             (None, Some("other"), false, (0, 1, 0), 0),
             (None, None, false, (1, 1, 0), 1),
@@ -420,7 +445,7 @@ mod tests {
             (plan.creates, plan.conflicts),
             (vec![wanted(&b)], vec![(wanted(&a), RangeHolder::Node("b".to_owned()))])
         );
-        let has = KnownRoute::created(&desired_route(&wanted(&a)));
+        let has = KnownRoute::created(&desired_route(&wanted(&a), &[]));
         let plan = planned(&[a, b.clone()], &[has]);
         assert_eq!(
             (plan.creates, plan.conflicts),
@@ -452,8 +477,41 @@ mod tests {
         let bare = Arc::new(NodeFacts { pod_cidrs: Vec::new(), ..(*node("a", "10.0.1.0/24", 0)).clone() });
         for (range, expected) in [("10.0.1.0/24", vec![(bare.clone(), false)]), ("192.168.0.0/24", vec![])] {
             let routes = [to(range, |route| route.node = Some("a".to_owned()))];
-            assert_eq!(conditions(&planned(std::slice::from_ref(&bare), &routes), &routes), expected);
+            assert_eq!(
+                conditions(&planned(std::slice::from_ref(&bare), &routes), &routes, &Elsewhere::default()),
+                expected
+            );
         }
+    }
+
+    #[test]
+    fn a_range_without_a_route_is_available_only_if_the_provider_needs_none() {
+        let node = node("a", "10.0.1.0/24", 0);
+        let range = node.pod_cidrs[0];
+        let right = to("10.0.1.0/24", |route| route.node = Some("a".to_owned()));
+        let wrong = to("10.0.1.0/24", |route| route.node = Some("b".to_owned()));
+        for (row, route, outcome, is_available) in [
+            ("no route", None, RouteProgress::Done, false),
+            ("none needed", None, RouteProgress::Elsewhere, true),
+            ("a route beside", Some(right), RouteProgress::Elsewhere, true),
+            ("a route to another Node", Some(wrong), RouteProgress::Elsewhere, true),
+        ] {
+            let mut elsewhere = Elsewhere::default();
+            let wanted = WantedRoute { node: Arc::clone(&node), range };
+            elsewhere.on_outcome(&wanted, 1, &Ok(outcome), Instant::now(), Duration::from_secs(1));
+            let routes = Vec::from_iter(route);
+            let plan = planned(std::slice::from_ref(&node), &routes);
+            assert_eq!(conditions(&plan, &routes, &elsewhere), [(Arc::clone(&node), is_available)], "{row}");
+        }
+    }
+
+    #[test]
+    fn a_desired_route_has_the_labels_that_the_provider_reads() {
+        let labels = ["example.com/managed", "pool"].map(|key| (key.to_owned(), "1".to_owned())).into();
+        let node = Arc::new(NodeFacts { labels, ..(*node("a", "10.0.1.0/24", 0)).clone() });
+        let wanted = WantedRoute { range: node.pod_cidrs[0], node };
+        let labels = desired_route(&wanted, &["example.com/*".to_owned()]).labels;
+        assert_eq!(labels, [("example.com/managed".to_owned(), "1".to_owned())]);
     }
 
     #[test]
@@ -494,9 +552,13 @@ mod tests {
 
     #[test]
     fn the_digest_has_only_the_facts_that_matter_to_routes() {
-        let old = node("a", "10.0.1.0/24", 0);
-        let heartbeat = NodeFacts { resource_version: "9".to_owned(), ..(*old).clone() };
-        assert_eq!(digest(&old), digest(&heartbeat));
+        let (old, keys) = (node("a", "10.0.1.0/24", 0), ["example.com/*".to_owned()]);
+        let labeled = |key: &str| {
+            let labels = [(key.to_owned(), "1".to_owned())].into();
+            NodeFacts { labels, ..(*old).clone() }
+        };
+        let heartbeat = NodeFacts { resource_version: "9".to_owned(), ..labeled("pool") };
+        assert_eq!(digest(&old, &keys), digest(&heartbeat, &keys));
         let network =
             crate::facts::node::NetworkUnavailable { status: "True".to_owned(), reason: String::new() };
         for new in [
@@ -507,8 +569,9 @@ mod tests {
             NodeFacts { is_deleting: true, ..(*old).clone() },
             NodeFacts { taints: NodeFacts::registered("a").taints, ..(*old).clone() },
             NodeFacts { network_unavailable: Some(network), ..(*old).clone() },
+            labeled("example.com/managed"),
         ] {
-            assert_ne!(digest(&old), digest(&new), "{new:?}");
+            assert_ne!(digest(&old, &keys), digest(&new, &keys), "{new:?}");
         }
     }
 
@@ -548,12 +611,12 @@ mod tests {
         fn a_plan_that_is_applied_leaves_nothing_to_do(nodes in nodes(), mut routes in routes()) {
             let first = planned(&nodes, &routes);
             routes.retain(|route| !first.deletes.contains(route));
-            routes.extend(first.creates.iter().map(|wanted| KnownRoute::created(&desired_route(wanted))));
+            routes.extend(first.creates.iter().map(|wanted| KnownRoute::created(&desired_route(wanted, &[]))));
             let second = planned(&nodes, &routes);
             prop_assert_eq!(&second.deletes, &[]);
             prop_assert_eq!(&second.creates, &[]);
             prop_assert_eq!(&second.conflicts, &first.conflicts);
-            for (node, is_available) in conditions(&second, &routes) {
+            for (node, is_available) in conditions(&second, &routes, &Elsewhere::default()) {
                 let is_contested = second.conflicts.iter().any(|(wanted, _)| wanted.node.name == node.name);
                 prop_assert_eq!(is_available, !node.pod_cidrs.is_empty() && !is_contested && !node.is_deleting);
             }

@@ -21,6 +21,8 @@ pub struct Inputs<'a> {
     pub unreadable_ranges: &'a HashSet<IpNet>,
     /// The schemes of provider IDs that are the provider's own.
     pub schemes: &'a [String],
+    /// The keys of the Node labels that the provider reads.
+    pub node_labels: &'a [String],
     /// The UID of the cluster; none where it isn't known.
     pub cluster_uid: Option<&'a str>,
     /// The cluster's CIDRs, at most one of each family.
@@ -95,7 +97,8 @@ impl fmt::Display for ChangeReason {
 
 /// Previews the changes from a list that the cloud has just given.
 pub fn preview(inputs: Inputs<'_>, listed: Vec<ListedRoute>) -> Preview {
-    let Inputs { nodes, unreadable_ranges, schemes, cluster_uid, cluster_ranges, nodes_wait } = inputs;
+    let Inputs { nodes, unreadable_ranges, schemes, node_labels, cluster_uid, cluster_ranges, nodes_wait } =
+        inputs;
     let routes: Vec<_> = listed.into_iter().map(KnownRoute::listed).collect();
     let inputs = PlanInputs {
         nodes,
@@ -125,7 +128,7 @@ pub fn preview(inputs: Inputs<'_>, listed: Vec<ListedRoute>) -> Preview {
         PlannedChange { action: RouteAction::Delete(known.route), reason, is_next: false }
     });
     let creates = creates.into_iter().map(|wanted| PlannedChange {
-        action: RouteAction::Create(plan::desired_route(&wanted)),
+        action: RouteAction::Create(plan::desired_route(&wanted, node_labels)),
         is_next: occupied.contains(&wanted.range),
         reason: ChangeReason::Missing { node: wanted.node.name.clone(), range: wanted.range },
     });
@@ -191,6 +194,7 @@ mod tests {
         let unreadable_ranges = HashSet::new();
         let inputs = Inputs {
             nodes: &nodes,
+            node_labels: &[],
             cluster_uid: None,
             unreadable_ranges: &unreadable_ranges,
             schemes: &schemes,

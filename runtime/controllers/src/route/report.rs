@@ -3,8 +3,9 @@
 use pileus_cloud::Retry;
 use tokio::time::Instant;
 
+use super::Controller;
+use super::memory::{Memory, conflict_key};
 use super::plan::{KnownRoute, Plan, is_in_cluster};
-use super::{Controller, Memory, conflict_key};
 use crate::events::Reason;
 
 impl Controller {

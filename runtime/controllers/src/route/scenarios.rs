@@ -12,6 +12,7 @@ use pileus_cloud::{Address, AddressKind, ListedRoute};
 use serde_json::{Value, json};
 
 use super::apply::condition_patch;
+use super::elsewhere::Elsewhere;
 use super::plan::{
     KnownRoute, Plan, PlanInputs, conditions, desired_route, digest, has_condition, is_in_cluster, plan,
 };
@@ -89,11 +90,13 @@ fn pass(
     let first = planned(routes);
     let mut left = routes.to_vec();
     left.retain(|route| !first.deletes.contains(route));
-    left.extend(first.creates.iter().map(|wanted| KnownRoute::created(&desired_route(wanted))));
+    left.extend(first.creates.iter().map(|wanted| KnownRoute::created(&desired_route(wanted, &[]))));
     let Plan { deletes, creates, .. } = planned(&left);
     assert!(deletes.is_empty() && creates.is_empty(), "{deletes:?} {creates:?}");
-    let conditions =
-        conditions(&first, &left).into_iter().map(|(node, is)| (node.name.clone(), is)).collect();
+    let conditions = conditions(&first, &left, &Elsewhere::default())
+        .into_iter()
+        .map(|(node, is)| (node.name.clone(), is))
+        .collect();
     let deleted = first.deletes.into_iter().map(|known| known.route.destination).collect();
     let created =
         first.creates.iter().map(|wanted| format!("{} {}", wanted.node.name, wanted.range)).collect();
@@ -262,7 +265,7 @@ fn r29_a_range_that_a_node_names_twice_counts_once() {
 
 fn matters(change: &Value) -> bool {
     let old = node("node-1", &["10.120.0.0/24"], "10.1.1.1");
-    digest(&old.facts()) != digest(&old.with(change).facts())
+    digest(&old.facts(), &[]) != digest(&old.with(change).facts(), &[])
 }
 
 #[test]

@@ -375,8 +375,8 @@ mod tests {
             }
         }
 
-        fn answer(&mut self, taken: &TokenSet, answer: Feedback) -> Vec<LimitId> {
-            let closed = self.state.on_answer(self.now, taken, &answer);
+        fn answer(&mut self, taken: &TokenSet, answer: &Feedback) -> Vec<LimitId> {
+            let closed = self.state.on_answer(self.now, taken, answer);
             self.note();
             closed.iter().map(|closed| closed.limit).collect()
         }
@@ -523,7 +523,7 @@ mod tests {
             let mut world = World::full(&[(burst, 0.1)]);
             let taken = world.goes(&[0], 7);
             if is_refused {
-                world.answer(&taken, refused(10));
+                world.answer(&taken, &refused(10));
             }
             world.pass(seconds(after));
             if after > 10.0 {
@@ -545,8 +545,8 @@ mod tests {
         let (one, other) = (world.goes(&[0], 1), world.goes(&[0], 2));
         let Admission::Wait(short) = world.ask_until(Urgency::User, &[0], 3, seconds(5.0)) else { panic!() };
         let Admission::Wait(long) = world.ask_until(Urgency::User, &[0], 4, seconds(60.0)) else { panic!() };
-        world.answer(&one, refused(30));
-        world.answer(&other, refused(30));
+        world.answer(&one, &refused(30));
+        world.answer(&other, &refused(30));
         let [(ticket, hold)] = world.turned_away[..] else { panic!("{:?}", world.turned_away) };
         assert_eq!((ticket, hold.limit, hold.reason), (short, Some(0), HoldReason::LimitPaused));
         assert!((30.0..30.1).contains(&hold.after.as_secs_f64()), "{hold:?}");
@@ -586,7 +586,7 @@ mod tests {
     fn a_paused_resource_holds_up_no_other_and_one_probe_ends_the_pause() {
         let mut world = World::full(&[(100.0, 100.0)]);
         let locked = world.goes(&[0], 7);
-        assert!(world.answer(&locked, refused(10)).is_empty());
+        assert!(world.answer(&locked, &refused(10)).is_empty());
         world.goes(&[0], 8);
         let admission = world.ask_until(Urgency::User, &[0], 7, seconds(5.0));
         let Admission::Hold(Hold { limit: None, reason: HoldReason::ResourcePaused, after }) = admission
@@ -601,7 +601,7 @@ mod tests {
         world.pass(seconds(10.1));
         assert_eq!(world.gone.len(), 1, "one tries");
         let probe = world.gone[0].1.clone();
-        world.answer(&probe, ACCEPTED);
+        world.answer(&probe, &ACCEPTED);
         assert_eq!(world.gone.len(), 3);
     }
 
@@ -612,7 +612,7 @@ mod tests {
         for resource in [7, 7, 8] {
             world.ask(Urgency::User, &[0], resource);
         }
-        world.answer(&locked, refused(60));
+        world.answer(&locked, &refused(60));
         world.pass(seconds(1.5));
         assert_eq!(world.gone.len(), 1, "the third");
         world.pass(seconds(60.0));
@@ -624,7 +624,7 @@ mod tests {
         let mut world = World::full(&[(10.0, 10.0)]);
         let taken = [world.goes(&[0], 1), world.goes(&[0], 2)];
         for taken in &taken {
-            world.answer(taken, refused(10));
+            world.answer(taken, &refused(10));
         }
         for resource in 3..8 {
             world.ask(Urgency::User, &[0], resource);
@@ -634,7 +634,7 @@ mod tests {
         world.pass(seconds(0.2));
         assert_eq!(world.gone.len(), 1);
         let probe = world.gone[0].1.clone();
-        world.answer(&probe, refused(10));
+        world.answer(&probe, &refused(10));
         world.pass(seconds(9.9));
         assert_eq!(world.gone.len(), 1, "it was refused");
         world.pass(seconds(0.2));
@@ -642,7 +642,7 @@ mod tests {
         world.pass(seconds(5.0));
         assert_eq!(world.gone.len(), 3, "it wasn't answered in time, so another tries");
         let probe = world.gone[2].1.clone();
-        world.answer(&probe, ACCEPTED);
+        world.answer(&probe, &ACCEPTED);
         world.pass(seconds(5.0));
         assert_eq!(world.gone.len(), 5, "it went through");
     }
@@ -717,7 +717,7 @@ mod tests {
                 Step::Feedback(answer) => {
                     let Some(one) = sent.get(answered).cloned() else { continue };
                     if let Some(answer) = answer {
-                        world.answer(&one.taken, answer);
+                        world.answer(&one.taken, &answer);
                         answered += 1;
                     } else {
                         world.state.put_back(world.now, &one.taken);

@@ -16,11 +16,12 @@ use super::repeat::{FailedBatch, Outcomes};
 use super::{Guest, Judged, ListWithReplies, MANY, explain, is_cut_short};
 use crate::bindings::load_balancers;
 use crate::call::{CallOptions, call};
+use crate::change_deadline::ChangeEnd;
 use crate::convert;
 use crate::egress::Denials;
 use crate::evidence::{self, ChangeSummary};
 use crate::fault::Fault;
-use crate::limits::Limits;
+use crate::sandbox::Sandbox;
 
 const CHANGE: &str = "change-load-balancers";
 const LIST: &str = "list-owned";
@@ -55,6 +56,13 @@ fn name(change: &ServiceChange) -> String {
         }
         ServiceAction::RemoveOrphan(owned) => format!("orphan {}", owned.name),
     }
+}
+
+/// Users wait for a new load balancer and a changed one. An audit and new targets come after them: a thousand Nodes that join may mean
+/// as many writes.
+fn urgency(changes: &[ServiceChange], is_audit: bool) -> Urgency {
+    let is_update = |change: &ServiceChange| matches!(change.action, ServiceAction::UpdateTargets(_));
+    if is_audit || changes.iter().all(is_update) { Urgency::Background } else { Urgency::User }
 }
 
 impl Guest {
@@ -168,22 +176,30 @@ impl Guest {
         let wit_targets: Vec<_> = targets.iter().map(convert::target_to_wit).collect();
         let wit_known: Vec<_> = known.iter().map(convert::service_to_wit).collect();
         let wit_changes: Vec<_> = changes.iter().map(convert::service_change_to_wit).collect();
-        let Limits { load_balancers_soft: soft, load_balancers_hard: hard, .. } = self.limits;
-        let deadlines = [soft / deadline_divisor, hard / deadline_divisor];
-        let urgency = if is_audit { Urgency::Background } else { Urgency::User };
+        let deadlines = self.change_deadline.deadlines(&self.limits, deadline_divisor);
+        let urgency = urgency(changes, is_audit);
         // Reads nothing from the cache, because a provider must edit the current state.
         let options = CallOptions {
             denials: denials.clone(),
             ..self.call_options((CHANGE, changes.len()), urgency, None, deadlines)
         };
         let replies = options.replies.clone();
-        let answered = call(&self.component, options, move |store, instance| {
+        let (answered, end) = call(&self.component, options, move |store, instance| {
             Box::pin(async move {
                 let load_balancers = load_balancers.load(&mut *store, &instance)?;
-                load_balancers.call_change(store, &wit_cluster, &wit_targets, &wit_known, &wit_changes).await
+                let answered = load_balancers
+                    .call_change(&mut *store, &wit_cluster, &wit_targets, &wit_known, &wit_changes)
+                    .await?;
+                let Sandbox { context, egress, .. } = store.data();
+                let is_late = Instant::now() >= context.soft_deadline;
+                Ok((answered, ChangeEnd { is_late, has_written: egress.has_written() }))
             })
         })
         .await?;
+        // A part of a call that failed has its own, shorter time.
+        if deadline_divisor == 1 {
+            self.change_deadline.on_end(end);
+        }
         let outcomes = match answered {
             Ok(outcomes) => outcomes,
             Err(error) => return Ok(Err(explain(convert::error_from_wit(error), denials))),
@@ -244,5 +260,31 @@ impl Guest {
         }
         let owned = owned.into_iter().map(convert::owned_from_wit).collect();
         Ok(Ok((owned, replies.counts())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_calls_for_which_a_user_waits_have_a_users_urgency() {
+        let service = || Service::named("default", "web", "u");
+        let (ensure, update, delete) = (
+            || ServiceAction::Ensure(service()),
+            || ServiceAction::UpdateTargets(service()),
+            || ServiceAction::Delete(service()),
+        );
+        for (row, actions, is_audit, expected) in [
+            ("a change", vec![ensure()], false, Urgency::User),
+            ("a deletion", vec![delete()], false, Urgency::User),
+            ("new targets", vec![update(), update()], false, Urgency::Background),
+            ("new targets and a change", vec![update(), ensure()], false, Urgency::User),
+            ("an audit", vec![ensure()], true, Urgency::Background),
+        ] {
+            let change = |action| ServiceChange { action, resume: None };
+            let changes: Vec<_> = actions.into_iter().map(change).collect();
+            assert_eq!(urgency(&changes, is_audit), expected, "{row}");
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use pileus_gate::Problem;
 use serde_json::{Map, Value};
 
+use super::value_kind::kind;
+
 /// The fields of one object. After reading the known fields, the caller calls [`Fields::end`], which reports the others.
 pub(super) struct Fields<'p> {
     path: String,
@@ -72,20 +74,24 @@ impl<'p> Fields<'p> {
         name: &'static str,
         mut read: impl FnMut(&str, &mut Fields<'_>) -> T,
     ) -> Vec<T> {
-        let (path, value) = self.take(name);
-        let items = match value {
-            None => Map::new(),
-            Some(Value::Object(items)) => items,
-            Some(other) => {
-                let found = format!("expected fields, found {}", kind(&other));
-                self.problem(path.clone(), found).unwrap_or_default()
-            }
-        };
+        let (path, items) = self.map(name);
         let each = items.iter();
         each.filter_map(|(key, item)| {
             self.item(&format!("{path}.{key}"), item, &mut |fields: &mut Fields<'_>| read(key, fields))
         })
         .collect()
+    }
+
+    /// Reads a map of strings. `parse` gets the key and the string.
+    pub(super) fn texts<T>(
+        &mut self,
+        name: &'static str,
+        parse: impl Fn(&str, &str) -> Result<T, String>,
+    ) -> Vec<T> {
+        let (path, items) = self.map(name);
+        let each = items.iter();
+        each.filter_map(|(key, item)| self.text(format!("{path}.{key}"), item, &|text| parse(key, text)))
+            .collect()
     }
 
     fn item<T>(
@@ -215,15 +221,7 @@ impl<'p> Fields<'p> {
 
     /// Reads an object without interpreting it, as JSON text; `{}` if it is missing.
     pub(super) fn json_object(&mut self, name: &'static str) -> String {
-        let (path, value) = self.take(name);
-        match value {
-            None => "{}".to_owned(),
-            Some(value @ Value::Object(_)) => value.to_string(),
-            Some(other) => {
-                let found = format!("expected fields, found {}", kind(&other));
-                self.problem(path, found).unwrap_or_default()
-            }
-        }
+        Value::Object(self.map(name).1).to_string()
     }
 
     /// Reports unknown fields.
@@ -235,6 +233,19 @@ impl<'p> Fields<'p> {
             let path = self.path_of(&name);
             self.problems.push(Problem::at(path, format!("unknown field; known fields are {known}")));
         }
+    }
+
+    fn map(&mut self, name: &'static str) -> (String, Map<String, Value>) {
+        let (path, value) = self.take(name);
+        let items = match value {
+            None => Map::new(),
+            Some(Value::Object(items)) => items,
+            Some(other) => {
+                let found = format!("expected fields, found {}", kind(&other));
+                self.problem(path.clone(), found).unwrap_or_default()
+            }
+        };
+        (path, items)
     }
 
     fn items(&mut self, name: &'static str) -> (String, Vec<Value>) {
@@ -278,16 +289,5 @@ impl<'p> Fields<'p> {
     fn problem<T>(&mut self, path: String, message: impl Into<String>) -> Option<T> {
         self.problems.push(Problem::at(path, message));
         None
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "fields",
     }
 }

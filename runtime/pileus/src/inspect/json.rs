@@ -18,9 +18,12 @@
 //!     "serviceFacts": ["known"],
 //!     "configurationSchema": {}
 //!   },
+//!   "identity": {"subscription": "…"},
 //!   "settings": {
 //!     "requestedHosts": [{"endpoint": "https://api.example:443", "reason": "…", "grantedBy": ["api.example"], "credentials": ["main"]}],
 //!     "limits": [{"key": "reads", "capacity": 100, "perMinute": 600}],
+//!     "nodeLabels": ["example.com/*"],
+//!     "notices": [{"path": "vmType", "message": "…"}],
 //!     "operatorLimits": [{"key": "reads", "burst": 50, "perSecond": 5, "requests": null}],
 //!     "credentials": [{"name": "main", "kind": "bearer", "hosts": ["api.example"], "plain": false}],
 //!     "notFollowed": [{"path": "settings.rules[3].effect", "message": "…"}],
@@ -40,6 +43,8 @@
 //! - `settings` is null if the provider needs a configuration that wasn't given.
 //! - `grantedBy` and `credentials` of a requested host are null without a document, and empty if no grant or credential
 //!   applies.
+//! - `identity` has the facts of the document that the provider may read.
+//! - `nodeLabels` of the provider has all Node labels that it reads, and those of the settings follow from the configuration.
 //! - `granted` of a rule is null without a document, and false where no grant lets some of its requests through.
 //! - `operatorLimits` and `credentials` of the settings are those of the document.
 //! - `requests` of an operator's limit says which requests its match names; null for a limit by the provider's key.
@@ -71,6 +76,7 @@ pub(super) fn object(inspection: &Inspection) -> Value {
         binary,
         limits,
         description,
+        identity,
         settings,
         access: _, // shown with the settings
     } = inspection;
@@ -93,6 +99,7 @@ pub(super) fn object(inspection: &Inspection) -> Value {
         "tables": {"initialElements": binary.tables, "limitElements": limits.table_elements},
         "producers": binary.producers.iter().map(producer).collect::<Vec<_>>(),
         "provider": provider(description),
+        "identity": identity,
         "settings": settings.as_ref().map(|settings| settings_object(settings, inspection)),
     })
 }

@@ -92,6 +92,8 @@ fn add_description(report: &mut Report, inspection: &Inspection) {
     report.list("annotations used", &annotations.collect::<Vec<_>>());
     report.list("Service data used", &service_facts.names().map(str::to_owned).collect::<Vec<_>>());
     report.list("configuration", &fields_of(configuration_schema));
+    let fact = |(name, fact): (&String, &String)| format!("{name}: {fact}");
+    report.list("identity", &inspection.identity.iter().map(fact).collect::<Vec<_>>());
 }
 
 /// The top-level fields of a JSON Schema, one line each.
@@ -141,6 +143,27 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
     report.list("node labels of this configuration", node_labels);
     report.list("notices", &notices.iter().map(ToString::to_string).collect::<Vec<_>>());
     report.list("declared limits", &limits.iter().map(limit).collect::<Vec<_>>());
+    add_operator_settings(report, inspection);
+    add_warnings(report, settings);
+    let lists = rules.iter().filter(|rule| rule.page.is_some()).count();
+    let lists = if lists > 0 { format!(", {lists} for paged lists") } else { String::new() };
+    let about = format!("{} request rules{lists}; the first match applies", rules.len());
+    report.line("rules", &about);
+    report.line("", "read: changes nothing; may be repeated and answered from the cache");
+    report.line("", "write: may change something; drops its scope from the cache");
+    report.line("", "operation-poll: changes nothing, but polls a change in progress");
+    report.line("", "no match: a write that drops the whole cache");
+    let shown = rules.get(..MAX_RULES).unwrap_or(rules);
+    for line in table(shown) {
+        report.text.extend(["    ", &line, "\n"]);
+    }
+    if rules.len() > shown.len() {
+        report.line("", &format!("and {} more (see --json)", rules.len() - shown.len()));
+    }
+}
+
+/// The limits and credentials of the document.
+fn add_operator_settings(report: &mut Report, inspection: &Inspection) {
     let operator_limits = inspection.access.iter().flat_map(|access| &access.limits);
     let operator_limits = operator_limits.filter_map(|ComparedLimit { key, declared, allowed, requests }| {
         if let Some(requests) = requests {
@@ -158,22 +181,6 @@ fn add_settings(report: &mut Report, settings: &Settings, inspection: &Inspectio
         format!("{name}: {}, for {}{}{plain}", kind.label(), hosts.join(", "), paths.concat())
     });
     report.list("credentials", &credentials.collect::<Vec<_>>());
-    add_warnings(report, settings);
-    let lists = rules.iter().filter(|rule| rule.page.is_some()).count();
-    let lists = if lists > 0 { format!(", {lists} for paged lists") } else { String::new() };
-    let about = format!("{} request rules{lists}; the first match applies", rules.len());
-    report.line("rules", &about);
-    report.line("", "read: changes nothing; may be repeated and answered from the cache");
-    report.line("", "write: may change something; drops its scope from the cache");
-    report.line("", "operation-poll: changes nothing, but polls a change in progress");
-    report.line("", "no match: a write that drops the whole cache");
-    let shown = rules.get(..MAX_RULES).unwrap_or(rules);
-    for line in table(shown) {
-        report.text.extend(["    ", &line, "\n"]);
-    }
-    if rules.len() > shown.len() {
-        report.line("", &format!("and {} more (see --json)", rules.len() - shown.len()));
-    }
 }
 
 fn add_warnings(report: &mut Report, settings: &Settings) {

@@ -26,6 +26,7 @@ impl DryRunProvider {
             nodes: &snapshot.nodes,
             unreadable_ranges: &snapshot.left_alone,
             schemes: &self.provider.schemes,
+            node_labels: &self.provider.node_labels,
             cluster_uid: settings.cluster.uid.as_deref(),
             cluster_ranges: &settings.cluster_ranges,
             nodes_wait: settings.nodes_wait,
@@ -65,8 +66,7 @@ fn previewed(expected: PlannedChange) -> (PreviewedChange, RouteChange) {
 
 fn outcome(outcome: Result<RouteProgress, CloudError>) -> ItemOutcome {
     match outcome {
-        Ok(RouteProgress::Done) => ItemOutcome::Done,
-        Ok(RouteProgress::Elsewhere) => ItemOutcome::Done,
+        Ok(RouteProgress::Done | RouteProgress::Elsewhere) => ItemOutcome::Done,
         Ok(RouteProgress::InProgress { .. }) => ItemOutcome::InProgress,
         Err(error) => ItemOutcome::Failed(error),
     }

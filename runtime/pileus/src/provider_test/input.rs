@@ -1,5 +1,6 @@
 //! What to test, from the command line: a document, or a configuration and grants in flags.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pileus_gate::{Connection, Credential, Grant, Limit};
@@ -26,6 +27,8 @@ pub(crate) struct Access {
     /// The operator's limits.
     pub(crate) limits: Vec<Limit>,
     pub(crate) credentials: Vec<Credential>,
+    /// The facts that the provider may read, by name.
+    pub(crate) identity: BTreeMap<String, String>,
     pub(crate) connection: Connection,
     /// What a call may use, with the deadlines of the document.
     pub(crate) call_limits: Limits,
@@ -51,11 +54,12 @@ impl TestInput {
                     grants,
                     limits,
                     credentials,
+                    identity,
                     connection,
                     call_limits,
                     ..
                 } = document;
-                let access = Access { grants, limits, credentials, connection, call_limits };
+                let access = Access { grants, limits, credentials, identity, connection, call_limits };
                 let component = component.unwrap_or(own);
                 Ok(Self { component, configuration: Some(configuration), access })
             }

@@ -137,7 +137,7 @@ fn caller(
     metrics: &Metrics,
 ) -> Result<Caller, Error> {
     let Subject { component, configuration: _, access, nodes, gone, unknown_node, change_permit } = subject;
-    let Access { grants, limits: tightened, credentials, connection, call_limits } = access;
+    let Access { grants, limits: tightened, credentials, identity, connection, call_limits } = access;
     let provider = description.name.clone();
     let config = pileus_gate::Config {
         provider: provider.clone(),
@@ -161,7 +161,7 @@ fn caller(
     let wants_known = description.service_facts.known;
     let scheme = description.provider_id_schemes.first().cloned().unwrap_or_default();
     let guest = Guest::new(component, &provider, description, configuration, gate, metrics);
-    let guest = guest.with_limits(call_limits);
+    let guest = guest.with_identity(identity).with_limits(call_limits);
     Ok(Caller { guest, cloud, nodes, gone, unknown_node, scheme, wants_known, cluster, change_permit })
 }
 

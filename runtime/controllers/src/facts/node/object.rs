@@ -65,6 +65,14 @@ pub(super) struct Status {
     pub(super) addresses: Vec<RawAddress>,
     #[serde(default)]
     pub(super) conditions: Vec<Condition>,
+    #[serde(rename = "nodeInfo", default)]
+    pub(super) node_info: NodeInfo,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct NodeInfo {
+    #[serde(rename = "systemUUID", default)]
+    pub(super) system_uuid: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]

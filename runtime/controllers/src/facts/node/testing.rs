@@ -27,6 +27,7 @@ impl NodeFacts {
             twin: None,
             taints: vec![taint],
             addresses: vec![Address::new(AddressKind::Hostname, name)],
+            system_uuid: None,
             node_ips: NodeIps::Given(Vec::new()),
             labels: BTreeMap::new(),
             owned_labels: BTreeSet::new(),
