@@ -15,7 +15,7 @@ use pileus_guest::{
     ServiceOutcome, ServiceReport, Steps, labels, map_concurrently,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use spec::{Spec, Target};
 
 use crate::server::PrivateNet;

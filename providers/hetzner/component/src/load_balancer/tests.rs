@@ -7,6 +7,8 @@ use pileus_guest::{
     ServiceProgress, TrafficPolicy,
 };
 
+use serde_json::json;
+
 use super::*;
 use crate::configuration::Defaults;
 
