@@ -15,7 +15,7 @@ use crate::sanitize::{excerpt, is_control, sanitize_message};
 const MAX_NOTICES: usize = 8;
 
 /// The longest reason of an event, in bytes. The API server takes 128.
-const MAX_REASON_BYTES: usize = 64;
+const MAX_EVENT_REASON_BYTES: usize = 64;
 
 /// The reason of a Warning whose own is invalid.
 const WARNING: &str = "LoadBalancerWarning";
@@ -263,7 +263,7 @@ fn notices_from_wit(left_out: &[String], notices: Vec<types::Notice>) -> Vec<Not
 fn notice_from_wit(notice: types::Notice) -> Notice {
     let types::Notice { reason, message, is_warning } = notice;
     let is_camel_case = reason.starts_with(|c: char| c.is_ascii_uppercase())
-        && reason.len() <= MAX_REASON_BYTES
+        && reason.len() <= MAX_EVENT_REASON_BYTES
         && reason.chars().all(|c| c.is_ascii_alphanumeric());
     let other = if is_warning { WARNING } else { NOTICE };
     let reason = if is_camel_case { reason } else { other.to_owned() };
@@ -295,7 +295,7 @@ mod tests {
 
     use pileus_cloud::{Address, AddressKind, ProviderId};
 
-    use super::super::status::{MAX_INGRESSES, MAX_PORTS, UNKNOWN_REASON};
+    use super::super::status::{MAX_INGRESSES, MAX_PORTS, MAX_REASON_BYTES, UNKNOWN_REASON};
     use super::super::{MAX_NAME_BYTES, MAX_RESUME_BYTES};
     use super::*;
     use crate::bindings::types;
