@@ -77,13 +77,13 @@ impl Controller {
         let given = Given::of(instance);
         let known = self.nodes.conflict(node, &given.id, &given.internal);
         let others = || writing.iter().filter(|(name, _)| **name != node.name);
-        match known.or_else(|| others().find_map(|(name, theirs)| given.conflict(name, theirs))) {
-            Some(conflict) => Err(conflict),
-            None => {
-                writing.insert(node.name.clone(), given.claimed_by(node));
-                Ok(())
-            }
+        if let Some(conflict) =
+            known.or_else(|| others().find_map(|(name, theirs)| given.conflict(name, theirs)))
+        {
+            return Err(conflict);
         }
+        writing.insert(node.name.clone(), given.claimed_by(node));
+        Ok(())
     }
 
     /// Tells users about a conflict on both Nodes, once. Returns the result of the work on the refused one.
