@@ -95,7 +95,7 @@ mod tests {
                 deadline.on_end(ChangeEnd { is_late: reads >= soft, has_written });
                 has_written
             };
-            let call = (1..).find(writes);
+            let call = (1..=9).find(writes);
             assert_eq!(call, Some(if reads < usual { 1 } else { 2 }), "{reads:?}");
             assert_eq!(
                 deadline.deadlines(&limits, 1)[0],
