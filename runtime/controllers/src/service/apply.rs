@@ -17,12 +17,14 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::Controller;
+use super::orphans::is_of_cluster;
 use super::work::{Call, Key, Listing, ListingReport, PendingEvent, Write};
 use crate::answers::aligned;
 use crate::cluster_addresses::{Owner, free_ingress};
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Backoff;
+use crate::services::UidIndex;
 
 /// How long the first targets wait for the cloud to confirm the instances of the Nodes. With a cloud that doesn't answer, all
 /// Nodes of the first list count after that.
@@ -117,10 +119,12 @@ impl Controller {
             }
         };
         let known = self.services.known();
-        let is_known =
-            |owned: &OwnedLoadBalancer| owned.service_uid.as_ref().is_none_or(|uid| known.contains_key(uid));
-        let ours = owned.iter().filter(|owned| owned.cluster_uid == self.settings.cluster.uid);
-        if ours.into_iter().all(is_known) {
+        let uids: UidIndex<'_> = known.keys().map(String::as_str).collect();
+        let is_known = |owned: &OwnedLoadBalancer| {
+            owned.service_uid.as_ref().is_none_or(|mark| uids.meant_by(mark).next().is_some())
+        };
+        let cluster = self.settings.cluster.uid.as_deref();
+        if owned.iter().filter(|owned| is_of_cluster(owned, cluster)).all(is_known) {
             return Finished::List(Ok(Listing { owned, present: known }));
         }
         match self.present().await {

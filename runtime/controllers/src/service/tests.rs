@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api_server::ApiServer;
 use crate::health::Health;
-use crate::model::Random;
+use crate::model::{Random, uid};
 use crate::scenarios::StoredNode;
 
 /// How long a call takes unless something else is planned.
@@ -68,7 +68,7 @@ impl Cloud {
     }
 
     fn behind(&self, name: &str) -> Option<Vec<String>> {
-        self.state().behind.get(&format!("uid-{name}")).cloned()
+        self.state().behind.get(&uid(name)).cloned()
     }
 
     fn apply(&self, change: &ServiceChange, nodes: &[String]) -> ServiceProgress {
@@ -348,7 +348,7 @@ impl TestCluster {
         let key = format!("shop/{name}");
         let Some(there) = self.api.service(&key) else {
             let mut service = service(&name);
-            service["metadata"]["uid"] = json!(format!("uid-{step}"));
+            service["metadata"]["uid"] = json!(uid(&step.to_string()));
             self.api.store("services", service);
             return;
         };
@@ -407,7 +407,7 @@ impl TestCluster {
 
 fn service(name: &str) -> Value {
     json!({
-        "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-{name}")},
+        "metadata": {"namespace": "shop", "name": name, "uid": uid(name)},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]},
     })
 }
@@ -531,12 +531,15 @@ async fn an_operation_in_progress_is_polled_with_its_note() {
 #[tokio::test(start_paused = true)]
 async fn orphans_are_removed_and_a_new_service_does_not_count_as_gone() {
     let cluster = TestCluster::new();
-    cluster.cloud.state().behind.insert("uid-gone".to_owned(), Vec::new());
-    cluster.cloud.state().behind.insert("uid-young".to_owned(), Vec::new());
+    cluster.cloud.state().behind.insert(uid("gone"), Vec::new());
+    cluster.cloud.state().behind.insert(uid("young"), Vec::new());
     cluster.cloud.state().created_during_list = Some((cluster.api.clone(), service("young")));
     cluster.start();
-    assert_eq!(cluster.calls_during(SECOND * 10).await, ["list", "ensure young", "remove lb-uid-gone"]);
-    assert_eq!(cluster.cloud.state().behind.keys().collect::<Vec<_>>(), ["uid-young"]);
+    assert_eq!(
+        cluster.calls_during(SECOND * 10).await,
+        ["list", "ensure young", &format!("remove lb-{}", uid("gone"))]
+    );
+    assert_eq!(cluster.cloud.state().behind.keys().collect::<Vec<_>>(), [&uid("young")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -545,7 +548,7 @@ async fn a_service_that_changed_its_type_before_the_start_is_cleaned_up() {
     let mut turned = service("web");
     turned["spec"]["type"] = json!("ClusterIP");
     cluster.api.store("services", turned);
-    cluster.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
+    cluster.cloud.state().behind.insert(uid("web"), Vec::new());
     cluster.start();
     assert_eq!(cluster.calls_during(SECOND * 10).await, ["list", "delete web"]);
 }
@@ -557,7 +560,7 @@ async fn a_service_that_loses_its_finalizer_before_its_deletion_began_is_cleaned
     turned["spec"]["type"] = json!("ClusterIP");
     turned["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
     cluster.api.store("services", turned);
-    cluster.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
+    cluster.cloud.state().behind.insert(uid("web"), Vec::new());
     cluster.start();
     // The Service is known by now, and the list isn't finished.
     tokio::time::sleep(LATENCY).await;
@@ -610,7 +613,7 @@ async fn a_failed_read_of_a_service_is_retried() {
     let mut turned = service("web");
     turned["spec"]["type"] = json!("ClusterIP");
     cluster.api.store("services", turned);
-    cluster.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
+    cluster.cloud.state().behind.insert(uid("web"), Vec::new());
     cluster.api.fail_reads("services", 3);
     cluster.start();
     assert_eq!(cluster.calls_during(SECOND / 2).await, ["list"]);

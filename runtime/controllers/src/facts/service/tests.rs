@@ -189,6 +189,7 @@ fn every_field_that_a_provider_may_see_is_read() {
         labels: vec![pair("a", "1"), pair("b", "2")],
         annotations: vec![pair("x/name", "n")],
         class: Some("c".to_owned()),
+        finalizers: vec!["x/y".to_owned()],
         ports: vec![
             port("p", Protocol::Udp, 80, Some(30080), Some("x")),
             port("", Protocol::Tcp, 81, Some(30081), None),

@@ -8,6 +8,7 @@ use pileus_cloud::{Ingress, IngressPoint, IpMode, TrafficPolicy};
 use super::chance::Chance;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
+use crate::model::uid;
 use crate::service::ownership::{Demand, has_other_class};
 use crate::service::work::Write;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
@@ -184,7 +185,7 @@ impl Api {
     }
 
     fn create(&mut self, name: &str, chance: &mut Chance) {
-        let uid = format!("u{}", self.version);
+        let uid = uid(&self.version.to_string());
         let mut facts = ServiceFacts::balanced(name.strip_prefix("default/").unwrap());
         facts.service.uid = uid;
         for _ in 0..chance.below(3) {

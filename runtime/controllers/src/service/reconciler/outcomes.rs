@@ -1,6 +1,6 @@
 //! The results of work.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use pileus_cloud::{Error as CloudError, ErrorKind, Retry, ServiceProgress};
@@ -206,8 +206,8 @@ impl Reconciler {
                 return ListingReport::default();
             }
         };
-        let is_known = |uid: &str| self.records.contains_key(uid);
-        let (mut report, changes) = self.orphans.on_listed(listing, is_known, now);
+        let known: HashSet<&str> = self.records.keys().map(String::as_str).collect();
+        let (mut report, changes) = self.orphans.on_listed(listing, &known, now);
         for (key, ready_at) in changes.orphans {
             match ready_at {
                 Some(ready_at) => self.queue.enqueue(&key, Priority::Targets, ready_at),
