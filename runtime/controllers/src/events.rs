@@ -61,10 +61,13 @@ impl Recorders {
     }
 }
 
+/// An event, its object and its reason.
+type QueuedEvent = (Event, ObjectReference, Reason);
+
 /// Records the events of one component. Clones share the queue.
 #[derive(Clone)]
 pub struct Events {
-    queue: mpsc::Sender<(Event, ObjectReference)>,
+    queue: mpsc::Sender<QueuedEvent>,
     metrics: Metrics,
 }
 
@@ -77,16 +80,16 @@ impl Events {
         instance: &str,
         metrics: Metrics,
     ) -> (Self, JoinHandle<()>) {
-        let (queue, mut waiting) = mpsc::channel::<(Event, ObjectReference)>(QUEUE);
+        let (queue, mut waiting) = mpsc::channel::<QueuedEvent>(QUEUE);
         let reporter = Reporter { controller: component.to_owned(), instance: Some(instance.to_owned()) };
         let mut recorders = Recorders { client, reporter, by_note: HashMap::new() };
         let counters = metrics.clone();
         let sending = tokio::spawn(async move {
             let mut filter = SpamFilter::new(Instant::now());
-            while let Some((event, object)) = waiting.recv().await {
+            while let Some((event, object, reason)) = waiting.recv().await {
                 let now = Instant::now();
                 let of = object.uid.as_ref().or(object.name.as_ref()).cloned().unwrap_or_default();
-                if !filter.allow(of, event.reason.clone(), now) {
+                if !filter.allow(of, reason.limit().to_owned(), now) {
                     counters.count_event("withheld");
                     continue;
                 }
@@ -157,7 +160,7 @@ impl Events {
             action: reason.action().to_owned(),
             secondary: None,
         };
-        if self.queue.try_send((event, object)).is_err() {
+        if self.queue.try_send((event, object, reason)).is_err() {
             self.metrics.count_event("dropped");
         }
     }
@@ -206,6 +209,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn reasons_that_a_provider_invents_share_the_limit_of_its_warnings_or_notices() {
+        let api = ApiServer::new();
+        let metrics = Metrics::register(&mut Registry::default());
+        let (events, sending) = Events::start(api.client(), "test", "test", metrics);
+        let service = ServiceFacts::balanced("a");
+        for count in 0..40 {
+            let reason = Reason::OfProvider { reason: format!("Invented{count}"), is_warning: count < 30 };
+            events.record_for_service(&service, reason, "why".to_owned());
+        }
+        events.record_for_service(&service, Reason::SyncLoadBalancerFailed, "at last".to_owned());
+        drop(events);
+        sending.await.unwrap();
+        let notes = api.notes();
+        assert_eq!((notes.len(), notes.last().unwrap().as_str()), (25 + 10 + 1, "POST a: at last"));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn events_leave_the_api_server_most_of_its_time_until_the_process_ends() {
         let api = ApiServer::new();
         let metrics = Metrics::register(&mut Registry::default());
@@ -213,7 +233,7 @@ mod tests {
         let record = |from: usize, count: usize, reason: Reason| {
             for n in from..from + count {
                 let node = NodeFacts::registered(&n.to_string());
-                events.record_for_node(&node, reason, "why".to_owned());
+                events.record_for_node(&node, reason.clone(), "why".to_owned());
             }
         };
         // A request takes 5 ms.

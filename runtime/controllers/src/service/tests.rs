@@ -17,6 +17,7 @@ use crate::scenarios::StoredNode;
 
 /// How long a call takes unless something else is planned.
 const LATENCY: Duration = Duration::from_millis(20);
+const ID: &str = "example.com/id";
 const AUDIT: Duration = Duration::from_mins(30);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,6 +26,8 @@ const SECOND: Duration = Duration::from_secs(1);
 enum Planned {
     Takes(Duration),
     InProgress(&'static str),
+    /// It goes on, and the ingress works already. The cluster's own address is among it.
+    Works,
     Fails(ErrorKind),
     /// It takes effect, and the answer gets lost.
     LosesAnswer,
@@ -153,6 +156,17 @@ impl LoadBalancers for Cloud {
             Some(Planned::InProgress(note)) => {
                 Ok(Ok(ServiceProgress::in_progress(SECOND * 5, Some((*note).to_owned()))))
             }
+            Some(Planned::Works) => {
+                let own = Ingress { point: IngressPoint::Ip("10.96.0.1".to_owned()), ..ingress() };
+                let annotation = |key: &str| (key.to_owned(), Some("7".to_owned()));
+                Ok(Ok(ServiceProgress::InProgress {
+                    after: SECOND * 5,
+                    resume: None,
+                    status: Some(vec![own, ingress()]),
+                    notices: Vec::new(),
+                    annotations: [ID, "example.com/other"].map(annotation).to_vec(),
+                }))
+            }
             _ => Ok(Ok(self.apply(change, &nodes))),
         };
         call.changes.iter().zip(&planned).map(outcome).collect::<Result<Vec<_>, _>>().or_else(|whole| whole)
@@ -208,6 +222,7 @@ impl TestCluster {
             allows_concurrent_calls: true,
             wants_namespace_labels: true,
             takes_missing_node_ports: true,
+            written_annotations: vec![ID.to_owned()],
             ..ServiceRequirements::default()
         };
         let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
@@ -526,6 +541,28 @@ async fn an_operation_in_progress_is_polled_with_its_note() {
     assert_eq!(cluster.calls_during(SECOND * 5).await, ["ensure web operation 8"]);
     assert_eq!(cluster.address("web").as_deref(), ADDRESS);
     assert_eq!(cluster.api.events(), ["EnsuredLoadBalancer web"], "pending is reported once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ingress_and_annotations_reach_the_service_while_the_change_goes_on() {
+    let cluster = TestCluster::new();
+    // Its ClusterIP is no address of a load balancer.
+    let mut other = service("other");
+    other["spec"] = json!({"type": "ClusterIP", "clusterIP": "10.96.0.1", "ports": [{"port": 80}]});
+    cluster.api.store("services", other);
+    cluster.cloud.plan("web", &[Planned::Works]);
+    cluster.start();
+    cluster.create("web");
+    assert_eq!(cluster.calls_during(SECOND * 3).await, ["list", "ensure web"]);
+    let web = cluster.api.service("shop/web").unwrap();
+    assert_eq!(web["metadata"]["annotations"], json!({ID: "7"}));
+    assert_eq!(web["status"]["loadBalancer"]["ingress"], json!([{"ip": "192.0.2.1", "ipMode": "VIP"}]));
+    let events = cluster.api.events();
+    assert_eq!(events, ["EnsuringLoadBalancer web", "LoadBalancerPending web", "LoadBalancerWarning web"]);
+    assert_eq!(cluster.api.writes().len(), 3, "the finalizer, the annotation and the status");
+    assert_eq!(cluster.calls_during(SECOND * 5).await, ["ensure web"]);
+    assert_eq!(cluster.api.events(), ["EnsuredLoadBalancer web"]);
+    assert_eq!(cluster.api.writes(), Vec::<String>::new(), "the status is the same");
 }
 
 #[tokio::test(start_paused = true)]

@@ -133,6 +133,14 @@ impl Api {
                     ingress.ip_mode = ingress.ip_mode.or(Some(IpMode::Vip));
                 }
             }
+            Write::SetAnnotations(annotations) => {
+                for (key, value) in annotations {
+                    let facts = &mut changed;
+                    facts.written_annotations.remove(key);
+                    facts.written_annotations.extend(value.clone().map(|value| (key.clone(), value)));
+                }
+                changed.service.annotations = changed.written_annotations.clone().into_iter().collect();
+            }
             Write::Finish | Write::Release => {
                 changed.finalizers.retain(|finalizer| finalizer != FINALIZER_LOAD_BALANCER);
                 if *write == Write::Finish {
