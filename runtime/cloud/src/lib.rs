@@ -39,4 +39,4 @@ pub use route::{ListedRoute, Route, RouteAction, RouteChange, RouteProgress, Rou
 pub use service::{
     IpFamily, LocalEndpoints, Service, ServicePort, SessionAffinity, TargetSelection, TrafficPolicy,
 };
-pub use uid::is_uid_of;
+pub use uid::{is_uid_of, may_be_uid};

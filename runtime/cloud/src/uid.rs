@@ -4,13 +4,20 @@
 /// How many hexadecimal digits the beginning of a UID has at least: 96 bits don't meet by chance.
 const SHORTEST_BEGINNING: usize = 24;
 
+/// How many hexadecimal digits a UID has.
+const WHOLE: usize = 32;
+
+/// Whether `mark` can be a UID or its beginning: 24 to 32 hexadecimal digits, with or without hyphens. Other marks say nothing
+/// about objects that are gone.
+pub fn may_be_uid(mark: &str) -> bool {
+    has_digits_only(mark) && (SHORTEST_BEGINNING..=WHOLE).contains(&digits(mark))
+}
+
 /// Whether `mark`, as the cloud has it on an object, means this UID: it is equal to it, or it is at least 24 hexadecimal digits
 /// with which the UID begins. Hyphens and the case of digits don't matter in a beginning. A shorter beginning is no UID.
 ///
 /// One beginning can mean several UIDs. Hold it against all that exist before you conclude that none is meant.
 pub fn is_uid_of(mark: &str, uid: &str) -> bool {
-    let has_digits_only = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    let digits = |text: &str| text.bytes().filter(|byte| *byte != b'-').count();
     if mark.is_empty() || uid.is_empty() {
         return false;
     }
@@ -19,6 +26,14 @@ pub fn is_uid_of(mark: &str, uid: &str) -> bool {
             && has_digits_only(uid)
             && digits(mark) >= SHORTEST_BEGINNING
             && begins_with(uid, mark)
+}
+
+fn has_digits_only(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+fn digits(text: &str) -> usize {
+    text.bytes().filter(|byte| *byte != b'-').count()
 }
 
 /// Whether the digits of a UID begin with those of the mark.
@@ -58,6 +73,20 @@ mod tests {
             ("another", false),
         ] {
             assert_eq!(is_uid_of(mark, uid), expected, "{mark}");
+        }
+    }
+
+    #[test]
+    fn only_24_to_32_digits_can_be_a_uid() {
+        for (mark, expected) in [
+            ("0f3c7a1e-52b4-4d6e-9a80-1c2d3e4f5a6b", true),
+            ("0F3C7A1E52B44D6E9A801C2D", true),
+            ("0f3c7a1e52b44d6e9a801c2", false),
+            ("0f3c7a1e-52b4-4d6e-9a80-1c2d3e4f5a6b0", false),
+            ("default/web", false),
+            ("", false),
+        ] {
+            assert_eq!(may_be_uid(mark), expected, "{mark}");
         }
     }
 

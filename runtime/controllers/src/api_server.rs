@@ -365,6 +365,9 @@ pub(crate) fn patch_service(service: &mut Value, target: PatchTarget, patch: &Va
         }
     }
     service["metadata"]["finalizers"] = json!(finalizers);
+    if let Some(annotations) = metadata.get("annotations") {
+        merge(&mut service["metadata"]["annotations"], annotations);
+    }
     if let Some(status) = patch.get("status") {
         merge(&mut service["status"], status);
     }

@@ -63,8 +63,8 @@ impl Recorders {
     }
 }
 
-/// An event, and the object that it is about.
-type Waiting = (Event, ObjectReference);
+/// An event, the object that it is about, and its reason.
+type Waiting = (Event, ObjectReference, Reason);
 
 /// Records the events of one component. Clones share the queues.
 #[derive(Clone)]
@@ -88,8 +88,8 @@ struct Sender {
 impl Sender {
     /// Sends events until both queues are closed and empty.
     async fn run(mut self) {
-        while let Some((event, object)) = self.next().await {
-            self.send(event, object).await;
+        while let Some((event, object, reason)) = self.next().await {
+            self.send(event, object, &reason).await;
         }
     }
 
@@ -107,10 +107,10 @@ impl Sender {
         }
     }
 
-    async fn send(&mut self, event: Event, object: ObjectReference) {
+    async fn send(&mut self, event: Event, object: ObjectReference, reason: &Reason) {
         let (started, metrics) = (Instant::now(), &self.metrics);
         let of = object.uid.as_ref().or(object.name.as_ref()).cloned().unwrap_or_default();
-        if !self.filter.allow(of, event.reason.clone(), started) {
+        if !self.filter.allow(of, reason.limit().to_owned(), started) {
             return metrics.count_event("withheld");
         }
         let recorder = self.recorders.recorder(&event, started);
@@ -204,7 +204,7 @@ impl Events {
             EventType::Normal => &self.normal,
             EventType::Warning => &self.problems,
         };
-        if queue.try_send((event, object)).is_err() {
+        if queue.try_send((event, object, reason)).is_err() {
             self.metrics.count_event("dropped");
         }
     }
@@ -253,6 +253,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn reasons_that_a_provider_invents_share_the_limit_of_its_warnings_or_notices() {
+        let api = ApiServer::new();
+        let metrics = Metrics::register(&mut Registry::default());
+        let (events, sending) = Events::start(api.client(), "test", "test", metrics);
+        let service = ServiceFacts::balanced("a");
+        for count in 0..40 {
+            let reason = Reason::OfProvider { reason: format!("Invented{count}"), is_warning: count < 30 };
+            events.record_for_service(&service, reason, "why".to_owned());
+        }
+        events.record_for_service(&service, Reason::SyncLoadBalancerFailed, "at last".to_owned());
+        drop(events);
+        sending.await.unwrap();
+        let notes = api.notes();
+        assert_eq!((notes.len(), notes.last().unwrap().as_str()), (25 + 10 + 1, "POST a: at last"));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn events_leave_the_api_server_most_of_its_time_until_the_process_ends() {
         let api = ApiServer::new();
         let metrics = Metrics::register(&mut Registry::default());
@@ -260,7 +277,7 @@ mod tests {
         let record = |from: usize, count: usize, reason: Reason| {
             for n in from..from + count {
                 let node = NodeFacts::registered(&n.to_string());
-                events.record_for_node(&node, reason, "why".to_owned());
+                events.record_for_node(&node, reason.clone(), "why".to_owned());
             }
         };
         // A request takes 5 ms.

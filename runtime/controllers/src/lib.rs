@@ -20,6 +20,7 @@ pub mod events;
 pub mod facts;
 pub mod health;
 mod informer;
+mod label_syntax;
 mod metrics;
 #[cfg(test)]
 mod model;

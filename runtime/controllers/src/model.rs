@@ -13,6 +13,13 @@ use pileus_cloud::{
 use crate::error::Error;
 use crate::facts::node::NodeFacts;
 
+/// The UID of the object with this name, in the form of the API server's.
+pub(crate) fn uid(name: &str) -> String {
+    let digits =
+        name.bytes().fold(0_u64, |digits, byte| digits.wrapping_mul(0x0100_0000_01b3) ^ u64::from(byte));
+    format!("00000000-0000-4000-{:04x}-{:012x}", digits >> 48, digits & 0xffff_ffff_ffff)
+}
+
 /// Pseudorandom numbers from a seed (splitmix64).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(pub(crate) u64);

@@ -13,9 +13,9 @@
 //! | the reconciler observes it | `reconciler.rs` (`observe`), `record.rs` |
 //! | what it asks for, and whose its load balancer is | `ownership.rs` |
 //! | the next step, and why | `plan.rs`: here the finalizer is decided on, before anything is made |
-//! | writes to the Service: finalizer and status | `patches.rs`, `write_backoff.rs` |
+//! | writes to the Service: finalizer, status, annotations | `patches.rs`, `write_backoff.rs` |
 //! | calls wait by urgency, and go together | `work_queue.rs`, `batch.rs` |
-//! | the provider is called | `apply.rs` |
+//! | the provider is called, and what of its answer is taken | `apply.rs`, `screening.rs` |
 //! | the outcome changes what the cloud is believed to have | `reconciler/outcomes.rs`, `cloud_state.rs`, `recent_intents.rs` |
 //! | a target that the cloud refuses is left out | `refusals.rs` |
 //! | a failure is backed off, an operation in progress polled | `attempt.rs` |
@@ -38,8 +38,9 @@
 //!               Forget               Finish or Release              Delete
 //! ```
 //!
-//! A failed step is retried with backoff, and an operation in progress is polled, both in the same state. A stripped
-//! finalizer or a replaced status is written again in any state before `Leaving`.
+//! A failed step is retried with backoff, and an operation in progress is polled, both in the same state. The ingress that
+//! works while it is in progress is written between two polls. A stripped finalizer or a replaced status is written again in
+//! any state before `Leaving`.
 
 mod apply;
 mod attempt;
@@ -62,6 +63,7 @@ mod record;
 mod refusals;
 #[cfg(test)]
 mod scenarios;
+mod screening;
 mod targets;
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@ mod cluster_ips;
 mod endpoints;
 mod namespaces;
 mod store;
+mod uid_index;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -33,6 +34,7 @@ pub(crate) use cluster_ips::cluster_ips;
 use endpoints::Slices;
 use namespaces::Namespaces;
 use store::ServiceStore;
+pub use uid_index::UidIndex;
 
 /// How many Services one page of a list has: some 300 kB of metadata.
 const PAGE: u32 = 500;

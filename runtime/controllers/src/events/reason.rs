@@ -1,10 +1,38 @@
 //! What events are about: one reason each, with the kind and the action that belong to it.
 
 use kube::runtime::events::EventType;
+use pileus_cloud::Notice;
 
-/// The reason of an event. It is upstream's reason where upstream has one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
+/// Defines the reasons of our own, so that each is also among the words that no provider may use.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// The reason of an event. It is upstream's reason where upstream has one.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Reason {
+            $($(#[$doc])* $name,)*
+            /// What a provider tells about a Service, with a reason that the alerts and runbooks of its cloud know.
+            OfProvider {
+                /// In CamelCase, at most 64 letters and digits.
+                reason: String,
+                /// Whether it is a Warning event.
+                is_warning: bool,
+            },
+        }
+
+        const OWN: &[&str] = &[$(stringify!($name),)*];
+
+        impl Reason {
+            pub(crate) fn as_str(&self) -> &str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                    Self::OfProvider { reason, .. } => reason,
+                }
+            }
+        }
+    };
+}
+
+reasons! {
     /// A Node was initialized (upstream's).
     Synced,
     /// A Node can't be initialized. Upstream only logs this.
@@ -37,8 +65,10 @@ pub enum Reason {
     SyncLoadBalancerFailed,
     /// A change of a load balancer is in progress in the cloud. Upstream reports this as a failure.
     LoadBalancerPending,
-    /// The provider warns about a Service whose load balancer is as desired.
+    /// The provider, or this process, warns about a Service whose load balancer is as desired.
     LoadBalancerWarning,
+    /// The provider tells something about a Service, without a valid reason of its own.
+    LoadBalancerNotice,
     /// A Node is left out of a Service's load balancer, because the cloud refuses it.
     LoadBalancerTargetRefused,
     /// A Service's load balancer is being deleted (upstream's).
@@ -59,48 +89,46 @@ pub enum Reason {
     CredentialRestored,
 }
 
+/// The longest reason of a provider, in bytes.
+const MAX_LENGTH: usize = 64;
+
 impl Reason {
-    pub(super) const fn as_str(self) -> &'static str {
+    /// That of a provider's notice. A word of our own would make the notice look like a decision of this process, so it becomes a
+    /// warning or a notice like any other, as an invalid word does.
+    pub(crate) fn of_notice(notice: &Notice) -> Self {
+        let Notice { reason, message: _, is_warning } = notice;
+        let is_camel_case = reason.starts_with(|letter: char| letter.is_ascii_uppercase())
+            && reason.len() <= MAX_LENGTH
+            && reason.chars().all(|letter| letter.is_ascii_alphanumeric());
+        if is_camel_case && !OWN.contains(&&**reason) {
+            Self::OfProvider { reason: reason.clone(), is_warning: *is_warning }
+        } else if *is_warning {
+            Self::LoadBalancerWarning
+        } else {
+            Self::LoadBalancerNotice
+        }
+    }
+
+    /// Which events of an object share one limit. All reasons of providers share one or the other, however many they invent.
+    pub(super) fn limit(&self) -> &str {
         match self {
-            Self::Synced => "Synced",
-            Self::CloudInitializationFailed => "CloudInitializationFailed",
-            Self::CloudFactsLeftOut => "CloudFactsLeftOut",
-            Self::DuplicateProviderID => "DuplicateProviderID",
-            Self::DuplicateAddress => "DuplicateAddress",
-            Self::InstanceNotFound => "InstanceNotFound",
-            Self::DeletingNode => "DeletingNode",
-            Self::DeletingNodeFailed => "DeletingNodeFailed",
-            Self::DeletionHeld => "DeletionHeld",
-            Self::CloudRefreshFailed => "CloudRefreshFailed",
-            Self::FailedToCreateRoute => "FailedToCreateRoute",
-            Self::NetworkConditionContested => "NetworkConditionContested",
-            Self::EnsuringLoadBalancer => "EnsuringLoadBalancer",
-            Self::EnsuredLoadBalancer => "EnsuredLoadBalancer",
-            Self::SyncLoadBalancerFailed => "SyncLoadBalancerFailed",
-            Self::LoadBalancerPending => "LoadBalancerPending",
-            Self::LoadBalancerWarning => "LoadBalancerWarning",
-            Self::LoadBalancerTargetRefused => "LoadBalancerTargetRefused",
-            Self::DeletingLoadBalancer => "DeletingLoadBalancer",
-            Self::DeletedLoadBalancer => "DeletedLoadBalancer",
-            Self::DeleteLoadBalancerFailed => "DeleteLoadBalancerFailed",
-            Self::UpdatedLoadBalancer => "UpdatedLoadBalancer",
-            Self::UpdateLoadBalancerFailed => "UpdateLoadBalancerFailed",
-            Self::UnAvailableLoadBalancer => "UnAvailableLoadBalancer",
-            Self::CredentialFailed => "CredentialFailed",
-            Self::CredentialRestored => "CredentialRestored",
+            Self::OfProvider { is_warning: true, .. } => "LoadBalancerWarning",
+            Self::OfProvider { is_warning: false, .. } => "LoadBalancerNotice",
+            own => own.as_str(),
         }
     }
 
     /// Whether the event says that a load balancer isn't as desired.
-    pub(crate) const fn is_failure(self) -> bool {
+    pub(crate) const fn is_failure(&self) -> bool {
         matches!(
             self,
             Self::SyncLoadBalancerFailed | Self::UpdateLoadBalancerFailed | Self::DeleteLoadBalancerFailed
         )
     }
 
-    pub(super) const fn kind(self) -> EventType {
+    pub(super) const fn kind(&self) -> EventType {
         match self {
+            Self::OfProvider { is_warning, .. } if *is_warning => EventType::Warning,
             Self::Synced
             | Self::DeletingNode
             | Self::EnsuringLoadBalancer
@@ -109,6 +137,8 @@ impl Reason {
             | Self::DeletingLoadBalancer
             | Self::DeletedLoadBalancer
             | Self::UpdatedLoadBalancer
+            | Self::LoadBalancerNotice
+            | Self::OfProvider { .. }
             | Self::CredentialRestored => EventType::Normal,
             Self::CloudInitializationFailed
             | Self::InstanceNotFound
@@ -131,7 +161,7 @@ impl Reason {
     }
 
     /// The event's `action`, which `events.k8s.io` requires.
-    pub(super) const fn action(self) -> &'static str {
+    pub(super) const fn action(&self) -> &'static str {
         match self {
             Self::Synced | Self::CloudInitializationFailed => "Initialize",
             Self::DeletingNode | Self::DeletingNodeFailed | Self::DeletionHeld => "Delete",
@@ -147,6 +177,8 @@ impl Reason {
             | Self::SyncLoadBalancerFailed
             | Self::LoadBalancerPending
             | Self::LoadBalancerWarning
+            | Self::LoadBalancerNotice
+            | Self::OfProvider { .. }
             | Self::LoadBalancerTargetRefused
             | Self::UnAvailableLoadBalancer => "EnsureLoadBalancer",
             Self::DeletingLoadBalancer | Self::DeletedLoadBalancer | Self::DeleteLoadBalancerFailed => {
@@ -154,6 +186,45 @@ impl Reason {
             }
             Self::UpdatedLoadBalancer | Self::UpdateLoadBalancerFailed => "UpdateLoadBalancer",
             Self::CredentialFailed | Self::CredentialRestored => "Authenticate",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_keeps_its_reason_unless_that_is_invalid_or_one_of_our_own() {
+        let long = "A".repeat(MAX_LENGTH);
+        let too_long = "A".repeat(MAX_LENGTH + 1);
+        for (reason, is_kept) in [
+            ("PoolUpdated", true),
+            ("X", true),
+            (&long, true),
+            (&too_long, false),
+            ("", false),
+            ("poolUpdated", false),
+            ("Pool Updated", false),
+            ("Pool\u{202e}Updated", false),
+            ("SyncLoadBalancerFailed", false),
+            ("InstanceNotFound", false),
+            ("CredentialRestored", false),
+            ("LoadBalancerWarning", false),
+            ("LoadBalancerNotice", false),
+        ] {
+            for (is_warning, other) in
+                [(true, Reason::LoadBalancerWarning), (false, Reason::LoadBalancerNotice)]
+            {
+                let notice = Notice { reason: reason.to_owned(), message: "x".to_owned(), is_warning };
+                let kept = Reason::OfProvider { reason: reason.to_owned(), is_warning };
+                let expected = if is_kept { kept } else { other.clone() };
+                let found = Reason::of_notice(&notice);
+                assert_eq!(found, expected, "{reason:?} {is_warning}");
+                assert_eq!(found.limit(), other.as_str(), "{reason:?} {is_warning}");
+                assert_eq!(matches!(found.kind(), EventType::Warning), is_warning, "{reason:?}");
+                assert!(!found.is_failure(), "{reason:?}");
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //! balancers would otherwise keep the API server busy with events.
 //!
 //! The numbers are client-go's: a burst of 25, then one each 5 minutes. Here each reason of an object has a bucket of its
-//! own, so that a frequent event doesn't suppress a rare one.
+//! own, so that a frequent event doesn't suppress a rare one. The reasons that a provider chooses share buckets.
 //!
 //! Pure: the clock is an argument.
 

@@ -5,6 +5,7 @@
 
 mod annotations;
 mod feasibility;
+mod node_selector;
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -17,13 +18,15 @@ use pileus_cloud::{
 };
 
 use crate::well_known::{ANNOTATION_SOURCE_RANGES, FINALIZER_LOAD_BALANCER};
-use annotations::{annotations, unread_annotations};
+pub(crate) use annotations::is_valid_annotation;
+use annotations::{annotations, node_selector, unread_annotations, written_annotations};
 use feasibility::{compare_families, require_node_ports};
+pub use node_selector::NodeSelector;
 
 /// What the service controller knows of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceFacts {
-    /// What a provider may see. Targets and endpoints are added for each call, and so are empty here.
+    /// What a provider may see. Targets and endpoints are added for each call, and so say nothing here.
     pub service: Service,
     /// `metadata.resourceVersion`.
     pub resource_version: String,
@@ -36,6 +39,10 @@ pub struct ServiceFacts {
     pub is_load_balancer: bool,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
+    /// Which Nodes its annotations choose.
+    pub node_selector: NodeSelector,
+    /// Its annotations that the provider sets. What is in them is no change by a user.
+    pub written_annotations: BTreeMap<String, String>,
     /// How many ready endpoints it has on each Node, where its policy is Local and the provider reads endpoints. This isn't
     /// in the object: [`crate::services`] adds it, as it adds the namespace's labels to `service`.
     pub local_endpoints: BTreeMap<String, u32>,
@@ -61,6 +68,7 @@ impl ServiceFacts {
         if is_load_balancer && !requirements.takes_missing_node_ports {
             require_node_ports(&ports, &mut problems);
         }
+        let written_annotations = written_annotations(&all, requirements);
         let finalizers = metadata.finalizers.unwrap_or_default();
         let ingress = status.and_then(|status| status.load_balancer).and_then(|status| status.ingress);
         let service = Service {
@@ -85,6 +93,7 @@ impl ServiceFacts {
             targets: TargetSelection::All,
             status: ingress.into_iter().flatten().flat_map(ingress_entries).collect(),
         };
+        let node_selector = node_selector(&service.annotations, requirements, &mut problems);
         if is_load_balancer {
             compare_families(&service, &mut problems, &mut warnings);
         }
@@ -96,6 +105,8 @@ impl ServiceFacts {
             is_deleting: metadata.deletion_timestamp.is_some(),
             is_load_balancer,
             finalizers,
+            node_selector,
+            written_annotations,
             local_endpoints: BTreeMap::new(),
             problems,
             warnings,

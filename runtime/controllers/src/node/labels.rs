@@ -15,10 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use pileus_cloud::Instance;
 
 use crate::facts::node::NodeFacts;
+use crate::label_syntax::{MAX_LENGTH, is_key, is_value};
 use crate::well_known::{LABELS_INSTANCE_TYPE, LABELS_REGION, LABELS_ZONE, TOPOLOGY_LABELS, is_reserved};
-
-/// The longest name or value of a label, in bytes.
-const MAX_LENGTH: usize = 63;
 
 /// The most labels of the cloud that a Node gets: their keys, which the annotation repeats, fit into it. Of more, those whose keys
 /// come first are taken, so that the choice doesn't depend on the cloud's order.
@@ -145,29 +143,6 @@ fn topology_facts(instance: &Instance) -> [([&'static str; 2], &Option<String>);
 /// taint.
 fn is_label(key: &str, value: &str) -> bool {
     is_key(key) && is_value(value)
-}
-
-fn is_key(key: &str) -> bool {
-    let is_domain = |text: &str| {
-        let is_part = |part: &str| is_word(part) && !part.contains('_') && !part.contains(char::is_uppercase);
-        text.len() <= 253 && text.split('.').all(is_part)
-    };
-    match key.split_once('/') {
-        Some((prefix, name)) => is_domain(prefix) && is_word(name),
-        None => is_word(key),
-    }
-}
-
-fn is_value(value: &str) -> bool {
-    value.is_empty() || is_word(value)
-}
-
-fn is_word(text: &str) -> bool {
-    let is_end = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    text.len() <= MAX_LENGTH
-        && is_end(text.chars().next())
-        && is_end(text.chars().next_back())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ impl Controller {
                 Conflict::ProviderId { id, .. } => (Reason::DuplicateProviderID, format!("provider ID {id}")),
                 Conflict::Address { ip, .. } => (Reason::DuplicateAddress, format!("address {ip}")),
             };
-            self.events.record_for_node(node, reason, format!("The node is refused: {conflict}"));
+            self.events.record_for_node(node, reason.clone(), format!("The node is refused: {conflict}"));
             if let Some(other) = self.nodes.get(conflict.other()) {
                 let note = format!("Node {} has this node's {what}, too, and is refused", node.name);
                 self.events.record_for_node(&other, reason, note);

@@ -4,25 +4,25 @@
 //! Services that it is about, and those not forever.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Error as CloudError, ErrorKind, LoadBalancers, Notice, OwnedLoadBalancer, Retry, ServiceCall,
-    ServiceProgress,
+    Error as CloudError, ErrorKind, LoadBalancers, OwnedLoadBalancer, Retry, ServiceCall, ServiceProgress,
 };
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::Controller;
+use super::orphans::is_of_cluster;
+use super::screening::screened;
 use super::work::{Call, Key, Listing, ListingReport, PendingEvent, Write};
 use crate::answers::aligned;
-use crate::cluster_addresses::{Owner, free_ingress};
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
 use crate::schedule::Backoff;
+use crate::services::UidIndex;
 
 /// How long the first targets wait for the cloud to confirm the instances of the Nodes. With a cloud that doesn't answer, all
 /// Nodes of the first list count after that.
@@ -90,13 +90,14 @@ impl Controller {
         Finished::Call(call, outcomes)
     }
 
-    /// Leaves addresses of the cluster itself out of the status that the provider reports for a Service.
+    /// Leaves out what a provider must not report for a Service.
     fn screen(
         &self,
         outcomes: Vec<Result<ServiceProgress, CloudError>>,
     ) -> Vec<Result<ServiceProgress, CloudError>> {
         let owner = |ip| self.addresses.owner(ip);
-        outcomes.into_iter().map(|outcome| outcome.and_then(|it| with_free_ingress(it, owner))).collect()
+        let requirements = &self.provider.service_requirements;
+        outcomes.into_iter().map(|outcome| outcome.and_then(|it| screened(it, requirements, owner))).collect()
     }
 
     /// Lists what the cloud has, and then the cluster's Services where the list names one that isn't known. In that order: a
@@ -117,10 +118,12 @@ impl Controller {
             }
         };
         let known = self.services.known();
-        let is_known =
-            |owned: &OwnedLoadBalancer| owned.service_uid.as_ref().is_none_or(|uid| known.contains_key(uid));
-        let ours = owned.iter().filter(|owned| owned.cluster_uid == self.settings.cluster.uid);
-        if ours.into_iter().all(is_known) {
+        let uids: UidIndex<'_> = known.keys().map(String::as_str).collect();
+        let is_known = |owned: &OwnedLoadBalancer| {
+            owned.service_uid.as_ref().is_none_or(|mark| uids.meant_by(mark).next().is_some())
+        };
+        let cluster = self.settings.cluster.uid.as_deref();
+        if owned.iter().filter(|owned| is_of_cluster(owned, cluster)).all(is_known) {
             return Finished::List(Ok(Listing { owned, present: known }));
         }
         match self.present().await {
@@ -236,25 +239,6 @@ async fn answer<T: Send + 'static, F: Future<Output = Result<T, CloudError>> + S
             Err(CloudError::new(ErrorKind::Unavailable(None), message))
         }
     }
-}
-
-/// The outcome without the addresses that the cluster itself has, and with a warning about each.
-///
-/// # Errors
-/// [`ErrorKind::Broken`] where no other address is left.
-fn with_free_ingress(
-    progress: ServiceProgress,
-    owner: impl Fn(IpAddr) -> Option<Owner>,
-) -> Result<ServiceProgress, CloudError> {
-    let ServiceProgress::Done { status, mut notices, annotations } = progress else { return Ok(progress) };
-    let given = status.len();
-    let (status, left_out) = free_ingress(status, owner);
-    if status.is_empty() && given > 0 {
-        return Err(CloudError::new(ErrorKind::Broken, left_out.join("; ")));
-    }
-    let notice = |message| Notice { reason: "LoadBalancerWarning".to_owned(), message, is_warning: true };
-    notices.extend(left_out.into_iter().map(notice));
-    Ok(ServiceProgress::Done { status, notices, annotations })
 }
 
 /// Logs the failures of a call for debugging: those of Services are events, and logged with those. Orphans have no object to

@@ -28,9 +28,13 @@ impl Batch<'_> {
         let (action, targets) = match record.step {
             Step::Delete => (ServiceAction::Delete(deleted(record)), None),
             Step::UpdateTargets => {
-                (ServiceAction::UpdateTargets(self.service(&record.facts)), Some(self.targets.digest()))
+                let targets = self.targets.selection(&record.facts).digest;
+                (ServiceAction::UpdateTargets(self.service(&record.facts)), Some(targets))
             }
-            _ => (ServiceAction::Ensure(self.service(&record.facts)), Some(self.targets.digest())),
+            _ => {
+                let targets = self.targets.selection(&record.facts).digest;
+                (ServiceAction::Ensure(self.service(&record.facts)), Some(targets))
+            }
         };
         ServiceChange { action, resume: record.attempt.resume(targets) }
     }
@@ -52,11 +56,17 @@ impl Batch<'_> {
         };
         let mut known: Vec<_> = records.iter().filter(is_known).collect();
         known.sort_unstable_by_key(|(uid, _)| *uid);
-        known.into_iter().map(|(_, record)| self.service(record.last_sent())).collect()
+        let known = known.into_iter().map(|(_, record)| {
+            let mut service = self.service(record.last_sent());
+            service.annotations = annotations(record);
+            service
+        });
+        known.collect()
     }
 
     fn service(&self, facts: &ServiceFacts) -> Service {
         let mut service = facts.service.clone();
+        service.targets.clone_from(&self.targets.selection(facts).rows);
         if self.requirements.wants_endpoints && matches!(service.policy, TrafficPolicy::Local(_)) {
             service.endpoints = self.targets.endpoints(facts);
         }
@@ -72,10 +82,24 @@ pub(super) fn endpoints(action: &ServiceAction) -> &[LocalEndpoints] {
     }
 }
 
+/// The annotations as the provider last got them, but those that it sets itself as they are now: by them it may find what it has
+/// made.
+fn annotations(record: &Record) -> Vec<(String, String)> {
+    let (sent, now) = (record.last_sent(), &record.facts);
+    let users =
+        sent.service.annotations.iter().filter(|(key, _)| !sent.written_annotations.contains_key(key));
+    let users = users.filter(|(key, _)| !now.written_annotations.contains_key(key));
+    let own = now.service.annotations.iter().filter(|(key, _)| now.written_annotations.contains_key(key));
+    let mut annotations: Vec<_> = users.chain(own).cloned().collect();
+    annotations.sort_unstable();
+    annotations
+}
+
 /// The Service as the provider last got it, since the load balancer was made from that.
 fn deleted(record: &Record) -> Service {
     let mut service = record.last_sent().service.clone();
     service.status.clone_from(&record.facts.service.status);
+    service.annotations = annotations(record);
     service.targets = TargetSelection::Rows(Vec::new());
     service
 }

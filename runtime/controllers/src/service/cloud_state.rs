@@ -129,6 +129,11 @@ impl CloudState {
         self.last_status == status
     }
 
+    /// The provider has reported this status for a change that goes on.
+    pub(super) fn on_status_reported(&mut self, status: &[Ingress]) {
+        status.clone_into(&mut self.last_status);
+    }
+
     /// Before the cloud's first list anything may exist that nothing points to.
     pub(super) fn mark_unknown(&mut self) {
         self.intents().for_each(|intents| *intents = RecentIntents::new(true));
@@ -168,8 +173,9 @@ impl CloudState {
         now: Instant,
     ) {
         // A new load balancer may show without targets, as it does where there are none.
-        let has_no_targets = *step == Step::Delete || targets.table().is_empty();
-        let targets = targets.digest();
+        let selection = targets.selection(facts);
+        let has_no_targets = *step == Step::Delete || selection.is_empty;
+        let targets = selection.digest;
         let intents = if has_no_targets { [NOTHING; 2] } else { [targets, digest(&(targets, endpoints))] };
         self.backends
             .iter_mut()
@@ -177,7 +183,7 @@ impl CloudState {
             .for_each(|(recent, intent)| recent.on_call_started(intent, now));
         match step {
             Step::Ensure { is_audit } => {
-                self.specs.on_call_started(digest(&desired_spec(&facts.service)), now);
+                self.specs.on_call_started(digest(&desired_spec(facts)), now);
                 self.last_sent = Some(Arc::clone(facts));
                 self.mark_existing();
                 if !is_audit {

@@ -16,6 +16,9 @@ use super::work::{PendingEvent, Write};
 use crate::events::Reason;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
 
+/// The most notices of a provider that are remembered as told, and so the most that are told until the change is done.
+const MAX_TOLD: usize = 32;
+
 /// The most events about refused targets at a time.
 const MAX_REFUSED: usize = 5;
 
@@ -29,10 +32,17 @@ pub(super) struct Reported {
     /// Whether its deletion was blocked by another controller's finalizer at the last list, see
     /// [`Record::is_deletion_blocked`].
     is_blocked: bool,
-    /// The provider's notices of last time.
+    /// The provider's notices that were told and still apply.
     notices: Vec<Notice>,
     /// The warnings about the Service itself that were reported and still apply.
     own_warnings: Vec<String>,
+}
+
+impl Reported {
+    /// The task is another one from now on: what the provider says about it is told, also where it is the same.
+    pub(super) fn restart_task(&mut self) {
+        (self.task, self.notices) = (TaskReports::default(), Vec::new());
+    }
 }
 
 /// What users have been told about one task.
@@ -90,8 +100,10 @@ impl EventLog {
             Step::Delete => self.push(record, Reason::DeletingLoadBalancer, "Deleting load balancer"),
             _ => {}
         }
-        if record.step != Step::Delete && targets.table().is_empty() {
-            let note = "There are no available nodes for the load balancer";
+        if record.step != Step::Delete && targets.selection(&record.facts).is_empty {
+            let is_choice = !targets.table().is_empty();
+            let why = if is_choice { ": its node selector matches none of them" } else { "" };
+            let note = format!("There are no available nodes for the load balancer{why}");
             self.push(record, Reason::UnAvailableLoadBalancer, note);
         }
     }
@@ -109,18 +121,15 @@ impl EventLog {
                 if !is_audit || record.is_new_status(status) {
                     self.record_done(record);
                 }
-                // Notices that stay are repeated neither with each audit nor with each Node that joins or leaves.
-                let is_ensure = matches!(record.step, Step::Ensure { is_audit: false });
-                if is_ensure || record.reported.notices != *notices {
-                    for notice in notices {
-                        self.push(record, Reason::LoadBalancerWarning, &notice.message);
-                    }
-                }
-                record.reported.notices.clone_from(notices);
+                self.record_notices(record, notices);
+                record.reported.notices.retain(|told| notices.contains(told));
             }
-            // Users don't wait for targets.
-            Ok(ServiceProgress::InProgress { .. }) if is_current && record.step != Step::UpdateTargets => {
-                self.record_pending(record, "The cloud is working on the load balancer");
+            Ok(ServiceProgress::InProgress { notices, .. }) => {
+                // Users don't wait for targets.
+                if is_current && record.step != Step::UpdateTargets {
+                    self.record_pending(record, "The cloud is working on the load balancer");
+                }
+                self.record_notices(record, notices);
             }
             Err(error) if is_current && !is_audit && matches!(error.kind, ErrorKind::Throttled(Some(_))) => {
                 self.record_pending(record, format!("The cloud asks to wait: {error}"));
@@ -136,6 +145,21 @@ impl EventLog {
                 self.push(record, Reason::UpdatedLoadBalancer, "Updated load balancer with new hosts");
             }
             _ => self.push(record, Reason::EnsuredLoadBalancer, "Ensured load balancer"),
+        }
+    }
+
+    /// Tells a provider's notices. One that stays is repeated neither with each poll or audit nor with each Node that joins or
+    /// leaves.
+    fn record_notices(&mut self, record: &mut Record, notices: &[Notice]) {
+        // What is said about a former task says nothing about that of now, whose call follows.
+        let notices = notices.iter().filter(|_| !record.attempt.is_superseded());
+        for notice in notices.cloned().collect::<Vec<_>>() {
+            let told = &mut record.reported.notices;
+            if told.contains(&notice) || told.len() >= MAX_TOLD {
+                continue;
+            }
+            told.push(notice.clone());
+            self.push(record, Reason::of_notice(&notice), notice.message);
         }
     }
 
@@ -165,6 +189,9 @@ impl EventLog {
             ),
             Step::Write(Write::SetStatus(_)) => {
                 (SyncLoadBalancerFailed, "Error syncing load balancer: failed to update load balancer status")
+            }
+            Step::Write(Write::SetAnnotations(_)) => {
+                (SyncLoadBalancerFailed, "Error syncing load balancer: failed to update annotations")
             }
             Step::Write(Write::Finish | Write::Release) => (
                 SyncLoadBalancerFailed,

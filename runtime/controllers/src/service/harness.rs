@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Cluster, Error as CloudError, ErrorKind, Ingress, IngressPoint, Retry, Service, ServiceAction,
-    ServiceChange, ServiceProgress, ServiceRequirements,
+    AnnotationType, Cluster, Error as CloudError, ErrorKind, Ingress, IngressPoint, Retry, Service,
+    ServiceAction, ServiceChange, ServiceProgress, ServiceRequirements, TargetSelection,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -26,11 +26,18 @@ use crate::scenarios::{StoredNode, merge};
 pub(super) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 pub(super) const AUDIT: Duration = Duration::from_mins(30);
 
+/// An annotation with which a Service chooses Nodes, and one that the provider sets and reads.
+pub(super) const NODES: &str = "example.com/nodes";
+pub(super) const ID: &str = "example.com/id";
+
 pub(super) fn requirements() -> ServiceRequirements {
+    let annotations = [(NODES, AnnotationType::NodeSelector), (ID, AnnotationType::Text)];
     ServiceRequirements {
         largest_batch: 1000,
         allows_concurrent_calls: true,
         takes_missing_node_ports: true,
+        annotations: annotations.map(|(key, kind)| (key.to_owned(), kind)).to_vec(),
+        written_annotations: vec![ID.to_owned()],
         ..ServiceRequirements::default()
     }
 }
@@ -199,7 +206,7 @@ impl Harness {
                 self.perform(work);
             }
             for event in self.reconciler.take_events() {
-                self.events.push(format!("{:?} {}", event.reason, event.facts.service.name));
+                self.events.push(format!("{} {}", event.reason.as_str(), event.facts.service.name));
                 self.notes.push(event.note);
             }
             if is_idle {
@@ -223,19 +230,31 @@ impl Harness {
                 self.reconciler.on_write_result(&facts.service.uid, result.as_ref(), self.now, 0.0);
             }
             Work::Call(call) => {
-                let nodes: Vec<_> = call.targets.table().iter().map(|target| target.node.as_str()).collect();
                 self.sizes.push((call.changes.len(), call.is_audit));
                 (self.last, self.known) = (call.changes.clone(), call.known.clone());
+                // The Nodes that a Service gets.
+                let behind = |service: &Service| -> Vec<&str> {
+                    let is_chosen = |row: u32| match &service.targets {
+                        TargetSelection::All => true,
+                        TargetSelection::Rows(rows) => rows.contains(&row),
+                    };
+                    let rows = (0..).zip(call.targets.table()).filter(|(row, _)| is_chosen(*row));
+                    rows.map(|(_, target)| target.node.as_str()).collect()
+                };
                 let mut lines = Vec::new();
                 let mut outcomes = Vec::new();
                 for change in &call.changes {
                     let (line, name, status) = match &change.action {
-                        ServiceAction::Ensure(service) => {
-                            (format!("ensure {} {nodes:?}", service.name), &service.name, vec![ingress()])
-                        }
-                        ServiceAction::UpdateTargets(service) => {
-                            (format!("update {} {nodes:?}", service.name), &service.name, vec![ingress()])
-                        }
+                        ServiceAction::Ensure(service) => (
+                            format!("ensure {} {:?}", service.name, behind(service)),
+                            &service.name,
+                            vec![ingress()],
+                        ),
+                        ServiceAction::UpdateTargets(service) => (
+                            format!("update {} {:?}", service.name, behind(service)),
+                            &service.name,
+                            vec![ingress()],
+                        ),
                         ServiceAction::Delete(service) => {
                             (format!("delete {}", service.uid), &service.name, Vec::new())
                         }

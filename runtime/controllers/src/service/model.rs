@@ -28,6 +28,7 @@ use super::work::{Call, Key, Listing, PendingEvent, Work, Write};
 use crate::error::Error;
 use crate::facts::node::NodeFacts;
 use crate::facts::service::ServiceFacts;
+use crate::model::uid;
 use api::{Api, CLASSES, News};
 use chance::Chance;
 use cloud::{CLUSTER, Cloud, DesiredSpec, name};
@@ -104,7 +105,7 @@ impl Simulation {
         cloud.add("of another cluster", Some("another cluster"), Some("u1"));
         cloud.add("of no cluster", None, Some("u2"));
         cloud.add("of no service", Some(CLUSTER), None);
-        cloud.add("an orphan", Some(CLUSTER), Some("long gone"));
+        cloud.add("an orphan", Some(CLUSTER), Some(&uid("long gone")));
         let mut simulation = Self {
             reconciler: Reconciler::new(requirements.clone(), &settings, now),
             chance,

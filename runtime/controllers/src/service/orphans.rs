@@ -1,18 +1,21 @@
 //! Load balancers whose Services are gone, and which only the cloud's list names.
 //!
 //! An orphan is removed only if it has our cluster's UID, and a Service UID that a read of the API server lacks which began
-//! after the cloud's answer. What is less certain is counted and stays.
+//! after the cloud's answer. A beginning of a UID counts as long as no Service of that read begins so. What is less certain
+//! is counted and stays.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use pileus_cloud::{
-    Error as CloudError, OwnedLoadBalancer, Retry, ServiceAction, ServiceChange, ServiceProgress,
+    Error as CloudError, OwnedLoadBalancer, Retry, ServiceAction, ServiceChange, ServiceProgress, is_uid_of,
+    may_be_uid,
 };
 use tokio::time::Instant;
 
 use super::attempt::Attempt;
 use super::work::{Key, Listing, ListingReport};
 use crate::schedule::Backoff;
+use crate::services::UidIndex;
 
 /// What the cloud's lists have shown.
 #[derive(Debug)]
@@ -29,6 +32,11 @@ pub(super) struct Orphans {
     failures: u32,
     /// Whether there has been a list.
     pub(super) has_listed: bool,
+}
+
+/// Whether the cloud says that an object was created for the cluster with this UID.
+pub(super) fn is_of_cluster(owned: &OwnedLoadBalancer, uid: Option<&str>) -> bool {
+    owned.cluster_uid.as_deref().zip(uid).is_some_and(|(mark, uid)| is_uid_of(mark, uid))
 }
 
 /// What follows from a list.
@@ -93,30 +101,41 @@ impl Orphans {
         self.list_due = Some(now + Backoff::default().delay(retry, self.failures, jitter));
     }
 
-    /// The list has succeeded.
+    /// The list has succeeded. `known` are the UIDs of the Services that this process knows.
     pub(super) fn on_listed(
         &mut self,
         listing: &Listing,
-        is_known: impl Fn(&str) -> bool,
+        known: &HashSet<&str>,
         now: Instant,
     ) -> (ListingReport, ListChanges) {
-        (self.failures, self.expected, self.has_listed) = (0, HashSet::new(), true);
+        (self.failures, self.has_listed) = (0, true);
         let (mut report, mut changes) = (ListingReport::default(), ListChanges::default());
         let mut found = BTreeMap::new();
         let mut unattributed = BTreeSet::new();
+        let mut expected = HashSet::new();
+        let uids = known.iter().copied().chain(self.deleted.iter().map(String::as_str));
+        let uids: UidIndex<'_> = uids.chain(listing.present.keys().map(String::as_str)).collect();
         for owned in &listing.owned {
-            let uid = owned.service_uid.as_deref().filter(|_| self.is_of_our_cluster(owned));
-            match uid.map(|uid| (uid, listing.present.get(uid))) {
-                None => drop(unattributed.insert(owned.name.clone())),
-                Some((uid, _)) if self.deleted.contains(uid) => {}
-                Some((uid, _)) if is_known(uid) => changes.known.push(uid.to_owned()),
-                Some((uid, Some(name))) => {
-                    self.expected.insert(uid.to_owned());
-                    report.unknown.push(name.clone());
+            let mark = owned.service_uid.as_deref();
+            let mark = mark.filter(|_| is_of_cluster(owned, self.cluster_uid.as_deref()));
+            let meant: Vec<_> = mark.into_iter().flat_map(|mark| uids.meant_by(mark)).collect();
+            if meant.is_empty() && mark.is_some_and(may_be_uid) {
+                found.insert(owned.name.clone(), owned);
+            } else if meant.is_empty() {
+                unattributed.insert(owned.name.clone());
+            }
+            for uid in meant.into_iter().filter(|uid| !self.deleted.contains(*uid)) {
+                match listing.present.get(uid) {
+                    _ if known.contains(uid) => changes.known.push(uid.to_owned()),
+                    Some(name) => {
+                        expected.insert(uid.to_owned());
+                        report.unknown.push(name.clone());
+                    }
+                    None => {}
                 }
-                Some((_, None)) => drop(found.insert(owned.name.clone(), owned)),
             }
         }
+        self.expected = expected;
         report.unknown.sort_unstable();
         report.unknown.dedup();
         report.orphans = found.len();
@@ -139,10 +158,6 @@ impl Orphans {
             known.0.clone_from(owned);
         }
         (report, changes)
-    }
-
-    fn is_of_our_cluster(&self, owned: &OwnedLoadBalancer) -> bool {
-        self.cluster_uid.is_some() && owned.cluster_uid == self.cluster_uid
     }
 
     /// Begins the removal of an orphan.

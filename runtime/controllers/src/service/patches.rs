@@ -1,5 +1,5 @@
-//! Writes to Services, as patches of the status resource, which takes changes of finalizers as well. As upstream they are
-//! strategic merge patches, so that the finalizers of other controllers stay. The UID guards against a new Service of the
+//! Writes to Services, as patches of the status resource, which takes changes of finalizers and annotations as well. As
+//! upstream they are strategic merge patches, so that the finalizers and annotations of others stay. The UID guards against a new Service of the
 //! same name.
 
 use pileus_cloud::{Ingress, IngressPoint, IpMode, PortStatus};
@@ -15,6 +15,7 @@ impl Write {
         match self {
             Self::AddFinalizer => "add_finalizer",
             Self::SetStatus(_) => "set_status",
+            Self::SetAnnotations(_) => "set_annotations",
             Self::Finish => "finish",
             Self::Release => "release",
         }
@@ -25,6 +26,9 @@ impl Write {
         match self {
             Self::AddFinalizer => facts.has_finalizer(),
             Self::SetStatus(ingress) => facts.service.status == *ingress,
+            Self::SetAnnotations(annotations) => {
+                annotations.iter().all(|(key, value)| facts.written_annotations.get(key) == value.as_ref())
+            }
             Self::Finish => !facts.has_finalizer() && facts.service.status.is_empty(),
             Self::Release => !facts.has_finalizer(),
         }
@@ -44,10 +48,15 @@ impl Write {
                 let removed = json!([FINALIZER_LOAD_BALANCER]);
                 metadata.insert("$deleteFromPrimitiveList/finalizers".to_owned(), removed);
             }
+            Self::SetAnnotations(annotations) => {
+                let annotations: Map<_, _> =
+                    annotations.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+                metadata.insert("annotations".to_owned(), Value::Object(annotations));
+            }
             Self::SetStatus(_) => {}
         }
         match self {
-            Self::AddFinalizer | Self::Release => json!({"metadata": metadata}),
+            Self::AddFinalizer | Self::Release | Self::SetAnnotations(_) => json!({"metadata": metadata}),
             Self::Finish => json!({"metadata": metadata, "status": status(&[])}),
             Self::SetStatus(ingress) => json!({"metadata": metadata, "status": status(ingress)}),
         }
@@ -136,6 +145,26 @@ mod tests {
             Write::SetStatus(ingress).patch(&facts(&[])),
             json!({"metadata": {"uid": "u"}, "status": status})
         );
+    }
+
+    #[test]
+    fn annotations_are_set_and_removed_one_by_one() {
+        let pair = |key: &str, value: Option<&str>| (key.to_owned(), value.map(str::to_owned));
+        let write =
+            Write::SetAnnotations(vec![pair("example.com/id", Some("7")), pair("example.com/old", None)]);
+        let annotations = json!({"example.com/id": "7", "example.com/old": null});
+        let patch = json!({"metadata": {"uid": "u", "annotations": annotations}});
+        assert_eq!(write.patch(&facts(&["x/y"])), patch);
+        for (present, expected) in [
+            (&[("example.com/id", "7")] as &[_], true),
+            (&[("example.com/id", "8")], false),
+            (&[], false),
+            (&[("example.com/id", "7"), ("example.com/old", "")], false),
+        ] {
+            let written = present.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+            let facts = ServiceFacts { written_annotations: written.collect(), ..facts(&[]) };
+            assert_eq!(write.shows(&facts), expected, "{present:?}");
+        }
     }
 
     #[test]

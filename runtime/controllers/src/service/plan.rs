@@ -4,10 +4,11 @@
 //!
 //! 1. Add the finalizer, before anything is made: from then on the Service can't vanish before its load balancer is deleted.
 //! 2. Report what is wrong with it, and stop there; or wait for a deleted Service of the same name.
-//! 3. Ensure the load balancer, unless the cloud has confirmed just this.
-//! 4. Write the status that the cloud reported.
-//! 5. Update the targets, where only those differ.
-//! 6. Audit, where that is due.
+//! 3. Write what the provider has reported of late: annotations, and the ingress that works while the change goes on.
+//! 4. Ensure the load balancer, unless the cloud has confirmed just this.
+//! 5. Write the status that the cloud reported.
+//! 6. Update the targets, where only those differ.
+//! 7. Audit, where that is due.
 //!
 //! For any other Service: delete what is ours in the cloud, then remove the finalizer and the status in one write.
 //!
@@ -82,15 +83,16 @@ pub(super) fn plan(record: &Record, context: PlanContext<'_>) -> Step {
 
 /// Whether two states of a Service have the same [`desired_spec`].
 pub(super) fn is_same_spec(a: &ServiceFacts, b: &ServiceFacts) -> bool {
-    desired_spec(&a.service) == desired_spec(&b.service)
+    desired_spec(a) == desired_spec(b)
 }
 
-/// What a provider sees of a Service, targets and endpoints set aside.
-pub(super) fn desired_spec(service: &Service) -> impl PartialEq + Hash + '_ {
-    let Service { labels, namespace_labels, annotations, class, ports, policy, affinity, .. } = service;
-    let Service { source_ranges, requested_ip, families, .. } = service;
-    let spec = (class, ports, policy, affinity, source_ranges, requested_ip, families);
-    (labels, namespace_labels, annotations, spec)
+/// What a provider sees of a Service, without targets, endpoints, and the annotations that the provider sets itself.
+pub(super) fn desired_spec(facts: &ServiceFacts) -> impl PartialEq + Hash + '_ {
+    let Service { labels, namespace_labels, annotations, class, finalizers, ports, .. } = &facts.service;
+    let Service { policy, affinity, source_ranges, requested_ip, families, .. } = &facts.service;
+    let annotations = annotations.iter().filter(|(key, _)| !facts.written_annotations.contains_key(key));
+    let spec = (class, finalizers, ports, policy, affinity, source_ranges, requested_ip, families);
+    (labels, namespace_labels, annotations.collect::<Vec<_>>(), spec)
 }
 
 /// The next step of a Service that wants a load balancer of ours.
@@ -106,6 +108,9 @@ fn plan_wanted(record: &Record, context: PlanContext<'_>) -> Step {
     }
     if context.is_name_taken {
         return Step::Idle;
+    }
+    if let Some(write) = record.due_writes.first() {
+        return Step::Write(write.clone());
     }
     let (confirmed, doubt) = match record.cloud.belief() {
         Belief::Nothing => return Step::Ensure { is_audit: false },

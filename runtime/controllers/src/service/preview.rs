@@ -225,6 +225,7 @@ mod tests {
     use pileus_cloud::{Ingress, IngressPoint, IpMode, ProviderId};
 
     use super::*;
+    use crate::model::uid;
 
     fn cluster() -> Cluster {
         Cluster { name: "kubernetes".to_owned(), uid: Some("ours".to_owned()) }
@@ -249,7 +250,7 @@ mod tests {
     fn owned(name: &str, cluster: Option<&str>, service: &str) -> OwnedLoadBalancer {
         OwnedLoadBalancer {
             cluster_uid: cluster.map(str::to_owned),
-            service_uid: Some(format!("uid-{service}")),
+            service_uid: Some(if service == "gone" { uid(service) } else { format!("uid-{service}") }),
             service: Some(("default".to_owned(), service.to_owned())),
             name: name.to_owned(),
             extra: Vec::new(),

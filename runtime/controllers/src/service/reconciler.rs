@@ -106,8 +106,8 @@ impl Reconciler {
     /// Records which Nodes take traffic. First called when all Services and all Nodes are known: a slow start must not take
     /// the targets from a load balancer.
     pub(super) fn observe_targets(&mut self, targets: Arc<Targets>, now: Instant) {
-        let digest = |targets: &Arc<Targets>| targets.digest();
-        if self.targets.as_ref().map(digest) != Some(targets.digest()) {
+        let version = |targets: &Arc<Targets>| targets.version();
+        if self.targets.as_ref().map(version) != Some(targets.version()) {
             self.targets = Some(targets);
             self.replan_all(now);
         }
@@ -198,14 +198,15 @@ impl Reconciler {
     /// Decides what is next for a Service, unless work on it is in flight.
     fn replan(&mut self, uid: &str, now: Instant) {
         let Some(record) = self.records.get(uid) else { return };
-        if record.attempt.is_in_flight() {
+        if record.is_in_flight() {
             return;
         }
         let name = record.facts.key();
         let has_name = |other: &Record| !other.is_present && other.facts.service.uid != uid;
         let is_name_taken = self.of_name(&name).any(has_name);
         let subject = self.queue.subject(uid);
-        let targets = self.targets.as_ref().map(|all| self.refusals.targets(subject, all).digest());
+        let targets = self.targets.as_ref();
+        let targets = targets.map(|all| self.refusals.targets(subject, all).selection(&record.facts).digest);
         let step = plan(record, PlanContext { classes: &self.classes, targets, is_name_taken });
         self.writes.remove(uid);
         self.queue.remove(&Key::Service(uid.to_owned()));
@@ -219,13 +220,20 @@ impl Reconciler {
     /// Makes this the next step of a Service.
     fn schedule(&mut self, uid: &str, step: Step, now: Instant) {
         let Some(record) = self.records.get_mut(uid) else { return };
-        // The delay after a failed call holds up no write, nor the other way round; and a step after an idle time has no
-        // delay.
-        if record.step.is_call() != step.is_call() || !record.step.is_work() {
-            record.attempt.ready_at = now;
-        }
+        // A step after an idle time has no delay, and a write has none but its own.
+        let was_idle = !record.step.is_work();
+        let ready_at = if step.is_call() {
+            if was_idle {
+                record.attempt.ready_at = now;
+            }
+            record.attempt.ready_at
+        } else {
+            if was_idle || record.step.is_call() {
+                record.write_attempt.ready_at = now;
+            }
+            record.write_attempt.ready_at
+        };
         record.step = step;
-        let ready_at = record.attempt.ready_at;
         let ready_at = record.not_before(&self.classes).map_or(ready_at, |at| at.max(ready_at));
         match &record.step {
             Step::Write(_) => drop(self.writes.insert(uid.to_owned(), ready_at)),

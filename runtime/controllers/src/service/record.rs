@@ -13,7 +13,7 @@ use super::ownership::{Demand, Ownership, OwnershipEvent, has_other_class};
 use super::plan::{Step, is_same_spec};
 use super::targets::Targets;
 use super::work::Write;
-use super::write_backoff::WriteBackoff;
+use super::write_backoff::{InterimWrites, WriteBackoff};
 use crate::facts::service::ServiceFacts;
 
 /// One Service, by its UID.
@@ -32,11 +32,17 @@ pub(super) struct Record {
     pub(super) cloud: CloudState,
     /// The step that is due or in flight.
     pub(super) step: Step,
-    /// The attempt to take it.
+    /// The attempt to take it, where it is a call. A write in between, such as that of a status while the change goes on, leaves
+    /// it as it is.
     pub(super) attempt: Attempt,
+    /// The attempt to take it, where it is a write.
+    pub(super) write_attempt: Attempt,
+    /// The writes that the provider has asked for, beside those of what the cloud has confirmed.
+    pub(super) due_writes: Vec<Write>,
     /// What users have been told.
     pub(super) reported: Reported,
     writes: WriteBackoff,
+    interim_writes: InterimWrites,
 }
 
 /// How long the controller of another class has to clean up after a Service has changed its type, and to remove a finalizer
@@ -56,8 +62,11 @@ impl Record {
             cloud: CloudState::new(facts, is_listed, now),
             step: Step::Idle,
             attempt: Attempt::new(now),
+            write_attempt: Attempt::new(now),
+            due_writes: Vec::new(),
             reported: Reported::default(),
             writes: WriteBackoff::default(),
+            interim_writes: InterimWrites::default(),
         };
         record.note_class(classes, now);
         record.apply(OwnershipEvent::Observed(record.demand(classes)));
@@ -97,6 +106,11 @@ impl Record {
         let facts = &self.facts;
         let is_other_class = self.is_present && has_other_class(facts, classes);
         is_other_class && facts.is_deleting && facts.has_finalizer() && !self.may_delete(classes)
+    }
+
+    /// Whether work on it is in flight.
+    pub(super) fn is_in_flight(&self) -> bool {
+        self.attempt.is_in_flight() || self.write_attempt.is_in_flight()
     }
 
     /// Whether a provider's status isn't the one that the Service has.
@@ -150,6 +164,7 @@ impl Record {
         if before.is_load_balancer {
             self.other_class_since = self.other_class_since.map(|_| now);
         }
+        self.due_writes.retain(|write| !write.shows(facts));
         self.note_class(classes, now);
         self.apply(OwnershipEvent::Observed(self.demand(classes)));
     }
@@ -194,9 +209,46 @@ impl Record {
         now: Instant,
     ) {
         self.cloud.on_outcome(&self.step, outcome, &self.facts, targets, now);
+        if self.step != Step::Delete && !self.attempt.is_superseded() {
+            self.collect_due_writes(outcome, now);
+        }
         let is_done = matches!(outcome, Ok(ServiceProgress::Done { .. } | ServiceProgress::Elsewhere));
         if is_done && self.step == Step::Delete {
             self.apply(OwnershipEvent::DeleteConfirmed);
+        }
+    }
+
+    /// Collects the writes that an outcome asks for. What the cloud has confirmed isn't among them.
+    fn collect_due_writes(&mut self, outcome: &Result<ServiceProgress, CloudError>, now: Instant) {
+        let (annotations, status, is_interim) = match outcome {
+            Ok(ServiceProgress::Done { annotations, .. }) => (annotations, None, false),
+            Ok(ServiceProgress::InProgress { annotations, status, .. }) => {
+                (annotations, status.as_deref().map(as_stored), true)
+            }
+            Ok(ServiceProgress::Elsewhere) | Err(_) => return,
+        };
+        self.due_writes.clear();
+        let annotations = (!annotations.is_empty()).then(|| Write::SetAnnotations(annotations.clone()));
+        for write in annotations.into_iter().chain(status.map(Write::SetStatus)) {
+            let is_shown = write.shows(&self.facts);
+            let is_delayed = self.writes.not_before(&write).is_some_and(|at| at > now)
+                || is_interim && !is_shown && !self.interim_writes.may_begin(&write, now);
+            if let Write::SetStatus(status) = &write
+                && (is_shown || !is_delayed)
+            {
+                self.cloud.on_status_reported(status);
+            }
+            if !is_shown && !is_delayed {
+                self.due_writes.push(write);
+            }
+        }
+    }
+
+    /// The API server refuses a write that the provider has asked for: work goes on without it.
+    pub(super) fn give_up_write(&mut self, write: &Write, now: Instant) {
+        if self.due_writes.contains(write) {
+            self.due_writes.retain(|due| due != write);
+            self.write_attempt.restart(now);
         }
     }
 
@@ -205,18 +257,22 @@ impl Record {
         if matches!(write, Write::Finish | Write::Release) {
             self.apply(OwnershipEvent::Released(self.demand(classes)));
         }
+        self.due_writes.retain(|due| *due != write);
         self.writes.on_written(write, now);
     }
 
-    /// The task is done.
+    /// The call of the task has ended, and nothing is left to ask the cloud for.
     pub(super) fn complete_task(&mut self, now: Instant) {
         (self.attempt, self.reported.task) = (Attempt::new(now), TaskReports::default());
+        self.interim_writes = InterimWrites::default();
     }
 
     /// The task is another one from now on.
     fn restart_task(&mut self, now: Instant) {
         self.attempt.restart(now);
-        self.reported.task = TaskReports::default();
+        self.write_attempt.restart(now);
+        (self.due_writes, self.interim_writes) = (Vec::new(), InterimWrites::default());
+        self.reported.restart_task();
     }
 
     fn note_class(&mut self, classes: &[String], now: Instant) {

@@ -75,7 +75,7 @@ impl<'a> CallReport<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     subjects: HashMap<Option<String>, Subject>,
-    /// The filtered tables, by the table's digest and the targets that are left out.
+    /// The filtered tables, by the table's version and the targets that are left out.
     tables: HashMap<(u64, BTreeSet<Member>), Arc<Targets>>,
 }
 
@@ -109,9 +109,9 @@ impl Refusals {
         if left_out.is_empty() {
             return Arc::clone(all);
         }
-        self.tables.retain(|(digest, _), _| *digest == all.digest());
+        self.tables.retain(|(version, _), _| *version == all.version());
         let without = |left_out: &BTreeSet<Member>| all.filtered(|it| !left_out.contains(&member(it)));
-        let table = self.tables.entry((all.digest(), left_out));
+        let table = self.tables.entry((all.version(), left_out));
         Arc::clone(table.or_insert_with_key(|(_, left_out)| Arc::new(without(left_out))))
     }
 

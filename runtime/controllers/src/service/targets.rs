@@ -5,32 +5,50 @@
 //! (KEP-3458). Better than upstream: a Node without an instance isn't sent, and a change of a Node's instance, addresses or
 //! zone updates load balancers (U-19). A Node whose instance the cloud hasn't confirmed isn't sent either, since a cloud may
 //! refuse the whole change for it: see `nodes/confirmations.rs`.
+//!
+//! A Service that chooses Nodes by a selector gets rows of the table. Only a change in those rows is a change for it.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use pileus_cloud::{LocalEndpoints, Target};
+use pileus_cloud::{LocalEndpoints, Target, TargetSelection};
 
 use crate::facts::node::NodeFacts;
-use crate::facts::service::ServiceFacts;
+use crate::facts::service::{NodeSelector, ServiceFacts};
 use crate::nodes::Change;
 
 /// The targets at one moment.
 #[derive(Debug)]
 pub(super) struct Targets {
     table: Vec<Target>,
+    /// The Nodes of the table's rows, for their labels.
+    nodes: Vec<Arc<NodeFacts>>,
     rows: HashMap<String, u32>,
     /// The UIDs of the Nodes that were left out since the cloud hasn't confirmed their instances.
     unconfirmed: HashSet<String>,
-    digest: u64,
+    version: u64,
+    /// The selection of a Service that chooses no Nodes.
+    all: Arc<Selection>,
+    /// The selections that were asked for: many Services have the same few selectors.
+    selections: Mutex<HashMap<NodeSelector, Arc<Selection>>>,
+}
+
+/// The targets of one Service.
+#[derive(Debug)]
+pub(super) struct Selection {
+    /// The rows of the table.
+    pub(super) rows: TargetSelection,
+    /// Tells two selections apart, as far as a load balancer is concerned. It doesn't depend on the other rows of the table.
+    pub(super) digest: u64,
+    /// Whether there are none.
+    pub(super) is_empty: bool,
 }
 
 impl Targets {
     /// The targets among these Nodes, for a provider with these schemes of provider IDs that reads labels with these keys.
     pub(super) fn of(nodes: &[Arc<NodeFacts>], schemes: &[String], label_keys: &[String]) -> Self {
-        let target = |node: &Arc<NodeFacts>| target(node, schemes, label_keys);
-        Self::from(nodes.iter().filter_map(target).collect())
+        Self::of_confirmed(nodes, HashSet::new(), schemes, label_keys)
     }
 
     /// The same without the Nodes of these UIDs, whose instances the cloud hasn't confirmed.
@@ -41,37 +59,61 @@ impl Targets {
         label_keys: &[String],
     ) -> Self {
         let confirmed = nodes.iter().filter(|node| !unconfirmed.contains(&node.uid));
-        let table = confirmed.filter_map(|node| target(node, schemes, label_keys)).collect();
-        Self { unconfirmed, ..Self::from(table) }
+        let target = |node: &Arc<NodeFacts>| Some((target(node, schemes, label_keys)?, Arc::clone(node)));
+        let targets = Self::from(confirmed.filter_map(target).collect());
+        Self { unconfirmed, ..targets }
     }
 
-    fn from(mut table: Vec<Target>) -> Self {
-        table.sort_unstable_by(|a, b| a.node.cmp(&b.node));
+    fn from(mut rows: Vec<(Target, Arc<NodeFacts>)>) -> Self {
+        rows.sort_unstable_by(|(a, _), (b, _)| a.node.cmp(&b.node));
+        let (table, nodes): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        let digest = digest(&table);
         let mut hasher = DefaultHasher::new();
-        for Target { node, uid, provider_id, addresses, zone, labels } in &table {
-            (node, uid, provider_id, zone, labels, addresses.len()).hash(&mut hasher);
-            for address in addresses {
-                (address.kind.as_str(), &address.value).hash(&mut hasher);
-            }
+        digest.hash(&mut hasher);
+        for node in &nodes {
+            node.labels.hash(&mut hasher);
         }
+        let all = Selection { rows: TargetSelection::All, digest, is_empty: table.is_empty() };
         let rows = (0..).zip(&table).map(|(row, target)| (target.node.clone(), row)).collect();
-        Self { digest: hasher.finish(), table, rows, unconfirmed: HashSet::new() }
+        Self {
+            table,
+            nodes,
+            rows,
+            unconfirmed: HashSet::new(),
+            version: hasher.finish(),
+            all: Arc::new(all),
+            selections: Mutex::default(),
+        }
     }
 
-    /// Whether a change of a Node changes the targets. Most changes, such as heartbeats, don't.
+    /// Whether a change of a Node changes the targets of a Service. Most changes, such as heartbeats, don't.
     pub(super) fn are_changed_by(&self, change: &Change, schemes: &[String], label_keys: &[String]) -> bool {
         let (name, now) = match change {
             Change::Present(node) if self.unconfirmed.contains(&node.uid) => (&node.name, None),
-            Change::Present(node) => (&node.name, target(node, schemes, label_keys)),
+            Change::Present(node) => {
+                (&node.name, target(node, schemes, label_keys).map(|target| (target, &node.labels)))
+            }
             Change::Gone(name) => (name, None),
         };
         let row = self.rows.get(name).and_then(|row| usize::try_from(*row).ok());
-        row.and_then(|row| self.table.get(row)) != now.as_ref()
+        let known = row.and_then(|row| Some((self.table.get(row)?, &self.nodes.get(row)?.labels)));
+        known != now.as_ref().map(|(target, labels)| (target, *labels))
     }
 
     /// Those of the targets that fulfill a condition.
     pub(super) fn filtered(&self, is_kept: impl Fn(&Target) -> bool) -> Self {
-        Self::from(self.table.iter().filter(|target| is_kept(target)).cloned().collect())
+        let rows = self.table.iter().zip(&self.nodes).filter(|(target, _)| is_kept(target));
+        Self::from(rows.map(|(target, node)| (target.clone(), Arc::clone(node))).collect())
+    }
+
+    /// A table of only the targets that a Service chooses.
+    pub(super) fn chosen_by(self: &Arc<Self>, facts: &ServiceFacts) -> Arc<Self> {
+        if facts.node_selector.is_empty() {
+            return Arc::clone(self);
+        }
+        let rows = self.table.iter().zip(&self.nodes);
+        let rows = rows.filter(|(_, node)| facts.node_selector.matches(&node.labels));
+        Arc::new(Self::from(rows.map(|(target, node)| (target.clone(), Arc::clone(node))).collect()))
     }
 
     /// The targets, in the order of the Nodes' names.
@@ -79,18 +121,60 @@ impl Targets {
         &self.table
     }
 
-    /// Tells two tables apart.
+    /// Tells two tables apart, as providers see them.
     pub(super) fn digest(&self) -> u64 {
-        self.digest
+        self.all.digest
     }
 
-    /// The endpoints of a Service on these Nodes.
+    /// Tells two tables apart, as Services choose from them: by any label of a Node.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The targets that a Service chooses.
+    pub(super) fn selection(&self, facts: &ServiceFacts) -> Arc<Selection> {
+        let selector = &facts.node_selector;
+        if selector.is_empty() {
+            return Arc::clone(&self.all);
+        }
+        let mut selections = self.selections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(selection) = selections.get(selector) {
+            return Arc::clone(selection);
+        }
+        let rows = (0..).zip(self.table.iter().zip(&self.nodes));
+        let chosen = rows.filter(|(_, (_, node))| selector.matches(&node.labels));
+        let (rows, targets): (Vec<u32>, Vec<&Target>) =
+            chosen.map(|(row, (target, _))| (row, target)).unzip();
+        let (is_empty, digest) = (rows.is_empty(), digest(targets));
+        let selection = Arc::new(Selection { rows: TargetSelection::Rows(rows), digest, is_empty });
+        selections.insert(selector.clone(), Arc::clone(&selection));
+        selection
+    }
+
+    /// The endpoints of a Service on the Nodes that it chooses.
     pub(super) fn endpoints(&self, facts: &ServiceFacts) -> Vec<LocalEndpoints> {
+        let selection = self.selection(facts);
+        let is_chosen = |row: u32| match &selection.rows {
+            TargetSelection::All => true,
+            TargetSelection::Rows(rows) => rows.binary_search(&row).is_ok(),
+        };
         let local = facts.local_endpoints.iter();
         local
             .filter_map(|(node, count)| Some(LocalEndpoints { row: *self.rows.get(node)?, count: *count }))
+            .filter(|endpoints| is_chosen(endpoints.row))
             .collect()
     }
+}
+
+fn digest<'a>(targets: impl IntoIterator<Item = &'a Target>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for Target { node, uid, provider_id, addresses, zone, labels } in targets {
+        (node, uid, provider_id, zone, labels, addresses.len()).hash(&mut hasher);
+        for address in addresses {
+            (address.kind.as_str(), &address.value).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
 }
 
 fn target(node: &NodeFacts, schemes: &[String], label_keys: &[String]) -> Option<Target> {
@@ -135,7 +219,6 @@ mod tests {
             ("a heartbeat", json!({"metadata": {"resourceVersion": "9"}}), false),
             ("ready", json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}), false),
             ("cordoned", taint("node.kubernetes.io/unschedulable"), false),
-            ("not excluded by the label", exclude("false"), false),
             ("excluded by the label", exclude(""), true),
             ("about to be removed by the autoscaler", taint("ToBeDeletedByClusterAutoscaler"), true),
             ("being deleted", json!({"metadata": {"deletionTimestamp": "2026-01-02T03:04:05Z"}}), true),
@@ -145,7 +228,6 @@ mod tests {
             ("another address", address, true),
             ("another zone", zone, true),
             ("a label that the provider reads", label("pool"), true),
-            ("another label", label("team"), false),
             ("another Node of the same name", json!({"metadata": {"uid": "other"}}), true),
         ] {
             let (before, after) = (node(&json!({})), node(&change));
@@ -158,8 +240,69 @@ mod tests {
             let digest = |node: Arc<NodeFacts>| Targets::of(&[node], &schemes, &keys).digest();
             assert_eq!(digest(before) != digest(after), is_news, "{name}: the digest");
         }
+        // Services may choose Nodes by other labels, which providers don't see.
+        for other in [label("team"), exclude("false")] {
+            let (before, after) = (node(&json!({})), node(&other));
+            let targets = [&before, &after].map(|node| Targets::of(&[Arc::clone(node)], &schemes, &keys));
+            assert!(targets[0].are_changed_by(&Change::Present(after), &schemes, &keys), "{other}");
+            assert_eq!(targets[0].digest(), targets[1].digest(), "{other}");
+            assert_ne!(targets[0].version(), targets[1].version(), "{other}");
+        }
         let targets = Targets::of(&[node(&json!({}))], &schemes, &keys);
         assert!(targets.are_changed_by(&Change::Gone("node0".to_owned()), &schemes, &keys));
         assert!(!targets.are_changed_by(&Change::Gone("other".to_owned()), &schemes, &keys));
+    }
+    #[test]
+    fn a_selection_has_the_rows_that_a_service_chooses_and_depends_on_no_others() {
+        let node = |name: &str, address: &str, labels: Value| {
+            node(&json!({
+                "metadata": {"name": name, "uid": name, "labels": labels},
+                "spec": {"providerID": format!("fake://{name}")},
+                "status": {"addresses": [{"type": "InternalIP", "address": address}]},
+            }))
+        };
+        let targets = |nodes: &[Arc<NodeFacts>]| Targets::of(nodes, &["fake".to_owned()], &[]);
+        let (web, db) = (json!({"pool": "web"}), json!({"pool": "db"}));
+        let [a, b, c] =
+            [("a", &db), ("b", &web), ("c", &web)].map(|(name, pool)| node(name, "10.0.0.1", pool.clone()));
+        let mut facts = ServiceFacts::balanced("s");
+        let all = targets(&[a.clone(), b.clone(), c.clone()]);
+        assert_eq!(all.selection(&facts).rows, TargetSelection::All);
+        facts.node_selector = NodeSelector::of("pool=web");
+        facts.local_endpoints = ["a", "c"].map(|name| (name.to_owned(), 2)).into();
+        let before = all.selection(&facts);
+        assert_eq!((&before.rows, before.is_empty), (&TargetSelection::Rows(vec![1, 2]), false));
+        assert_eq!(all.endpoints(&facts), [LocalEndpoints { row: 2, count: 2 }]);
+        let (spot, z) = (json!({"pool": "web", "spot": "yes"}), node("0", "10.0.0.1", db.clone()));
+        for (name, nodes, rows, is_news) in [
+            (
+                "another row's address",
+                vec![node("a", "10.0.0.9", db.clone()), b.clone(), c.clone()],
+                vec![1, 2],
+                false,
+            ),
+            ("a Node that isn't chosen leaves", vec![b.clone(), c.clone()], vec![0, 1], false),
+            ("a Node that isn't chosen joins", vec![z, a.clone(), b.clone(), c.clone()], vec![2, 3], false),
+            ("another label", vec![a.clone(), node("b", "10.0.0.1", spot), c.clone()], vec![1, 2], false),
+            ("a chosen Node leaves", vec![a.clone(), b.clone()], vec![1], true),
+            (
+                "a Node is chosen now",
+                vec![node("a", "10.0.0.1", web), b.clone(), c.clone()],
+                vec![0, 1, 2],
+                true,
+            ),
+            (
+                "a chosen Node's address",
+                vec![a.clone(), node("b", "10.0.0.9", json!({"pool": "web"})), c],
+                vec![1, 2],
+                true,
+            ),
+            ("none is chosen", vec![a], vec![], true),
+        ] {
+            let after = targets(&nodes).selection(&facts);
+            assert_eq!(after.rows, TargetSelection::Rows(rows), "{name}");
+            assert_eq!(after.digest != before.digest, is_news, "{name}");
+            assert_eq!(after.is_empty, name == "none is chosen", "{name}");
+        }
     }
 }

@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api_server::{ApiServer, VERSION_PERIOD};
 use crate::health::Health;
-use crate::model::{self, Random};
+use crate::model::{self, Random, uid};
 use crate::scenarios::StoredNode;
 
 /// How long a call takes unless something else is planned.
 const LATENCY: Duration = Duration::from_millis(20);
+const ID: &str = "example.com/id";
 const AUDIT: Duration = Duration::from_mins(30);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,6 +26,8 @@ const SECOND: Duration = Duration::from_secs(1);
 enum Planned {
     Takes(Duration),
     InProgress(&'static str),
+    /// It goes on, and the ingress works already. The cluster's own address is among it.
+    Works,
     Fails(ErrorKind),
     /// It takes effect, and the answer gets lost.
     LosesAnswer,
@@ -68,7 +71,7 @@ impl Cloud {
     }
 
     fn behind(&self, name: &str) -> Option<Vec<String>> {
-        self.state().behind.get(&format!("uid-{name}")).cloned()
+        self.state().behind.get(&uid(name)).cloned()
     }
 
     fn apply(&self, change: &ServiceChange, nodes: &[String]) -> ServiceProgress {
@@ -153,6 +156,17 @@ impl LoadBalancers for Cloud {
             Some(Planned::InProgress(note)) => {
                 Ok(Ok(ServiceProgress::in_progress(SECOND * 5, Some((*note).to_owned()))))
             }
+            Some(Planned::Works) => {
+                let own = Ingress { point: IngressPoint::Ip("10.96.0.1".to_owned()), ..ingress() };
+                let annotation = |key: &str| (key.to_owned(), Some("7".to_owned()));
+                Ok(Ok(ServiceProgress::InProgress {
+                    after: SECOND * 5,
+                    resume: None,
+                    status: Some(vec![own, ingress()]),
+                    notices: Vec::new(),
+                    annotations: [ID, "example.com/other"].map(annotation).to_vec(),
+                }))
+            }
             _ => Ok(Ok(self.apply(change, &nodes))),
         };
         call.changes.iter().zip(&planned).map(outcome).collect::<Result<Vec<_>, _>>().or_else(|whole| whole)
@@ -208,6 +222,7 @@ impl TestCluster {
             allows_concurrent_calls: true,
             wants_namespace_labels: true,
             takes_missing_node_ports: true,
+            written_annotations: vec![ID.to_owned()],
             ..ServiceRequirements::default()
         };
         let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
@@ -344,7 +359,7 @@ impl TestCluster {
         let key = format!("shop/{name}");
         let Some(there) = self.api.service(&key) else {
             let mut service = service(&name);
-            service["metadata"]["uid"] = json!(format!("uid-{step}"));
+            service["metadata"]["uid"] = json!(uid(&step.to_string()));
             self.api.store("services", service);
             return;
         };
@@ -403,7 +418,7 @@ impl TestCluster {
 
 fn service(name: &str) -> Value {
     json!({
-        "metadata": {"namespace": "shop", "name": name, "uid": format!("uid-{name}")},
+        "metadata": {"namespace": "shop", "name": name, "uid": uid(name)},
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]},
     })
 }
@@ -525,14 +540,39 @@ async fn an_operation_in_progress_is_polled_with_its_note() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ingress_and_annotations_reach_the_service_while_the_change_goes_on() {
+    let cluster = TestCluster::new();
+    // Its ClusterIP is no address of a load balancer.
+    let mut other = service("other");
+    other["spec"] = json!({"type": "ClusterIP", "clusterIP": "10.96.0.1", "ports": [{"port": 80}]});
+    cluster.api.store("services", other);
+    cluster.cloud.plan("web", &[Planned::Works]);
+    cluster.start();
+    cluster.create("web");
+    assert_eq!(cluster.calls_during(SECOND * 3).await, ["list", "ensure web"]);
+    let web = cluster.api.service("shop/web").unwrap();
+    assert_eq!(web["metadata"]["annotations"], json!({ID: "7"}));
+    assert_eq!(web["status"]["loadBalancer"]["ingress"], json!([{"ip": "192.0.2.1", "ipMode": "VIP"}]));
+    let events = cluster.api.events();
+    assert_eq!(events, ["EnsuringLoadBalancer web", "LoadBalancerPending web", "LoadBalancerWarning web"]);
+    assert_eq!(cluster.api.writes().len(), 3, "the finalizer, the annotation and the status");
+    assert_eq!(cluster.calls_during(SECOND * 5).await, ["ensure web"]);
+    assert_eq!(cluster.api.events(), ["EnsuredLoadBalancer web"]);
+    assert_eq!(cluster.api.writes(), Vec::<String>::new(), "the status is the same");
+}
+
+#[tokio::test(start_paused = true)]
 async fn orphans_are_removed_and_a_new_service_does_not_count_as_gone() {
     let cluster = TestCluster::new();
-    cluster.cloud.state().behind.insert("uid-gone".to_owned(), Vec::new());
-    cluster.cloud.state().behind.insert("uid-young".to_owned(), Vec::new());
+    cluster.cloud.state().behind.insert(uid("gone"), Vec::new());
+    cluster.cloud.state().behind.insert(uid("young"), Vec::new());
     cluster.cloud.state().created_during_list = Some((cluster.api.clone(), service("young")));
     cluster.start();
-    assert_eq!(cluster.calls_during(SECOND * 10).await, ["list", "ensure young", "remove lb-uid-gone"]);
-    assert_eq!(cluster.cloud.state().behind.keys().collect::<Vec<_>>(), ["uid-young"]);
+    assert_eq!(
+        cluster.calls_during(SECOND * 10).await,
+        ["list", "ensure young", &format!("remove lb-{}", uid("gone"))]
+    );
+    assert_eq!(cluster.cloud.state().behind.keys().collect::<Vec<_>>(), [&uid("young")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -541,7 +581,7 @@ async fn a_service_that_changed_its_type_before_the_start_is_cleaned_up() {
     let mut turned = service("web");
     turned["spec"]["type"] = json!("ClusterIP");
     cluster.api.store("services", turned);
-    cluster.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
+    cluster.cloud.state().behind.insert(uid("web"), Vec::new());
     cluster.start();
     assert_eq!(cluster.calls_during(SECOND * 10).await, ["list", "delete web"]);
 }
@@ -553,7 +593,7 @@ async fn a_service_that_loses_its_finalizer_before_its_deletion_began_is_cleaned
     turned["spec"]["type"] = json!("ClusterIP");
     turned["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
     cluster.api.store("services", turned);
-    cluster.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
+    cluster.cloud.state().behind.insert(uid("web"), Vec::new());
     cluster.start();
     // The Service is known by now, and the list isn't finished.
     tokio::time::sleep(LATENCY).await;
@@ -606,7 +646,7 @@ async fn a_failed_read_of_a_service_is_retried() {
     let mut turned = service("web");
     turned["spec"]["type"] = json!("ClusterIP");
     cluster.api.store("services", turned);
-    cluster.cloud.state().behind.insert("uid-web".to_owned(), Vec::new());
+    cluster.cloud.state().behind.insert(uid("web"), Vec::new());
     cluster.api.fail_reads("services", 3);
     cluster.start();
     assert_eq!(cluster.calls_during(SECOND / 2).await, ["list"]);

@@ -35,13 +35,15 @@ pub(super) enum Work {
     ListOwned,
 }
 
-/// A write to a Service's status resource, which takes changes of finalizers as well.
+/// A write to a Service's status resource, which takes changes of finalizers and annotations as well.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Write {
     /// Add the finalizer.
     AddFinalizer,
     /// Replace the ingress list of the status.
     SetStatus(Vec<Ingress>),
+    /// Set these annotations, or remove those with `None`. All others stay.
+    SetAnnotations(Vec<(String, Option<String>)>),
     /// Remove the finalizer and the ingress list of the status, in one write.
     Finish,
     /// Remove the finalizer. The status stays, since another controller may have written it.

@@ -16,6 +16,25 @@ const FIRST_DELAY: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct WriteBackoff(BTreeMap<&'static str, LastWrite>);
 
+/// Writes that a provider asks for while a change is in progress. A provider that reports something else with each poll would
+/// have it written each second.
+#[derive(Debug, Default)]
+pub(super) struct InterimWrites(BTreeMap<&'static str, (Instant, u32)>);
+
+impl InterimWrites {
+    /// Whether such a write may be made now. The first may be made at once; the next ones ever later. One that may not be made
+    /// is dropped: the next poll reports it again.
+    pub(super) fn may_begin(&mut self, write: &Write, now: Instant) -> bool {
+        let (not_before, count) = self.0.entry(write.as_str()).or_insert((now, 0));
+        let may_begin = *not_before <= now;
+        if may_begin {
+            *not_before = now + delay(*count);
+            *count = count.saturating_add(1);
+        }
+        may_begin
+    }
+}
+
 #[derive(Debug)]
 struct LastWrite {
     write: Write,
@@ -45,6 +64,11 @@ impl WriteBackoff {
 
 impl LastWrite {
     fn delay(&self) -> Duration {
-        FIRST_DELAY.saturating_mul(1 << self.undone.min(16)).min(Backoff::default().longest)
+        delay(self.undone)
     }
+}
+
+/// The delay after a write that was undone so often before.
+fn delay(undone: u32) -> Duration {
+    FIRST_DELAY.saturating_mul(1 << undone.min(16)).min(Backoff::default().longest)
 }

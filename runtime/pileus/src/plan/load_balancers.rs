@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use pileus_cloud::{
     Error as CloudError, OwnedLoadBalancer, Service, ServiceAction, ServiceCall, ServiceChange,
-    ServiceProgress, ServiceRequirements,
+    ServiceProgress, ServiceRequirements, TargetSelection,
 };
 use pileus_controllers::service::preview::{Inputs, PlannedChange, Preview, Reason, preview};
 use tokio::time::Instant;
@@ -123,15 +123,60 @@ fn notes(preview: &Preview) -> Vec<String> {
     });
     let lacks_targets = preview.targets.is_empty() && !preview.changes.is_empty();
     let lacks_targets = lacks_targets.then(|| "no Node accepts load balancer traffic now".to_owned());
-    unattributed.chain(class_conflicts).chain(lacks_targets).collect()
+    let kept = preview.changes.iter().filter_map(|change| Some((change, kept(&change.change)?)));
+    let choose_nothing = kept.filter(|(_, service)| {
+        !preview.targets.is_empty() && service.targets == TargetSelection::Rows(Vec::new())
+    });
+    let choose_nothing = choose_nothing.map(|(change, _)| {
+        format!(
+            "the node selector of Service {} matches no Node that accepts load balancer traffic",
+            change.object
+        )
+    });
+    unattributed.chain(class_conflicts).chain(lacks_targets).chain(choose_nothing).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use pileus_cloud::{ProviderId, Target};
+
     use super::*;
 
     fn service(uid: &str) -> Service {
         Service::named("default", uid, uid)
+    }
+
+    #[test]
+    fn a_service_whose_selector_matches_no_node_is_noted() {
+        let target = Target {
+            node: "n".to_owned(),
+            uid: "n".to_owned(),
+            provider_id: ProviderId::parse("sim://n").unwrap(),
+            addresses: Vec::new(),
+            zone: None,
+            labels: Vec::new(),
+        };
+        let change = |name: &str, targets| PlannedChange {
+            change: ServiceChange {
+                action: ServiceAction::Ensure(Service { targets, ..service(name) }),
+                resume: None,
+            },
+            object: format!("default/{name}"),
+            reason: Reason::Missing,
+            may_exist: false,
+        };
+        let rows = TargetSelection::Rows;
+        let changes = vec![
+            change("all", TargetSelection::All),
+            change("some", rows(vec![0])),
+            change("none", rows(vec![])),
+        ];
+        let mut preview = Preview { targets: vec![target], changes, ..Preview::default() };
+        let expected =
+            "the node selector of Service default/none matches no Node that accepts load balancer traffic";
+        assert_eq!(notes(&preview), [expected]);
+        preview.targets.clear();
+        assert_eq!(notes(&preview), ["no Node accepts load balancer traffic now"]);
     }
 
     #[test]

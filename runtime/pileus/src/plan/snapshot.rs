@@ -1,7 +1,7 @@
 //! The cluster's objects that a plan depends on, read from the API server once. Services come from a watch that ends with
 //! its first list. Nothing is written.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use pileus_cloud::{OwnedLoadBalancer, Provider};
 use pileus_controllers::facts::node::{Node, NodeFacts};
 use pileus_controllers::facts::service::ServiceFacts;
-use pileus_controllers::services::Services;
+use pileus_controllers::services::{Services, UidIndex};
 use pileus_controllers::{Error as ApiError, Health, VERSION_PERIOD};
 use tokio::time::Instant;
 
@@ -70,8 +70,11 @@ impl ClusterSnapshot {
                 Services::new(client.clone(), metrics.controllers.clone(), &health, terms, VERSION_PERIOD);
             let failed = |source| failed("list services", source);
             present = with_timeout(all.present()).await.map_err(failed)?;
-            let names = owned.iter().filter_map(|owned| present.get(owned.service_uid.as_ref()?).cloned());
-            let names: Vec<_> = names.collect();
+            let uids: UidIndex<'_> = present.keys().map(String::as_str).collect();
+            let marks = owned.iter().filter_map(|owned| owned.service_uid.as_deref());
+            let named =
+                marks.flat_map(|mark| uids.meant_by(mark)).filter_map(|uid| present.get(uid).cloned());
+            let names: Vec<_> = named.collect::<BTreeSet<_>>().into_iter().collect();
             // Namespaces and endpoint slices only where the provider reads them.
             let failed = |source| self::failed("read services, namespaces and endpoint slices", source);
             let read = Box::pin(with_timeout(all.once(&names))).await;

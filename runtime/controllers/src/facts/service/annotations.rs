@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pileus_cloud::{AnnotationType, ServiceRequirements};
 
-use super::{ranges, shown};
+use super::{NodeSelector, ranges, shown};
 use crate::well_known::ANNOTATION_SOURCE_RANGES;
 
 /// The annotations that `requirements` names, in the order of their keys. Booleans are in canonical form, so that a provider
@@ -15,34 +15,81 @@ pub(super) fn annotations(
     problems: &mut Vec<String>,
 ) -> Vec<(String, String)> {
     let mut named = Vec::new();
-    for (key, mut value) in all {
-        let Some((_, kind)) =
-            requirements.annotations.iter().find(|(pattern, _)| matches_pattern(pattern, &key))
-        else {
-            continue;
-        };
-        let expected = match kind {
-            AnnotationType::Boolean => match boolean(&value) {
-                Some(is) => {
-                    value = is.to_string();
-                    None
-                }
-                None => Some("true or false"),
-            },
-            AnnotationType::Integer if value.parse::<i64>().is_err() => Some("a whole number"),
-            AnnotationType::RangeList if !value.trim().is_empty() => {
-                let texts: Vec<&str> = value.split(',').collect();
-                ranges(&texts, &format!("annotation {key}"), problems);
-                None
-            }
-            _ => None,
-        };
-        if let Some(expected) = expected {
-            problems.push(format!("annotation {key} has an invalid value {}: use {expected}", shown(&value)));
+    for (key, value) in all {
+        if let Some(kind) = type_of(&key, requirements) {
+            let value = checked(&key, value, kind, problems);
+            named.push((key, value));
         }
-        named.push((key, value));
     }
     named
+}
+
+/// The type of the value of an annotation that the provider reads.
+fn type_of(key: &str, requirements: &ServiceRequirements) -> Option<AnnotationType> {
+    let mut matching = requirements.annotations.iter().filter(|(pattern, _)| matches_pattern(pattern, key));
+    matching.next().map(|(_, kind)| *kind)
+}
+
+/// The value in its canonical form, and what is wrong with it.
+fn checked(key: &str, value: String, kind: AnnotationType, problems: &mut Vec<String>) -> String {
+    let expected = match kind {
+        AnnotationType::Boolean => match boolean(&value) {
+            Some(is) => return is.to_string(),
+            None => "true or false",
+        },
+        AnnotationType::Integer if value.parse::<i64>().is_err() => "a whole number",
+        AnnotationType::RangeList if !value.trim().is_empty() => {
+            let texts: Vec<&str> = value.split(',').collect();
+            ranges(&texts, &format!("annotation {key}"), problems);
+            return value;
+        }
+        _ => return value,
+    };
+    problems.push(format!("annotation {key} has an invalid value {}: use {expected}", shown(&value)));
+    value
+}
+
+/// What the annotations of type node selector, among those that the provider reads, require together.
+pub(super) fn node_selector(
+    named: &[(String, String)],
+    requirements: &ServiceRequirements,
+    problems: &mut Vec<String>,
+) -> NodeSelector {
+    let mut all = NodeSelector::default();
+    let is_selector = |key: &str| type_of(key, requirements) == Some(AnnotationType::NodeSelector);
+    for (key, value) in named.iter().filter(|(key, _)| is_selector(key)) {
+        match NodeSelector::parse(value).and_then(|selector| all.clone().and(selector)) {
+            Ok(both) => all = both,
+            Err(problem) => problems.push(format!(
+                "annotation {key} has an invalid label selector {}: {problem}; use one such as pool=web,!spot",
+                shown(value)
+            )),
+        }
+    }
+    all
+}
+
+/// The annotations that the provider sets.
+pub(super) fn written_annotations(
+    all: &BTreeMap<String, String>,
+    requirements: &ServiceRequirements,
+) -> BTreeMap<String, String> {
+    let keys = requirements.written_annotations.iter();
+    keys.filter_map(|key| Some((key.clone(), all.get(key)?.clone()))).collect()
+}
+
+/// Whether a provider may set an annotation to this value, or remove it: it has named the key, and the value doesn't make the
+/// Service invalid.
+pub(crate) fn is_valid_annotation(
+    key: &str,
+    value: Option<&str>,
+    requirements: &ServiceRequirements,
+) -> bool {
+    let named: Vec<_> = value.map(|value| (key.to_owned(), value.to_owned())).into_iter().collect();
+    let mut problems = Vec::new();
+    node_selector(&named, requirements, &mut problems);
+    annotations(named.into_iter().collect(), requirements, &mut problems);
+    problems.is_empty() && requirements.written_annotations.iter().any(|written| written == key)
 }
 
 /// A boolean as the users of other controllers write it: what Go's `strconv.ParseBool` accepts, which most controllers use,
@@ -119,6 +166,7 @@ pub(super) fn unread_annotations(
     let is_unread = |key: &&String| {
         !OTHER_ANNOTATIONS.contains(&key.as_str())
             && !read.iter().any(|pattern| matches_pattern(pattern, key))
+            && !requirements.written_annotations.contains(key)
     };
     let is_typo = |key: &str| read.iter().any(|other| is_similar(key, other));
     let unread = all.keys().filter(is_unread).filter(|key| has_prefix(key) || is_typo(key));

@@ -27,6 +27,8 @@ impl ServiceFacts {
             is_deleting: false,
             is_load_balancer: true,
             finalizers: Vec::new(),
+            node_selector: NodeSelector::default(),
+            written_annotations: BTreeMap::new(),
             local_endpoints: BTreeMap::new(),
             problems: Vec::new(),
             warnings: Vec::new(),
@@ -42,9 +44,13 @@ fn requirements() -> ServiceRequirements {
         ("x/count", AnnotationType::Integer),
         ("x/ranges", AnnotationType::RangeList),
         ("probe_*_path", AnnotationType::Integer),
+        ("x/nodes", AnnotationType::NodeSelector),
+        ("x/written", AnnotationType::Text),
     ];
     let annotations = annotations.map(|(key, kind)| (key.to_owned(), kind)).to_vec();
-    ServiceRequirements { annotations, ..ServiceRequirements::default() }
+    // The provider sets the last one without reading it.
+    let written_annotations = ["x/written", "metallb.io/written"].map(str::to_owned).to_vec();
+    ServiceRequirements { annotations, written_annotations, ..ServiceRequirements::default() }
 }
 
 fn read(spec: Value, annotations: Value) -> ServiceFacts {
@@ -189,6 +195,7 @@ fn every_field_that_a_provider_may_see_is_read() {
         labels: vec![pair("a", "1"), pair("b", "2")],
         annotations: vec![pair("x/name", "n")],
         class: Some("c".to_owned()),
+        finalizers: vec!["x/y".to_owned()],
         ports: vec![
             port("p", Protocol::Udp, 80, Some(30080), Some("x")),
             port("", Protocol::Tcp, 81, Some(30081), None),
@@ -429,4 +436,16 @@ fn an_annotation_without_effect_is_told_with_the_nearest_that_has_one() {
     let mut warnings = Vec::new();
     unread_annotations(&many, &declared, &mut warnings);
     assert_eq!(warnings.len(), 8);
+}
+
+#[test]
+fn annotations_that_the_provider_sets_are_kept_apart_and_are_no_misspelled_ones() {
+    let all = json!({"x/written": "7", "metallb.io/written": "8", "x/name": "n", "metallb.io/other": "?"});
+    let facts = read(json!({}), all);
+    let written = [("metallb.io/written", "8"), ("x/written", "7")];
+    let pair = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    assert_eq!(facts.written_annotations.into_iter().collect::<Vec<_>>(), written.map(pair));
+    assert_eq!(facts.service.annotations, [("x/name", "n"), ("x/written", "7")].map(pair));
+    assert_eq!(facts.warnings.len(), 1, "{:?}", facts.warnings);
+    assert!(facts.warnings[0].contains("metallb.io/other"), "{:?}", facts.warnings);
 }

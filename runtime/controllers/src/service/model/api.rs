@@ -8,6 +8,7 @@ use pileus_cloud::{Ingress, IngressPoint, IpMode, TrafficPolicy};
 use super::chance::Chance;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
+use crate::model::uid;
 use crate::service::ownership::{Demand, has_other_class};
 use crate::service::work::Write;
 use crate::well_known::FINALIZER_LOAD_BALANCER;
@@ -132,6 +133,14 @@ impl Api {
                     ingress.ip_mode = ingress.ip_mode.or(Some(IpMode::Vip));
                 }
             }
+            Write::SetAnnotations(annotations) => {
+                for (key, value) in annotations {
+                    let facts = &mut changed;
+                    facts.written_annotations.remove(key);
+                    facts.written_annotations.extend(value.clone().map(|value| (key.clone(), value)));
+                }
+                changed.service.annotations = changed.written_annotations.clone().into_iter().collect();
+            }
             Write::Finish | Write::Release => {
                 changed.finalizers.retain(|finalizer| finalizer != FINALIZER_LOAD_BALANCER);
                 if *write == Write::Finish {
@@ -184,7 +193,7 @@ impl Api {
     }
 
     fn create(&mut self, name: &str, chance: &mut Chance) {
-        let uid = format!("u{}", self.version);
+        let uid = uid(&self.version.to_string());
         let mut facts = ServiceFacts::balanced(name.strip_prefix("default/").unwrap());
         facts.service.uid = uid;
         for _ in 0..chance.below(3) {

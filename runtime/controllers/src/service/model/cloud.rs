@@ -18,13 +18,18 @@ pub(super) const CLUSTER: &str = "our cluster";
 const LAG: Duration = Duration::from_secs(25);
 const LATE: Duration = Duration::from_secs(55);
 
-/// The desired spec of a load balancer, targets set aside.
+/// The desired spec of a load balancer, without targets and what the provider sets itself.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct DesiredSpec(Service);
 
 impl DesiredSpec {
     pub(super) fn of(service: &Service) -> Self {
-        Self(Service { status: Vec::new(), endpoints: Vec::new(), ..service.clone() })
+        Self(Service {
+            status: Vec::new(),
+            endpoints: Vec::new(),
+            annotations: Vec::new(),
+            ..service.clone()
+        })
     }
 }
 
@@ -172,7 +177,7 @@ impl Cloud {
         };
         if let Some(operation) = &there.operation {
             let after = operation.ends.duration_since(now).min(Duration::from_secs(1));
-            return Ok(ServiceProgress::in_progress(after, Some("an operation".to_owned())));
+            return Ok(there.goes_on(&name, after, Some("an operation".to_owned()), chance));
         }
         self.writes += 1;
         let is_hidden = faults && chance.percent(10);
@@ -191,7 +196,7 @@ impl Cloud {
             self.advance(now);
             return done(if self.there.contains_key(&name) { address } else { Vec::new() });
         }
-        Ok(ServiceProgress::in_progress(takes.min(Duration::from_secs(1)), None))
+        Ok(there.goes_on(&name, takes.min(Duration::from_secs(1)), None, chance))
     }
 
     fn make(&mut self, name: &str, service: &Service, chance: &mut Chance) {
@@ -208,6 +213,24 @@ impl Cloud {
 }
 
 impl LoadBalancer {
+    /// A change that goes on, perhaps with the address that works already, and the annotation that tells its name.
+    fn goes_on(
+        &self,
+        name: &str,
+        after: Duration,
+        resume: Option<String>,
+        chance: &mut Chance,
+    ) -> ServiceProgress {
+        let id = ("model.example/id".to_owned(), Some(name.to_owned()));
+        ServiceProgress::InProgress {
+            after,
+            resume,
+            status: chance.percent(50).then(|| self.address.clone()),
+            notices: Vec::new(),
+            annotations: chance.percent(50).then_some(id).into_iter().collect(),
+        }
+    }
+
     /// The shape after a write of only those parts that a read shows to differ; none where no part differs.
     fn shape_to_write(&self, wanted: CallLimits, chance: &mut Chance, now: Instant) -> Option<CallLimits> {
         let is_seen = self.operation.as_ref().is_some_and(|operation| !operation.is_hidden);

@@ -25,7 +25,7 @@ impl Reconciler {
             if let Some(record) = self.records.get_mut(&uid)
                 && let Step::Write(write) = &record.step
             {
-                record.attempt.start();
+                record.write_attempt.start();
                 work.push(Work::Write { facts: Arc::clone(&record.facts), write: write.clone() });
             }
         }
@@ -80,7 +80,7 @@ impl Reconciler {
             };
             let targets = self.refusals.targets(self.queue.subject(uid), all);
             match (&first, record) {
-                (Some(others), Some(record)) if others.digest() != targets.digest() => {
+                (Some(others), Some(record)) if others.version() != targets.version() => {
                     self.queue.enqueue(&key, priority, record.attempt.ready_at);
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! The results of work.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use pileus_cloud::{Error as CloudError, ErrorKind, Retry, ServiceProgress};
@@ -9,8 +9,10 @@ use tokio::time::Instant;
 use super::Reconciler;
 use crate::error::Error;
 use crate::facts::service::ServiceFacts;
+use crate::service::attempt::Attempt;
 use crate::service::plan::Step;
 use crate::service::refusals::{CallReport, Verdict};
+use crate::service::targets::Targets;
 use crate::service::work::{Call, Key, Listing, ListingReport};
 use crate::service::work_queue::Priority;
 
@@ -24,14 +26,14 @@ impl Reconciler {
         jitter: f64,
     ) {
         let Some(record) = self.records.get_mut(uid) else { return };
-        let counts = record.attempt.end();
+        let counts = record.write_attempt.end();
         match result {
             Ok(facts) => {
                 if let Step::Write(write) = record.step.clone() {
                     record.on_written(write, &self.classes, now);
                 }
                 if counts {
-                    record.complete_task(now);
+                    record.write_attempt = Attempt::new(now);
                 }
                 // A late answer brings back neither a deleted Service nor an older state.
                 if record.is_present && !facts.is_older_than(&record.facts) {
@@ -45,9 +47,14 @@ impl Reconciler {
                     Retry::Slowly => ErrorKind::Denied,
                     Retry::WithBackoff | Retry::Uncertain | Retry::After(_) => ErrorKind::Unavailable(None),
                 };
-                let error = CloudError::new(kind, error.to_string());
-                if record.attempt.fail(&error, now, jitter) {
-                    self.event_log.record_failure(record, &error);
+                let failure = CloudError::new(kind, error.to_string());
+                if record.write_attempt.fail(&failure, now, jitter) {
+                    self.event_log.record_failure(record, &failure);
+                }
+                if matches!(error, Error::Refused(_) | Error::Forbidden(_))
+                    && let Step::Write(write) = record.step.clone()
+                {
+                    record.give_up_write(&write, now);
                 }
             }
             Err(_) => {}
@@ -67,13 +74,12 @@ impl Reconciler {
         let outcomes =
             outcomes.unwrap_or_else(|error| call.keys.iter().map(|_| Err(error.clone())).collect());
         let searched = self.search_refused(call, &outcomes, now);
-        let targets = call.targets.digest();
         for (key, outcome) in call.keys.iter().zip(&outcomes) {
             match key {
-                Key::Service(uid) if searched.contains(uid) => {
-                    self.on_outcome(uid, outcome, targets, now, jitter, true);
+                Key::Service(uid) => {
+                    let is_searched = searched.contains(uid);
+                    self.on_outcome(uid, outcome, &call.targets, now, jitter, is_searched);
                 }
-                Key::Service(uid) => self.on_outcome(uid, outcome, targets, now, jitter, false),
                 Key::Orphan(name) => {
                     if let Some(attempt) = self.orphans.on_outcome(name, outcome, now, jitter) {
                         let is_in_progress = attempt.is_in_progress();
@@ -113,7 +119,11 @@ impl Reconciler {
             let accepted = outcomes.iter().filter(|(_, outcome)| is_done(outcome)).map(|(uid, _)| *uid);
             let accepted: Vec<_> = accepted.collect();
             let why = refusals.first().map_or("", |(_, error)| &error.message);
-            let report = CallReport { targets: &call.targets, accepted: &accepted, refused: &refused, why };
+            // The search of a single Service is about the targets that it chooses.
+            let service = subject.and_then(|uid| self.records.get(uid));
+            let targets = service
+                .map_or_else(|| Arc::clone(&call.targets), |it| call.targets.chosen_by(it.last_sent()));
+            let report = CallReport { targets: &targets, accepted: &accepted, refused: &refused, why };
             let verdict = self.refusals.on_call_result(subject, report, now);
             is_changed |= subject.is_none() && verdict != Verdict::Unrelated;
             if verdict != Verdict::Unrelated {
@@ -145,12 +155,13 @@ impl Reconciler {
         &mut self,
         uid: &str,
         outcome: &Result<ServiceProgress, CloudError>,
-        targets: u64,
+        targets: &Targets,
         now: Instant,
         jitter: f64,
         is_searched: bool,
     ) {
         let Some(record) = self.records.get_mut(uid) else { return };
+        let targets = targets.selection(record.last_sent()).digest;
         self.event_log.record_outcome(record, outcome);
         record.on_outcome(outcome, targets, now);
         let counts = record.attempt.end();
@@ -206,8 +217,8 @@ impl Reconciler {
                 return ListingReport::default();
             }
         };
-        let is_known = |uid: &str| self.records.contains_key(uid);
-        let (mut report, changes) = self.orphans.on_listed(listing, is_known, now);
+        let known: HashSet<&str> = self.records.keys().map(String::as_str).collect();
+        let (mut report, changes) = self.orphans.on_listed(listing, &known, now);
         for (key, ready_at) in changes.orphans {
             match ready_at {
                 Some(ready_at) => self.queue.enqueue(&key, Priority::Targets, ready_at),

@@ -5,6 +5,7 @@ mod lifecycle;
 mod orphans;
 mod ownership;
 mod refusals;
+mod reports;
 mod targets;
 mod writes;
 
@@ -17,7 +18,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::error::Error;
-use crate::service::harness::{AUDIT, FINALIZER, Harness, failure, ingress, nodes, requirements, service};
+use crate::service::harness::{
+    AUDIT, FINALIZER, Harness, ID, NODES, failure, ingress, node, nodes, requirements, service,
+};
 use crate::service::work::{Call, Listing, ListingReport};
 
 const ENSURE: &str = r#"ensure a ["n"]"#;

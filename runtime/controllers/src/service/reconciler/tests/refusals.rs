@@ -56,7 +56,7 @@ impl Refusing {
                 }
             }
             for event in self.harness.reconciler.take_events() {
-                self.harness.events.push(format!("{:?} {}", event.reason, event.facts.service.name));
+                self.harness.events.push(format!("{} {}", event.reason.as_str(), event.facts.service.name));
                 self.harness.notes.push(event.note);
             }
         }
