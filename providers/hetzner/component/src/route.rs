@@ -181,6 +181,7 @@ mod tests {
         post(format!("{API}/networks/7/actions/{name}")).status(201).json(json!({"action": action}))
     }
 
+    #[expect(clippy::unnecessary_wraps, reason = "an outcome, as the others of a row")]
     fn waits(note: Option<&str>) -> Result<RouteProgress, ErrorKind> {
         let resume = note.map(str::to_owned);
         Ok(pileus_guest::InProgress { after: Duration::from_secs(1), resume }.into())

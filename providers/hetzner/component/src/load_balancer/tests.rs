@@ -376,9 +376,12 @@ fn targets_follow_the_nodes() {
     }
 }
 
+/// What differs from the controller's own, the Service's annotations, and the ingress.
+type TakenOver<'a> = (Value, &'a [(&'a str, &'a str)], Vec<Ingress>);
+
 #[test]
 fn what_the_former_controller_made_is_served_without_a_write() {
-    let rows: [(Value, &[(&str, &str)], Vec<Ingress>); 5] = [
+    let rows: [TakenOver<'_>; 5] = [
         (json!({}), &[], ips(&INGRESS)),
         (json!({"public_net": {"enabled": false}}), &[], ips(&INGRESS[2..])),
         (json!({}), &[("ipv6-disabled", "true"), ("disable-private-ingress", "true")], ips(&INGRESS[..1])),
