@@ -266,7 +266,8 @@ mod tests {
         drop(events);
         sending.await.unwrap();
         let notes = api.notes();
-        assert_eq!((notes.len(), notes.last().unwrap().as_str()), (25 + 10 + 1, "POST a: at last"));
+        // It is a problem too, so it passes the notices.
+        assert_eq!((notes.len(), notes.contains(&"POST a: at last".to_owned())), (36, true));
     }
 
     #[tokio::test(start_paused = true)]

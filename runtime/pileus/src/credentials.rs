@@ -162,7 +162,11 @@ mod tests {
             let mut reported = BTreeMap::new();
             let events: Vec<_> =
                 states.into_iter().flat_map(|state| changes(&mut reported, &[state])).collect();
-            assert_eq!(events.iter().map(|event| event.reason.clone()).collect::<Vec<_>>(), expected, "{name}");
+            assert_eq!(
+                events.iter().map(|event| event.reason.clone()).collect::<Vec<_>>(),
+                expected,
+                "{name}"
+            );
         }
     }
 

@@ -554,7 +554,7 @@ async fn ingress_and_annotations_reach_the_service_while_the_change_goes_on() {
     assert_eq!(web["metadata"]["annotations"], json!({ID: "7"}));
     assert_eq!(web["status"]["loadBalancer"]["ingress"], json!([{"ip": "192.0.2.1", "ipMode": "VIP"}]));
     let events = cluster.api.events();
-    assert_eq!(events, ["EnsuringLoadBalancer web", "LoadBalancerPending web", "LoadBalancerWarning web"]);
+    assert_eq!(events, ["EnsuringLoadBalancer web", "LoadBalancerWarning web", "LoadBalancerPending web"]);
     assert_eq!(cluster.api.writes().len(), 3, "the finalizer, the annotation and the status");
     assert_eq!(cluster.calls_during(SECOND * 5).await, ["ensure web"]);
     assert_eq!(cluster.api.events(), ["EnsuredLoadBalancer web"]);
