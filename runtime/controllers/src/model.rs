@@ -152,7 +152,6 @@ fn find<'a>(
     Some((id, *state))
 }
 
-/// An instance with nothing but its state.
 /// A provider without capabilities, whose provider IDs have its name as their scheme.
 pub(crate) fn provider(name: &str) -> Provider {
     Provider {
@@ -168,6 +167,7 @@ pub(crate) fn provider(name: &str) -> Provider {
     }
 }
 
+/// An instance with nothing but its state.
 pub(crate) fn instance(id: &str, state: InstanceState) -> Instance {
     Instance {
         provider_id: ProviderId::parse(id).unwrap(),

@@ -204,13 +204,19 @@ impl Drop for CallEnd {
 struct TestCluster {
     api: ApiServer,
     cloud: Cloud,
+    version_period: Duration,
     stop: CancellationToken,
 }
 
 impl TestCluster {
     /// A cluster with a Node.
     fn new() -> Self {
-        let cluster = Self { api: ApiServer::new(), cloud: Cloud::default(), stop: CancellationToken::new() };
+        let cluster = Self {
+            api: ApiServer::new(),
+            cloud: Cloud::default(),
+            version_period: VERSION_PERIOD,
+            stop: CancellationToken::new(),
+        };
         cluster.join("a");
         cluster.set_uid("cluster");
         cluster
@@ -226,9 +232,9 @@ impl TestCluster {
             ..ServiceRequirements::default()
         };
         let (metrics, health) = (Metrics::register(&mut Registry::default()), Health::default());
-        let nodes = Nodes::new(self.api.client(), metrics.clone(), &health, VERSION_PERIOD);
+        let nodes = Nodes::new(self.api.client(), metrics.clone(), &health, self.version_period);
         let services =
-            Services::new(self.api.client(), metrics.clone(), &health, &requirements, VERSION_PERIOD);
+            Services::new(self.api.client(), metrics.clone(), &health, &requirements, self.version_period);
         let (events, _) = Events::start(self.api.client(), "service-controller", "test", metrics.clone());
         let provider = Provider {
             name: "test".to_owned(),
@@ -314,7 +320,7 @@ async fn after_random_events_the_cloud_has_what_the_cluster_asks_for() {
 /// Watches are silent after the API server's store went back, and nothing else says that the store did.
 #[tokio::test(start_paused = true)]
 async fn after_a_restored_backup_all_is_listed_again_and_nothing_is_deleted() {
-    let mut cluster = TestCluster::new();
+    let mut cluster = TestCluster { version_period: crate::VERSION_PERIOD, ..TestCluster::new() };
     cluster.create("old");
     let running = cluster.start();
     cluster.calls_during(SECOND * 10).await;
@@ -336,7 +342,7 @@ async fn after_a_restored_backup_all_is_listed_again_and_nothing_is_deleted() {
     cluster.api.restore(backup);
     let changed = json!({"spec": {"ports": [{"port": 8443, "nodePort": 30080}]}});
     cluster.api.change("services", "shop/old", &changed);
-    let calls = cluster.calls_during(SECOND * 650).await;
+    let calls = cluster.calls_during(SECOND * 30).await;
     assert!(calls.iter().any(|call| call.contains("ensure old")), "{calls:?}");
     let calls = [calls, cluster.calls_during(AUDIT * 3).await].concat();
     assert!(!calls.iter().any(|call| call.contains("remove") || call.contains("delete")), "{calls:?}");

@@ -305,7 +305,6 @@ mod tests {
     use super::super::samples::{answers, facts, found, known, lookups_of, outcomes, trapped};
     use super::*;
 
-    /// Each row breaks one rule in the observations of a conforming provider.
     /// Changes the first Node's instance in all answers about it.
     fn in_all_answers(facts: &mut Facts, change: impl Fn(&mut Instance)) {
         let Known { alone, mixed, reversed, refreshed } = known(facts);
@@ -323,6 +322,7 @@ mod tests {
         }
     }
 
+    /// Each row breaks one rule in the observations of a conforming provider.
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
