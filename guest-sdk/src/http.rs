@@ -24,7 +24,9 @@
 //! If a rule of the provider says that a request is a read, its response may come from the host's cache. The purpose of
 //! the call limits its age: 30 s for Nodes that join, 5 s for refreshes, and never older than the call where a deletion is
 //! confirmed. A provider needs no code for that. It can ask for newer responses with [`Request::max_age`] or
-//! [`Request::no_cache`]. With [`Request::send_if_cached`] it uses a cached response if there is one, and can send another request otherwise:
+//! [`Request::no_cache`]. A call that makes changes reads from the cache only what a request allows with
+//! [`Request::max_age`]: data that changes rarely, such as a list of networks. A call that removes something never does.
+//! With [`Request::send_if_cached`] it uses a cached response if there is one, and can send another request otherwise:
 //!
 //! ```no_run
 //! # async fn example(id: &str) -> Result<(), pileus_guest::Error> {

@@ -189,6 +189,12 @@ impl<T> Judged<T> {
     }
 }
 
+/// What a call that makes changes may read from the gate's cache: what each request allows itself. A removal rests on what the
+/// cloud says now, so that a call with one reads nothing from the cache.
+fn change_view(removes: bool) -> Option<View> {
+    (!removes).then(View::as_requested)
+}
+
 /// A list of a provider, and how the cloud answered the call.
 type ListWithReplies<T> = Result<(Vec<T>, ReplyCounts), Error>;
 

@@ -13,7 +13,7 @@ use pileus_gate::Urgency;
 use tokio::time::Instant;
 
 use super::repeat::{FailedBatch, Outcomes};
-use super::{Guest, Judged, ListWithReplies, MANY, explain, is_cut_short};
+use super::{Guest, Judged, ListWithReplies, MANY, change_view, explain, is_cut_short};
 use crate::bindings::load_balancers;
 use crate::call::{CallOptions, call};
 use crate::change_deadline::ChangeEnd;
@@ -178,10 +178,12 @@ impl Guest {
         let wit_changes: Vec<_> = changes.iter().map(convert::service_change_to_wit).collect();
         let deadlines = self.change_deadline.deadlines(&self.limits, deadline_divisor);
         let urgency = urgency(changes, is_audit);
-        // Reads nothing from the cache, because a provider must edit the current state.
+        let removes = changes.iter().any(|change| {
+            matches!(change.action, ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_))
+        });
         let options = CallOptions {
             denials: denials.clone(),
-            ..self.call_options((CHANGE, changes.len()), urgency, None, deadlines)
+            ..self.call_options((CHANGE, changes.len()), urgency, change_view(removes).as_ref(), deadlines)
         };
         let replies = options.replies.clone();
         let (answered, end) = call(&self.component, options, move |store, instance| {

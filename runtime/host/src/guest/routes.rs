@@ -8,7 +8,7 @@ use pileus_gate::Urgency;
 use tokio::time::Instant;
 
 use super::repeat::{FailedBatch, Outcomes};
-use super::{Guest, ListWithReplies, MANY, explain, is_cut_short};
+use super::{Guest, ListWithReplies, MANY, change_view, explain, is_cut_short};
 use crate::bindings::routes;
 use crate::call::{CallOptions, call};
 use crate::convert;
@@ -137,9 +137,10 @@ impl Guest {
         let wit_changes: Vec<_> = changes.iter().map(convert::route_change_to_wit).collect();
         let deadlines =
             [self.limits.change_soft / deadline_divisor, self.limits.change_hard / deadline_divisor];
+        let removes = changes.iter().any(|change| matches!(change.action, RouteAction::Delete(_)));
         let options = CallOptions {
             denials: denials.clone(),
-            ..self.call_options((CHANGE, changes.len()), Urgency::User, None, deadlines)
+            ..self.call_options((CHANGE, changes.len()), Urgency::User, change_view(removes).as_ref(), deadlines)
         };
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {

@@ -222,3 +222,22 @@ async fn a_deletion_among_changes_that_fail_is_made_once_more_by_itself() {
     let outcomes = change(&guest, &[delete("a"), delete("b")]).await;
     assert!(outcomes.iter().all(Result::is_err), "nothing tells whose request failed: {outcomes:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_reads_from_the_cache_what_its_request_allows_and_a_deletion_never_does() {
+    for (control, expected) in [("max-age=60", 1), ("max-age=0", 2), ("no-cache", 2), ("max-stale=60", 2)] {
+        let attempts = json!([{"path": "/200", "headers": [["cache-control", control]]}]);
+        let (guest, _, cloud) = behaving("fail-open", &attempts).await;
+        for _ in 0..2 {
+            let ensure = ServiceAction::Ensure(Service::named("default", "a", "uid-a".to_owned()));
+            let outcomes = change(&guest, &[ServiceChange { action: ensure, resume: None }]).await;
+            assert!(outcomes[0].is_ok(), "{control}: {outcomes:?}");
+        }
+        assert_eq!(cloud.requests().len(), expected, "{control}");
+        for _ in 0..2 {
+            let outcomes = change(&guest, &[delete("a")]).await;
+            assert!(outcomes[0].is_ok(), "{control}: {outcomes:?}");
+        }
+        assert_eq!(cloud.requests().len(), expected + 2, "{control}: a deletion asks the cloud");
+    }
+}
