@@ -8,7 +8,7 @@
 
 GUESTS := -p simulated-provider -p hetzner-provider -p hostile-provider -p unruly-provider
 # One command builds all of them: with one set of features, each dependency is compiled once.
-PROGRAMS := -p pileus -p simulated-cloud -p hetzner-cloud -p pileus-dev
+PROGRAMS := -p pileus -p simulated-cloud -p pileus-dev
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PROGRESS := deploy/dev/progress
 # More than there are cores, as most tests wait for other processes.

@@ -53,6 +53,13 @@ pub enum ServiceAction {
     RemoveOrphan(OwnedLoadBalancer),
 }
 
+impl ServiceAction {
+    /// Whether nothing is to be left in the cloud.
+    pub fn is_removal(&self) -> bool {
+        matches!(self, Self::Delete(_) | Self::RemoveOrphan(_))
+    }
+}
+
 /// An action, and the provider's note from its last [`ServiceProgress::InProgress`] about the same object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceChange {

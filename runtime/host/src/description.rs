@@ -10,13 +10,13 @@ use crate::component::{Capability, Component};
 use crate::error::Error;
 use crate::fault::Fault;
 use crate::limits::Limits;
+use crate::metadata_key::is_key;
 use crate::metrics::Metrics;
 use crate::retained;
 use crate::sanitize::{is_control, sanitize_message};
 use crate::settings::Settings;
 pub use annotation::Annotation;
 use annotation::annotation;
-pub(crate) use annotation::is_key;
 
 /// The most schemes of provider IDs, labels of Nodes and annotations of Services that a provider may name. The host
 /// compares each Node and Service with them.

@@ -8,8 +8,7 @@
 use std::collections::HashSet;
 
 use pileus_cloud::{
-    Answer, Error, ErrorKind, NodeReference, ProviderId, Purpose, ServiceAction, ServiceChange,
-    ServiceProgress,
+    Answer, Error, ErrorKind, NodeReference, ProviderId, Purpose, ServiceChange, ServiceProgress,
 };
 use pileus_gate::ReplyCounts;
 
@@ -117,8 +116,7 @@ fn explains_failure(error: &Error) -> bool {
 
 /// Whether an outcome says that the cloud has nothing left for a change.
 pub(crate) fn claims_removal(change: &ServiceChange, outcome: &ServiceProgress) -> bool {
-    matches!(change.action, ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_))
-        && matches!(outcome, ServiceProgress::Done { .. } | ServiceProgress::Elsewhere)
+    change.action.is_removal() && matches!(outcome, ServiceProgress::Done { .. } | ServiceProgress::Elsewhere)
 }
 
 /// The requests of a call that only reads, and which don't say what the cloud has.
@@ -142,7 +140,7 @@ pub(crate) fn describe(replies: &ReplyCounts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use pileus_cloud::{OwnedLoadBalancer, ProviderId, Service, Stance};
+    use pileus_cloud::{OwnedLoadBalancer, ProviderId, Service, ServiceAction, Stance};
 
     use super::*;
 

@@ -52,6 +52,7 @@ mod guest;
 mod guest_log;
 mod imports;
 mod limits;
+mod metadata_key;
 mod metrics;
 mod retained;
 mod sandbox;

@@ -13,9 +13,9 @@ use pileus_gate::{Endpoint, HostPattern, KeyPattern, Limit, Problem, Refusal, Ru
 use crate::bindings::info;
 use crate::call::{CallOptions, call};
 use crate::component::{Capability, Component};
-use crate::description::is_key;
 use crate::error::Error;
 use crate::limits::Limits;
+use crate::metadata_key::is_key;
 use crate::metrics::Metrics;
 use crate::retained;
 use crate::sanitize::{excerpt, sanitize_message};

@@ -1,9 +1,10 @@
-//! The Service annotations that a provider reads or sets, and the keys that it may name.
+//! The Service annotations that a provider reads or sets.
 
 use pileus_cloud::AnnotationType;
 
 use crate::bindings::info;
 use crate::error::Error;
+use crate::metadata_key::{is_key, is_own_key};
 use crate::sanitize::sanitize_message;
 
 /// A Service annotation that a provider reads.
@@ -19,12 +20,6 @@ pub struct Annotation {
     pub is_written: bool,
     /// What it does.
     pub description: String,
-}
-
-/// Whether Kubernetes may accept it as the key of a label or an annotation.
-pub(crate) fn is_key(key: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    !key.is_empty() && key.len() <= 317 && key.chars().all(is_allowed) // a domain of 253, a slash, a name of 63
 }
 
 /// Checks an annotation's name, because the host compares the annotations of Services with it and shows it to users.
@@ -57,14 +52,4 @@ pub(super) fn annotation(answer: info::Annotation) -> Result<Annotation, Error> 
         is_written: written,
         description: sanitize_message(&description),
     })
-}
-
-/// Whether a provider may set an annotation with this key: one with a domain that isn't Kubernetes' own.
-fn is_own_key(name: &str) -> bool {
-    let is_kubernetes = |domain: &str| {
-        ["kubernetes.io", "k8s.io"]
-            .iter()
-            .any(|own| domain.strip_suffix(own).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
-    };
-    !name.contains('*') && name.split_once('/').is_some_and(|(domain, _)| !is_kubernetes(domain))
 }

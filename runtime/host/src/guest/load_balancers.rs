@@ -178,12 +178,10 @@ impl Guest {
         let wit_changes: Vec<_> = changes.iter().map(convert::service_change_to_wit).collect();
         let deadlines = self.change_deadline.deadlines(&self.limits, deadline_divisor);
         let urgency = urgency(changes, is_audit);
-        let removes = changes.iter().any(|change| {
-            matches!(change.action, ServiceAction::Delete(_) | ServiceAction::RemoveOrphan(_))
-        });
+        let view = change_view(changes.iter().any(|change| change.action.is_removal()));
         let options = CallOptions {
             denials: denials.clone(),
-            ..self.call_options((CHANGE, changes.len()), urgency, change_view(removes).as_ref(), deadlines)
+            ..self.call_options((CHANGE, changes.len()), urgency, view.as_ref(), deadlines)
         };
         let replies = options.replies.clone();
         let (answered, end) = call(&self.component, options, move |store, instance| {

@@ -137,10 +137,10 @@ impl Guest {
         let wit_changes: Vec<_> = changes.iter().map(convert::route_change_to_wit).collect();
         let deadlines =
             [self.limits.change_soft / deadline_divisor, self.limits.change_hard / deadline_divisor];
-        let removes = changes.iter().any(|change| matches!(change.action, RouteAction::Delete(_)));
+        let view = change_view(changes.iter().any(|change| matches!(change.action, RouteAction::Delete(_))));
         let options = CallOptions {
             denials: denials.clone(),
-            ..self.call_options((CHANGE, changes.len()), Urgency::User, change_view(removes).as_ref(), deadlines)
+            ..self.call_options((CHANGE, changes.len()), Urgency::User, view.as_ref(), deadlines)
         };
         let answered = call(&self.component, options, move |store, instance| {
             Box::pin(async move {

@@ -219,7 +219,7 @@ async fn orphans(style: Style) {
     let flip = json!({"metadata": {"finalizers": null}, "spec": {"type": "ClusterIP"}});
     change(&world, "flipped", flip).await;
     let labels = |cluster: Value| {
-        let mut labels = json!({"pileus-service": "0d0c4c0e-0000-4000-8000-000000000000", "pileus-service-name": "default/x"});
+        let mut labels = json!({"pileus-service": "0d0c4c0e-0000-4000-8000-000000000000", "pileus-service-namespace": "default", "pileus-service-name": "x"});
         if cluster.is_string() {
             labels["pileus-cluster"] = cluster;
         }
