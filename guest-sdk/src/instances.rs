@@ -339,7 +339,7 @@ mod tests {
         let foreign = NodeReference { labels: vec![label], ..NodeReference::new("foreign") };
         let host = Host::new();
         let answers = host.lookup::<Lister>(Purpose::Confirm, std::slice::from_ref(&foreign)).unwrap();
-        assert_eq!(answers, [released.clone()]);
+        assert_eq!(answers, std::slice::from_ref(&released));
         // A list lacks it, which says nothing.
         let host = Host::new().exchange(get(url("list")).json(["node-0"]));
         let nodes = [nodes(3), vec![foreign]].concat();

@@ -240,6 +240,7 @@ mod tests {
 
     #[test]
     fn the_first_refusal_that_fits_host_status_and_code_holds() {
+        type Headers = [(&'static str, &'static str)];
         let arm = |code: &str| format!(r#"{{"error": {{"code": "{code}", "message": "m"}}}}"#);
         let aws = |code: &str| {
             format!(
@@ -252,7 +253,7 @@ mod tests {
             )
         };
         let locked = ("x-ms-error-code", "ReferencedResourceNotProvisioned");
-        let rows: &[(&str, u16, &[(&str, &str)], String, Option<RefusalMeaning>)] = &[
+        let rows: &[(&str, u16, &Headers, String, Option<RefusalMeaning>)] = &[
             ("arm.example", 429, &[locked], String::new(), Some(Locked)),
             ("arm.example", 429, &[locked], arm("QuotaExceeded"), Some(Locked)),
             ("arm.example", 429, &[], arm("RetryableError"), Some(Locked)),

@@ -70,11 +70,11 @@ fn assert_result(given: &StoredNode, answer: Result<Answer, Error>, expected: Ex
     let (after, result) = sync(given, answer);
     let untainted = |change: &Value| given.with(&json!({"spec": {"taints": null}})).with(change);
     match (&result, expected) {
-        (SyncResult::Initialized, Initialized(change)) => after.assert_is(&untainted(&change)),
+        (SyncResult::Initialized, Initialized(change))
+        | (SyncResult::Released { is_new: true }, Released(change)) => after.assert_is(&untainted(&change)),
         (SyncResult::Changed, Changed(change)) => after.assert_is(&given.with(&change)),
-        (SyncResult::Released { is_new: true }, Released(change)) => after.assert_is(&untainted(&change)),
         (SyncResult::Unchanged | SyncResult::Released { is_new: false }, Unchanged) => {
-            assert_eq!(after, *given)
+            assert_eq!(after, *given);
         }
         (SyncResult::Pending(after_this), Expected::Pending(expected)) => {
             assert_eq!((&after, *after_this), (given, expected));

@@ -81,13 +81,13 @@ mod tests {
 
     #[test]
     fn a_range_counts_until_the_provider_answers_otherwise() {
-        type Outcome = Result<RouteProgress, Error>;
+        type Outcomes = Vec<(u64, Result<RouteProgress, Error>)>;
         let error = || Err(Error::new(ErrorKind::Unavailable(None), "down"));
         let elsewhere = || Ok(RouteProgress::Elsewhere);
         let in_progress = || Ok(RouteProgress::InProgress { after: Duration::ZERO, resume: None });
         let period = Duration::from_mins(30);
         // The outcomes with the digests of the routes, whether the range counts, and whether route 1 need not be asked for.
-        let rows: [(&str, Vec<(u64, Outcome)>, bool, bool); 8] = [
+        let rows: [(&str, Outcomes, bool, bool); 8] = [
             ("never asked", vec![], false, false),
             ("elsewhere", vec![(1, elsewhere())], true, true),
             ("the Node changes", vec![(2, elsewhere())], true, false),

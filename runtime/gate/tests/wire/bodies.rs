@@ -18,9 +18,9 @@ async fn measuring() -> Cloud {
         let mut received = Vec::new();
         while stream.read_buf(&mut received).await.is_ok_and(|length| length > 0) {
             let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") else { continue };
-            let head = String::from_utf8_lossy(&received[..end]).into_owned();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
             let mut body = received.split_off(end + 4);
+            let head = String::from_utf8_lossy(&received);
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
             let length: usize = length.unwrap();
             body.reserve(length);
             while body.len() < length && stream.read_buf(&mut body).await.is_ok_and(|read| read > 0) {}

@@ -262,11 +262,10 @@ async fn the_provider_sees_every_response_as_without_refusals() {
     };
     let whole = |body: &str| json(429, body);
     let chunked = |body: &str, size: usize| {
-        let mut answer = "HTTP/1.1 429 So\r\ntransfer-encoding: chunked\r\n\r\n".to_owned();
-        for piece in body.as_bytes().chunks(size) {
-            answer.push_str(&format!("{:x}\r\n{}\r\n", piece.len(), String::from_utf8_lossy(piece)));
-        }
-        answer + "0\r\nx-trailer: a\r\n\r\n"
+        let chunk = |piece: &[u8]| format!("{:x}\r\n{}\r\n", piece.len(), String::from_utf8_lossy(piece));
+        let chunks: Vec<_> = body.as_bytes().chunks(size).map(chunk).collect();
+        let head = "HTTP/1.1 429 So\r\ntransfer-encoding: chunked";
+        format!("{head}\r\n\r\n{}0\r\nx-trailer: a\r\n\r\n", chunks.concat())
     };
     let answers = [
         whole(""),
