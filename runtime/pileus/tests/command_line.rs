@@ -207,8 +207,8 @@ async fn invalid_components_are_rejected_with_advice() {
         ("garbled", [&whole[..8], b"garbage"].concat(), &["the component does not compile"]),
         (
             "version",
-            component(&exporter("pileus:provider/info@0.2.0")),
-            &["pileus:provider@0.2.0", "accepts 0.2.x", "rebuild it"],
+            component(&exporter("pileus:provider/info@0.1.0")),
+            &["pileus:provider@0.1.0", "accepts 0.2.x", "rebuild it"],
         ),
         ("capability", component(&exporter("pileus:provider/info@0.2.0")), &["no capability", "instances"]),
         ("other", component(&exporter("acme:tool/tool@1.0.0")), &["not a provider", "acme:tool/tool@1.0.0"]),
@@ -680,7 +680,9 @@ async fn inspect_has_the_same_values_in_text_and_json() {
         settings["operatorLimits"],
         json!([{"key": "reads", "burst": 5.0, "perSecond": 1.5, "requests": null}])
     );
-    let credential = json!({"name": "main", "kind": "bearer", "hosts": ["cloud.example"], "plain": true});
+    let credential = json!({
+        "name": "main", "kind": "bearer", "hosts": ["cloud.example"], "paths": [], "auxiliary": [], "plain": true,
+    });
     assert_eq!(settings["credentials"], json!([credential]));
 }
 

@@ -96,8 +96,9 @@ async fn a_node_joins_although_each_list_takes_longer_than_a_lookup() {
     world.cloud.create(json!({"name": "a"})).await;
     world.cloud.set_faults(json!({"latency": {"fixedMs": 30_000}})).await;
     world.register([node("a")]).await;
-    let begun = Instant::now();
     let run = start(&world).await;
+    run.logged(&["starting controllers"]).await;
+    let begun = Instant::now();
     // Fifteen seconds, less what the call took to begin.
     is_told(&world, &run, "a", "1").await;
     history.initialised(&["a"]).await;

@@ -37,7 +37,7 @@ impl Cloud {
         command.args(["--servers", &servers.to_string(), "--network", "10.0.0.0/8", "--token", TOKEN]);
         let process = Process::start("hetzner-cloud", &command).unwrap();
         let line = process.await_line(|line| line.contains("http://"), SOON).await.unwrap();
-        let base = line.rsplit(' ').next().unwrap();
+        let base = line.rsplit(' ').next().unwrap().trim_end_matches("/v1");
         let token = TempDir::new().unwrap();
         std::fs::write(token.path().join("token"), TOKEN).unwrap();
         Self {

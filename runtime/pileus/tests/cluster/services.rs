@@ -218,8 +218,9 @@ async fn orphans(style: Style) {
     tear_out(&world, "lost").await;
     let flip = json!({"metadata": {"finalizers": null}, "spec": {"type": "ClusterIP"}});
     change(&world, "flipped", flip).await;
+    let uid = "0d0c4c0e-0000-4000-8000-000000000000";
     let labels = |cluster: Value| {
-        let mut labels = json!({"pileus-service": "0d0c4c0e-0000-4000-8000-000000000000", "pileus-service-namespace": "default", "pileus-service-name": "x"});
+        let mut labels = json!({"pileus-service": uid, "pileus-service-namespace": "default", "pileus-service-name": "x"});
         if cluster.is_string() {
             labels["pileus-cluster"] = cluster;
         }
@@ -233,7 +234,7 @@ async fn orphans(style: Style) {
         put_foreign(&world, style, name, &machine, &labels(cluster)).await;
     }
     // One of ours whose Service is not known, as after an answer that was lost before the first finalizer was.
-    put_foreign(&world, style, "ours", &machine, &labels(json!(cluster_uid(&world).await))).await;
+    put_foreign(&world, style, uid, &machine, &labels(json!(cluster_uid(&world).await))).await;
     world.flags.push("--load-balancer-audit-period=5s");
     let run = start(&world, style).await;
     settles(&world).await;
@@ -242,7 +243,7 @@ async fn orphans(style: Style) {
     for name in ["of-another-cluster", "of-no-cluster"] {
         assert!(left.iter().any(|object| object["name"] == name), "{name} is gone: {left:#?}");
     }
-    assert!(!left.iter().any(|object| object["name"] == "ours"), "{left:#?}");
+    assert!(!left.iter().any(|object| object["name"] == uid), "{left:#?}");
     run.logged(&["WARN", "of-no-cluster"]).await;
     stays(&world, style).await;
     assert!(run.stop().await.success());

@@ -38,7 +38,9 @@ impl Answer {
 impl Web {
     /// Requests to this base, as in `http://127.0.0.1:80`.
     pub(crate) fn new(base: &str) -> Self {
-        Self { client: Client::builder(TokioExecutor::new()).build_http(), base: base.to_owned() }
+        // A server may close an idle connection at the moment at which it is used again.
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
+        Self { client, base: base.to_owned() }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {
