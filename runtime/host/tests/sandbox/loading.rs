@@ -74,7 +74,7 @@ async fn a_component_of_each_world_has_the_capabilities_of_the_world() {
 
 #[tokio::test]
 async fn the_error_about_another_contract_names_both_versions() {
-    for version in ["0.2.0", "1.0.0"] {
+    for version in ["0.1.0", "1.0.0"] {
         let wit = format!(
             "package pileus:provider@{version};
              interface info {{ describe: func() -> string; }}
@@ -83,7 +83,7 @@ async fn the_error_about_another_contract_names_both_versions() {
         let error = refusal(&component(&wit, "provider")).await;
         let text = error.to_string();
         assert!(matches!(error, Error::Version { .. }), "{text}");
-        assert!(text.contains(version) && text.contains("0.1.x"), "{text}");
+        assert!(text.contains(version) && text.contains("0.2.x"), "{text}");
     }
 }
 
@@ -173,7 +173,7 @@ async fn a_provider_is_loaded_with_its_description_and_settings() {
         component.capabilities,
         [Capability::Instances, Capability::LoadBalancers, Capability::Routes]
     );
-    assert_eq!(component.contract, "0.1.0");
+    assert_eq!(component.contract, "0.2.0");
     assert!(component.imports.contains(&"pileus:provider/call@0.2.0".to_owned()), "{:?}", component.imports);
     let limits = Limits::default();
     let description = component.describe(&limits, &metrics()).await.unwrap();
