@@ -1,7 +1,7 @@
 //! Checks of what a provider does for Services of type LoadBalancer: in the real cloud, if the test may change it, and
 //! with a cloud that fails.
 
-use pileus_cloud::OwnedLoadBalancer;
+use pileus_cloud::{OwnedLoadBalancer, is_uid_of};
 use pileus_host::Capability;
 
 use super::changes::claims::{self, Changing, TWO_NODES, done, has, wrong_list};
@@ -99,7 +99,9 @@ impl Changing for Balancing {
     }
 
     fn is_of(owned: &OwnedLoadBalancer, cluster: &str, service: &str) -> bool {
-        owned.service_uid.as_deref() == Some(service) && owned.cluster_uid.as_deref() == Some(cluster)
+        let OwnedLoadBalancer { cluster_uid, service_uid, .. } = owned;
+        let is_of = |mark: &Option<String>, uid| mark.as_deref().is_some_and(|mark| is_uid_of(mark, uid));
+        is_of(service_uid, service) && is_of(cluster_uid, cluster)
     }
 
     fn is_complete(items: &[&OwnedLoadBalancer]) -> bool {
@@ -108,8 +110,8 @@ impl Changing for Balancing {
 
     fn listing_advice(cluster: &str, service: &str) -> String {
         format!(
-            "store the UIDs of cluster and Service on what is created, in labels or names, and list both; nothing has \
-             {cluster} and {service}"
+            "store the UIDs of cluster and Service on what is created, in labels or names, all of them or at least their first \
+             24 digits, and list both; nothing has {cluster} and {service}"
         )
     }
 
@@ -316,6 +318,26 @@ mod tests {
 
     fn broken() -> Vec<ChangeOutcome> {
         vec![ChangeOutcome::Failed(Error::new(ErrorKind::Broken, "it can't"))]
+    }
+
+    #[test]
+    fn a_load_balancer_may_be_listed_with_the_beginnings_of_uids() {
+        let (cluster, service) =
+            ("0f3c7a1e-52b4-4d6e-9a80-1c2d3e4f5a6b", "a1b2c3d4-0000-4111-8222-333344445555");
+        let beginning = |uid: &str, digits| Some(uid.replace('-', "").chars().take(digits).collect());
+        for (cluster_digits, service_digits, expected) in
+            [(32, 32, true), (31, 31, true), (24, 24, true), (23, 32, false), (32, 23, false)]
+        {
+            let owned = OwnedLoadBalancer {
+                cluster_uid: beginning(cluster, cluster_digits),
+                service_uid: beginning(service, service_digits),
+                service: None,
+                name: String::new(),
+                extra: Vec::new(),
+            };
+            assert_eq!(Balancing::is_of(&owned, cluster, service), expected, "{owned:?}");
+            assert!(!Balancing::is_of(&owned, service, cluster), "{owned:?}");
+        }
     }
 
     #[test]

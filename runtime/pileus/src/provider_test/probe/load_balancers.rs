@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pileus_cloud::{
     IpFamily, OwnedLoadBalancer, Protocol, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
-    ServiceProgress, Target,
+    ServiceProgress, Target, is_uid_of,
 };
 
 use super::super::changes::{CallFailure, CallRecord, Changes, FaultRecord, Listing, Scenario, Step};
@@ -35,15 +35,14 @@ impl Caller {
             Err(needs) => Err(needs),
             Ok(stop) => {
                 progress("creating two load balancers in the cloud, which may take minutes");
-                let mut scenario = Scenario::of(self.cluster.uid.clone(), self.services().map(|it| it.uid));
+                let services = self.services();
+                let keys = services.clone().map(|service| service.uid);
+                let mut scenario = Scenario::of(self.cluster.uid.clone(), keys);
                 let run = Box::pin(self.run_services(nodes, &mut scenario));
                 let stopped = stop.run_until_cancelled(run).await.is_none();
                 progress("removing what was created");
-                let [first, second] = &scenario.keys;
                 let is_listed = scenario.list(Step::Make, "").is_ok_and(|listed| {
-                    [first, second]
-                        .iter()
-                        .all(|uid| listed.iter().any(|it| it.service_uid.as_ref() == Some(uid)))
+                    services.iter().all(|service| listed.iter().any(|owned| self.is_ours(owned, service)))
                 });
                 scenario.left = self.remove_services(is_listed).await;
                 finished(stopped, &scenario.left)?;
@@ -150,7 +149,7 @@ impl Caller {
 
     async fn list_test_services(&self) -> Result<Vec<OwnedLoadBalancer>, CallFailure> {
         let listed = self.list_owned(CloudMode::Real).await.items?;
-        Ok(listed.into_iter().filter(|owned| owned.cluster_uid == self.cluster.uid).collect())
+        Ok(listed.into_iter().filter(|owned| self.is_of_cluster(owned)).collect())
     }
 
     /// A change and a list with a cloud that fails. Nothing exists, and no request reaches the cloud.
@@ -200,7 +199,13 @@ impl Caller {
     }
 
     fn is_ours(&self, owned: &OwnedLoadBalancer, service: &Service) -> bool {
-        owned.cluster_uid == self.cluster.uid && owned.service_uid.as_ref() == Some(&service.uid)
+        let mark = owned.service_uid.as_deref();
+        self.is_of_cluster(owned) && mark.is_some_and(|mark| is_uid_of(mark, &service.uid))
+    }
+
+    fn is_of_cluster(&self, owned: &OwnedLoadBalancer) -> bool {
+        let mark = owned.cluster_uid.as_deref().zip(self.cluster.uid.as_deref());
+        mark.is_some_and(|(mark, uid)| is_uid_of(mark, uid))
     }
 
     pub(super) fn services(&self) -> [Service; 2] {
