@@ -134,7 +134,7 @@ pub(super) fn routes() -> Changes<ListedRoute> {
         extra: Vec::new(),
     };
     let theirs = || route("10.0.0.0/24", "node-9");
-    let made = || vec![theirs(), route("198.18.0.0/24", "node-1"), route("198.19.0.0/24", "node-2")];
+    let made = || vec![theirs(), route("10.1.2.0/25", "node-1"), route("10.1.2.128/25", "node-2")];
     let both = || of([gone(), gone()], Effect::Write);
     let calls = vec![
         (Step::Make, both()),
@@ -143,11 +143,11 @@ pub(super) fn routes() -> Changes<ListedRoute> {
         (Step::Delete, of([gone()], Effect::Write)),
         (Step::DeleteAgain, of([gone()], Effect::Write)),
     ];
-    let moved = vec![theirs(), route("198.19.0.0/24", "node-2"), route("198.18.0.0/24", "node-2")];
+    let moved = vec![theirs(), route("10.1.2.128/25", "node-2"), route("10.1.2.0/25", "node-2")];
     let lists = vec![
         (Step::Again, made()),
         (Step::Move, moved),
-        (Step::Delete, vec![theirs(), route("198.19.0.0/24", "node-2")]),
+        (Step::Delete, vec![theirs(), route("10.1.2.128/25", "node-2")]),
     ];
-    changes(scenario(["198.18.0.0/24", "198.19.0.0/24"], calls, lists))
+    changes(scenario(["10.1.2.0/25", "10.1.2.128/25"], calls, lists))
 }
