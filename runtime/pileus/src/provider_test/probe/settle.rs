@@ -9,18 +9,19 @@ use tokio::time::{Instant, sleep};
 
 use super::super::changes::{CallFailure, CallRecord, ChangeOutcome, Listing};
 use super::super::cloud::{Cloud, CloudMode};
+use super::super::facts::SeenRequest;
 
 /// How long a change may take. Clouds that build load balancers from virtual machines need some minutes.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The longest wait before the next call, regardless of what the provider asks for.
-pub(super) const MAX_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// The shortest wait before the next call.
 pub(super) const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// How often a failed call or change that may be retried is sent.
-pub(super) const MAX_TRIES: usize = 5;
+const MAX_TRIES: usize = 5;
 
 /// A change with the provider's resume note.
 pub(super) trait Resume: Clone {
@@ -115,22 +116,36 @@ pub(super) async fn list<T>(
     mode: CloudMode,
     call: impl AsyncFn() -> Result<Result<Vec<T>, Error>, Fault>,
 ) -> Listing<T> {
-    let mut requests = Vec::new();
-    let mut tries = 0;
-    loop {
-        tries += 1;
+    let read = async || {
         cloud.begin(mode, &[]);
         let items = match call().await {
             Ok(listed) => listed.map_err(CallFailure::Error),
             Err(fault) => Err(CallFailure::Fault(fault)),
         };
-        requests.extend(cloud.seen());
-        let may_repeat = mode == CloudMode::Real && tries < MAX_TRIES;
-        match items.as_ref().err().and_then(repeat_after).filter(|_| may_repeat) {
-            Some(wait) => sleep(wait).await,
-            None => return Listing { items, requests },
-        }
+        (items, cloud.seen())
+    };
+    let wait = |items: &Result<_, _>| {
+        items.as_ref().err().filter(|_| mode == CloudMode::Real).and_then(repeat_after)
+    };
+    let (items, requests) = read_until_final(read, wait).await;
+    Listing { items, requests }
+}
+
+/// Repeats a read until its outcome is final or it was sent [`MAX_TRIES`] times. Returns the last outcome, and the requests of
+/// all calls.
+pub(super) async fn read_until_final<T>(
+    read: impl AsyncFn() -> (T, Vec<SeenRequest>),
+    repeat_after: impl Fn(&T) -> Option<Duration>,
+) -> (T, Vec<SeenRequest>) {
+    let (mut outcome, mut requests) = read().await;
+    for _ in 1..MAX_TRIES {
+        let Some(wait) = repeat_after(&outcome) else { break };
+        sleep(wait.clamp(MIN_WAIT, MAX_WAIT)).await;
+        let (again, more) = read().await;
+        requests.extend(more);
+        outcome = again;
     }
+    (outcome, requests)
 }
 
 /// When to repeat a call; none if that would not help.
