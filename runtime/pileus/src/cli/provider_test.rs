@@ -20,8 +20,9 @@ third that was deleted:
 
 The component runs as in a cluster: in its sandbox, behind the gate, with access only to what is granted. Requests that
 may change something don't reach the cloud. A check that lacks an argument is reported as not run, with the argument to
-pass; it never counts as passed. The checks of a failing cloud are answered by the test itself, so the cloud sees almost
-none of their requests. The whole test takes about 15 seconds, mostly waiting for a cloud that doesn't answer.
+pass; it never counts as passed, and the last line says that the test is not complete. The checks of a failing cloud are
+answered by the test itself, so the cloud sees almost none of their requests. The whole test takes about 15 seconds,
+mostly waiting for a cloud that doesn't answer.
 
 With --allow-changes the test changes the cloud, so use a project, a subscription or an account for tests. It creates, for
 the Nodes of --node and for a cluster and Services with random UIDs:

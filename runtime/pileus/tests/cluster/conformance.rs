@@ -122,7 +122,8 @@ async fn test_fully(cloud: &Cloud, package: &str, configuration: &Value, more: &
 #[tokio::test]
 async fn the_model_provider_passes_every_check() {
     let cloud = Cloud::start().await;
-    let said = test_fully(&cloud, "simulated-provider", &json!({"endpoint": cloud.url}), &["--json"]).await;
+    let (configuration, flags) = (json!({"endpoint": cloud.url}), ["--json", "--require-all"]);
+    let said = test_fully(&cloud, "simulated-provider", &configuration, &flags).await;
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{said:#?}");
     assert_eq!((said.ids("failed").len(), said.ids("not-run").len()), (0, 0), "{said:#?}");
     let report = said.report();
@@ -240,6 +241,17 @@ async fn without_a_configuration_only_checks_that_need_none_run() {
         assert!(said.stdout.contains(part), "{part}: {}", said.stdout);
     }
     assert!(!said.stdout.contains('\u{1b}'), "no colors without a terminal");
+    let last = " not run; not a complete test: pass what the checks above need\n";
+    assert!(said.stdout.ends_with(last), "{}", said.stdout);
+}
+
+#[tokio::test]
+async fn a_test_that_is_not_complete_fails_if_all_checks_have_to_run() {
+    let said = test(&[&component("simulated-provider"), "--require-all", "--json"]).await;
+    let (failed, not_run) = (said.ids("failed").len(), said.ids("not-run").len());
+    assert!(said.code == Some(5) && failed == 0 && not_run > 0, "{said:#?}");
+    let why = format!("{not_run} checks were not run, and --require-all asks for all");
+    assert!(said.stderr.contains(&why), "{said:#?}");
 }
 
 /// Each row is a violation of the contract, and the checks that must fail.
