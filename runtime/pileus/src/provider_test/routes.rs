@@ -115,10 +115,11 @@ fn moves(facts: &Facts) -> CheckResult {
     let advice = "make the deletions of a call before its creations, and answer done for both";
     done(call, advice)?;
     // The host retries, so the route is right in the end; until then its traffic is lost.
-    if let [ChangeOutcome::Done(_), ChangeOutcome::Failed(error)] = call.first.as_slice()
+    let first: Vec<_> = call.history.iter().filter_map(|outcomes| outcomes.first().cloned()).collect();
+    if let [ChangeOutcome::Done(_), ChangeOutcome::Failed(error)] = first.as_slice()
         && matches!(error.kind, ErrorKind::Conflict(_))
     {
-        let received = format!("at first {}", describe::change_outcomes(&Ok(call.first.clone())));
+        let received = format!("at first {}", describe::change_outcomes(&Ok(first)));
         return Err(failed(&call.sent, received, advice));
     }
     let Scenario { cluster, keys: [first, _], .. } = scenario;
@@ -164,7 +165,7 @@ mod tests {
             ("routes.move", |it| drop(list(&mut it.routes, Step::Move).pop())),
             ("routes.move", |it| {
                 let taken = Error::new(ErrorKind::Conflict(None), "the range is taken");
-                call(&mut it.routes, Step::Move).first[1] = ChangeOutcome::Failed(taken);
+                call(&mut it.routes, Step::Move).history[1].insert(0, ChangeOutcome::Failed(taken));
             }),
             ("routes.move", |it| {
                 let before = list(&mut it.routes, Step::Again)[1].clone();

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use pileus_cloud::{
     IpFamily, OwnedLoadBalancer, Protocol, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
-    ServiceProgress, Target, is_uid_of,
+    ServiceProgress, Target, TargetSelection, is_uid_of,
 };
 
-use super::super::changes::{CallFailure, CallRecord, Changes, FaultRecord, Listing, Scenario, Step};
+use super::super::changes::{
+    CallFailure, CallRecord, ChangeOutcome, Changes, FaultRecord, Listing, Scenario, Step,
+};
 use super::super::cloud::CloudMode;
 use super::super::describe;
-use super::settle::{Outcomes, list, once, settle};
+use super::settle::{Outcomes, list, once, settle, write_report};
 use super::{Caller, faults_but_silence, finished};
 use crate::error::Error;
 
@@ -64,12 +66,16 @@ impl Caller {
         scenario.calls.push((Step::Before, self.settle_services(before, &[], targets).await));
         let ensure = |services: &[Service]| changes(services, ServiceAction::Ensure);
         let made = self.settle_services(ensure(&services), &[], targets).await;
-        let status: Option<Vec<_>> =
-            made.done().map(|status| status.into_iter().map(<[_]>::to_vec).collect());
+        let is_made = made.done().is_some();
+        for (service, outcomes) in services.iter_mut().zip(&made.history) {
+            outcomes
+                .iter()
+                .filter_map(ChangeOutcome::report)
+                .for_each(|report| write_report(service, report));
+        }
         scenario.calls.push((Step::Make, made));
-        let Some(all_status) = status else { return };
-        for (service, status) in services.iter_mut().zip(all_status) {
-            service.status = status;
+        if !is_made {
+            return;
         }
         let again = self.settle_services(ensure(&services), &[], targets).await;
         scenario.calls.push((Step::Again, again));
@@ -82,14 +88,7 @@ impl Caller {
         mixed.insert(0, change(ServiceAction::Delete(unknown)));
         scenario.calls.push((Step::Mixed, self.settle_services(mixed, &[], targets).await));
         self.run_separately(&services, targets, scenario).await;
-        if let [fewer @ .., _] = targets
-            && !fewer.is_empty()
-        {
-            let update = changes(&services, ServiceAction::UpdateTargets);
-            scenario.calls.push((Step::Move, self.settle_services(update, &[], fewer).await));
-            let again = self.settle_services(ensure(&services), &[], fewer).await;
-            scenario.calls.push((Step::MoveAgain, again));
-        }
+        self.run_moved(&services, targets, scenario).await;
         let [first, known @ ..] = &services;
         let first = || vec![change(ServiceAction::Delete(first.clone()))];
         scenario.calls.push((Step::Delete, self.settle_services(first(), known, targets).await));
@@ -122,6 +121,30 @@ impl Caller {
             scenario.lists.push((step, self.list_owned(CloudMode::Real).await));
             let second = self.settle_services(ensure(second), &[first], targets).await;
             scenario.calls.push((after, second));
+        }
+    }
+
+    /// Takes a target from both, if there are several.
+    async fn run_moved(
+        &self,
+        services: &[Service],
+        targets: &[Target],
+        scenario: &mut Scenario<OwnedLoadBalancer>,
+    ) {
+        let Some((_, fewer)) = targets.split_last().filter(|(_, fewer)| !fewer.is_empty()) else { return };
+        let update = changes(services, ServiceAction::UpdateTargets);
+        scenario.calls.push((Step::Move, self.settle_services(update, &[], fewer).await));
+        let ensure = changes(services, ServiceAction::Ensure);
+        scenario.calls.push((Step::MoveAgain, self.settle_services(ensure, &[], fewer).await));
+        if self.selects_nodes {
+            let rows: Vec<_> = (0..).take(fewer.len()).collect();
+            let select = |service: &Service| Service {
+                targets: TargetSelection::Rows(rows.clone()),
+                ..service.clone()
+            };
+            let selecting: Vec<_> = services.iter().map(select).collect();
+            let ensure = changes(&selecting, ServiceAction::Ensure);
+            scenario.calls.push((Step::Select, self.settle_services(ensure, &[], targets).await));
         }
     }
 

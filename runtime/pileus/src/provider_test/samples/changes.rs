@@ -8,7 +8,7 @@ use pileus_cloud::{
 use pileus_gate::Effect;
 
 use super::super::changes::{
-    CallFailure, CallRecord, ChangeOutcome, Changes, FaultRecord, Listing, Scenario, Step,
+    CallFailure, CallRecord, ChangeOutcome, Changes, FaultRecord, Listing, Scenario, ServiceReport, Step,
 };
 use super::super::cloud::{CloudMode, RETRY_AFTER};
 use super::super::facts::SeenRequest;
@@ -37,18 +37,25 @@ pub(in super::super) fn request(effect: Effect) -> SeenRequest {
 }
 
 pub(in super::super) fn ip(address: &str) -> ChangeOutcome {
-    ChangeOutcome::Done(vec![Ingress {
-        point: IngressPoint::Ip(address.to_owned()),
+    ChangeOutcome::Done(report(&[address]))
+}
+
+/// A report of these addresses.
+pub(in super::super) fn report(addresses: &[&str]) -> ServiceReport {
+    let ingress = |address: &&str| Ingress {
+        point: IngressPoint::Ip((*address).to_owned()),
         ip_mode: Some(IpMode::Vip),
         ports: Vec::new(),
-    }])
+    };
+    ServiceReport { status: Some(addresses.iter().map(ingress).collect()), ..ServiceReport::default() }
 }
 
 /// A call with these outcomes, and one request with this effect.
 fn of<const N: usize>(outcomes: [ChangeOutcome; N], effect: Effect) -> CallRecord {
     let outcomes = Vec::from(outcomes);
     let requests = vec![request(effect)];
-    CallRecord { sent: "change([…])".to_owned(), first: outcomes.clone(), outcomes: Ok(outcomes), requests }
+    let history = outcomes.iter().map(|outcome| vec![outcome.clone()]).collect();
+    CallRecord { sent: "change([…])".to_owned(), outcomes: Ok(outcomes), history, requests }
 }
 
 fn listing<T>(listed: Vec<T>) -> Listing<T> {
@@ -71,7 +78,7 @@ fn fault_record<T>(mode: CloudMode) -> FaultRecord<T> {
 }
 
 fn gone() -> ChangeOutcome {
-    ChangeOutcome::Done(Vec::new())
+    ChangeOutcome::Done(ServiceReport::default())
 }
 
 fn changes<T>(scenario: Scenario<T>) -> Changes<T> {
@@ -107,6 +114,7 @@ pub(super) fn load_balancers() -> Changes<OwnedLoadBalancer> {
         (Step::AfterKnown, of([ip("198.51.100.2")], Effect::Read)),
         (Step::Move, both(Effect::Write)),
         (Step::MoveAgain, both(Effect::Read)),
+        (Step::Select, both(Effect::Read)),
         (Step::Delete, of([gone()], Effect::Write)),
         (Step::DeleteAgain, of([gone()], Effect::Write)),
         (Step::Orphan, of([gone()], Effect::Write)),
