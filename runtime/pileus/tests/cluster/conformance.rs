@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_mins(6);
 const SIDE_BY_SIDE: usize = 16;
 
 /// The checks with a cloud that fails. The check of Retry-After is left out: it runs only for providers that get a 429.
-const FAULTS: [&str; 8] = [
+const FAULTS: [&str; 9] = [
     "trouble.busy",
     "trouble.down",
     "trouble.halfway",
@@ -30,6 +30,7 @@ const FAULTS: [&str; 8] = [
     "trouble.page",
     "trouble.cut-off",
     "trouble.silence",
+    "trouble.codes",
 ];
 
 /// A cloud with the machines `node-1` and `node-2`.
@@ -211,12 +212,27 @@ async fn a_document_replaces_flags_and_checks_that_lack_one_do_not_pass() {
     std::fs::write(&document, content.to_string()).unwrap();
     let said = test(&["--provider", document.to_str().unwrap(), "--json"]).await;
     assert_eq!((said.code, said.ids("failed").len()), (Some(0), 0), "{said:#?}");
-    let wanted = ["known", "by-id", "repeatable", "confirm", "gone", "order", "neighbours"];
+    let wanted = ["known", "by-id", "repeatable", "confirm", "gone", "order", "neighbours", "refresh"];
     let mut wanted: Vec<_> = wanted.iter().map(|id| format!("instances.{id}")).collect();
     wanted.push("trouble.halfway".to_owned());
-    let changing =
-        ["ensure", "one-each", "order", "no-write", "known", "targets", "owned", "delete", "gone", "orphan"];
-    wanted.extend(changing.iter().chain(&["left"]).map(|id| format!("load-balancers.{id}")));
+    let changing = [
+        "ensure",
+        "one-each",
+        "order",
+        "no-write",
+        "known",
+        "targets",
+        "selected",
+        "owned",
+        "delete",
+        "gone",
+        "orphan",
+        "left",
+        "early-ingress",
+        "notices",
+        "annotations",
+    ];
+    wanted.extend(changing.iter().map(|id| format!("load-balancers.{id}")));
     let changing = ["create", "one-each", "listed", "move", "delete", "gone", "left"];
     wanted.extend(changing.iter().map(|id| format!("routes.{id}")));
     assert_eq!(said.ids("not-run"), wanted, "{said:#?}");
@@ -262,7 +278,7 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ["instances.foreign-id"].into_iter().chain(FAULTS).filter(|id| *id != "trouble.not-found").collect();
     let traps_in_trouble: Vec<_> =
         ["instances.foreign-id", "instances.largest-batch"].into_iter().chain(FAULTS).collect();
-    let rows: [(&str, &[&str]); 34] = [
+    let rows: [(&str, &[&str]); 40] = [
         ("nothing", &[]),
         ("takes-rubbish", &["configuration.names-fields"]),
         ("traps-on-rubbish", &["configuration.never-traps"]),
@@ -272,7 +288,10 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ("one-too-few", &["instances.one-each", "load-balancers.one-each", "routes.one-each"]),
         ("absent-is-an-error", &["instances.absent", "instances.gone"]),
         ("errors-are-absent", &errors_are_absent),
-        ("errors-are-broken", &["trouble.busy", "trouble.down", "trouble.forbidden", "trouble.cut-off"]),
+        (
+            "errors-are-broken",
+            &["trouble.busy", "trouble.down", "trouble.forbidden", "trouble.cut-off", "trouble.codes"],
+        ),
         ("foreign-scheme", &["instances.known"]),
         ("ignores-foreign-ids", &["instances.foreign-id"]),
         ("forgets-by-id", &["instances.by-id"]),
@@ -287,9 +306,15 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ("ignores-the-deadline", &["trouble.silence", "load-balancers.deadline"]),
         ("traps-in-trouble", &traps_in_trouble),
         ("traps-on-many", &["instances.largest-batch"]),
+        ("loses-ids-in-batches", &["instances.refresh"]),
+        ("misreads-codes", &["trouble.codes"]),
         ("forgets-owners", &["load-balancers.owned"]),
         ("always-writes", &["load-balancers.no-write", "load-balancers.targets"]),
         ("keeps-targets", &["load-balancers.targets"]),
+        ("ignores-selections", &["load-balancers.selected"]),
+        ("reports-ingress-too-early", &["load-balancers.early-ingress"]),
+        ("rewords-notices", &["load-balancers.notices"]),
+        ("sets-undeclared-annotations", &["load-balancers.annotations"]),
         ("forgets-others", &["load-balancers.known"]),
         (
             "keeps-what-is-deleted",
