@@ -2,7 +2,7 @@
 //!
 //! The test has three independent steps. `probe` calls the provider through the host and the gate, as in a cluster, and
 //! records its observations in `facts` and `changes`. The checks (`info`, `configuration`, `instances`, `batches`,
-//! `faults`, `refusals`, `load_balancers`, `routes`) are values, each with a pure function from the observations to a result.
+//! `faults`, `refusals`, `load_balancers`, `service_reports`, `routes`) are values, each with a pure function from the observations to a result.
 //! `report` prints the results. `cloud` stands in for the cloud: it forwards to the real one, or fails.
 
 mod batches;
@@ -23,6 +23,7 @@ mod report;
 mod routes;
 #[cfg(test)]
 mod samples;
+mod service_reports;
 mod wrong_documents;
 
 use std::hash::{BuildHasher as _, RandomState};

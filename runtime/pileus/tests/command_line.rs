@@ -168,7 +168,14 @@ async fn help_has_examples_and_exit_codes_and_the_version_is_one_line() {
     let version = bench.call(&["--version"]).await;
     assert_eq!(version.stdout, concat!("pileus ", env!("CARGO_PKG_VERSION"), "\n"));
     let test = bench.call(&["provider", "test", "--help"]).await.stdout;
-    for part in ["Example, ", "--node <NAME[=PROVIDER-ID]>", "--gone <PROVIDER-ID>", "--config <FILE|JSON>"] {
+    for part in [
+        "Example, ",
+        "--node <NAME[=PROVIDER-ID]>",
+        "--gone <PROVIDER-ID>",
+        "--config <FILE|JSON>",
+        "--require-all",
+        "the last line says that the test is not complete",
+    ] {
         assert!(test.contains(part), "{part}: {test}");
     }
     let plan = bench.call(&["plan", "--help"]).await.stdout;

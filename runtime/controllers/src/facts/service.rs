@@ -18,7 +18,7 @@ use pileus_cloud::{
 };
 
 use crate::well_known::{ANNOTATION_SOURCE_RANGES, FINALIZER_LOAD_BALANCER};
-pub(crate) use annotations::is_valid_annotation;
+pub use annotations::is_valid_annotation;
 use annotations::{annotations, node_selector, unread_annotations, written_annotations};
 use feasibility::{compare_families, require_node_ports};
 pub use node_selector::NodeSelector;

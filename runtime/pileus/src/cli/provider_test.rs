@@ -20,13 +20,14 @@ third that was deleted:
 
 The component runs as in a cluster: in its sandbox, behind the gate, with access only to what is granted. Requests that
 may change something don't reach the cloud. A check that lacks an argument is reported as not run, with the argument to
-pass; it never counts as passed. The checks of a failing cloud are answered by the test itself, so the cloud sees almost
-none of their requests. The whole test takes about 15 seconds, mostly waiting for a cloud that doesn't answer.
+pass; it never counts as passed, and the last line says that the test is not complete. The checks of a failing cloud are
+answered by the test itself, so the cloud sees almost none of their requests. The whole test takes about 15 seconds,
+mostly waiting for a cloud that doesn't answer.
 
 With --allow-changes the test changes the cloud, so use a project, a subscription or an account for tests. It creates, for
 the Nodes of --node and for a cluster and Services with random UIDs:
   - two load balancers, for the Services pileus-conformance/first (port 80) and pileus-conformance/second (port 443);
-  - two routes, for CIDRs within 198.18.0.0/15, which is reserved for benchmarks and not used by real networks.
+  - two routes, for the halves of a random /24 of 10.0.0.0/8, unless the table has another route to a part of it.
 It creates them, repeats that, changes one without the other, moves them to other Nodes, deletes them, repeats that, and
 removes one as an orphan. Each step may take up to ten minutes, as some clouds need minutes for a load balancer. The test
 removes everything at its end, also after a failed check, Ctrl-C or SIGTERM, and names what it could not remove.";

@@ -6,7 +6,7 @@ pub(super) mod failures;
 
 use std::time::Duration;
 
-use pileus_cloud::{Error, Ingress, RouteProgress, ServiceProgress};
+use pileus_cloud::{Error, Ingress, Notice, RouteProgress, ServiceProgress};
 use pileus_gate::Effect;
 use pileus_host::Fault;
 
@@ -61,6 +61,8 @@ pub(crate) enum Step {
     Move,
     /// The same again.
     MoveAgain,
+    /// The same again, with all Nodes and a selection of those.
+    Select,
     /// Delete the first.
     Delete,
     /// The same again.
@@ -77,8 +79,8 @@ pub(crate) struct CallRecord {
     /// A description of the call.
     pub(crate) sent: String,
     pub(crate) outcomes: Result<Vec<ChangeOutcome>, CallFailure>,
-    /// The outcomes of the first call, if there were several.
-    pub(crate) first: Vec<ChangeOutcome>,
+    /// The outcomes of each change in all calls, in order.
+    pub(crate) history: Vec<Vec<ChangeOutcome>>,
     /// The provider's requests, in order.
     pub(crate) requests: Vec<SeenRequest>,
 }
@@ -100,15 +102,25 @@ pub(crate) struct FaultRecord<T> {
 /// The outcome of one change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ChangeOutcome {
-    /// It is done; of a Service, with its ingress.
-    Done(Vec<Ingress>),
+    Done(ServiceReport),
     InProgress {
         after: Duration,
         resume: Option<String>,
+        report: ServiceReport,
     },
     /// Another controller serves the object.
     Elsewhere,
     Failed(Error),
+}
+
+/// What the Service of a change is told with its outcome. Empty for routes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ServiceReport {
+    /// Its ingress; none leaves it as it is.
+    pub(crate) status: Option<Vec<Ingress>>,
+    pub(crate) notices: Vec<Notice>,
+    /// Annotations to set, or to remove with none.
+    pub(crate) annotations: Vec<(String, Option<String>)>,
 }
 
 /// Why a call returned no outcomes.
@@ -123,8 +135,12 @@ pub(crate) enum CallFailure {
 impl From<Result<ServiceProgress, Error>> for ChangeOutcome {
     fn from(outcome: Result<ServiceProgress, Error>) -> Self {
         match outcome {
-            Ok(ServiceProgress::Done { status, .. }) => Self::Done(status),
-            Ok(ServiceProgress::InProgress { after, resume, .. }) => Self::InProgress { after, resume },
+            Ok(ServiceProgress::Done { status, notices, annotations }) => {
+                Self::Done(ServiceReport { status: Some(status), notices, annotations })
+            }
+            Ok(ServiceProgress::InProgress { after, resume, status, notices, annotations }) => {
+                Self::InProgress { after, resume, report: ServiceReport { status, notices, annotations } }
+            }
             Ok(ServiceProgress::Elsewhere) => Self::Elsewhere,
             Err(error) => Self::Failed(error),
         }
@@ -134,9 +150,11 @@ impl From<Result<ServiceProgress, Error>> for ChangeOutcome {
 impl From<Result<RouteProgress, Error>> for ChangeOutcome {
     fn from(outcome: Result<RouteProgress, Error>) -> Self {
         match outcome {
-            Ok(RouteProgress::Done) => Self::Done(Vec::new()),
+            Ok(RouteProgress::Done) => Self::Done(ServiceReport::default()),
             Ok(RouteProgress::Elsewhere) => Self::Elsewhere,
-            Ok(RouteProgress::InProgress { after, resume }) => Self::InProgress { after, resume },
+            Ok(RouteProgress::InProgress { after, resume }) => {
+                Self::InProgress { after, resume, report: ServiceReport::default() }
+            }
             Err(error) => Self::Failed(error),
         }
     }
@@ -146,8 +164,16 @@ impl ChangeOutcome {
     /// The ingress of a change that is done.
     fn done(&self) -> Option<&[Ingress]> {
         match self {
-            Self::Done(status) => Some(status),
+            Self::Done(report) => Some(report.status.as_deref().unwrap_or_default()),
             Self::InProgress { .. } | Self::Elsewhere | Self::Failed(_) => None,
+        }
+    }
+
+    /// What the Service is told.
+    pub(super) const fn report(&self) -> Option<&ServiceReport> {
+        match self {
+            Self::Done(report) | Self::InProgress { report, .. } => Some(report),
+            Self::Elsewhere | Self::Failed(_) => None,
         }
     }
 }
@@ -164,6 +190,11 @@ impl CallRecord {
             request.effect == Effect::Write && (request.has_rule || !request.line.starts_with("GET "))
         };
         self.requests.iter().find(is_write)
+    }
+
+    /// What Services were told in all calls.
+    pub(super) fn reports(&self) -> impl Iterator<Item = &ServiceReport> {
+        self.history.iter().flatten().filter_map(ChangeOutcome::report)
     }
 
     fn is_misaligned(&self) -> bool {

@@ -1,7 +1,9 @@
 //! A check as a value: a claim, why it matters, and a pure function that tests the claim against the observations.
 
 use super::facts::Facts;
-use super::{batches, configuration, faults, info, instances, load_balancers, refusals, routes};
+use super::{
+    batches, configuration, faults, info, instances, load_balancers, refusals, routes, service_reports,
+};
 
 /// A check of one rule of the contract.
 pub(crate) struct Check {
@@ -48,6 +50,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Check> {
         faults::CHECKS,
         refusals::CHECKS,
         load_balancers::CHECKS,
+        service_reports::CHECKS,
         routes::CHECKS,
     ];
     groups.into_iter().flatten()

@@ -6,7 +6,7 @@ use pileus_cloud::{
     Answer, Error, IngressPoint, Instance, InstanceState, ListedRoute, NodeReference, OwnedLoadBalancer,
 };
 
-use super::changes::{CallFailure, ChangeOutcome};
+use super::changes::{CallFailure, ChangeOutcome, ServiceReport};
 use super::facts::{LookupCall, LookupOutcome, Rejection, SeenRequest};
 
 /// How many items of a list are shown; a batch may have thousands.
@@ -54,19 +54,22 @@ pub(crate) fn call_failure(failure: &CallFailure) -> String {
 
 fn change_outcome(outcome: &ChangeOutcome) -> String {
     match outcome {
-        ChangeOutcome::Done(status) if status.is_empty() => "done".to_owned(),
-        ChangeOutcome::Done(status) => {
-            let points = status.iter().map(|ingress| match &ingress.point {
-                IngressPoint::Ip(point) | IngressPoint::Hostname(point) => point.as_str(),
-            });
-            format!("done, at {}", points.collect::<Vec<_>>().join(" and "))
-        }
-        ChangeOutcome::InProgress { after, resume: _ } => {
-            format!("in-progress, to be called again after {}", duration(*after))
+        ChangeOutcome::Done(report) => format!("done{}", ingress(report)),
+        ChangeOutcome::InProgress { after, resume: _, report } => {
+            format!("in-progress{}, to be called again after {}", ingress(report), duration(*after))
         }
         ChangeOutcome::Elsewhere => "elsewhere".to_owned(),
         ChangeOutcome::Failed(error) => self::error(error),
     }
+}
+
+/// The ingress of a report, as the end of a clause.
+fn ingress(report: &ServiceReport) -> String {
+    let points = report.status.iter().flatten().map(|ingress| match &ingress.point {
+        IngressPoint::Ip(point) | IngressPoint::Hostname(point) => point.as_str(),
+    });
+    let points = points.collect::<Vec<_>>().join(" and ");
+    if points.is_empty() { points } else { format!(", at {points}") }
 }
 
 /// The result of list-owned.

@@ -1,17 +1,17 @@
 //! Checks of what a provider does for Services of type LoadBalancer: in the real cloud, if the test may change it, and
 //! with a cloud that fails.
 
-use pileus_cloud::OwnedLoadBalancer;
+use pileus_cloud::{AnnotationType, OwnedLoadBalancer, is_uid_of};
 use pileus_host::Capability;
 
-use super::changes::claims::{self, Changing, TWO_NODES, done, has, wrong_list};
+use super::changes::claims::{self, Changing, TWO_NODES, done, has, precondition, wrong_list};
 use super::changes::failures;
 use super::changes::{Changes, Scenario, Step};
 use super::check::{Check, CheckResult, NotPassed, not_run};
 use super::describe;
 use super::facts::Facts;
 
-const CREATED: &str = "load-balancers.ensure has to pass first";
+pub(super) const CREATED: &str = "load-balancers.ensure has to pass first";
 const LISTED: &str = "load-balancers.owned has to pass first";
 
 pub(super) const CHECKS: &[Check] = &[
@@ -49,6 +49,12 @@ pub(super) const CHECKS: &[Check] = &[
         matters: "otherwise new Nodes get no traffic, and traffic to removed Nodes is lost",
         test: targets,
     },
+    Check {
+        id: "load-balancers.selected",
+        claim: "the targets of a Service are those that its selection names, not all of the call",
+        matters: "the host selects by annotations of type node-selector; traffic would reach Nodes that the user excluded",
+        test: selected,
+    },
     claims::listed::<Balancing>(
         "load-balancers.owned",
         "list-owned returns each load balancer with the UIDs of its Service and cluster",
@@ -85,7 +91,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 /// The capability of managing load balancers.
-enum Balancing {}
+pub(super) enum Balancing {}
 
 impl Changing for Balancing {
     type Item = OwnedLoadBalancer;
@@ -99,7 +105,9 @@ impl Changing for Balancing {
     }
 
     fn is_of(owned: &OwnedLoadBalancer, cluster: &str, service: &str) -> bool {
-        owned.service_uid.as_deref() == Some(service) && owned.cluster_uid.as_deref() == Some(cluster)
+        let OwnedLoadBalancer { cluster_uid, service_uid, .. } = owned;
+        let is_of = |mark: &Option<String>, uid| mark.as_deref().is_some_and(|mark| is_uid_of(mark, uid));
+        is_of(service_uid, service) && is_of(cluster_uid, cluster)
     }
 
     fn is_complete(items: &[&OwnedLoadBalancer]) -> bool {
@@ -108,8 +116,8 @@ impl Changing for Balancing {
 
     fn listing_advice(cluster: &str, service: &str) -> String {
         format!(
-            "store the UIDs of cluster and Service on what is created, in labels or names, and list both; nothing has \
-             {cluster} and {service}"
+            "store the UIDs of cluster and Service on what is created, in labels or names, all of them or at least their first \
+             24 digits, and list both; nothing has {cluster} and {service}"
         )
     }
 
@@ -220,6 +228,24 @@ fn targets(facts: &Facts) -> CheckResult {
     }
 }
 
+fn selected(facts: &Facts) -> CheckResult {
+    let scenario = scenario(facts)?;
+    let annotations = facts.description().iter().flat_map(|description| &description.service_annotations);
+    // The host selects for no other provider.
+    if !annotations.clone().any(|annotation| annotation.value == AnnotationType::NodeSelector) {
+        return Ok(());
+    }
+    precondition(targets(facts), "load-balancers.targets has to pass first")?;
+    let call = scenario.call(Step::Select, TWO_NODES)?;
+    done(call, "answer done if nothing differs")?;
+    match call.write() {
+        Some(_) => Err(call.missed(
+            "take only the rows of the target table that the Service's `targets` name; they are the targets of before",
+        )),
+        None => Ok(()),
+    }
+}
+
 fn orphan(facts: &Facts) -> CheckResult {
     let scenario = scenario(facts)?;
     let Scenario { cluster, keys: [_, second], .. } = scenario;
@@ -240,7 +266,7 @@ mod tests {
     use pileus_cloud::{Error, ErrorKind};
     use pileus_gate::Effect;
 
-    use super::super::changes::{CallFailure, ChangeOutcome};
+    use super::super::changes::{CallFailure, ChangeOutcome, ServiceReport};
     use super::super::cloud::CloudMode;
     use super::super::samples::changes::{call, fault, ip, list, request};
     use super::super::samples::{facts, outcomes};
@@ -250,10 +276,14 @@ mod tests {
     #[test]
     fn each_mistake_fails_exactly_its_own_check() {
         type Mistake = fn(&mut Facts);
-        let rows: [(&str, Mistake); 21] = [
+        let rows: [(&str, Mistake); 23] = [
             ("load-balancers.ensure", |it| call(&mut it.load_balancers, Step::Make).outcomes = Ok(broken())),
             ("load-balancers.order", |it| {
-                let outcomes = vec![ip("198.51.100.1"), ip("198.51.100.2"), ChangeOutcome::Done(Vec::new())];
+                let outcomes = vec![
+                    ip("198.51.100.1"),
+                    ip("198.51.100.2"),
+                    ChangeOutcome::Done(ServiceReport::default()),
+                ];
                 call(&mut it.load_balancers, Step::Mixed).outcomes = Ok(outcomes);
             }),
             ("load-balancers.order", |it| call(&mut it.load_balancers, Step::Mixed).outcomes = Ok(broken())),
@@ -284,6 +314,12 @@ mod tests {
             ("load-balancers.targets", |it| call(&mut it.load_balancers, Step::Move).requests.clear()),
             ("load-balancers.targets", |it| {
                 call(&mut it.load_balancers, Step::MoveAgain).requests.push(request(Effect::Write));
+            }),
+            ("load-balancers.selected", |it| {
+                call(&mut it.load_balancers, Step::Select).outcomes = Ok(broken());
+            }),
+            ("load-balancers.selected", |it| {
+                call(&mut it.load_balancers, Step::Select).requests.push(request(Effect::Write));
             }),
             ("load-balancers.owned", |it| list(&mut it.load_balancers, Step::Make)[1].cluster_uid = None),
             ("load-balancers.delete", |it| {
@@ -319,11 +355,32 @@ mod tests {
     }
 
     #[test]
+    fn a_load_balancer_may_be_listed_with_the_beginnings_of_uids() {
+        let (cluster, service) =
+            ("0f3c7a1e-52b4-4d6e-9a80-1c2d3e4f5a6b", "a1b2c3d4-0000-4111-8222-333344445555");
+        let beginning = |uid: &str, digits| Some(uid.replace('-', "").chars().take(digits).collect());
+        for (cluster_digits, service_digits, expected) in
+            [(32, 32, true), (31, 31, true), (24, 24, true), (23, 32, false), (32, 23, false)]
+        {
+            let owned = OwnedLoadBalancer {
+                cluster_uid: beginning(cluster, cluster_digits),
+                service_uid: beginning(service, service_digits),
+                service: None,
+                name: String::new(),
+                extra: Vec::new(),
+            };
+            assert_eq!(Balancing::is_of(&owned, cluster, service), expected, "{owned:?}");
+            assert!(!Balancing::is_of(&owned, service, cluster), "{owned:?}");
+        }
+    }
+
+    #[test]
     fn checks_that_lack_a_flag_name_it() {
         let mut facts = facts();
         let scenario = &mut facts.load_balancers.as_mut().unwrap().scenario;
         scenario.as_mut().unwrap().calls.retain(|(step, _)| *step != Step::Move);
         let Err(NotPassed::NotRun(needs)) = targets(&facts) else { unreachable!() };
+        assert_eq!(selected(&facts), targets(&facts));
         assert!(needs.contains("--node NAME"), "{needs}");
         facts.load_balancers.as_mut().unwrap().scenario = Err("--allow-changes, which …".to_owned());
         let needing = CHECKS.iter().filter(|check| {
@@ -334,8 +391,8 @@ mod tests {
         assert_eq!(
             needing,
             [
-                "ensure", "one-each", "order", "no-write", "known", "targets", "owned", "delete", "gone",
-                "orphan", "left"
+                "ensure", "one-each", "order", "no-write", "known", "targets", "selected", "owned", "delete",
+                "gone", "orphan", "left"
             ]
         );
         assert_eq!(outcomes(&facts, "failed"), [""; 0]);

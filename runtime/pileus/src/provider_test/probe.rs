@@ -10,7 +10,7 @@ mod silence;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
-use pileus_cloud::{Cluster, ProviderId, Target};
+use pileus_cloud::{AnnotationType, Cluster, ProviderId, Target};
 use pileus_gate::{Coverage, Gate, Refusal};
 use pileus_host::{Capability, Component, Description, Guest, Limits, Metrics, Settings};
 use serde_json::Value;
@@ -159,10 +159,23 @@ fn caller(
     let gate = gate.with_interceptor(std::sync::Arc::new(cloud.clone()));
     let cluster = Cluster { name: "pileus-conformance".to_owned(), uid: Some(uid(&unknown_node, "cluster")) };
     let wants_known = description.service_facts.known;
+    let annotations = &description.service_annotations;
+    let selects_nodes = annotations.iter().any(|annotation| annotation.value == AnnotationType::NodeSelector);
     let scheme = description.provider_id_schemes.first().cloned().unwrap_or_default();
     let guest = Guest::new(component, &provider, description, configuration, gate, metrics);
     let guest = guest.with_identity(identity).with_limits(call_limits);
-    Ok(Caller { guest, cloud, nodes, gone, unknown_node, scheme, wants_known, cluster, change_permit })
+    Ok(Caller {
+        guest,
+        cloud,
+        nodes,
+        gone,
+        unknown_node,
+        scheme,
+        wants_known,
+        selects_nodes,
+        cluster,
+        change_permit,
+    })
 }
 
 /// A UID in the format of the API server. It is unique because the name of the test's unknown Node is random.
@@ -194,6 +207,8 @@ struct Caller {
     scheme: String,
     /// Whether calls name the Services that don't change.
     wants_known: bool,
+    /// Whether the host selects the targets of Services by an annotation.
+    selects_nodes: bool,
     cluster: Cluster,
     change_permit: Option<CancellationToken>,
 }

@@ -2,7 +2,7 @@
 //!
 //! ```json
 //! {
-//!   "component": {"file": "…", "digest": "sha256:…", "contract": "0.1.0", "name": "…", "version": "…"},
+//!   "component": {"file": "…", "digest": "sha256:…", "contract": "0.2.0", "name": "…", "version": "…"},
 //!   "checks": [
 //!     {
 //!       "id": "trouble.down", "claim": "…", "matters": "…", "result": "failed",

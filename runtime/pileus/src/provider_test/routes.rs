@@ -1,6 +1,6 @@
 //! Checks of what a provider does with routes: in the real cloud, if the test may change it, and with a cloud that fails.
 
-use pileus_cloud::{ErrorKind, ListedRoute};
+use pileus_cloud::{ErrorKind, ListedRoute, is_uid_of};
 use pileus_host::Capability;
 
 use super::changes::claims::{self, Changing, TWO_NODES, done, items_of, precondition, wrong_list};
@@ -72,7 +72,7 @@ impl Changing for Routing {
 
     fn is_of(route: &ListedRoute, cluster: &str, destination: &str) -> bool {
         // The host leaves a route of another cluster alone, and so would never find its own.
-        let is_foreign = route.cluster_uid.as_deref().is_some_and(|uid| uid != cluster);
+        let is_foreign = route.cluster_uid.as_deref().is_some_and(|mark| !is_uid_of(mark, cluster));
         !is_foreign && route.destination == destination
     }
 
@@ -115,10 +115,11 @@ fn moves(facts: &Facts) -> CheckResult {
     let advice = "make the deletions of a call before its creations, and answer done for both";
     done(call, advice)?;
     // The host retries, so the route is right in the end; until then its traffic is lost.
-    if let [ChangeOutcome::Done(_), ChangeOutcome::Failed(error)] = call.first.as_slice()
+    let first: Vec<_> = call.history.iter().filter_map(|outcomes| outcomes.first().cloned()).collect();
+    if let [ChangeOutcome::Done(_), ChangeOutcome::Failed(error)] = first.as_slice()
         && matches!(error.kind, ErrorKind::Conflict(_))
     {
-        let received = format!("at first {}", describe::change_outcomes(&Ok(call.first.clone())));
+        let received = format!("at first {}", describe::change_outcomes(&Ok(first)));
         return Err(failed(&call.sent, received, advice));
     }
     let Scenario { cluster, keys: [first, _], .. } = scenario;
@@ -164,7 +165,7 @@ mod tests {
             ("routes.move", |it| drop(list(&mut it.routes, Step::Move).pop())),
             ("routes.move", |it| {
                 let taken = Error::new(ErrorKind::Conflict(None), "the range is taken");
-                call(&mut it.routes, Step::Move).first[1] = ChangeOutcome::Failed(taken);
+                call(&mut it.routes, Step::Move).history[1].insert(0, ChangeOutcome::Failed(taken));
             }),
             ("routes.move", |it| {
                 let before = list(&mut it.routes, Step::Again)[1].clone();
@@ -180,6 +181,23 @@ mod tests {
 
     fn broken() -> Vec<ChangeOutcome> {
         vec![ChangeOutcome::Failed(Error::new(ErrorKind::Broken, "it can't"))]
+    }
+
+    #[test]
+    fn a_route_may_be_listed_with_the_beginning_of_the_clusters_uid() {
+        let cluster = "0f3c7a1e-52b4-4d6e-9a80-1c2d3e4f5a6b";
+        for (mark, expected) in [
+            (None, true),
+            (Some(cluster), true),
+            (Some("0f3c7a1e52b44d6e9a801c2d3e4f5a6"), true),
+            (Some("0f3c7a1e52b44d6e9a801c2"), false),
+            (Some("another"), false),
+        ] {
+            let mut facts = facts();
+            let route = &mut list(&mut facts.routes, Step::Again)[1];
+            route.cluster_uid = mark.map(str::to_owned);
+            assert_eq!(Routing::is_of(route, cluster, &route.destination), expected, "{mark:?}");
+        }
     }
 
     #[test]

@@ -5,11 +5,11 @@ pub(super) mod changes;
 use std::time::Duration;
 
 use pileus_cloud::{
-    Address, AddressKind, Answer, Error, ErrorKind, Instance, InstanceState, NodeReference, ProviderId,
-    Purpose, Stance,
+    Address, AddressKind, AnnotationType, Answer, Error, ErrorKind, Instance, InstanceState, NodeReference,
+    ProviderId, Purpose, Stance,
 };
 use pileus_gate::{Coverage, Effect, Rule};
-use pileus_host::{CallShape, Capability, Description, Fault, ServiceFacts, Settings};
+use pileus_host::{Annotation, CallShape, Capability, Description, Fault, ServiceFacts, Settings};
 use serde_json::json;
 
 use super::check::{self, CheckResult, NotPassed};
@@ -84,11 +84,18 @@ fn description() -> Description {
         version: "1.4.0-rc.1".to_owned(),
         provider_id_schemes: vec!["sample".to_owned()],
         configuration_schema: json!({"type": "object", "properties": {"endpoint": {"type": "string"}}}),
-        service_annotations: Vec::new(),
+        service_annotations: vec![
+            annotation("sample.example/nodes", AnnotationType::NodeSelector, false),
+            annotation("sample.example/id", AnnotationType::Integer, true),
+        ],
         service_facts: ServiceFacts::default(),
         node_labels: Vec::new(),
         call_shapes: vec![CallShape { capability, largest_batch: 2, side_by_side: true }],
     }
+}
+
+fn annotation(name: &str, value: AnnotationType, is_written: bool) -> Annotation {
+    Annotation { name: name.to_owned(), value, default: None, is_written, description: String::new() }
 }
 
 fn settings() -> Settings {

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_mins(6);
 const SIDE_BY_SIDE: usize = 16;
 
 /// The checks with a cloud that fails. The check of Retry-After is left out: it runs only for providers that get a 429.
-const FAULTS: [&str; 8] = [
+const FAULTS: [&str; 9] = [
     "trouble.busy",
     "trouble.down",
     "trouble.halfway",
@@ -30,6 +30,7 @@ const FAULTS: [&str; 8] = [
     "trouble.page",
     "trouble.cut-off",
     "trouble.silence",
+    "trouble.codes",
 ];
 
 /// A cloud with the machines `node-1` and `node-2`.
@@ -122,7 +123,8 @@ async fn test_fully(cloud: &Cloud, package: &str, configuration: &Value, more: &
 #[tokio::test]
 async fn the_model_provider_passes_every_check() {
     let cloud = Cloud::start().await;
-    let said = test_fully(&cloud, "simulated-provider", &json!({"endpoint": cloud.url}), &["--json"]).await;
+    let (configuration, flags) = (json!({"endpoint": cloud.url}), ["--json", "--require-all"]);
+    let said = test_fully(&cloud, "simulated-provider", &configuration, &flags).await;
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""), "{said:#?}");
     assert_eq!((said.ids("failed").len(), said.ids("not-run").len()), (0, 0), "{said:#?}");
     let report = said.report();
@@ -179,17 +181,15 @@ async fn a_test_that_is_stopped_removes_what_it_created() {
 #[tokio::test]
 async fn the_test_leaves_routes_of_others_alone() {
     let cloud = Cloud::start().await;
-    let theirs = r#"{"destination": "RANGE", "machine": "m-000001"}"#;
-    for number in 0..=255 {
-        let route = theirs.replace("RANGE", &format!("198.19.{number}.0/24"));
-        cloud.says("PUT", &format!("/v1/routes/theirs-{number}"), &route).await;
-    }
+    let theirs = r#"{"destination": "10.0.0.0/8", "machine": "m-000001"}"#;
+    cloud.says("PUT", "/v1/routes/theirs", theirs).await;
     let said = test_fully(&cloud, "simulated-provider", &json!({"endpoint": cloud.url}), &["--json"]).await;
     let routes = said.ids("not-run");
     assert!((said.code, said.ids("failed").len()) == (Some(0), 0) && routes.len() == 7, "{said:#?}");
     assert!(routes.iter().all(|id| id.starts_with("routes.")), "{routes:?}");
-    let left = cloud.says("GET", "/v1/routes?limit=1000", "").await;
-    assert_eq!(left.matches("theirs-").count(), 256, "{left}");
+    let left = cloud.says("GET", "/v1/routes", "").await;
+    assert_eq!(left.matches("\"name\"").count(), 1, "{left}");
+    assert!(left.contains("theirs"), "{left}");
 }
 
 #[tokio::test]
@@ -212,12 +212,27 @@ async fn a_document_replaces_flags_and_checks_that_lack_one_do_not_pass() {
     std::fs::write(&document, content.to_string()).unwrap();
     let said = test(&["--provider", document.to_str().unwrap(), "--json"]).await;
     assert_eq!((said.code, said.ids("failed").len()), (Some(0), 0), "{said:#?}");
-    let wanted = ["known", "by-id", "repeatable", "confirm", "gone", "order", "neighbours"];
+    let wanted = ["known", "by-id", "repeatable", "confirm", "gone", "order", "neighbours", "refresh"];
     let mut wanted: Vec<_> = wanted.iter().map(|id| format!("instances.{id}")).collect();
     wanted.push("trouble.halfway".to_owned());
-    let changing =
-        ["ensure", "one-each", "order", "no-write", "known", "targets", "owned", "delete", "gone", "orphan"];
-    wanted.extend(changing.iter().chain(&["left"]).map(|id| format!("load-balancers.{id}")));
+    let changing = [
+        "ensure",
+        "one-each",
+        "order",
+        "no-write",
+        "known",
+        "targets",
+        "selected",
+        "owned",
+        "delete",
+        "gone",
+        "orphan",
+        "left",
+        "early-ingress",
+        "notices",
+        "annotations",
+    ];
+    wanted.extend(changing.iter().map(|id| format!("load-balancers.{id}")));
     let changing = ["create", "one-each", "listed", "move", "delete", "gone", "left"];
     wanted.extend(changing.iter().map(|id| format!("routes.{id}")));
     assert_eq!(said.ids("not-run"), wanted, "{said:#?}");
@@ -242,6 +257,17 @@ async fn without_a_configuration_only_checks_that_need_none_run() {
         assert!(said.stdout.contains(part), "{part}: {}", said.stdout);
     }
     assert!(!said.stdout.contains('\u{1b}'), "no colors without a terminal");
+    let last = " not run; not a complete test: pass what the checks above need\n";
+    assert!(said.stdout.ends_with(last), "{}", said.stdout);
+}
+
+#[tokio::test]
+async fn a_test_that_is_not_complete_fails_if_all_checks_have_to_run() {
+    let said = test(&[&component("simulated-provider"), "--require-all", "--json"]).await;
+    let (failed, not_run) = (said.ids("failed").len(), said.ids("not-run").len());
+    assert!(said.code == Some(5) && failed == 0 && not_run > 0, "{said:#?}");
+    let why = format!("{not_run} checks were not run, and --require-all asks for all");
+    assert!(said.stderr.contains(&why), "{said:#?}");
 }
 
 /// Each row is a violation of the contract, and the checks that must fail.
@@ -252,7 +278,7 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ["instances.foreign-id"].into_iter().chain(FAULTS).filter(|id| *id != "trouble.not-found").collect();
     let traps_in_trouble: Vec<_> =
         ["instances.foreign-id", "instances.largest-batch"].into_iter().chain(FAULTS).collect();
-    let rows: [(&str, &[&str]); 34] = [
+    let rows: [(&str, &[&str]); 40] = [
         ("nothing", &[]),
         ("takes-rubbish", &["configuration.names-fields"]),
         ("traps-on-rubbish", &["configuration.never-traps"]),
@@ -262,7 +288,10 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ("one-too-few", &["instances.one-each", "load-balancers.one-each", "routes.one-each"]),
         ("absent-is-an-error", &["instances.absent", "instances.gone"]),
         ("errors-are-absent", &errors_are_absent),
-        ("errors-are-broken", &["trouble.busy", "trouble.down", "trouble.forbidden", "trouble.cut-off"]),
+        (
+            "errors-are-broken",
+            &["trouble.busy", "trouble.down", "trouble.forbidden", "trouble.cut-off", "trouble.codes"],
+        ),
         ("foreign-scheme", &["instances.known"]),
         ("ignores-foreign-ids", &["instances.foreign-id"]),
         ("forgets-by-id", &["instances.by-id"]),
@@ -277,9 +306,15 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ("ignores-the-deadline", &["trouble.silence", "load-balancers.deadline"]),
         ("traps-in-trouble", &traps_in_trouble),
         ("traps-on-many", &["instances.largest-batch"]),
+        ("loses-ids-in-batches", &["instances.refresh"]),
+        ("misreads-codes", &["trouble.codes"]),
         ("forgets-owners", &["load-balancers.owned"]),
         ("always-writes", &["load-balancers.no-write", "load-balancers.targets"]),
         ("keeps-targets", &["load-balancers.targets"]),
+        ("ignores-selections", &["load-balancers.selected"]),
+        ("reports-ingress-too-early", &["load-balancers.early-ingress"]),
+        ("rewords-notices", &["load-balancers.notices"]),
+        ("sets-undeclared-annotations", &["load-balancers.annotations"]),
         ("forgets-others", &["load-balancers.known"]),
         (
             "keeps-what-is-deleted",
@@ -294,7 +329,7 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ("creates-before-it-deletes", &["routes.move"]),
         ("lists-routes-without-nodes", &["routes.listed"]),
     ];
-    // A cloud for each, because two tests that pick the same CIDRs take each other's routes.
+    // A cloud for each, so that no violation affects another test.
     let runs = rows.into_iter().map(|(breaks, _)| async move {
         let cloud = Cloud::start().await;
         let configuration = json!({"endpoint": cloud.url, "breaks": breaks});

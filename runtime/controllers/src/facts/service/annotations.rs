@@ -80,11 +80,7 @@ pub(super) fn written_annotations(
 
 /// Whether a provider may set an annotation to this value, or remove it: it has named the key, and the value doesn't make the
 /// Service invalid.
-pub(crate) fn is_valid_annotation(
-    key: &str,
-    value: Option<&str>,
-    requirements: &ServiceRequirements,
-) -> bool {
+pub fn is_valid_annotation(key: &str, value: Option<&str>, requirements: &ServiceRequirements) -> bool {
     let named: Vec<_> = value.map(|value| (key.to_owned(), value.to_owned())).into_iter().collect();
     let mut problems = Vec::new();
     node_selector(&named, requirements, &mut problems);

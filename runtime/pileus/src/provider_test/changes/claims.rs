@@ -209,7 +209,7 @@ mod tests {
     use super::super::super::cloud::CloudMode;
     use super::super::super::samples::changes::{call, fault, list, request};
     use super::super::super::samples::{facts, outcomes};
-    use super::super::{CallFailure, ChangeOutcome};
+    use super::super::{CallFailure, ChangeOutcome, ServiceReport};
     use super::*;
 
     type Mistake = fn(&mut Facts);
@@ -239,7 +239,7 @@ mod tests {
                     list.requests.push(request(Effect::Write));
                 }),
                 (concat!($group, ".trouble"), |it| {
-                    let done = vec![ChangeOutcome::Done(Vec::new())];
+                    let done = vec![ChangeOutcome::Done(ServiceReport::default())];
                     fault(&mut it.$of, CloudMode::CutOff).call.outcomes = Ok(done);
                 }),
                 (concat!($group, ".whole-list"), |it| {

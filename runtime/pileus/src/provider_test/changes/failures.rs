@@ -125,7 +125,8 @@ fn test_faults<C: Changing>(facts: &Facts) -> CheckResult {
     Ok(())
 }
 
-fn failed_with(mode: CloudMode, call: &CallRecord, advice: &str) -> NotPassed {
+/// The failure of a call with a fault.
+pub(in super::super) fn failed_with(mode: CloudMode, call: &CallRecord, advice: &str) -> NotPassed {
     let sent = format!("{}, with {}", call.sent, mode.as_str());
     call.unless_misaligned(failed(sent, describe::change_outcomes(&call.outcomes), advice))
 }

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use pileus_cloud::{
     IpFamily, OwnedLoadBalancer, Protocol, Service, ServiceAction, ServiceCall, ServiceChange, ServicePort,
-    ServiceProgress, Target,
+    ServiceProgress, Target, TargetSelection, is_uid_of,
 };
 
-use super::super::changes::{CallFailure, CallRecord, Changes, FaultRecord, Listing, Scenario, Step};
+use super::super::changes::{
+    CallFailure, CallRecord, ChangeOutcome, Changes, FaultRecord, Listing, Scenario, Step,
+};
 use super::super::cloud::CloudMode;
 use super::super::describe;
-use super::settle::{Outcomes, list, once, settle};
+use super::settle::{Outcomes, list, once, settle, write_report};
 use super::{Caller, faults_but_silence, finished};
 use crate::error::Error;
 
@@ -35,15 +37,14 @@ impl Caller {
             Err(needs) => Err(needs),
             Ok(stop) => {
                 progress("creating two load balancers in the cloud, which may take minutes");
-                let mut scenario = Scenario::of(self.cluster.uid.clone(), self.services().map(|it| it.uid));
+                let services = self.services();
+                let keys = services.clone().map(|service| service.uid);
+                let mut scenario = Scenario::of(self.cluster.uid.clone(), keys);
                 let run = Box::pin(self.run_services(nodes, &mut scenario));
                 let stopped = stop.run_until_cancelled(run).await.is_none();
                 progress("removing what was created");
-                let [first, second] = &scenario.keys;
                 let is_listed = scenario.list(Step::Make, "").is_ok_and(|listed| {
-                    [first, second]
-                        .iter()
-                        .all(|uid| listed.iter().any(|it| it.service_uid.as_ref() == Some(uid)))
+                    services.iter().all(|service| listed.iter().any(|owned| self.is_ours(owned, service)))
                 });
                 scenario.left = self.remove_services(is_listed).await;
                 finished(stopped, &scenario.left)?;
@@ -65,12 +66,16 @@ impl Caller {
         scenario.calls.push((Step::Before, self.settle_services(before, &[], targets).await));
         let ensure = |services: &[Service]| changes(services, ServiceAction::Ensure);
         let made = self.settle_services(ensure(&services), &[], targets).await;
-        let status: Option<Vec<_>> =
-            made.done().map(|status| status.into_iter().map(<[_]>::to_vec).collect());
+        let is_made = made.done().is_some();
+        for (service, outcomes) in services.iter_mut().zip(&made.history) {
+            outcomes
+                .iter()
+                .filter_map(ChangeOutcome::report)
+                .for_each(|report| write_report(service, report));
+        }
         scenario.calls.push((Step::Make, made));
-        let Some(all_status) = status else { return };
-        for (service, status) in services.iter_mut().zip(all_status) {
-            service.status = status;
+        if !is_made {
+            return;
         }
         let again = self.settle_services(ensure(&services), &[], targets).await;
         scenario.calls.push((Step::Again, again));
@@ -83,14 +88,7 @@ impl Caller {
         mixed.insert(0, change(ServiceAction::Delete(unknown)));
         scenario.calls.push((Step::Mixed, self.settle_services(mixed, &[], targets).await));
         self.run_separately(&services, targets, scenario).await;
-        if let [fewer @ .., _] = targets
-            && !fewer.is_empty()
-        {
-            let update = changes(&services, ServiceAction::UpdateTargets);
-            scenario.calls.push((Step::Move, self.settle_services(update, &[], fewer).await));
-            let again = self.settle_services(ensure(&services), &[], fewer).await;
-            scenario.calls.push((Step::MoveAgain, again));
-        }
+        self.run_moved(&services, targets, scenario).await;
         let [first, known @ ..] = &services;
         let first = || vec![change(ServiceAction::Delete(first.clone()))];
         scenario.calls.push((Step::Delete, self.settle_services(first(), known, targets).await));
@@ -126,6 +124,30 @@ impl Caller {
         }
     }
 
+    /// Takes a target from both, if there are several.
+    async fn run_moved(
+        &self,
+        services: &[Service],
+        targets: &[Target],
+        scenario: &mut Scenario<OwnedLoadBalancer>,
+    ) {
+        let Some((_, fewer)) = targets.split_last().filter(|(_, fewer)| !fewer.is_empty()) else { return };
+        let update = changes(services, ServiceAction::UpdateTargets);
+        scenario.calls.push((Step::Move, self.settle_services(update, &[], fewer).await));
+        let ensure = changes(services, ServiceAction::Ensure);
+        scenario.calls.push((Step::MoveAgain, self.settle_services(ensure, &[], fewer).await));
+        if self.selects_nodes {
+            let rows: Vec<_> = (0..).take(fewer.len()).collect();
+            let select = |service: &Service| Service {
+                targets: TargetSelection::Rows(rows.clone()),
+                ..service.clone()
+            };
+            let selecting: Vec<_> = services.iter().map(select).collect();
+            let ensure = changes(&selecting, ServiceAction::Ensure);
+            scenario.calls.push((Step::Select, self.settle_services(ensure, &[], targets).await));
+        }
+    }
+
     /// Removes everything that the test may have created, and returns what it could not remove. Failed deletions count
     /// only if the list doesn't reliably show what exists.
     pub(super) async fn remove_services(&self, is_listed: bool) -> Vec<String> {
@@ -150,7 +172,7 @@ impl Caller {
 
     async fn list_test_services(&self) -> Result<Vec<OwnedLoadBalancer>, CallFailure> {
         let listed = self.list_owned(CloudMode::Real).await.items?;
-        Ok(listed.into_iter().filter(|owned| owned.cluster_uid == self.cluster.uid).collect())
+        Ok(listed.into_iter().filter(|owned| self.is_of_cluster(owned)).collect())
     }
 
     /// A change and a list with a cloud that fails. Nothing exists, and no request reaches the cloud.
@@ -200,7 +222,13 @@ impl Caller {
     }
 
     fn is_ours(&self, owned: &OwnedLoadBalancer, service: &Service) -> bool {
-        owned.cluster_uid == self.cluster.uid && owned.service_uid.as_ref() == Some(&service.uid)
+        let mark = owned.service_uid.as_deref();
+        self.is_of_cluster(owned) && mark.is_some_and(|mark| is_uid_of(mark, &service.uid))
+    }
+
+    fn is_of_cluster(&self, owned: &OwnedLoadBalancer) -> bool {
+        let mark = owned.cluster_uid.as_deref().zip(self.cluster.uid.as_deref());
+        mark.is_some_and(|(mark, uid)| is_uid_of(mark, uid))
     }
 
     pub(super) fn services(&self) -> [Service; 2] {

@@ -5,12 +5,11 @@ use std::time::{Duration, Instant};
 use pileus_cloud::{Answer, Error, NodeReference, ProviderId, Purpose};
 use pileus_gate::Refusal;
 use pileus_host::{Capability, Description, Fault};
-use tokio::time::sleep;
 
 use super::super::cloud::CloudMode;
 use super::super::facts::{Alone, Known, LookupCall, LookupOutcome, Lookups};
 use super::super::refusals;
-use super::settle::{MAX_TRIES, MAX_WAIT, MIN_WAIT, retry_after};
+use super::settle::{MIN_WAIT, read_until_final, retry_after};
 use super::{Caller, MAX_BATCH, MAX_REQUESTS, faults_but_silence};
 
 /// How many Nodes a refresh has at most. Providers read few instances one by one and more from a list.
@@ -155,14 +154,13 @@ impl Caller {
 
     /// Looks up Nodes in the real cloud. Where that is to be repeated, because cloud or machine are busy, it is, as in a cluster.
     async fn lookup(&self, purpose: Purpose, nodes: Vec<NodeReference>) -> LookupCall {
-        let mut call = self.call_lookup(CloudMode::Real, purpose, nodes).await;
-        for _ in 1..MAX_TRIES {
-            let Some(wait) = repeat_after(&call.outcome) else { break };
-            sleep(wait.clamp(MIN_WAIT, MAX_WAIT)).await;
-            let again = self.call_lookup(CloudMode::Real, purpose, call.nodes).await;
-            call = LookupCall { requests: [call.requests, again.requests].concat(), ..again };
-        }
-        call
+        let read = async || {
+            let mut call = self.call_lookup(CloudMode::Real, purpose, nodes.clone()).await;
+            let requests = std::mem::take(&mut call.requests);
+            (call, requests)
+        };
+        let (call, requests) = read_until_final(read, |call| repeat_after(&call.outcome)).await;
+        LookupCall { requests, ..call }
     }
 
     pub(super) async fn call_lookup(

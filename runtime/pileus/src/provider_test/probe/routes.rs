@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ipnet::IpNet;
 use pileus_cloud::{ListedRoute, ProviderId, Route, RouteAction, RouteChange, RouteProgress, Target};
 
 use super::super::changes::{CallFailure, CallRecord, Changes, FaultRecord, Listing, Scenario, Step};
@@ -20,11 +21,14 @@ impl Caller {
     ) -> Result<Changes<ListedRoute>, Error> {
         let scenario = match self.permit(nodes, "two routes") {
             Err(needs) => Err(needs),
-            // Such routes would be removed at the end.
-            Ok(_) if self.list_test_routes().await.is_ok_and(|there| !there.is_empty()) => Err(format!(
-                "a route table without routes to {}; run the test again, which picks other CIDRs",
-                self.destinations().join(" and ")
-            )),
+            // The test's own routes would take their traffic, and equal ones would be removed at the end.
+            Ok(_) if self.list_overlapping_routes().await.is_ok_and(|there| !there.is_empty()) => {
+                Err(format!(
+                    "a route table without other routes for addresses of {}: run the test again, which picks another part of \
+                 10.0.0.0/8, or use another table",
+                    self.destinations().join(" and ")
+                ))
+            }
             Ok(stop) => {
                 progress("creating two routes in the cloud");
                 let mut scenario = Scenario::of(self.cluster.uid.clone(), self.destinations());
@@ -90,6 +94,12 @@ impl Caller {
         Ok(listed.into_iter().filter(is_ours).collect())
     }
 
+    async fn list_overlapping_routes(&self) -> Result<Vec<ListedRoute>, CallFailure> {
+        let listed = self.list_routes(CloudMode::Real).await.items?;
+        let overlaps = |route: &ListedRoute| overlaps(&route.destination, &self.destinations());
+        Ok(listed.into_iter().filter(overlaps).collect())
+    }
+
     /// A change and a list with a cloud that fails. No request reaches the cloud.
     pub(super) async fn routes_fault(&self, mode: CloudMode, nodes: &[Target]) -> FaultRecord<ListedRoute> {
         let made_up = Target {
@@ -131,11 +141,8 @@ impl Caller {
         first
     }
 
-    /// CIDRs of the block for benchmarks (RFC 2544), which real networks don't use.
-    pub(super) fn destinations(&self) -> [String; 2] {
-        let third: String = super::uid(&self.unknown_node, "range").chars().take(2).collect();
-        let third = u8::from_str_radix(&third, 16).unwrap_or_default();
-        [18, 19].map(|second| format!("198.{second}.{third}.0/24"))
+    fn destinations(&self) -> [String; 2] {
+        destinations(&self.unknown_node)
     }
 
     /// The provider ID of an instance that does not exist.
@@ -145,6 +152,21 @@ impl Caller {
             ProviderId::parse("pileus-no-such-cloud://machine").expect("it has a scheme and a rest")
         })
     }
+}
+
+/// The halves of a random /24 of 10.0.0.0/8, so that two tests in one route table practically never pick the same. The block is
+/// private because some clouds have no routes to other addresses.
+fn destinations(unknown_node: &str) -> [String; 2] {
+    let random: String = super::uid(unknown_node, "range").chars().take(4).collect();
+    let [second, third] = u16::from_str_radix(&random, 16).unwrap_or_default().to_be_bytes();
+    [0, 128].map(|fourth| format!("10.{second}.{third}.{fourth}/25"))
+}
+
+/// Whether a listed route shares addresses with one of these. A default route does so with all.
+fn overlaps(listed: &str, destinations: &[String]) -> bool {
+    let Ok(listed) = listed.parse::<IpNet>() else { return false };
+    let ours = destinations.iter().filter_map(|destination| destination.parse::<IpNet>().ok());
+    listed.prefix_len() > 0 && ours.into_iter().any(|ours| ours.contains(&listed) || listed.contains(&ours))
 }
 
 fn create(destination: &str, node: &Target) -> RouteChange {
@@ -170,4 +192,41 @@ fn sent(changes: &[RouteChange]) -> String {
         RouteAction::Delete(route) => format!("delete {}", route.name),
     };
     format!("change([{}])", changes.iter().map(action).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn tests_pick_different_destinations() {
+        let tests = 0..1_000;
+        let picked: BTreeSet<_> =
+            tests.clone().flat_map(|test| destinations(&format!("pileus-unknown-{test:08x}"))).collect();
+        assert!(picked.len() > 2 * 980, "{} of 1000 pairs out of 65536", picked.len());
+        for destination in picked {
+            let range: IpNet = destination.parse().unwrap();
+            assert!(range.trunc() == range && destination.starts_with("10."), "{destination}");
+        }
+    }
+
+    #[test]
+    fn routes_that_share_addresses_with_those_of_the_test_overlap() {
+        let ours = ["10.1.2.0/25", "10.1.2.128/25"].map(str::to_owned);
+        for (listed, expected) in [
+            ("10.1.2.0/25", true),
+            ("10.1.2.0/24", true),
+            ("10.1.2.200/32", true),
+            ("10.0.0.0/8", true),
+            ("10.1.3.0/24", false),
+            ("0.0.0.0/0", false),
+            ("::/0", false),
+            ("fd00::/8", false),
+            ("a prefix list", false),
+        ] {
+            assert_eq!(overlaps(listed, &ours), expected, "{listed}");
+        }
+    }
 }

@@ -3,40 +3,56 @@
 
 use std::time::Duration;
 
-use pileus_cloud::{Error, Retry, RouteChange, ServiceChange};
+use pileus_cloud::{Error, Retry, RouteChange, Service, ServiceAction, ServiceChange};
 use pileus_host::Fault;
 use tokio::time::{Instant, sleep};
 
-use super::super::changes::{CallFailure, CallRecord, ChangeOutcome, Listing};
+use super::super::changes::{CallFailure, CallRecord, ChangeOutcome, Listing, ServiceReport};
 use super::super::cloud::{Cloud, CloudMode};
+use super::super::facts::SeenRequest;
 
 /// How long a change may take. Clouds that build load balancers from virtual machines need some minutes.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// The longest wait before the next call, regardless of what the provider asks for.
-pub(super) const MAX_WAIT: Duration = Duration::from_secs(30);
+const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// The shortest wait before the next call.
 pub(super) const MIN_WAIT: Duration = Duration::from_secs(1);
 
 /// How often a failed call or change that may be retried is sent.
-pub(super) const MAX_TRIES: usize = 5;
+const MAX_TRIES: usize = 5;
 
-/// A change with the provider's resume note.
+/// A change that is sent again while it is in progress.
 pub(super) trait Resume: Clone {
-    /// Sets the note.
-    fn set_resume(&mut self, note: Option<String>);
+    /// Sets the provider's note, and what the host would have written to the object since.
+    fn resume(&mut self, note: Option<String>, report: &ServiceReport);
 }
 
 impl Resume for ServiceChange {
-    fn set_resume(&mut self, note: Option<String>) {
+    fn resume(&mut self, note: Option<String>, report: &ServiceReport) {
         self.resume = note;
+        if let ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) = &mut self.action {
+            write_report(service, report);
+        }
     }
 }
 
 impl Resume for RouteChange {
-    fn set_resume(&mut self, note: Option<String>) {
+    fn resume(&mut self, note: Option<String>, _: &ServiceReport) {
         self.resume = note;
+    }
+}
+
+/// Writes what a provider reports to its Service, as the host does. A provider may find what it made by an annotation.
+pub(super) fn write_report(service: &mut Service, report: &ServiceReport) {
+    let ServiceReport { status, notices: _, annotations } = report;
+    if let Some(status) = status {
+        service.status.clone_from(status);
+    }
+    for (key, value) in annotations {
+        service.annotations.retain(|(other, _)| other != key);
+        service.annotations.extend(value.iter().map(|value| (key.clone(), value.clone())));
     }
 }
 
@@ -59,7 +75,8 @@ where
         Ok(Err(error)) => Err(CallFailure::Error(error)),
         Err(fault) => Err(CallFailure::Fault(fault)),
     };
-    CallRecord { sent, first: outcomes.clone().unwrap_or_default(), outcomes, requests: cloud.seen() }
+    let history = outcomes.iter().flatten().map(|outcome: &ChangeOutcome| vec![outcome.clone()]).collect();
+    CallRecord { sent, outcomes, history, requests: cloud.seen() }
 }
 
 /// Repeats changes until each has ended. Every second change loses its note on the way, which may cost reads but
@@ -75,7 +92,7 @@ where
 {
     let until = Instant::now() + TIMEOUT;
     let mut items: Vec<Item<C>> = changes.into_iter().map(Item::new).collect();
-    let (mut requests, mut first, mut failures) = (Vec::new(), None, 0);
+    let (mut requests, mut failures) = (Vec::new(), 0);
     loop {
         let due: Vec<C> = items.iter().filter(|item| item.is_due()).map(|item| item.change.clone()).collect();
         let CallRecord { outcomes, requests: more, .. } =
@@ -86,14 +103,13 @@ where
             Err(failure) => {
                 failures += 1;
                 let Some(wait) = repeat_after(&failure).filter(|_| failures < MAX_TRIES) else {
-                    let first = first.unwrap_or_default();
-                    return CallRecord { sent, outcomes: Err(failure), first, requests };
+                    let history = items.into_iter().map(|item| item.history).collect();
+                    return CallRecord { sent, outcomes: Err(failure), history, requests };
                 };
                 sleep(wait).await;
                 continue;
             }
         };
-        first.get_or_insert_with(|| outcomes.clone());
         for (place, (item, outcome)) in
             items.iter_mut().filter(|item| item.is_due()).zip(outcomes).enumerate()
         {
@@ -105,8 +121,9 @@ where
             _ => break,
         }
     }
-    let outcomes = items.into_iter().filter_map(|item| item.outcome).collect();
-    CallRecord { sent, outcomes: Ok(outcomes), first: first.unwrap_or_default(), requests }
+    let outcomes = items.iter().filter_map(|item| item.history.last().cloned()).collect();
+    let history = items.into_iter().map(|item| item.history).collect();
+    CallRecord { sent, outcomes: Ok(outcomes), history, requests }
 }
 
 /// Lists in this mode, and in the real cloud again after a failure that may pass.
@@ -115,22 +132,36 @@ pub(super) async fn list<T>(
     mode: CloudMode,
     call: impl AsyncFn() -> Result<Result<Vec<T>, Error>, Fault>,
 ) -> Listing<T> {
-    let mut requests = Vec::new();
-    let mut tries = 0;
-    loop {
-        tries += 1;
+    let read = async || {
         cloud.begin(mode, &[]);
         let items = match call().await {
             Ok(listed) => listed.map_err(CallFailure::Error),
             Err(fault) => Err(CallFailure::Fault(fault)),
         };
-        requests.extend(cloud.seen());
-        let may_repeat = mode == CloudMode::Real && tries < MAX_TRIES;
-        match items.as_ref().err().and_then(repeat_after).filter(|_| may_repeat) {
-            Some(wait) => sleep(wait).await,
-            None => return Listing { items, requests },
-        }
+        (items, cloud.seen())
+    };
+    let wait = |items: &Result<_, _>| {
+        items.as_ref().err().filter(|_| mode == CloudMode::Real).and_then(repeat_after)
+    };
+    let (items, requests) = read_until_final(read, wait).await;
+    Listing { items, requests }
+}
+
+/// Repeats a read until its outcome is final or it was sent [`MAX_TRIES`] times. Returns the last outcome, and the requests of
+/// all calls.
+pub(super) async fn read_until_final<T>(
+    read: impl AsyncFn() -> (T, Vec<SeenRequest>),
+    repeat_after: impl Fn(&T) -> Option<Duration>,
+) -> (T, Vec<SeenRequest>) {
+    let (mut outcome, mut requests) = read().await;
+    for _ in 1..MAX_TRIES {
+        let Some(wait) = repeat_after(&outcome) else { break };
+        sleep(wait.clamp(MIN_WAIT, MAX_WAIT)).await;
+        let (again, more) = read().await;
+        requests.extend(more);
+        outcome = again;
     }
+    (outcome, requests)
 }
 
 /// When to repeat a call; none if that would not help.
@@ -155,28 +186,28 @@ pub(super) const fn retry_after(error: &Error) -> Option<Duration> {
 /// A change that is being repeated.
 struct Item<C> {
     change: C,
-    outcome: Option<ChangeOutcome>,
+    history: Vec<ChangeOutcome>,
     failures: usize,
 }
 
 impl<C: Resume> Item<C> {
     const fn new(change: C) -> Self {
-        Self { change, outcome: None, failures: 0 }
+        Self { change, history: Vec::new(), failures: 0 }
     }
 
     fn record(&mut self, outcome: ChangeOutcome, forgets: bool) {
         match &outcome {
-            ChangeOutcome::InProgress { resume, .. } => {
-                self.change.set_resume(resume.clone().filter(|_| !forgets));
+            ChangeOutcome::InProgress { resume, report, .. } => {
+                self.change.resume(resume.clone().filter(|_| !forgets), report);
             }
             ChangeOutcome::Failed(_) => self.failures += 1,
             ChangeOutcome::Done(_) | ChangeOutcome::Elsewhere => {}
         }
-        self.outcome = Some(outcome);
+        self.history.push(outcome);
     }
 
     fn is_due(&self) -> bool {
-        match &self.outcome {
+        match self.history.last() {
             None | Some(ChangeOutcome::InProgress { .. }) => true,
             Some(ChangeOutcome::Failed(error)) => self.failures < MAX_TRIES && retry_after(error).is_some(),
             Some(ChangeOutcome::Done(_) | ChangeOutcome::Elsewhere) => false,
@@ -184,7 +215,7 @@ impl<C: Resume> Item<C> {
     }
 
     fn wait(&self) -> Duration {
-        match &self.outcome {
+        match self.history.last() {
             Some(ChangeOutcome::InProgress { after, .. }) => *after,
             Some(ChangeOutcome::Failed(error)) => retry_after(error).unwrap_or(MIN_WAIT),
             _ => Duration::ZERO,
@@ -194,9 +225,9 @@ impl<C: Resume> Item<C> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
 
-    use pileus_cloud::{ErrorKind, RouteProgress};
+    use pileus_cloud::{ErrorKind, Ingress, IngressPoint, RouteProgress, ServiceProgress};
 
     use super::*;
 
@@ -246,5 +277,40 @@ mod tests {
             let is_settled = record.await.outcomes.is_ok();
             assert_eq!((is_settled, calls.get()), (succeeds, times + usize::from(succeeds)), "{fault:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_service_is_sent_again_with_what_the_provider_reported() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let ingress = || {
+            vec![Ingress { point: IngressPoint::Ip("192.0.2.1".to_owned()), ip_mode: None, ports: vec![] }]
+        };
+        let service = Service {
+            annotations: vec![pair("a", "1"), pair("b", "2"), pair("c", "3")],
+            ..Service::named("default", "web", "u")
+        };
+        let (cloud, sent) = (Cloud::new(), RefCell::new(Vec::new()));
+        let change = ServiceChange { action: ServiceAction::Ensure(service.clone()), resume: None };
+        let record = settle(&cloud, String::new(), vec![change], async |due: &[ServiceChange]| {
+            sent.borrow_mut().extend(due.to_vec());
+            let progress = ServiceProgress::InProgress {
+                after: MIN_WAIT,
+                resume: Some("note".to_owned()),
+                status: Some(ingress()),
+                notices: Vec::new(),
+                annotations: vec![("a".to_owned(), None), ("b".to_owned(), Some("7".to_owned()))],
+            };
+            let is_first = sent.borrow().len() == 1;
+            Ok(Ok(vec![Ok(if is_first { progress } else { ServiceProgress::done(ingress()) })]))
+        });
+        assert_eq!(record.await.history[0].len(), 2);
+        let written = Service {
+            status: ingress(),
+            annotations: vec![pair("c", "3"), pair("b", "7")],
+            ..service.clone()
+        };
+        let expected = [(service, None), (written, Some("note".to_owned()))]
+            .map(|(service, resume)| ServiceChange { action: ServiceAction::Ensure(service), resume });
+        assert_eq!(sent.into_inner(), expected);
     }
 }

@@ -8,7 +8,7 @@ use pileus_cloud::{
 use pileus_gate::Effect;
 
 use super::super::changes::{
-    CallFailure, CallRecord, ChangeOutcome, Changes, FaultRecord, Listing, Scenario, Step,
+    CallFailure, CallRecord, ChangeOutcome, Changes, FaultRecord, Listing, Scenario, ServiceReport, Step,
 };
 use super::super::cloud::{CloudMode, RETRY_AFTER};
 use super::super::facts::SeenRequest;
@@ -37,18 +37,25 @@ pub(in super::super) fn request(effect: Effect) -> SeenRequest {
 }
 
 pub(in super::super) fn ip(address: &str) -> ChangeOutcome {
-    ChangeOutcome::Done(vec![Ingress {
-        point: IngressPoint::Ip(address.to_owned()),
+    ChangeOutcome::Done(report(&[address]))
+}
+
+/// A report of these addresses.
+pub(in super::super) fn report(addresses: &[&str]) -> ServiceReport {
+    let ingress = |address: &&str| Ingress {
+        point: IngressPoint::Ip((*address).to_owned()),
         ip_mode: Some(IpMode::Vip),
         ports: Vec::new(),
-    }])
+    };
+    ServiceReport { status: Some(addresses.iter().map(ingress).collect()), ..ServiceReport::default() }
 }
 
 /// A call with these outcomes, and one request with this effect.
 fn of<const N: usize>(outcomes: [ChangeOutcome; N], effect: Effect) -> CallRecord {
     let outcomes = Vec::from(outcomes);
     let requests = vec![request(effect)];
-    CallRecord { sent: "change([…])".to_owned(), first: outcomes.clone(), outcomes: Ok(outcomes), requests }
+    let history = outcomes.iter().map(|outcome| vec![outcome.clone()]).collect();
+    CallRecord { sent: "change([…])".to_owned(), outcomes: Ok(outcomes), history, requests }
 }
 
 fn listing<T>(listed: Vec<T>) -> Listing<T> {
@@ -71,7 +78,7 @@ fn fault_record<T>(mode: CloudMode) -> FaultRecord<T> {
 }
 
 fn gone() -> ChangeOutcome {
-    ChangeOutcome::Done(Vec::new())
+    ChangeOutcome::Done(ServiceReport::default())
 }
 
 fn changes<T>(scenario: Scenario<T>) -> Changes<T> {
@@ -107,6 +114,7 @@ pub(super) fn load_balancers() -> Changes<OwnedLoadBalancer> {
         (Step::AfterKnown, of([ip("198.51.100.2")], Effect::Read)),
         (Step::Move, both(Effect::Write)),
         (Step::MoveAgain, both(Effect::Read)),
+        (Step::Select, both(Effect::Read)),
         (Step::Delete, of([gone()], Effect::Write)),
         (Step::DeleteAgain, of([gone()], Effect::Write)),
         (Step::Orphan, of([gone()], Effect::Write)),
@@ -134,7 +142,7 @@ pub(super) fn routes() -> Changes<ListedRoute> {
         extra: Vec::new(),
     };
     let theirs = || route("10.0.0.0/24", "node-9");
-    let made = || vec![theirs(), route("198.18.0.0/24", "node-1"), route("198.19.0.0/24", "node-2")];
+    let made = || vec![theirs(), route("10.1.2.0/25", "node-1"), route("10.1.2.128/25", "node-2")];
     let both = || of([gone(), gone()], Effect::Write);
     let calls = vec![
         (Step::Make, both()),
@@ -143,11 +151,11 @@ pub(super) fn routes() -> Changes<ListedRoute> {
         (Step::Delete, of([gone()], Effect::Write)),
         (Step::DeleteAgain, of([gone()], Effect::Write)),
     ];
-    let moved = vec![theirs(), route("198.19.0.0/24", "node-2"), route("198.18.0.0/24", "node-2")];
+    let moved = vec![theirs(), route("10.1.2.128/25", "node-2"), route("10.1.2.0/25", "node-2")];
     let lists = vec![
         (Step::Again, made()),
         (Step::Move, moved),
-        (Step::Delete, vec![theirs(), route("198.19.0.0/24", "node-2")]),
+        (Step::Delete, vec![theirs(), route("10.1.2.128/25", "node-2")]),
     ];
-    changes(scenario(["198.18.0.0/24", "198.19.0.0/24"], calls, lists))
+    changes(scenario(["10.1.2.0/25", "10.1.2.128/25"], calls, lists))
 }

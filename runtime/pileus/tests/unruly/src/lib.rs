@@ -9,12 +9,19 @@ use std::collections::BTreeMap;
 
 use instances::{Machine, Page};
 use pileus_guest::{
-    Answer, CallShape, Description, Effect, Error, Instance, Instances, NodeReference, Place, Problem,
-    Provider, Purpose, ServiceFacts, Settings, Stance, export_provider, http, lookup_each,
+    Annotation, AnnotationType, Answer, CallShape, Description, Effect, Error, Instance, Instances,
+    NodeReference, Place, Problem, Provider, Purpose, ServiceFacts, Settings, Stance, export_provider, http,
+    lookup_each,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+
+/// The annotation that it sets on Services.
+const LOAD_BALANCER: &str = "unruly.example/load-balancer";
+
+/// The status of refusals with a code.
+const CODED_STATUS: u16 = 400;
 
 /// The promise to break.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -69,12 +76,24 @@ enum Breaks {
     TrapsInTrouble,
     /// It panics in a large batch.
     TrapsOnMany,
+    /// It finds no provider ID in a batch.
+    LosesIdsInBatches,
+    /// It ignores the error codes that its settings declare.
+    MisreadsCodes,
     /// What it creates has no UID labels.
     ForgetsOwners,
     /// It writes a load balancer at every call.
     AlwaysWrites,
     /// It ignores changed targets.
     KeepsTargets,
+    /// Services have all targets of the call.
+    IgnoresSelections,
+    /// It reports a wrong ingress while a load balancer is being created.
+    ReportsIngressTooEarly,
+    /// Its notices have another message each time.
+    RewordsNotices,
+    /// It sets an annotation that it didn't declare.
+    SetsUndeclaredAnnotations,
     /// It removes load balancers of Services that the call doesn't name.
     ForgetsOthers,
     /// It reports a deletion as done without deleting.
@@ -123,6 +142,14 @@ impl Provider for Unruly {
             .provider_id_scheme("unruly")
             .instances(shape)
             .service_facts(ServiceFacts { known: true, ..ServiceFacts::default() })
+            .service_annotation(Annotation::new(
+                "unruly.example/node-selector",
+                AnnotationType::NodeSelector,
+                "Which Nodes are targets",
+            ))
+            .service_annotation(
+                Annotation::new(LOAD_BALANCER, AnnotationType::Text, "The load balancer's name").written(),
+            )
     }
 
     #[expect(clippy::panic, reason = "the broken promise")]
@@ -150,7 +177,9 @@ impl Provider for Unruly {
             return settings;
         }
         let pages = || Place::Query("cursor".to_owned());
+        let codes = self.cloud.codes(http::CodePlace::Json("code".to_owned()));
         settings
+            .codes(codes.code(CODED_STATUS, "too-many-requests", http::Meaning::Throttled))
             .rule(self.cloud.rule("GET", "/v1/machines", Effect::Read).page(pages()))
             .rule(self.cloud.rule("GET", "/v1/machines/*", Effect::Read))
             .rule(self.cloud.rule("POST", "/v1/machines/*/start", Effect::Write))
@@ -192,6 +221,9 @@ impl Instances for Unruly {
                 return Err(Error::broken("a node has no machine"));
             }
             Breaks::TrapsOnMany if nodes.len() > 100 => panic!("{} nodes", nodes.len()),
+            Breaks::LosesIdsInBatches if purpose == Purpose::Refresh && nodes.len() > 1 => {
+                answers = nodes.iter().map(|_| Ok(Answer::Absent)).collect();
+            }
             _ => {}
         }
         Ok(answers)
@@ -249,7 +281,12 @@ impl Unruly {
             // An hour, in nanoseconds.
             wasip2::clocks::monotonic_clock::subscribe_duration(3_600_000_000_000).block();
         }
-        response
+        match response {
+            Ok(refused) if self.breaks == Breaks::MisreadsCodes && refused.status == CODED_STATUS => {
+                Err(Error::invalid("the cloud refuses the request"))
+            }
+            response => response,
+        }
     }
 
     async fn found(&self, machine: Machine, node: &NodeReference) -> Result<Answer, Error> {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pileus_guest::{
-    Cluster, Error, Ingress, LoadBalancers, OwnedLoadBalancer, Service, ServiceAction, ServiceCall,
-    ServiceChange, ServiceOutcome, ServiceProgress, Targets, http,
+    Cluster, Error, InProgress, Ingress, LoadBalancers, Notice, OwnedLoadBalancer, Service, ServiceAction,
+    ServiceCall, ServiceChange, ServiceOutcome, ServiceProgress, ServiceReport, Targets, http,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Breaks, Unruly, random};
+use crate::{Breaks, LOAD_BALANCER, Unruly, random};
 
 /// The labels of a load balancer.
 const CLUSTER: &str = "cluster";
@@ -86,7 +86,11 @@ impl Unruly {
                 Ok(ServiceProgress::done(service.status.clone()))
             }
             ServiceAction::Ensure(service) | ServiceAction::UpdateTargets(service) => {
-                self.ensure(&call.cluster, call.targets_of(service), service).await
+                let targets = match self.breaks {
+                    Breaks::IgnoresSelections => Targets::all(&call.targets),
+                    _ => call.targets_of(service),
+                };
+                self.ensure(&call.cluster, targets, service).await
             }
             ServiceAction::Delete(_) if self.breaks == Breaks::KeepsWhatIsDeleted => {
                 Ok(ServiceProgress::gone())
@@ -116,12 +120,31 @@ impl Unruly {
             let spec = self.spec(cluster, service, &machines);
             let request = http::put(self.cloud.join(path)).json(&spec);
             current = Some(request.send().await?.json()?);
+            if self.breaks == Breaks::ReportsIngressTooEarly {
+                let progress = InProgress { after: Duration::from_secs(1), resume: None };
+                let report = ServiceReport::new([Ingress::ip("192.0.2.1")]);
+                return Ok(ServiceProgress::InProgress(progress, report));
+            }
         }
         match current {
-            Some(balancer) if balancer.state == "active" => {
-                Ok(ServiceProgress::done(balancer.addresses.into_iter().map(Ingress::ip)))
-            }
+            Some(balancer) if balancer.state == "active" => Ok(ServiceProgress::Done(self.report(balancer))),
             _ => Ok(ServiceProgress::in_progress(Duration::from_secs(1))),
+        }
+    }
+
+    fn report(&self, balancer: LoadBalancer) -> ServiceReport {
+        let message = match self.breaks {
+            Breaks::RewordsNotices => random(),
+            _ => "it is slow".to_owned(),
+        };
+        let report = ServiceReport::new(balancer.addresses.into_iter().map(Ingress::ip))
+            .notices([Notice::normal("SlowLoadBalancer", message)])
+            .annotation(LOAD_BALANCER, Some(balancer.name.clone()));
+        match self.breaks {
+            Breaks::SetsUndeclaredAnnotations => {
+                report.annotation("unruly.example/other", Some(balancer.name))
+            }
+            _ => report,
         }
     }
 
