@@ -230,9 +230,9 @@ fn targets(facts: &Facts) -> CheckResult {
 
 fn selected(facts: &Facts) -> CheckResult {
     let scenario = scenario(facts)?;
-    let annotations = facts.description().iter().flat_map(|description| &description.service_annotations);
+    let annotations = facts.description().map_or(&[][..], |description| &description.service_annotations);
     // The host selects for no other provider.
-    if !annotations.clone().any(|annotation| annotation.value == AnnotationType::NodeSelector) {
+    if !annotations.iter().any(|annotation| annotation.value == AnnotationType::NodeSelector) {
         return Ok(());
     }
     precondition(targets(facts), "load-balancers.targets has to pass first")?;

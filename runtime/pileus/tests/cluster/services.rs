@@ -220,7 +220,8 @@ async fn orphans(style: Style) {
     change(&world, "flipped", flip).await;
     let uid = "0d0c4c0e-0000-4000-8000-000000000000";
     let labels = |cluster: Value| {
-        let mut labels = json!({"pileus-service": uid, "pileus-service-namespace": "default", "pileus-service-name": "x"});
+        let mut labels =
+            json!({"pileus-service": uid, "pileus-service-namespace": "default", "pileus-service-name": "x"});
         if cluster.is_string() {
             labels["pileus-cluster"] = cluster;
         }

@@ -1,5 +1,6 @@
 //! A plain HTTP client for the processes of a test. It doesn't retry, because some tests expect a 503.
 
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,17 +49,23 @@ impl Web {
     }
 
     pub(crate) async fn send(&self, method: Method, path: &str, body: &str) -> Answer {
-        self.send_freely(method, path, body).await.unwrap()
+        let what = format!("{method} {}{path}", self.base);
+        let answer = self.exchange(method, path, body).await;
+        answer.unwrap_or_else(|error| panic!("{what} has no answer: {error:?}"))
     }
 
     /// As [`Web::send`], where no answer may come.
     pub(crate) async fn send_freely(&self, method: Method, path: &str, body: &str) -> Option<Answer> {
+        self.exchange(method, path, body).await.ok()
+    }
+
+    async fn exchange(&self, method: Method, path: &str, body: &str) -> Result<Answer, Box<dyn Error>> {
         let request = Request::builder().method(method).uri(format!("{}{path}", self.base));
-        let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap();
-        let response = self.client.request(request).await.ok()?;
+        let request = request.body(Full::new(Bytes::copy_from_slice(body.as_bytes())))?;
+        let response = self.client.request(request).await?;
         let status = response.status().as_u16();
-        let body = response.into_body().collect().await.ok()?.to_bytes();
-        Some(Answer { status, body: String::from_utf8(body.to_vec()).unwrap() })
+        let body = response.into_body().collect().await?.to_bytes();
+        Ok(Answer { status, body: String::from_utf8(body.to_vec())? })
     }
 
     /// Asks until the answer is as wanted, and returns it.
