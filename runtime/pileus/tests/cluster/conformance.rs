@@ -284,7 +284,7 @@ async fn each_violation_of_the_contract_fails_exactly_its_checks() {
         ("traps-on-rubbish", &["configuration.never-traps"]),
         ("names-no-field", &["configuration.names-fields"]),
         ("changes-its-mind", &["configuration.same-twice"]),
-        ("order", &["instances.order", "load-balancers.order"]),
+        ("order", &["instances.order", "instances.refresh", "load-balancers.order"]),
         ("one-too-few", &["instances.one-each", "load-balancers.one-each", "routes.one-each"]),
         ("absent-is-an-error", &["instances.absent", "instances.gone"]),
         ("errors-are-absent", &errors_are_absent),
