@@ -310,7 +310,12 @@ mod tests {
         let Known { alone, mixed, reversed, refreshed } = known(facts);
         let alone = &mut alone[0];
         alone.by_name.iter_mut().chain(&mut alone.by_id).for_each(|call| change(found(call)));
-        for call in [mixed, reversed].into_iter().chain(refreshed) {
+        in_batches([mixed, reversed].into_iter().chain(refreshed), change);
+    }
+
+    /// Changes the first Node's instance in calls about several Nodes.
+    fn in_batches<'a>(calls: impl IntoIterator<Item = &'a mut LookupCall>, change: impl Fn(&mut Instance)) {
+        for call in calls {
             let LookupOutcome::Answers(answers) = &mut call.outcome else { unreachable!() };
             for answer in answers {
                 if let Ok(Answer::Found(instance)) = answer
@@ -333,7 +338,10 @@ mod tests {
                 in_all_answers(facts, |instance| instance.left_out.push(reason.to_owned()));
             }),
             ("instances.by-id", |facts| {
-                found(known(facts).alone[0].by_id.as_mut().unwrap()).zone = Some("b".to_owned());
+                let Known { alone, refreshed, .. } = known(facts);
+                let move_to_b = |instance: &mut Instance| instance.zone = Some("b".to_owned());
+                move_to_b(found(alone[0].by_id.as_mut().unwrap()));
+                in_batches(refreshed, move_to_b);
             }),
             ("instances.repeatable", |facts| {
                 let more = ("a".to_owned(), "b".to_owned());
@@ -424,7 +432,7 @@ mod tests {
         lookups_of(&mut facts).gone = None;
         assert!(needs(found_by_name(&facts)).contains("--node NAME"));
         assert!(needs(gone(&facts)).contains("--gone PROVIDER-ID"));
-        let names = ["known", "by-id", "repeatable", "confirm", "gone", "order", "neighbours"];
+        let names = ["known", "by-id", "repeatable", "confirm", "gone", "order", "neighbours", "refresh"];
         let mut unrun = names.map(|name| format!("instances.{name}")).to_vec();
         unrun.push("trouble.halfway".to_owned());
         assert_eq!(outcomes(&facts, "not run"), unrun);

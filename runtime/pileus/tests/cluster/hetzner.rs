@@ -228,10 +228,10 @@ async fn a_cluster_of_the_former_controller_is_taken_over_without_a_write_to_the
     let run = start(&world, &cloud).await;
     world.register((1..=2).map(with_range)).await;
     let web = create_whole(&world, &json!({"metadata": {"name": "web"}})).await;
-    // Clients are served before all is written.
-    let changes = [r#"action="ensure""#, r#"result="done""#];
-    run.counted("pileus_service_changes_total", &changes).await;
-    cloud.until(|state| routes(state).len() == 2).await;
+    // The Service is served before its Nodes have joined.
+    let targets =
+        |state: &Value| state["load_balancers"]["first"][0]["targets"].as_array().map_or(0, Vec::len);
+    cloud.until(|state| routes(state).len() == 2 && targets(state) == 2).await;
     assert!(run.stop().await.success());
 
     // What is there now bears the former controller's marks alone.
@@ -242,6 +242,7 @@ async fn a_cluster_of_the_former_controller_is_taken_over_without_a_write_to_the
     assert_eq!(request, 200);
     let before = cloud.writes().await;
     let run = start(&world, &cloud).await;
+    let changes = [r#"action="ensure""#, r#"result="done""#];
     run.counted("pileus_service_changes_total", &changes).await;
     run.counted("pileus_route_lists_total", &[r#"result="ok""#]).await;
     let [after] = cloud.all("load_balancers").await.try_into().unwrap();
