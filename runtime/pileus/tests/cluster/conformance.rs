@@ -77,7 +77,7 @@ impl Said {
     }
 
     /// Their ids.
-    fn ids(&self, result: &str) -> Vec<String> {
+    pub(crate) fn ids(&self, result: &str) -> Vec<String> {
         self.checks(result).iter().map(|check| check["id"].as_str().unwrap().to_owned()).collect()
     }
 }
@@ -89,7 +89,7 @@ fn command(arguments: &[&str]) -> Command {
     command
 }
 
-async fn test(arguments: &[&str]) -> Said {
+pub(crate) async fn test(arguments: &[&str]) -> Said {
     Said::by(tokio::process::Command::from(command(arguments)), LONG).await
 }
 

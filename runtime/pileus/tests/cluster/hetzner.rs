@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use tokio::time;
 
 use crate::SOON;
+use crate::conformance;
 use crate::node::is_uninitialised;
 use crate::service::{change, create, create_whole, delete, get, ingress, is_served, until};
 use crate::web::{Answer, Web};
@@ -252,6 +253,18 @@ async fn a_cluster_of_the_former_controller_is_taken_over_without_a_write_to_the
     change(&world, "web", annotated(&[("algorithm-type", "least_connections")])).await;
     cloud.until(|state| state["load_balancers"]["first"][0]["labels"]["pileus-cluster"].is_string()).await;
     assert!(run.stop().await.success());
+}
+
+#[tokio::test]
+async fn the_provider_passes_every_check() {
+    let cloud = Cloud::start(3).await;
+    let file = cloud.token.path().join("provider.yaml");
+    std::fs::write(&file, cloud.document().to_string()).unwrap();
+    let nodes = ["--node", "node-1", "--node", "node-2", "--gone", "hcloud://999999"];
+    let flags = ["--allow-changes", "--require-all", "--json"];
+    let said =
+        conformance::test(&[&["--provider", file.to_str().unwrap()], &nodes[..], &flags].concat()).await;
+    assert_eq!((said.code, said.ids("failed"), said.ids("not-run")), (Some(0), vec![], vec![]), "{said:#?}");
 }
 
 /// The status of a `PUT` with the token.
