@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use pileus_cloud::{Address, AddressKind, Answer, Error, ErrorKind, InstanceState, NodeReference, ProviderId, Purpose};
+use pileus_cloud::{
+    Address, AddressKind, Answer, Error, ErrorKind, InstanceState, NodeReference, ProviderId, Purpose,
+};
 use pileus_host::{Guest, Limits};
 
 use crate::Language;
@@ -131,6 +133,5 @@ async fn an_exception_for_one_node_is_that_nodes_error(language: &Language) {
     let answers = lookup(&guest, &nodes(1)).await;
     let error = answers[0].as_ref().unwrap_err();
     assert_eq!(error.kind, ErrorKind::Broken);
-    assert!(error.message.starts_with(&format!("node node-1: {}", language.missing_field)), "{error}");
+    assert!(error.message.starts_with(&format!("node node-1: {}", language.malformed_machine)), "{error}");
 }
-

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use pileus_cloud::{
-    Error, ErrorKind, IngressPoint, IpFamily, OwnedLoadBalancer, Protocol, ProviderId, Service, ServiceAction, ServiceCall,
-    ServiceChange, ServicePort, ServiceProgress, SessionAffinity, Target, TargetSelection, TrafficPolicy,
+    Error, ErrorKind, IngressPoint, IpFamily, OwnedLoadBalancer, Protocol, ProviderId, Service,
+    ServiceAction, ServiceCall, ServiceChange, ServicePort, ServiceProgress, SessionAffinity, Target,
+    TargetSelection, TrafficPolicy,
 };
 use pileus_host::{Guest, Limits};
 use serde_json::{Value, json};
@@ -25,6 +26,11 @@ with_each_provider!(
 );
 
 type Outcome = Result<ServiceProgress, Error>;
+
+/// A busy machine must not bring a call to its soft deadline.
+fn patient() -> Limits {
+    Limits { load_balancers_soft: Duration::from_secs(30), ..Limits::default() }
+}
 
 fn service(name: &str) -> Service {
     let port = |protocol, port, node_port| ServicePort {
@@ -100,13 +106,14 @@ fn document(cloud: &Cloud, path: &str) -> Value {
 /// How often the cloud was asked to write.
 fn writes(cloud: &Cloud) -> u64 {
     let counters = document(cloud, "/admin/counters");
-    let outcomes = ["create", "change", "delete"].map(|kind| counters["calls"][kind].as_object().unwrap().clone());
+    let outcomes =
+        ["create", "change", "delete"].map(|kind| counters["calls"][kind].as_object().unwrap().clone());
     outcomes.iter().flat_map(|outcomes| outcomes.values()).map(|count| count.as_u64().unwrap()).sum()
 }
 
 async fn all_that_a_service_asks_for_is_written_once(language: &Language) {
     let cloud = Cloud::start(3);
-    let guest = language.provider(&cloud, Limits::default()).await;
+    let guest = language.provider(&cloud, patient()).await;
     let all = Service {
         policy: TrafficPolicy::Local(31_000),
         affinity: SessionAffinity::ClientIp(Duration::from_mins(10)),
@@ -139,7 +146,7 @@ async fn all_that_a_service_asks_for_is_written_once(language: &Language) {
 
 async fn what_differs_is_written_and_what_is_gone_is_done(language: &Language) {
     let cloud = Cloud::start(3);
-    let guest = language.provider(&cloud, Limits::default()).await;
+    let guest = language.provider(&cloud, patient()).await;
     let mut web = service("web");
     let machines = |cloud: &Cloud| document(cloud, "/v1/load-balancers/uid-web")["machines"].clone();
     assert_eq!(addresses(&ensure(&guest, &web).await), ["198.51.100.1"]);
@@ -162,7 +169,7 @@ async fn what_differs_is_written_and_what_is_gone_is_done(language: &Language) {
 
 async fn an_operation_is_in_progress_until_it_ends(language: &Language) {
     let cloud = Cloud::start(3);
-    let guest = language.provider(&cloud, Limits::default()).await;
+    let guest = language.provider(&cloud, patient()).await;
     cloud.send("PUT", "/admin/faults", r#"{"operations": {"takesMs": 1500}}"#);
     let web = service("web");
     for (action, expected) in
@@ -184,7 +191,7 @@ async fn an_operation_is_in_progress_until_it_ends(language: &Language) {
 
 async fn a_late_failure_is_told_and_then_written_again(language: &Language) {
     let cloud = Cloud::start(3);
-    let guest = language.provider(&cloud, Limits::default()).await;
+    let guest = language.provider(&cloud, patient()).await;
     cloud.send("PUT", "/admin/faults", r#"{"operations": {"lateFailures": {"next": 1}}}"#);
     let web = service("web");
     let action = ServiceAction::Ensure(web.clone());
@@ -200,7 +207,7 @@ async fn a_late_failure_is_told_and_then_written_again(language: &Language) {
 
 async fn removals_take_effect_before_additions(language: &Language) {
     let cloud = Cloud::start(3);
-    let guest = language.provider(&cloud, Limits::default()).await;
+    let guest = language.provider(&cloud, patient()).await;
     let with_address =
         |name: &str| Service { requested_ip: Some("198.51.100.7".to_owned()), ..service(name) };
     ensure(&guest, &with_address("old")).await.unwrap();
@@ -212,8 +219,10 @@ async fn removals_take_effect_before_additions(language: &Language) {
 
 async fn a_refused_service_does_not_affect_the_others(language: &Language) {
     let cloud = Cloud::start(3);
-    let guest = language.provider(&cloud, Limits::default()).await;
-    ensure(&guest, &Service { requested_ip: Some("198.51.100.7".to_owned()), ..service("first") }).await.unwrap();
+    let guest = language.provider(&cloud, patient()).await;
+    ensure(&guest, &Service { requested_ip: Some("198.51.100.7".to_owned()), ..service("first") })
+        .await
+        .unwrap();
     let services = [
         service("a"),
         Service { requested_ip: Some("198.51.100.7".to_owned()), ..service("taken") },
@@ -229,20 +238,22 @@ async fn a_refused_service_does_not_affect_the_others(language: &Language) {
 }
 
 async fn refused_requests_are_errors_of_their_kind(language: &Language) {
-    let cloud = Cloud::start(3);
-    let guest = language.provider(&cloud, Limits::default()).await;
     for (faults, expected) in [
         (
             r#"{"throttle": {"share": 1, "retryAfterSeconds": 7}}"#,
             ErrorKind::Throttled(Some(Duration::from_secs(7))),
         ),
         (r#"{"errors": {"share": 1, "status": 503}}"#, ErrorKind::Unavailable(None)),
-        (r#"{"cut": {"next": 9}}"#, ErrorKind::Unavailable(None)),
+        (r#"{"cut": {"next": 99}}"#, ErrorKind::Unavailable(None)),
     ] {
+        // A gate that was throttled holds later requests back.
+        let cloud = Cloud::start(3);
         cloud.send("PUT", "/admin/faults", faults);
-        assert_eq!(kind(&ensure(&guest, &service("web")).await), expected);
+        let guest = language.provider(&cloud, Limits::default()).await;
+        assert_eq!(kind(&ensure(&guest, &service("web")).await), expected, "{faults}");
+        let guest = language.provider(&cloud, Limits::default()).await;
         let error = guest.list_owned_once(&cluster()).await.unwrap().unwrap_err();
-        assert_eq!(error.kind, expected, "{error}");
+        assert_eq!(error.kind, expected, "{faults}: {error}");
     }
 }
 
@@ -259,7 +270,7 @@ async fn after_the_soft_deadline_a_change_is_in_progress(language: &Language) {
 async fn all_pages_of_a_list_are_read_and_other_clusters_left_out(language: &Language) {
     const COUNT: usize = 1_001; // more than a page
     let cloud = Cloud::start(0);
-    let guest = language.provider(&cloud, Limits::default()).await;
+    let guest = language.provider(&cloud, patient()).await;
     let put = |name: &str, labels: Value| {
         let body = json!({"ports": [{"protocol": "tcp", "port": 80}], "labels": labels}).to_string();
         cloud.send("PUT", &format!("/v1/load-balancers/{name}"), &body);

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use cloud::Cloud;
 use pileus_cloud::{Cluster, ErrorKind};
 use pileus_gate::{Gate, Grant};
-use pileus_host::{Capability, CodeCache, Compiler, Component, Engine, Fault, Guest, Limits, Metrics};
+use pileus_host::{Capability, CodeCache, Compiler, Component, Engine, Guest, Limits, Metrics};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
@@ -34,8 +34,8 @@ struct Language {
     name: &'static str,
     /// The error of a request that the gate denies.
     denied: ErrorKind,
-    /// The exception for a machine without fields.
-    missing_field: &'static str,
+    /// The error for a machine with an unknown state and without other fields.
+    malformed_machine: &'static str,
     /// The exception for a text that isn't JSON.
     not_json: &'static str,
 }
@@ -43,7 +43,7 @@ struct Language {
 const PYTHON: Language = Language {
     name: "python",
     denied: ErrorKind::Denied,
-    missing_field: "KeyError: 'type'",
+    malformed_machine: "KeyError: 'type'",
     not_json: "JSONDecodeError",
 };
 
@@ -51,7 +51,7 @@ const JAVASCRIPT: Language = Language {
     name: "javascript",
     // `fetch` rejects with the same error for every request without a response.
     denied: ErrorKind::Unavailable(None),
-    missing_field: "TypeError: can't convert undefined to object",
+    malformed_machine: "unknown state or address kind: {\"state\":\"melted\"}",
     not_json: "SyntaxError: JSON.parse",
 };
 
@@ -118,7 +118,7 @@ with_each_provider!(
     it_describes_itself,
     its_settings_follow_from_its_configuration,
     an_invalid_configuration_is_rejected_with_all_problems,
-    an_uncaught_exception_ends_its_call_and_is_reported,
+    an_unexpected_exception_is_reported_and_affects_no_other_call,
 );
 
 async fn it_describes_itself(language: &Language) {
@@ -156,6 +156,8 @@ async fn an_invalid_configuration_is_rejected_with_all_problems(language: &Langu
     let component = language.component().await;
     for (document, places) in [
         ("{}", &["endpoint"][..]),
+        ("{", &[""]),
+        ("null", &[""]),
         (r#"{"endpoint": 5}"#, &["endpoint"]),
         (r#"{"endpoint": "ftp://cloud.test"}"#, &["endpoint"]),
         (r#"{"endpoint": "http://cloud.test:99999"}"#, &["endpoint"]),
@@ -170,14 +172,14 @@ async fn an_invalid_configuration_is_rejected_with_all_problems(language: &Langu
     }
 }
 
-async fn an_uncaught_exception_ends_its_call_and_is_reported(language: &Language) {
+async fn an_unexpected_exception_is_reported_and_affects_no_other_call(language: &Language) {
     let cloud = Cloud::start(1);
     let good = language.provider(&cloud, Limits::default()).await;
     let bad = language.provider_with("no JSON", cloud.port, Limits::default()).await;
     for _ in 0..2 {
-        let fault = bad.list_owned_once(&cluster()).await.unwrap_err();
-        let Fault::Trapped { stderr_tail: Some(words), .. } = &fault else { panic!("{fault:?}") };
-        assert!(words.contains(language.not_json), "{words}");
+        let error = bad.list_owned_once(&cluster()).await.unwrap().unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Broken, "{error}");
+        assert!(error.message.contains(language.not_json), "{error}");
         assert_eq!(good.list_owned_once(&cluster()).await.unwrap(), Ok(Vec::new()));
     }
 }

@@ -46,7 +46,7 @@ export const info = {
   },
 
   configure(document) {
-    const { endpoint, ...unknown } = JSON.parse(document);
+    const { endpoint, ...unknown } = parse(document);
     const message = "unknown field, expected `endpoint`";
     const problems = Object.keys(unknown).sort().map((path) => ({ path, message }));
     const base = baseUrl(endpoint);
@@ -79,6 +79,18 @@ export const info = {
     return { endpoints: [access], rules, limits: [], refusals: [], nodeLabels: [], notices: [], oneAtATime: [], extra: [] };
   },
 };
+
+/** The fields of a configuration. What is thrown otherwise is the error of `configure`: a list of problems. */
+function parse(document) {
+  let configuration;
+  try {
+    configuration = JSON.parse(document);
+  } catch (error) {
+    throw [{ path: "", message: `expected JSON: ${error.message}` }];
+  }
+  if (!(configuration instanceof Object)) throw [{ path: "", message: "expected an object" }];
+  return configuration;
+}
 
 export const instances = {
   // One read for each Node is correct for every purpose.
@@ -126,20 +138,28 @@ export const loadBalancers = {
   },
 
   async listOwned(cluster) {
-    const owned = [];
-    for (let cursor = ""; cursor !== undefined; ) {
-      const page = await list(`load-balancers?limit=1000${cursor && `&cursor=${cursor}`}`);
-      for (const { name, labels } of page.loadBalancers) {
-        const { "pileus-cluster": clusterUid, "pileus-service": serviceUid } = labels;
-        const service = [labels["pileus-service-namespace"], labels["pileus-service-name"]];
-        if (serviceUid === undefined || (clusterUid !== undefined && clusterUid !== cluster.uid)) continue;
-        owned.push({ clusterUid, serviceUid, service: service.includes(undefined) ? undefined : service, name, extra: [] });
-      }
-      cursor = page.next && encodeURIComponent(page.next);
+    try {
+      return await listOwned(cluster);
+    } catch (error) {
+      throw asFailure(error);
     }
-    return owned;
   },
 };
+
+async function listOwned(cluster) {
+  const owned = [];
+  for (let cursor = ""; cursor !== undefined; ) {
+    const page = await list(`load-balancers?limit=1000${cursor && `&cursor=${cursor}`}`);
+    for (const { name, labels } of page.loadBalancers) {
+      const { "pileus-cluster": clusterUid, "pileus-service": serviceUid } = labels;
+      const service = [labels["pileus-service-namespace"], labels["pileus-service-name"]];
+      if (serviceUid === undefined || (clusterUid !== undefined && clusterUid !== cluster.uid)) continue;
+      owned.push({ clusterUid, serviceUid, service: service.includes(undefined) ? undefined : service, name, extra: [] });
+    }
+    cursor = page.next && encodeURIComponent(page.next);
+  }
+  return owned;
+}
 
 const isRemoval = ({ action }) => action.tag === "delete" || action.tag === "remove-orphan";
 const done = (status) => ({ tag: "done", val: { status, notices: [], annotations: [], extra: [] } });
@@ -205,7 +225,7 @@ async function attempt(name, step, late) {
     return await step();
   } catch (error) {
     if (error === LATE) return late;
-    const known = error.kind ? error : failure("broken", String(error));
+    const known = asFailure(error);
     return { tag: "failed", val: { ...known, message: `${name}: ${known.message}` } };
   }
 }
@@ -217,20 +237,24 @@ async function attempt(name, step, late) {
 async function request(method, path, body) {
   const url = `${baseUrl(JSON.parse(configuration()).endpoint)}v1/${path}`;
   const content = body && { headers: { "content-type": "application/json" }, body: JSON.stringify(body) };
-  let response, text;
-  try {
-    response = await fetch(url, { method, ...content, signal: AbortSignal.timeout(Number(remaining())) });
-    text = await response.text();
-  } catch (error) {
-    if (remaining() === 0n) throw LATE;
-    throw failure("unavailable", `no response from the cloud: ${error.message}`);
-  }
+  const exchange = async () => {
+    const response = await fetch(url, { method, ...content });
+    return [response, await response.text()];
+  };
+  const [response, text] = await Promise.race([exchange(), softDeadline()]).catch((error) => {
+    throw remaining() === 0n ? LATE : failure("unavailable", `no response from the cloud: ${error.message}`);
+  });
   if (response.status === 404 || response.status === 204) return undefined;
   if (response.ok) return JSON.parse(text);
   const kind = KINDS[response.status] ?? (response.status >= 500 ? "unavailable" : "broken");
   const seconds = response.headers.get("retry-after") ?? "";
   const retryAfter = /^\d+$/.test(seconds) ? BigInt(seconds) * 1000n : undefined;
   throw failure(kind, `the cloud answered ${response.status}: ${text.slice(0, 200)}`, retryAfter);
+}
+
+/** Rejects at the soft deadline of the call. */
+function softDeadline() {
+  return new Promise((_, reject) => setTimeout(reject, Number(remaining())));
 }
 
 /** A read of a list, which always exists. */
@@ -248,11 +272,19 @@ function machineId(providerId) {
 
 /** The URL with a slash at its end. Undefined if it isn't a base URL. */
 function baseUrl(text) {
-  if (!URL.canParse(text)) return undefined;
-  const url = new URL(text);
-  if (!["http:", "https:"].includes(url.protocol) || url.username || url.search || url.hash) return undefined;
-  url.pathname = url.pathname.replace(/\/*$/, "/");
-  return url;
+  try {
+    const url = new URL(text);
+    if (!["http:", "https:"].includes(url.protocol) || url.username || url.search || url.hash) return undefined;
+    url.pathname = url.pathname.replace(/\/*$/, "/");
+    return url;
+  } catch {
+    return undefined;
+  }
+}
+
+/** An exception as an error of the contract. An `Error` would be taken for one and has none of its fields. */
+function asFailure(error) {
+  return error.kind ? error : failure("broken", String(error));
 }
 
 function failed({ error }) {

@@ -126,11 +126,16 @@ async def attempt(name: str, step, late, failed):
     except Late:
         return late
     except Exception as problem:
-        if isinstance(problem, Err) and isinstance(problem.value, types.Error):
-            known = problem.value
-        else:
-            known = error(types.ErrorKind_Broken(), f"{type(problem).__name__}: {problem}").value
+        known = as_error(problem)
         return failed(types.Error(known.kind, f"{name}: {known.message}", known.extra))
+
+
+def as_error(problem: Exception) -> types.Error:
+    if isinstance(problem, Err) and isinstance(problem.value, types.Error):
+        return problem.value
+    if isinstance(problem, Late):
+        return types.Error(types.ErrorKind_Unavailable(None), "the cloud did not answer in time", extra=[])
+    return types.Error(types.ErrorKind_Broken(), f"{type(problem).__name__}: {problem}", extra=[])
 
 
 async def write(body: http.OutgoingBody, content: bytes) -> None:

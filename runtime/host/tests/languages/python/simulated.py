@@ -8,7 +8,7 @@ componentize-py generates `wit_world` from the contract, with a module for each 
 import json
 from urllib.parse import quote, urlencode
 
-from cloud import Late, attempt, base_url, error, items, request, run_all
+from cloud import as_error, attempt, base_url, error, items, request, run_all
 from componentize_py_types import Err
 from wit_world import exports
 from wit_world.exports import info, instances
@@ -37,7 +37,12 @@ class Info(exports.Info):
         return info.Description("simulated-python", "0.1.0", ["simulated"], schema, [], no_facts, [], shapes, [])
 
     def configure(self, document: str) -> info.Settings:
-        configuration = json.loads(document)
+        try:
+            configuration = json.loads(document)
+        except ValueError as problem:
+            raise Err([info.Problem("", f"expected JSON: {problem}")])
+        if not isinstance(configuration, dict):
+            raise Err([info.Problem("", "expected an object")])
         unknown = sorted(configuration.keys() - {"endpoint"})
         problems = [info.Problem(field, "unknown field, expected `endpoint`") for field in unknown]
         try:
@@ -130,8 +135,8 @@ class LoadBalancers(exports.LoadBalancers):
     def list_owned(self, cluster: types.Cluster) -> list[lb.Owned]:
         try:
             [found] = run_all([items("load-balancers?limit=1000", "loadBalancers")])
-        except Late:
-            raise error(types.ErrorKind_Unavailable(None), "the cloud did not answer in time")
+        except Exception as problem:
+            raise Err(as_error(problem))
         return [owned(one["name"], one["labels"]) for one in found if is_owned(one["labels"], cluster)]
 
 
