@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pileus_cloud::{
-    Error, ErrorKind, IngressPoint, IpFamily, OwnedLoadBalancer, Protocol, ProviderId, Service,
+    Error, ErrorKind, Ingress, IngressPoint, IpFamily, OwnedLoadBalancer, Protocol, ProviderId, Service,
     ServiceAction, ServiceCall, ServiceChange, ServicePort, ServiceProgress, SessionAffinity, Target,
     TargetSelection, TrafficPolicy,
 };
@@ -75,13 +75,13 @@ async fn ensure(guest: &Guest, service: &Service) -> Outcome {
 }
 
 /// The addresses of a Service whose change is complete.
-fn addresses(outcome: &Outcome) -> Vec<&str> {
+fn addresses<'a>(outcome: &'a Outcome) -> Vec<&'a str> {
     let Ok(ServiceProgress::Done { status, .. }) = outcome else { panic!("{outcome:?}") };
-    let ip = |point| match point {
-        &IngressPoint::Ip(ref ip) => ip.as_str(),
-        other => panic!("{other:?}"),
+    let ip = |ingress: &'a Ingress| match &ingress.point {
+        IngressPoint::Ip(ip) => ip.as_str(),
+        IngressPoint::Hostname(name) => panic!("{name}"),
     };
-    status.iter().map(|ingress| ip(&ingress.point)).collect()
+    status.iter().map(ip).collect()
 }
 
 /// The note of a change that is in progress.
