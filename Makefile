@@ -15,7 +15,7 @@ PROGRESS := deploy/dev/progress
 export RUST_TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full lint bench mutants audit first-time guests python-guest stack
+.PHONY: help demo test test-full lint bench mutants audit first-time guests language-guests stack
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ demo: first-time stack guests ## Show Pileus at work, with a real API server and
 		cargo build --locked $(PROGRAMS)
 	@$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
-test: first-time python-guest stack guests ## Run all tests (12 minutes once built)
+test: first-time language-guests stack guests ## Run all tests (12 minutes once built)
 	@$(PROGRESS) 'all tests' 'about 15 minutes on two cores, then kept' cargo test --locked --workspace --no-run
 	@deploy/dev/test
 
@@ -72,10 +72,11 @@ guests:
 	@$(PROGRESS) 'the components' 'about a minute on two cores, then kept' \
 		cargo build --locked --target wasm32-wasip2 --profile guest $(GUESTS)
 
-# The provider in Python. Only tests of the host load it, so that demo and bench need no Python.
-python-guest:
-	@deploy/dev/require python3-venv
-	@$(PROGRESS) 'the provider in Python' 'about a minute, then kept' deploy/dev/python-guest $(TARGET)/python/simulated.wasm
+# The providers in Python and JavaScript. Only tests of the host load them, so that demo and bench need neither.
+language-guests:
+	@deploy/dev/require python3-venv node npm
+	@$(PROGRESS) 'the providers in Python and JavaScript' 'about 2 minutes, then kept' \
+		deploy/dev/language-guests $(TARGET)/languages
 
 # etcd, kube-apiserver and kubectl.
 stack:

@@ -213,7 +213,11 @@ fn is_cut_short<T>(
 fn explain(mut error: Error, denials: &Denials) -> Error {
     let reason = match error.kind {
         ErrorKind::Denied => denials.explain(&error.message).map(str::to_owned),
-        ErrorKind::Unavailable(_) | ErrorKind::Throttled(_) => denials.unanswered.explain(),
+        // `fetch` and other libraries report a denied request as one without a response.
+        ErrorKind::Unavailable(_) => {
+            denials.unanswered.explain().or_else(|| denials.explain(&error.message).map(str::to_owned))
+        }
+        ErrorKind::Throttled(_) => denials.unanswered.explain(),
         ErrorKind::Conflict(_) | ErrorKind::Invalid | ErrorKind::Broken => None,
     };
     if let Some(reason) = reason {

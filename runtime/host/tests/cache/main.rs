@@ -3,8 +3,8 @@
 
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
-#[expect(dead_code, reason = "shared with the tests of the provider in Python, which use all of it")]
-#[path = "../python/cloud.rs"]
+#[expect(dead_code, reason = "shared with the tests of providers in other languages, which use all of it")]
+#[path = "../languages/cloud.rs"]
 mod cloud;
 #[expect(dead_code, reason = "shared with the tests of the sandbox, which use all of it")]
 #[path = "../sandbox/fixture.rs"]
