@@ -14,7 +14,6 @@ use pileus_guest::{
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 /// The simulated cloud, as an operator configures it.
 #[derive(Deserialize, JsonSchema)]
@@ -78,7 +77,7 @@ impl Provider for Simulated {
 
 impl Simulated {
     /// The collection of a kind, listed in pages of the largest size that the cloud allows.
-    fn collection<T: DeserializeOwned>(&self, kind: &str) -> http::Collection<T> {
+    fn collection<T: serde::de::DeserializeOwned>(&self, kind: &str) -> http::Collection<T> {
         let items = if kind == "load-balancers" { "loadBalancers" } else { kind };
         let all = http::Collection::new(&self.endpoint, ["v1", kind]).items(items);
         all.pages("cursor", "next").list_query("limit", "1000")

@@ -1,7 +1,6 @@
 //! Load balancers: what a Service asks for, as the simulated cloud writes it, and what the cloud has. In this style each
 //! Service has a load balancer of its own, named by the Service's UID. `shared` has the other style.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use pileus_guest::http::{MemberDigest, MemberSet};
@@ -38,7 +37,7 @@ pub(crate) struct Rules {
     source_ranges: Vec<String>,
     health_check_port: Option<u16>,
     sticky_seconds: Option<u64>,
-    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) labels: std::collections::BTreeMap<String, String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

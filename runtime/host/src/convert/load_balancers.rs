@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_under_way_tells_the_ways_in_that_work() {
+    fn a_change_in_progress_tells_the_ingress_that_works() {
         let under_way = |status| load_balancers::UnderWay {
             after: 5000,
             resume: Some("n".repeat(MAX_RESUME_BYTES + 1)),

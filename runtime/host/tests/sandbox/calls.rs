@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pileus_cloud::{Answer, ErrorKind, Instances as _, Purpose};
+use pileus_cloud::{
+    Answer, ErrorKind, Instances as _, LocalAnswer, LocalInstance as _, NodeReference, ProviderId, Purpose,
+};
 use pileus_host::{Component, Fault, Guest, Limits, Metrics};
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
@@ -185,4 +187,21 @@ async fn row_19_a_sandbox_exposes_nothing_of_the_host() {
         }
     }
     assert_eq!(found.labels.len(), 9);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_instance_of_this_machine_is_described_in_a_call_like_any_other() {
+    let engine = engine();
+    let echo = hostile(&engine, "echo", limits()).await;
+    let answer = echo.describe(&node("a")).await.unwrap();
+    let LocalAnswer::Found(found) = answer else { panic!("{answer:?}") };
+    assert_eq!(found.provider_id.as_str(), "hostile://a");
+    let other = NodeReference { provider_id: Some(ProviderId::parse("hostile://b").unwrap()), ..node("a") };
+    let error = echo.describe(&other).await.unwrap_err();
+    assert!(error.message.contains("hostile://a") && error.message.contains("hostile://b"), "{error}");
+    for (behaviour, limits) in [("panic", roomy()), ("loop", limits()), ("sleep", short())] {
+        let error = hostile(&engine, behaviour, limits).await.describe(&node("a")).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Broken, "{behaviour}: {error}");
+        assert!(error.message.contains("provider hostile: describe-local-instance"), "{behaviour}: {error}");
+    }
 }

@@ -12,8 +12,8 @@ use std::hint::black_box;
 use attempt::Attempt;
 use behavior::{forever, misbehave, overload, send_while_configuring, wrong_settings};
 use pileus_guest::{
-    Answer, Description, Error, Instance, InstanceState, Instances, NodeReference, Problem, Provider,
-    Purpose, Settings, export_provider, http, lookup_each,
+    Answer, Description, Error, Instance, InstanceState, Instances, LocalAnswer, LocalInstance,
+    NodeReference, Problem, Provider, Purpose, Settings, export_provider, http, lookup_each,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -133,7 +133,7 @@ pub struct Hostile {
     attempts: Vec<Attempt>,
 }
 
-export_provider!(Hostile, instances, load_balancers);
+export_provider!(Hostile, instances, local_instance, load_balancers);
 
 impl Provider for Hostile {
     type Configuration = Configuration;
@@ -193,6 +193,15 @@ impl Instances for Hostile {
             black_box(answers.pop());
         }
         Ok(answers)
+    }
+}
+
+impl LocalInstance for Hostile {
+    async fn describe_local_instance(&self, node: &NodeReference) -> Result<LocalAnswer, Error> {
+        match self.lookup(Purpose::Initialise, node).await? {
+            Answer::Found(instance) => Ok(LocalAnswer::Found(instance)),
+            other => Err(Error::broken(format!("an instance can't say that it is {other:?}"))),
+        }
     }
 }
 
