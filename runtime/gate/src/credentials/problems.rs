@@ -56,27 +56,9 @@ fn why_not_auxiliary(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::credentials::spec::CredentialKind;
-    use crate::secret::{Secret, SecretFile};
-
-    fn secret() -> Secret {
-        Arc::new(SecretFile::new("/secret"))
-    }
-
-    fn credential(name: &str, kind: CredentialKind) -> Credential {
-        Credential {
-            name: name.into(),
-            hosts: vec!["api.example".parse().unwrap()],
-            paths: Vec::new(),
-            auxiliary: Vec::new(),
-            plain: false,
-            addresses: Vec::new(),
-            kind,
-        }
-    }
+    use crate::credentials::spec::tests::{credential, secret};
 
     #[test]
     fn an_auxiliary_is_another_token_that_may_be_sent_as_openly() {

@@ -257,14 +257,14 @@ impl CredentialKind {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use super::*;
     use crate::credentials::problems;
     use crate::secret::SecretFile;
 
-    fn secret() -> Secret {
+    pub(in crate::credentials) fn secret() -> Secret {
         Arc::new(SecretFile::new("/secret"))
     }
 
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    fn credential(name: &str, kind: CredentialKind) -> Credential {
+    pub(in crate::credentials) fn credential(name: &str, kind: CredentialKind) -> Credential {
         Credential {
             name: name.into(),
             hosts: vec!["api.example".parse().unwrap()],
