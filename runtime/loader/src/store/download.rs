@@ -118,6 +118,8 @@ impl Download {
     /// Keeps what was written for another attempt.
     pub(crate) async fn keep(mut self) {
         let flushed = self.file.flush().await;
+        // Closing it isn't enough: a child process that is just being started may have a copy.
+        let _closing_unlocks_later = flock(&self.file, FlockOperation::Unlock);
         if self.is_private || flushed.is_err() {
             self.discard();
         }
