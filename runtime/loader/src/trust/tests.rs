@@ -1,5 +1,5 @@
-//! What counts and what doesn't, as a table over signatures that are made here in the forms of cosign. Bytes that cosign
-//! itself has written are in `tests/recorded`.
+//! What counts and what doesn't, as a table over signatures that are made here in the forms of cosign. `tests/registry` has
+//! signatures that cosign itself makes.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
