@@ -118,37 +118,37 @@ async fn signatures_of_cosign_count_in_both_layouts_and_each_attack_is_named() {
         Ok(format!("{:?}", Trust::Signed { keys: names.iter().map(ToString::to_string).collect() }))
     };
 
-    let one = push(&fixture.registries, &at("p:1"), "one").await;
-    let error = fetch("p:1", &by(&[&alice], 1, &both)).await.unwrap_err();
+    let one = push(&fixture.registries, &at("prov:1"), "one").await;
+    let error = fetch("prov:1", &by(&[&alice], 1, &both)).await.unwrap_err();
     assert!(error.contains("it has no signature"), "{error}");
-    sign(folder, &alice_key, &at(&format!("p@{one}")), &[]);
-    assert_eq!(fetch("p:1", &by(&[&alice], 1, &both)).await, signed(&["alice"]));
-    assert_eq!(fetch("p:1", &by(&[&alice, &bob], 1, &[Layout::Bundle])).await, signed(&["alice"]));
-    let error = fetch("p:1", &by(&[&eve], 1, &both)).await.unwrap_err();
+    sign(folder, &alice_key, &at(&format!("prov@{one}")), &[]);
+    assert_eq!(fetch("prov:1", &by(&[&alice], 1, &both)).await, signed(&["alice"]));
+    assert_eq!(fetch("prov:1", &by(&[&alice, &bob], 1, &[Layout::Bundle])).await, signed(&["alice"]));
+    let error = fetch("prov:1", &by(&[&eve], 1, &both)).await.unwrap_err();
     assert!(error.contains("one matches no key in the trust policy"), "{error}");
-    let error = fetch("p:1", &by(&[&alice, &bob], 2, &both)).await.unwrap_err();
+    let error = fetch("prov:1", &by(&[&alice, &bob], 2, &both)).await.unwrap_err();
     assert!(error.contains("1 of 2 necessary keys signed it: alice"), "{error}");
 
-    sign(folder, &bob_key, &at(&format!("p@{one}")), &["--new-bundle-format=false"]);
-    assert_eq!(fetch("p:1", &by(&[&alice, &bob], 2, &both)).await, signed(&["alice", "bob"]));
-    assert_eq!(fetch("p:1", &by(&[&bob], 1, &[Layout::Tag])).await, signed(&["bob"]));
-    let error = fetch("p:1", &by(&[&bob], 1, &[Layout::Bundle])).await.unwrap_err();
+    sign(folder, &bob_key, &at(&format!("prov@{one}")), &["--new-bundle-format=false"]);
+    assert_eq!(fetch("prov:1", &by(&[&alice, &bob], 2, &both)).await, signed(&["alice", "bob"]));
+    assert_eq!(fetch("prov:1", &by(&[&bob], 1, &[Layout::Tag])).await, signed(&["bob"]));
+    let error = fetch("prov:1", &by(&[&bob], 1, &[Layout::Bundle])).await.unwrap_err();
     assert!(error.contains("stored in the layout `tag`, which the trust policy doesn't accept"), "{error}");
 
     // The signature of another version is put in the place of the missing one.
-    let two = push(&fixture.registries, &at("p:2"), "two").await;
+    let two = push(&fixture.registries, &at("prov:2"), "two").await;
     let tag = |name: &str, digest: Digest| at(&format!("{name}:sha256-{}.sig", digest.hex()));
-    let stolen = oras(folder, &["manifest", "fetch", "--plain-http", &tag("p", one)]);
+    let stolen = oras(folder, &["manifest", "fetch", "--plain-http", &tag("prov", one)]);
     std::fs::write(folder.join("stolen.json"), stolen).unwrap();
-    oras(folder, &["manifest", "push", "--plain-http", &tag("p", two), "stolen.json"]);
-    let error = fetch("p:2", &by(&[&alice, &bob], 1, &both)).await.unwrap_err();
+    oras(folder, &["manifest", "push", "--plain-http", &tag("prov", two), "stolen.json"]);
+    let error = fetch("prov:2", &by(&[&alice, &bob], 1, &both)).await.unwrap_err();
     assert!(error.contains(&format!("one by key bob is for another artifact, {one}")), "{error}");
 
     // What was signed for one repository is copied to another one, with its signature.
-    oras(folder, &["cp", "--from-plain-http", "--to-plain-http", &at("p:1"), &at("q:1")]);
-    oras(folder, &["cp", "--from-plain-http", "--to-plain-http", &tag("p", one), &tag("q", one)]);
-    let error = fetch("q:1", &by(&[&bob], 1, &both)).await.unwrap_err();
-    assert!(error.contains(&format!("is for another repository, \"{}", at("p"))), "{error}");
+    oras(folder, &["cp", "--from-plain-http", "--to-plain-http", &at("prov:1"), &at("copy:1")]);
+    oras(folder, &["cp", "--from-plain-http", "--to-plain-http", &tag("prov", one), &tag("copy", one)]);
+    let error = fetch("copy:1", &by(&[&bob], 1, &both)).await.unwrap_err();
+    assert!(error.contains(&format!("is for another repository, \"{}", at("prov"))), "{error}");
     assert!(error.contains("was copied here"), "{error}");
 }
 
@@ -160,7 +160,7 @@ async fn what_was_verified_is_verified_again_at_each_load_and_needs_no_registry(
     let (private, public) = key_pair(&folder, "alice");
     let policy = |key: Key| TrustPolicy::new(TrustSpec { keys: vec![key], ..TrustSpec::default() }).unwrap();
     let alice = key("alice", &public);
-    let text = reference(&format!("{}/p:1", registry.host));
+    let text = reference(&format!("{}/prov:1", registry.host));
     let digest = push(&fixture.registries, &text.to_string(), "one").await;
     sign(&folder, &private, &text.pinned(digest).to_string().replace(":1@", "@"), &[]);
     let trusted = policy(alice.clone());
