@@ -4,6 +4,7 @@
 # CARGO_TARGET_DIR        where cargo builds (default: target)
 # PILEUS_FROM_DEBIAN=1    builds the wasm32-wasip2 target from Debian's packages, for machines that can't reach rustup
 # PILEUS_KUBE_BIN         folders with kube-apiserver, etcd and kubectl, instead of building them
+# PILEUS_REGISTRY_BIN     folders with registry, oras and cosign, instead of building them
 # RUST_TEST_THREADS       how many tests of a binary run at a time (default: 6)
 
 GUESTS := -p simulated-provider -p hetzner-provider -p hostile-provider -p unruly-provider
@@ -15,7 +16,7 @@ PROGRESS := deploy/dev/progress
 export RUST_TEST_THREADS ?= 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full lint bench mutants audit first-time guests language-guests stack
+.PHONY: help demo test test-full lint bench mutants audit first-time guests language-guests stack registry
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,7 +28,7 @@ demo: first-time stack guests ## Show Pileus at work, with a real API server and
 		cargo build --locked $(PROGRAMS)
 	@$(TARGET)/debug/demo $(if $(KEEP),--keep)
 
-test: first-time language-guests stack guests ## Run all tests (12 minutes once built)
+test: first-time language-guests stack registry guests ## Run all tests (12 minutes once built)
 	@$(PROGRESS) 'all tests' 'about 15 minutes on two cores, then kept' cargo test --locked --workspace --no-run
 	@deploy/dev/test
 
@@ -82,3 +83,8 @@ language-guests:
 stack:
 	@deploy/dev/require setpriv
 	@deploy/dev/kubernetes/build >/dev/null
+
+# A registry, oras and cosign. Only tests of the loader use them, so that demo and bench need no further build.
+registry:
+	@deploy/dev/require setpriv unshare
+	@deploy/dev/registry/build >/dev/null

@@ -1,0 +1,183 @@
+use super::*;
+use crate::trust::evidence::Evidence;
+
+/// Room for two components of the tests.
+pub(super) fn store(root: &Path) -> Store {
+    Store::open(root, 2 * 1000).unwrap()
+}
+
+pub(super) fn component(version: &str) -> Vec<u8> {
+    let mut bytes = b"\0asm\x0d\0\x01\0".to_vec();
+    bytes.extend(version.bytes().cycle().take(992));
+    bytes
+}
+
+pub(super) fn manifest(version: &str) -> (Digest, StoredArtifact, ComponentLayer) {
+    let digest = Digest::of(&component(version));
+    let layer = ComponentLayer { digest, size: 1000 };
+    let manifest = format!(
+        r#"{{"schemaVersion":2,"layers":[{{"mediaType":"application/wasm","digest":"{digest}","size":1000}}]}}"#
+    );
+    let evidence = vec![Evidence::Bundle { text: "{}".to_owned() }];
+    let digest = Digest::of(manifest.as_bytes());
+    (digest, StoredArtifact { repository: "r.example/p".to_owned(), manifest, entry: None, evidence }, layer)
+}
+
+pub(super) fn repository() -> Repository {
+    Repository { registry: "r.example".into(), name: "p".into() }
+}
+
+async fn put(store: &Store, version: &str) -> (Digest, ComponentLayer) {
+    let (digest, artifact, layer) = manifest(version);
+    let mut download = store.download(layer).unwrap();
+    download.write(&component(version), version).await.unwrap();
+    download.finish(version).await.unwrap();
+    store.put_artifact(&artifact, digest).unwrap();
+    (digest, layer)
+}
+
+#[tokio::test]
+async fn what_was_cut_off_is_continued_and_hashed_from_the_beginning() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("store"));
+    let (bytes, (.., layer)) = (component("one"), manifest("one"));
+    let mut download = store.download(layer).unwrap();
+    download.write(&bytes[..300], "").await.unwrap();
+    download.keep().await;
+    assert!(store.component(layer).is_none());
+    let mut download = store.download(layer).unwrap();
+    assert_eq!(download.written(), 300);
+    download.write(&bytes[300..], "").await.unwrap();
+    download.finish("").await.unwrap();
+    assert_eq!(store.component(layer).unwrap(), bytes);
+
+    // What is left of it may be wrong: it is noticed at the end, and not continued once more.
+    let (bytes, (.., layer)) = (component("two"), manifest("two"));
+    fs::write(store.root.join("unfinished").join(format!("{}.part", layer.digest.hex())), b"\0asm tampered")
+        .unwrap();
+    let mut download = store.download(layer).unwrap();
+    let rest = usize::try_from(download.written()).unwrap();
+    download.write(&bytes[rest..], "").await.unwrap();
+    assert!(matches!(download.finish("layer of p:2").await, Err(Error::Corrupt { .. })));
+    let mut download = store.download(layer).unwrap();
+    assert_eq!(download.written(), 0);
+    download.write(&bytes, "").await.unwrap();
+    download.finish("").await.unwrap();
+    assert!(store.component(layer).is_some());
+}
+
+#[tokio::test]
+async fn more_than_announced_and_other_bytes_than_wasm_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("store"));
+    let (.., layer) = manifest("one");
+    let mut download = store.download(layer).unwrap();
+    download.write(&component("one"), "").await.unwrap();
+    assert!(matches!(download.write(b"x", "layer").await, Err(Error::TooLarge { limit: 1000, .. })));
+    download.discard();
+    let mut download = store.download(layer).unwrap();
+    download.write(b"\x1f\x8b", "layer").await.unwrap();
+    assert!(matches!(download.write(b"\x08\0", "layer").await, Err(Error::NotComponent { .. })));
+}
+
+#[tokio::test]
+async fn two_processes_that_write_the_same_component_do_not_disturb_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(&folder.path().join("store"));
+    let (bytes, (.., layer)) = (component("one"), manifest("one"));
+    let mut first = store.download(layer).unwrap();
+    first.write(&bytes[..500], "").await.unwrap();
+    let mut second = store.download(layer).unwrap();
+    assert_eq!(second.written(), 0);
+    second.write(&bytes, "").await.unwrap();
+    second.finish("").await.unwrap();
+    assert_eq!(store.component(layer).unwrap(), bytes);
+    first.write(&bytes[500..], "").await.unwrap();
+    first.finish("").await.unwrap();
+    assert_eq!(store.component(layer).unwrap(), bytes);
+    assert_eq!(store.files("unfinished").count(), 0);
+}
+
+#[tokio::test]
+async fn what_runs_is_never_evicted_and_the_rest_by_its_last_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("store");
+    let store = store(&root);
+    let (one, one_layer) = put(&store, "one").await;
+    store.pin("provider", &[one]).unwrap();
+    let (two, _) = put(&store, "two").await;
+    let (three, _) = put(&store, "three").await;
+    let has = |digest| store.artifact(&repository(), digest).is_some();
+    assert!(has(one) && !has(two) && has(three), "the unpinned one made room");
+    store.pin("other", &[three]).unwrap();
+    let (four, four_layer) = put(&store, "four").await;
+    assert!(has(one) && has(three) && has(four), "over the budget rather than without what runs");
+    store.pin("provider", &[]).unwrap();
+    put(&store, "five").await;
+    assert!(!has(one) && has(three), "an owner that released its artifact");
+    assert!(store.component(one_layer).is_none());
+    assert!(
+        !has(four) && store.component(four_layer).is_none(),
+        "there is room for one beside the pinned one"
+    );
+}
+
+#[tokio::test]
+async fn tampered_truncated_linked_and_partial_files_are_a_miss() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("store");
+    let store = store(&root);
+    let (digest, layer) = put(&store, "one").await;
+    let (component_path, artifact_path) =
+        (store.component_path(layer.digest), store.artifact_path(&repository().to_string(), digest));
+    let (bytes, record) = (fs::read(&component_path).unwrap(), fs::read(&artifact_path).unwrap());
+    let mut swapped = bytes.clone();
+    swapped[500] ^= 1;
+    for wrong in [&swapped[..], &bytes[..999], &[], &[&bytes[..], b"x"].concat()] {
+        fs::write(&component_path, wrong).unwrap();
+        assert!(store.component(layer).is_none());
+        assert!(!component_path.exists(), "what is damaged is removed");
+    }
+    // The right bytes in a file that others control.
+    let elsewhere = folder.path().join("elsewhere");
+    fs::write(&elsewhere, &bytes).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &component_path).unwrap();
+    assert!(store.component(layer).is_none());
+    fs::write(&component_path, &bytes).unwrap();
+    fs::set_permissions(&component_path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    assert!(store.component(layer).is_none());
+
+    for wrong in [&record[..record.len() - 1], b"", b"{}", &record.replace(b"1000", b"1001")] {
+        fs::write(&artifact_path, wrong).unwrap();
+        assert!(store.artifact(&repository(), digest).is_none(), "{}", String::from_utf8_lossy(wrong));
+    }
+    fs::write(&artifact_path, &record).unwrap();
+    assert!(store.artifact(&repository(), digest).is_some());
+}
+
+trait Replace {
+    fn replace(&self, from: &[u8], to: &[u8]) -> Vec<u8>;
+}
+
+impl Replace for Vec<u8> {
+    fn replace(&self, from: &[u8], to: &[u8]) -> Vec<u8> {
+        let (from, to) = (std::str::from_utf8(from).unwrap(), std::str::from_utf8(to).unwrap());
+        str::replace(std::str::from_utf8(self).unwrap(), from, to).into_bytes()
+    }
+}
+
+#[test]
+fn a_folder_that_others_control_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = folder.path().join("real");
+    Store::open(&real, 0).unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let error = Store::open(&link, 0).unwrap_err().to_string();
+    assert!(error.contains("it is a link or a file"), "{error}");
+    fs::set_permissions(&real, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let error = Store::open(&real, 0).unwrap_err().to_string();
+    assert!(error.contains("others can write to it"), "{error}");
+    fs::write(folder.path().join("file"), "").unwrap();
+    assert!(Store::open(&folder.path().join("file"), 0).is_err());
+}

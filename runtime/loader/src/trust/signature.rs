@@ -1,0 +1,228 @@
+//! Reads one signature: which key made it, and what it says. Nothing that it says counts before a key of the policy has
+//! verified it. Pure.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+
+use crate::digest::Digest;
+use crate::media_type::{BUNDLE, BUNDLE_LONG};
+use crate::trust::evidence::Evidence;
+use crate::trust::policy::{Key, Layout};
+
+/// The payload of a bundle: a statement of in-toto.
+const STATEMENT_PAYLOAD: &str = "application/vnd.in-toto+json";
+/// What cosign states when it signs; everything else is an attestation, such as a bill of materials.
+const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
+/// The two names of the payload under a tag: cosign's own, and the one of the format that it follows.
+const SIMPLE_TYPES: [&str; 2] = ["cosign container image signature", "atomic container signature"];
+
+/// What a key of the policy has signed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Statement<'a> {
+    pub(crate) key: &'a Key,
+    pub(crate) layout: Layout,
+    /// The digests of the artifacts that it is about.
+    pub(crate) digests: Vec<Digest>,
+    /// The repository that it is about, if it names one.
+    pub(crate) repository: Option<String>,
+}
+
+/// Why a signature says nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// No key of the policy made it.
+    WrongKey,
+    /// It says that this key made it, but it does not verify.
+    Altered {
+        key: String,
+    },
+    /// It is about something else than the artifact itself, as an attestation is.
+    Attestation {
+        key: String,
+        kind: String,
+    },
+    Unreadable {
+        cause: String,
+    },
+}
+
+/// Reads a signature with the keys of a policy.
+pub(crate) fn read<'a>(evidence: &Evidence, keys: &'a [Key]) -> Result<Statement<'a>, Unusable> {
+    match evidence {
+        Evidence::Bundle { text } => bundle(text, keys),
+        Evidence::Tag { payload, signature } => tag(payload, signature, keys),
+        Evidence::Unreadable { cause } => Err(unreadable(cause)),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Bundle {
+    media_type: String,
+    #[serde(default)]
+    verification_material: Material,
+    dsse_envelope: Option<Envelope>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct Material {
+    public_key: Option<KeyHint>,
+}
+
+#[derive(Deserialize)]
+struct KeyHint {
+    #[serde(default)]
+    hint: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope {
+    payload: String,
+    payload_type: String,
+    signatures: Vec<EnvelopeSignature>,
+}
+
+#[derive(Deserialize)]
+struct EnvelopeSignature {
+    sig: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InToto {
+    #[serde(rename = "_type")]
+    kind: String,
+    predicate_type: String,
+    subject: Vec<Subject>,
+}
+
+#[derive(Deserialize)]
+struct Subject {
+    #[serde(default)]
+    name: String,
+    digest: SubjectDigest,
+}
+
+#[derive(Deserialize)]
+struct SubjectDigest {
+    sha256: Option<String>,
+}
+
+fn bundle<'a>(text: &str, keys: &'a [Key]) -> Result<Statement<'a>, Unusable> {
+    let found: Bundle = json(text, "a Sigstore bundle")?;
+    if found.media_type != BUNDLE && found.media_type != BUNDLE_LONG {
+        return Err(unreadable(format!("its format {:?} is not bundle 0.3", found.media_type)));
+    }
+    let envelope = found.dsse_envelope.ok_or_else(|| unreadable("it holds no envelope with a statement"))?;
+    let payload = decode(&envelope.payload, "payload")?;
+    let message = pre_authentication_encoding(&envelope.payload_type, &payload);
+    // An envelope may have several signatures; cosign makes one. More would let one bundle speak for several keys.
+    let [signature] = &*envelope.signatures else {
+        return Err(unreadable(format!("it has {} signatures instead of one", envelope.signatures.len())));
+    };
+    let signature = decode(&signature.sig, "signature")?;
+    let hint = found.verification_material.public_key.map(|key| key.hint);
+    let key = signer(&message, &signature, hint.as_deref(), keys)?;
+    if envelope.payload_type != STATEMENT_PAYLOAD {
+        return Err(attestation(key, &envelope.payload_type));
+    }
+    let statement: InToto = json(&String::from_utf8_lossy(&payload), "a statement of in-toto")?;
+    if !statement.kind.starts_with("https://in-toto.io/Statement/") || statement.predicate_type != SIGNED {
+        return Err(attestation(key, &statement.predicate_type));
+    }
+    let digests =
+        statement.subject.iter().filter_map(|subject| subject.digest.sha256.as_deref()).map(digest_of);
+    let repository = statement.subject.iter().map(|subject| &subject.name).find(|name| !name.is_empty());
+    Ok(Statement {
+        key,
+        layout: Layout::Bundle,
+        digests: digests.collect::<Result<_, _>>()?,
+        repository: repository.cloned(),
+    })
+}
+
+#[derive(Deserialize)]
+struct SimpleSigning {
+    critical: Critical,
+}
+
+#[derive(Deserialize)]
+struct Critical {
+    #[serde(rename = "type")]
+    kind: String,
+    identity: Identity,
+    image: Image,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Identity {
+    docker_reference: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Image {
+    docker_manifest_digest: String,
+}
+
+fn tag<'a>(payload: &str, signature: &str, keys: &'a [Key]) -> Result<Statement<'a>, Unusable> {
+    let signature = decode(signature, "signature")?;
+    let key = signer(payload.as_bytes(), &signature, None, keys)?;
+    let SimpleSigning { critical } = json(payload, "a payload of simple signing")?;
+    if !SIMPLE_TYPES.contains(&&*critical.kind) {
+        return Err(attestation(key, &critical.kind));
+    }
+    let digest = critical.image.docker_manifest_digest.parse().map_err(|cause: &str| unreadable(cause))?;
+    Ok(Statement {
+        key,
+        layout: Layout::Tag,
+        digests: vec![digest],
+        repository: Some(critical.identity.docker_reference),
+    })
+}
+
+/// The key that made a signature.
+fn signer<'a>(
+    message: &[u8],
+    signature: &[u8],
+    hint: Option<&str>,
+    keys: &'a [Key],
+) -> Result<&'a Key, Unusable> {
+    if let Some(key) = keys.iter().find(|key| key.key.verifies(message, signature)) {
+        return Ok(key);
+    }
+    match keys.iter().find(|key| hint == Some(&key.key.hint())) {
+        Some(key) => Err(Unusable::Altered { key: key.name.clone() }),
+        None => Err(Unusable::WrongKey),
+    }
+}
+
+/// What the signature of an envelope is over (DSSE), so that a payload can't be taken for one of another type.
+fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
+    let head = format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len());
+    [head.as_bytes(), payload].concat()
+}
+
+fn json<'de, T: Deserialize<'de>>(text: &'de str, what: &str) -> Result<T, Unusable> {
+    serde_json::from_str(text).map_err(|error| unreadable(format!("it is not {what}: {error}")))
+}
+
+fn decode(text: &str, what: &str) -> Result<Vec<u8>, Unusable> {
+    BASE64_STANDARD.decode(text).map_err(|error| unreadable(format!("its {what} is not base64: {error}")))
+}
+
+fn digest_of(hex: &str) -> Result<Digest, Unusable> {
+    format!("sha256:{hex}").parse().map_err(|cause: &str| unreadable(cause))
+}
+
+fn unreadable(cause: impl Into<String>) -> Unusable {
+    Unusable::Unreadable { cause: cause.into() }
+}
+
+fn attestation(key: &Key, kind: &str) -> Unusable {
+    Unusable::Attestation { key: key.name.clone(), kind: kind.chars().take(200).collect() }
+}

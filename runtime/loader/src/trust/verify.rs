@@ -1,0 +1,142 @@
+//! Decides whether an artifact is trusted: from its digest, the signatures beside it, the policy and the time. It answers
+//! with what the trust rests on, or with every reason against it. Pure.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use crate::digest::Digest;
+use crate::error::{Distrust, Finding};
+use crate::reference::Repository;
+use crate::trust::evidence::Evidence;
+use crate::trust::policy::{Key, TrustPolicy};
+use crate::trust::signature::{self, Statement, Unusable};
+
+/// What the trust in an artifact rests on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    /// The digest in the reference or in the policy.
+    Digest,
+    /// Signatures by these keys of the policy, and the digest if there is one.
+    Signed {
+        /// The names of the keys.
+        keys: Vec<String>,
+    },
+    /// The operator's file.
+    File,
+    /// Nothing: the policy accepts everything.
+    Insecure,
+}
+
+/// An artifact about which to decide.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Artifact<'a> {
+    /// Where the operator wants it from; not the mirror that has it.
+    pub(crate) repository: &'a Repository,
+    /// The digest of its manifest.
+    pub(crate) digest: Digest,
+    /// The digest that the reference pins.
+    pub(crate) pinned: Option<Digest>,
+}
+
+/// Checks what needs no signature, so that an artifact that no signature could save is not fetched.
+pub(crate) fn check_digest(artifact: Artifact<'_>, policy: &TrustPolicy) -> Result<(), Distrust> {
+    for pinned in [policy.digest, artifact.pinned].into_iter().flatten() {
+        if pinned != artifact.digest {
+            return Err(Distrust::OtherDigest { pinned });
+        }
+    }
+    let is_pinned = policy.digest.is_some() || artifact.pinned.is_some();
+    if policy.keys.is_empty() && !policy.insecure && !is_pinned { Err(Distrust::NoPolicy) } else { Ok(()) }
+}
+
+/// Decides whether an artifact is trusted.
+pub(crate) fn verify(
+    artifact: Artifact<'_>,
+    policy: &TrustPolicy,
+    evidence: &[Evidence],
+    now: Timestamp,
+) -> Result<Trust, Distrust> {
+    check_digest(artifact, policy)?;
+    if policy.keys.is_empty() {
+        return Ok(if policy.insecure { Trust::Insecure } else { Trust::Digest });
+    }
+    let is_expired = |key: &Key| key.expires.is_some_and(|expires| expires <= now);
+    let expired: Vec<_> = policy.keys.iter().filter(|key| is_expired(key)).collect();
+    if policy.keys.len() - expired.len() < policy.threshold {
+        let keys = expired.into_iter().filter_map(|key| Some((key.name.clone(), key.expires?))).collect();
+        return Err(Distrust::KeysExpired { keys, threshold: policy.threshold });
+    }
+    // By key, so that two signatures by one key count once.
+    let mut signed = BTreeSet::new();
+    let mut findings = Vec::new();
+    for one in evidence {
+        match signature::read(one, &policy.keys)
+            .map_err(finding)
+            .and_then(|found| judge(&found, artifact, policy, now))
+        {
+            Ok(key) => {
+                signed.insert(key.name.clone());
+            }
+            Err(finding) => findings.push(finding),
+        }
+    }
+    let keys: Vec<_> = signed.into_iter().collect();
+    if keys.len() >= policy.threshold {
+        return Ok(Trust::Signed { keys });
+    }
+    // Attestations are expected beside an artifact, and say nothing about why a signature is missing.
+    findings.retain(|finding| !matches!(finding, Finding::Attestation { .. }));
+    findings.dedup();
+    Err(match (&*keys, &*findings) {
+        ([], []) => Distrust::Unsigned,
+        ([], _) => Distrust::Rejected { findings },
+        _ => Distrust::BelowThreshold { threshold: policy.threshold, keys, findings },
+    })
+}
+
+/// Judges what a key of the policy has signed.
+fn judge<'a>(
+    found: &Statement<'a>,
+    artifact: Artifact<'_>,
+    policy: &TrustPolicy,
+    now: Timestamp,
+) -> Result<&'a Key, Finding> {
+    let Statement { key, layout, digests, repository } = found;
+    let name = key.name.clone();
+    if !digests.contains(&artifact.digest) {
+        return Err(Finding::OtherDigest { key: name, signed: digests.first().copied() });
+    }
+    if let Some(signed) = repository
+        && !names(signed, artifact)
+    {
+        return Err(Finding::OtherRepository { key: name, signed: signed.clone() });
+    }
+    if let Some(expires) = key.expires
+        && expires <= now
+    {
+        return Err(Finding::Expired { key: name, expires });
+    }
+    if !policy.layouts.contains(layout) {
+        return Err(Finding::Downgraded { key: name, layout: layout.as_str() });
+    }
+    Ok(key)
+}
+
+/// Whether the repository in a signature is the artifact's. cosign writes it with or without the tag and the digest.
+fn names(signed: &str, artifact: Artifact<'_>) -> bool {
+    let whole = artifact.repository.to_string();
+    let hub = whole.strip_prefix("docker.io/").map(|name| format!("index.docker.io/{name}"));
+    [Some(whole), hub].into_iter().flatten().any(|own| {
+        signed.strip_prefix(&*own).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '@']))
+    })
+}
+
+fn finding(unusable: Unusable) -> Finding {
+    match unusable {
+        Unusable::WrongKey => Finding::WrongKey,
+        Unusable::Altered { key } => Finding::Altered { key },
+        Unusable::Attestation { key, kind } => Finding::Attestation { key, kind },
+        Unusable::Unreadable { cause } => Finding::Unreadable { cause },
+    }
+}
