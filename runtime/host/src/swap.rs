@@ -43,7 +43,7 @@ pub use health::Rates;
 pub use replica::CanaryShare;
 pub use spec::{Canary, Follow, OnDifference, Policy, Spec, TimeWindow};
 pub use status::{
-    Candidate, Condition, ConditionKind, Differences, LastError, Observation, Phase, Release, Resolved, Status,
-    Version,
+    Candidate, Condition, ConditionKind, Differences, LastError, Observation, Phase, Release, Resolved,
+    Status, Version,
 };
 pub use step::{Action, Difference, Ended, Event, Failure, Order, OrderKind, Stage, State, step};

@@ -58,7 +58,8 @@ pub(super) fn conditions(facts: &Facts<'_>, status: &Status, problem: Option<Str
         let holding = facts.replica.holding(subject);
         for (kind, stage) in stages {
             let holds = holding.is_some_and(|holding| holding.has_passed(stage));
-            let error = holding.filter(|holding| holding.stage == stage).and_then(|holding| holding.job.error());
+            let error =
+                holding.filter(|holding| holding.stage == stage).and_then(|holding| holding.job.error());
             found.push((kind, holds, error.map_or_else(|| name(subject), str::to_owned)));
         }
     }
@@ -79,7 +80,8 @@ fn condition(
     holds: bool,
     message: String,
 ) -> Condition {
-    let before = status.conditions.iter().find(|condition| condition.kind == kind && condition.holds == holds);
+    let before =
+        status.conditions.iter().find(|condition| condition.kind == kind && condition.holds == holds);
     Condition { kind, holds, since: before.map_or(facts.now, |before| before.since), message }
 }
 

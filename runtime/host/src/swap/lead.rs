@@ -22,7 +22,8 @@ pub(super) struct Facts<'a> {
 
 /// The actions of a leader; none for other replicas.
 pub(super) fn lead(state: &mut State, now: Timestamp) -> Vec<Action> {
-    let State { spec: Some(spec), order, status: Some(status), revision, replica, leader: Some(leader) } = state
+    let State { spec: Some(spec), order, status: Some(status), revision, replica, leader: Some(leader) } =
+        state
     else {
         return Vec::new();
     };

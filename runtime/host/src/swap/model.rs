@@ -132,10 +132,12 @@ impl Model {
         let replica = &self.replicas[index];
         let state = &replica.state;
         assert!(served.is_none() || replica.serving.is_some(), "what ran keeps running");
-        let is_prepared = |release: Release| replica.prepared.get(&release).is_some_and(|stages| {
-            // Fetched and compiled may be what another release with this component brought.
-            stages.contains(&Stage::Verify) && stages.contains(&Stage::Check)
-        });
+        let is_prepared = |release: Release| {
+            replica.prepared.get(&release).is_some_and(|stages| {
+                // Fetched and compiled may be what another release with this component brought.
+                stages.contains(&Stage::Verify) && stages.contains(&Stage::Check)
+            })
+        };
         for node in NODES {
             let release = state.release_for(Call::Lookup { node });
             let expected = [replica.serving, replica.canary.map(|canary| canary.release)];
@@ -148,7 +150,11 @@ impl Model {
             let Some(release) = state.release_for(call) else { continue };
             assert_eq!(Some(release), replica.serving, "one release changes load balancers");
             assert_eq!(Some(release), seen.active.as_ref().map(|version| version.release), "the active one");
-            assert_ne!(Some(release), seen.candidate.as_ref().map(|known| known.release), "never a candidate");
+            assert_ne!(
+                Some(release),
+                seen.candidate.as_ref().map(|known| known.release),
+                "never a candidate"
+            );
         }
     }
 
@@ -215,7 +221,8 @@ impl Model {
         let failure = Failure { message: "no connection".to_owned(), is_permanent: false };
         let event = match action {
             Action::Resolve(follow) => {
-                let result = if fate == Fate::Succeeds { Ok(digest("component", self.tag)) } else { Err(failure) };
+                let result =
+                    if fate == Fate::Succeeds { Ok(digest("component", self.tag)) } else { Err(failure) };
                 Event::Resolved { follow, result }
             }
             Action::Prepare { stage, release } => {
@@ -289,9 +296,10 @@ impl Model {
     /// Another release may become active only as a tried candidate, or by a rollback.
     fn check_change(&self, before: &Status, status: &Status, active: Option<Release>) {
         let is_rollback = before.previous.as_ref().map(|version| version.release) == active
-            && before.active.as_ref().is_some_and(|bad| {
-                status.rejected.iter().any(|rejected| rejected.release == bad.release)
-            });
+            && before
+                .active
+                .as_ref()
+                .is_some_and(|bad| status.rejected.iter().any(|rejected| rejected.release == bad.release));
         let was_ready = before.candidate.as_ref().is_some_and(|candidate| {
             let is_tried = match candidate.phase {
                 Phase::Waiting | Phase::Canary { .. } => true,
@@ -302,14 +310,18 @@ impl Model {
             Some(candidate.release) == active && is_tried
         });
         assert!(is_rollback || was_ready, "from {before:?} to {status:?}");
-        let may_swap = !status.paused || before.swap_now.is_some() || self.order.is_some_and(|order| order.kind == OrderKind::SwapNow);
+        let may_swap = !status.paused
+            || before.swap_now.is_some()
+            || self.order.is_some_and(|order| order.kind == OrderKind::SwapNow);
         assert!(is_rollback || may_swap, "a pause begins no swap");
     }
 
     pub(super) fn measure(&mut self, index: usize) {
         let replica = &self.replicas[index];
         let canary = replica.canary.map(|canary| canary.release);
-        for (release, trapping) in [(replica.serving, Quality::TrapsWhenActive), (canary, Quality::TrapsAsCanary)] {
+        for (release, trapping) in
+            [(replica.serving, Quality::TrapsWhenActive), (canary, Quality::TrapsAsCanary)]
+        {
             let Some(release) = release else { continue };
             let traps = if self.quality(release) == trapping { 50 } else { 0 };
             let rates = Rates { calls: 100, traps, ..Rates::default() };
@@ -346,7 +358,8 @@ impl Model {
             self.lead(leader);
         }
         for _ in 0..1000 {
-            let Some(index) = (0..self.replicas.len()).find(|index| !self.replicas[*index].pending.is_empty())
+            let Some(index) =
+                (0..self.replicas.len()).find(|index| !self.replicas[*index].pending.is_empty())
             else {
                 return;
             };

@@ -19,9 +19,9 @@ impl Facts<'_> {
 
     /// Makes the release that the spec asks for the candidate, in place of any other.
     pub(super) fn choose_candidate(&self, status: &mut Status) {
-        let wanted = self.wanted(status).filter(|wanted| {
-            Some(*wanted) != status.active_release() && status.rejection(*wanted).is_none()
-        });
+        let wanted = self
+            .wanted(status)
+            .filter(|wanted| Some(*wanted) != status.active_release() && status.rejection(*wanted).is_none());
         if status.candidate_release() == wanted {
             return;
         }
@@ -91,7 +91,8 @@ impl Facts<'_> {
 
     /// Whether a swap may begin now.
     fn is_open(&self, status: &Status) -> bool {
-        let is_in_window = self.spec.policy.window.is_none_or(|window| window.next_open(self.now) == self.now);
+        let is_in_window =
+            self.spec.policy.window.is_none_or(|window| window.next_open(self.now) == self.now);
         status.swap_now.is_some() || (is_in_window && status.observing.is_none())
     }
 
@@ -130,7 +131,8 @@ impl Facts<'_> {
         if status.previous.is_some() {
             status.observing = baseline.map(|baseline| Observation { since: self.now, baseline });
         }
-        let why = if candidate.accepted { "the operator accepted its differences" } else { "the spec asks for it" };
+        let why =
+            if candidate.accepted { "the operator accepted its differences" } else { "the spec asks for it" };
         status.active = Some(Version { release, since: self.now, why: why.to_owned() });
         status.swap_now = None;
         status.last_error = None;

@@ -140,6 +140,7 @@ fn differences_hold_the_candidate_unless_the_policy_or_an_order_lets_it_go_on() 
 
         let mut model = settled(quality);
         model.tag = 1;
+        pass(&mut model, 1);
         order(&mut model, OrderKind::SwapNow);
         assert_eq!(phase(&model), Some(Phase::Held), "an order from before accepts nothing");
     }
@@ -222,10 +223,13 @@ fn new_settings_are_verified_and_checked_but_neither_fetched_nor_compiled() {
     model.deliver(0);
     model.carry_out(0, 0, Fate::Succeeds);
     let mut stages = Vec::new();
-    while let Some(Action::Prepare { stage, release: prepared }) = model.replicas[0].pending.first() {
-        assert_eq!(*prepared, release(0, 1));
-        stages.push(*stage);
-        model.carry_out(0, 0, Fate::Succeeds);
+    let stage_of = |action: &Action| match action {
+        Action::Prepare { stage, .. } => Some(*stage),
+        _ => None,
+    };
+    while let Some(chosen) = model.replicas[0].pending.iter().position(|action| stage_of(action).is_some()) {
+        stages.extend(stage_of(&model.replicas[0].pending[chosen]));
+        model.carry_out(0, chosen, Fate::Succeeds);
     }
     assert_eq!(stages, [Stage::Verify, Stage::Check]);
     model.run(0, minutes(60));
@@ -237,7 +241,7 @@ fn new_settings_are_verified_and_checked_but_neither_fetched_nor_compiled() {
 #[test]
 fn a_newer_candidate_takes_the_place_of_an_older_one() {
     let mut model = moved(Quality::Good);
-    swap_to(&mut model, 2);
+    change(&mut model, |spec| spec.follow = Follow::Digest(digest("component", 2)));
     assert!(is_canary(&model));
     assert_eq!(model.status().candidate.unwrap().release, release(2, 0), "{:?}", model.status());
     assert_eq!(rejected(&model), []);
@@ -270,8 +274,9 @@ fn calls_of_a_replaced_release_are_aborted_at_the_deadline_and_it_stays_loaded_f
     let mut model = moved(Quality::Good);
     model.measure(0);
     model.pass(minutes(5));
-    while !matches!(model.replicas[0].pending.last(), Some(Action::Drain { .. })) {
-        model.carry_out(0, 0, Fate::Succeeds);
+    let is_drain = |action: &Action| matches!(action, Action::Drain { .. });
+    while let Some(chosen) = model.replicas[0].pending.iter().position(|action| !is_drain(action)) {
+        model.carry_out(0, chosen, Fate::Succeeds);
     }
     let drain = Action::Drain { release: release(0, 0), deadline: model.now + minutes(2) };
     assert_eq!(model.replicas[0].pending, [drain]);
@@ -332,9 +337,9 @@ fn a_write_that_was_stored_but_reported_as_failed_is_not_repeated_over_a_newer_o
 fn the_canary_gets_its_share_of_the_nodes() {
     let model = moved(Quality::Good);
     let names: Vec<_> = (0..5000).map(|index| format!("node-{index}")).collect();
-    let served = names.iter().filter(|node| {
-        model.replicas[0].state.release_for(Call::Lookup { node }) == Some(release(1, 0))
-    });
+    let served = names
+        .iter()
+        .filter(|node| model.replicas[0].state.release_for(Call::Lookup { node }) == Some(release(1, 0)));
     let count = served.count();
     assert!((900..1100).contains(&count), "{count} of 5000");
     assert_eq!(model.serving(0), Some(release(0, 0)));
