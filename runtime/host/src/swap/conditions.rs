@@ -68,7 +68,7 @@ pub(super) fn conditions(facts: &Facts<'_>, status: &Status, problem: Option<Str
     let message = active.map_or_else(|| "no release is active yet".to_owned(), name);
     found.push((ConditionKind::Ready, is_ready, message));
     let is_moving = status.candidate.as_ref().is_some_and(|candidate| candidate.phase != Phase::Held);
-    found.push((ConditionKind::Progressing, is_moving && facts.may_swap(status), progress(status)));
+    found.push((ConditionKind::Progressing, is_moving && status.may_swap(), progress(status)));
     found.push((ConditionKind::Degraded, problem.is_some(), problem.unwrap_or_default()));
     found.into_iter().map(|(kind, holds, message)| condition(facts, status, kind, holds, message)).collect()
 }

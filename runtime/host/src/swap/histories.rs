@@ -8,7 +8,7 @@ use super::*;
 
 const REPLICAS: usize = 3;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Incident {
     CarryOut(usize, usize, Fate),
     /// Everything that is due, on one leader.

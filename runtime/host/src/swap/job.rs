@@ -42,7 +42,7 @@ impl Job {
         matches!(self, Self::Running { .. })
     }
 
-    /// Records a failure of a running job. The next attempt follows after a growing delay, unless there is none.
+    /// Records a failure of a running job. The next attempt follows after a growing delay, unless the failure is permanent.
     pub(super) fn fail(&mut self, failure: Failure, now: Timestamp) {
         let failures = match *self {
             Self::Running { failures, .. } => failures,

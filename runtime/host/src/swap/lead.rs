@@ -50,7 +50,7 @@ pub(super) fn lead(state: &mut State, now: Timestamp) -> Vec<Action> {
         leader.write = Job::at(now);
     }
     if leader.write.start(now) {
-        actions.push(Action::WriteStatus { replaces: *revision, status: next });
+        actions.push(Action::WriteStatus { replaces: *revision, status: Box::new(next) });
     }
     actions
 }

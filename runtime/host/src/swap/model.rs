@@ -247,7 +247,7 @@ impl Model {
                     self.store(&status);
                 }
                 if is_stored && fate == Fate::Succeeds {
-                    Event::Status { revision: self.revision, status }
+                    Event::Status { revision: self.revision, status: *status }
                 } else {
                     Event::WriteFailed { replaces }
                 }

@@ -12,11 +12,6 @@ use super::step::Difference;
 const SHOWN: usize = 20;
 
 impl Facts<'_> {
-    /// Whether swaps may begin and continue.
-    pub(super) fn may_swap(&self, status: &Status) -> bool {
-        !status.paused || status.swap_now.is_some()
-    }
-
     /// Makes the release that the spec asks for the candidate, in place of any other.
     pub(super) fn choose_candidate(&self, status: &mut Status) {
         let wanted = self
@@ -25,7 +20,7 @@ impl Facts<'_> {
         if status.candidate_release() == wanted {
             return;
         }
-        status.candidate = wanted.filter(|_| self.may_swap(status)).map(|release| Candidate {
+        status.candidate = wanted.filter(|_| status.may_swap()).map(|release| Candidate {
             release,
             since: self.now,
             phase: Phase::Preparing,
@@ -44,7 +39,7 @@ impl Facts<'_> {
         if let Phase::Canary { since, .. } = candidate.phase {
             return self.judge_canary(status, release, since);
         }
-        if !self.may_swap(status) || !self.replica.is_ready(release) {
+        if !status.may_swap() || !self.replica.is_ready(release) {
             return;
         }
         let phase = match candidate.phase {
@@ -105,7 +100,7 @@ impl Facts<'_> {
         let worse = regression(&self.leader.rates(active), &self.leader.rates(release), is_over);
         if let Some(why) = worse {
             self.reject(status, release, format!("rejected as canary: {why}"));
-        } else if self.may_swap(status) && (is_over || status.swap_now.is_some()) {
+        } else if status.may_swap() && (is_over || status.swap_now.is_some()) {
             self.activate(status);
         }
     }

@@ -191,6 +191,11 @@ impl Status {
         self.rejected.iter().find(|version| version.release == release)
     }
 
+    /// Whether swaps may begin and continue.
+    pub(super) fn may_swap(&self) -> bool {
+        !self.paused || self.swap_now.is_some()
+    }
+
     /// What the canary serves.
     pub(super) fn canary(&self) -> Option<CanaryShare> {
         let candidate = self.candidate.as_ref()?;

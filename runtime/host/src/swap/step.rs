@@ -107,7 +107,7 @@ pub enum Action {
         /// The revision to replace.
         replaces: u64,
         /// The new status.
-        status: Status,
+        status: Box<Status>,
     },
     /// Let new calls use this release. Notes of the release before are offered to it once, and may be lost.
     Switch(Release),
