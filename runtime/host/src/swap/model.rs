@@ -71,6 +71,8 @@ pub(super) struct Model {
     pub(super) order: Option<Order>,
     /// The stored status, as it was read from JSON.
     stored: Status,
+    /// The statuses before it, for watches that are late.
+    replaced: Vec<Status>,
     pub(super) revision: u64,
     pub(super) written: Timestamp,
     /// Each release that was rejected, with the generation of the spec at that time.
@@ -97,6 +99,7 @@ impl Model {
             spec: spec(1, Follow::Tag("stable".to_owned()), 0),
             order: None,
             stored: serde_json::from_str("{}").unwrap(),
+            replaced: Vec::new(),
             revision: 0,
             written: now,
             rejected: BTreeSet::new(),
@@ -170,6 +173,16 @@ impl Model {
     pub(super) fn deliver_status(&mut self, index: usize) {
         let event = Event::Status { revision: self.revision, status: self.status() };
         self.send(index, event);
+    }
+
+    /// A watch is late: the replica may know a newer status.
+    pub(super) fn deliver_old_status(&mut self, index: usize, chosen: usize) {
+        let Some(revision) = chosen.checked_rem(self.replaced.len()) else { return };
+        let known = self.replicas[index].state.clone();
+        let event = Event::Status { revision: revision as u64, status: self.replaced[revision].clone() };
+        self.send(index, event);
+        let state = &self.replicas[index].state;
+        assert!(state.revision >= known.revision, "a replica never returns to an older status");
     }
 
     pub(super) fn deliver(&mut self, index: usize) {
@@ -287,6 +300,7 @@ impl Model {
         if active != release_of(&before.active) {
             self.check_change(&before, status, active);
         }
+        self.replaced.push(before);
         self.revision += 1;
         self.written = self.now;
         self.stored = serde_json::from_str(&serde_json::to_string(status).unwrap()).unwrap();

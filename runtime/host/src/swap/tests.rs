@@ -344,3 +344,25 @@ fn the_canary_gets_its_share_of_the_nodes() {
     assert!((900..1100).contains(&count), "{count} of 5000");
     assert_eq!(model.serving(0), Some(release(0, 0)));
 }
+
+#[test]
+fn a_standby_that_refused_a_candidate_tries_it_again_once_it_is_active() {
+    let mut model = settled(Quality::Good);
+    model.tag = 1;
+    model.pass(minutes(12 * 60));
+    while !matches!(model.replicas[1].pending.first(), Some(Action::Prepare { .. })) {
+        model.carry_out(0, 0, Fate::Succeeds);
+        model.deliver_status(1);
+        assert!(model.replicas[0].pending.len() + model.replicas[1].pending.len() > 0);
+    }
+    model.replicas[1].pending.clear();
+    let failure = Failure { message: "the disk is full".to_owned(), is_permanent: true };
+    let ended = Ended { release: release(1, 0), stage: Stage::Fetch, result: Err(failure) };
+    model.send(1, Event::Prepared(ended));
+    model.settle(0);
+    pass(&mut model, 5);
+    assert_eq!(active(&model), Some(release(1, 0)));
+    assert_eq!(model.serving(1), None);
+    pass(&mut model, 1);
+    assert_eq!(model.serving(1), Some(release(1, 0)));
+}
