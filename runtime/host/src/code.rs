@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use pileus_loader::Digest;
 use wasmtime::component::Component;
 
 use crate::code_cache::CachedCode;
 use crate::compiler::deserialize;
-use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::sanitize::sanitize_message;

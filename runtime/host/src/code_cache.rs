@@ -12,11 +12,11 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use pileus_loader::Digest;
 use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use crate::compiler::deserialize;
-use crate::digest::Digest;
 
 /// A folder of compiled code that belongs only to this process's user.
 #[derive(Debug, Clone)]
@@ -137,7 +137,7 @@ fn is_ours(name: &OsStr) -> bool {
 fn file_name(engine: &wasmtime::Engine, digest: &Digest) -> String {
     let mut hash = Sha256Hasher(Sha256::new());
     engine.precompile_compatibility_hash().hash(&mut hash);
-    let engine = Digest::from_bytes(hash.0.finalize().into());
+    let engine = Digest::from(<[u8; 32]>::from(hash.0.finalize()));
     format!("{}-{}{SUFFIX}", digest.hex(), engine.short())
 }
 

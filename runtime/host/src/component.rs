@@ -4,17 +4,14 @@
 //! knows what to do.
 
 use std::fmt;
-use std::path::Path;
 
-use tokio::io::AsyncReadExt as _;
+use pileus_loader::{Digest, Verified};
 use wasmtime::component::InstancePre;
 
 use crate::bindings::{info, instances, load_balancers, local_instance, routes};
 use crate::code::{CacheResult, CodeOrigin, LoadedCode, load_code};
-use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::{Error, first_of};
-use crate::limits::MAX_COMPONENT_BYTES;
 use crate::sandbox::Sandbox;
 use crate::sanitize::sanitize_message;
 
@@ -93,33 +90,14 @@ pub struct Component {
     pub code_origin: CodeOrigin,
 }
 
-/// Reads a component file.
-///
-/// # Errors
-/// [`Error::Unreadable`], [`Error::TooLarge`].
-pub async fn read_component(path: &Path) -> Result<Vec<u8>, Error> {
-    let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
-    let size = file.metadata().await.map_err(unreadable)?.len();
-    let mut bytes = Vec::new();
-    if size <= MAX_COMPONENT_BYTES {
-        // Limited again, because a pipe or a device has no size, and a file may grow.
-        file.take(MAX_COMPONENT_BYTES + 1).read_to_end(&mut bytes).await.map_err(unreadable)?;
-    }
-    let size = size.max(bytes.len() as u64);
-    if size > MAX_COMPONENT_BYTES {
-        return Err(Error::TooLarge { size, limit: MAX_COMPONENT_BYTES });
-    }
-    Ok(bytes)
-}
-
 impl Component {
-    /// Loads a component from its bytes. Takes its code from the engine's code cache, or else compiles it, which takes up to
+    /// Loads a component whose bytes are trusted. Takes its code from the engine's code cache, or else compiles it, which takes up to
     /// a second for each megabyte. Dropping the future stops the compiler.
     ///
     /// # Errors
     /// Each [`Error`] that is about bytes, exports and imports.
-    pub async fn load(engine: &Engine, bytes: Vec<u8>) -> Result<Self, Error> {
+    pub async fn load(engine: &Engine, verified: Verified) -> Result<Self, Error> {
+        let bytes = verified.into_bytes();
         check_header(&bytes)?;
         let size = bytes.len();
         let digest = Digest::of(&bytes);

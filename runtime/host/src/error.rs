@@ -1,6 +1,5 @@
 //! Why a component could not be loaded. Failures of later calls are a [`Fault`].
 
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -14,22 +13,6 @@ pub enum Error {
     /// The wasm engine doesn't start on this machine.
     #[error("the wasm engine does not start: {0}; it reserves address space for {slots} calls, so check `ulimit -v`", slots = crate::limits::SLOTS)]
     Engine(String),
-    /// The component's file can't be read.
-    #[error("can't read the component {}: {source}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The component is too large.
-    #[error("the component has {size} bytes; the limit is {limit}")]
-    TooLarge {
-        /// Its size in bytes.
-        size: u64,
-        /// The limit in bytes.
-        limit: u64,
-    },
     /// The bytes aren't WebAssembly.
     #[error(
         "this is not WebAssembly (it starts with {start}); expected the .wasm file that `cargo build --target wasm32-wasip2` makes"

@@ -29,9 +29,6 @@ pub(crate) const MAX_MEMORY: usize = 256 << 20;
 /// The largest single table of a guest, in elements. Python and Go guests need tens of thousands.
 pub(crate) const MAX_TABLE_ELEMENTS: usize = 100_000;
 
-/// The largest component file that is read, in bytes: Python's are 38 MB.
-pub(crate) const MAX_COMPONENT_BYTES: u64 = 128 << 20;
-
 /// The bytes that a guest may make the host allocate at once, by the arguments or the result of one call between
 /// them: 5,000 answers of 3 KiB each.
 const MAX_HOSTCALL_BYTES: usize = 16 << 20;
@@ -98,7 +95,7 @@ pub(crate) const COMPILE_THREADS: usize = 4;
 
 /// The largest code that is accepted from the compiler, in bytes: four times the largest component. Code is mostly twice as
 /// large as its component.
-pub(crate) const MAX_CODE_BYTES: u64 = 4 * MAX_COMPONENT_BYTES;
+pub(crate) const MAX_CODE_BYTES: u64 = 4 * pileus_loader::MAX_COMPONENT;
 
 /// The limits of the calls of one provider.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,6 +18,7 @@ use cloud::{Cloud, NAME, Watched};
 use fixture::{configured, engine, guest, metrics, node};
 use pileus_cloud::{Answer, Purpose};
 use pileus_host::{Component, Error, Fault, Guest, Limits};
+use pileus_loader::Verified;
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -147,7 +148,7 @@ async fn describing(what: &str) -> Component {
     let [(place, _)] = places[..] else { panic!("{} places", places.len()) };
     let word = bytes.get_mut(place + text.len() - wanted.len()..place + text.len()).unwrap();
     word.copy_from_slice(wanted);
-    Component::load(&engine(), bytes).await.unwrap()
+    Component::load(&engine(), Verified::from_operator(bytes, "test")).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -34,6 +34,12 @@ impl Digest {
     }
 }
 
+impl From<[u8; 32]> for Digest {
+    fn from(digest: [u8; 32]) -> Self {
+        Self(digest)
+    }
+}
+
 impl FromStr for Digest {
     type Err = &'static str;
 

@@ -45,6 +45,7 @@ pub use credential::{CredentialSource, SecretFile, SecretSource};
 pub use digest::Digest;
 pub use error::{Distrust, Error, Finding, Retry};
 pub use loader::Loader;
+pub use manifest::MAX_COMPONENT;
 pub use push::Package;
 pub use reference::{Reference, Repository, Source};
 pub use registry::Registries;

@@ -11,7 +11,7 @@ use crate::media_type;
 /// The largest manifest. Registries accept 4 MiB.
 pub(crate) const MAX_MANIFEST: u64 = 4 << 20;
 /// The largest component, as the host accepts it.
-pub(crate) const MAX_COMPONENT: u64 = 64 << 20;
+pub const MAX_COMPONENT: u64 = 128 << 20;
 
 /// A part of an artifact: its type, digest and size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

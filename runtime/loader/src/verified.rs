@@ -16,6 +16,12 @@ pub struct Verified {
 }
 
 impl Verified {
+    /// Bytes that the operator handed over, as those of a file. What they come from is for messages.
+    pub fn from_operator(bytes: Vec<u8>, source: &str) -> Self {
+        let digest = Digest::of(&bytes);
+        Self { bytes, source: source.to_owned(), digest, trust: Trust::File }
+    }
+
     /// The component.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

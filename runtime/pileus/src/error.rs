@@ -82,6 +82,9 @@ pub enum Error {
         /// The cause.
         source: pileus_host::Error,
     },
+    /// The component can't be had, stored, pushed or trusted.
+    #[error("{0}")]
+    Source(#[from] pileus_loader::Error),
     /// The provider has no capability that a controller uses.
     #[error(
         "provider {provider}: no controller can use it: it exports neither instances nor load balancers, and routes need --cluster-cidr; see `pileus inspect` for its exports"
@@ -148,6 +151,7 @@ impl Error {
 
     pub(crate) fn code(&self) -> u8 {
         use pileus_host::Error as Host;
+        use pileus_loader::Error as Source;
         match self {
             Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) | Self::Stopped { .. } => 1,
             Self::Flag { .. }
@@ -167,14 +171,22 @@ impl Error {
                 }
                 _ => 4,
             },
+            Self::Source(source) => match source {
+                Source::Reference { .. }
+                | Source::Policy { .. }
+                | Source::Settings { .. }
+                | Source::File { .. } => 2,
+                Source::NotComponent { .. } | Source::TooLarge { .. } => 3,
+                Source::Untrusted { .. } => 8,
+                Source::Store { .. } | Source::NotStored { .. } => 1,
+                _ => 6,
+            },
             Self::NothingToDo { .. } => 3,
             Self::Nonconforming { .. } | Self::NotTested { .. } => 5,
             Self::NotHeld(_) | Self::Cluster { .. } | Self::Unplanned { .. } => 6,
             Self::Provider { source, .. } => match source {
                 Host::Engine(_) | Host::CompilerSpawn(_) => 1,
-                Host::Unreadable { .. } => 2,
-                Host::TooLarge { .. }
-                | Host::NotWasm { .. }
+                Host::NotWasm { .. }
                 | Host::CoreModule
                 | Host::Invalid(_)
                 | Host::CompilerFailed(_)

@@ -20,7 +20,7 @@ use crate::access_review::{AccessReview, RequestedHost};
 use crate::cli;
 use crate::document::CloudProvider;
 use crate::error::Error;
-use crate::provider::{compiled_code, compiler, gate_config};
+use crate::provider::{compiled_code, compiler, gate_config, read_file};
 use crate::secrets::Secrets;
 use crate::terminal;
 use binary::Binary;
@@ -65,9 +65,9 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
     let identity = document.as_ref().map_or_else(BTreeMap::new, |document| document.identity.clone());
     let metrics = pileus_host::Metrics::register(&mut Registry::default());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let bytes = pileus_host::read_component(&path).await.map_err(failed)?;
-    let binary = Binary::read(&bytes);
-    let component = Component::load(&engine, bytes).await.map_err(failed)?;
+    let verified = read_file(&path).await?;
+    let binary = Binary::read(verified.bytes());
+    let component = Component::load(&engine, verified).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics).await.map_err(failed)?;
     let configuration = document.as_ref().map_or("{}", |document| document.configuration.as_str());
     let settings = match (component.configure(configuration, &limits, &metrics).await, &document) {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pileus_cloud::Provider;
 use pileus_gate::{Fence, Gate, Problem};
 use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Description, Engine, Guest, Limits, Settings};
+use pileus_loader::{Loader, TrustPolicy, Verified};
 
 use crate::access_review::AccessReview;
 use crate::cli;
@@ -72,8 +73,8 @@ pub(crate) async fn prepare(
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let (identity, limits) = (document.identity.clone(), document.call_limits.clone());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let bytes = pileus_host::read_component(&document.component).await.map_err(failed)?;
-    let component = Component::load(&engine, bytes).await.map_err(failed)?;
+    let verified = read_file(&document.component).await?;
+    let component = Component::load(&engine, verified).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics.host).await.map_err(failed)?;
     let settings = component.configure(&configuration, &limits, &metrics.host).await.map_err(failed)?;
     let (source, took) = match component.code_origin {
@@ -95,6 +96,14 @@ pub(crate) async fn prepare(
     let invalid_gate = |source| Error::Gate { provider: name.clone(), source: Box::new(source) };
     let gate = Gate::new(config, &metrics.gate).map_err(invalid_gate)?;
     Ok(LoadedProvider { name, component, description, configuration, identity, limits, gate })
+}
+
+/// Reads a component of the operator.
+///
+/// # Errors
+/// [`Error::Source`].
+pub(crate) async fn read_file(path: &Path) -> Result<Verified, Error> {
+    Ok(Loader::read_file(path, &TrustPolicy::default()).await?)
 }
 
 /// The configuration of the gate, as far as document and settings determine it.

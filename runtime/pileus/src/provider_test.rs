@@ -33,7 +33,7 @@ use pileus_host::{Component, Engine};
 
 use crate::cli::{self, LogFormat};
 use crate::error::Error;
-use crate::provider::{compiled_code, compiler};
+use crate::provider::{compiled_code, compiler, read_file};
 use crate::signals::stop_on_signal;
 use crate::{telemetry, terminal};
 use input::TestInput;
@@ -65,11 +65,11 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     let file = path.display().to_string();
     let failed = |source| Error::Provider { provider: file.clone(), source };
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let bytes = pileus_host::read_component(&path).await.map_err(failed)?;
+    let verified = read_file(&path).await?;
     progress("compiling the component");
     // An error goes on a line of its own.
     let component =
-        Component::load(&engine, bytes).await.inspect_err(|_| clear_progress()).map_err(failed)?;
+        Component::load(&engine, verified).await.inspect_err(|_| clear_progress()).map_err(failed)?;
     let (digest, contract) = (component.digest.to_string(), component.contract.clone());
     // Random, so that it is unknown_node's however often a cloud was tested.
     let unknown_node = format!("pileus-unknown-{:08x}", RandomState::new().hash_one(0_u8) >> 32);

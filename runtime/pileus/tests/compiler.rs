@@ -12,6 +12,7 @@ use pileus_dev::artifact;
 use pileus_host::{
     CodeCache, CodeOrigin, Compiler, CompilerFailure, Component, Engine, Error, Limits, Metrics,
 };
+use pileus_loader::Verified;
 use prometheus_client::registry::Registry;
 
 const LIMIT: Duration = Duration::from_mins(2);
@@ -45,14 +46,14 @@ async fn what_it_makes_runs_and_is_kept_for_an_engine_that_would_make_the_same()
     let folder = tempfile::tempdir().unwrap();
     let compiled = CodeCache::open(&folder.path().join("compiled")).unwrap();
     let engine = Engine::start(Some(compiled.clone()), child()).unwrap();
-    let loaded = Component::load(&engine, component()).await.unwrap();
+    let loaded = Component::load(&engine, Verified::from_operator(component(), "test")).await.unwrap();
     assert!(matches!(loaded.code_origin, CodeOrigin::Compiled(_)));
     let metrics = Metrics::register(&mut Registry::default());
     let description = loaded.describe(&Limits::default(), &metrics).await.unwrap();
     assert_eq!(description.name, "simulated");
 
     let engine = Engine::start(Some(compiled), Compiler::InProcess).unwrap();
-    let loaded = Component::load(&engine, component()).await.unwrap();
+    let loaded = Component::load(&engine, Verified::from_operator(component(), "test")).await.unwrap();
     assert!(matches!(loaded.code_origin, CodeOrigin::Cached(_)));
 }
 
@@ -61,7 +62,9 @@ async fn a_component_that_is_not_valid_is_refused_in_the_compilers_words() {
     let engine = Engine::start(None, child()).unwrap();
     let mut half = component();
     half.truncate(half.len() / 2);
-    let Err(error) = Component::load(&engine, half).await else { panic!("loaded") };
+    let Err(error) = Component::load(&engine, Verified::from_operator(half, "test")).await else {
+        panic!("loaded")
+    };
     let Error::Invalid(why) = error else { panic!("{error:?}") };
     assert!(why.contains("out of bounds"), "{why}");
 }
@@ -69,7 +72,9 @@ async fn a_component_that_is_not_valid_is_refused_in_the_compilers_words() {
 #[tokio::test]
 async fn where_it_gets_no_memory_the_load_fails_and_says_so() {
     let engine = Engine::start(None, child_after("ulimit -v 131072")).unwrap();
-    let Err(error) = Component::load(&engine, component()).await else { panic!("loaded") };
+    let Err(error) = Component::load(&engine, Verified::from_operator(component(), "test")).await else {
+        panic!("loaded")
+    };
     assert!(matches!(error, Error::CompilerFailed(CompilerFailure::Crashed { .. })), "{error:?}");
     assert!(
         error.to_string().contains("4 GiB of memory where the machine and the container's limit allow it"),

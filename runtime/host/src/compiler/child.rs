@@ -8,11 +8,12 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::RawFd;
 use std::process::ExitCode;
 
+use pileus_loader::MAX_COMPONENT;
 use rustix::process::{Resource, Rlimit, Signal, nice, set_parent_process_death_signal, setrlimit};
 
 use super::{EXIT_INVALID, compile, memory};
 use crate::error::Error;
-use crate::limits::{COMPILE_CPU, COMPILE_MEMORY, MAX_COMPONENT_BYTES};
+use crate::limits::{COMPILE_CPU, COMPILE_MEMORY};
 
 /// The compiler's nice value: where other processes want the CPU too, it gets a tenth of their share.
 const NICENESS: i32 = 10;
@@ -29,7 +30,7 @@ const DESCRIPTORS: u64 = 16;
 pub fn compiler_main() -> ExitCode {
     let component = confine().and_then(|()| {
         let mut bytes = Vec::new();
-        io::stdin().lock().take(MAX_COMPONENT_BYTES).read_to_end(&mut bytes)?;
+        io::stdin().lock().take(MAX_COMPONENT).read_to_end(&mut bytes)?;
         Ok(bytes)
     });
     let written = component.and_then(|bytes| match compile(&bytes) {

@@ -17,6 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use pileus_cloud::{Answer, Error, ErrorKind, Instances as _, NodeReference, ProviderId, Purpose};
 use pileus_gate::Grant;
 use pileus_host::{Component, Guest, Limits};
+use pileus_loader::Verified;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -26,7 +27,10 @@ const PAGE: usize = 1_000;
 /// The provider, with access to its cloud.
 async fn provider(cloud: &Cloud, limits: Limits) -> Guest {
     let (engine, metrics) = (fixture::engine(), fixture::metrics());
-    let component = Component::load(&engine, fixture::guest("simulated_provider")).await.unwrap();
+    let component =
+        Component::load(&engine, Verified::from_operator(fixture::guest("simulated_provider"), "test"))
+            .await
+            .unwrap();
     let description = component.describe(&limits, &metrics).await.unwrap();
     let configuration = cloud.configuration();
     let settings = component.configure(&configuration, &limits, &metrics).await.unwrap();

@@ -25,6 +25,7 @@ use cloud::Cloud;
 use pileus_cloud::{Cluster, ErrorKind};
 use pileus_gate::{Gate, Grant};
 use pileus_host::{Capability, CodeCache, Compiler, Component, Engine, Guest, Limits, Metrics};
+use pileus_loader::{Loader, TrustPolicy};
 use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 
@@ -66,10 +67,10 @@ impl Language {
         let _loading = LOADING.lock().await;
         let compiled = CodeCache::open(&temporary.join("compiled")).unwrap();
         let engine = Engine::start(Some(compiled), Compiler::InProcess).unwrap();
-        let bytes = pileus_host::read_component(&path)
+        let verified = Loader::read_file(&path, &TrustPolicy::default())
             .await
             .unwrap_or_else(|error| panic!("{error}; run `make language-guests`"));
-        Component::load(&engine, bytes).await.unwrap()
+        Component::load(&engine, verified).await.unwrap()
     }
 
     /// The provider with a valid configuration and the grant that it needs.

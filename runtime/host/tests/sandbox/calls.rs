@@ -7,6 +7,7 @@ use pileus_cloud::{
     Answer, ErrorKind, Instances as _, LocalAnswer, LocalInstance as _, NodeReference, ProviderId, Purpose,
 };
 use pileus_host::{Component, Fault, Guest, Limits, Metrics};
+use pileus_loader::Verified;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 
@@ -159,7 +160,8 @@ async fn a_request_without_a_grant_is_denied_and_the_error_says_what_to_grant() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_of_configure_is_denied_and_reported() {
-    let component = Component::load(&engine(), guest("hostile_provider")).await.unwrap();
+    let component =
+        Component::load(&engine(), Verified::from_operator(guest("hostile_provider"), "test")).await.unwrap();
     let document = r#"{"behaviour": "ask-in-configure"}"#;
     let error = component.configure(document, &limits(), &metrics()).await.unwrap_err().to_string();
     for part in ["HttpRequestDenied", "GET http://denied.example/path is denied: configure has no network"] {
@@ -171,7 +173,8 @@ async fn a_request_of_configure_is_denied_and_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn row_19_a_sandbox_exposes_nothing_of_the_host() {
     let engine = engine();
-    let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
+    let component =
+        Component::load(&engine, Verified::from_operator(guest("hostile_provider"), "test")).await.unwrap();
     for linked in
         ["wasi:sockets/tcp@", "wasi:sockets/udp@", "wasi:filesystem/types@", "wasi:cli/environment@"]
     {

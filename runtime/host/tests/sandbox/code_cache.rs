@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Engine, Limits, Metrics};
+use pileus_loader::Verified;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -14,7 +15,8 @@ use crate::fixture::{configured, gate, guest};
 /// Loads the hostile provider with the cache in this folder. Returns whether its code came from there.
 async fn is_cached(folder: &Path) -> bool {
     let engine = Engine::start(Some(CodeCache::open(folder).unwrap()), Compiler::InProcess).unwrap();
-    let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
+    let component =
+        Component::load(&engine, Verified::from_operator(guest("hostile_provider"), "test")).await.unwrap();
     matches!(component.code_origin, CodeOrigin::Cached(_))
 }
 
@@ -60,7 +62,8 @@ async fn the_code_of_one_component_is_not_used_for_another() {
         let engine = Engine::start(Some(compiled.clone()), Compiler::InProcess).unwrap();
         let mut is_cached = Vec::new();
         for name in ["hostile_provider", "simulated_provider"] {
-            let component = Component::load(&engine, guest(name)).await.unwrap();
+            let component =
+                Component::load(&engine, Verified::from_operator(guest(name), "test")).await.unwrap();
             is_cached.push(matches!(component.code_origin, CodeOrigin::Cached(_)));
         }
         is_cached

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pileus_host::{CodeCache, CodeOrigin, Compiler, CompilerFailure, Component, Engine, Error};
+use pileus_loader::Verified;
 
 use crate::fixture::guest;
 
@@ -19,7 +20,7 @@ fn script(script: &str, timeout: Duration) -> Compiler {
 
 async fn load(compiler: Compiler) -> Result<Component, Error> {
     let engine = Engine::start(None, compiler).unwrap();
-    Component::load(&engine, guest("hostile_provider")).await
+    Component::load(&engine, Verified::from_operator(guest("hostile_provider"), "test")).await
 }
 
 /// The error of a load whose compiler is this script.
@@ -111,7 +112,12 @@ async fn one_component_is_compiled_at_a_time() {
     let alone = folder.path().join("alone").display().to_string();
     let play = format!("mkdir {alone} || exit 1; sleep 0.2; rmdir {alone}; exit 65");
     let engine = Engine::start(None, script(&play, Duration::from_mins(1))).unwrap();
-    let load = async || Component::load(&engine, guest("hostile_provider")).await.err().unwrap();
+    let load = async || {
+        Component::load(&engine, Verified::from_operator(guest("hostile_provider"), "test"))
+            .await
+            .err()
+            .unwrap()
+    };
     let ends: [Error; 3] = tokio::join!(load(), load(), load()).into();
     assert!(ends.iter().all(|end| matches!(end, Error::Invalid(_))), "{ends:?}");
 }
@@ -122,7 +128,9 @@ async fn cached_code_needs_no_compiler() {
     let compiled = CodeCache::open(&folder.path().join("compiled")).unwrap();
     for compiler in [Compiler::InProcess, script("exit 1", Duration::from_mins(1))] {
         let engine = Engine::start(Some(compiled.clone()), compiler.clone()).unwrap();
-        let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
+        let component = Component::load(&engine, Verified::from_operator(guest("hostile_provider"), "test"))
+            .await
+            .unwrap();
         let is_cached = matches!(component.code_origin, CodeOrigin::Cached(_));
         assert_eq!(is_cached, !matches!(compiler, Compiler::InProcess));
     }

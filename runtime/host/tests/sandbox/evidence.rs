@@ -9,6 +9,7 @@ use pileus_cloud::{
 };
 use pileus_gate::{Effect, Fence};
 use pileus_host::{Component, Guest, Limits, Metrics};
+use pileus_loader::Verified;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -155,7 +156,9 @@ async fn an_empty_route_table_is_believed_only_where_the_cloud_answered() {
     for (status, is_believed) in [("500", false), ("401", false), ("429", false), ("404", true)] {
         let cloud = Cloud::answering(whole(status)).await;
         let gate = Watched::new(vec![cloud.grant()]);
-        let component = Component::load(&engine(), guest("unruly_provider")).await.unwrap();
+        let component = Component::load(&engine(), Verified::from_operator(guest("unruly_provider"), "test"))
+            .await
+            .unwrap();
         let (limits, metrics) = (Limits::default(), Metrics::register(&mut Registry::default()));
         let description = component.describe(&limits, &metrics).await.unwrap();
         let endpoint = format!("http://{NAME}:{}", cloud.port);

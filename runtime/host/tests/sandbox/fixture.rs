@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pileus_cloud::NodeReference;
 use pileus_gate::{Gate, Grant, Rule};
 use pileus_host::{CodeCache, Compiler, Component, Engine, Guest, Limits, Metrics};
+use pileus_loader::Verified;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -62,7 +63,8 @@ pub(crate) async fn configured(
     limits: Limits,
     metrics: &Metrics,
 ) -> Arc<Guest> {
-    let component = Component::load(engine, guest("hostile_provider")).await.unwrap();
+    let component =
+        Component::load(engine, Verified::from_operator(guest("hostile_provider"), "test")).await.unwrap();
     let description = component.describe(&limits, metrics).await.unwrap();
     component.configure(configuration, &limits, metrics).await.unwrap();
     Arc::new(Guest::new(component, "hostile", description, configuration, gate, metrics).with_limits(limits))

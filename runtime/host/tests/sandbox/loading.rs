@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use pileus_host::{Capability, Component, Error, Limits};
+use pileus_loader::{Loader, TrustPolicy, Verified};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::{ManglingAndAbi, PackageId, Resolve};
 
@@ -24,7 +25,7 @@ fn component_of(resolve: &Resolve, package: PackageId, world: &str) -> Vec<u8> {
 
 async fn refusal(bytes: &[u8]) -> Error {
     let engine = engine();
-    match Component::load(&engine, bytes.to_vec()).await {
+    match Component::load(&engine, Verified::from_operator(bytes.to_vec(), "test")).await {
         Ok(component) => panic!("loaded: {:?}", component.exports),
         Err(error) => error,
     }
@@ -36,8 +37,8 @@ async fn a_file_is_read_up_to_the_limit_of_a_component() {
     let large = folder.path().join("large.wasm");
     std::fs::File::create(&large).unwrap().set_len((128 << 20) + 1).unwrap();
     for path in [large.as_path(), Path::new("/dev/zero")] {
-        let error = pileus_host::read_component(path).await.unwrap_err();
-        assert!(matches!(error, Error::TooLarge { size, limit } if size == limit + 1), "{error:?}");
+        let error = Loader::read_file(path, &TrustPolicy::default()).await.unwrap_err();
+        assert!(matches!(error, pileus_loader::Error::TooLarge { limit: 0x0800_0000, .. }), "{error:?}");
     }
 }
 
@@ -67,7 +68,10 @@ async fn a_component_of_each_world_has_the_capabilities_of_the_world() {
         ("provides-routes", &[Capability::Routes]),
         ("provider", &Capability::ALL),
     ] {
-        let component = Component::load(&engine, component_of(&resolve, package, world)).await.unwrap();
+        let component =
+            Component::load(&engine, Verified::from_operator(component_of(&resolve, package, world), "test"))
+                .await
+                .unwrap();
         assert_eq!(component.capabilities, capabilities, "{world}");
     }
 }
@@ -124,7 +128,7 @@ async fn a_function_of_another_type_does_not_fit() {
         [component(wit, "provider"), built_for_another("load-balancers"), built_for_another("routes")];
     for bytes in another {
         // Types of exports are compared when they are looked up, which is before the guest runs.
-        let component = Component::load(&engine, bytes).await.unwrap();
+        let component = Component::load(&engine, Verified::from_operator(bytes, "test")).await.unwrap();
         let error = component.describe(&Limits::default(), &metrics()).await.unwrap_err().to_string();
         assert!(error.contains("describe broke the contract: an export has another type"), "{error}");
     }
@@ -168,7 +172,8 @@ async fn a_component_that_starts_with_too_much_memory_is_refused_before_it_runs(
 #[tokio::test]
 async fn a_provider_is_loaded_with_its_description_and_settings() {
     let engine = engine();
-    let component = Component::load(&engine, guest("simulated_provider")).await.unwrap();
+    let component =
+        Component::load(&engine, Verified::from_operator(guest("simulated_provider"), "test")).await.unwrap();
     assert_eq!(
         component.capabilities,
         [Capability::Instances, Capability::LoadBalancers, Capability::Routes]
@@ -191,7 +196,8 @@ async fn a_provider_is_loaded_with_its_description_and_settings() {
 #[tokio::test]
 async fn an_invalid_configuration_is_reported_in_the_providers_words() {
     let engine = engine();
-    let component = Component::load(&engine, guest("simulated_provider")).await.unwrap();
+    let component =
+        Component::load(&engine, Verified::from_operator(guest("simulated_provider"), "test")).await.unwrap();
     let wrong = component.configure(r#"{"endpoint": 5}"#, &Limits::default(), &metrics()).await.unwrap_err();
     let Error::Configuration(problems) = wrong else { panic!("{wrong}") };
     assert_eq!(problems[0].path, "endpoint");
@@ -200,7 +206,8 @@ async fn an_invalid_configuration_is_reported_in_the_providers_words() {
 #[tokio::test]
 async fn a_provider_that_loops_in_configure_is_stopped() {
     let engine = engine();
-    let component = Component::load(&engine, guest("hostile_provider")).await.unwrap();
+    let component =
+        Component::load(&engine, Verified::from_operator(guest("hostile_provider"), "test")).await.unwrap();
     let limits = Limits { cpu: std::time::Duration::from_millis(100), ..Limits::default() };
     let error =
         component.configure(r#"{"behaviour": "loop-in-configure"}"#, &limits, &metrics()).await.unwrap_err();

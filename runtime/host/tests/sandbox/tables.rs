@@ -2,6 +2,7 @@
 
 use pileus_cloud::Purpose;
 use pileus_host::{Component, Description, Fault, Guest, Limits, ServiceFacts};
+use pileus_loader::Verified;
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
@@ -32,7 +33,9 @@ fn grows_two_tables_by(elements: u32) -> Vec<u8> {
 
 async fn fault(elements: u32) -> Fault {
     let engine = engine();
-    let component = Component::load(&engine, grows_two_tables_by(elements)).await.unwrap();
+    let component = Component::load(&engine, Verified::from_operator(grows_two_tables_by(elements), "test"))
+        .await
+        .unwrap();
     let description = Description {
         name: "tables".to_owned(),
         version: "1".to_owned(),

@@ -74,6 +74,14 @@ impl Default for TrustSpec {
     }
 }
 
+impl Default for TrustPolicy {
+    /// No requirement: only an operator's file and a reference with a digest are trusted.
+    fn default() -> Self {
+        let TrustSpec { digest, keys, threshold, layouts, insecure } = TrustSpec::default();
+        Self { digest, keys, threshold, layouts, insecure }
+    }
+}
+
 impl TrustPolicy {
     /// Checks a policy.
     ///

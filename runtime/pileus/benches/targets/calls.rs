@@ -13,6 +13,7 @@ use pileus_dev::artifact;
 use pileus_gate::Gate;
 use pileus_guest::testing;
 use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Engine, Guest, Limits};
+use pileus_loader::{Loader, TrustPolicy};
 use prometheus_client::registry::Registry;
 
 use crate::Failure;
@@ -134,7 +135,7 @@ fn all(nodes: usize, found: usize) -> Result<(), Failure> {
 /// A provider without any grant, by a new engine.
 async fn load(path: &Path, compiled: &CodeCache) -> Result<Arc<dyn Instances>, Failure> {
     let engine = Engine::start(Some(compiled.clone()), Compiler::InProcess)?;
-    let component = Component::load(&engine, pileus_host::read_component(path).await?).await?;
+    let component = Component::load(&engine, Loader::read_file(path, &TrustPolicy::default()).await?).await?;
     provider(component, "{}", Limits::default()).await
 }
 
@@ -167,7 +168,7 @@ pub(crate) async fn provider(
 
 /// Loads by a new engine each, with and without code on disk.
 async fn loads(path: &Path) -> Result<(), Failure> {
-    let bytes = pileus_host::read_component(path).await?;
+    let verified = Loader::read_file(path, &TrustPolicy::default()).await?;
     let [mut engines, mut compiled, mut cached] = [(); 3].map(|()| Samples::default());
     let mut native = 0;
     for _ in 0..LOADS {
@@ -178,7 +179,7 @@ async fn loads(path: &Path) -> Result<(), Failure> {
             let engine = Engine::start(Some(code.clone()), Compiler::InProcess)?;
             engines.push(started.elapsed());
             let started = Instant::now();
-            let component = Component::load(&engine, bytes.clone()).await?;
+            let component = Component::load(&engine, verified.clone()).await?;
             match component.code_origin {
                 CodeOrigin::Compiled(_) => compiled.push(started.elapsed()),
                 CodeOrigin::Cached(_) => cached.push(started.elapsed()),
@@ -191,7 +192,7 @@ async fn loads(path: &Path) -> Result<(), Failure> {
     row("start an engine", &engines.spread());
     row("load, compiling", &compiled.spread());
     row("load, compiled code on disk", &cached.spread());
-    let component = size(u64::try_from(bytes.len())?);
+    let component = size(u64::try_from(verified.bytes().len())?);
     note(&format!("component {component}, compiled code {}; {LOADS} loads each", size(native)));
     Ok(())
 }

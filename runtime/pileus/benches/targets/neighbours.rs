@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use pileus_cloud::{Instances, Purpose};
 use pileus_dev::artifact;
 use pileus_host::{Compiler, Component, Engine, Limits};
+use pileus_loader::{Loader, TrustPolicy};
 use tokio::task::JoinSet;
 
 use crate::Failure;
@@ -25,8 +26,8 @@ const PACE: Duration = Duration::from_millis(20);
 pub(crate) async fn measure() -> Result<(), Failure> {
     let engine = Engine::start(None, Compiler::InProcess)?;
     let path = artifact::component("hostile-provider")?;
-    let bytes = pileus_host::read_component(&path).await?;
-    let honest = provider(Component::load(&engine, bytes.clone()).await?, "{}", Limits::default()).await?;
+    let verified = Loader::read_file(&path, &TrustPolicy::default()).await?;
+    let honest = provider(Component::load(&engine, verified.clone()).await?, "{}", Limits::default()).await?;
     honest_calls(&honest).await?;
     heading(
         "50 honest calls a second beside a misdeed",
@@ -34,7 +35,7 @@ pub(crate) async fn measure() -> Result<(), Failure> {
     );
     for misdeed in MISDEEDS {
         let limits = Limits { lookup_hard: Duration::from_secs(5), ..Limits::default() };
-        let component = Component::load(&engine, bytes.clone()).await?;
+        let component = Component::load(&engine, verified.clone()).await?;
         let configuration = format!(r#"{{"behaviour": "{misdeed}"}}"#);
         let hostile = provider(component, &configuration, limits).await?;
         let quiet = honest_calls(&honest).await?;
