@@ -8,6 +8,7 @@ use std::path::Path;
 use std::pin::Pin;
 
 use jiff::Timestamp;
+use semver::VersionReq;
 use tokio::io::AsyncReadExt as _;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -15,12 +16,13 @@ use tokio::time::timeout;
 use crate::digest::Digest;
 use crate::error::{Distrust, Error};
 use crate::manifest::{MAX_COMPONENT, Manifest, Selection};
-use crate::reference::{Reference, Source};
+use crate::reference::{Reference, Repository, Source};
 use crate::registry::{Access, Place, Registries, Session};
 use crate::store::{Store, StoredArtifact};
 use crate::trust::policy::TrustPolicy;
 use crate::trust::verify::{Artifact, Trust, check_digest, verify};
 use crate::verified::Verified;
+use crate::version;
 
 /// Boxed, since the compiler can't tell that those of asynchronous closures can be sent to another thread.
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -67,16 +69,68 @@ impl Loader {
         policy: &TrustPolicy,
         now: Timestamp,
     ) -> Result<Verified, Error> {
+        let digest = self.fetch_wanted(reference, &reference.wanted(), policy, now).await?;
+        let (store, resolved) = (self.store.clone(), reference.clone());
+        blocking(reference, move || store.put_resolved(&resolved, digest)).await?;
+        self.load(reference, digest, policy, now).await
+    }
+
+    /// Fetches the tag or digest of a reference's repository into the store.
+    async fn fetch_wanted(
+        &self,
+        reference: &Reference,
+        wanted: &str,
+        policy: &TrustPolicy,
+        now: Timestamp,
+    ) -> Result<Digest, Error> {
         // What no answer could make trusted isn't asked for.
         if policy.keys.is_empty() && policy.digest.or(reference.digest).is_none() && !policy.insecure {
             return Err(untrusted(reference, None, Distrust::NoPolicy));
         }
         let ask = |place| -> BoxFuture<'_, _> {
-            Box::pin(async move { self.fetch_from(&place, reference, policy, now).await })
+            Box::pin(async move { self.fetch_from(&place, reference, wanted, policy, now).await })
         };
-        let digest = self.everywhere(reference, ask).await?;
-        let (store, resolved) = (self.store.clone(), reference.clone());
-        blocking(reference, move || store.put_resolved(&resolved, digest)).await?;
+        self.everywhere(reference, ask).await
+    }
+
+    /// Finds the highest version within a range among the tags of a repository, and its digest.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no tag is a version within the range, and those of the registry. The digest isn't trusted.
+    pub async fn resolve_range(
+        &self,
+        repository: &Repository,
+        range: &VersionReq,
+    ) -> Result<(String, Digest), Error> {
+        let any = Reference { repository: repository.clone(), tag: None, digest: None };
+        let ask = |place| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                let session = self.registries.session(&place, Access::Pull).await?;
+                let tags = session.tags().await?;
+                let missing = || Error::NotFound { place: format!("a version {range} among the tags of {repository}") };
+                let tag = version::highest(tags.iter().map(String::as_str), range).ok_or_else(missing)?;
+                Ok((tag.to_owned(), session.resolve(tag).await?))
+            })
+        };
+        self.everywhere(&any, ask).await
+    }
+
+    /// Fetches the artifact with this digest, to which a reference was resolved, verifies and stores it. The digest adds no
+    /// trust: without a pinned one, signatures have to.
+    ///
+    /// # Errors
+    /// As [`Loader::fetch`].
+    pub async fn fetch_resolved(
+        &self,
+        reference: &Reference,
+        digest: Digest,
+        policy: &TrustPolicy,
+        now: Timestamp,
+    ) -> Result<Verified, Error> {
+        if let Ok(verified) = self.load(reference, digest, policy, now).await {
+            return Ok(verified);
+        }
+        self.fetch_wanted(reference, &digest.to_string(), policy, now).await?;
         self.load(reference, digest, policy, now).await
     }
 
@@ -175,11 +229,12 @@ impl Loader {
         &self,
         place: &Place,
         reference: &Reference,
+        wanted: &str,
         policy: &TrustPolicy,
         now: Timestamp,
     ) -> Result<Digest, Error> {
         let session = self.registries.session(place, Access::Pull).await?;
-        let manifest = session.manifest(&reference.wanted()).await?;
+        let manifest = session.manifest(wanted).await?;
         let artifact = artifact(reference, manifest.digest);
         let judged = |distrust| untrusted(reference, Some(manifest.digest), distrust);
         check_digest(artifact, policy).map_err(judged)?;

@@ -18,6 +18,17 @@ const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 /// Attempts to download a component without any progress.
 const IDLE_ATTEMPTS: u32 = 3;
 
+/// Tags in one answer.
+const TAGS_PAGE: usize = 1000;
+/// The most tags that are read.
+const MAX_TAGS: usize = 20_000;
+
+/// A page of a repository's tags.
+#[derive(serde::Deserialize)]
+struct TagList {
+    tags: Option<Vec<String>>,
+}
+
 /// A manifest as it was fetched.
 pub(crate) struct FetchedManifest {
     /// JSON text.
@@ -35,6 +46,29 @@ impl Session<'_> {
             // Not all registries answer this; the manifest has it in any case.
             _ => Ok(self.manifest(tag).await?.digest),
         }
+    }
+
+    /// All tags of the repository, at most [`MAX_TAGS`].
+    pub(crate) async fn tags(&self) -> Result<Vec<String>, Error> {
+        let (mut tags, mut after) = (Vec::<String>::new(), String::new());
+        let place = format!("tags of {}", self.repository);
+        while tags.len() < MAX_TAGS {
+            let path = format!("/tags/list?n={TAGS_PAGE}{after}");
+            let answer = self.send(&Call::new(Method::GET), &path).await?;
+            let has_more = answer.header("link").is_some();
+            let page = answer.bytes(MAX_MANIFEST, &place).await?;
+            let page: TagList = serde_json::from_slice(&page).map_err(|error| Error::Protocol {
+                registry: self.repository.registry.clone(),
+                cause: format!("its list of tags can't be read: {error}"),
+            })?;
+            let Some(last) = page.tags.iter().flatten().next_back().cloned().filter(|last| has_more && is_tag(last)) else {
+                tags.extend(page.tags.into_iter().flatten());
+                break;
+            };
+            tags.extend(page.tags.into_iter().flatten());
+            after = format!("&last={last}");
+        }
+        Ok(tags)
     }
 
     /// Fetches a manifest or an index by tag or digest. A digest is checked.
