@@ -40,7 +40,6 @@ mod registry;
 mod store;
 mod trust;
 mod verified;
-mod version;
 
 pub use credential::{CredentialSource, SecretFile, SecretSource};
 pub use digest::Digest;

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::pin::Pin;
 
 use jiff::Timestamp;
-use semver::VersionReq;
 use tokio::io::AsyncReadExt as _;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -22,7 +21,6 @@ use crate::store::{Store, StoredArtifact};
 use crate::trust::policy::TrustPolicy;
 use crate::trust::verify::{Artifact, Trust, check_digest, verify};
 use crate::verified::Verified;
-use crate::version;
 
 /// Boxed, since the compiler can't tell that those of asynchronous closures can be sent to another thread.
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -93,24 +91,14 @@ impl Loader {
         self.everywhere(reference, ask).await
     }
 
-    /// Finds the highest version within a range among the tags of a repository, and its digest.
+    /// The tags of a repository.
     ///
     /// # Errors
-    /// [`Error::NotFound`] if no tag is a version within the range, and those of the registry. The digest isn't trusted.
-    pub async fn resolve_range(
-        &self,
-        repository: &Repository,
-        range: &VersionReq,
-    ) -> Result<(String, Digest), Error> {
+    /// Those of the registry.
+    pub async fn tags(&self, repository: &Repository) -> Result<Vec<String>, Error> {
         let any = Reference { repository: repository.clone(), tag: None, digest: None };
         let ask = |place| -> BoxFuture<'_, _> {
-            Box::pin(async move {
-                let session = self.registries.session(&place, Access::Pull).await?;
-                let tags = session.tags().await?;
-                let missing = || Error::NotFound { place: format!("a version {range} among the tags of {repository}") };
-                let tag = version::highest(tags.iter().map(String::as_str), range).ok_or_else(missing)?;
-                Ok((tag.to_owned(), session.resolve(tag).await?))
-            })
+            Box::pin(async move { self.registries.session(&place, Access::Pull).await?.tags().await })
         };
         self.everywhere(&any, ask).await
     }

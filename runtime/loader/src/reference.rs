@@ -144,7 +144,7 @@ pub(crate) fn is_name(name: &str) -> bool {
     name.len() <= 255 && name.split('/').all(is_part)
 }
 
-fn is_tag(tag: &str) -> bool {
+pub(crate) fn is_tag(tag: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     (1..=128).contains(&tag.len())
         && tag.bytes().next().is_some_and(is_word)

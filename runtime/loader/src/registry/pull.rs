@@ -8,6 +8,7 @@ use crate::digest::Digest;
 use crate::error::Error;
 use crate::manifest::{ComponentLayer, Descriptor, MAX_MANIFEST, Manifest};
 use crate::media_type;
+use crate::reference::is_tag;
 use crate::registry::exchange::Call;
 use crate::registry::session::{MAX_PAUSE, PAUSE, Session, may_pass};
 use crate::store::Download;
@@ -61,7 +62,9 @@ impl Session<'_> {
                 registry: self.repository.registry.clone(),
                 cause: format!("its list of tags can't be read: {error}"),
             })?;
-            let Some(last) = page.tags.iter().flatten().next_back().cloned().filter(|last| has_more && is_tag(last)) else {
+            let Some(last) =
+                page.tags.iter().flatten().next_back().cloned().filter(|last| has_more && is_tag(last))
+            else {
                 tags.extend(page.tags.into_iter().flatten());
                 break;
             };
