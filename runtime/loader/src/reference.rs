@@ -72,38 +72,57 @@ impl FromStr for Reference {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let rest = text.strip_prefix("oci://").unwrap_or(text);
-        if rest.contains("://") {
-            return Err(wrong(text, "only oci:// and file: are known; leave the scheme out"));
-        }
-        let (rest, digest) = match rest.split_once('@') {
-            Some((rest, digest)) => (rest, Some(digest.parse().map_err(|cause| wrong(text, cause))?)),
-            None => (rest, None),
-        };
-        let (registry, rest) = rest.split_once('/').ok_or_else(|| {
-            wrong(text, "it names no registry; write it as in ghcr.io/example/provider:1.2")
-        })?;
-        let (name, tag) = match rest.split_once(':') {
-            Some((name, tag)) => (name, Some(tag.to_owned())),
-            None => (rest, None),
-        };
-        let registry = registry.to_ascii_lowercase();
-        if !is_registry(&registry) {
-            let cause = "what comes before the first slash is not a registry; write it as in ghcr.io/example/provider:1.2";
-            return Err(wrong(text, cause));
-        }
-        if !is_name(name) {
-            let cause = "the name of a repository has lower-case letters and digits, between them `.`, `_`, `-` and `/`";
-            return Err(wrong(text, cause));
-        }
-        if tag.as_deref().is_some_and(|tag| !is_tag(tag)) {
-            return Err(wrong(text, "a tag has 1 to 128 letters, digits, `.`, `_` and `-`"));
-        }
-        if tag.is_none() && digest.is_none() {
+        let reference = parse(text)?;
+        if reference.tag.is_none() && reference.digest.is_none() {
             return Err(wrong(text, "it has no version: add a tag or, better, a digest"));
         }
-        Ok(Self { repository: Repository { registry, name: name.to_owned() }, tag, digest })
+        Ok(reference)
     }
+}
+
+impl FromStr for Repository {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let Reference { repository, tag, digest } = parse(text)?;
+        if tag.is_some() || digest.is_some() {
+            return Err(wrong(text, "a repository has neither a tag nor a digest; leave them out"));
+        }
+        Ok(repository)
+    }
+}
+
+/// Reads a reference that may lack both tag and digest.
+fn parse(text: &str) -> Result<Reference, Error> {
+    let rest = text.strip_prefix("oci://").unwrap_or(text);
+    if rest.contains("://") {
+        return Err(wrong(text, "only oci:// and file: are known; leave the scheme out"));
+    }
+    let (rest, digest) = match rest.split_once('@') {
+        Some((rest, digest)) => (rest, Some(digest.parse().map_err(|cause| wrong(text, cause))?)),
+        None => (rest, None),
+    };
+    let (registry, rest) = rest
+        .split_once('/')
+        .ok_or_else(|| wrong(text, "it names no registry; write it as in ghcr.io/example/provider:1.2"))?;
+    let (name, tag) = match rest.split_once(':') {
+        Some((name, tag)) => (name, Some(tag.to_owned())),
+        None => (rest, None),
+    };
+    let registry = registry.to_ascii_lowercase();
+    if !is_registry(&registry) {
+        let cause = "what comes before the first slash is not a registry; write it as in ghcr.io/example/provider:1.2";
+        return Err(wrong(text, cause));
+    }
+    if !is_name(name) {
+        let cause =
+            "the name of a repository has lower-case letters and digits, between them `.`, `_`, `-` and `/`";
+        return Err(wrong(text, cause));
+    }
+    if tag.as_deref().is_some_and(|tag| !is_tag(tag)) {
+        return Err(wrong(text, "a tag has 1 to 128 letters, digits, `.`, `_` and `-`"));
+    }
+    Ok(Reference { repository: Repository { registry, name: name.to_owned() }, tag, digest })
 }
 
 fn wrong(text: &str, cause: &'static str) -> Error {
@@ -204,6 +223,8 @@ mod tests {
         let both: Reference = format!("GHCR.io/a/b:1@sha256:{HEX}").parse().unwrap();
         assert_eq!(both.repository.registry, "ghcr.io");
         assert_eq!(both.wanted(), format!("sha256:{HEX}"));
+        assert_eq!("ghcr.io/a/b".parse::<Repository>().unwrap(), both.repository);
+        assert!("ghcr.io/a/b:1".parse::<Repository>().unwrap_err().to_string().contains("neither a tag"));
         for (text, path) in [("file:a.wasm", "a.wasm"), ("file:///a/b.wasm", "/a/b.wasm"), ("file:/c", "/c")]
         {
             assert_eq!(text.parse::<Source>().unwrap(), Source::File(path.into()));

@@ -70,6 +70,7 @@ impl Registries {
         let mut names = BTreeSet::new();
         for one in &settings {
             one.check()?;
+            one.check_bundle()?;
             if !names.insert(&one.registry) {
                 let cause = "it is listed twice".to_owned();
                 return Err(Error::Settings { registry: one.registry.clone(), cause });

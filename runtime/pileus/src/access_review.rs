@@ -167,8 +167,11 @@ mod tests {
     use std::sync::Arc;
 
     use pileus_gate::{CredentialKind, SecretFile};
+    use serde_json::json;
 
     use super::*;
+    use crate::document::ClusterOrigin;
+    use crate::secrets::Secrets;
 
     fn credential(name: &str, host: &str, plain: bool) -> Credential {
         Credential {
@@ -213,19 +216,13 @@ mod tests {
         };
         let limits = vec![published("reads"), published("vm/{1}")];
         let settings = Settings { limits, ..Settings::default() };
-        let tightened = [limit("other", 4), limit("vm/{2}", 3)];
-        let document = CloudProvider {
-            name: String::new(),
-            component: "".into(),
-            configuration: String::new(),
-            grants: Vec::new(),
-            limits: tightened.to_vec(),
-            credentials: Vec::new(),
-            identity: std::collections::BTreeMap::new(),
-            connection: pileus_gate::Connection::default(),
-            classes: Vec::new(),
-            call_limits: pileus_host::Limits::default(),
-        };
+        let document = json!({"metadata": {"name": "a"}, "spec": {
+            "source": {"image": "registry.example/a:1"},
+            "trust": {"insecure": true},
+            "limits": {"other": {"burst": 4, "perSecond": 1}, "vm/{2}": {"burst": 3, "perSecond": 1}},
+        }});
+        let origin = ClusterOrigin::new(Secrets::default(), None).unwrap();
+        let document = CloudProvider::from_resource(&document, &origin).unwrap();
         let compared = AccessReview::new(&settings, &document).limits;
         let burst = |rate: Option<Rate>| rate.map(|rate| rate.burst);
         let found = compared.iter().map(|it| (it.key.as_str(), burst(it.declared), burst(it.allowed)));

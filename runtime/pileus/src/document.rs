@@ -1,4 +1,5 @@
-//! The CloudProvider document: which component runs, its configuration, grants, limits and credentials.
+//! The CloudProvider document: which component runs, its configuration, grants, limits and credentials. It is a file of the
+//! operator, or a resource of the API server with the same `spec`.
 //!
 //! ```yaml
 //! apiVersion: pileus.dev/v1alpha1
@@ -6,8 +7,36 @@
 //! metadata:
 //!   name: simulated
 //! spec:
-//!   source:
+//!   source:                             # exactly one of file and image
 //!     file: simulated_provider.wasm     # relative to this document, or an absolute path
+//!     # image: registry.example.com/pileus/hetzner:1.2   # with a tag, a digest, or both; without both only with `versions`
+//!     # versions: ">=1.2, <2"           # follow the highest tag that is a semantic version in this range
+//!     # pullSecret: {name: regcred}     # of type kubernetes.io/dockerconfigjson, in the namespace of Pileus
+//!     # dockerConfig: /etc/pileus/config.json   # or a Docker configuration
+//!     # registries:                     # how to reach registries that need it
+//!     #   - registry: registry.example.com
+//!     #     plainHTTP: false
+//!     #     caBundle: registry.pem
+//!     #     mirrors: [mirror.corp/ghcr]
+//!     #     tokenHosts: []
+//!     #     addresses: []               # private ranges to which it may lead
+//!     interval: 5m                      # how often a tag, a range or a file is looked at, from 10s to 24h
+//!   trust:                              # what makes the component trusted; an image by a tag needs keys, or a digest
+//!     digest: sha256:…                  # the only one that is accepted
+//!     # keys:                           # of cosign: P-256 or Ed25519
+//!     #   - {name: release, key: "-----BEGIN PUBLIC KEY-----…", expires: 2027-01-01T00:00:00Z}
+//!     # threshold: 1                    # how many of the keys must have signed
+//!     # layouts: [bundle, tag]          # where signatures count
+//!     # insecure: false                 # true: accept what the registry serves
+//!   swap:                               # how to move to another release
+//!     window: {opens: "22:00", lasts: 4h}          # when a swap may begin, in UTC; default always
+//!     onDifference: {lookups: Hold, writes: Hold}  # what a difference in the dry run does: Hold or Proceed
+//!     canary: {share: 10, duration: 1m}            # percentage of nodes whose lookups go first to the new release
+//!     observe: 10m                      # how long the new release is compared with the one before
+//!     drain: 2m                         # how long calls of a replaced release may take
+//!   nodeSelector:                       # the Nodes without a provider ID that it serves; default all
+//!     matchLabels: {cloud: simulated}
+//!   default: true                       # serve Services without a class
 //!   configuration:                      # of the provider; `pileus inspect` shows its schema
 //!     endpoint: http://127.0.0.1:8080
 //!   grants:                             # the only hosts that it may reach
@@ -56,7 +85,7 @@
 //!     loadBalancers: {soft: 5s, hard: 60s}
 //!   resources:                          # of each call to the provider
 //!     memory: 64Mi                      # from 16Mi to 256Mi; this is the default
-//!   loadBalancerClasses:                # serve Services of these classes, besides those without a class
+//!   loadBalancerClasses:                # serve Services of these classes
 //!     - example.com/internal
 //! ```
 //!
@@ -69,22 +98,37 @@ mod deadlines;
 #[cfg(test)]
 mod examples;
 mod fields;
+mod grants;
 mod identity;
 mod limits;
+mod origin;
 mod resources;
+mod selector;
+mod settings;
+mod source;
+mod swap;
+mod trust;
 mod value_kind;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ipnet::IpNet;
-use pileus_gate::{Connection, Credential, Grant, HostPattern, Limit, MethodPattern, PathPrefix, Problem};
+use pileus_controllers::facts::service::NodeSelector;
+use pileus_gate::{Connection, Credential, Grant, Limit, Problem};
 use pileus_host::Limits;
+use pileus_host::swap::Policy;
+use pileus_loader::{Digest, TrustPolicy};
 use serde_json::Value;
 
 use crate::error::Error;
 use crate::secrets::Secrets;
 use fields::Fields;
+use origin::Origin;
+
+#[cfg_attr(not(test), expect(unused_imports, reason = "the shell of swaps uses it"))]
+pub(crate) use origin::ClusterOrigin;
+pub(crate) use source::Source;
 
 /// The version of the document that this program reads.
 const API_VERSION: &str = "pileus.dev/v1alpha1";
@@ -94,8 +138,22 @@ const API_VERSION: &str = "pileus.dev/v1alpha1";
 pub(crate) struct CloudProvider {
     /// The operator's name for the provider.
     pub(crate) name: String,
-    /// The component file.
-    pub(crate) component: PathBuf,
+    /// Where the component comes from.
+    pub(crate) source: Source,
+    /// What makes the component trusted.
+    pub(crate) trust: TrustPolicy,
+    /// How to move to another release.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
+    pub(crate) swap: Policy,
+    /// The digest of what changes how the component runs, and not which one or when.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
+    pub(crate) settings_digest: Digest,
+    /// The Nodes without a provider ID that it serves.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
+    pub(crate) node_selector: NodeSelector,
+    /// Whether it serves Services without a class.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
+    pub(crate) is_default: bool,
     /// The provider's configuration, JSON text.
     pub(crate) configuration: String,
     /// What the provider may reach.
@@ -108,18 +166,10 @@ pub(crate) struct CloudProvider {
     pub(crate) identity: BTreeMap<String, String>,
     /// How to connect to the cloud.
     pub(crate) connection: Connection,
-    /// The load balancer classes that it serves, besides Services without a class.
+    /// The load balancer classes that it serves.
     pub(crate) classes: Vec<String>,
     /// What a call to the provider may use, with the document's deadlines and memory.
     pub(crate) call_limits: Limits,
-}
-
-/// What references in a document are resolved with.
-struct Origin<'a> {
-    /// The folder of the document, for relative paths.
-    folder: &'a Path,
-    /// The Kubernetes Secrets.
-    secrets: &'a Secrets,
 }
 
 impl CloudProvider {
@@ -132,8 +182,21 @@ impl CloudProvider {
         let unreadable = |source| Error::DocumentUnreadable { path: path.to_owned(), source };
         let text = std::fs::read_to_string(path).map_err(unreadable)?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let origin = Origin { folder, secrets };
+        let origin = Origin::File { folder, secrets };
         Self::parse(&text, &origin).map_err(|problems| Error::Document { path: path.to_owned(), problems })
+    }
+
+    /// Reads a resource of the API server, whose metadata and status are not part of the document.
+    ///
+    /// # Errors
+    /// All problems of the document.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
+    pub(crate) fn from_resource(resource: &Value, origin: &ClusterOrigin) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut document = Fields::of("", Some(resource), &mut problems);
+        let name = document.object("metadata").required("name", name);
+        let read = Self::spec(&mut document, resource.get("spec"), name, &Origin::Cluster(origin));
+        read.filter(|_| problems.is_empty()).ok_or(problems)
     }
 
     /// Parses a document.
@@ -150,13 +213,25 @@ impl CloudProvider {
         let mut metadata = document.object("metadata");
         let name = metadata.required("name", name);
         metadata.end();
+        let read = Self::spec(&mut document, value.get("spec"), name, origin);
+        document.end();
+        read.filter(|_| problems.is_empty()).ok_or(problems)
+    }
+
+    /// Reads the field `spec`, whose value is `written`. A result counts only if there are no problems.
+    fn spec(
+        document: &mut Fields<'_>,
+        written: Option<&Value>,
+        name: Option<String>,
+        origin: &Origin<'_>,
+    ) -> Option<Self> {
         let mut spec = document.object("spec");
-        let mut source = spec.object("source");
-        let component = source.required("file", |file| Ok(origin.folder.join(file)));
-        source.end();
+        let (source, interval) = source::source(&mut spec, origin);
+        let trust = trust::trust(&mut spec, source.as_ref());
+        let swap = swap::policy(&mut spec, interval);
         let configuration = spec.json_object("configuration");
         let before = spec.problems();
-        let grants: Vec<_> = spec.objects("grants", grant).into_iter().flatten().collect();
+        let grants: Vec<_> = spec.objects("grants", grants::grant).into_iter().flatten().collect();
         let grants_are_valid = spec.problems() == before;
         let limits = spec.named("limits", limits::limit).into_iter().flatten().collect();
         let before = spec.problems();
@@ -173,34 +248,27 @@ impl CloudProvider {
         let classes = spec.list("loadBalancerClasses", &[], class);
         let identity = identity::identity(&mut spec);
         let call_limits = Limits { memory: resources::memory(&mut spec), ..deadlines::deadlines(&mut spec) };
+        let node_selector = selector::node_selector(&mut spec);
+        let is_default = spec.boolean("default", true);
         spec.end();
-        document.end();
-        match (name, component) {
-            (Some(name), Some(component)) if problems.is_empty() => Ok(Self {
-                name,
-                component,
-                configuration,
-                grants,
-                limits,
-                credentials,
-                identity,
-                connection,
-                classes,
-                call_limits,
-            }),
-            _ => Err(problems),
-        }
+        Some(Self {
+            name: name?,
+            source: source?,
+            trust,
+            swap,
+            settings_digest: settings::digest(written.unwrap_or(&Value::Null)),
+            node_selector,
+            is_default,
+            configuration,
+            grants,
+            limits,
+            credentials,
+            identity,
+            connection,
+            classes,
+            call_limits,
+        })
     }
-}
-
-fn grant(fields: &mut Fields<'_>) -> Option<Grant> {
-    let tls = fields.boolean("tls", true);
-    let host = fields.required("host", parsed::<HostPattern>);
-    let port = fields.port("port", if tls { 443 } else { 80 });
-    let methods = fields.list("methods", &["*"], parsed::<MethodPattern>);
-    let paths = fields.list("paths", &["/"], parsed::<PathPrefix>);
-    let addresses = fields.list("addresses", &[], cidr);
-    Some(Grant { tls, host: host?, port, methods, paths, addresses })
 }
 
 fn cidr(text: &str) -> Result<IpNet, String> {
@@ -297,7 +365,7 @@ spec:
 ";
 
     pub(super) fn parse(text: &str, folder: &str) -> Result<CloudProvider, Vec<Problem>> {
-        let origin = Origin { folder: Path::new(folder), secrets: &Secrets::default() };
+        let origin = Origin::File { folder: Path::new(folder), secrets: &Secrets::default() };
         CloudProvider::parse(text, &origin)
     }
 
@@ -309,7 +377,9 @@ spec:
     fn a_valid_document_is_read_with_its_defaults() {
         let document = parse(VALID, "/etc/pileus").unwrap();
         assert_eq!(document.name, "simulated");
-        assert_eq!(document.component, Path::new("/etc/pileus/provider.wasm"));
+        assert!(
+            matches!(&document.source, Source::File(path) if path == Path::new("/etc/pileus/provider.wasm"))
+        );
         assert_eq!(
             document.configuration,
             r#"{"endpoint":"http://127.0.0.1:8080","nested":{"list":[1,"two",null]}}"#
@@ -386,7 +456,7 @@ spec:
     }
 
     #[test]
-    fn only_the_component_is_required() {
+    fn only_the_source_is_required() {
         let text = VALID.split("  configuration:").next().unwrap();
         let document = parse(text, "").unwrap();
         let CloudProvider { configuration, grants, limits, credentials, connection, classes, .. } = document;
@@ -441,7 +511,7 @@ extra: 1
                 "kind",
                 "metadata.name",
                 "metadata.labels",
-                "spec.source.file",
+                "spec.source",
                 "spec.source.url",
                 "spec.configuration",
                 "spec.grants[0].tls",
@@ -535,6 +605,57 @@ extra: 1
             let found = problems(&format!("{VALID}  {more}\n"));
             assert!(found.len() == 1 && found[0].starts_with(expected), "{more}: {found:#?}");
         }
+    }
+
+    #[test]
+    fn a_provider_serves_all_nodes_and_services_without_a_class_unless_it_says_otherwise() {
+        let parsed =
+            |more: &str| parse(&format!("{VALID}{more}"), "").map(|it| (it.node_selector, it.is_default));
+        let selector = |text: &str| NodeSelector::parse(text).unwrap();
+        assert_eq!(parsed("").unwrap(), (selector(""), true));
+        let more = "  nodeSelector: {matchLabels: {pool: web}, matchExpressions: [{key: zone, operator: In, values: [a, b]}, {key: \
+                    spot, operator: DoesNotExist}]}\n  default: false\n";
+        assert_eq!(parsed(more).unwrap(), (selector("pool=web,zone in (a,b),!spot"), false));
+        for (more, expected) in [
+            ("nodeSelector: {pool: web}", "spec.nodeSelector.pool: unknown field"),
+            (
+                "nodeSelector: {matchLabels: {'a,b': web}}",
+                "spec.nodeSelector.matchLabels.a,b: \"a,b\" is not valid",
+            ),
+            ("nodeSelector: {matchLabels: {a: 1}}", "spec.nodeSelector.matchLabels.a: expected a string"),
+            (
+                "nodeSelector: {matchExpressions: [{key: a, operator: in, values: [b]}]}",
+                "spec.nodeSelector.matchExpressions[0].operator: unknown operator \"in\"",
+            ),
+            (
+                "nodeSelector: {matchExpressions: [{key: a, operator: In}]}",
+                "spec.nodeSelector.matchExpressions[0]: the operator In needs values",
+            ),
+            ("default: 1", "spec.default: expected true or false"),
+        ] {
+            let found = problems(&format!("{VALID}  {more}\n"));
+            assert!(found.len() == 1 && found[0].starts_with(expected), "{more}: {found:#?}");
+        }
+    }
+
+    #[test]
+    fn a_resource_is_read_without_its_metadata_and_status() {
+        let resource = serde_json::json!({
+            "apiVersion": "pileus.dev/v1alpha1", "kind": "CloudProvider",
+            "metadata": {"name": "hetzner", "uid": "1", "generation": 3, "labels": {"a": "b"}, "managedFields": [{}]},
+            "spec": {"source": {"image": "ghcr.io/a/b:1"}, "trust": {"insecure": true}},
+            "status": {"paused": true},
+        });
+        let origin = ClusterOrigin::new(Secrets::default(), None).unwrap();
+        let read = CloudProvider::from_resource(&resource, &origin).unwrap();
+        assert_eq!((read.name.as_str(), read.configuration.as_str()), ("hetzner", "{}"));
+        assert_eq!(read.settings_digest, settings::digest(&resource["spec"]));
+        let mut wrong = resource.clone();
+        wrong["metadata"]["name"] = "hetzner.example".into();
+        wrong["spec"]["grant"] = serde_json::json!([]);
+        let found = CloudProvider::from_resource(&wrong, &origin).unwrap_err();
+        let paths: Vec<_> = found.iter().map(|problem| problem.path.as_str()).collect();
+        assert_eq!(paths, ["metadata.name", "spec.grant"]);
     }
 
     /// Each row changes one thing of the valid document.

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use pileus_host::{Capability, CodeOrigin, Component, Description, Engine, Limits, Settings};
+use pileus_loader::TrustPolicy;
 use prometheus_client::registry::Registry;
 
 use crate::access_review::{AccessReview, RequestedHost};
@@ -65,7 +66,7 @@ pub(crate) async fn run(arguments: cli::Inspect) -> Result<(), Error> {
     let identity = document.as_ref().map_or_else(BTreeMap::new, |document| document.identity.clone());
     let metrics = pileus_host::Metrics::register(&mut Registry::default());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let verified = read_file(&path).await?;
+    let verified = read_file(&path, &TrustPolicy::default()).await?;
     let binary = Binary::read(verified.bytes());
     let component = Component::load(&engine, verified).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics).await.map_err(failed)?;

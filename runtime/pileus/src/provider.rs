@@ -11,7 +11,7 @@ use pileus_loader::{Loader, TrustPolicy, Verified};
 
 use crate::access_review::AccessReview;
 use crate::cli;
-use crate::document::CloudProvider;
+use crate::document::{CloudProvider, Source};
 use crate::error::Error;
 use crate::metrics::Metrics;
 
@@ -73,7 +73,7 @@ pub(crate) async fn prepare(
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let (identity, limits) = (document.identity.clone(), document.call_limits.clone());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let verified = read_file(&document.component).await?;
+    let verified = read_file(component_file(&name, &document.source)?, &document.trust).await?;
     let component = Component::load(&engine, verified).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics.host).await.map_err(failed)?;
     let settings = component.configure(&configuration, &limits, &metrics.host).await.map_err(failed)?;
@@ -98,12 +98,29 @@ pub(crate) async fn prepare(
     Ok(LoadedProvider { name, component, description, configuration, identity, limits, gate })
 }
 
+/// The component file of a document with this name.
+///
+/// # Errors
+/// [`Error::Flag`] if its source is an image.
+pub(crate) fn component_file<'a>(name: &str, source: &'a Source) -> Result<&'a Path, Error> {
+    match source {
+        Source::File(path) => Ok(path),
+        Source::Image(_) => Err(Error::Flag {
+            flag: "provider",
+            value: name.to_owned(),
+            problem:
+                "its source is an image, which this command can't fetch; name a file in spec.source.file"
+                    .to_owned(),
+        }),
+    }
+}
+
 /// Reads a component of the operator.
 ///
 /// # Errors
 /// [`Error::Source`].
-pub(crate) async fn read_file(path: &Path) -> Result<Verified, Error> {
-    Ok(Loader::read_file(path, &TrustPolicy::default()).await?)
+pub(crate) async fn read_file(path: &Path, policy: &TrustPolicy) -> Result<Verified, Error> {
+    Ok(Loader::read_file(path, policy).await?)
 }
 
 /// The configuration of the gate, as far as document and settings determine it.

@@ -61,11 +61,11 @@ pub(crate) async fn run(arguments: cli::ProviderTest) -> Result<(), Error> {
     } = arguments;
     telemetry::start(LogFormat::Text, &log_filter)?;
     let input = TestInput::read(component, provider.as_deref(), config.as_deref(), grant)?;
-    let TestInput { component: path, configuration, access } = input;
+    let TestInput { component: path, trust, configuration, access } = input;
     let file = path.display().to_string();
     let failed = |source| Error::Provider { provider: file.clone(), source };
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let verified = read_file(&path).await?;
+    let verified = read_file(&path, &trust).await?;
     progress("compiling the component");
     // An error goes on a line of its own.
     let component =

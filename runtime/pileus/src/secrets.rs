@@ -17,6 +17,9 @@ use kube::{Client, Resource as _};
 use pileus_gate::{SecretSource, SecretString};
 use zeroize::{Zeroize as _, Zeroizing};
 
+/// The key of a pull secret.
+const PULL_SECRET_KEY: &str = ".dockerconfigjson";
+
 /// The Secrets of one namespace. Clones share the client, which may be set after the document was read.
 #[derive(Clone, Default)]
 pub(crate) struct Secrets {
@@ -34,6 +37,11 @@ impl Secrets {
     /// The source for the value of a key.
     pub(crate) fn source(&self, name: &str, key: &str) -> pileus_gate::Secret {
         Arc::new(Entry { secrets: self.clone(), name: name.to_owned(), key: key.to_owned() })
+    }
+
+    /// The source for a Secret of type `kubernetes.io/dockerconfigjson`.
+    pub(crate) fn pull_secret(&self, name: &str) -> Arc<dyn pileus_loader::SecretSource> {
+        Arc::new(Entry { secrets: self.clone(), name: name.to_owned(), key: PULL_SECRET_KEY.to_owned() })
     }
 
     /// Sets the client and the namespace. Later calls have no effect.
@@ -76,6 +84,12 @@ impl SecretSource for Entry {
                 .map_err(|_| io::Error::other("the API server's answer is not a Secret"))?;
             value(secret, key)
         })
+    }
+}
+
+impl pileus_loader::SecretSource for Entry {
+    fn read(&self) -> Pin<Box<dyn Future<Output = io::Result<SecretString>> + Send + '_>> {
+        SecretSource::read(self)
     }
 }
 

@@ -312,7 +312,7 @@ async fn all_problems_of_a_document_are_reported_at_once() {
                 "the CloudProvider document provider.yaml is invalid:\n",
                 "\n  apiVersion: unknown value \"pileus.dev/v2\"; expected \"pileus.dev/v1alpha1\"",
                 "\n  metadata.name: invalid name \"My Cloud\"",
-                "\n  spec.source.file: required field is missing",
+                "\n  spec.source: a provider needs a source; add image or file",
                 "\n  spec.grants[0].port: expected a port from 1 to 65535, found 70000",
                 "\n  spec.grants[0].hots: unknown field; known fields are ",
                 "\n  spec.limits.reads.burst: expected a whole number from 1 to 1000000, found 0",

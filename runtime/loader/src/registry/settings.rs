@@ -55,11 +55,11 @@ impl Default for Timeouts {
 }
 
 impl RegistrySettings {
-    /// Checks the settings.
+    /// Checks the settings, without the bundle's certificates.
     ///
     /// # Errors
     /// [`Error::Settings`].
-    pub(super) fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), Error> {
         let wrong = |cause: String| Err(Error::Settings { registry: self.registry.clone(), cause });
         if !is_registry(&self.registry) || self.registry.chars().any(|c| c.is_ascii_uppercase()) {
             return wrong("its name is a host with an optional port, in lower case".to_owned());
@@ -75,6 +75,14 @@ impl RegistrySettings {
                 ));
             }
         }
+        Ok(())
+    }
+
+    /// Reads the certificates of the bundle.
+    ///
+    /// # Errors
+    /// [`Error::Settings`].
+    pub(super) fn check_bundle(&self) -> Result<(), Error> {
         match &self.ca_bundle {
             Some(file) => add_bundle(&mut RootCertStore::empty(), file, &self.registry),
             None => Ok(()),

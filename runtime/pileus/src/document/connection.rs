@@ -4,7 +4,8 @@ use pileus_gate::{Connection, Login, Proxy, ProxyUrl};
 
 use super::credentials::secret;
 use super::fields::Fields;
-use super::{Origin, cidr, non_empty, parsed};
+use super::origin::Origin;
+use super::{cidr, non_empty, parsed};
 
 /// Reads the optional field `connection`.
 pub(super) fn connection(spec: &mut Fields<'_>, origin: &Origin<'_>) -> Connection {
@@ -12,7 +13,7 @@ pub(super) fn connection(spec: &mut Fields<'_>, origin: &Origin<'_>) -> Connecti
         return Connection::default();
     }
     let read = |fields: &mut Fields<'_>| {
-        let extra_roots = fields.optional("caBundle", |path| Ok(origin.folder.join(non_empty(path)?)));
+        let extra_roots = fields.optional("caBundle", |path| origin.file(path));
         let proxy = |fields: &mut Fields<'_>| proxy(fields, origin);
         let proxy = fields.has("proxy").then(|| fields.object_of("proxy", "{url: http://…}", proxy));
         Some(Connection { extra_roots, proxy: proxy.flatten() })

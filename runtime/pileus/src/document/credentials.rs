@@ -7,7 +7,8 @@ use pileus_gate::{
 };
 
 use super::fields::Fields;
-use super::{Origin, name, non_empty, parsed};
+use super::origin::Origin;
+use super::{name, non_empty, parsed};
 
 /// Reads the fields of one kind of credentials.
 type ReadKind = fn(&mut Fields<'_>, &Origin<'_>) -> Option<CredentialKind>;
@@ -221,19 +222,19 @@ pub(super) fn secret(fields: &mut Fields<'_>, field: &'static str, origin: &Orig
                              key: KEY}} for a Kubernetes Secret in the namespace that Pileus runs in";
     fields.object_of(field, REFERENCE, |fields| match (fields.has("file"), fields.has("secret")) {
         (true, false) => {
-            let path = fields.required("file", |path| Ok(origin.folder.join(non_empty(path)?)))?;
+            let path = fields.required("file", |path| origin.file(path))?;
             Some(std::sync::Arc::new(SecretFile::new(path)) as Secret)
         }
         (false, true) => fields.object_of("secret", "{name: NAME, key: KEY}", |fields| {
             let (name, key) = (fields.required("name", secret_name), fields.required("key", secret_key));
-            Some(origin.secrets.source(&name?, &key?))
+            Some(origin.secrets().source(&name?, &key?))
         }),
         (true, true) => fields.none("a value can have only one reference; keep file or secret"),
         (false, false) => fields.none(format!("expected {REFERENCE}")),
     })
 }
 
-fn secret_name(text: &str) -> Result<String, String> {
+pub(super) fn secret_name(text: &str) -> Result<String, String> {
     let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ['-', '.'].contains(&c);
     word(text, is_name, "lower-case letters, digits, dashes and dots")
 }
@@ -267,7 +268,7 @@ mod tests {
              a}}\n  grants: [{{host: '*.cloud.example'}}, {{host: plain.example, tls: false}}]\n  credentials: \
              {credentials}\n"
         );
-        let origin = Origin { folder: Path::new("/etc/pileus"), secrets: &Secrets::default() };
+        let origin = Origin::File { folder: Path::new("/etc/pileus"), secrets: &Secrets::default() };
         CloudProvider::parse(&text, &origin)
             .map(|document| document.credentials)
             .map_err(|problems| problems.iter().map(ToString::to_string).collect())

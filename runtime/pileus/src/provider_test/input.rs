@@ -5,16 +5,20 @@ use std::path::{Path, PathBuf};
 
 use pileus_gate::{Connection, Credential, Grant, Limit};
 use pileus_host::Limits;
+use pileus_loader::TrustPolicy;
 use serde_json::Value;
 
 use crate::document::CloudProvider;
 use crate::error::Error;
+use crate::provider::component_file;
 use crate::secrets::Secrets;
 
 /// The component to test, with its configuration and access.
 pub(crate) struct TestInput {
     /// The component file.
     pub(crate) component: PathBuf,
+    /// What makes it trusted.
+    pub(crate) trust: TrustPolicy,
     /// JSON text; none if none was given.
     pub(crate) configuration: Option<String>,
     pub(crate) access: Access,
@@ -38,7 +42,8 @@ impl TestInput {
     /// Combines the flags. A component on the command line overrides that of the document.
     ///
     /// # Errors
-    /// [`Error::DocumentUnreadable`] and [`Error::Document`] for the document, [`Error::Flag`] for the configuration.
+    /// [`Error::DocumentUnreadable`] and [`Error::Document`] for the document, [`Error::Flag`] for the configuration, and
+    /// for a document whose source is an image.
     pub(crate) fn read(
         component: Option<PathBuf>,
         document: Option<&Path>,
@@ -49,7 +54,9 @@ impl TestInput {
         match (document.map(read).transpose()?, component) {
             (Some(document), component) => {
                 let CloudProvider {
-                    component: own,
+                    name,
+                    source,
+                    trust,
                     configuration,
                     grants,
                     limits,
@@ -60,11 +67,16 @@ impl TestInput {
                     ..
                 } = document;
                 let access = Access { grants, limits, credentials, identity, connection, call_limits };
-                let component = component.unwrap_or(own);
-                Ok(Self { component, configuration: Some(configuration), access })
+                // The policy is about the document's own component.
+                let (component, trust) = match component {
+                    Some(component) => (component, TrustPolicy::default()),
+                    None => (component_file(&name, &source)?.to_owned(), trust),
+                };
+                Ok(Self { component, trust, configuration: Some(configuration), access })
             }
             (None, component) => Ok(Self {
                 component: component.unwrap_or_default(), // the command line requires one of the two
+                trust: TrustPolicy::default(),
                 configuration: configuration.map(configuration_text).transpose()?,
                 access: Access { grants, ..Access::default() },
             }),

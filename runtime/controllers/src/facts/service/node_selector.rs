@@ -26,7 +26,7 @@ impl NodeSelector {
     ///
     /// # Errors
     /// What is wrong with it, in words that fit into a message.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut tokens = Tokens { rest: text }.peekable();
         let mut requirements = Vec::new();
         if tokens.peek().is_none() {
@@ -46,7 +46,7 @@ impl NodeSelector {
     ///
     /// # Errors
     /// Where that is too much.
-    pub(super) fn and(mut self, other: Self) -> Result<Self, String> {
+    pub fn and(mut self, other: Self) -> Result<Self, String> {
         self.0.extend(other.0);
         self.bounded()
     }
