@@ -253,6 +253,11 @@ impl Gate {
         self.inner.limiter.take_over(&predecessor.inner.limiter);
     }
 
+    /// Whether both are clones of one gate, perhaps for different calls.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// The operator's name for the provider.
     pub fn provider(&self) -> &str {
         &self.inner.provider
