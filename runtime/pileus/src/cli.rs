@@ -103,6 +103,15 @@ pub struct Compiled {
     pub compiled_code: Option<PathBuf>,
 }
 
+/// The store of components.
+#[derive(Debug, Args)]
+pub struct Stored {
+    /// Keep fetched components in this folder, which only this user may write [default: pileus/store in the user's cache
+    /// folder, if there is one]
+    #[arg(long, value_name = "FOLDER", env = "PILEUS_STORE")]
+    pub store: Option<PathBuf>,
+}
+
 /// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {

@@ -117,21 +117,21 @@ use ipnet::IpNet;
 use pileus_controllers::facts::service::NodeSelector;
 use pileus_gate::{Connection, Credential, Grant, Limit, Problem};
 use pileus_host::Limits;
-use pileus_host::swap::Policy;
+use pileus_host::swap::{Policy, Spec};
 use pileus_loader::{Digest, TrustPolicy};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::error::Error;
 use crate::secrets::Secrets;
 use fields::Fields;
 use origin::Origin;
 
-#[cfg_attr(not(test), expect(unused_imports, reason = "the shell of swaps uses it"))]
-pub(crate) use origin::ClusterOrigin;
-pub(crate) use source::Source;
+pub(crate) use origin::{ClusterOrigin, DocumentOrigin};
+pub(crate) use settings::Settings;
+pub(crate) use source::{Image, ImageSource, Source};
 
 /// The version of the document that this program reads.
-const API_VERSION: &str = "pileus.dev/v1alpha1";
+pub(crate) const API_VERSION: &str = "pileus.dev/v1alpha1";
 
 /// A CloudProvider document.
 #[derive(Debug)]
@@ -143,16 +143,12 @@ pub(crate) struct CloudProvider {
     /// What makes the component trusted.
     pub(crate) trust: TrustPolicy,
     /// How to move to another release.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) swap: Policy,
-    /// The digest of what changes how the component runs, and not which one or when.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
-    pub(crate) settings_digest: Digest,
+    /// What changes how the component runs, and not which one or when.
+    pub(crate) settings: Settings,
     /// The Nodes without a provider ID that it serves.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) node_selector: NodeSelector,
     /// Whether it serves Services without a class.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) is_default: bool,
     /// The provider's configuration, JSON text.
     pub(crate) configuration: String,
@@ -190,13 +186,54 @@ impl CloudProvider {
     ///
     /// # Errors
     /// All problems of the document.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     pub(crate) fn from_resource(resource: &Value, origin: &ClusterOrigin) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut document = Fields::of("", Some(resource), &mut problems);
         let name = document.object("metadata").required("name", name);
         let read = Self::spec(&mut document, resource.get("spec"), name, &Origin::Cluster(origin));
         read.filter(|_| problems.is_empty()).ok_or(problems)
+    }
+
+    /// Makes a document of the settings that a release runs under. Its settings are these, unless they were altered.
+    ///
+    /// # Errors
+    /// [`Error::Settings`].
+    pub(crate) fn of_settings(
+        name: &str,
+        spec: &Value,
+        component: Digest,
+        origin: &DocumentOrigin,
+    ) -> Result<Self, Error> {
+        let resource = json!({"spec": Settings::with_component(spec, component)});
+        let mut problems = Vec::new();
+        let mut document = Fields::of("", Some(&resource), &mut problems);
+        let read = Self::spec(&mut document, resource.get("spec"), Some(name.to_owned()), &origin.borrow());
+        let invalid =
+            || format!("the kept settings of provider {name} are invalid:{}", Problem::list(&problems));
+        let read =
+            read.filter(|_| problems.is_empty()).ok_or_else(|| Error::Settings { problem: invalid() })?;
+        Ok(Self { settings: Settings::kept(spec.clone()), ..read })
+    }
+
+    /// What the state machine of the swap is told about the document.
+    pub(crate) fn followed(&self, generation: u64) -> Spec {
+        Spec {
+            generation,
+            follow: self.source.follow(),
+            settings: self.settings.digest,
+            policy: self.swap.clone(),
+        }
+    }
+
+    /// Differs where two documents differ for the state machine of the swap.
+    pub(crate) fn identity(&self) -> Digest {
+        let Spec { follow, settings, policy, .. } = self.followed(0);
+        Digest::of(format!("{follow:?} {settings} {policy:?}").as_bytes())
+    }
+
+    /// Whether the component comes from a registry.
+    pub(crate) fn is_image(&self) -> bool {
+        matches!(self.source, Source::Image(_))
     }
 
     /// Parses a document.
@@ -251,12 +288,13 @@ impl CloudProvider {
         let node_selector = selector::node_selector(&mut spec);
         let is_default = spec.boolean("default", true);
         spec.end();
+        let source = source?;
         Some(Self {
             name: name?,
-            source: source?,
+            settings: Settings::of(written.unwrap_or(&Value::Null), &source),
+            source,
             trust,
             swap,
-            settings_digest: settings::digest(written.unwrap_or(&Value::Null)),
             node_selector,
             is_default,
             configuration,
@@ -649,7 +687,7 @@ extra: 1
         let origin = ClusterOrigin::new(Secrets::default(), None).unwrap();
         let read = CloudProvider::from_resource(&resource, &origin).unwrap();
         assert_eq!((read.name.as_str(), read.configuration.as_str()), ("hetzner", "{}"));
-        assert_eq!(read.settings_digest, settings::digest(&resource["spec"]));
+        assert_eq!(read.settings, Settings::of(&resource["spec"], &read.source));
         let mut wrong = resource.clone();
         wrong["metadata"]["name"] = "hetzner.example".into();
         wrong["spec"]["grant"] = serde_json::json!([]);

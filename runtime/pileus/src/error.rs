@@ -82,6 +82,38 @@ pub enum Error {
         /// The cause.
         source: pileus_host::Error,
     },
+    /// The wasm engine doesn't start.
+    #[error("{0}")]
+    Engine(pileus_host::Error),
+    /// There is no folder for components.
+    #[error("an image can't be fetched without a folder for it: pass --store FOLDER, or set HOME")]
+    NoStore,
+    /// A component file has changed since it was looked at.
+    #[error("{} has changed: it was {wanted}, and is {found}", path.display())]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+        /// The digest that it had.
+        wanted: pileus_loader::Digest,
+        /// The digest that it has.
+        found: pileus_loader::Digest,
+    },
+    /// A release can't take over from the active one.
+    #[error("provider {provider}: version {version} can't take over from the active one:{}", list(problems))]
+    Incompatible {
+        /// The operator's name for the provider.
+        provider: String,
+        /// The version that was refused.
+        version: String,
+        /// All reasons.
+        problems: Vec<String>,
+    },
+    /// The settings of a release can't be used.
+    #[error("{problem}")]
+    Settings {
+        /// What is wrong.
+        problem: String,
+    },
     /// The component can't be had, stored, pushed or trusted.
     #[error("{0}")]
     Source(#[from] pileus_loader::Error),
@@ -153,7 +185,14 @@ impl Error {
         use pileus_host::Error as Host;
         use pileus_loader::Error as Source;
         match self {
-            Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) | Self::Stopped { .. } => 1,
+            Self::Machine(_)
+            | Self::Admin { .. }
+            | Self::LeaseLost(_)
+            | Self::Stopped { .. }
+            | Self::Engine(_)
+            | Self::NoStore
+            | Self::Replaced { .. }
+            | Self::Settings { .. } => 1,
             Self::Flag { .. }
             | Self::CommandLine(_)
             | Self::UpstreamFlags(_)
@@ -181,7 +220,7 @@ impl Error {
                 Source::Store { .. } | Source::NotStored { .. } => 1,
                 _ => 6,
             },
-            Self::NothingToDo { .. } => 3,
+            Self::NothingToDo { .. } | Self::Incompatible { .. } => 3,
             Self::Nonconforming { .. } | Self::NotTested { .. } => 5,
             Self::NotHeld(_) | Self::Cluster { .. } | Self::Unplanned { .. } => 6,
             Self::Provider { source, .. } => match source {

@@ -118,7 +118,7 @@ fn review(document: CloudProvider, settings: &Settings, component: &Path) -> Res
     let access = AccessReview::new(settings, &document);
     let invalid_gate =
         |source| Error::Gate { provider: component.display().to_string(), source: Box::new(source) };
-    gate_config(document, settings.clone()).check().map_err(invalid_gate)?;
+    gate_config(&document, settings).check().map_err(invalid_gate)?;
     Ok(access)
 }
 

@@ -35,12 +35,17 @@ mod metrics;
 mod plan;
 mod provider;
 mod provider_test;
+mod providers;
+mod random;
 mod release;
+mod releases;
+mod resource_status;
 mod secrets;
 mod signals;
 mod start;
 mod telemetry;
 mod terminal;
+mod working;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
