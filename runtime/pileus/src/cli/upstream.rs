@@ -237,7 +237,6 @@ mod tests {
         for line in [
             "pileus run --speed 9",
             "pileus plan -v --speed",
-            "pileus run",
             "pileus fly --v",
             "pileus --help",
         ] {
