@@ -85,6 +85,14 @@ pub enum Error {
     /// The component can't be had, stored, pushed or trusted.
     #[error("{0}")]
     Source(#[from] pileus_loader::Error),
+    /// A new provider can't be written.
+    #[error("can't write the provider to {}: {source}; nothing was left there", folder.display())]
+    ProviderNotWritten {
+        /// The folder of the crate.
+        folder: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The provider has no capability that a controller uses.
     #[error(
         "provider {provider}: no controller can use it: it exports neither instances nor load balancers, and routes need --cluster-cidr; see `pileus inspect` for its exports"
@@ -153,7 +161,11 @@ impl Error {
         use pileus_host::Error as Host;
         use pileus_loader::Error as Source;
         match self {
-            Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) | Self::Stopped { .. } => 1,
+            Self::Machine(_)
+            | Self::Admin { .. }
+            | Self::LeaseLost(_)
+            | Self::ProviderNotWritten { .. }
+            | Self::Stopped { .. } => 1,
             Self::Flag { .. }
             | Self::CommandLine(_)
             | Self::UpstreamFlags(_)
