@@ -6,6 +6,7 @@ mod inspect;
 mod leader_election;
 mod node_controllers;
 mod plan;
+mod provider_new;
 mod provider_test;
 mod release_deletion;
 mod route_controller;
@@ -26,6 +27,7 @@ pub use leader_election::LeaderElection;
 pub(crate) use leader_election::MAX_LEASE_DURATION;
 pub use node_controllers::NodeControllers;
 pub use plan::Plan;
+pub use provider_new::ProviderNew;
 pub use provider_test::ProviderTest;
 pub use release_deletion::ReleaseDeletion;
 pub use route_controller::RouteController;
@@ -132,6 +134,8 @@ pub struct Provider {
 /// The commands for authors of providers.
 #[derive(Debug, Subcommand)]
 pub enum ProviderCommand {
+    /// Write a new provider in Rust that builds and passes its tests
+    New(ProviderNew),
     /// Test a provider against the contract
     Test(ProviderTest),
 }

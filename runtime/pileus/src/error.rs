@@ -117,6 +117,14 @@ pub enum Error {
     /// The component can't be had, stored, pushed or trusted.
     #[error("{0}")]
     Source(#[from] pileus_loader::Error),
+    /// A new provider can't be written.
+    #[error("can't write the provider to {}: {source}; nothing was left there", folder.display())]
+    ProviderNotWritten {
+        /// The folder of the crate.
+        folder: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The provider has no capability that a controller uses.
     #[error(
         "provider {provider}: no controller can use it: it exports neither instances nor load balancers, and routes need --cluster-cidr; see `pileus inspect` for its exports"
@@ -192,6 +200,7 @@ impl Error {
             | Self::Engine(_)
             | Self::NoStore
             | Self::Replaced { .. }
+            | Self::ProviderNotWritten { .. }
             | Self::Settings { .. } => 1,
             Self::Flag { .. }
             | Self::CommandLine(_)

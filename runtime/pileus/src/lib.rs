@@ -34,6 +34,7 @@ mod leader;
 mod metrics;
 mod plan;
 mod provider;
+mod provider_new;
 mod provider_test;
 mod providers;
 mod random;
@@ -91,6 +92,7 @@ fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
         Command::Provider(provider) => match provider.command {
+            ProviderCommand::New(arguments) => provider_new::run(arguments)?,
             ProviderCommand::Test(arguments) => {
                 // The document may have credentials.
                 core_dumps::forbid().map_err(Error::Machine)?;

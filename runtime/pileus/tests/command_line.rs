@@ -147,10 +147,14 @@ const RUN: [&str; 7] =
 #[tokio::test]
 async fn help_has_examples_and_exit_codes_and_the_version_is_one_line() {
     let bench = Bench::new();
-    let provider_test = &["provider", "test", "--help"][..];
-    for arguments in
-        [&["--help"][..], &["run", "--help"], &["plan", "--help"], &["inspect", "--help"], provider_test]
-    {
+    for arguments in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["plan", "--help"],
+        &["inspect", "--help"],
+        &["provider", "new", "--help"],
+        &["provider", "test", "--help"],
+    ] {
         let Said { code, stdout, stderr } = bench.call(arguments).await;
         assert_eq!((code, stderr.as_str()), (Some(0), ""));
         assert!(stdout.contains("Exit codes:") && stdout.contains("Usage: pileus"), "{stdout}");
@@ -195,6 +199,26 @@ async fn help_has_examples_and_exit_codes_and_the_version_is_one_line() {
         "pileus run --help",
     ];
     bench.refusal(&upstream, 2, &parts).await;
+}
+
+#[tokio::test]
+async fn a_new_provider_is_written_once_and_never_over_something() {
+    let bench = Bench::new();
+    let sdk = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-sdk");
+    let new = ["provider", "new", "tiny-sky", "--load-balancers", "--sdk", sdk];
+    let Said { code, stdout, stderr } = bench.call(&new).await;
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    for part in ["tiny-sky", "cargo test", "README.md"] {
+        assert!(stdout.contains(part), "{part}: {stdout}");
+    }
+    let manifest = std::fs::read_to_string(bench.path("tiny-sky/Cargo.toml")).unwrap();
+    assert!(manifest.contains("/guest-sdk\" }\n") && !manifest.contains("crates.io"), "{manifest}");
+    bench.refusal(&new, 2, &["--folder \"tiny-sky\"", "choose another"]).await;
+    bench.refusal(&["provider", "new", "Tiny Sky"], 2, &["'Tiny Sky'", "try tiny-sky"]).await;
+    bench.refusal(&["provider", "new", "other", "--sdk", "."], 2, &["--sdk \".\"", "guest-sdk of a"]).await;
+    bench.refusal(&["provider", "new", "other", "--folder", "a/b"], 1, &["a/b", "No such file"]).await;
+    let published = bench.call(&["provider", "new", "other"]).await;
+    assert!(published.code == Some(0) && published.stdout.contains("crates.io"), "{published:#?}");
 }
 
 #[tokio::test]
