@@ -5,6 +5,7 @@ mod duration;
 mod inspect;
 mod leader_election;
 mod node_controllers;
+mod operate;
 mod plan;
 mod provider_new;
 mod provider_test;
@@ -26,6 +27,7 @@ pub use inspect::Inspect;
 pub use leader_election::LeaderElection;
 pub(crate) use leader_election::MAX_LEASE_DURATION;
 pub use node_controllers::NodeControllers;
+pub use operate::{Access, Order, Rollback, Status, Swap};
 pub use plan::Plan;
 pub use provider_new::ProviderNew;
 pub use provider_test::ProviderTest;
@@ -84,6 +86,16 @@ pub enum Command {
     Plan(Plan),
     /// Show a component's capabilities, imports, exports, requested hosts and request rules
     Inspect(Inspect),
+    /// Show who leads, which releases of providers run and are on their way, and what fails
+    Status(Status),
+    /// Swap a provider to what its CloudProvider follows now, and accept differences
+    Swap(Swap),
+    /// Return to the release of a provider that was active before
+    Rollback(Rollback),
+    /// Begin no swap of a provider
+    Pause(Order),
+    /// End the pause of a provider's swaps
+    Resume(Order),
     /// Release held Nodes for deletion
     ReleaseDeletion(ReleaseDeletion),
     /// Develop a provider

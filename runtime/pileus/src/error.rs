@@ -60,6 +60,17 @@ pub enum Error {
     /// The proxy to the API server can't be used.
     #[error("can't use the proxy to the API server: {0}")]
     Proxy(String),
+    /// The command line names no CloudProvider that exists.
+    #[error("{0}")]
+    NoSuchProvider(String),
+    /// The operator's order was not carried out.
+    #[error("provider {provider}: {why}")]
+    NotCarriedOut {
+        /// The CloudProvider.
+        provider: String,
+        /// Why.
+        why: String,
+    },
     /// Nodes to release are not held.
     #[error("no node was released:{}\nsee `kubectl describe node NAME` for the condition pileus.dev/MachineAbsent of held nodes", list(.0))]
     NotHeld(Vec<String>),
@@ -205,6 +216,7 @@ impl Error {
             Self::Flag { .. }
             | Self::CommandLine(_)
             | Self::UpstreamFlags(_)
+            | Self::NoSuchProvider(_)
             | Self::DocumentUnreadable { .. }
             | Self::Document { .. }
             | Self::Kubeconfig(_)
@@ -231,7 +243,9 @@ impl Error {
             },
             Self::NothingToDo { .. } | Self::Incompatible { .. } => 3,
             Self::Nonconforming { .. } | Self::NotTested { .. } => 5,
-            Self::NotHeld(_) | Self::Cluster { .. } | Self::Unplanned { .. } => 6,
+            Self::NotHeld(_) | Self::NotCarriedOut { .. } | Self::Cluster { .. } | Self::Unplanned { .. } => {
+                6
+            }
             Self::Provider { source, .. } => match source {
                 Host::Engine(_) | Host::CompilerSpawn(_) => 1,
                 Host::NotWasm { .. }

@@ -32,6 +32,7 @@ mod error;
 mod inspect;
 mod leader;
 mod metrics;
+mod order;
 mod plan;
 mod provider;
 mod provider_new;
@@ -44,6 +45,7 @@ mod resource_status;
 mod secrets;
 mod signals;
 mod start;
+mod status;
 mod telemetry;
 mod terminal;
 mod working;
@@ -52,6 +54,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use error::Error;
+
+use pileus_host::swap::OrderKind;
 
 use cli::{Command, LogFormat, Pileus, ProviderCommand};
 
@@ -90,6 +94,11 @@ fn run(pileus: Pileus) -> Result<ExitCode, Error> {
             return block_on(plan::run(arguments));
         }
         Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
+        Command::Status(arguments) => block_on(status::run(arguments))?,
+        Command::Swap(cli::Swap { order }) => block_on(order::run(order, OrderKind::SwapNow))?,
+        Command::Rollback(cli::Rollback { order }) => block_on(order::run(order, OrderKind::Rollback))?,
+        Command::Pause(order) => block_on(order::run(order, OrderKind::Pause))?,
+        Command::Resume(order) => block_on(order::run(order, OrderKind::Resume))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
         Command::Provider(provider) => match provider.command {
             ProviderCommand::New(arguments) => provider_new::run(arguments)?,

@@ -24,7 +24,7 @@ use crate::releases::{Comparison, Input, Record, Recorded, ReleaseDeps, Releases
 use crate::working::{WorkDeps, Working};
 pub(crate) use announce::Announcer;
 pub(crate) use file::FollowedFile;
-pub(crate) use resources::FollowedResources;
+pub(crate) use resources::{FollowedResources, ORDER, api_resource, read_order};
 
 /// How long the process waits for writes that began before the stop. A Pod's grace period is 30 s.
 const DRAIN: Duration = Duration::from_secs(25);

@@ -85,6 +85,8 @@ pub(crate) struct Releases {
     document: Option<Arc<CloudProvider>>,
     /// Settings by digest.
     settings: BTreeMap<Digest, Value>,
+    /// The versions that components name, by digest.
+    versions: BTreeMap<Digest, String>,
     prepared: BTreeMap<Release, Prepared>,
     serving: Serving,
     working: Working,
@@ -146,6 +148,7 @@ impl Releases {
             recorded: Recorded::default(),
             document: None,
             settings: BTreeMap::new(),
+            versions: BTreeMap::new(),
             prepared: BTreeMap::new(),
             working,
             comparison,
@@ -229,13 +232,20 @@ impl Releases {
     }
 
     async fn on_recorded(&mut self, recorded: Recorded) -> Result<(), Error> {
-        self.settings.extend(recorded.settings.iter().map(|(digest, spec)| (*digest, spec.clone())));
+        self.learn(&recorded);
         if recorded.revision >= self.recorded.revision {
             self.recorded = recorded.clone();
         }
         let Recorded { revision, status, .. } = recorded;
         self.on_event(Event::Status { revision, status }).await?;
         self.decide().await
+    }
+
+    /// Keeps what other replicas know about releases.
+    fn learn(&mut self, recorded: &Recorded) {
+        let Recorded { settings, versions, .. } = recorded.clone();
+        self.settings.extend(settings);
+        self.versions.extend(versions);
     }
 
     /// Tells the state machine whether this replica decides: the leader does, and for a record of its own each replica while
@@ -253,7 +263,7 @@ impl Releases {
         // A leader never works from an older status than the one that it finds.
         match self.record.read(&self.recorded).await {
             Ok(recorded) => {
-                self.settings.extend(recorded.settings.iter().map(|(digest, spec)| (*digest, spec.clone())));
+                self.learn(&recorded);
                 self.recorded = recorded.clone();
                 let Recorded { revision, status, .. } = recorded;
                 self.on_event(Event::Leads { revision, status }).await
@@ -282,6 +292,7 @@ impl Releases {
             }
             Some((release, Made::Ready(ready))) => {
                 let (ready, guest) = *ready;
+                self.versions.insert(release.component, ready.description.version.clone());
                 self.prepared.entry(release).or_default().ready = Some(ready);
                 self.serving.add(release, guest);
             }
@@ -487,7 +498,8 @@ impl Releases {
 
     fn write(&mut self, replaces: u64, status: Status) {
         let document = self.document.as_ref().map(|document| document.identity());
-        let recorded = Recorded { revision: replaces, status, document, settings: self.settings.clone() };
+        let (settings, versions) = (self.settings.clone(), self.versions.clone());
+        let recorded = Recorded { revision: replaces, status, document, versions, settings };
         let (record, known, name) = (self.record.clone(), self.recorded.clone(), self.name.clone());
         self.spawn(async move {
             let error = match record.write(recorded).await {

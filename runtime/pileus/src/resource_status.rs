@@ -1,7 +1,10 @@
 //! The record of a provider's releases as the status of its resource: in the form that Kubernetes tools read, and back. Pure.
 
+use std::collections::BTreeMap;
+
 use kube::core::DynamicObject;
 use pileus_host::swap::{Condition, ConditionKind, Status};
+use pileus_loader::Digest;
 use serde_json::{Map, Value, json};
 
 use crate::releases::{Recorded, revision};
@@ -25,11 +28,15 @@ fn parse(mut status: Map<String, Value>) -> Result<Recorded, serde_json::Error> 
     let settings = status.remove("settings").unwrap_or_else(|| json!([]));
     let settings: Vec<Kept> = serde_json::from_value(settings)?;
     let settings = settings.into_iter().map(|Kept { digest, spec }| (digest, spec)).collect();
+    let version = |release: &mut Map<String, Value>| {
+        Some((component(release)?, release.get("version")?.as_str()?.to_owned()))
+    };
+    let versions = releases(&mut status).filter_map(version).collect();
     let conditions = status.remove("conditions").unwrap_or_else(|| json!([]));
     let conditions: Vec<Written> = serde_json::from_value(conditions)?;
     let status: Status = serde_json::from_value(Value::Object(status))?;
     let conditions = conditions.into_iter().filter_map(Written::condition).collect();
-    Ok(Recorded { status: Status { conditions, ..status }, settings, ..Recorded::default() })
+    Ok(Recorded { status: Status { conditions, ..status }, settings, versions, ..Recorded::default() })
 }
 
 /// The status to be applied to a resource.
@@ -39,6 +46,9 @@ pub(crate) fn write(recorded: &Recorded) -> Value {
         fields.retain(|_, value| !value.is_null());
         let conditions = recorded.status.conditions.iter().map(|condition| Written::of(condition, recorded));
         fields.insert("conditions".to_owned(), json!(conditions.collect::<Vec<_>>()));
+        for release in releases(fields) {
+            add_version(release, &recorded.versions);
+        }
         let kept = recorded.settings.iter();
         let kept = kept.map(|(digest, spec)| Kept { digest: *digest, spec: spec.clone() });
         fields.insert("settings".to_owned(), json!(kept.collect::<Vec<_>>()));
@@ -46,10 +56,32 @@ pub(crate) fn write(recorded: &Recorded) -> Value {
     status
 }
 
+/// What the status says about releases: the active one, the one before, the candidate, and those that are rejected.
+fn releases(status: &mut Map<String, Value>) -> impl Iterator<Item = &mut Map<String, Value>> {
+    status
+        .iter_mut()
+        .flat_map(|(name, value)| match (name.as_str(), value) {
+            ("active" | "previous" | "candidate", value) => vec![value],
+            ("rejected", Value::Array(rejected)) => rejected.iter_mut().collect(),
+            _ => Vec::new(),
+        })
+        .filter_map(Value::as_object_mut)
+}
+
+fn component(release: &Map<String, Value>) -> Option<Digest> {
+    release.get("release")?.get("component")?.as_str()?.parse().ok()
+}
+
+fn add_version(release: &mut Map<String, Value>, versions: &BTreeMap<Digest, String>) {
+    if let Some(version) = component(release).and_then(|digest| versions.get(&digest)) {
+        release.insert("version".to_owned(), json!(version));
+    }
+}
+
 /// Settings in the status.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Kept {
-    digest: pileus_loader::Digest,
+    digest: Digest,
     spec: Value,
 }
 
@@ -121,7 +153,6 @@ fn words(kind: ConditionKind, holds: bool) -> (&'static str, &'static str) {
 mod tests {
     use jiff::Timestamp;
     use pileus_host::swap::{Candidate, Differences, Phase, Release, Version};
-    use pileus_loader::Digest;
 
     use super::*;
 
@@ -148,8 +179,10 @@ mod tests {
             ..Status::default()
         };
         let settings = [(release.settings, json!({"configuration": {"a": 1}}))].into();
-        let recorded = Recorded { status, settings, ..Recorded::default() };
+        let versions = [(release.component, "1.2.3".to_owned())].into();
+        let recorded = Recorded { status, settings, versions, ..Recorded::default() };
         let written = write(&recorded);
+        assert_eq!(written["active"]["version"], "1.2.3");
         assert_eq!(written["conditions"][4]["type"], "Ready");
         assert_eq!(written["conditions"][4]["status"], "True");
         assert_eq!(parse(written.as_object().unwrap().clone()).unwrap(), recorded);

@@ -132,7 +132,7 @@ impl FollowedResources {
 }
 
 /// Reads an order: its number, and what to do.
-fn read_order(text: &str) -> Option<Order> {
+pub(crate) fn read_order(text: &str) -> Option<Order> {
     let (number, kind) = text.split_once(' ')?;
     let kind = match kind.trim() {
         "pause" => OrderKind::Pause,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use kube::api::{Patch, PatchParams};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt as _};
-use pileus_host::swap::{Release, Status};
+use pileus_host::swap::Status;
 use pileus_loader::Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -25,6 +25,8 @@ pub(crate) struct Recorded {
     pub(crate) status: Status,
     /// The identity of the document for which it was written.
     pub(crate) document: Option<Digest>,
+    /// The versions that components name, by digest.
+    pub(crate) versions: BTreeMap<Digest, String>,
     /// By digest, the specs of documents without what says which component.
     pub(crate) settings: BTreeMap<Digest, Value>,
 }
@@ -49,13 +51,13 @@ pub(crate) struct RecordError(String);
 const MANAGER: &str = "pileus";
 
 impl Recorded {
-    /// Without the settings of releases that the status doesn't name.
+    /// Without the settings and versions of releases that the status doesn't name.
     fn pruned(mut self) -> Self {
-        let status = &self.status;
-        let named = [&status.active, &status.previous].into_iter().flatten().map(|version| version.release);
-        let candidate = status.candidate.iter().map(|candidate| candidate.release);
-        let named: Vec<_> = named.chain(candidate).map(|Release { settings, .. }| settings).collect();
-        self.settings.retain(|digest, _| named.contains(digest));
+        let held: Vec<_> = self.status.releases().collect();
+        self.settings.retain(|digest, _| held.iter().any(|release| release.settings == *digest));
+        let rejected = self.status.rejected.iter().map(|version| version.release);
+        let named: Vec<_> = held.into_iter().chain(rejected).collect();
+        self.versions.retain(|digest, _| named.iter().any(|release| release.component == *digest));
         self
     }
 }
@@ -171,7 +173,7 @@ mod tests {
         let mut kept = recorded(0);
         kept.settings = [used, unused].map(|digest| (digest, json!({}))).into();
         kept.status.active = Some(pileus_host::swap::Version {
-            release: Release { component: Digest::of(b"c"), settings: used },
+            release: pileus_host::swap::Release { component: Digest::of(b"c"), settings: used },
             since: jiff::Timestamp::UNIX_EPOCH,
             why: String::new(),
         });

@@ -67,8 +67,7 @@ async fn a_document_that_is_invalid_leaves_the_former_one_in_use() {
     let world = World::new().await;
     let run = settled(&world).await;
     world.replace_document(&unruly(&world, "nothing", json!({"deadline": {}})));
-    run.logged(&["the document has changed and is invalid; the former one stays in use"])
-        .await;
+    run.logged(&["the document has changed and is invalid; the former one stays in use"]).await;
     world.replace_document(&unruly(&world, "everything", json!({})));
     run.logged(&["does not run until the spec changes", "unknown variant"]).await;
     assert!(run.is_well().await);
