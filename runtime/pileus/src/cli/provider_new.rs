@@ -121,7 +121,6 @@ fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_lowercase())
         && text.chars().all(is_allowed)
         && !text.ends_with('-')
-        && !text.contains("--")
         && text.len() <= MAX_NAME_LENGTH
         && !RESERVED.contains(&text)
 }
