@@ -1,4 +1,4 @@
-//! Reads manifests: which layer is the component, which entry of an index, which referrers are signatures. A manifest is
+//! Reads manifests: which layer is the component, which entry of an index, which referrers are bundles. A manifest is
 //! written by the owner of a repository, so what doesn't fit is refused with what was expected. Pure.
 
 use std::collections::BTreeMap;
@@ -103,13 +103,17 @@ impl Manifest {
         self.layers.as_deref().unwrap_or_default()
     }
 
-    /// The manifests with signature bundles, if this is a list of referrers.
-    pub(crate) fn bundles(&self) -> impl Iterator<Item = &Descriptor> {
-        let is_bundle = |descriptor: &&Descriptor| {
-            let kind = descriptor.artifact_type.as_deref().unwrap_or_default();
-            kind == media_type::BUNDLE || kind == media_type::BUNDLE_LONG
-        };
-        self.manifests.as_deref().unwrap_or_default().iter().filter(is_bundle)
+    /// The manifests that it lists; none unless it is an index.
+    pub(crate) fn into_manifests(self) -> Vec<Descriptor> {
+        self.manifests.unwrap_or_default()
+    }
+}
+
+impl Descriptor {
+    /// Whether it is a Sigstore bundle: a signature or an attestation.
+    pub(crate) fn is_bundle(&self) -> bool {
+        let kind = self.artifact_type.as_deref().unwrap_or_default();
+        kind == media_type::BUNDLE || kind == media_type::BUNDLE_LONG
     }
 }
 

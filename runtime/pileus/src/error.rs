@@ -82,6 +82,22 @@ pub enum Error {
         /// The cause.
         source: pileus_host::Error,
     },
+    /// A folder that has to be written can't be used.
+    #[error("can't use the folder of --{flag}: {cause}")]
+    Folder {
+        /// The flag that names it.
+        flag: &'static str,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A file can't be written.
+    #[error("can't write {}: {source}", path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
+    },
     /// The component can't be had, stored, pushed or trusted.
     #[error("{0}")]
     Source(#[from] pileus_loader::Error),
@@ -151,9 +167,13 @@ impl Error {
 
     pub(crate) fn code(&self) -> u8 {
         use pileus_host::Error as Host;
-        use pileus_loader::Error as Source;
         match self {
-            Self::Machine(_) | Self::Admin { .. } | Self::LeaseLost(_) | Self::Stopped { .. } => 1,
+            Self::Machine(_)
+            | Self::Admin { .. }
+            | Self::LeaseLost(_)
+            | Self::Stopped { .. }
+            | Self::Folder { .. }
+            | Self::Output { .. } => 1,
             Self::Flag { .. }
             | Self::CommandLine(_)
             | Self::UpstreamFlags(_)
@@ -171,16 +191,7 @@ impl Error {
                 }
                 _ => 4,
             },
-            Self::Source(source) => match source {
-                Source::Reference { .. }
-                | Source::Policy { .. }
-                | Source::Settings { .. }
-                | Source::File { .. } => 2,
-                Source::NotComponent { .. } | Source::TooLarge { .. } => 3,
-                Source::Untrusted { .. } => 8,
-                Source::Store { .. } | Source::NotStored { .. } => 1,
-                _ => 6,
-            },
+            Self::Source(source) => source_code(source),
             Self::NothingToDo { .. } => 3,
             Self::Nonconforming { .. } | Self::NotTested { .. } => 5,
             Self::NotHeld(_) | Self::Cluster { .. } | Self::Unplanned { .. } => 6,
@@ -198,6 +209,27 @@ impl Error {
                 Host::Info { .. } | Host::Description(_) | Host::Configuration(_) | Host::Settings(_) => 4,
             },
         }
+    }
+}
+
+fn source_code(source: &pileus_loader::Error) -> u8 {
+    use pileus_loader::Error as Source;
+    match source {
+        Source::Reference { .. } | Source::Policy { .. } | Source::Settings { .. } | Source::File { .. } => 2,
+        Source::NotComponent { .. } | Source::TooLarge { .. } => 3,
+        Source::Untrusted { .. } => 8,
+        Source::Store { .. } | Source::NotStored { .. } => 1,
+        // The last one is the registry itself, which decides where its mirrors couldn't help.
+        Source::Everywhere { each } => each.last().map_or(6, source_code),
+        Source::NotFound { .. }
+        | Source::Corrupt { .. }
+        | Source::Unauthorized { .. }
+        | Source::Credential { .. }
+        | Source::Misled { .. }
+        | Source::Unreachable { .. }
+        | Source::Timeout { .. }
+        | Source::Answer { .. }
+        | Source::Protocol { .. } => 6,
     }
 }
 

@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
 
 use pileus_cloud::Provider;
 use pileus_gate::{Fence, Gate, Problem};
-use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Description, Engine, Guest, Limits, Settings};
-use pileus_loader::{Loader, TrustPolicy, Verified};
+use pileus_host::{CodeOrigin, Compiler, Component, Description, Engine, Guest, Limits, Settings};
+use pileus_loader::{TrustPolicy, Verified};
 
 use crate::access_review::AccessReview;
-use crate::cli;
 use crate::document::CloudProvider;
 use crate::error::Error;
+use crate::folders::compiled_code;
 use crate::metrics::Metrics;
+use crate::sources::read_file;
+use crate::{cli, terminal};
 
 /// A loaded provider with its gate.
 pub(crate) struct LoadedProvider {
@@ -73,7 +74,7 @@ pub(crate) async fn prepare(
     let failed = |source| Error::Provider { provider: name.clone(), source };
     let (identity, limits) = (document.identity.clone(), document.call_limits.clone());
     let engine = Engine::start(compiled_code(compiled), compiler()).map_err(failed)?;
-    let verified = read_file(&document.component).await?;
+    let verified = read_file(&document.component, &TrustPolicy::default()).await?;
     let component = Component::load(&engine, verified).await.map_err(failed)?;
     let description = component.describe(&limits, &metrics.host).await.map_err(failed)?;
     let settings = component.configure(&configuration, &limits, &metrics.host).await.map_err(failed)?;
@@ -98,14 +99,6 @@ pub(crate) async fn prepare(
     Ok(LoadedProvider { name, component, description, configuration, identity, limits, gate })
 }
 
-/// Reads a component of the operator.
-///
-/// # Errors
-/// [`Error::Source`].
-pub(crate) async fn read_file(path: &Path) -> Result<Verified, Error> {
-    Ok(Loader::read_file(path, &TrustPolicy::default()).await?)
-}
-
 /// The configuration of the gate, as far as document and settings determine it.
 pub(crate) fn gate_config(document: CloudProvider, settings: Settings) -> pileus_gate::Config {
     let CloudProvider { name, grants, limits: tightened, credentials, connection, .. } = document;
@@ -123,20 +116,16 @@ pub(crate) fn gate_config(document: CloudProvider, settings: Settings) -> pileus
     }
 }
 
-/// The folder for compiled code, if one can be used. A relative or empty `XDG_CACHE_HOME` is ignored, as its
-/// specification says.
-pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CodeCache> {
-    let default = || {
-        let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-        cache.map(|cache| cache.join("pileus/compiled"))
-    };
-    let folder = compiled.compiled_code.or_else(default)?;
-    CodeCache::open(&folder)
-        .inspect_err(|error| {
-            tracing::warn!(folder = %folder.display(), %error, "can't use the folder for compiled code; each start compiles the component");
-        })
-        .ok()
+/// Loads a component, with progress on a terminal: compiling takes up to a second for each megabyte.
+///
+/// # Errors
+/// As [`Component::load`].
+pub(crate) async fn compile(engine: &Engine, verified: Verified) -> Result<Component, pileus_host::Error> {
+    terminal::progress("compiling the component");
+    let component = Component::load(engine, verified).await;
+    // An error goes on a line of its own.
+    terminal::clear_progress();
+    component
 }
 
 /// A child process of this program compiles components.

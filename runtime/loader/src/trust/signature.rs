@@ -13,7 +13,7 @@ use crate::trust::policy::{Key, Layout};
 /// The payload of a bundle: a statement of in-toto.
 const STATEMENT_PAYLOAD: &str = "application/vnd.in-toto+json";
 /// What cosign states when it signs; everything else is an attestation, such as a bill of materials.
-const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
+pub(crate) const SIGNED: &str = "https://sigstore.dev/cosign/sign/v1";
 /// The two names of the payload under a tag: cosign's own, and the one of the format that it follows.
 const SIMPLE_TYPES: [&str; 2] = ["cosign container image signature", "atomic container signature"];
 
