@@ -11,12 +11,13 @@ use serde::Deserialize;
 use crate::attachment::{Attachment, AttachmentKind, attachment};
 use crate::digest::Digest;
 use crate::error::{Distrust, Error, Finding};
-use crate::manifest::{ComponentLayer, Descriptor, Manifest, Selection};
+use crate::manifest::{ComponentLayer, Manifest, Selection};
 use crate::reference::Reference;
 use crate::registry::{Access, BoxFuture, Place, Registries, Session};
 use crate::store::StoredArtifact;
-use crate::trust::evidence::Evidence;
+use crate::trust::evidence::{Evidence, MAX_EVIDENCE};
 use crate::trust::policy::{Layout, TrustPolicy};
+use crate::trust::signature::claimed_predicate;
 use crate::trust::verify::{self, Trust, check_digest};
 
 /// The most attachments that are described. The owner of a repository can attach any number.
@@ -135,11 +136,7 @@ impl Registries {
         let session = self.session(place, Access::Pull).await?;
         let TrustedArtifact { digest, stored, layer, trust } =
             trusted(&session, reference, policy, now).await?;
-        let referrers = session.referrers(digest).await?;
-        let mut attachments = attachments(&session, digest, &referrers).await?;
-        let is_signature = |referrer: &&Descriptor| attachment(referrer).kind == AttachmentKind::Signature;
-        let signing: Vec<_> = referrers.iter().filter(is_signature).cloned().collect();
-        let evidence = session.evidence(digest, &signing).await?;
+        let (evidence, mut attachments) = attached(&session, digest).await?;
         let signature = |one: &Evidence| FoundSignature {
             layout: one.layout(),
             key: verify::judge(one, artifact(reference, digest), policy, now).map(|key| key.name.clone()),
@@ -179,23 +176,33 @@ impl ShownManifest {
     }
 }
 
-/// What is attached besides signatures that are listed on their own: referrers, and the tags of older tools.
-async fn attachments(
-    session: &Session<'_>,
-    digest: Digest,
-    referrers: &[Descriptor],
-) -> Result<Vec<Attachment>, Error> {
-    let is_bundle = |found: &Attachment| found.kind == AttachmentKind::Signature && found.is_bundle;
-    let mut found: Vec<_> = referrers.iter().map(attachment).filter(|one| !is_bundle(one)).collect();
+/// What is attached: signatures, and everything else. That is found by referrers, and by the tags of older tools.
+async fn attached(session: &Session<'_>, digest: Digest) -> Result<(Vec<Evidence>, Vec<Attachment>), Error> {
+    let (mut signatures, mut others, mut bundles) = (Vec::new(), Vec::new(), 0);
+    for referrer in session.referrers(digest).await? {
+        // As many bundles as a verification reads.
+        if !referrer.is_bundle() || bundles == MAX_EVIDENCE / 2 {
+            others.push(attachment(&referrer, None));
+            continue;
+        }
+        bundles += 1;
+        let bundle = session.bundle(&referrer).await?;
+        let found = attachment(&referrer, claimed_predicate(&bundle));
+        match found.kind {
+            AttachmentKind::Signature => signatures.push(bundle),
+            _ => others.push(found),
+        }
+    }
+    session.tagged(digest, &mut signatures).await?;
     for (suffix, kind) in [("att", AttachmentKind::Attestation), ("sbom", AttachmentKind::Sbom)] {
         let tag = format!("sha256-{}.{suffix}", digest.hex());
         match session.resolve(&tag).await {
-            Ok(_) => found.push(Attachment::under_tag(tag, kind)),
+            Ok(_) => others.push(Attachment::under_tag(tag, kind)),
             Err(Error::NotFound { .. }) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(found)
+    Ok((signatures, others))
 }
 
 /// Fetches what the trust in an artifact follows from, and decides.

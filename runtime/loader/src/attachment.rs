@@ -4,9 +4,6 @@
 use crate::manifest::Descriptor;
 use crate::trust::signature::SIGNED;
 
-/// The annotation with which cosign says what a bundle states.
-const PREDICATE: &str = "dev.sigstore.bundle.predicateType";
-
 /// Something that is attached to an artifact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
@@ -14,10 +11,9 @@ pub struct Attachment {
     pub name: String,
     /// What it claims to be.
     pub kind: AttachmentKind,
-    /// The type under which it is attached, as in `application/spdx+json`; for a bundle that says so, what it states, as in
+    /// The type under which it is attached, as in `application/spdx+json`; for a bundle of Sigstore what it states, as in
     /// `https://slsa.dev/provenance/v1`.
     pub media_type: Option<String>,
-    pub(crate) is_bundle: bool,
 }
 
 /// What an attachment claims to be.
@@ -51,21 +47,20 @@ impl AttachmentKind {
 impl Attachment {
     /// What older tools attach under a tag.
     pub(crate) fn under_tag(tag: String, kind: AttachmentKind) -> Self {
-        Self { name: tag, kind, media_type: None, is_bundle: false }
+        Self { name: tag, kind, media_type: None }
     }
 }
 
-/// What a referrer is.
-pub(crate) fn attachment(referrer: &Descriptor) -> Attachment {
-    let is_bundle = referrer.is_bundle();
-    let predicate = referrer.annotations.get(PREDICATE).filter(|_| is_bundle);
-    let media_type = predicate.or(referrer.artifact_type.as_ref()).cloned();
-    let kind = match (is_bundle, predicate.map(String::as_str)) {
-        (true, None | Some(SIGNED)) => AttachmentKind::Signature,
-        (true, Some(predicate)) => kind(predicate).unwrap_or(AttachmentKind::Attestation),
-        (false, _) => kind(media_type.as_deref().unwrap_or_default()).unwrap_or(AttachmentKind::Other),
+/// What a referrer is. `predicate` is what it states, if it is a bundle that can be read.
+pub(crate) fn attachment(referrer: &Descriptor, predicate: Option<String>) -> Attachment {
+    let kind = match &predicate {
+        Some(predicate) if predicate == SIGNED => AttachmentKind::Signature,
+        Some(predicate) => kind(predicate).unwrap_or(AttachmentKind::Attestation),
+        None if referrer.is_bundle() => AttachmentKind::Signature,
+        None => kind(referrer.artifact_type.as_deref().unwrap_or_default()).unwrap_or(AttachmentKind::Other),
     };
-    Attachment { name: referrer.digest.clone(), kind, media_type, is_bundle }
+    let media_type = predicate.or(referrer.artifact_type.clone());
+    Attachment { name: referrer.digest.clone(), kind, media_type }
 }
 
 /// The kind that a type or a predicate names. There is no list of them: each tool has its own.
@@ -103,23 +98,22 @@ mod tests {
             (BUNDLE, Some("https://cosign.sigstore.dev/attestation/vuln/v1"), Attestation),
             ("application/spdx+json", None, Sbom),
             ("application/vnd.cyclonedx+json", None, Sbom),
-            // Only a bundle states something.
-            ("application/octet-stream", Some("https://slsa.dev/provenance/v1"), Other),
             ("application/vnd.in-toto.provenance+json", None, Provenance),
             ("application/vnd.in-toto+json", None, Attestation),
             ("application/vnd.cncf.notary.signature", None, Signature),
             ("application/vnd.example.readme", None, Other),
         ] {
-            let annotation = predicate.map(|predicate| (PREDICATE.to_owned(), predicate.to_owned()));
             let referrer = Descriptor {
                 media_type: String::new(),
                 digest: "sha256:…".to_owned(),
                 size: 1,
                 artifact_type: Some(artifact_type.to_owned()),
                 platform: None,
-                annotations: annotation.into_iter().collect::<BTreeMap<_, _>>(),
+                annotations: BTreeMap::new(),
             };
-            assert_eq!(attachment(&referrer).kind, expected, "{artifact_type} {predicate:?}");
+            let found = attachment(&referrer, predicate.map(str::to_owned));
+            assert_eq!(found.kind, expected, "{artifact_type} {predicate:?}");
+            assert_eq!(found.media_type.as_deref(), predicate.or(Some(artifact_type)));
         }
     }
 }

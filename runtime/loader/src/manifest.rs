@@ -231,7 +231,7 @@ mod tests {
             (image(&[wasm.clone(), wasm.clone()]), "2 layers"),
             (image(&[gzip]), "not an archive"),
             (image(&[tar]), "not an archive"),
-            (image(&[wasm.replace("\"size\": 8", "\"size\": 67108865")]), "the limit is 67108864"),
+            (image(&[wasm.replace("\"size\": 8", "\"size\": 134217729")]), "the limit is 134217728"),
             (image(&[wasm.replace("\"size\": 8", "\"size\": -1")]), "not a manifest"),
             (image(&[wasm.replace("sha256:e", "sha512:e")]), "digest"),
             (image(std::slice::from_ref(&wasm)).replace("image.manifest", "image.index"), "do not fit"),

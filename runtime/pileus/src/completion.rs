@@ -14,7 +14,11 @@ pub(crate) fn run(arguments: &cli::Completion) {
         cli::Shell::Zsh => Shell::Zsh,
         cli::Shell::Fish => Shell::Fish,
     };
+    let whole = cli::Pileus::command();
+    // The generators complete hidden commands, too.
+    let visible = whole.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let mut command = clap::Command::new("pileus").version(env!("CARGO_PKG_VERSION")).subcommands(visible);
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut cli::Pileus::command(), "pileus", &mut script);
+    clap_complete::generate(shell, &mut command, "pileus", &mut script);
     let _closed = std::io::stdout().write_all(&script);
 }

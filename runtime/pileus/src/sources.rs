@@ -109,7 +109,8 @@ pub(crate) fn registries(
     let RegistryFlags { plain_http, ca_bundle, docker_config } = flags;
     let settings = |registry: &str| RegistrySettings {
         registry: registry.to_owned(),
-        plain_http: plain_http.then_some(true),
+        // Certificates are for TLS, also on loopback.
+        plain_http: plain_http.then_some(true).or(ca_bundle.as_ref().map(|_| false)),
         ca_bundle: ca_bundle.clone(),
         ..RegistrySettings::default()
     };

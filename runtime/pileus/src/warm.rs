@@ -73,6 +73,8 @@ async fn obtain(artifact: &Artifact, store: cli::StoreFolder) -> Result<Verified
             eprintln!("pileus: {error}; using {digest} from the store");
             Ok(verified)
         }
-        Err(_) => Err(error.into()),
+        Err(pileus_loader::Error::NotStored { .. }) => Err(error.into()),
+        // With another policy than at last, for example.
+        Err(refused) => Err(refused.into()),
     }
 }

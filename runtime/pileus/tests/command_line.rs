@@ -215,7 +215,7 @@ async fn mistakes_in_trust_flags_are_named() {
         (&["--plain-http", "--ca-bundle", "a.pub"], &["cannot be used with"]),
         (&["--key", "none.pub"], &["--key \"none.pub\": can't read the key: No such file"]),
         (&["--key", "release=a.key"], &["it is a private key"]),
-        (&["--key", "a.pub", "--key", "b.pub"], &["keys \"b\" and \"a\" are the same key"]),
+        (&["--key", "a.pub", "--key", "b.pub"], &["keys \"a\" and \"b\" are the same key"]),
         (&["--key", "a.pub", "--threshold", "2"], &["a threshold of 2 can't be met with 1 keys"]),
         (&["--key", "a.pub", "--ca-bundle", "a.pub"], &["can't use the certificates in a.pub"]),
     ] {

@@ -140,7 +140,8 @@ impl Session<'_> {
         Ok(found)
     }
 
-    async fn bundle(&self, descriptor: &Descriptor) -> Result<Evidence, Error> {
+    /// The bundle in a manifest.
+    pub(crate) async fn bundle(&self, descriptor: &Descriptor) -> Result<Evidence, Error> {
         let read = async {
             let manifest = self.manifest(&descriptor.digest).await?;
             let manifest = unreadable(Manifest::parse(manifest.text.as_bytes()))?;
@@ -152,8 +153,8 @@ impl Session<'_> {
         as_finding(read.await)
     }
 
-    /// The signatures under the tag `sha256-….sig`.
-    async fn tagged(&self, digest: Digest, found: &mut Vec<Evidence>) -> Result<(), Error> {
+    /// Adds the signatures under the tag `sha256-….sig`.
+    pub(crate) async fn tagged(&self, digest: Digest, found: &mut Vec<Evidence>) -> Result<(), Error> {
         let text = match self.manifest(&format!("sha256-{}.sig", digest.hex())).await {
             Ok(manifest) => manifest.text,
             Err(Error::NotFound { .. }) => return Ok(()),

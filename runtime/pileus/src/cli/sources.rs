@@ -14,7 +14,7 @@ pub struct RegistryFlags {
     #[arg(long, conflicts_with = "ca_bundle")]
     pub plain_http: bool,
 
-    /// Trust the certificates in this PEM file besides the system's
+    /// Trust the certificates in this PEM file besides the system's, and use TLS on loopback, too
     #[arg(long, value_name = "FILE")]
     pub ca_bundle: Option<PathBuf>,
 

@@ -1,5 +1,8 @@
 //! How a registry is reached: TLS, logins, mirrors.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+
 use pileus_dev::registry::{Protection, RealRegistry};
 
 use super::Bench;
@@ -57,8 +60,7 @@ async fn a_protected_registry_needs_its_certificate_and_a_login_of_docker() {
         "#!/bin/sh\nread server\necho '{\"Username\": \"ann\", \"Secret\": \"planted\"}'\n",
     )
     .unwrap();
-    let executable = std::os::unix::fs::PermissionsExt::from_mode(0o700);
-    std::fs::set_permissions(&helper, executable).unwrap();
+    std::fs::set_permissions(&helper, Permissions::from_mode(0o700)).unwrap();
     std::fs::write(bench.path("wrong/config.json"), r#"{"credsStore": "pileus-test"}"#).unwrap();
     let mut command = bench.command(&wrong);
     command.env("PATH", format!("{}:/usr/bin:/bin", bench.folder().display()));

@@ -9,10 +9,10 @@ use super::Bench;
 async fn a_reference_is_inspected_with_its_signatures_and_attachments() {
     let bench = Bench::new();
     let (alice, bob) = (bench.key_pair("alice"), bench.key_pair("bob"));
-    let digest = bench.push("p:1").await;
-    let (at, by_digest) = (bench.at("p:1"), bench.at(&format!("p@{digest}")));
-    bench.sign(&alice, "p", &digest, &[]);
-    bench.sign(&bob, "p", &digest, &["--new-bundle-format=false"]);
+    let digest = bench.push("prov:1").await;
+    let (at, by_digest) = (bench.at("prov:1"), bench.at(&format!("prov@{digest}")));
+    bench.sign(&alice, "prov", &digest, &[]);
+    bench.sign(&bob, "prov", &digest, &["--new-bundle-format=false"]);
     std::fs::write(bench.path("sbom.json"), "{}").unwrap();
     bench.oras(&["attach", "--plain-http", "--artifact-type", "application/spdx+json", &at, "sbom.json"]);
     std::fs::write(bench.path("slsa.json"), r#"{"buildDefinition": {}, "runDetails": {}}"#).unwrap();
@@ -90,10 +90,10 @@ async fn a_reference_is_inspected_with_its_signatures_and_attachments() {
 async fn an_attestation_is_no_signature() {
     let bench = Bench::new();
     let alice = bench.key_pair("alice");
-    let digest = bench.push("p:1").await;
+    let digest = bench.push("prov:1").await;
     std::fs::write(bench.path("bad.json"), r#"{"verdict": "do not run"}"#).unwrap();
     for (layout, name) in [("--new-bundle-format=true", "bundle"), ("--new-bundle-format=false", "tag")] {
-        let by_digest = bench.at(&format!("p@{digest}"));
+        let by_digest = bench.at(&format!("prov@{digest}"));
         let attest = [
             "attest",
             "--yes",
@@ -110,7 +110,9 @@ async fn an_attestation_is_no_signature() {
             &by_digest,
         ];
         cosign(bench.folder(), &attest);
-        bench.refusal(&["verify", &bench.at("p:1"), "--key", "alice.pub"], 8, &["it has no signature"]).await;
+        bench
+            .refusal(&["verify", &bench.at("prov:1"), "--key", "alice.pub"], 8, &["it has no signature"])
+            .await;
         let found = bench.object(&["inspect", &by_digest]).await["artifact"].clone();
         let attachments = found["attachments"].as_array().unwrap();
         assert!(attachments.iter().any(|one| one["kind"] == "attestation"), "{name}: {found}");

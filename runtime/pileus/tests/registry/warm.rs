@@ -1,5 +1,6 @@
 //! `pileus warm`: what a start then finds, and what it says where it can't leave that behind.
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::json;
@@ -10,9 +11,9 @@ use super::Bench;
 async fn a_warm_start_needs_neither_compiler_nor_registry() {
     let mut bench = Bench::new();
     let alice = bench.key_pair("alice");
-    let digest = bench.push("p:1").await;
-    bench.sign(&alice, "p", &digest, &[]);
-    let at = bench.at("p:1");
+    let digest = bench.push("prov:1").await;
+    bench.sign(&alice, "prov", &digest, &[]);
+    let at = bench.at("prov:1");
     let warm = ["warm", &at, "--key", "alice.pub", "--store", "store", "--compiled-code", "code"];
     let first = bench.object(&warm).await;
     assert_eq!((&first["code"]["from"], &first["digest"]), (&json!("compiler"), &json!(digest)));
@@ -44,10 +45,10 @@ async fn a_warm_start_needs_neither_compiler_nor_registry() {
 #[tokio::test]
 async fn folders_that_can_not_be_used_are_named() {
     let bench = Bench::new();
-    let digest = bench.push("p:1").await;
-    let by_digest = bench.at(&format!("p@{digest}"));
+    let digest = bench.push("prov:1").await;
+    let by_digest = bench.at(&format!("prov@{digest}"));
     std::fs::create_dir(bench.path("open")).unwrap();
-    std::fs::set_permissions(bench.path("open"), PermissionsExt::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(bench.path("open"), Permissions::from_mode(0o777)).unwrap();
     let warm = |store, code| ["warm", &*by_digest, "--store", store, "--compiled-code", code];
     let parts = ["can't use the folder of --compiled-code: open: others can write to it"];
     bench.refusal(&warm("store", "open"), 1, &parts).await;
