@@ -96,9 +96,6 @@ pub enum Error {
     /// The wasm engine doesn't start.
     #[error("{0}")]
     Engine(pileus_host::Error),
-    /// There is no folder for components.
-    #[error("an image can't be fetched without a folder for it: pass --store FOLDER, or set HOME")]
-    NoStore,
     /// A component file has changed since it was looked at.
     #[error("{} has changed: it was {wanted}, and is {found}", path.display())]
     Replaced {
@@ -124,6 +121,22 @@ pub enum Error {
     Settings {
         /// What is wrong.
         problem: String,
+    },
+    /// A folder that has to be written can't be used.
+    #[error("can't use the folder of --{flag}: {cause}")]
+    Folder {
+        /// The flag that names it.
+        flag: &'static str,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A file can't be written.
+    #[error("can't write {}: {source}", path.display())]
+    Output {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: std::io::Error,
     },
     /// The component can't be had, stored, pushed or trusted.
     #[error("{0}")]
@@ -202,17 +215,17 @@ impl Error {
 
     pub(crate) fn code(&self) -> u8 {
         use pileus_host::Error as Host;
-        use pileus_loader::Error as Source;
         match self {
             Self::Machine(_)
             | Self::Admin { .. }
             | Self::LeaseLost(_)
             | Self::Stopped { .. }
             | Self::Engine(_)
-            | Self::NoStore
             | Self::Replaced { .. }
             | Self::ProviderNotWritten { .. }
-            | Self::Settings { .. } => 1,
+            | Self::Settings { .. }
+            | Self::Folder { .. }
+            | Self::Output { .. } => 1,
             Self::Flag { .. }
             | Self::CommandLine(_)
             | Self::UpstreamFlags(_)
@@ -231,16 +244,7 @@ impl Error {
                 }
                 _ => 4,
             },
-            Self::Source(source) => match source {
-                Source::Reference { .. }
-                | Source::Policy { .. }
-                | Source::Settings { .. }
-                | Source::File { .. } => 2,
-                Source::NotComponent { .. } | Source::TooLarge { .. } => 3,
-                Source::Untrusted { .. } => 8,
-                Source::Store { .. } | Source::NotStored { .. } => 1,
-                _ => 6,
-            },
+            Self::Source(source) => source_code(source),
             Self::NothingToDo { .. } | Self::Incompatible { .. } => 3,
             Self::Nonconforming { .. } | Self::NotTested { .. } => 5,
             Self::NotHeld(_) | Self::NotCarriedOut { .. } | Self::Cluster { .. } | Self::Unplanned { .. } => {
@@ -260,6 +264,27 @@ impl Error {
                 Host::Info { .. } | Host::Description(_) | Host::Configuration(_) | Host::Settings(_) => 4,
             },
         }
+    }
+}
+
+fn source_code(source: &pileus_loader::Error) -> u8 {
+    use pileus_loader::Error as Source;
+    match source {
+        Source::Reference { .. } | Source::Policy { .. } | Source::Settings { .. } | Source::File { .. } => 2,
+        Source::NotComponent { .. } | Source::TooLarge { .. } => 3,
+        Source::Untrusted { .. } => 8,
+        Source::Store { .. } | Source::NotStored { .. } => 1,
+        // The last one is the registry itself, which decides where its mirrors couldn't help.
+        Source::Everywhere { each } => each.last().map_or(6, source_code),
+        Source::NotFound { .. }
+        | Source::Corrupt { .. }
+        | Source::Unauthorized { .. }
+        | Source::Credential { .. }
+        | Source::Misled { .. }
+        | Source::Unreachable { .. }
+        | Source::Timeout { .. }
+        | Source::Answer { .. }
+        | Source::Protocol { .. } => 6,
     }
 }
 

@@ -23,12 +23,14 @@ mod access_review;
 mod admin;
 pub mod cli;
 mod cluster;
+mod completion;
 mod core_dumps;
 mod credentials;
 mod document;
 #[cfg(test)]
 mod documents;
 mod error;
+mod folders;
 mod inspect;
 mod leader;
 mod metrics;
@@ -38,16 +40,21 @@ mod provider;
 mod provider_new;
 mod provider_test;
 mod providers;
+mod pull;
+mod push;
 mod random;
 mod release;
 mod releases;
 mod resource_status;
 mod secrets;
 mod signals;
+mod sources;
 mod start;
 mod status;
 mod telemetry;
 mod terminal;
+mod verify;
+mod warm;
 mod working;
 
 use std::ffi::OsString;
@@ -83,17 +90,19 @@ pub fn fail(arguments: &[OsString], error: &str) -> ExitCode {
 
 /// Runs a command.
 fn run(pileus: Pileus) -> Result<ExitCode, Error> {
+    if let Command::Compile = pileus.command {
+        return Ok(pileus_host::compiler_main());
+    }
+    // Before any secret is read: of a document, a kubeconfig or a registry.
+    core_dumps::forbid().map_err(Error::Machine)?;
     match pileus.command {
-        Command::Run(arguments) => {
-            // Before any secret is read.
-            core_dumps::forbid().map_err(Error::Machine)?;
-            block_on(start::run(*arguments))?;
-        }
-        Command::Plan(arguments) => {
-            core_dumps::forbid().map_err(Error::Machine)?;
-            return block_on(plan::run(arguments));
-        }
-        Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
+        Command::Run(arguments) => block_on(start::run(*arguments))?,
+        Command::Plan(arguments) => return block_on(plan::run(arguments)),
+        Command::Inspect(arguments) => block_on(inspect::run(*arguments))?,
+        Command::Push(arguments) => block_on(push::run(arguments))?,
+        Command::Pull(arguments) => block_on(pull::run(arguments))?,
+        Command::Verify(arguments) => block_on(verify::run(arguments))?,
+        Command::Warm(arguments) => block_on(warm::run(arguments))?,
         Command::Status(arguments) => block_on(status::run(arguments))?,
         Command::Swap(cli::Swap { order }) => block_on(order::run(order, OrderKind::SwapNow))?,
         Command::Rollback(cli::Rollback { order }) => block_on(order::run(order, OrderKind::Rollback))?,
@@ -102,13 +111,10 @@ fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
         Command::Provider(provider) => match provider.command {
             ProviderCommand::New(arguments) => provider_new::run(arguments)?,
-            ProviderCommand::Test(arguments) => {
-                // The document may have credentials.
-                core_dumps::forbid().map_err(Error::Machine)?;
-                block_on(provider_test::run(arguments))?;
-            }
+            ProviderCommand::Test(arguments) => block_on(provider_test::run(arguments))?,
         },
-        Command::Compile => return Ok(pileus_host::compiler_main()),
+        Command::Completion(arguments) => completion::run(&arguments),
+        Command::Compile => {}
     }
     Ok(ExitCode::SUCCESS)
 }

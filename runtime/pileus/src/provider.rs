@@ -1,22 +1,21 @@
 //! What every command does with a provider: it gets the component, compiles, describes and configures it, and makes its gate.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use jiff::Timestamp;
 use pileus_cloud::Provider;
 use pileus_gate::{Fence, Gate, Problem};
-use pileus_host::{CodeCache, CodeOrigin, Compiler, Component, Description, Engine, Guest, Settings};
-use pileus_loader::{Loader, Registries, Store, Timeouts, TrustPolicy, Verified};
+use pileus_host::{CodeOrigin, Compiler, Component, Description, Engine, Guest, Settings};
+use pileus_loader::{Loader, Registries, Store, Timeouts, Verified};
 
 use crate::access_review::AccessReview;
-use crate::cli;
 use crate::document::{CloudProvider, Image, ImageSource, Source};
 use crate::error::Error;
+use crate::folders::compiled_code;
 use crate::metrics::Metrics;
-
-/// How many bytes of components the store keeps, besides those in use.
-const STORE_BUDGET: u64 = 1 << 30;
+use crate::sources::read_file;
+use crate::{cli, folders, terminal};
 
 /// A loaded provider with its gate.
 pub(crate) struct LoadedProvider {
@@ -43,12 +42,12 @@ impl LoadedProvider {
 /// [`Error::Gate`] if the grants, limits or rules are invalid.
 pub(crate) async fn prepare(
     document: CloudProvider,
-    (compiled, stored): (cli::Compiled, cli::Stored),
+    (compiled, stored): (cli::Compiled, cli::StoreFolder),
     denied_addresses: Vec<IpAddr>,
     metrics: &Metrics,
 ) -> Result<LoadedProvider, Error> {
     let engine = engine(compiled)?;
-    let verified = obtain(&document, store(stored).as_ref()).await?;
+    let verified = obtain(&document, stored).await?;
     let failed = |source| Error::Provider { provider: document.name.clone(), source };
     let component = Component::load(&engine, verified).await.map_err(failed)?;
     let (description, settings) = configure(&component, &document, metrics).await?;
@@ -108,12 +107,12 @@ pub(crate) fn component_file<'a>(name: &str, source: &'a Source) -> Result<&'a P
 ///
 /// # Errors
 /// [`Error::Source`].
-pub(crate) async fn obtain(document: &CloudProvider, store: Option<&Store>) -> Result<Verified, Error> {
+pub(crate) async fn obtain(document: &CloudProvider, stored: cli::StoreFolder) -> Result<Verified, Error> {
     let image = match &document.source {
         Source::File(path) => return read_file(path, &document.trust).await,
         Source::Image(image) => image,
     };
-    let loader = loader(store, image)?;
+    let loader = loader(&folders::store(stored)?, image)?;
     let reference = match &image.image {
         Image::Reference(reference) => reference.clone(),
         Image::Range(repository, range) => range.newest(&loader, repository).await?,
@@ -121,22 +120,14 @@ pub(crate) async fn obtain(document: &CloudProvider, store: Option<&Store>) -> R
     Ok(loader.obtain(&reference, &document.trust, Timestamp::now()).await?)
 }
 
-/// Reads a component of the operator.
-///
-/// # Errors
-/// [`Error::Source`].
-pub(crate) async fn read_file(path: &Path, policy: &TrustPolicy) -> Result<Verified, Error> {
-    Ok(Loader::read_file(path, policy).await?)
-}
-
 /// A loader with the registries and credentials of an image.
 ///
 /// # Errors
-/// [`Error::NoStore`] without a store, and [`Error::Source`] for settings of registries that can't be used.
-pub(crate) fn loader(store: Option<&Store>, image: &ImageSource) -> Result<Loader, Error> {
+/// [`Error::Source`] for settings of registries that can't be used.
+pub(crate) fn loader(store: &Store, image: &ImageSource) -> Result<Loader, Error> {
     let ImageSource { registries, credentials, .. } = image;
     let registries = Registries::new(registries.clone(), credentials.clone(), Timeouts::default())?;
-    Ok(Loader::new(store.ok_or(Error::NoStore)?.clone(), registries))
+    Ok(Loader::new(store.clone(), registries))
 }
 
 /// The configuration of the gate, as far as document and settings determine it.
@@ -163,32 +154,16 @@ pub(crate) fn engine(compiled: cli::Compiled) -> Result<Engine, Error> {
     Engine::start(compiled_code(compiled), compiler()).map_err(Error::Engine)
 }
 
-/// The store of components, if a folder can be used.
-pub(crate) fn store(stored: cli::Stored) -> Option<Store> {
-    let folder = stored.store.or_else(|| cache_folder("store"))?;
-    Store::open(&folder, STORE_BUDGET)
-        .inspect_err(|error| {
-            tracing::warn!(folder = %folder.display(), %error, "can't use the store of components; images can't be fetched");
-        })
-        .ok()
-}
-
-/// The folder for compiled code, if one can be used.
-pub(crate) fn compiled_code(compiled: cli::Compiled) -> Option<CodeCache> {
-    let folder = compiled.compiled_code.or_else(|| cache_folder("compiled"))?;
-    CodeCache::open(&folder)
-        .inspect_err(|error| {
-            tracing::warn!(folder = %folder.display(), %error, "can't use the folder for compiled code; each start compiles the component");
-        })
-        .ok()
-}
-
-/// A folder of this program in the user's cache folder. A relative or empty `XDG_CACHE_HOME` is ignored, as its
-/// specification says.
-fn cache_folder(name: &str) -> Option<PathBuf> {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    cache.map(|cache| cache.join("pileus").join(name))
+/// Loads a component, with progress on a terminal: compiling takes up to a second for each megabyte.
+///
+/// # Errors
+/// As [`Component::load`].
+pub(crate) async fn compile(engine: &Engine, verified: Verified) -> Result<Component, pileus_host::Error> {
+    terminal::progress("compiling the component");
+    let component = Component::load(engine, verified).await;
+    // An error goes on a line of its own.
+    terminal::clear_progress();
+    component
 }
 
 /// A child process of this program compiles components.

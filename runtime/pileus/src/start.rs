@@ -24,7 +24,7 @@ use crate::releases::{Comparison, ReleaseDeps};
 use crate::secrets::Secrets;
 use crate::signals::stop_on_signal;
 use crate::working::WorkDeps;
-use crate::{admin, cli, cluster, provider, telemetry};
+use crate::{admin, cli, cluster, folders, provider, telemetry};
 
 /// How long the process waits at its end for queued events. Events are best effort, so some may be lost.
 const EVENTS_DRAIN: Duration = Duration::from_secs(2);
@@ -95,7 +95,9 @@ pub(crate) async fn run(arguments: cli::Run) -> Result<(), Error> {
     };
     let releases = ReleaseDeps {
         engine: provider::engine(arguments.compiled)?,
-        store: provider::store(arguments.stored),
+        store: folders::store(arguments.stored)
+            .inspect_err(|error| tracing::warn!(%error, "no image can be fetched"))
+            .ok(),
         metrics,
         denied_addresses: api_server,
         fence,

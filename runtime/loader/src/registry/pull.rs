@@ -1,7 +1,7 @@
 //! Reads from a repository: manifests, components and signatures. Everything that has a digest is hashed; everything has a
 //! largest size.
 
-use http::header::{ACCEPT, CONTENT_RANGE, CONTENT_TYPE, RANGE};
+use http::header::{ACCEPT, CONTENT_RANGE, RANGE};
 use http::{HeaderValue, Method, StatusCode};
 
 use crate::digest::Digest;
@@ -151,6 +151,9 @@ impl Session<'_> {
         }
         while let Some(chunk) = answer.chunk().await? {
             download.write(&chunk, place).await?;
+            if let Some(progress) = &self.progress {
+                progress.report(download.written(), layer.size);
+            }
         }
         if download.written() < layer.size {
             let cause = format!("its answer ended after {} of {} bytes", download.written(), layer.size);
@@ -159,57 +162,23 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The signatures of an artifact in both layouts, at most `MAX_EVIDENCE`, of which bundles take at most half. One that can't be read is a finding and no
-    /// error: another one may suffice.
-    pub(crate) async fn evidence(&self, digest: Digest) -> Result<Vec<Evidence>, Error> {
+    /// The signatures of an artifact in both layouts, of those that refer to it and under its tag. At most `MAX_EVIDENCE`, of
+    /// which bundles take at most half. One that can't be read is a finding and no error: another one may suffice.
+    pub(crate) async fn evidence(
+        &self,
+        digest: Digest,
+        referrers: &[Descriptor],
+    ) -> Result<Vec<Evidence>, Error> {
         let mut found = Vec::new();
-        for descriptor in self.bundles(digest).await? {
-            found.push(self.bundle(&descriptor).await?);
+        for descriptor in referrers.iter().filter(|referrer| referrer.is_bundle()).take(MAX_EVIDENCE / 2) {
+            found.push(self.bundle(descriptor).await?);
         }
         self.tagged(digest, &mut found).await?;
         Ok(found)
     }
 
-    /// The manifests of bundles: by the API for referrers, or by the tag that stands in where a registry lacks it.
-    async fn bundles(&self, digest: Digest) -> Result<Vec<Descriptor>, Error> {
-        let path = format!("/v2/{}/referrers/{digest}", self.repository.name);
-        let call = Call::new(Method::GET).with(ACCEPT, HeaderValue::from_static(media_type::INDEX));
-        let target = self.origin.at(path);
-        let place = format!("list of referrers of {digest} in {}", self.repository);
-        let (call, target, place) = (&call, &target, &place);
-        let listed = self
-            .repeat(|| {
-                Box::pin(async move {
-                    let answer = self.send_once(call, target.clone()).await?;
-                    // A registry without the API may answer with a page for people.
-                    let is_index = answer
-                        .header(CONTENT_TYPE.as_str())
-                        .is_some_and(|kind| kind.starts_with(media_type::INDEX));
-                    if is_index {
-                        answer.bytes(MAX_MANIFEST, place).await
-                    } else {
-                        Err(Error::NotFound { place: place.clone() })
-                    }
-                })
-            })
-            .await;
-        let text = match listed {
-            Ok(bytes) => bytes,
-            Err(Error::NotFound { .. } | Error::Answer { status: 400..=499, .. }) => {
-                match self.manifest(&format!("sha256-{}", digest.hex())).await {
-                    Ok(manifest) => manifest.text.into_bytes(),
-                    Err(Error::NotFound { .. }) => return Ok(Vec::new()),
-                    Err(error) => return Err(error),
-                }
-            }
-            Err(error) => return Err(error),
-        };
-        // An index that can't be read has no signatures that could be found.
-        let Ok(index) = Manifest::parse(&text) else { return Ok(Vec::new()) };
-        Ok(index.bundles().take(MAX_EVIDENCE / 2).cloned().collect())
-    }
-
-    async fn bundle(&self, descriptor: &Descriptor) -> Result<Evidence, Error> {
+    /// The bundle in a manifest.
+    pub(crate) async fn bundle(&self, descriptor: &Descriptor) -> Result<Evidence, Error> {
         let read = async {
             let manifest = self.manifest(&descriptor.digest).await?;
             let manifest = unreadable(Manifest::parse(manifest.text.as_bytes()))?;
@@ -221,8 +190,8 @@ impl Session<'_> {
         as_finding(read.await)
     }
 
-    /// The signatures under the tag `sha256-….sig`.
-    async fn tagged(&self, digest: Digest, found: &mut Vec<Evidence>) -> Result<(), Error> {
+    /// Adds the signatures under the tag `sha256-….sig`.
+    pub(crate) async fn tagged(&self, digest: Digest, found: &mut Vec<Evidence>) -> Result<(), Error> {
         let text = match self.manifest(&format!("sha256-{}.sig", digest.hex())).await {
             Ok(manifest) => manifest.text,
             Err(Error::NotFound { .. }) => return Ok(()),

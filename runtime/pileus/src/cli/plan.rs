@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use pileus_cloud::Cluster;
 
-use super::{Compiled, EXIT_CODES, RouteController, Stored};
+use super::{Compiled, EXIT_CODES, RouteController, StoreFolder};
 
 const PLAN: &str = "\
 Plan reads Nodes and Services from the API server and resources from the cloud, and lets the provider make the changes that
@@ -63,7 +63,7 @@ pub struct Plan {
 
     /// The folder of fetched components.
     #[command(flatten)]
-    pub stored: Stored,
+    pub stored: StoreFolder,
 }
 
 impl Plan {

@@ -7,7 +7,7 @@ use pileus_cloud::Cluster;
 
 use super::{
     AdminServer, Compiled, EXIT_CODES, LeaderElection, LogFormat, NodeControllers, RouteController,
-    ServiceController, Stored,
+    ServiceController, StoreFolder,
 };
 
 const EXAMPLES: &str = "\
@@ -58,7 +58,7 @@ pub struct Run {
 
     /// The folder of fetched components.
     #[command(flatten)]
-    pub stored: Stored,
+    pub stored: StoreFolder,
 
     /// Which of several replicas leads.
     #[command(flatten)]

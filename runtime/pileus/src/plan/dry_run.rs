@@ -34,7 +34,7 @@ impl DryRunProvider {
     /// As [`provider::prepare`].
     pub(crate) async fn load(
         document: CloudProvider,
-        folders: (cli::Compiled, cli::Stored),
+        folders: (cli::Compiled, cli::StoreFolder),
         denied_addresses: Vec<IpAddr>,
         metrics: &Metrics,
     ) -> Result<Self, Error> {

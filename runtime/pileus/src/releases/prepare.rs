@@ -14,6 +14,7 @@ use crate::access_review::AccessReview;
 use crate::document::{CloudProvider, Image, ImageSource, Source};
 use crate::error::Error;
 use crate::provider;
+use crate::sources::read_file;
 
 /// A release that is ready, besides its guest.
 #[derive(Clone)]
@@ -29,7 +30,7 @@ pub(super) struct Ready {
 /// Finds out what a source leads to now.
 pub(super) async fn resolve(deps: &ReleaseDeps, source: &Source) -> Result<Digest, Error> {
     match source {
-        Source::File(path) => Ok(provider::read_file(path, &TrustPolicy::default()).await?.digest()),
+        Source::File(path) => Ok(read_file(path, &TrustPolicy::default()).await?.digest()),
         Source::Image(image) => {
             let loader = deps.loader(image)?;
             match &image.image {
@@ -50,7 +51,7 @@ pub(super) async fn fetch(
 ) -> Result<Verified, Error> {
     match &document.source {
         Source::File(path) => {
-            let verified = provider::read_file(path, &document.trust).await?;
+            let verified = read_file(path, &document.trust).await?;
             if verified.digest() == release.component {
                 return Ok(verified);
             }
@@ -184,7 +185,12 @@ pub(super) fn failure(error: &Error) -> Failure {
 impl ReleaseDeps {
     /// A loader with the registries and credentials of a document.
     fn loader(&self, image: &ImageSource) -> Result<Loader, Error> {
-        provider::loader(self.store.as_ref(), image)
+        let missing = || Error::Folder {
+            flag: "store",
+            cause: "an image can't be fetched without it; the log of the start says why it can't be used"
+                .to_owned(),
+        };
+        provider::loader(self.store.as_ref().ok_or_else(missing)?, image)
     }
 
     fn gate_config(&self, document: &CloudProvider, settings: &Settings) -> pileus_gate::Config {
