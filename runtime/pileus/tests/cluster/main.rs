@@ -17,6 +17,7 @@ mod cloud;
 mod cloud_faults;
 mod conformance;
 mod credentials;
+mod delivery;
 mod gate;
 mod hetzner;
 mod history;
