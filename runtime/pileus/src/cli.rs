@@ -10,6 +10,7 @@ mod provider_test;
 mod release_deletion;
 mod route_controller;
 mod run;
+mod schema;
 mod service_controller;
 mod upstream;
 
@@ -30,6 +31,7 @@ pub use provider_test::ProviderTest;
 pub use release_deletion::ReleaseDeletion;
 pub use route_controller::RouteController;
 pub use run::Run;
+pub use schema::Schema;
 pub use service_controller::ServiceController;
 #[cfg(test)]
 pub(crate) use upstream::TABLE as UPSTREAM_FLAGS;
@@ -84,6 +86,8 @@ pub enum Command {
     Inspect(Inspect),
     /// Release held Nodes for deletion
     ReleaseDeletion(ReleaseDeletion),
+    /// Print the schema of the CloudProvider document: the CustomResourceDefinition for `kubectl apply`
+    Schema(Schema),
     /// Develop a provider
     Provider(Provider),
     /// Compile a component for another pileus process

@@ -36,6 +36,7 @@ mod plan;
 mod provider;
 mod provider_test;
 mod release;
+mod schema;
 mod secrets;
 mod signals;
 mod start;
@@ -85,6 +86,7 @@ fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         }
         Command::Inspect(arguments) => block_on(inspect::run(arguments))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
+        Command::Schema(arguments) => schema::run(&arguments),
         Command::Provider(provider) => match provider.command {
             ProviderCommand::Test(arguments) => {
                 // The document may have credentials.

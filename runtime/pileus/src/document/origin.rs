@@ -21,7 +21,6 @@ pub(super) enum Origin<'a> {
         secrets: &'a Secrets,
     },
     /// A resource of the API server.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell of swaps uses it"))]
     Cluster(&'a ClusterOrigin),
 }
 
