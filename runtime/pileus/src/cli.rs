@@ -15,6 +15,7 @@ mod push;
 mod release_deletion;
 mod route_controller;
 mod run;
+mod schema;
 mod service_controller;
 mod sources;
 mod upstream;
@@ -43,6 +44,7 @@ pub use push::Push;
 pub use release_deletion::ReleaseDeletion;
 pub use route_controller::RouteController;
 pub use run::Run;
+pub use schema::Schema;
 pub use service_controller::ServiceController;
 pub use sources::{RegistryFlags, SignatureLayout, SourceFlags, StoreFolder};
 #[cfg(test)]
@@ -119,6 +121,8 @@ pub enum Command {
     Warm(Warm),
     /// Release held Nodes for deletion
     ReleaseDeletion(ReleaseDeletion),
+    /// Print the schema of the CloudProvider document: the CustomResourceDefinition for `kubectl apply`
+    Schema(Schema),
     /// Develop a provider
     Provider(Provider),
     /// Print the completion script of a shell

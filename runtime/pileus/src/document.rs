@@ -103,6 +103,10 @@ mod identity;
 mod limits;
 mod origin;
 mod resources;
+#[cfg(test)]
+#[path = "../tests/cluster/crd/rows.rs"]
+mod rows;
+pub(crate) mod schema;
 mod selector;
 mod settings;
 mod source;
@@ -694,6 +698,23 @@ extra: 1
         let found = CloudProvider::from_resource(&wrong, &origin).unwrap_err();
         let paths: Vec<_> = found.iter().map(|problem| problem.path.as_str()).collect();
         assert_eq!(paths, ["metadata.name", "spec.grant"]);
+    }
+
+    /// A cluster test runs the same rows against the API server.
+    #[test]
+    fn documents_of_the_cluster_and_of_files_are_accepted_as_their_table_says() {
+        let cluster = ClusterOrigin::new(Secrets::default(), None).unwrap();
+        for (change, document, expected) in rows::documents() {
+            let of_cluster = CloudProvider::from_resource(&document, &cluster);
+            assert_eq!(
+                of_cluster.is_ok(),
+                expected == rows::Expected::Accepted,
+                "{change}: {:?}",
+                of_cluster.err()
+            );
+            let of_file = parse(&document.to_string(), "/etc");
+            assert_eq!(of_file.is_ok(), expected != rows::Expected::Refused, "{change}: {:?}", of_file.err());
+        }
     }
 
     /// Each row changes one thing of the valid document.

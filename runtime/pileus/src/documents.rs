@@ -60,6 +60,21 @@ fn the_operators_document_has_the_programs_flags_metrics_and_exit_codes() {
     }
 }
 
+#[test]
+fn the_definition_of_the_resource_is_that_of_the_program() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/crd.yaml");
+    let text = crate::schema::resource_definition();
+    let read: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+    assert_eq!(read, crate::document::schema::resource_definition(), "it is written as it is read");
+    if std::env::var_os("PILEUS_WRITE_DOCUMENTS").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(&path).unwrap_or_default() == text,
+        "deploy/crd.yaml differs from the program: run PILEUS_WRITE_DOCUMENTS=1 cargo test -p pileus --lib documents"
+    );
+}
+
 /// The document with this text between the section's two marks.
 fn with_section(document: &str, name: &str, text: &str) -> String {
     let (start, end) = (format!("<!-- generated: {name} -->\n"), "<!-- end -->");

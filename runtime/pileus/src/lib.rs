@@ -46,6 +46,7 @@ mod random;
 mod release;
 mod releases;
 mod resource_status;
+mod schema;
 mod secrets;
 mod signals;
 mod sources;
@@ -109,6 +110,7 @@ fn run(pileus: Pileus) -> Result<ExitCode, Error> {
         Command::Pause(order) => block_on(order::run(order, OrderKind::Pause))?,
         Command::Resume(order) => block_on(order::run(order, OrderKind::Resume))?,
         Command::ReleaseDeletion(arguments) => block_on(release::run(arguments))?,
+        Command::Schema(arguments) => schema::run(&arguments),
         Command::Provider(provider) => match provider.command {
             ProviderCommand::New(arguments) => provider_new::run(arguments)?,
             ProviderCommand::Test(arguments) => block_on(provider_test::run(arguments))?,

@@ -92,9 +92,9 @@ pub struct Candidate {
     pub accepted: bool,
 }
 
-/// How far a candidate got.
+/// How far a candidate got. Written as an object with a name, as a schema can describe it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(tag = "name", rename_all = "camelCase")]
 pub enum Phase {
     /// It is fetched, verified, compiled and checked.
     Preparing,

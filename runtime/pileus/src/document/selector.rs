@@ -35,6 +35,9 @@ fn expression(fields: &mut Fields<'_>) -> Option<NodeSelector> {
 
 /// A selector with one requirement, by way of its text form.
 fn requirement(key: &str, operator: &str, values: &[String]) -> Result<NodeSelector, String> {
+    if key.is_empty() {
+        return Err("a requirement needs the key of a label".to_owned());
+    }
     // What the text form gives a meaning to is no part of a label.
     let is_plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
     if let Some(odd) =
@@ -91,8 +94,8 @@ mod tests {
             ("-pool", "Exists", values(&[]), "invalid requirement"),
             ("a/b/c", "Exists", values(&[]), "invalid requirement"),
             ("pool", "In", values(&["-"]), "invalid requirement"),
-            ("", "In", values(&["a"]), "invalid requirement"),
-            ("", "Exists", values(&[]), "invalid requirement"),
+            ("", "In", values(&["a"]), "needs the key"),
+            ("", "Exists", values(&[]), "needs the key"),
             ("pool", "In", values(&["a/b"]), "invalid requirement"),
         ] {
             let found = requirement(key, operator, &of).unwrap_err();

@@ -53,7 +53,7 @@ pub(super) fn trust(spec: &mut Fields<'_>, source: Option<&Source>) -> TrustPoli
     }
 }
 
-/// Why a policy can't be met by a source, or trusts whatever the source serves.
+/// Why a policy can't be met by a source, or trusts everything that the source serves.
 fn contradiction(policy: &TrustSpec, source: &Source) -> Option<String> {
     let TrustSpec { digest, keys, insecure, .. } = policy;
     let pinned = match source {

@@ -167,7 +167,14 @@ async fn a_tag_that_moves_is_followed_by_all_replicas_and_rolled_back_by_an_orde
     let status = delivery.active(&first).await;
     delivery.initialised(&["a", "b"]).await;
     assert_eq!(status["active"]["version"], env!("CARGO_PKG_VERSION"));
-    assert_eq!(condition(&delivery.until("ready", |status| condition(status, "Ready").0 == "True").await, "Degraded").0, "False");
+    assert_eq!(
+        condition(
+            &delivery.until("ready", |status| condition(status, "Ready").0 == "True").await,
+            "Degraded"
+        )
+        .0,
+        "False"
+    );
     standby.logged(&["release serves calls"]).await;
     let nodes = delivery.world.nodes().await;
 
@@ -185,7 +192,10 @@ async fn a_tag_that_moves_is_followed_by_all_replicas_and_rolled_back_by_an_orde
     let status = delivery.active(&first).await;
     assert_eq!(status["rejected"][0]["release"]["component"], second);
     let said = delivery.operate("status").await;
-    assert!(said.stdout.contains("rejected") && said.stdout.contains("rolled back by the operator"), "{said:?}");
+    assert!(
+        said.stdout.contains("rejected") && said.stdout.contains("rolled back by the operator"),
+        "{said:?}"
+    );
     let again = delivery.operate("rollback").await;
     assert_eq!(again.code, Some(6), "{again:?}");
     assert!(again.stderr.contains("can't roll back: there is no previous release"), "{again:?}");
@@ -253,7 +263,10 @@ async fn a_release_that_does_worse_is_rolled_back_and_one_that_differs_is_held()
     // It answers otherwise in the dry run.
     delivery.apply(delivery.spec("forgets-by-id")).await;
     let status = delivery.until("held", |status| status["candidate"]["phase"]["name"] == "held").await;
-    assert_eq!((&status["candidate"]["differences"]["lookups"], &status["active"]["release"]["settings"]), (&json!(2), &settings));
+    assert_eq!(
+        (&status["candidate"]["differences"]["lookups"], &status["active"]["release"]["settings"]),
+        (&json!(2), &settings)
+    );
     let (degraded, why) = condition(&status, "Degraded");
     assert!(degraded == "True" && why.contains("order a swap to accept this"), "{why}");
 
@@ -265,12 +278,15 @@ async fn a_release_that_does_worse_is_rolled_back_and_one_that_differs_is_held()
     delivery.world.register(names.iter().map(|name| node(name).not_ready())).await;
     delivery.initialised(&["late-0", "late-29"]).await;
     delivery.apply(delivery.spec("traps-in-trouble")).await;
-    delivery.until("active", |status| {
-        let active = &status["active"]["release"]["settings"];
-        *active != settings && status["candidate"].is_null() && !status["observing"].is_null()
-    }).await;
+    delivery
+        .until("active", |status| {
+            let active = &status["active"]["release"]["settings"];
+            *active != settings && status["candidate"].is_null() && !status["observing"].is_null()
+        })
+        .await;
     delivery.world.cloud.set_faults(json!({"errors": {"share": 1, "status": 500}})).await;
-    let status = delivery.until("rolled back", |status| status["active"]["release"]["settings"] == settings).await;
+    let status =
+        delivery.until("rolled back", |status| status["active"]["release"]["settings"] == settings).await;
     let why = status["active"]["why"].as_str().unwrap();
     assert!(why.contains("rolled back: ") && why.contains("lookups and changes trapped"), "{why}");
     delivery.world.cloud.set_faults(json!({})).await;
@@ -279,4 +295,3 @@ async fn a_release_that_does_worse_is_rolled_back_and_one_that_differs_is_held()
     assert!(run.is_well().await);
     assert!(run.stop().await.success());
 }
-

@@ -16,6 +16,7 @@ mod api_server;
 mod cloud;
 mod cloud_faults;
 mod conformance;
+mod crd;
 mod credentials;
 mod delivery;
 mod gate;

@@ -257,7 +257,12 @@ pub(crate) fn document(package: &str, configuration: &Value, grants: &Value) -> 
 }
 
 impl Run {
-    async fn start(document: Option<&Path>, kubeconfig: &Path, flags: &[&str], variables: &[(&str, String)]) -> Self {
+    async fn start(
+        document: Option<&Path>,
+        kubeconfig: &Path,
+        flags: &[&str],
+        variables: &[(&str, String)],
+    ) -> Self {
         // One for all tests, so that the same component isn't compiled again and again.
         let compiled = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("compiled");
         let mut command = Command::new(env!("CARGO_BIN_EXE_pileus"));

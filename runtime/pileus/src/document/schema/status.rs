@@ -1,0 +1,133 @@
+//! The schema of `status`: the record of a provider's releases (`pileus_host::swap::Status`), with conditions as Kubernetes
+//! writes them. Pure.
+
+use super::trust::digest;
+use super::value::Schema;
+
+/// The largest whole number that every reader of JSON keeps.
+const MOST: u64 = (1 << 53) - 1;
+
+pub(super) fn schema() -> Schema {
+    Schema::object("What runs, and what is on its way. Only Pileus writes it.")
+        .field("observedGeneration", count("The generation of the spec that was considered last."))
+        .field("lastOrder", count("The number of the operator's order that was carried out last."))
+        .field("paused", Schema::boolean("Whether the operator paused swaps."))
+        .field(
+            "swapNow",
+            time("When the operator ordered a swap without window and canary, until it is done."),
+        )
+        .field("resolved", resolved())
+        .field("active", version("What every replica runs."))
+        .field("observing", observing())
+        .field("previous", version("The release that a rollback returns to."))
+        .field("candidate", candidate())
+        .field(
+            "rejected",
+            Schema::list("Releases that are never activated until the spec changes.", version("A release.")),
+        )
+        .field(
+            "conditions",
+            Schema::list("The state in the form that Kubernetes tools read.", condition()).by("type"),
+        )
+        .field("lastError", last_error())
+        .field("settings", Schema::list("The settings of the releases above.", settings()).by("digest"))
+}
+
+fn words(description: &str) -> Schema {
+    Schema::any_text(description).longest(32 << 10)
+}
+
+/// A time as Pileus writes it, with fractions of a second.
+fn time(description: &str) -> Schema {
+    Schema::any_text(description).longest(64).date_time()
+}
+
+fn count(description: &str) -> Schema {
+    Schema::whole(description, 0, MOST)
+}
+
+fn release() -> Schema {
+    Schema::object("A component with the settings that it runs under.")
+        .required("component", digest("The artifact in the registry, or the file."))
+        .required("settings", digest("Configuration, grants, credential references and trust policy."))
+}
+
+fn version(description: &str) -> Schema {
+    Schema::object(description)
+        .required("release", release())
+        .required("since", time("Since when."))
+        .required("why", words("One sentence."))
+        .field("version", words("The version that the component names."))
+}
+
+fn resolved() -> Schema {
+    let follow = Schema::object("What was resolved: one of these.")
+        .field("digest", words("This digest."))
+        .field("tag", words("This tag."))
+        .field("range", words("The highest version within this range."));
+    Schema::object("What the tag or range named when it was last resolved.")
+        .required("follow", follow)
+        .required("component", digest("What it names."))
+}
+
+fn observing() -> Schema {
+    let rates = Schema::object("How the release before did.")
+        .required("items", count("All lookups and changes."))
+        .required("errors", count("Those that failed, apart from the next two."))
+        .required(
+            "traps",
+            count("Those at which the provider trapped, ran out of time or violated the contract."),
+        )
+        .required("throttled", count("Those that the cloud throttled."))
+        .required("latency", words("The time within which 99 of 100 calls ended, in ISO 8601."));
+    Schema::object("Present until the active release has proven itself.")
+        .required("since", time("Since when."))
+        .required("baseline", rates)
+}
+
+fn candidate() -> Schema {
+    let phases = ["preparing", "dryRun", "held", "waiting", "canary"];
+    let phase = Schema::object("How far it got.")
+        .required("name", Schema::one_of("The phase.", &phases))
+        .field("since", time("Of a canary: since when."))
+        .field("share", Schema::whole("Of a canary: the percentage of nodes.", 0, 100));
+    let differences = Schema::object("What the dry run found, once it has run.")
+        .required("lookups", count("How many lookups were answered differently."))
+        .required("writes", count("How many writes the candidate wanted."))
+        .required("shown", Schema::list("The first of them in words.", words("A difference.")));
+    Schema::object("The release that may become active.")
+        .required("release", release())
+        .field("version", words("The version that the component names."))
+        .required("since", time("When it was first seen."))
+        .required("phase", phase)
+        .field("differences", differences.nullable())
+        .field(
+            "accepted",
+            Schema::boolean("Whether the operator ordered the swap after the differences were shown."),
+        )
+}
+
+fn condition() -> Schema {
+    let kinds = ["Fetched", "Verified", "Compiled", "Compatible", "Ready", "Progressing", "Degraded"];
+    Schema::object("A condition.")
+        .required("type", Schema::one_of("Which one.", &kinds))
+        .required("status", Schema::one_of("Whether it holds.", &["True", "False", "Unknown"]))
+        .required("reason", words("Why, in one word."))
+        .required("message", words("Why, in words."))
+        .required("lastTransitionTime", time("Since when."))
+        .field("observedGeneration", count("The generation of the spec that it is about."))
+}
+
+fn last_error() -> Schema {
+    Schema::object("What went wrong last.")
+        .required("message", words("In words."))
+        .required("since", time("When it began."))
+}
+
+fn settings() -> Schema {
+    Schema::object(
+        "Settings, so that every replica runs what the status names, regardless of the present spec.",
+    )
+    .required("digest", digest("Their digest."))
+    .required("spec", Schema::any_object("What of the spec they are."))
+}
