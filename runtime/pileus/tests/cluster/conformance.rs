@@ -368,7 +368,7 @@ async fn invalid_arguments_and_components_are_rejected_as_elsewhere() {
     let (script, good) = (script.to_str().unwrap(), component("simulated-provider"));
     let rows: [(&[&str], i32, &str); 8] = [
         (&[], 2, "required"),
-        (&["no-such.wasm"], 2, "can't read no-such.wasm"),
+        (&["no-such.wasm"], 2, "can't read the component no-such.wasm"),
         (&[script], 3, "this is not WebAssembly"),
         (&[&good, "--provider", "no-such.yaml"], 2, "can't read the CloudProvider document no-such.yaml"),
         (&[&good, "--config", "{"], 2, "--config \"{\": invalid JSON"),
