@@ -10,10 +10,15 @@ use tokio::time::Instant;
 /// its connection timeout (30 s), so a failure that lasts is reported again before this time is over.
 const FOR_NOW: Duration = Duration::from_secs(70);
 
+/// What separates the name of a check from that of a provider, which can't have it.
+const SEPARATOR: char = ':';
+
 /// The health checks of the process. Clones share them.
 #[derive(Clone, Default)]
 pub struct Health {
     checks: Arc<Mutex<BTreeMap<String, CheckState>>>,
+    /// The provider whose checks are added here, where several providers run.
+    provider: Option<Arc<str>>,
 }
 
 /// The check of one part of the process, which only that part sets.
@@ -32,9 +37,27 @@ enum CheckState {
 }
 
 impl Health {
+    /// The health checks of the process, with those of the provider of this name: their names end with it, as in
+    /// `service-watch:azure`, so that those of several providers differ.
+    #[must_use]
+    pub fn of_provider(&self, name: &str) -> Self {
+        Self { checks: Arc::clone(&self.checks), provider: Some(name.into()) }
+    }
+
+    /// Removes the checks of this provider, once it doesn't run any more. Checks of the process stay.
+    pub fn remove_provider(&self) {
+        let Some(provider) = &self.provider else { return };
+        let mut checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        checks.retain(|name, _| name.rsplit_once(SEPARATOR).is_none_or(|(_, of)| *of != **provider));
+    }
+
     /// Adds a check. It fails with this reason until its part sets it.
     pub fn check(&self, name: impl Into<String>, reason: impl Into<String>) -> HealthCheck {
-        let check = HealthCheck { health: self.clone(), name: name.into() };
+        let mut name = name.into();
+        if let Some(provider) = &self.provider {
+            name = format!("{name}{SEPARATOR}{provider}");
+        }
+        let check = HealthCheck { health: self.clone(), name };
         check.fail(reason);
         check
     }
@@ -97,6 +120,27 @@ mod tests {
         watch.fail("the list has failed");
         let later = now + Duration::from_hours(1);
         assert_eq!(health.report(later)[0].1, Err("the list has failed".to_owned()));
+    }
+
+    #[test]
+    fn the_checks_of_several_providers_differ_and_end_with_their_provider() {
+        let (health, now) = (Health::default(), Instant::now());
+        let process = health.check("node-watch", "new");
+        let (a, b) = (health.of_provider("a"), health.of_provider("b"));
+        let (of_a, of_b) = (a.check("service-watch", "new"), b.check("service-watch", "new"));
+        process.pass();
+        of_a.pass();
+        let names =
+            || health.report(now).into_iter().map(|(name, state)| (name, state.is_ok())).collect::<Vec<_>>();
+        let of = |name: &str, is_ok| (name.to_owned(), is_ok);
+        assert_eq!(
+            names(),
+            [of("node-watch", true), of("service-watch:a", true), of("service-watch:b", false)]
+        );
+        b.remove_provider();
+        health.remove_provider();
+        assert_eq!(names(), [of("node-watch", true), of("service-watch:a", true)]);
+        drop(of_b);
     }
 
     #[test]
